@@ -1,0 +1,221 @@
+"""The application, and its start: `python app.py` serves, `flask …` finds `create_app` here.
+
+A start locks the instance folder, checks and, where there is none, makes the database, and serves.
+Nothing imports this file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import logging
+import os
+import sys
+
+import click
+from flask import Flask
+from sqlalchemy.exc import SQLAlchemyError
+
+from orders import demo, settings
+from orders.cli.keys import keys_group
+from orders.clock import Clock
+from orders.settings import Settings, SettingsError
+from orders.store import engine, keys, opening
+from orders.store.engine import Database, InstanceLock, InstanceLocked, StoreUnavailable
+from orders.web import health, logs, v1
+from orders.web.api import Api, Hooks, OrdersFlask
+from orders.web.auth import KeyRing
+from orders.web.housekeeping import Housekeeping
+from orders.web.limits import Limits
+from orders.web.server import Server
+from orders.web.shop import Shop, shop_of
+
+log = logging.getLogger("orders")
+
+EXIT_CANNOT_START = 2
+
+
+class CannotStart(Exception):
+    """The start can't work. The message is one line that says what is wrong and how to mend it."""
+
+
+def create_app(given: Settings | None = None, clock: Clock | None = None) -> Flask:
+    """Make the application. Opens nothing until it is used.
+
+    Reads the settings where none are given.
+
+    Raises:
+        SettingsError: a setting can't be used.
+    """
+    if given is None:
+        given = _settings_for_flask()
+    clock = clock or Clock()
+    database = Database(given.database_path, given.threads)
+    app = OrdersFlask("app", static_folder=None)
+    limits = Limits(app, given, database, clock)
+    shop = Shop(given, clock, database, KeyRing(database, clock), limits)
+    shop.install(app)
+    Hooks(app, shop)
+    Api(app, given, v1.blueprint, v1.VERSION)
+    health.register(app, shop)
+    app.cli.add_command(keys_group)
+    return app
+
+
+def main() -> int:
+    """Serve until told to stop; give the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python app.py",
+        description="Serves the orders of a pet store over HTTP. Settings come from "
+        "instance/config.toml and the environment (ORDERS_…); README has them all.",
+    )
+    parser.add_argument(
+        "--demo", action="store_true", help="first fill an empty database, and print a key to try"
+    )
+    arguments = parser.parse_args()
+    os.umask(0o077)
+    try:
+        given = settings.load()
+        logs.configure(given.log)
+        _serve(given, with_demo=arguments.demo)
+    except (CannotStart, SettingsError, opening.UnfitDatabase) as error:
+        print(f"Error: {' '.join(str(error).split())}", file=sys.stderr)
+        return EXIT_CANNOT_START
+    return 0
+
+
+def _serve(given: Settings, *, with_demo: bool) -> None:
+    lock = _lock(given)
+    try:
+        app = create_app(given)
+        shop = shop_of(app)
+        _prepare_database(shop)
+        shop.limits.storage.load()
+        server = _bind(app, shop)
+        _welcome(shop, server, with_demo=with_demo)
+        housekeeping = Housekeeping(
+            [shop.limits.storage.flush, shop.keyring.flush, shop.limits.bans.flush]
+        )
+        housekeeping.start()
+        try:
+            server.run()
+        finally:
+            housekeeping.stop()
+            shop.limits.storage.close()
+            shop.database.close()
+        log.info("Stopped.")
+    finally:
+        lock.release()
+
+
+def _lock(given: Settings) -> InstanceLock:
+    try:
+        engine.make_private_folder(given.instance)
+        lock = InstanceLock(given.instance)
+        lock.acquire()
+    except OSError as error:
+        raise CannotStart(
+            f"The folder {given.instance} can't be used: {error.strerror}. "
+            "Give its rights to this user, or choose another with ORDERS_INSTANCE."
+        ) from None
+    except InstanceLocked:
+        raise CannotStart(
+            f"Another service uses the folder {given.instance}. "
+            "Stop that one, or choose another folder with ORDERS_INSTANCE."
+        ) from None
+    return lock
+
+
+def _prepare_database(shop: Shop) -> None:
+    path = shop.database.path
+    try:
+        if not path.exists():
+            opening.create(path)
+        opening.check(path)
+        with shop.database.read() as connection:
+            all_keys = keys.get_all(connection)
+    except (OSError, StoreUnavailable, SQLAlchemyError) as error:
+        raise CannotStart(
+            f"The database {path} can't be used: {error}. Mend that, then start again."
+        ) from None
+    now = shop.clock.now()
+    homeless = [
+        f"{key.id} ({key.name}, {key.plan})"
+        for key in all_keys
+        if key.plan not in shop.settings.plans and key.is_valid(now)
+    ]
+    if homeless:
+        raise CannotStart(
+            f"Keys are on plans that are not in config.toml: {', '.join(homeless)}. "
+            "Put the plans back, or revoke the keys with that version of config.toml."
+        )
+
+
+def _bind(app: Flask, shop: Shop) -> Server:
+    given = shop.settings
+    try:
+        return Server(app, given, lambda: shop.limits.uncounted().headers(shop.clock.time()))
+    except OSError as error:
+        raise CannotStart(
+            f"Port {given.port} on {given.host} can't be listened on: {error.strerror}. "
+            "Stop what uses it, or choose another with ORDERS_PORT."
+        ) from None
+
+
+def _welcome(shop: Shop, server: Server, *, with_demo: bool) -> None:
+    if not _is_loopback(shop.settings.host):
+        log.warning(
+            "Listening on %s: keys cross the network. Put a server with TLS in front (README).",
+            shop.settings.host,
+        )
+    if engine.sqlite_module().sqlite_version_info < engine.FIRST_SOUND_SQLITE:
+        log.warning(
+            "SQLite here is %s: before 3.51.3, commands that write while the service runs can, "
+            "very rarely, lose what was written at the same moment. Stop it for them.",
+            engine.sqlite_module().sqlite_version,
+        )
+    if with_demo:
+        _show_demo(shop, server.addresses[0])
+    elif not _has_keys(shop):
+        log.info("There is no API key yet. Issue one: flask keys issue NAME --plan free")
+    log.info("Serving on %s. Ctrl-C stops it.", " and ".join(server.addresses))
+
+
+def _has_keys(shop: Shop) -> bool:
+    with shop.database.read() as connection:
+        return bool(keys.get_all(connection))
+
+
+def _show_demo(shop: Shop, address: str) -> None:
+    prepared = demo.prepare(shop.database, shop.clock)
+    if prepared is None:
+        print("This store has orders of its own: the demo leaves it as it is.", flush=True)
+        return
+    print(demo.introduction(prepared, address), flush=True)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _settings_for_flask() -> Settings:
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return settings.load()
+    if context.info_name == "run":
+        raise click.ClickException(
+            "`flask run` has neither the limits' memory nor a clean stop. Use: python app.py"
+        )
+    try:
+        return settings.load()
+    except SettingsError as error:
+        # Not an exception that Flask would show with a traceback.
+        click.echo(f"Error: {error}", err=True)
+        raise SystemExit(EXIT_CANNOT_START) from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The order service of a pet store. `docs/architecture.md` says which part does what."""

@@ -1,0 +1,1 @@
+"""The flask commands, a file for each group."""

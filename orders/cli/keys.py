@@ -1,0 +1,208 @@
+"""`flask keys`: issue, list, revoke, unban, change the plan of, and rotate API keys."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+
+import click
+
+from orders import domain, keys
+from orders.cli.common import CommandGroup, opened_shop, say
+from orders.settings import MAX_FIGURE, Settings
+from orders.store import keys as key_store
+from orders.store.keys import ApiKey, NewKey
+
+ALL_SCOPES = ("read", "write")
+_LONGEST_DAYS = 36_500
+_Figure = click.IntRange(1, MAX_FIGURE)
+
+
+@click.group("keys", cls=CommandGroup)
+def keys_group() -> None:
+    """Issue, list, revoke and change API keys."""
+
+
+@keys_group.command("issue")
+@click.argument("name")
+@click.option("--plan", required=True, help="free, pro, business, enterprise, or your own.")
+@click.option(
+    "--scope",
+    "scopes",
+    type=click.Choice(ALL_SCOPES),
+    multiple=True,
+    help="What the key may do; both unless given.",
+)
+@click.option(
+    "--expires", type=click.IntRange(1, _LONGEST_DAYS), help="Days until the key expires."
+)
+@click.option("--per-minute", type=_Figure, help="Requests a minute (enterprise only).")
+@click.option("--per-day", type=_Figure, help="Requests a day (enterprise only).")
+def issue(  # noqa: PLR0913 - one for each option
+    name: str,
+    plan: str,
+    scopes: tuple[str, ...],
+    expires: int | None,
+    per_minute: int | None,
+    per_day: int | None,
+) -> None:
+    """Issue a key to NAME. It is printed once, alone; only its hash is kept."""
+    shop = opened_shop()
+    _check_plan(shop.settings, plan, per_minute, per_day)
+    now = shop.clock.now()
+    new = NewKey(
+        _checked_name(name),
+        plan,
+        tuple(scope for scope in ALL_SCOPES if scope in scopes) or ALL_SCOPES,
+        per_minute,
+        per_day,
+        now + timedelta(days=expires) if expires else None,
+    )
+    secret = keys.generate()
+    with shop.database.write() as connection:
+        key_id = key_store.issue(
+            connection, new, keys.shown_prefix(secret), keys.digest(secret), now
+        )
+    say(f"Key {key_id} for {new.name} on the plan {plan}. It is shown this once:")
+    click.echo(secret)
+
+
+@keys_group.command("list")
+@click.option("--json", "as_json", is_flag=True, help="As a JSON array.")
+def list_keys(as_json: bool) -> None:
+    """List all keys, without their secrets."""
+    shop = opened_shop()
+    now = shop.clock.now()
+    with shop.database.read() as connection:
+        rows = [_row(key, shop.settings, now) for key in key_store.get_all(connection)]
+    if as_json:
+        click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+    elif rows:
+        _print_table(rows)
+    else:
+        say("There are no keys. `flask keys issue NAME --plan free` issues one.")
+
+
+@keys_group.command("revoke")
+@click.argument("key_id", metavar="ID", type=int)
+def revoke(key_id: int) -> None:
+    """Revoke key ID for good. It stops working within a second."""
+    shop = opened_shop()
+    with shop.database.write() as connection:
+        if key_store.get(connection, key_id).revoked_at is None:
+            key_store.change(connection, key_id, revoked_at=shop.clock.now())
+    say(f"Key {key_id} is revoked.")
+
+
+@keys_group.command("unban")
+@click.argument("key_id", metavar="ID", type=int)
+def unban(key_id: int) -> None:
+    """Lift the ban of key ID. Its windows stay as they are."""
+    with opened_shop().database.write() as connection:
+        key_store.change(connection, key_id, banned_until=None)
+    say(f"Key {key_id} is not banned.")
+
+
+@keys_group.command("plan")
+@click.argument("key_id", metavar="ID", type=int)
+@click.argument("plan")
+@click.option("--per-minute", type=_Figure, help="Requests a minute (enterprise only).")
+@click.option("--per-day", type=_Figure, help="Requests a day (enterprise only).")
+def change_plan(key_id: int, plan: str, per_minute: int | None, per_day: int | None) -> None:
+    """Put key ID on PLAN. New windows begin."""
+    shop = opened_shop()
+    _check_plan(shop.settings, plan, per_minute, per_day)
+    with shop.database.write() as connection:
+        key_store.change_plan(connection, key_id, plan, per_minute, per_day)
+    say(f"Key {key_id} is on the plan {plan}.")
+
+
+@keys_group.command("rotate")
+@click.argument("key_id", metavar="ID", type=int)
+@click.option(
+    "--grace",
+    type=click.IntRange(0, 24 * _LONGEST_DAYS),
+    default=0,
+    show_default=True,
+    help="Hours for which the old secret goes on working.",
+)
+def rotate(key_id: int, grace: int) -> None:
+    """Give key ID a new secret, printed once, alone. All else about the key stays."""
+    shop = opened_shop()
+    now = shop.clock.now()
+    secret = keys.generate()
+    with shop.database.write() as connection:
+        key = key_store.get(connection, key_id)
+        if not key.is_valid(now):
+            raise click.ClickException(
+                f"Key {key_id} is revoked or expired. Issue a new one with `flask keys issue`."
+            )
+        key_store.rotate(
+            connection,
+            key_id,
+            keys.shown_prefix(secret),
+            keys.digest(secret),
+            now + timedelta(hours=grace) if grace else None,
+        )
+    say(f"Key {key_id} has a new secret. It is shown this once:")
+    click.echo(secret)
+
+
+def _checked_name(name: str) -> str:
+    name = name.strip()
+    if not 1 <= len(name) <= 100 or not name.isprintable():
+        raise click.ClickException("A key's name is 1 to 100 printable characters.")
+    if keys.PREFIX in name:
+        raise click.ClickException("That looks like a key. Give the name of who will use it.")
+    return name
+
+
+def _check_plan(settings: Settings, plan: str, per_minute: int | None, per_day: int | None) -> None:
+    known = settings.plans.get(plan)
+    if known is None:
+        raise click.ClickException(
+            f"There is no plan {plan}. The plans are {', '.join(settings.plans)}."
+        )
+    if known.per_minute is None and (per_minute is None or per_day is None):
+        raise click.ClickException(f"The plan {plan} needs --per-minute and --per-day.")
+    if known.per_minute is not None and (per_minute, per_day) != (None, None):
+        raise click.ClickException(
+            f"The plan {plan} has its own figures: leave out --per-minute and --per-day."
+        )
+
+
+def _row(key: ApiKey, settings: Settings, now: datetime) -> dict[str, object]:
+    plan = settings.plans.get(key.plan)
+    banned = key.banned_until if key.banned_until and key.banned_until > now else None
+    return {
+        "id": key.id,
+        "name": key.name,
+        "prefix": key.prefix,
+        "plan": key.plan,
+        "perMinute": key.per_minute or (plan.per_minute if plan else None),
+        "perDay": key.per_day or (plan.per_day if plan else None),
+        "scopes": list(key.scopes),
+        "created": _time(key.created_at),
+        "lastUsed": _time(key.last_used_at),
+        "expires": _time(key.expires_at),
+        "revoked": _time(key.revoked_at),
+        "bannedUntil": _time(banned),
+    }
+
+
+def _time(instant: datetime | None) -> str | None:
+    return None if instant is None else domain.format_instant(instant)
+
+
+def _print_table(rows: list[dict[str, object]]) -> None:
+    cells = [list(rows[0])] + [[_cell(value) for value in row.values()] for row in rows]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
+    for line in cells:
+        padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        click.echo("  ".join(padded).rstrip())
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    return ",".join(value) if isinstance(value, list) else str(value)

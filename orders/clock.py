@@ -1,0 +1,28 @@
+"""What time it is: passed to whatever needs it, so that a test can hold the hands.
+
+Two hands, as in the operating system. Wall time is what people and other machines read; it can be
+set forward and back. Monotonic time only ever runs forward, and is what lengths are measured with.
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+
+class Clock:
+    """The machine's own clock."""
+
+    def time(self) -> float:
+        """Give wall time in seconds since 1970 (Unix time)."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """Give seconds since some moment in the past; never steps back."""
+        return time.monotonic()
+
+    def now(self) -> datetime:
+        """Give wall time as an aware UTC datetime, cut to milliseconds: the precision of the API."""
+        millis = int(self.time() * 1000)
+        return datetime.fromtimestamp(millis // 1000, UTC).replace(microsecond=millis % 1000 * 1000)

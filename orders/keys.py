@@ -1,0 +1,67 @@
+"""What an API key looks like: make one, check one, hash one. Standard library only.
+
+A key is `sok_`, 32 random base62 characters (190 bits) and 6 characters of checksum. The prefix and
+the checksum let secret scanners recognise a leaked key without asking anybody, and let the
+service refuse a mistyped one without asking the database.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+import string
+import zlib
+
+PREFIX = "sok_"
+ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
+_RANDOM_CHARACTERS = 32
+_CHECKSUM_CHARACTERS = 6
+_SHOWN_CHARACTERS = 8
+
+_SHAPE = re.compile(
+    rf"{PREFIX}[0-9A-Za-z]{{{_RANDOM_CHARACTERS + _CHECKSUM_CHARACTERS}}}", re.ASCII
+)
+# Anything that begins like a key is hidden, be it cut off or mistyped.
+_TRACE = re.compile(rf"{PREFIX}[0-9A-Za-z]+", re.ASCII)
+
+
+def generate() -> str:
+    """Make a new key from the operating system's random source."""
+    body = "".join(secrets.choice(ALPHABET) for _ in range(_RANDOM_CHARACTERS))
+    return PREFIX + body + _checksum(body)
+
+
+def is_well_formed(key: str) -> bool:
+    """Tell whether the text has a key's shape and its checksum is right."""
+    if not _SHAPE.fullmatch(key):
+        return False
+    body = key[len(PREFIX) : -_CHECKSUM_CHARACTERS]
+    return key.endswith(_checksum(body))
+
+
+def digest(key: str) -> bytes:
+    """Give the SHA-256 of a key, which is all of it that is kept.
+
+    A slow hash protects guessable passwords; 190 random bits can't be guessed.
+    """
+    return hashlib.sha256(key.encode()).digest()
+
+
+def shown_prefix(key: str) -> str:
+    """Give the first characters of a key, by which a person tells keys apart."""
+    return key[:_SHOWN_CHARACTERS]
+
+
+def redact(text: str) -> str:
+    """Hide whatever looks like a key in a text that goes to a log or a message."""
+    return _TRACE.sub(PREFIX + "***", text) if PREFIX in text else text
+
+
+def _checksum(body: str) -> str:
+    number = zlib.crc32(body.encode())
+    digits = ""
+    for _ in range(_CHECKSUM_CHARACTERS):
+        number, remainder = divmod(number, len(ALPHABET))
+        digits = ALPHABET[remainder] + digits
+    return digits

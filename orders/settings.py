@@ -1,0 +1,264 @@
+"""Every setting: read once, checked, frozen. The only reader of the environment.
+
+A setting comes from `config.toml` in the instance folder (lower case, without `ORDERS_`) and then
+from the environment, which wins. `SETTINGS` is the list of them all; README's table and
+`instance/config.example.toml` are compared with it by a test.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+PREFIX = "ORDERS_"
+CONFIG_FILE = "config.toml"
+# Set by the test for a folder of its own; everybody else gets the folder beside app.py.
+DEFAULT_INSTANCE = Path(__file__).resolve().parent.parent / "instance"
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class SettingsError(Exception):
+    """A setting can't be used. The message is one line that says how to mend it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a plan allows. Both figures are None where each key has its own (enterprise)."""
+
+    name: str
+    per_minute: int | None
+    per_day: int | None
+
+
+# From the specification, "Limits".
+DEFAULT_PLANS = {
+    "free": Plan("free", 60, 1_000),
+    "pro": Plan("pro", 300, 10_000),
+    "business": Plan("business", 1_000, 100_000),
+    "enterprise": Plan("enterprise", None, None),
+}
+MAX_FIGURE = 10**9
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings, checked. Times are in seconds."""
+
+    instance: Path = DEFAULT_INSTANCE
+    host: str = "127.0.0.1"
+    port: int = 8080
+    threads: int = 4
+    base_url: str = "http://127.0.0.1:8080/v1"
+    staging_base_url: str = ""
+    database_url: str = ""
+    limits_url: str = ""
+    ban_after: int = 30
+    ban_window: int = 60
+    ban_seconds: int = 300
+    pets_sunset: date = date(2030, 12, 5)
+    trusted_proxy: tuple[Network, ...] = ()
+    head_seconds: int = 10
+    body_seconds: int = 30
+    log: str = "text"
+    plans: Mapping[str, Plan] = field(default_factory=lambda: dict(DEFAULT_PLANS))
+
+    @property
+    def database_path(self) -> Path:
+        """Where the SQLite file is."""
+        if self.database_url:
+            return Path(self.database_url.removeprefix("sqlite:///"))
+        return self.instance / "orders.db"
+
+    @property
+    def counters_path(self) -> Path:
+        """Where the journal of the limits' counters is."""
+        return self.instance / "counters.db"
+
+
+def load(environ: Mapping[str, str] | None = None) -> Settings:
+    """Read all settings from the instance folder's config.toml and the environment.
+
+    Raises:
+        SettingsError: an unknown name or a value that can't be used.
+    """
+    environ = os.environ if environ is None else environ
+    given = {
+        name.removeprefix(PREFIX).lower(): (name, value)
+        for name, value in environ.items()
+        if name.startswith(PREFIX)
+    }
+    instance = Path(given.pop("instance", ("", ""))[1] or DEFAULT_INSTANCE).absolute()
+    config = _read_config(instance / CONFIG_FILE)
+    plans = _read_plans(config.pop("plans", {}))
+    for name, value in config.items():
+        given.setdefault(name, (f"{name} in {instance / CONFIG_FILE}", value))
+    values = {name: _read_value(name, source, raw) for name, (source, raw) in given.items()}
+    values.setdefault("base_url", _default_base_url(values))
+    return Settings(instance=instance, plans=plans, **values)
+
+
+def _default_base_url(values: Mapping[str, Any]) -> str:
+    host = values.get("host", Settings.host)
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{values.get('port', Settings.port)}/v1"
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} is not valid TOML: {error}. Mend that line.") from None
+    except OSError as error:
+        raise SettingsError(f"{path} can't be read: {error.strerror}.") from None
+
+
+def _read_value(name: str, source: str, raw: object) -> object:
+    reader = SETTINGS.get(name)
+    if reader is None or name == "instance":
+        known = ", ".join(PREFIX + each.upper() for each in SETTINGS)
+        raise SettingsError(f"{source} is not a setting. The settings are {known}.")
+    try:
+        return reader(raw)
+    except ValueError as error:
+        raise SettingsError(f"{source} is {raw!r}: {error}.") from None
+
+
+def _read_plans(raw: object) -> dict[str, Plan]:
+    if not isinstance(raw, dict) or not all(isinstance(plan, dict) for plan in raw.values()):
+        raise SettingsError("plans in config.toml are tables like [plans.gold].")
+    plans = dict(DEFAULT_PLANS)
+    for name, figures in raw.items():
+        if name == "enterprise":
+            raise SettingsError(
+                "[plans.enterprise] has no figures: they are given when a key is issued. "
+                "Add a plan of another name."
+            )
+        if set(figures) != {"per_minute", "per_day"}:
+            raise SettingsError(f"[plans.{name}] needs per_minute and per_day, and nothing else.")
+        try:
+            plans[name] = Plan(name, *(check_figure(figures[key]) for key in _FIGURES))
+        except ValueError as error:
+            raise SettingsError(f"[plans.{name}]: {error}.") from None
+    return plans
+
+
+_FIGURES = ("per_minute", "per_day")
+
+
+def check_figure(value: object) -> int:
+    """Check a plan's figure, a number of requests.
+
+    Raises:
+        ValueError: it is not a whole number from 1 to 10^9.
+    """
+    return _whole_number(1, MAX_FIGURE)(value)
+
+
+def _whole_number(least: int, most: int) -> Callable[[object], int]:
+    def read(raw: object) -> int:
+        number = int(raw) if isinstance(raw, str) and raw.isascii() and raw.isdigit() else raw
+        if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
+            raise ValueError(f"it must be a whole number from {least} to {most}")
+        return number
+
+    return read
+
+
+def _text(raw: object) -> str:
+    if not isinstance(raw, str):
+        raise ValueError("it must be a text")
+    return raw.strip()
+
+
+def _host(raw: object) -> str:
+    host = _text(raw)
+    if not host:
+        raise ValueError("it must be an address to listen on, such as 127.0.0.1")
+    return host
+
+
+def _base_url(raw: object) -> str:
+    url = _text(raw).rstrip("/")
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.netloc or parts.query or parts.fragment:
+        raise ValueError("it must be an address such as https://orders.example.com/v1")
+    if not parts.path.endswith("/v1"):
+        raise ValueError("it must end in /v1")
+    return url
+
+
+def _optional_base_url(raw: object) -> str:
+    return _base_url(raw) if _text(raw) else ""
+
+
+def _database_url(raw: object) -> str:
+    url = _text(raw)
+    if url.startswith("postgresql"):
+        raise ValueError("PostgreSQL comes with a later version; leave it out to use SQLite")
+    if url and not (url.startswith("sqlite:///") and len(url) > len("sqlite:///")):
+        raise ValueError("it must be sqlite:///PATH, or left out for the instance folder")
+    return url
+
+
+def _limits_url(raw: object) -> str:
+    url = _text(raw)
+    if url.startswith("redis"):
+        raise ValueError("Redis comes with a later version; leave it out to count in memory")
+    if url:
+        raise ValueError("leave it out to count in memory")
+    return url
+
+
+def _date(raw: object) -> date:
+    if isinstance(raw, date):
+        return raw
+    try:
+        return date.fromisoformat(_text(raw))
+    except ValueError:
+        raise ValueError("it must be a date such as 2030-12-05") from None
+
+
+def _networks(raw: object) -> tuple[Network, ...]:
+    entries = raw if isinstance(raw, list) else _text(raw).replace(",", " ").split()
+    try:
+        return tuple(ipaddress.ip_network(entry, strict=False) for entry in entries)
+    except ValueError:
+        raise ValueError(
+            "it must be addresses or networks such as 127.0.0.1 or 10.0.0.0/8"
+        ) from None
+
+
+def _log(raw: object) -> str:
+    if raw not in ("text", "json"):
+        raise ValueError("it must be text or json")
+    return str(raw)
+
+
+SETTINGS: dict[str, Callable[[object], object]] = {
+    "instance": _text,
+    "host": _host,
+    "port": _whole_number(0, 65_535),
+    "threads": _whole_number(1, 64),
+    "base_url": _base_url,
+    "staging_base_url": _optional_base_url,
+    "database_url": _database_url,
+    "limits_url": _limits_url,
+    "ban_after": _whole_number(1, MAX_FIGURE),
+    "ban_window": _whole_number(1, 86_400),
+    "ban_seconds": _whole_number(1, 31_536_000),
+    "pets_sunset": _date,
+    "trusted_proxy": _networks,
+    "head_seconds": _whole_number(1, 3_600),
+    "body_seconds": _whole_number(1, 3_600),
+    "log": _log,
+}

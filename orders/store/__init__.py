@@ -1,0 +1,1 @@
+"""The database. Nothing outside of this package knows SQL."""

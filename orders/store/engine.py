@@ -1,0 +1,234 @@
+"""Engines, pragmas, transactions, and the instance lock. The only place that opens connections.
+
+Two engines over one file. The writer has one connection, so that writers of this process queue for
+it in order instead of waiting in SQLite's unfair 100 ms steps; each of its transactions begins
+with BEGIN IMMEDIATE, because one that reads first and writes later may find that another wrote in
+between. Readers have a connection for each thread; they read in autocommit, or, where several
+statements must see the same state, in a transaction of their own.
+
+A commit is acknowledged once it is on the disk (synchronous=FULL): it survives a power cut.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import filelock
+from sqlalchemy import Connection, Engine, QueuePool, create_engine, event
+from sqlalchemy.exc import DatabaseError, InterfaceError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+BUSY_SECONDS = 5
+# SQLite before 3.51.3 can lose committed pages when two connections write or checkpoint at the
+# same instant (the WAL-reset bug).
+FIRST_SOUND_SQLITE = (3, 51, 3)
+_UNAVAILABLE = {
+    "SQLITE_BUSY": "the database is locked by another program",
+    "SQLITE_LOCKED": "the database is locked by another program",
+    "SQLITE_FULL": "the disk is full",
+    "SQLITE_READONLY": "the database can't be written to",
+    "SQLITE_IOERR": "the disk does not read or write",
+    "SQLITE_CANTOPEN": "the database can't be opened",
+    "SQLITE_PERM": "the database can't be opened",
+    "SQLITE_CORRUPT": "the database is damaged",
+    "SQLITE_NOTADB": "the database is damaged",
+    "SQLITE_PROTOCOL": "the database is locked by another program",
+}
+
+
+class StoreUnavailable(Exception):
+    """The database can't be read or written just now. The message names the cause."""
+
+
+class InstanceLocked(Exception):
+    """Another service, or a command that needs it stopped, has the instance folder."""
+
+
+def sqlite_module() -> Any:
+    """Give the SQLite driver: pysqlite3 with its newer SQLite where installed, else Python's own."""
+    try:
+        return importlib.import_module("pysqlite3.dbapi2")
+    except ImportError:
+        return importlib.import_module("sqlite3")
+
+
+def connect(path: Path, *, create: bool = False) -> Any:
+    """Open a driver connection to an SQLite file, with the settings that all connections share.
+
+    The file must exist unless `create` is true: SQLite would otherwise begin a new, empty
+    database in the place of one that is gone.
+    """
+    connection = sqlite_module().connect(
+        f"file:{quote(str(path))}?mode={'rwc' if create else 'rw'}",
+        uri=True,
+        timeout=BUSY_SECONDS,
+        isolation_level=None,  # transactions begin where this module says, not by themselves
+        check_same_thread=False,  # the pool gives a connection to one thread at a time
+    )
+    for pragma in (
+        f"busy_timeout = {BUSY_SECONDS * 1000}",
+        "journal_mode = WAL",
+        "synchronous = FULL",
+        "foreign_keys = ON",
+        f"journal_size_limit = {64 * 1024 * 1024}",
+    ):
+        connection.execute(f"PRAGMA {pragma}").close()
+    return connection
+
+
+class Database:
+    """The store's SQLite database. Opens nothing until it is used."""
+
+    def __init__(self, path: Path, threads: int = 4) -> None:
+        """Take the file's path and how many threads will read at the same time."""
+        self.path = path
+        self._threads = threads
+
+    @cached_property
+    def _writer(self) -> Engine:
+        return self._engine(begin="BEGIN IMMEDIATE", size=1)
+
+    @cached_property
+    def _reader(self) -> Engine:
+        # Two more than the threads that answer: the housekeeping, and a check of readiness.
+        return self._engine(begin=None, size=self._threads + 2)
+
+    @cached_property
+    def _identity(self) -> tuple[int, int]:
+        return _identity_of(self.path)
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[Connection]:
+        """Give a connection in a transaction that may write; commit it unless it is left by raising.
+
+        Raises:
+            StoreUnavailable: the database is locked, full, read-only, damaged or gone.
+        """
+        with self._told_as_unavailable():
+            self._refuse_another_file()
+            with self._writer.begin() as connection:
+                yield connection
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[Connection]:
+        """Give a connection to read with, each statement by itself.
+
+        Raises:
+            StoreUnavailable: the database can't be read.
+        """
+        with self._told_as_unavailable():
+            self._refuse_another_file()
+            with self._reader.connect() as connection:
+                yield connection
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """Give a connection whose statements all see the store as it was at the first of them."""
+        with self.read() as connection:
+            connection.exec_driver_sql("BEGIN")
+            yield connection
+
+    def close(self) -> None:
+        """Close all connections. Later use opens new ones."""
+        for name in ("_writer", "_reader"):
+            engine = self.__dict__.pop(name, None)
+            if engine is not None:
+                engine.dispose()
+        self.__dict__.pop("_identity", None)
+
+    def _engine(self, begin: str | None, size: int) -> Engine:
+        engine = create_engine(
+            "sqlite://",
+            module=sqlite_module(),
+            creator=lambda: connect(self.path),
+            poolclass=QueuePool,
+            pool_size=size,
+            max_overflow=0,
+            pool_timeout=BUSY_SECONDS,
+        )
+        if begin is not None:
+            event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
+        return engine
+
+    def _refuse_another_file(self) -> None:
+        # A file that was moved away or replaced would go on taking writes that nobody finds again.
+        if _identity_of(self.path) != self._identity:
+            raise StoreUnavailable("the database file was replaced while the service ran")
+
+    @contextlib.contextmanager
+    def _told_as_unavailable(self) -> Iterator[None]:
+        try:
+            yield
+        except PoolTimeout as error:
+            raise StoreUnavailable("the database is busy") from error
+        except (DatabaseError, InterfaceError) as error:
+            cause = unavailable_cause(error.orig)
+            if cause is None:
+                raise
+            raise StoreUnavailable(cause) from error
+
+
+def unavailable_cause(error: BaseException | None) -> str | None:
+    """Say in words why the driver's error means that the database is away; None where it does not."""
+    name = getattr(error, "sqlite_errorname", "")
+    for known, cause in _UNAVAILABLE.items():
+        if name == known or name.startswith(known + "_"):
+            return cause
+    return None
+
+
+def _identity_of(path: Path) -> tuple[int, int]:
+    try:
+        status = path.stat()
+    except OSError:
+        raise StoreUnavailable("the database file is gone") from None
+    return status.st_dev, status.st_ino
+
+
+def make_private_folder(path: Path) -> None:
+    """Make the folder, and its parents, for its owner only; take others' rights from one that is.
+
+    Raises:
+        OSError: the folder can't be made or its rights can't be changed.
+    """
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if path.stat().st_mode & 0o077:
+        path.chmod(0o700)
+
+
+def make_private_file(path: Path) -> None:
+    """Make an empty file that only its owner can read, and so whatever SQLite keeps beside it."""
+    os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+
+
+class InstanceLock:
+    """Held by the one service of an instance folder, and by commands that need it stopped.
+
+    The operating system frees it when the process ends, however it ends.
+    """
+
+    def __init__(self, instance: Path) -> None:
+        """Take the instance folder, which must exist."""
+        self._lock = filelock.FileLock(instance / "lock", mode=0o600)
+
+    def acquire(self) -> None:
+        """Take the lock at once.
+
+        Raises:
+            InstanceLocked: another process has it.
+        """
+        try:
+            self._lock.acquire(timeout=0)
+        except filelock.Timeout:
+            raise InstanceLocked from None
+
+    def release(self) -> None:
+        """Give the lock back."""
+        self._lock.release()

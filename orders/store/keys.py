@@ -1,0 +1,192 @@
+"""What is asked of the API keys table. Secrets go in as hashes and never come out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, Row, insert, or_, select, update
+
+from orders.store.tables import KeyRow, StoreRow
+
+_PUBLIC = [
+    column
+    for column in KeyRow.__table__.columns
+    if column.name not in {"secret_hash", "previous_hash", "previous_until"}
+]
+
+
+class KeyNotFound(Exception):
+    """There is no API key of that id."""
+
+    def __init__(self, key_id: int) -> None:
+        """Take the id that was asked for."""
+        super().__init__(f"There is no key {key_id}. `flask keys list` shows them all.")
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """An API key, without its secret. `scopes` is a subset of read and write."""
+
+    id: int
+    name: str
+    prefix: str
+    plan: str
+    per_minute: int | None
+    per_day: int | None
+    plan_revision: int
+    scopes: tuple[str, ...]
+    created_at: datetime
+    last_used_at: datetime | None
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    banned_until: datetime | None
+    # Set where the key was found by its previous secret: until when that one works.
+    secret_until: datetime | None = None
+
+    def is_valid(self, now: datetime) -> bool:
+        """Tell whether the key, found by this secret, opens anything at this time."""
+        return (
+            self.revoked_at is None
+            and (self.expires_at is None or now < self.expires_at)
+            and (self.secret_until is None or now < self.secret_until)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """What a key is issued with."""
+
+    name: str
+    plan: str
+    scopes: tuple[str, ...]
+    per_minute: int | None = None
+    per_day: int | None = None
+    expires_at: datetime | None = None
+
+
+def issue(
+    connection: Connection, new: NewKey, prefix: str, secret_hash: bytes, now: datetime
+) -> int:
+    """Insert a key; give its id."""
+    key_id: int = connection.execute(
+        insert(KeyRow)
+        .values(
+            name=new.name,
+            prefix=prefix,
+            secret_hash=secret_hash,
+            plan=new.plan,
+            per_minute=new.per_minute,
+            per_day=new.per_day,
+            plan_revision=0,
+            scopes=" ".join(new.scopes),
+            created_at=now,
+            expires_at=new.expires_at,
+        )
+        .returning(KeyRow.id)
+    ).scalar_one()
+    return key_id
+
+
+def find_by_secret(connection: Connection, secret_hash: bytes) -> ApiKey | None:
+    """Give the key that has this secret, be it revoked, expired or past its grace; None if none."""
+    row = connection.execute(
+        select(*_PUBLIC, KeyRow.secret_hash, KeyRow.previous_until).where(
+            or_(KeyRow.secret_hash == secret_hash, KeyRow.previous_hash == secret_hash)
+        )
+    ).one_or_none()
+    if row is None:
+        return None
+    return _api_key(row, None if row.secret_hash == secret_hash else row.previous_until)
+
+
+def get(connection: Connection, key_id: int) -> ApiKey:
+    """Give the key of this id.
+
+    Raises:
+        KeyNotFound: there is none.
+    """
+    row = connection.execute(select(*_PUBLIC).where(KeyRow.id == key_id)).one_or_none()
+    if row is None:
+        raise KeyNotFound(key_id)
+    return _api_key(row)
+
+
+def get_all(connection: Connection) -> list[ApiKey]:
+    """Give all keys, the oldest first."""
+    return [_api_key(row) for row in connection.execute(select(*_PUBLIC).order_by(KeyRow.id))]
+
+
+def rotate(
+    connection: Connection,
+    key_id: int,
+    prefix: str,
+    secret_hash: bytes,
+    previous_until: datetime | None,
+) -> None:
+    """Give the key a new secret. The one before it works until `previous_until`, if that is given.
+
+    A secret that was in its grace from an earlier rotation stops working: at most two are live.
+    """
+    previous_hash = KeyRow.secret_hash if previous_until is not None else None
+    change(
+        connection,
+        key_id,
+        prefix=prefix,
+        secret_hash=secret_hash,
+        previous_hash=previous_hash,
+        previous_until=previous_until,
+    )
+
+
+def change_plan(
+    connection: Connection, key_id: int, plan: str, per_minute: int | None, per_day: int | None
+) -> None:
+    """Put the key on a plan, with new windows."""
+    change(
+        connection,
+        key_id,
+        plan=plan,
+        per_minute=per_minute,
+        per_day=per_day,
+        plan_revision=KeyRow.plan_revision + 1,
+    )
+
+
+def change(connection: Connection, key_id: int, **values: object) -> None:
+    """Set columns of a key.
+
+    Raises:
+        KeyNotFound: there is none of that id.
+    """
+    changed = connection.execute(update(KeyRow).where(KeyRow.id == key_id).values(**values))
+    if changed.rowcount == 0:
+        raise KeyNotFound(key_id)
+
+
+def write_last_used(connection: Connection, used: Mapping[int, datetime]) -> None:
+    """Write down when keys were last used: a map from their ids."""
+    for key_id, at in used.items():
+        connection.execute(update(KeyRow).where(KeyRow.id == key_id).values(last_used_at=at))
+
+
+def store_id(connection: Connection) -> str:
+    """Give the store's random id."""
+    return connection.execute(select(StoreRow.store_id)).scalar_one()
+
+
+def demo_key_id(connection: Connection) -> int | None:
+    """Give the id of the demo's key; None where this is no demo database."""
+    return connection.scalar(select(StoreRow.demo_key_id))
+
+
+def set_demo_key_id(connection: Connection, key_id: int) -> None:
+    """Make this a demo database, with this key."""
+    connection.execute(update(StoreRow).values(demo_key_id=key_id))
+
+
+def _api_key(row: Row[tuple[object, ...]], secret_until: datetime | None = None) -> ApiKey:
+    fields = {column.name: getattr(row, column.name) for column in _PUBLIC}
+    fields["scopes"] = tuple(fields["scopes"].split())
+    return ApiKey(**fields, secret_until=secret_until)

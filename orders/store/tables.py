@@ -1,0 +1,187 @@
+"""The tables and their column types.
+
+The migrations in `migrations/` make them; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    DateTime,
+    Dialect,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    String,
+    TypeDecorator,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.types import TypeEngine
+
+from orders import domain
+
+
+class Instant(TypeDecorator[datetime]):
+    """An aware datetime in UTC with milliseconds.
+
+    SQLite has no such type and would drop the time zone without a word. There it is kept as the
+    text of the API (`2026-12-01T08:00:00.000Z`), which sorts by time and goes into JSON as it is.
+    """
+
+    impl = String(24)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[object]:
+        """Choose the column's type for this database."""
+        if dialect.name == "sqlite":
+            return dialect.type_descriptor(String(24))
+        return dialect.type_descriptor(DateTime(timezone=True))
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> object:
+        """Turn a datetime into what the database keeps."""
+        if value is None or dialect.name != "sqlite":
+            return value
+        return domain.format_instant(value)
+
+    def process_result_value(self, value: object, dialect: Dialect) -> datetime | None:
+        """Turn what the database keeps into a datetime."""
+        if isinstance(value, str):
+            return datetime.fromisoformat(value)
+        return value.astimezone(UTC) if isinstance(value, datetime) else None
+
+
+# SQLite numbers rows by itself only where the column is called INTEGER.
+RowId = BigInteger().with_variant(Integer, "sqlite")
+
+_IS_STATUS = "status IN ('pending', 'shipped', 'cancelled')"
+# Ids are never given twice, even after the newest rows are lost in a restore.
+_NEVER_REUSED = {"sqlite_autoincrement": True}
+
+
+class Base(DeclarativeBase):
+    """What all tables have in common."""
+
+
+class StoreRow(Base):
+    """The one row about the store itself."""
+
+    __tablename__ = "store"
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    # Random, from the first start: half of every ETag, so that no other database's tag fits.
+    store_id: Mapped[str] = mapped_column(String(32))
+    # The key that `--demo` issued, which is what makes this a demo database.
+    demo_key_id: Mapped[int | None] = mapped_column(ForeignKey("api_keys.id"))
+
+
+class OrderRow(Base):
+    """An order as it stands now."""
+
+    __tablename__ = "orders"
+    __table_args__ = (
+        CheckConstraint(_IS_STATUS, name="orders_status"),
+        CheckConstraint("quantity BETWEEN 1 AND 2147483647", name="orders_quantity"),
+        CheckConstraint("pet_id >= 1", name="orders_pet_id"),
+        CheckConstraint(
+            "status <> 'shipped' OR ship_date IS NOT NULL", name="orders_shipped_has_date"
+        ),
+        _NEVER_REUSED,
+    )
+
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    pet_id: Mapped[int] = mapped_column(BigInteger)
+    quantity: Mapped[int] = mapped_column(Integer)
+    ship_date: Mapped[datetime | None] = mapped_column(Instant)
+    status: Mapped[str] = mapped_column(String(16))
+    placed_at: Mapped[datetime] = mapped_column(Instant)
+    updated_at: Mapped[datetime] = mapped_column(Instant)
+    reference: Mapped[str | None] = mapped_column(String(64))
+
+
+class EventRow(Base):
+    """One change of an order, and the order as it stood after it. Never updated, never deleted."""
+
+    __tablename__ = "order_events"
+    __table_args__ = (
+        CheckConstraint(
+            "type IN ('order.placed', 'order.shipped', 'order.cancelled', 'order.imported')",
+            name="order_events_type",
+        ),
+        Index("order_events_by_order", "order_id", "id"),
+        _NEVER_REUSED,
+    )
+
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    type: Mapped[str] = mapped_column(String(24))
+    order_id: Mapped[int] = mapped_column(ForeignKey("orders.id"))
+    at: Mapped[datetime] = mapped_column(Instant)
+    actor: Mapped[str] = mapped_column(String(32))
+    request_id: Mapped[str | None] = mapped_column(String(32))
+    pet_id: Mapped[int] = mapped_column(BigInteger)
+    quantity: Mapped[int] = mapped_column(Integer)
+    ship_date: Mapped[datetime | None] = mapped_column(Instant)
+    status: Mapped[str] = mapped_column(String(16))
+    placed_at: Mapped[datetime] = mapped_column(Instant)
+    updated_at: Mapped[datetime] = mapped_column(Instant)
+    reference: Mapped[str | None] = mapped_column(String(64))
+
+
+class IdempotencyRow(Base):
+    """An Idempotency-Key that placed an order. The placing event has the order as answered."""
+
+    __tablename__ = "idempotency_keys"
+    __table_args__ = (Index("idempotency_keys_by_age", "at"),)
+
+    key_id: Mapped[int] = mapped_column(ForeignKey("api_keys.id"), primary_key=True)
+    version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    value: Mapped[str] = mapped_column(String(255), primary_key=True)
+    event_id: Mapped[int] = mapped_column(ForeignKey("order_events.id"))
+    at: Mapped[datetime] = mapped_column(Instant)
+
+
+class KeyRow(Base):
+    """An API key. At most two of its secrets are live: the newest, and one during its grace."""
+
+    __tablename__ = "api_keys"
+    __table_args__ = (
+        Index("api_keys_by_secret", "secret_hash", unique=True),
+        Index("api_keys_by_previous_secret", "previous_hash", unique=True),
+        _NEVER_REUSED,
+    )
+
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    name: Mapped[str] = mapped_column(String(255))
+    prefix: Mapped[str] = mapped_column(String(16))
+    secret_hash: Mapped[bytes] = mapped_column(LargeBinary(32))
+    previous_hash: Mapped[bytes | None] = mapped_column(LargeBinary(32))
+    previous_until: Mapped[datetime | None] = mapped_column(Instant)
+    plan: Mapped[str] = mapped_column(String(64))
+    # Both are None but for enterprise, whose figures come with the key.
+    per_minute: Mapped[int | None] = mapped_column(Integer)
+    per_day: Mapped[int | None] = mapped_column(Integer)
+    # Grows with each change of plan, so that new windows begin.
+    plan_revision: Mapped[int] = mapped_column(Integer, default=0)
+    scopes: Mapped[str] = mapped_column(String(64))
+    created_at: Mapped[datetime] = mapped_column(Instant)
+    last_used_at: Mapped[datetime | None] = mapped_column(Instant)
+    expires_at: Mapped[datetime | None] = mapped_column(Instant)
+    revoked_at: Mapped[datetime | None] = mapped_column(Instant)
+    banned_until: Mapped[datetime | None] = mapped_column(Instant)
+
+
+class PetRow(Base):
+    """A pet of the catalogue, which is leaving this service."""
+
+    __tablename__ = "pets"
+    __table_args__ = (
+        CheckConstraint("status IN ('available', 'pending', 'sold')", name="pets_status"),
+    )
+
+    id: Mapped[int] = mapped_column(RowId, primary_key=True, autoincrement=False)
+    name: Mapped[str] = mapped_column(String(255))
+    category_id: Mapped[int | None] = mapped_column(BigInteger)
+    status: Mapped[str] = mapped_column(String(16))

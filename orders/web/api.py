@@ -1,0 +1,217 @@
+"""What all versions of the API share: the hooks around each request, and the one error shape.
+
+A request passes the hooks in this order, and turns back at the first that refuses it: whose is it,
+is it over the limit, has it a valid key, may that key do this, does the path exist. On the way out
+every API response gets the headers of its limits and its request id, whatever it was.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from functools import cache
+from typing import Any, ClassVar
+
+import flask_smorest
+from flask import Flask, Response, g, request
+from werkzeug import exceptions as http
+from werkzeug.routing import UnicodeConverter
+
+from orders.settings import Settings
+from orders.web import auth, document
+from orders.web.bodies import BodyParser
+from orders.web.call import Call, current_call, is_api_path, path_of_target
+from orders.web.logs import log_access
+from orders.web.refusals import (
+    ANSWERS,
+    INTERNAL_ERROR,
+    MalformedRequest,
+    MethodNotAllowed,
+    NotFound,
+    PayloadTooLarge,
+    error_body,
+)
+from orders.web.shop import Shop
+from schemas.error import ErrorSchema
+from schemas.fields import Instant, Int64, Whole
+
+log = logging.getLogger(__name__)
+
+REALM = 'Bearer realm="store-orders"'
+STORE_RETRY_SECONDS = 5
+# What an answer needs beyond its body, by its code.
+_HEADERS_OF_CODE = {
+    "missing_api_key": {"WWW-Authenticate": REALM},
+    "invalid_api_key": {"WWW-Authenticate": f'{REALM}, error="invalid_token"'},
+    "insufficient_scope": {"WWW-Authenticate": f'{REALM}, error="insufficient_scope"'},
+    "store_unavailable": {"Retry-After": str(STORE_RETRY_SECONDS)},
+}
+
+
+class IdConverter(UnicodeConverter):
+    """A segment where an identifier belongs. Any text matches: what is no id is not found."""
+
+
+class OrdersFlask(Flask):
+    """Flask, but for what a path is, and for OPTIONS."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Take what Flask takes."""
+        super().__init__(*args, **kwargs)
+        self.json.sort_keys = False  # type: ignore[attr-defined] # the schemas' order is documented
+        self.url_map.merge_slashes = False
+        self.url_map.converters["id"] = IdConverter
+
+    def wsgi_app(self, environ: Any, start_response: Any) -> Any:
+        """Route by the path of the request's target: servers fold slashes and decode more of it."""
+        path = path_of_target(environ.get("REQUEST_URI") or environ.get("PATH_INFO", "/"))
+        # A target without a slash in front (`*`, or nonsense) is a path that does not exist.
+        environ["PATH_INFO"] = path if path.startswith("/") else f"/ {path}"
+        return super().wsgi_app(environ, start_response)
+
+    def make_default_options_response(self) -> Response:
+        """Answer OPTIONS with 204 and Allow."""
+        response = super().make_default_options_response()
+        response.status_code = 204
+        return response
+
+
+class ApiBlueprint(flask_smorest.Blueprint):
+    """flask-smorest's Blueprint with strict bodies, which a view may declare optional."""
+
+    ARGUMENTS_PARSER = BodyParser()
+    DEFAULT_LOCATION_CONTENT_TYPE_MAPPING: ClassVar = {
+        **flask_smorest.Blueprint.DEFAULT_LOCATION_CONTENT_TYPE_MAPPING,
+        "optional_json": "application/json",
+    }
+
+
+class Api(flask_smorest.Api):
+    """flask-smorest's Api with this service's error shape. One class for every version."""
+
+    ERROR_SCHEMA = ErrorSchema
+    DEFAULT_ERROR_RESPONSE_NAME = None
+
+    def __init__(self, app: Flask, settings: Settings, blueprint: ApiBlueprint, version: int):
+        """Add a version of the API to an application, and its document at /openapi/vN.json."""
+        super().__init__(
+            app,
+            config_prefix=f"V{version}",
+            spec_kwargs={
+                "title": "Store Orders",
+                "version": f"{version}.0.0",
+                "openapi_version": "3.0.3",
+            },
+        )
+        self.register_converter(IdConverter, lambda _: {"type": "integer", "format": "int64"})
+        self.register_field(Whole, "integer", None)
+        self.register_field(Int64, "integer", "int64")
+        self.register_field(Instant, "string", "date-time")
+        self.register_blueprint(blueprint)
+
+        # Made once, when it is first asked for.
+        @cache
+        def made() -> bytes:
+            told = document.complete(self.spec.to_dict(), version, settings)
+            return json.dumps(told, indent=2).encode()
+
+        app.add_url_rule(
+            f"/openapi/v{version}.json",
+            f"openapi_v{version}",
+            lambda: Response(made(), mimetype="application/json"),
+        )
+
+    def _register_error_handlers(self) -> None:
+        self._app.register_error_handler(Exception, self.handle_http_exception)
+
+    def handle_http_exception(self, error: Exception) -> Response:
+        """Render any exception as an Error body with the headers of its kind."""
+        return render(error)
+
+
+def render(error: Exception) -> Response:
+    """Give the answer to an exception: its documented code, or 500 and a line in the log."""
+    error = _own_kind(error)
+    answer = next((ANSWERS[kind] for kind in type(error).__mro__ if kind in ANSWERS), None)
+    if answer is None:
+        call = current_call()
+        log.error("Request %s failed", call.request_id, exc_info=error)
+        answer, message = INTERNAL_ERROR, INTERNAL_ERROR.words(call.request_id)
+    else:
+        message = answer.words(error)
+    response = Response(
+        error_body(answer.code, message, answer.status),
+        answer.status,
+        _HEADERS_OF_CODE.get(answer.code),
+        mimetype="application/json",
+    )
+    if isinstance(error, MethodNotAllowed):
+        response.headers["Allow"] = ", ".join(error.allowed)
+    return response
+
+
+def _own_kind(error: Exception) -> Exception:
+    """Give this service's own refusal for one of Werkzeug's, other exceptions as they are."""
+    match error:
+        case http.MethodNotAllowed():
+            return MethodNotAllowed(tuple(sorted(error.valid_methods or ())))
+        case http.RequestEntityTooLarge():
+            return PayloadTooLarge(request.max_content_length or 0)
+        case http.NotFound():
+            return NotFound()
+        case http.HTTPException() if error.code == http.BadRequest.code:
+            return MalformedRequest("The request can't be read.")
+        case _:
+            return error
+
+
+class Hooks:
+    """What happens around each request."""
+
+    def __init__(self, app: Flask, shop: Shop) -> None:
+        """Set up the hooks of an application."""
+        self._keyring = shop.keyring
+        self._limits = shop.limits
+        self._clock = shop.clock
+        self._trusted = shop.settings.trusted_proxy
+        app.before_request(self.admit)
+        app.after_request(self.finish)
+
+    def admit(self) -> None:
+        """Let the request through to its route, or raise what refuses it."""
+        path = request.environ["PATH_INFO"]
+        call = Call(os.urandom(8).hex(), self._clock.monotonic(), is_api_path(path))
+        g.call = call
+        if call.is_api:
+            self._admit_to_api(call)
+        if path.startswith("//"):
+            # Werkzeug folds slashes in front; a path that differs in slashes is another path.
+            raise NotFound
+
+    def finish(self, response: Response) -> Response:
+        """Put the headers on the answer, and see to its line in the log."""
+        call = current_call()
+        if call.is_api:
+            verdict = call.verdict or self._limits.uncounted()
+            response.headers.update(verdict.headers(self._clock.time()))
+            response.headers["X-Request-Id"] = call.request_id
+            response.headers.setdefault("Cache-Control", "no-store")
+            response.headers.update(call.headers)
+        facts = (self._address(), request.method, request.environ["PATH_INFO"])
+        status = response.status_code
+        response.call_on_close(lambda: log_access(call, *facts, status, self._clock.monotonic()))
+        return response
+
+    def _admit_to_api(self, call: Call) -> None:
+        call.caller = self._keyring.identify(request.headers.get("Authorization"), self._address())
+        call.verdict = self._limits.judge(call.caller)
+        call.verdict.raise_if_refused()
+        auth.authorize(call.caller, request.method)
+
+    def _address(self) -> str:
+        return auth.client_address(
+            request.remote_addr or "unknown",
+            request.headers.get("X-Forwarded-For"),
+            self._trusted,
+        )

@@ -1,0 +1,56 @@
+"""What is known of the request being answered, from its first hook to its line in the log."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import unquote_to_bytes
+
+from flask import g
+
+if TYPE_CHECKING:
+    from orders.web.auth import Caller
+    from orders.web.limits import Verdict
+
+
+@dataclass(slots=True)
+class Call:
+    """One request. `began` is in monotonic seconds; `headers` go out with whatever the answer is."""
+
+    request_id: str
+    began: float
+    is_api: bool
+    caller: Caller | None = None
+    verdict: Verdict | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+def current_call() -> Call:
+    """Give the call of the request being answered."""
+    call: Call = g.call
+    return call
+
+
+_ABSOLUTE_FORM = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
+_API_PATH = re.compile(r"/+v[12](/|$)")
+
+
+def path_of_target(target: str) -> str:
+    """Give the decoded path of a request target (RFC 9112, section 3.2), as WSGI writes paths.
+
+    Takes both forms, `/…` and `http://host/…`. Slashes stay as they came, doubled ones too, and
+    an encoded slash stays encoded: it is no separator (RFC 3986, section 2.2).
+    """
+    absolute = _ABSOLUTE_FORM.match(target)
+    path = target[absolute.end() :] if absolute else target
+    path = path.partition("#")[0].partition("?")[0] or "/"
+    if "%" not in path:
+        return path
+    encoded_slash_kept = re.sub("%2f", "%252F", path, flags=re.IGNORECASE)
+    return unquote_to_bytes(encoded_slash_kept.encode("latin-1")).decode("latin-1")
+
+
+def is_api_path(path: str) -> bool:
+    """Tell whether a path belongs to the API: `/v1` or `/v2`, or below, leading slashes folded."""
+    return _API_PATH.match(path) is not None

@@ -1,0 +1,254 @@
+"""The OpenAPI document of a version, from the code that answers.
+
+What differs between operations stands on the views (`operation`); what all of them share, the
+refusals with their examples and the headers, is added when the document is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from flask_smorest import Blueprint
+
+from orders import domain
+from orders.settings import Settings
+from orders.store.engine import StoreUnavailable
+from orders.web.bodies import MAX_BYTES
+from orders.web.refusals import (
+    ANSWERS,
+    CODES,
+    INTERNAL_ERROR,
+    Answer,
+    InsufficientScope,
+    InvalidKey,
+    KeyBanned,
+    MalformedRequest,
+    MissingKey,
+    PayloadTooLarge,
+    RateLimited,
+    UnsupportedMediaType,
+    ValidationFailed,
+)
+
+View = TypeVar("View", bound=Callable[..., Any])
+
+_REFUSALS = "x-refusals"
+_HEADERS = "x-headers"
+_TAGGED = "x-tagged"
+_ALWAYS_POSSIBLE = (
+    "missing_api_key",
+    "invalid_api_key",
+    "rate_limit_exceeded",
+    "api_key_banned",
+    "internal_error",
+    "store_unavailable",
+)
+_HEADERS_OF_CODE = {
+    "missing_api_key": "WWW-Authenticate",
+    "invalid_api_key": "WWW-Authenticate",
+    "insufficient_scope": "WWW-Authenticate",
+    "rate_limit_exceeded": "Retry-After",
+    "api_key_banned": "Retry-After",
+    "store_unavailable": "Retry-After",
+}
+
+
+def _header(description: str, example: str | int, *, required: bool = True) -> dict[str, Any]:
+    schema = {"type": "integer" if isinstance(example, int) else "string"}
+    return {
+        "description": description,
+        "required": required,
+        "schema": schema,
+        "example": example,
+    }
+
+
+# On every response.
+_COMMON_HEADERS = {
+    "X-RateLimit-Limit": _header("Requests that the window with the fewest left allows.", 60),
+    "X-RateLimit-Remaining": _header("Requests left in that window.", 59),
+    "X-RateLimit-Reset": _header("When that window resets, as a Unix time.", 1_796_112_060),
+    "RateLimit-Policy": _header(
+        "Both windows: quota and length.", '"minute";q=60;w=60, "day";q=1000;w=86400'
+    ),
+    "RateLimit": _header(
+        "Both windows: requests remaining and seconds left.",
+        '"minute";r=59;t=42, "day";r=999;t=86342',
+    ),
+    "X-Request-Id": _header("The service's own name for this request.", "8f3a0c1d5e7b9246"),
+    "Cache-Control": _header("Whether the answer may be kept.", "no-store"),
+}
+_OTHER_HEADERS = {
+    "ETag": _header("The revision shown, for If-None-Match. Opaque.", 'W/"166f834250a12dbd-1-42"'),
+    "Vary": _header("What else the answer depends on.", "Authorization"),
+    "Location": _header("Where the order is.", "/v1/store/orders/41"),
+    "Idempotent-Replayed": _header(
+        "Present where an earlier answer is given again.", "true", required=False
+    ),
+    "Retry-After": _header("Seconds to wait before the next request.", 18),
+    "WWW-Authenticate": _header("How to authenticate.", 'Bearer realm="store-orders"'),
+    # On answers to a valid key only.
+    "Deprecation": _header(
+        "Since when the route is deprecated (RFC 9745).", "@1764892800", required=False
+    ),
+    "Sunset": _header(
+        "When the route may go away (RFC 8594).", "Thu, 05 Dec 2030 00:00:00 GMT", required=False
+    ),
+}
+_PARAMETERS = {
+    "If-None-Match": {
+        "name": "If-None-Match",
+        "in": "header",
+        "description": "ETags of the copies that the client has: 304 if one is still good.",
+        "schema": {"type": "string"},
+        "example": 'W/"166f834250a12dbd-1-42"',
+    },
+    "Idempotency-Key": {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "description": "A value of the client's own: sent again within 24 hours with the same "
+        "order, it gives the first answer again and places nothing.",
+        "schema": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 255,
+            "pattern": r"^[!-+\--~]+$",
+        },
+        "example": "7f9c2ba4-e88f-4c1d-a1b0-6f2f6f1f8e55",
+    },
+}
+
+
+# An exception of each kind, for the messages of the examples.
+_SAMPLES: tuple[Exception, ...] = (
+    MalformedRequest("The body is not JSON: Expecting value at line 1, column 11."),
+    MissingKey(),
+    InvalidKey(),
+    InsufficientScope(),
+    domain.OrderNotFound(41),
+    domain.PetNotFound(7),
+    domain.OrderAlreadyShipped(41),
+    PayloadTooLarge(MAX_BYTES),
+    UnsupportedMediaType("Send the body with 'Content-Type: application/json'."),
+    ValidationFailed({"petId": "is required"}),
+    domain.IdempotencyKeyReused(41),
+    RateLimited(18),
+    KeyBanned(300),
+    StoreUnavailable("the disk is full"),
+)
+_MESSAGES = {ANSWERS[type(each)].code: ANSWERS[type(each)].words(each) for each in _SAMPLES} | {
+    INTERNAL_ERROR.code: INTERNAL_ERROR.words("8f3a0c1d5e7b9246")
+}
+
+
+def operation(  # noqa: PLR0913 - the facts of an operation, each by its name
+    operation_id: str,
+    summary: str,
+    *,
+    refusals: Iterable[str] = (),
+    headers: Iterable[str] = (),
+    parameters: Iterable[str] = (),
+    tagged: bool = False,
+    deprecated: bool = False,
+    stability: str | None = None,
+) -> Callable[[View], View]:
+    """Say of a view what the document needs beyond its body and its success.
+
+    `refusals` are codes; `headers` go with its success, and are names known here, as are
+    `parameters`; `tagged` operations have ETags and 304; `stability` is None where nothing
+    changes within the version.
+    """
+    told: dict[str, Any] = {
+        "operationId": operation_id,
+        "summary": summary,
+        "parameters": [_PARAMETERS[name] for name in parameters],
+        _REFUSALS: [*refusals, *_ALWAYS_POSSIBLE],
+        _HEADERS: list(headers),
+        _TAGGED: tagged,
+    }
+    if tagged:
+        told["parameters"].append(_PARAMETERS["If-None-Match"])
+    if deprecated:
+        told["deprecated"] = True
+    if stability is not None:
+        told["x-stability"] = stability
+    mark: Callable[[View], View] = Blueprint.doc(**told)
+    return mark
+
+
+def complete(spec: dict[str, Any], version: int, settings: Settings) -> dict[str, Any]:
+    """Make flask-smorest's document the interface description of a version."""
+    prefix = f"/v{version}"
+    spec["servers"] = _servers(settings, version)
+    spec["paths"] = {path.removeprefix(prefix): item for path, item in spec["paths"].items()}
+    spec["security"] = [{"bearer": []}]
+    components = spec.setdefault("components", {})
+    components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+    components["headers"] = {**_COMMON_HEADERS, **_OTHER_HEADERS}
+    components.pop("responses", None)
+    components["schemas"]["Error"]["properties"]["code"]["enum"] = list(CODES)
+    for item in spec["paths"].values():
+        for each in item.values():
+            if isinstance(each, dict):
+                _complete_operation(each, settings)
+    return spec
+
+
+def _servers(settings: Settings, version: int) -> list[dict[str, str]]:
+    servers = [(settings.base_url, "Production"), (settings.staging_base_url, "Staging")]
+    return [
+        {"url": url.removesuffix("1") + str(version), "description": description}
+        for url, description in servers
+        if url
+    ]
+
+
+def _complete_operation(told: dict[str, Any], settings: Settings) -> None:
+    success = next(status for status in told["responses"] if status.startswith("2"))
+    # flask-smorest refers to a response of its own for a body that is refused.
+    responses = {success: told["responses"][success]}
+    own = told.pop(_HEADERS)
+    tagged = ["ETag", "Vary"] if told.pop(_TAGGED) else []
+    responses[success]["headers"] = _refer(own + tagged)
+    if tagged:
+        responses["304"] = {"description": "The copy is still good.", "headers": _refer(tagged)}
+    for code in told.pop(_REFUSALS):
+        _add_refusal(responses, code, own if told.get("deprecated") else [])
+    for response in responses.values():
+        response["headers"].update(_refer(_COMMON_HEADERS))
+    told["responses"] = responses
+    if told.get("deprecated"):
+        told["x-deprecated-sunset"] = settings.pets_sunset.isoformat()
+
+
+def _add_refusal(responses: dict[str, Any], code: str, headers: list[str]) -> None:
+    answer = _answer_of(code)
+    response = responses.setdefault(
+        str(answer.status),
+        {
+            "description": "",
+            "headers": {},
+            "content": {
+                "application/json": {
+                    "schema": {"$ref": "#/components/schemas/Error"},
+                    "examples": {},
+                }
+            },
+        },
+    )
+    names = [response["description"]] if response["description"] else []
+    response["description"] = ", ".join([*names, f"`{code}`"])
+    response["content"]["application/json"]["examples"][code] = {
+        "value": {"code": code, "message": _MESSAGES[code], "status": answer.status}
+    }
+    own = [_HEADERS_OF_CODE[code]] if code in _HEADERS_OF_CODE else []
+    response["headers"].update(_refer([*own, *headers]))
+
+
+def _answer_of(code: str) -> Answer:
+    return next(each for each in [*ANSWERS.values(), INTERNAL_ERROR] if each.code == code)
+
+
+def _refer(names: Iterable[str]) -> dict[str, Any]:
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}

@@ -1,0 +1,41 @@
+"""Answers with an ETag: the client's copy is good, or here is a new one (RFC 9110, section 13).
+
+The tag is weak: it names the store's random id, the format of the representation, and the event
+that it shows the store as of. Anything that changes an order appends an event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from flask import Response, request
+
+from orders.web.shop import current_shop
+
+# Raised when a release changes what a representation looks like.
+FORMAT = 1
+
+
+def not_modified(revision: int) -> Response | None:
+    """Give 304 if the client's If-None-Match names this revision, None if it needs the body."""
+    tag = _tag(revision)
+    if "HTTP_IF_NONE_MATCH" in request.environ and request.if_none_match.contains_weak(tag):
+        return _tagged(Response(status=304), tag)
+    return None
+
+
+def entity(body: bytes | Iterable[bytes], revision: int) -> Response:
+    """Give 200 with a JSON body and its ETag. A body that is no bytes is streamed."""
+    response = Response(body, mimetype="application/json", direct_passthrough=True)
+    return _tagged(response, _tag(revision))
+
+
+def _tag(revision: int) -> str:
+    return f"{current_shop().store_id}-{FORMAT}-{revision}"
+
+
+def _tagged(response: Response, tag: str) -> Response:
+    response.headers["ETag"] = f'W/"{tag}"'
+    response.headers["Cache-Control"] = "private, no-cache"
+    response.headers["Vary"] = "Authorization"
+    return response

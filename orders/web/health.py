@@ -1,0 +1,29 @@
+"""Is the process there, and can it serve? For whoever watches it; no key is needed."""
+
+from __future__ import annotations
+
+from flask import Flask, Response, jsonify
+
+from orders.store import events
+from orders.web.shop import Shop
+
+
+def register(app: Flask, shop: Shop) -> None:
+    """Add /healthz and /readyz to an application."""
+
+    def healthz() -> Response:
+        return jsonify(status="ok")
+
+    def readyz() -> Response:
+        # Away is told as any request is told of it: 503, with the reason.
+        with shop.database.read() as connection:
+            events.newest_id(connection)
+        # Without their journal the limits go on in memory: worth knowing, no reason to send
+        # clients elsewhere.
+        journal = (
+            "ok" if shop.limits.storage.check() else "degraded: not written, counting in memory"
+        )
+        return jsonify(status="ready", database="ok", counters=journal)
+
+    app.add_url_rule("/healthz", "healthz", healthz)
+    app.add_url_rule("/readyz", "readyz", readyz)

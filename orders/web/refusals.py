@@ -1,0 +1,201 @@
+"""Every refusal that is not a rule of the shop, and the one table that gives each its code.
+
+Exceptions carry facts. Here, and nowhere else, they get a status, a code and words for the client.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from orders import domain, keys
+from orders.store.engine import StoreUnavailable
+
+
+class WebRefusal(Exception):
+    """The request is refused before any rule of the shop is asked."""
+
+
+@dataclass
+class MissingKey(WebRefusal):
+    """There is no `Authorization: Bearer …`."""
+
+
+@dataclass
+class InvalidKey(WebRefusal):
+    """The key is unknown, revoked or expired: not told apart, so that nobody learns which."""
+
+
+@dataclass
+class InsufficientScope(WebRefusal):
+    """A read key tries to write."""
+
+
+@dataclass
+class RateLimited(WebRefusal):
+    """A window of the plan is exhausted. `retry_after` is in seconds."""
+
+    retry_after: int
+
+
+@dataclass
+class KeyBanned(WebRefusal):
+    """The key went on after being told to wait. `retry_after` is in seconds."""
+
+    retry_after: int
+
+
+@dataclass
+class MalformedRequest(WebRefusal):
+    """The body is not the JSON it must be, or a header can't be read."""
+
+    what: str
+
+
+@dataclass
+class UnsupportedMediaType(WebRefusal):
+    """The body is not declared as JSON in UTF-8."""
+
+    what: str
+
+
+@dataclass
+class PayloadTooLarge(WebRefusal):
+    """The body is too long. `limit` is in bytes."""
+
+    limit: int
+
+
+@dataclass
+class ValidationFailed(WebRefusal):
+    """Fields or parameters are wrong: a message for each."""
+
+    faults: dict[str, str]
+
+
+@dataclass
+class NotFound(WebRefusal):
+    """There is no such path."""
+
+
+@dataclass
+class MethodNotAllowed(WebRefusal):
+    """The path exists, the method does not."""
+
+    allowed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How a kind of refusal is answered. `words` makes the message from the exception."""
+
+    status: int
+    code: str
+    words: Callable[[Any], str]
+
+
+INTERNAL_ERROR = Answer(
+    500,
+    "internal_error",
+    lambda request_id: f"Something went wrong here. Quote the request id {request_id}.",
+)
+_TOO_MANY = "Wait {0.retry_after} s, as Retry-After says, before the next request"
+
+ANSWERS: dict[type[Exception], Answer] = {
+    MalformedRequest: Answer(400, "malformed_request", lambda e: e.what),
+    MissingKey: Answer(
+        401,
+        "missing_api_key",
+        lambda _: "Send your API key in the header 'Authorization: Bearer <API_KEY>'.",
+    ),
+    InvalidKey: Answer(
+        401,
+        "invalid_api_key",
+        lambda _: "This API key is not valid. Ask the shop for a new one.",
+    ),
+    InsufficientScope: Answer(
+        403,
+        "insufficient_scope",
+        lambda _: "This API key may only read. Use a key with the scope 'write'.",
+    ),
+    domain.OrderNotFound: Answer(404, "order_not_found", lambda _: "There is no such order."),
+    domain.PetNotFound: Answer(404, "pet_not_found", lambda _: "There is no such pet."),
+    NotFound: Answer(
+        404, "not_found", lambda _: "There is nothing at this path. Check it against the API."
+    ),
+    MethodNotAllowed: Answer(
+        405,
+        "method_not_allowed",
+        lambda e: f"This path knows only {', '.join(e.allowed)}.",
+    ),
+    domain.OrderAlreadyShipped: Answer(
+        409,
+        "order_already_shipped",
+        lambda e: f"Order {e.order_id} has shipped. It can't be cancelled or shipped again.",
+    ),
+    domain.OrderAlreadyCancelled: Answer(
+        409,
+        "order_already_cancelled",
+        lambda e: f"Order {e.order_id} was cancelled. It can't be shipped or cancelled again.",
+    ),
+    PayloadTooLarge: Answer(
+        413, "payload_too_large", lambda e: f"The body may have at most {e.limit} bytes."
+    ),
+    UnsupportedMediaType: Answer(415, "unsupported_media_type", lambda e: e.what),
+    ValidationFailed: Answer(422, "validation_failed", lambda e: _list_faults(e.faults)),
+    domain.IdempotencyKeyReused: Answer(
+        422,
+        "idempotency_key_reused",
+        lambda e: (
+            f"This Idempotency-Key has placed order {e.order_id}, which is another one. "
+            "Use a new value for a new order."
+        ),
+    ),
+    RateLimited: Answer(429, "rate_limit_exceeded", lambda e: _TOO_MANY.format(e) + "."),
+    KeyBanned: Answer(
+        429,
+        "api_key_banned",
+        lambda e: f"Too many requests after a 429: the key is banned. {_TOO_MANY.format(e)}.",
+    ),
+    StoreUnavailable: Answer(
+        503,
+        "store_unavailable",
+        lambda e: f"The store can't do this now: {e}. Try again in a few seconds.",
+    ),
+}
+
+# Told by the server itself, before there is a request.
+SERVER_ANSWERS = {
+    400: "malformed_request",
+    408: "request_timeout",
+    413: "payload_too_large",
+    431: "headers_too_large",
+    500: "internal_error",
+    501: "not_implemented",
+}
+
+
+def error_body(code: str, message: str, status: int) -> bytes:
+    """Give the one shape of every answer of 400 and above, as JSON. No key is repeated in it."""
+    return json.dumps(
+        {"code": code, "message": keys.redact(message), "status": status}, separators=(",", ":")
+    ).encode()
+
+
+CODES = tuple(
+    dict.fromkeys(
+        [answer.code for answer in ANSWERS.values()]
+        + [INTERNAL_ERROR.code, *SERVER_ANSWERS.values()]
+    )
+)
+
+_FAULTS_TOLD = 10
+_NAME_TOLD = 64
+
+
+def _list_faults(faults: dict[str, str]) -> str:
+    told = [f"{name[:_NAME_TOLD]}: {fault}" for name, fault in list(faults.items())[:_FAULTS_TOLD]]
+    more = len(faults) - _FAULTS_TOLD
+    return "; ".join(told) + (f"; and {more} more" if more > 0 else "") + "."

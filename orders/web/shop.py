@@ -1,0 +1,61 @@
+"""The parts that a running application is made of, and where views find them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import cast
+from urllib.parse import urlsplit
+
+from flask import Flask, current_app
+
+from orders.clock import Clock
+from orders.service import OrderService
+from orders.settings import Settings
+from orders.store import keys as key_store
+from orders.store.engine import Database
+from orders.web.auth import KeyRing
+from orders.web.limits import Limits
+
+_EXTENSION = "store-orders"
+
+
+@dataclass
+class Shop:
+    """What one application has. Opens nothing until it is used."""
+
+    settings: Settings
+    clock: Clock
+    database: Database
+    keyring: KeyRing
+    limits: Limits
+
+    @cached_property
+    def orders(self) -> OrderService:
+        """The use cases."""
+        return OrderService(self.database, self.clock)
+
+    @cached_property
+    def store_id(self) -> str:
+        """The random id of the store, which does not change while a service runs."""
+        with self.database.read() as connection:
+            return key_store.store_id(connection)
+
+    @property
+    def path_prefix(self) -> str:
+        """The path of the service's public address, without the version: `` or `/shop`."""
+        return urlsplit(self.settings.base_url).path.removesuffix("/v1")
+
+    def install(self, app: Flask) -> None:
+        """Make this the shop of an application."""
+        app.extensions[_EXTENSION] = self
+
+
+def current_shop() -> Shop:
+    """Give the shop of the application that is at work."""
+    return shop_of(current_app)
+
+
+def shop_of(app: Flask) -> Shop:
+    """Give the shop of an application."""
+    return cast("Shop", app.extensions[_EXTENSION])

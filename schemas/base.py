@@ -1,0 +1,29 @@
+"""What the schemas have in common: one kind for what goes out, one for what comes in."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import marshmallow as ma
+
+
+class SparseSchema(ma.Schema):
+    """An answer: what is not known is left out, rather than null."""
+
+    @ma.post_dump
+    def _leave_out_unknown(self, data: dict[str, Any], **_: Any) -> dict[str, Any]:
+        return {name: value for name, value in data.items() if value is not None}
+
+
+class StrictSchema(ma.Schema):
+    """A request: a field that is not known is refused, rather than ignored."""
+
+    class Meta:
+        """Set here, and not left to the default, so that the OpenAPI document says it too."""
+
+        unknown = ma.RAISE
+
+    error_messages: ClassVar = {
+        "type": "must be a JSON object",
+        "unknown": "is not a field of this request",
+    }

@@ -1,0 +1,72 @@
+"""Orders, as version 1 shows and takes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import marshmallow as ma
+
+from orders.domain import MAX_INT64, MAX_QUANTITY, NewOrder
+from schemas.base import SparseSchema, StrictSchema
+from schemas.fields import Instant, Int64, Whole
+
+_REQUIRED = {"required": "is required", "null": "may not be null"}
+_NOT_NULL = {"null": "may not be null; leave it out"}
+
+
+class OrderSchema(SparseSchema):
+    """An order. None of its fields is required; shipDate is left out while it is unknown."""
+
+    id = Int64(1, MAX_INT64, metadata={"description": "Unique order identifier."})
+    petId = Int64(  # noqa: N815 - the specification's name
+        1,
+        MAX_INT64,
+        attribute="pet_id",
+        metadata={"description": "Identifier of the animal in this order."},
+    )
+    quantity = Whole(1, MAX_QUANTITY, metadata={"description": "Number of units ordered."})
+    shipDate = Instant(  # noqa: N815 - the specification's name
+        attribute="ship_date", metadata={"description": "Expected or actual ship date."}
+    )
+    complete = ma.fields.Boolean(
+        metadata={"description": "Whether the order has been fulfilled, which is: has shipped."}
+    )
+
+
+class NewOrderSchema(StrictSchema):
+    """An order to place. `id` and `complete` are the store's to set."""
+
+    petId = Int64(  # noqa: N815 - the specification's name
+        1,
+        MAX_INT64,
+        required=True,
+        attribute="pet_id",
+        error_messages=_REQUIRED,
+        metadata={"description": "Identifier of the animal: a reference to the shop's catalogue."},
+    )
+    quantity = Whole(
+        1,
+        MAX_QUANTITY,
+        load_default=1,
+        error_messages=_NOT_NULL,
+        metadata={"description": "Number of units ordered."},
+    )
+    shipDate = Instant(  # noqa: N815 - the specification's name
+        attribute="ship_date",
+        error_messages=_NOT_NULL,
+        metadata={"description": "Expected ship date."},
+    )
+
+    @ma.post_load
+    def _make(self, data: dict[str, Any], **_: Any) -> NewOrder:
+        return NewOrder(**data)
+
+
+class ShipmentSchema(StrictSchema):
+    """What may be said of a shipment."""
+
+    shipDate = Instant(  # noqa: N815 - the specification's name
+        attribute="ship_date",
+        error_messages=_NOT_NULL,
+        metadata={"description": "When the order was shipped; now, if left out."},
+    )

@@ -1,0 +1,356 @@
+"""What tests share: a store of their own, a clock that they set, clients with keys, a real server."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import urllib3
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
+
+from app import create_app
+from orders import keys
+from orders.clock import Clock
+from orders.settings import Settings
+from orders.store import keys as key_store
+from orders.store import opening
+from orders.store.keys import NewKey
+from orders.web.shop import shop_of
+
+ROOT = Path(__file__).resolve().parent.parent
+
+hypothesis_settings.register_profile(
+    "default",
+    max_examples=100,
+    deadline=None,  # nothing is asserted by the clock
+    # A store lasts for all examples of a test: they are written not to mind.
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    database=None,
+)
+hypothesis_settings.load_profile("default")
+
+
+class SetClock(Clock):
+    """A clock that stands still until a test moves it."""
+
+    def __init__(self):
+        self.wall = datetime(2026, 12, 1, 12, tzinfo=UTC).timestamp()
+        self.run = 1000.0
+
+    def time(self):
+        return self.wall
+
+    def monotonic(self):
+        return self.run
+
+    def advance(self, seconds):
+        """Let time pass."""
+        self.wall += seconds
+        self.run += seconds
+
+    def set_wall(self, seconds):
+        """Set the wall clock forward or back, as a person or NTP does; no time passes."""
+        self.wall += seconds
+
+
+@dataclass
+class Store:
+    """An application over a database of its own, and what tests do with it."""
+
+    settings: Settings
+    clock: SetClock
+    app: object = field(init=False)
+
+    def __post_init__(self):
+        self.app = create_app(self.settings, self.clock)
+
+    @property
+    def shop(self):
+        return shop_of(self.app)
+
+    @property
+    def database(self):
+        return self.shop.database
+
+    def issue(self, plan="business", scopes=("read", "write"), name="test", **figures):
+        """Issue a key; give its id and its secret."""
+        secret = keys.generate()
+        with self.database.write() as connection:
+            key_id = key_store.issue(
+                connection,
+                NewKey(name, plan, tuple(scopes), **figures),
+                keys.shown_prefix(secret),
+                keys.digest(secret),
+                self.clock.now(),
+            )
+        return key_id, secret
+
+    def client(self, **key):
+        """Give a client that sends a key of its own with each request."""
+        return Client(self, *self.issue(**key))
+
+    def anonymous(self, address="127.0.0.1"):
+        """Give a client without a key."""
+        return Client(self, None, None, address)
+
+    def restarted(self):
+        """Stop, writing everything as a stop does, and start again over the same folder."""
+        self.shop.limits.storage.close()
+        self.shop.database.close()
+        again = Store(self.settings, self.clock)
+        again.shop.limits.storage.load()
+        return again
+
+    def events(self):
+        """Give the rows of the event log as dictionaries, in order."""
+        return self.rows("SELECT * FROM order_events ORDER BY id")
+
+    def rows(self, sql):
+        """Give the rows of a query as dictionaries."""
+        with self.database.read() as connection:
+            return [dict(row._mapping) for row in connection.exec_driver_sql(sql)]
+
+
+class Client:
+    """Sends requests through the application, without a network."""
+
+    def __init__(self, store, key_id, secret, address="127.0.0.1"):
+        self.store, self.key_id, self.secret, self.address = store, key_id, secret, address
+        self._client = store.app.test_client()
+
+    def request(self, method, path, **kwargs):
+        headers = dict(kwargs.pop("headers", {}))
+        if self.secret:
+            headers.setdefault("Authorization", f"Bearer {self.secret}")
+        environ = {"REMOTE_ADDR": self.address, **kwargs.pop("environ_overrides", {})}
+        return self._client.open(
+            path, method=method, headers=headers, environ_overrides=environ, **kwargs
+        )
+
+    def get(self, path, **kwargs):
+        return self.request("GET", path, **kwargs)
+
+    def head(self, path, **kwargs):
+        return self.request("HEAD", path, **kwargs)
+
+    def options(self, path, **kwargs):
+        return self.request("OPTIONS", path, **kwargs)
+
+    def post(self, path, **kwargs):
+        return self.request("POST", path, **kwargs)
+
+    def put(self, path, **kwargs):
+        return self.request("PUT", path, **kwargs)
+
+    def delete(self, path, **kwargs):
+        return self.request("DELETE", path, **kwargs)
+
+    def place(self, pet_id=7, headers=None, **order):
+        """Place an order; give the response."""
+        return self.post("/v1/store/orders", json={"petId": pet_id, **order}, headers=headers or {})
+
+    def ship(self, order_id, **body):
+        """Ship an order; give the response."""
+        path = f"/v1/store/orders/{order_id}/ship"
+        return self.post(path, json=body) if body else self.post(path)
+
+    def cancel(self, order_id):
+        """Cancel an order; give the response."""
+        return self.delete(f"/v1/store/orders/{order_id}")
+
+
+@pytest.fixture
+def clock():
+    return SetClock()
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return Settings(instance=tmp_path / "instance")
+
+
+@pytest.fixture
+def make_store(settings, clock):
+    """Make stores over one instance folder, with settings that differ from the default."""
+    made = []
+
+    def make(**changes):
+        given = replace(settings, **changes)
+        given.instance.mkdir(mode=0o700, exist_ok=True)
+        if not given.database_path.exists():
+            opening.create(given.database_path)
+        made.append(Store(given, clock))
+        return made[-1]
+
+    yield make
+    for store in made:
+        store.shop.limits.storage.close()
+        store.shop.database.close()
+
+
+@pytest.fixture
+def store(make_store):
+    return make_store()
+
+
+@pytest.fixture
+def client(store):
+    """A client with a business key that may read and write."""
+    return store.client()
+
+
+def assert_error(response, status, code):
+    """Check that a response is an Error body, exactly, with this status and code."""
+    body = response.get_json()
+    assert (response.status_code, body["code"]) == (status, code), body
+    assert list(body) == ["code", "message", "status"]
+    assert body["status"] == status
+    assert isinstance(body["message"], str)
+    assert body["message"]
+    assert response.content_type == "application/json"
+
+
+class Service:
+    """`python app.py` as a process of its own, over an instance folder."""
+
+    def __init__(self, instance, *arguments, **environment):
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "PYTHONWARNINGS": "error",
+            "ORDERS_INSTANCE": str(instance),
+            "ORDERS_PORT": "0",
+            **environment,
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, str(ROOT / "app.py"), *arguments],
+            cwd=ROOT,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.log = []
+        self.url = self._wait_for_address()
+        # Read on, or the pipe fills and the service stands still.
+        self._reader = threading.Thread(target=self._read_log, daemon=True)
+        self._reader.start()
+        self.http = urllib3.PoolManager(maxsize=32, retries=False)
+
+    def _wait_for_address(self):
+        for line in self.process.stderr:
+            self.log.append(line)
+            serving = re.search(r"Serving on (\S+?)\. ", line)
+            if serving:
+                return serving[1]
+        raise AssertionError(f"it did not start: {''.join(self.log)}")
+
+    def _read_log(self):
+        self.log.extend(self.process.stderr)
+
+    def request(self, method, path, key=None, **kwargs):
+        """Send a request over the network; give urllib3's response."""
+        headers = kwargs.pop("headers", {})
+        if key:
+            headers = {"Authorization": f"Bearer {key}", **headers}
+        return self.http.request(method, self.url + path, headers=headers, **kwargs)
+
+    def command(self, *arguments):
+        """Run a flask command beside the service; give the completed process."""
+        return run_flask(*arguments, environment=self.environment)
+
+    def issue(self, plan="business", *options):
+        """Issue a key with the command; give its secret."""
+        done = self.command("keys", "issue", "test", "--plan", plan, *options)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def stop(self):
+        """Ask it to stop as the system does; give the exit status."""
+        self.process.terminate()
+        return self._wait()
+
+    def kill(self):
+        """Kill it at once."""
+        self.process.kill()
+        self._wait()
+
+    def _wait(self):
+        status = self.process.wait(40)
+        self._reader.join(10)
+        self.process.stdout.close()
+        self.process.stderr.close()
+        self.http.clear()
+        return status
+
+
+def run_flask(*arguments, environment):
+    """Run a flask command in the project's folder; give the completed process."""
+    return subprocess.run(
+        [sys.executable, "-m", "flask", *arguments],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def run_app(*arguments, **environment):
+    """Run `python app.py` where it is expected to end by itself; give the completed process."""
+    return subprocess.run(
+        [sys.executable, str(ROOT / "app.py"), *arguments],
+        cwd=ROOT,
+        env={
+            "PATH": os.environ["PATH"],
+            "PYTHONWARNINGS": "error",
+            "ORDERS_PORT": "0",
+            **environment,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+@contextmanager
+def running(instance, *arguments, **environment):
+    """Run the service while a test talks to it."""
+    service = Service(instance, *arguments, **environment)
+    try:
+        yield service
+    finally:
+        if service.process.poll() is None:
+            service.stop()
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start services over this test's instance folder; they are stopped at the end of it."""
+    started = []
+
+    def start_one(*arguments, instance=tmp_path / "instance", **environment):
+        started.append(Service(instance, *arguments, **environment))
+        return started[-1]
+
+    yield start_one
+    for service in started:
+        if service.process.poll() is None:
+            service.stop()
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory):
+    """One running service that many tests share; each takes keys of its own."""
+    with running(tmp_path_factory.mktemp("shared") / "instance") as one:
+        yield one
