@@ -23,6 +23,6 @@ class Clock:
         return time.monotonic()
 
     def now(self) -> datetime:
-        """Give wall time as an aware UTC datetime, cut to milliseconds: the precision of the API."""
+        """Give wall time as an aware datetime in UTC, cut to milliseconds as in the API."""
         millis = int(self.time() * 1000)
         return datetime.fromtimestamp(millis // 1000, UTC).replace(microsecond=millis % 1000 * 1000)

@@ -17,13 +17,15 @@ from orders.store.engine import Database
 from orders.store.keys import NewKey
 
 ORDERS = 40
+_HAS_SHIP_DATE = 0.7
+_IS_CANCELLED = 0.1
 DAYS = 28
 PETS = ("Rex", "Mimi", "Hasso", "Luna", "Bello", "Kira", "Paul", "Frieda", "Oskar", "Nala")
 
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """A demo that is ready: its key's secret, whether its orders were made just now, what comes next."""
+    """A demo that is ready. `made` tells whether its orders were made just now."""
 
     secret: str
     made: bool
@@ -57,6 +59,7 @@ def introduction(prepared: Demo, address: str) -> str:
     """Give what the demo prints: its key, in lines to try. `address` is the service's."""
     orders_url = f"{address}/v1/store/orders"
     order_url = f"{orders_url}/{prepared.next_order_id}"
+    body = "-H 'Content-Type: application/json' -d '{\"petId\": 7, \"quantity\": 2}'"
     authorization = f"-H 'Authorization: Bearer {prepared.secret}'"
     made = f"{ORDERS} orders of the last weeks were made. " if prepared.made else ""
     return f"""
@@ -65,7 +68,7 @@ This is a demo store. {made}Try it, in another terminal:
 List the orders:
   curl {authorization} {orders_url}
 Place one:
-  curl {authorization} -H 'Content-Type: application/json' -d '{{"petId": 7, "quantity": 2}}' {orders_url}
+  curl {authorization} {body} {orders_url}
 Look at it, ship it, and see that it can't be cancelled any more:
   curl {authorization} {order_url}
   curl {authorization} -X POST {order_url}/ship
@@ -105,13 +108,13 @@ def _live_an_order(
     new = NewOrder(
         chance.randint(1, len(PETS)),
         chance.choice((1, 1, 1, 2, 3)),
-        expected if chance.random() < 0.7 else None,
+        expected if chance.random() < _HAS_SHIP_DATE else None,
     )
     order, _ = orders.insert_pending(connection, new, shop, placed_at)
     done_at = placed_at + timedelta(hours=chance.randint(3, 96))
     if done_at > now:
         return
-    if chance.random() < 0.1:
+    if chance.random() < _IS_CANCELLED:
         orders.cancel_pending(connection, order.id, shop, done_at)
     else:
         orders.ship_pending(connection, order.id, done_at, shop, done_at)

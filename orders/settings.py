@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 PREFIX = "ORDERS_"
@@ -102,7 +103,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         given.setdefault(name, (f"{name} in {instance / CONFIG_FILE}", value))
     values = {name: _read_value(name, source, raw) for name, (source, raw) in given.items()}
     values.setdefault("base_url", _default_base_url(values))
-    return Settings(instance=instance, plans=plans, **values)
+    return Settings(instance=instance, plans=plans, **cast("dict[str, Any]", values))
 
 
 def _default_base_url(values: Mapping[str, Any]) -> str:
@@ -152,6 +153,7 @@ def _read_plans(raw: object) -> dict[str, Plan]:
     return plans
 
 
+_DIGITS = re.compile(r"[0-9]{1,18}")
 _FIGURES = ("per_minute", "per_day")
 
 
@@ -166,17 +168,17 @@ def check_figure(value: object) -> int:
 
 def _whole_number(least: int, most: int) -> Callable[[object], int]:
     def read(raw: object) -> int:
-        number = int(raw) if isinstance(raw, str) and raw.isascii() and raw.isdigit() else raw
-        if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
+        text = str(raw) if isinstance(raw, (str, int)) and not isinstance(raw, bool) else ""
+        if not _DIGITS.fullmatch(text) or not least <= int(text) <= most:
             raise ValueError(f"it must be a whole number from {least} to {most}")
-        return number
+        return int(text)
 
     return read
 
 
 def _text(raw: object) -> str:
     if not isinstance(raw, str):
-        raise ValueError("it must be a text")
+        raise ValueError("it must be a text")  # noqa: TRY004 - one kind of fault for all settings
     return raw.strip()
 
 

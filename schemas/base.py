@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import marshmallow as ma
 
@@ -23,7 +23,7 @@ class StrictSchema(ma.Schema):
 
         unknown = ma.RAISE
 
-    error_messages: ClassVar = {
+    error_messages: dict[str, str] = {  # noqa: RUF012 - as marshmallow declares it
         "type": "must be a JSON object",
         "unknown": "is not a field of this request",
     }

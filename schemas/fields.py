@@ -12,7 +12,7 @@ from orders import domain
 
 
 class Whole(ma.fields.Field[int]):
-    """A JSON integer between two bounds. Texts, floats (also 1.0), booleans and null are refused."""
+    """A JSON integer between two bounds. Texts, floats (1.0, too), booleans, null are refused."""
 
     def __init__(self, least: int, most: int, **kwargs: Any) -> None:
         """Take the smallest and the largest number allowed."""

@@ -10,8 +10,10 @@ from orders.domain import MAX_INT64, MAX_QUANTITY, NewOrder
 from schemas.base import SparseSchema, StrictSchema
 from schemas.fields import Instant, Int64, Whole
 
-_REQUIRED = {"required": "is required", "null": "may not be null"}
-_NOT_NULL = {"null": "may not be null; leave it out"}
+Messages = dict[str, str | list[Any] | dict[Any, Any]]
+
+_REQUIRED: Messages = {"required": "is required", "null": "may not be null"}
+_NOT_NULL: Messages = {"null": "may not be null; leave it out"}
 
 
 class OrderSchema(SparseSchema):

@@ -1,4 +1,4 @@
-"""What tests share: a store of their own, a clock that they set, clients with keys, a real server."""
+"""What tests share: a store of their own, a clock they set, clients with keys, a real server."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from orders.store.keys import ApiKey, NewKey
 
 ALL_SCOPES = ("read", "write")
 _LONGEST_DAYS = 36_500
+_LONGEST_NAME = 100
 _Figure = click.IntRange(1, MAX_FIGURE)
 
 
@@ -38,7 +39,7 @@ def keys_group() -> None:
 )
 @click.option("--per-minute", type=_Figure, help="Requests a minute (enterprise only).")
 @click.option("--per-day", type=_Figure, help="Requests a day (enterprise only).")
-def issue(  # noqa: PLR0913 - one for each option
+def issue(  # noqa: PLR0913, PLR0917 - one for each option
     name: str,
     plan: str,
     scopes: tuple[str, ...],
@@ -150,8 +151,8 @@ def rotate(key_id: int, grace: int) -> None:
 
 def _checked_name(name: str) -> str:
     name = name.strip()
-    if not 1 <= len(name) <= 100 or not name.isprintable():
-        raise click.ClickException("A key's name is 1 to 100 printable characters.")
+    if not 1 <= len(name) <= _LONGEST_NAME or not name.isprintable():
+        raise click.ClickException(f"A key's name is 1 to {_LONGEST_NAME} printable characters.")
     if keys.PREFIX in name:
         raise click.ClickException("That looks like a key. Give the name of who will use it.")
     return name

@@ -70,7 +70,7 @@ class Standing:
 class CounterStorage(Storage):
     """Fixed windows in memory, with a journal. Safe to use from any thread."""
 
-    STORAGE_SCHEME = ["journal"]
+    STORAGE_SCHEME = ["journal"]  # noqa: RUF012 - as `limits` declares it
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class CounterStorage(Storage):
         return MemoryError
 
     def incr(self, key: str, expiry: int, amount: int = 1) -> int:
-        """Add to a key's window of `expiry` seconds, which begins with the first; give the count."""
+        """Add to a key's window of `expiry` seconds, which begins with this; give the count."""
         now = self._clock.monotonic()
         with self._lock:
             return self._count(key, expiry, 0, now, amount).count
@@ -262,7 +262,7 @@ def _standing(window: Window | None, ask: Ask, now: float) -> Standing:
 
 
 class _Journal:
-    """The SQLite file. A failure is told once, and again when it is over; none reaches a request."""
+    """The SQLite file. A failure is told once, and its end; none reaches a request."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

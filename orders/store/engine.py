@@ -52,7 +52,7 @@ class InstanceLocked(Exception):
 
 
 def sqlite_module() -> Any:
-    """Give the SQLite driver: pysqlite3 with its newer SQLite where installed, else Python's own."""
+    """Give the SQLite driver: pysqlite3, which has a newer SQLite, or else Python's own."""
     try:
         return importlib.import_module("pysqlite3.dbapi2")
     except ImportError:
@@ -106,7 +106,7 @@ class Database:
 
     @contextlib.contextmanager
     def write(self) -> Iterator[Connection]:
-        """Give a connection in a transaction that may write; commit it unless it is left by raising.
+        """Give a connection in a transaction that may write; it commits unless left by raising.
 
         Raises:
             StoreUnavailable: the database is locked, full, read-only, damaged or gone.
@@ -176,7 +176,7 @@ class Database:
 
 
 def unavailable_cause(error: BaseException | None) -> str | None:
-    """Say in words why the driver's error means that the database is away; None where it does not."""
+    """Say why a driver's error means that the database is away; None where it does not."""
     name = getattr(error, "sqlite_errorname", "")
     for known, cause in _UNAVAILABLE.items():
         if name == known or name.startswith(known + "_"):

@@ -1,4 +1,4 @@
-"""What is asked of the event log. Rows are appended, never changed; their ids rise as they commit."""
+"""What is asked of the event log. Rows are appended, never changed; ids rise as they commit."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""What is asked of the table of Idempotency-Keys: which event did this key place, if any?"""
+"""What is asked of the table of Idempotency-Keys: which event did this key place."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, delete, insert, select, tuple_
+from sqlalchemy import ColumnElement, Connection, delete, insert, select, tuple_
 
 from orders.store.tables import IdempotencyRow
 
@@ -53,7 +53,7 @@ def remember(connection: Connection, key: IdempotencyKey, event_id: int, now: da
     connection.execute(delete(IdempotencyRow).where(tuple_(*identity).in_(past)))
 
 
-def _is(key: IdempotencyKey) -> tuple[object, ...]:
+def _is(key: IdempotencyKey) -> tuple[ColumnElement[bool], ...]:
     return (
         IdempotencyRow.key_id == key.api_key_id,
         IdempotencyRow.version == key.version,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Connection, Row, insert, or_, select, update
 
@@ -186,7 +187,7 @@ def set_demo_key_id(connection: Connection, key_id: int) -> None:
     connection.execute(update(StoreRow).values(demo_key_id=key_id))
 
 
-def _api_key(row: Row[tuple[object, ...]], secret_until: datetime | None = None) -> ApiKey:
+def _api_key(row: Row[*tuple[Any, ...]], secret_until: datetime | None = None) -> ApiKey:
     fields = {column.name: getattr(row, column.name) for column in _PUBLIC}
     fields["scopes"] = tuple(fields["scopes"].split())
     return ApiKey(**fields, secret_until=secret_until)

@@ -1,4 +1,4 @@
-"""What happens before a database is used: is it ours, is it sound, is its schema this program's?
+"""What happens before a database is used: is it ours, is it sound, has it this program's schema.
 
 A database carries two numbers in its first page. `application_id` says that the file is ours: an
 empty or foreign file would otherwise silently become a database of orders. `user_version` is the
@@ -8,7 +8,6 @@ Alembic, which takes half a second.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,7 @@ def create(path: Path) -> None:
         _migrate(connection)
         connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
     database.close()
-    os.replace(unfinished, path)
+    unfinished.replace(path)
 
 
 def check(path: Path) -> None:

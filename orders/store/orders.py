@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Connection, Row, func, insert, select, update
 
@@ -59,7 +60,7 @@ def newest_id(connection: Connection) -> int:
     return connection.scalar(select(func.max(OrderRow.id))) or 0
 
 
-def _change_pending(  # noqa: PLR0913 - the facts of one change, all of them needed
+def _change_pending(  # noqa: PLR0913, PLR0917 - the facts of one change, all of them needed
     connection: Connection,
     order_id: int,
     values: dict[str, object],
@@ -79,6 +80,6 @@ def _change_pending(  # noqa: PLR0913 - the facts of one change, all of them nee
     return _order(row)
 
 
-def _order(row: Row[tuple[object, ...]]) -> Order:
+def _order(row: Row[Any]) -> Order:
     fields = row._asdict()
     return Order(**{**fields, "status": Status(fields["status"])})

@@ -6,6 +6,7 @@ The migrations in `migrations/` make them; a test holds the two together.
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -35,7 +36,7 @@ class Instant(TypeDecorator[datetime]):
     impl = String(24)
     cache_ok = True
 
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[object]:
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         """Choose the column's type for this database."""
         if dialect.name == "sqlite":
             return dialect.type_descriptor(String(24))

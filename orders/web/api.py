@@ -93,7 +93,9 @@ class Api(flask_smorest.Api):
     ERROR_SCHEMA = ErrorSchema
     DEFAULT_ERROR_RESPONSE_NAME = None
 
-    def __init__(self, app: Flask, settings: Settings, blueprint: ApiBlueprint, version: int):
+    def __init__(
+        self, app: Flask, settings: Settings, blueprint: ApiBlueprint, version: int
+    ) -> None:
         """Add a version of the API to an application, and its document at /openapi/vN.json."""
         super().__init__(
             app,
@@ -181,8 +183,14 @@ class Hooks:
     def admit(self) -> None:
         """Let the request through to its route, or raise what refuses it."""
         path = request.environ["PATH_INFO"]
-        call = Call(os.urandom(8).hex(), self._clock.monotonic(), is_api_path(path))
-        g.call = call
+        g.call = call = Call(
+            os.urandom(8).hex(),
+            self._clock.monotonic(),
+            is_api_path(path),
+            self._address(),
+            request.method,
+            path,
+        )
         if call.is_api:
             self._admit_to_api(call)
         if path.startswith("//"):
@@ -198,13 +206,12 @@ class Hooks:
             response.headers["X-Request-Id"] = call.request_id
             response.headers.setdefault("Cache-Control", "no-store")
             response.headers.update(call.headers)
-        facts = (self._address(), request.method, request.environ["PATH_INFO"])
         status = response.status_code
-        response.call_on_close(lambda: log_access(call, *facts, status, self._clock.monotonic()))
+        response.call_on_close(lambda: log_access(call, status, self._clock.monotonic()))
         return response
 
     def _admit_to_api(self, call: Call) -> None:
-        call.caller = self._keyring.identify(request.headers.get("Authorization"), self._address())
+        call.caller = self._keyring.identify(request.headers.get("Authorization"), call.address)
         call.verdict = self._limits.judge(call.caller)
         call.verdict.raise_if_refused()
         auth.authorize(call.caller, request.method)

@@ -1,4 +1,4 @@
-"""Whose request is it, and may they?
+"""Whose request it is, and whether they may.
 
 The first question is asked before the limits, because it says which limits; the second is judged
 after them. Keys are looked up by their hash. A key that was found is remembered for less than a

@@ -37,7 +37,7 @@ class Bans:
     def __init__(
         self, settings: Settings, database: Database, storage: CounterStorage, clock: Clock
     ) -> None:
-        """Take the three figures of bans, where keys are, where refusals are counted, and the time."""
+        """Take the figures of bans, where keys are, where refusals are counted, and the time."""
         self._after = settings.ban_after
         self._window = settings.ban_window
         self._seconds = settings.ban_seconds

@@ -16,11 +16,17 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Call:
-    """One request. `began` is in monotonic seconds; `headers` go out with whatever the answer is."""
+    """One request. `began` is in monotonic seconds; `path` is decoded, as WSGI writes it.
+
+    `headers` go out with the answer, whatever it is.
+    """
 
     request_id: str
     began: float
     is_api: bool
+    address: str
+    method: str
+    path: str
     caller: Caller | None = None
     verdict: Verdict | None = None
     headers: dict[str, str] = field(default_factory=dict)

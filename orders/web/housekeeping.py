@@ -1,4 +1,4 @@
-"""What is written behind: once a second, from a thread of its own, so that no request waits for it."""
+"""What is written behind: once a second, in a thread of its own, so that no request waits."""
 
 from __future__ import annotations
 

@@ -24,17 +24,17 @@ access_log = logging.getLogger(ACCESS_LOGGER)
 _LEVELS_SHOWN = {"WARNING": "warning: ", "ERROR": "error: ", "CRITICAL": "error: "}
 
 
-def log_access(call: Call, address: str, method: str, path: str, status: int, ended: float) -> None:
-    """Write the line of a request. `ended` is in monotonic seconds, `path` as WSGI has it."""
+def log_access(call: Call, status: int, ended: float) -> None:
+    """Write the line of a request. `ended` is in monotonic seconds."""
     key = call.caller.key if call.caller else None
     access_log.info(
         "",
         extra={
             "facts": {
-                "address": address,
+                "address": call.address,
                 "key": f"key:{key.id}" if key else None,
-                "method": keys.redact(quote(method[:32])),
-                "path": keys.redact(shown_path(path)),
+                "method": keys.redact(quote(call.method[:32])),
+                "path": keys.redact(shown_path(call.path)),
                 "status": status,
                 "ms": round((ended - call.began) * 1000, 1),
                 "requestId": call.request_id,

@@ -22,7 +22,7 @@ from waitress.adjustments import Adjustments
 from waitress.channel import HTTPChannel
 from waitress.parser import HTTPRequestParser
 from waitress.server import TcpWSGIServer
-from waitress.task import ErrorTask, ThreadedTaskDispatcher, WSGITask
+from waitress.task import ErrorTask, Task, ThreadedTaskDispatcher, WSGITask
 from waitress.utilities import Error as WaitressError
 
 from orders.settings import Settings
@@ -63,8 +63,8 @@ class RequestTimeout(WaitressError):
     reason = "Request Timeout"
 
 
-class _Answering:
-    """What the tasks of requests and of refused requests have in common. Mixed into waitress' own."""
+class _Answering(Task):
+    """What the tasks of requests and of refused requests have in common."""
 
     def build_response_header(self) -> bytes:
         """Write the head of the answer."""
@@ -101,7 +101,7 @@ class RefusalTask(_Answering, ErrorTask):
     def execute(self) -> None:
         """Write an Error body, and close the connection."""
         status = self.request.error.code
-        call = Call(os.urandom(8).hex(), time.monotonic(), is_api=True)
+        call = Call(os.urandom(8).hex(), time.monotonic(), True, self.channel.addr[0], "-", "-")
         self.status = f"{status} {self.request.error.reason}"
         self.response_headers += [
             ("Content-Type", "application/json"),
@@ -113,7 +113,7 @@ class RefusalTask(_Answering, ErrorTask):
         self.set_close_on_finish()
         self.content_length = len(body)
         self.write(body)
-        log_access(call, self.channel.addr[0], "-", "-", status, call.began)
+        log_access(call, status, time.monotonic())
 
 
 @contextmanager
@@ -131,6 +131,7 @@ class Channel(HTTPChannel):
     task_class = RequestTask
     error_task_class = RefusalTask
     stopping = False
+    request: HTTPRequestParser | None
     _arriving: HTTPRequestParser | None = None
     _in_body = False
     _since = 0.0

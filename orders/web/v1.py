@@ -25,6 +25,7 @@ from schemas.pet import PetSchema
 VERSION = 1
 # RFC 9745: the moment from which the route has been deprecated, as a Unix time.
 PETS_DEPRECATED_AT = 1_764_892_800
+_IDEMPOTENCY_KEY = re.compile(r"[!-+\--~]{1,255}")
 _PET_PATH = re.compile(r"/v1/pets/[^/]+")
 
 ORDERS = ["orders"]
@@ -201,7 +202,7 @@ def idempotency_key() -> IdempotencyKey | None:
     caller = current_call().caller
     if value is None or caller is None or caller.key is None:
         return None
-    if not 1 <= len(value) <= 255 or any(not "!" <= each <= "~" or each == "," for each in value):
+    if not _IDEMPOTENCY_KEY.fullmatch(value):
         raise MalformedRequest(
             "Idempotency-Key must be 1 to 255 visible ASCII characters without a comma, once."
         )
