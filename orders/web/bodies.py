@@ -1,12 +1,10 @@
 """Reads request bodies: strict JSON, or a refusal that says what is wrong with it.
 
-The stock parser takes a missing Content-Type for an empty body, keeps the last of two equal names,
-and answers 500 to a number of 5,000 digits.
+The stock parser takes a missing Content-Type for an empty body, and answers 500 to some bodies.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -15,6 +13,8 @@ from flask import Request
 from webargs.flaskparser import FlaskParser
 from werkzeug.http import parse_options_header
 
+from orders import strictjson
+from orders.strictjson import NotStrictJson
 from orders.web.refusals import (
     MalformedRequest,
     PayloadTooLarge,
@@ -23,8 +23,6 @@ from orders.web.refusals import (
 )
 
 MAX_BYTES = 64 * 1024
-MAX_OUTER_CONTAINERS = 32
-MAX_DIGITS = 1_000
 
 
 class BodyParser(FlaskParser):
@@ -81,27 +79,9 @@ def read_json(request: Request) -> Any:
     body = _read_bytes(request)
     _check_media_type(request)
     try:
-        value = json.loads(
-            body.decode("utf-8"),
-            object_pairs_hook=_object,
-            parse_int=_integer,
-            parse_float=_float,
-            parse_constant=_constant,
-        )
-    except UnicodeDecodeError:
-        raise MalformedRequest("The body is not UTF-8.") from None
-    except json.JSONDecodeError as error:
-        raise MalformedRequest(
-            f"The body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}."
-        ) from None
-    except RecursionError:
-        raise MalformedRequest(_TOO_DEEP) from None
-    if _is_too_deep(value):
-        raise MalformedRequest(_TOO_DEEP)
-    return value
-
-
-_TOO_DEEP = f"The body nests objects and arrays more than {MAX_OUTER_CONTAINERS} deep."
+        return strictjson.parse(body)
+    except NotStrictJson as error:
+        raise MalformedRequest(f"The body can't be read: {error}.") from None
 
 
 def _read_bytes(request: Request) -> bytes:
@@ -121,46 +101,6 @@ def _check_media_type(request: Request) -> None:
         raise UnsupportedMediaType("Send the body in UTF-8.")
     if request.headers.get("Content-Encoding"):
         raise UnsupportedMediaType("Send the body without a Content-Encoding.")
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        raise MalformedRequest("The body has an object with the same name twice.")
-    return members
-
-
-def _integer(digits: str) -> int:
-    _refuse_many_digits(digits)
-    return int(digits)
-
-
-def _float(digits: str) -> float:
-    _refuse_many_digits(digits)
-    return float(digits)
-
-
-def _refuse_many_digits(number: str) -> None:
-    if len(number) > MAX_DIGITS and sum(map(str.isdigit, number)) > MAX_DIGITS:
-        raise MalformedRequest(f"The body has a number of over {MAX_DIGITS:,} digits.")
-
-
-def _constant(name: str) -> NoReturn:
-    raise MalformedRequest(f"The body has {name}, which is not JSON.")
-
-
-def _is_too_deep(value: Any) -> bool:
-    level = [value]
-    for _ in range(MAX_OUTER_CONTAINERS + 1):
-        containers = [each for each in level if isinstance(each, (dict, list))]
-        level = [
-            inner
-            for each in containers
-            for inner in (each.values() if isinstance(each, dict) else each)
-        ]
-        if not level:
-            return False
-    return any(isinstance(each, (dict, list)) for each in level)
 
 
 def _faults_by_field(messages: Mapping[str, Any]) -> dict[str, str]:

@@ -44,6 +44,7 @@ _ALWAYS_POSSIBLE = (
     "internal_error",
     "store_unavailable",
 )
+_FIRST_VERSION_OF_CODE = {"order_already_cancelled": 2}
 _HEADERS_OF_CODE = {
     "missing_api_key": "WWW-Authenticate",
     "invalid_api_key": "WWW-Authenticate",
@@ -186,13 +187,18 @@ def complete(spec: dict[str, Any], version: int, settings: Settings) -> dict[str
     components = spec.setdefault("components", {})
     components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
     components["headers"] = {**_COMMON_HEADERS, **_OTHER_HEADERS}
+    # flask-smorest's own, which nothing here refers to.
     components.pop("responses", None)
-    components["schemas"]["Error"]["properties"]["code"]["enum"] = list(CODES)
+    components["schemas"].pop("PaginationMetadata", None)
+    components["schemas"]["Error"]["properties"]["code"]["enum"] = [
+        code for code in CODES if version >= _FIRST_VERSION_OF_CODE.get(code, 1)
+    ]
     for item in spec["paths"].values():
         for each in item.values():
             if isinstance(each, dict):
                 _complete_operation(each, settings)
-    return spec
+    first = {name: spec.pop(name) for name in ("openapi", "info", "servers", "security", "tags")}
+    return {**first, **spec}
 
 
 def _servers(settings: Settings, version: int) -> list[dict[str, str]]:

@@ -36,6 +36,7 @@ BODY_REFUSALS = (
     "validation_failed",
 )
 NEW_ORDER = {"petId": 7, "quantity": 2, "shipDate": "2026-12-01T08:00:00Z"}
+SHIPMENT = {"shipDate": "2026-12-01T08:00:00Z"}
 PENDING_ORDER = {
     "id": 41,
     "petId": 7,
@@ -127,7 +128,7 @@ def cancel_order(orderId: str) -> Response:  # noqa: N803 - named in the interfa
     refusals=(*BODY_REFUSALS, "insufficient_scope", "order_not_found", "order_already_shipped"),
     stability="experimental",
 )
-@blueprint.arguments(ShipmentSchema, location="optional_json", required=False)
+@blueprint.arguments(ShipmentSchema, location="optional_json", required=False, example=SHIPMENT)
 @blueprint.response(200, OrderSchema, description="The order, shipped.", example=SHIPPED_ORDER)
 def ship_order(
     shipment: dict[str, datetime],

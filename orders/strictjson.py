@@ -1,0 +1,88 @@
+"""JSON as RFC 8259 means it, and no more than can be told safely. Standard library only.
+
+Python's own reader keeps the last of two equal names, takes NaN, and gives up with an exception of
+another kind on very deep or very long input.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+MAX_OUTER_CONTAINERS = 32
+MAX_DIGITS = 1_000
+
+
+class NotStrictJson(Exception):
+    """The text is not JSON, or not of the kind that is read. The message says why, in a sentence."""
+
+
+def parse(text: bytes) -> Any:
+    """Give the value of a JSON text in UTF-8.
+
+    Raises:
+        NotStrictJson: bad UTF-8, a byte order mark, bad JSON, equal names in an object, NaN or
+            Infinity, an object or array inside more than 32 others, a number of over 1,000 digits.
+    """
+    try:
+        value = json.loads(
+            text.decode("utf-8"),
+            object_pairs_hook=_object,
+            parse_int=_integer,
+            parse_float=_float,
+            parse_constant=_constant,
+        )
+    except UnicodeDecodeError:
+        raise NotStrictJson("it is not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise NotStrictJson(
+            f"it is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+        ) from None
+    except RecursionError:
+        raise NotStrictJson(_TOO_DEEP) from None
+    if _is_too_deep(value):
+        raise NotStrictJson(_TOO_DEEP)
+    return value
+
+
+_TOO_DEEP = f"it nests objects and arrays inside more than {MAX_OUTER_CONTAINERS} others"
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise NotStrictJson("it has an object with the same name twice")
+    return members
+
+
+def _integer(number: str) -> int:
+    _refuse_many_digits(number)
+    return int(number)
+
+
+def _float(number: str) -> float:
+    _refuse_many_digits(number)
+    return float(number)
+
+
+def _refuse_many_digits(number: str) -> None:
+    if len(number) > MAX_DIGITS and sum(map(str.isdigit, number)) > MAX_DIGITS:
+        raise NotStrictJson(f"it has a number of over {MAX_DIGITS:,} digits")
+
+
+def _constant(name: str) -> NoReturn:
+    raise NotStrictJson(f"it has {name}, which is not JSON")
+
+
+def _is_too_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(MAX_OUTER_CONTAINERS + 1):
+        containers = [each for each in level if isinstance(each, (dict, list))]
+        level = [
+            inner
+            for each in containers
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return False
+    return any(isinstance(each, (dict, list)) for each in level)
