@@ -17,6 +17,7 @@ from flask import Flask
 from sqlalchemy.exc import SQLAlchemyError
 
 from orders import demo, settings
+from orders.cli.files import orders_group, pets_group
 from orders.cli.keys import keys_group
 from orders.clock import Clock
 from orders.settings import Settings, SettingsError
@@ -58,7 +59,8 @@ def create_app(given: Settings | None = None, clock: Clock | None = None) -> Fla
     Hooks(app, shop)
     Api(app, given, v1.blueprint, v1.VERSION)
     health.register(app, shop)
-    app.cli.add_command(keys_group)
+    for group in (keys_group, orders_group, pets_group):
+        app.cli.add_command(group)
     return app
 
 

@@ -84,7 +84,7 @@ def _issue(connection: Connection, secret: str, now: datetime) -> int:
 
 
 def _fill(connection: Connection, now: datetime) -> None:
-    pets.insert_all(
+    pets.replace_all(
         connection,
         [
             Pet(number, name, 1 + number % 3, list(PetStatus)[number % 3])

@@ -137,6 +137,15 @@ def refusal_to_change(order_id: int, status: Status | None) -> Refusal:
     return OrderNotFound(order_id)
 
 
+# Control characters are no text, and half a surrogate pair can't be written as UTF-8.
+_REFERENCE = re.compile("[^\\x00-\\x1f\\x7f-\\x9f\\ud800-\\udfff]{1,64}")
+
+
+def is_reference(text: str) -> bool:
+    """Tell whether a text can be an order's reference: 1 to 64 characters, none for control."""
+    return _REFERENCE.fullmatch(text) is not None
+
+
 _CANONICAL_ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 
 
@@ -157,6 +166,7 @@ _INSTANT = re.compile(
     r"(?:[Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)",
     re.ASCII,
 )
+_AS_WRITTEN = re.compile(r"\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{3}Z", re.ASCII)
 # RFC 3339 has a year 0000 and Python has not. Its last day can still be an instant of the year 1
 # in UTC, where the time zone says so.
 _DAY_BEFORE_YEAR_ONE = "0000-12-31"
@@ -182,9 +192,22 @@ def parse_instant(text: str) -> datetime:
         moment = datetime.fromisoformat(text).astimezone(UTC) - days
     except OverflowError:
         raise ValueError("outside of the years 1 to 9999 in UTC") from None
-    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+    too_fine = moment.microsecond % 1000
+    return moment - timedelta(microseconds=too_fine) if too_fine else moment
 
 
 def format_instant(instant: datetime) -> str:
     """Write an aware datetime as the API does: `2026-12-01T08:00:00.000Z`."""
     return instant.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
+def normalize_instant(text: str) -> str:
+    """Read a date-time as `parse_instant` does, and write it as the API does.
+
+    Raises:
+        ValueError: as `parse_instant`.
+    """
+    if _AS_WRITTEN.fullmatch(text):
+        datetime.fromisoformat(text)  # refuses the days that there are not
+        return text
+    return format_instant(parse_instant(text))

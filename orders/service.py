@@ -6,16 +6,21 @@ racing requests one wins; the others are then told what is true.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
-from orders import domain
+from orders import domain, transfer
 from orders.clock import Clock
 from orders.domain import NewOrder, Order, Origin
-from orders.store import events, idempotency
+from orders.store import events, idempotency, pets, staging
 from orders.store import orders as order_store
 from orders.store.engine import Database
 from orders.store.idempotency import IdempotencyKey
+from orders.store.staging import Staging
+from orders.transfer import Cells, Fault, Faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,39 @@ class OrderService:
                 status = order_store.status_of(connection, order_id)
                 raise domain.refusal_to_change(order_id, status)
             return order
+
+    def import_orders(self, rows: Iterable[tuple[int, Cells]], faults: Faults) -> int:
+        """Import the rows of a file, all of them or none; give how many there were.
+
+        `rows` are line numbers with cells, and `faults` has what their reader found wrong. All is
+        checked before the store is locked, and then copied in one short transaction.
+
+        Raises:
+            FileRefused: some rows can't be taken.
+        """
+        now = self._clock.now()
+        check = partial(transfer.check_order, now=domain.format_instant(now))
+        with closing(Staging(self._database.path.parent)) as staged:
+            staged.extend(transfer.checked(rows, check, faults))
+            for line, order_id in staged.repeated_ids():
+                faults.add(Fault(line, "id", f"{order_id} stands on an earlier line, too"))
+            with self._database.write(beside=staged.path) as connection:
+                for line, order_id in staging.existing_ids(connection):
+                    faults.add(Fault(line, "id", f"order {order_id} exists already"))
+                faults.raise_if_any()
+                return staging.copy_to_store(connection, Origin("cli"), now)
+
+    def import_pets(self, rows: Iterable[tuple[int, Cells]], faults: Faults) -> int:
+        """Import the pets of a file, all of them or none, in place of those with equal ids.
+
+        Raises:
+            FileRefused: some rows can't be taken.
+        """
+        found = {pet.id: pet for _, pet in transfer.checked(rows, transfer.check_pet, faults)}
+        faults.raise_if_any()
+        with self._database.write() as connection:
+            pets.replace_all(connection, list(found.values()))
+        return len(found)
 
 
 def _same_order(new: NewOrder, placed: Order) -> Order:

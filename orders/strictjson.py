@@ -14,7 +14,7 @@ MAX_DIGITS = 1_000
 
 
 class NotStrictJson(Exception):
-    """The text is not JSON, or not of the kind that is read. The message says why, in a sentence."""
+    """The text is not JSON, or not of the kind that is read. The message says why."""
 
 
 def parse(text: bytes) -> Any:

@@ -105,15 +105,21 @@ class Database:
         return _identity_of(self.path)
 
     @contextlib.contextmanager
-    def write(self) -> Iterator[Connection]:
+    def write(self, beside: Path | None = None) -> Iterator[Connection]:
         """Give a connection in a transaction that may write; it commits unless left by raising.
+
+        The tables of another SQLite file, if given, are there as `beside.…`.
 
         Raises:
             StoreUnavailable: the database is locked, full, read-only, damaged or gone.
         """
         with self._told_as_unavailable():
             self._refuse_another_file()
-            with self._writer.begin() as connection:
+            with (
+                self._writer.connect() as connection,
+                _attached(connection, beside),
+                connection.begin(),
+            ):
                 yield connection
 
     @contextlib.contextmanager
@@ -173,6 +179,20 @@ class Database:
             if cause is None:
                 raise
             raise StoreUnavailable(cause) from error
+
+
+@contextlib.contextmanager
+def _attached(connection: Connection, beside: Path | None) -> Iterator[None]:
+    # Asked of the driver, before SQLAlchemy begins the transaction: ATTACH can't be in one.
+    driver = connection.connection.driver_connection
+    if beside is None or driver is None:
+        yield
+        return
+    driver.execute("ATTACH ? AS beside", (str(beside),))
+    try:
+        yield
+    finally:
+        driver.execute("DETACH beside")
 
 
 def unavailable_cause(error: BaseException | None) -> str | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection, func, insert, literal, select
+from sqlalchemy import Connection, Select, func, insert, literal, select
 
 from orders.domain import EventType, Order, Origin, Status
 from orders.store.tables import EventRow, Instant, OrderRow
@@ -19,25 +20,41 @@ _COPIED = (
     "updated_at",
     "reference",
 )
+_COLUMNS = ("type", "order_id", "at", "actor", "request_id", *_COPIED)
 
 
 def append(
     connection: Connection, event: EventType, order_id: int, origin: Origin, at: datetime
 ) -> int:
     """Append an event with the order as it stands in this transaction; give the event's id."""
-    copied = [getattr(OrderRow, name) for name in _COPIED]
-    source = select(
+    source = _copies(event, origin, at).where(OrderRow.id == order_id)
+    statement = insert(EventRow).from_select(_COLUMNS, source).returning(EventRow.id)
+    event_id: int = connection.execute(statement).scalar_one()
+    return event_id
+
+
+def append_for_all(
+    connection: Connection,
+    event: EventType,
+    order_ids: Select[int],
+    origin: Origin,
+    at: datetime,
+) -> None:
+    """Append an event for each of the orders that a query gives the ids of, by id."""
+    source = _copies(event, origin, at).where(OrderRow.id.in_(order_ids)).order_by(OrderRow.id)
+    connection.execute(insert(EventRow).from_select(_COLUMNS, source))
+
+
+def _copies(event: EventType, origin: Origin, at: datetime) -> Select[Any]:
+    # The order as it stands in this transaction, as the columns of an event of it.
+    return select(
         literal(event.value),
         OrderRow.id,
         literal(at, Instant),
         literal(origin.actor),
         literal(origin.request_id),
-        *copied,
-    ).where(OrderRow.id == order_id)
-    columns = ["type", "order_id", "at", "actor", "request_id", *_COPIED]
-    statement = insert(EventRow).from_select(columns, source).returning(EventRow.id)
-    event_id: int = connection.execute(statement).scalar_one()
-    return event_id
+        *(getattr(OrderRow, name) for name in _COPIED),
+    )
 
 
 def newest_id(connection: Connection) -> int:

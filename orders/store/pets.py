@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import asdict
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, delete, insert, select
 
 from orders.domain import Pet, PetStatus
 from orders.store.tables import PetRow
+
+_BATCH = 500
 
 
 def find(connection: Connection, pet_id: int) -> Pet | None:
@@ -21,6 +23,10 @@ def find(connection: Connection, pet_id: int) -> Pet | None:
     return Pet(row.id, row.name, row.category_id, PetStatus(row.status))
 
 
-def insert_all(connection: Connection, pets: Iterable[Pet]) -> None:
-    """Insert pets, none of which may be there already."""
-    connection.execute(insert(PetRow), [asdict(pet) for pet in pets])
+def replace_all(connection: Connection, pets: Sequence[Pet]) -> None:
+    """Insert pets, each in place of the one with its id, if there is one."""
+    for start in range(0, len(pets), _BATCH):
+        batch = pets[start : start + _BATCH]
+        ids = [pet.id for pet in batch]
+        connection.execute(delete(PetRow).where(PetRow.id.in_(ids)))
+        connection.execute(insert(PetRow), [asdict(pet) for pet in batch])

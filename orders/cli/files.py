@@ -1,0 +1,129 @@
+"""`flask orders` and `flask pets`: files of orders and pets, in and out."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+import click
+
+from orders import transfer
+from orders.cli.common import CommandGroup, opened_shop, say
+from orders.cli.progress import progress
+from orders.store import bulk
+from orders.transfer import Cells, Faults
+
+_TOLD_EVERY = 1_000
+_ExistingFile = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
+
+
+@click.group("orders", cls=CommandGroup)
+def orders_group() -> None:
+    """Import and export orders."""
+
+
+@click.group("pets", cls=CommandGroup)
+def pets_group() -> None:
+    """Import pets."""
+
+
+@orders_group.command("import")
+@click.argument("file", type=_ExistingFile)
+def import_orders(file: Path) -> None:
+    """Import the orders of FILE (.csv or .jsonl), all of them or none.
+
+    Columns: petId; and where present id, quantity (1), shipDate, status (pending), placedAt (now),
+    updatedAt (placedAt), reference. The service may go on running.
+    """
+    shop = opened_shop()
+    count = _read(file, transfer.ORDER_COLUMNS, shop.orders.import_orders)
+    say(f"Imported {count:,} orders.")
+
+
+@pets_group.command("import")
+@click.argument("file", type=_ExistingFile)
+def import_pets(file: Path) -> None:
+    """Import the pets of FILE (.csv or .jsonl): id, name, categoryId, status.
+
+    A pet takes the place of one with the same id; others are kept.
+    """
+    shop = opened_shop()
+    count = _read(file, transfer.PET_COLUMNS, shop.orders.import_pets)
+    say(f"Imported {count:,} pets.")
+
+
+@orders_group.command("export")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
+def export_orders(file: Path | None) -> None:
+    """Export all orders to FILE (.csv or .jsonl), or as CSV to standard output."""
+    shop = opened_shop()
+    ending = transfer.ending_of(file) if file else ".csv"
+    if ending not in {".csv", ".jsonl", ".ndjson"}:
+        raise click.ClickException(f"{file} must end in .csv or .jsonl.")
+    total = bulk.count_all(shop.database)
+    with progress("Exporting", total) as advance, _target(file) as target:
+        rows = _counted(bulk.all_rows(shop.database), advance)
+        count = transfer.write(target, ending, rows)
+    say(f"Exported {count:,} orders, without their history and without keys and pets.")
+
+
+def _read(
+    file: Path, columns: Sequence[str], take: Callable[[Iterable[tuple[int, Cells]], Faults], int]
+) -> int:
+    faults = Faults()
+    with (
+        file.open("rb") as opened,
+        progress("Checking", max(1, file.stat().st_size)) as advance,
+        _Watched(opened, advance) as watched,
+    ):
+        buffered = io.BufferedReader(watched, 1024 * 1024)
+        rows = transfer.read(buffered, transfer.ending_of(file), columns, faults)
+        return take(rows, faults)
+
+
+class _Watched(io.RawIOBase):
+    """A file that tells how many bytes were read."""
+
+    def __init__(self, file: io.BufferedReader, advance: Callable[[int], None]) -> None:
+        self._file = file
+        self._advance = advance
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._file.readinto(buffer)
+        self._advance(count)
+        return count
+
+
+def _counted(
+    rows: Iterable[Sequence[Any]], advance: Callable[[int], None]
+) -> Iterator[Sequence[Any]]:
+    for count, row in enumerate(rows, start=1):
+        if count % _TOLD_EVERY == 0:
+            advance(_TOLD_EVERY)
+        yield row
+
+
+@contextmanager
+def _target(file: Path | None) -> Iterator[TextIO]:
+    # Under another name until it is whole: a file of the final name is never half of one.
+    if file is None:
+        yield sys.stdout
+        return
+    unfinished = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    try:
+        descriptor = os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as opened:
+            yield opened
+            opened.flush()
+            os.fsync(opened.fileno())
+        unfinished.replace(file)
+    finally:
+        unfinished.unlink(missing_ok=True)
