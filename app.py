@@ -17,6 +17,7 @@ from flask import Flask
 from sqlalchemy.exc import SQLAlchemyError
 
 from orders import demo, settings
+from orders.cli.database import db_group
 from orders.cli.files import orders_group, pets_group
 from orders.cli.keys import keys_group
 from orders.clock import Clock
@@ -59,7 +60,7 @@ def create_app(given: Settings | None = None, clock: Clock | None = None) -> Fla
     Hooks(app, shop)
     Api(app, given, v1.blueprint, v1.VERSION)
     health.register(app, shop)
-    for group in (keys_group, orders_group, pets_group):
+    for group in (keys_group, orders_group, pets_group, db_group):
         app.cli.add_command(group)
     return app
 
@@ -133,6 +134,7 @@ def _prepare_database(shop: Shop) -> None:
     try:
         if not path.exists():
             opening.create(path)
+        opening.upgrade(path)
         opening.check(path)
         with shop.database.read() as connection:
             all_keys = keys.get_all(connection)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -36,8 +38,18 @@ class CommandGroup(AppGroup):
         """Run the command."""
         try:
             return super().invoke(ctx)
+        except click.UsageError as error:
+            message = error.format_message().replace("\n", " ")
+            command = (error.ctx or ctx).command_path
+            raise click.ClickException(f"{message} See {command} --help.") from None
         except _TOLD_IN_A_LINE as error:
-            raise click.ClickException(" ".join(str(error).split())) from None
+            raise click.ClickException(_in_a_line(error)) from None
+
+
+def _in_a_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}."
+    return " ".join(str(error).split())
 
 
 def opened_shop() -> Shop:
@@ -50,21 +62,32 @@ def opened_shop() -> Shop:
     shop = current_shop()
     make_private_folder(shop.settings.instance)
     if not shop.database.path.exists():
-        _create_under_lock(shop)
+        with stopped_shop():
+            pass  # which makes a new one
     opening.check(shop.database.path)
     return shop
 
 
-def _create_under_lock(shop: Shop) -> None:
-    # A service that is just starting makes it, too.
+@contextmanager
+def stopped_shop() -> Iterator[Shop]:
+    """Give the shop of this folder while no service runs on it, and none can start.
+
+    Raises:
+        ClickException: a service runs.
+    """
+    shop = current_shop()
+    make_private_folder(shop.settings.instance)
     lock = InstanceLock(shop.settings.instance)
     try:
         lock.acquire()
     except InstanceLocked:
-        raise click.ClickException("A service is starting here. Try again.") from None
+        raise click.ClickException(
+            "A service runs on this folder. Stop it first, then try again."
+        ) from None
     try:
         if not shop.database.path.exists():
             opening.create(shop.database.path)
+        yield shop
     finally:
         lock.release()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,3 +22,19 @@ def progress(label: str, length: int) -> Iterator[Callable[[int], None]]:
         return
     with click.progressbar(length=length, label=label, file=sys.stderr) as bar:
         yield bar.update
+
+
+@contextmanager
+def working(label: str) -> Iterator[Callable[[], None]]:
+    """Show that work of unknown length goes on; give what tells of a sign of life."""
+    if not sys.stderr.isatty():
+        yield lambda: None
+        return
+    wheel = itertools.cycle("|/-\\")
+
+    def alive() -> None:
+        click.echo(f"\r{label} {next(wheel)}", nl=False, err=True)
+
+    alive()
+    yield alive
+    click.echo(f"\r{label}: done.", err=True)

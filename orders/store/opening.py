@@ -8,15 +8,19 @@ Alembic, which takes half a second.
 
 from __future__ import annotations
 
+import logging
+from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from orders.store import engine
 from orders.store.engine import Database
 
+log = logging.getLogger(__name__)
+
 # "SOrd" in ASCII.
 APPLICATION_ID = 0x534F7264
-SCHEMA_VERSION = 1
 # Beyond this size the quick check takes longer than a start may.
 QUICK_CHECK_BYTES = 256 * 1024 * 1024
 
@@ -25,6 +29,12 @@ _MIGRATIONS = Path(__file__).parent / "migrations"
 
 class UnfitDatabase(Exception):
     """The database can't be used. The message is one line that says how to mend it."""
+
+
+@cache
+def schema_version() -> int:
+    """Give the number of this program's newest migration."""
+    return max(int(file.name[:4]) for file in (_MIGRATIONS / "versions").glob("[0-9]*.py"))
 
 
 def create(path: Path) -> None:
@@ -37,75 +47,117 @@ def create(path: Path) -> None:
     for leftover in (unfinished, *_companions(unfinished)):
         leftover.unlink(missing_ok=True)
     engine.make_private_file(unfinished)
-    database = Database(unfinished)
-    with database.write() as connection:
-        _migrate(connection)
-        connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
-    database.close()
+    _migrate(unfinished)
     unfinished.replace(path)
 
 
 def check(path: Path) -> None:
     """Make sure that the file is a sound database of this program's, of this schema.
 
+    A large one is checked by `check_whole`, which takes its time.
+
     Raises:
         UnfitDatabase: it is not.
     """
-    try:
-        connection = engine.connect(path)
-    except engine.sqlite_module().Error as error:
-        raise _unfit(path, error) from None
-    try:
-        _check_identity(path, connection)
-        if path.stat().st_size <= QUICK_CHECK_BYTES:
-            _check_soundness(path, connection)
-    except engine.sqlite_module().Error as error:
-        raise _unfit(path, error) from None
-    finally:
-        connection.close()
+    version = identify(path)
+    if version < schema_version():
+        raise UnfitDatabase(
+            f"{path} was made by an older version of this program. "
+            "Start the service, or run `flask db upgrade`, to bring it up to date."
+        )
+    if path.stat().st_size <= QUICK_CHECK_BYTES:
+        _check_soundness(path, "quick_check")
 
 
-def _check_identity(path: Path, connection: Any) -> None:
-    ours = connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
-    if not ours:
+def check_whole(path: Path) -> None:
+    """Make sure that the file is a database of this program's and sound in every page and index.
+
+    Raises:
+        UnfitDatabase: it is not.
+    """
+    identify(path)
+    _check_soundness(path, "integrity_check")
+
+
+def upgrade(path: Path) -> Path | None:
+    """Bring the database's schema up to this program's; give the copy that was kept, if any.
+
+    Nobody else may use the database meanwhile. Before it is changed, a checked copy is put beside
+    it.
+
+    Raises:
+        UnfitDatabase: it is not ours, damaged, or newer than this program.
+    """
+    from orders.store import backup
+
+    version = identify(path)
+    if version == schema_version():
+        return None
+    _check_soundness(path, "quick_check")
+    kept = path.with_name(f"{path.stem}-before-{schema_version():04}{path.suffix}")
+    kept.unlink(missing_ok=True)  # of an upgrade that was cut off: this one begins from the same
+    backup.copy(path, kept)
+    log.info(
+        "The schema is brought from %d to %d. A copy is in %s", version, schema_version(), kept
+    )
+    _migrate(path)
+    return kept
+
+
+def identify(path: Path) -> int:
+    """Give the schema's number of a database of this program's.
+
+    Raises:
+        UnfitDatabase: it is not ours, or newer than this program.
+    """
+    ours, version = _ask(path, "SELECT * FROM pragma_application_id, pragma_user_version")
+    if ours != APPLICATION_ID:
         raise UnfitDatabase(
             f"{path} is not a database of this program. Move it away, "
             "or choose another folder with ORDERS_INSTANCE."
         )
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version > SCHEMA_VERSION:
+    if version > schema_version():
         raise UnfitDatabase(
             f"{path} was made by a newer version of this program (its schema is {version}, "
-            f"this program knows {SCHEMA_VERSION}). Start that version."
+            f"this program knows {schema_version()}). Start that version."
         )
+    return int(version)
 
 
-def _check_soundness(path: Path, connection: Any) -> None:
-    complaint = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+def _check_soundness(path: Path, pragma: str) -> None:
+    (complaint,) = _ask(path, f"PRAGMA {pragma}(1)")
     if complaint != "ok":
         raise UnfitDatabase(f"{path} is damaged ({complaint}). Restore a backup.")
 
 
-def _unfit(path: Path, error: Exception) -> UnfitDatabase:
-    name = getattr(error, "sqlite_errorname", "")
-    if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
-        return UnfitDatabase(
-            f"{path} is damaged, or no database at all. Restore a backup, or move it away."
-        )
-    cause = engine.unavailable_cause(error) or str(error)
-    return UnfitDatabase(f"{path}: {cause}. Mend that, then start again.")
+def _ask(path: Path, statement: str) -> Any:
+    try:
+        with closing(engine.connect(path)) as connection:
+            return connection.execute(statement).fetchone()
+    except engine.sqlite_module().Error as error:
+        name = getattr(error, "sqlite_errorname", "")
+        if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
+            raise UnfitDatabase(
+                f"{path} is damaged, or no database at all. Restore a backup, or move it away."
+            ) from None
+        cause = engine.unavailable_cause(error) or str(error)
+        raise UnfitDatabase(f"{path}: {cause}. Mend that, then try again.") from None
 
 
-def _migrate(connection: Any) -> None:
+def _migrate(path: Path) -> None:
     # Loaded only where it is needed: see the top of this file.
     from alembic import command
     from alembic.config import Config
 
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
-    config.attributes["connection"] = connection
-    command.upgrade(config, "head")
-    connection.exec_driver_sql(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    database = Database(path)
+    with database.write() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+        connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.exec_driver_sql(f"PRAGMA user_version = {schema_version()}")
+    database.close()
 
 
 def _companions(path: Path) -> list[Path]:
