@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
-from orders import keys
+from orders import keys, year
 from orders.clock import Clock
 from orders.domain import NewOrder, Origin, Pet, PetStatus
 from orders.store import keys as key_store
 from orders.store import orders, pets
 from orders.store.engine import Database
 from orders.store.keys import NewKey
+from orders.year import Life
 
 ORDERS = 40
-_HAS_SHIP_DATE = 0.7
-_IS_CANCELLED = 0.1
 DAYS = 28
 PETS = ("Rex", "Mimi", "Hasso", "Luna", "Bello", "Kira", "Paul", "Frieda", "Oskar", "Nala")
 
@@ -91,30 +91,36 @@ def _fill(connection: Connection, now: datetime) -> None:
             for number, name in enumerate(PETS, start=1)
         ],
     )
-    # The same demo each time: what a newcomer sees is what README shows.
-    chance = random.Random(40)  # noqa: S311 - no secret
-    placed = sorted(
-        now - timedelta(minutes=chance.randrange(DAYS * 24 * 60)) for _ in range(ORDERS)
-    )
-    for at in placed:
-        _live_an_order(connection, chance, at, now)
+    chance = random.Random(40)  # noqa: S311 - no secret, and the same demo each time
+    begin = now - timedelta(days=DAYS)
+    happenings = [
+        happening
+        for life in year.lives(ORDERS, begin, now, chance, len(PETS))
+        for happening in _happenings(life)
+    ]
+    # In the order of time, as the log of a shop would have it.
+    for _, happen in sorted(happenings, key=lambda each: each[0]):
+        happen(connection)
 
 
-def _live_an_order(
-    connection: Connection, chance: random.Random, placed_at: datetime, now: datetime
-) -> None:
+def _happenings(life: Life) -> Iterator[tuple[datetime, Callable[[Connection], None]]]:
     shop = Origin("cli")
-    expected = placed_at + timedelta(days=chance.randint(1, 5))
-    new = NewOrder(
-        chance.randint(1, len(PETS)),
-        chance.choice((1, 1, 1, 2, 3)),
-        expected if chance.random() < _HAS_SHIP_DATE else None,
-    )
-    order, _ = orders.insert_pending(connection, new, shop, placed_at)
-    done_at = placed_at + timedelta(hours=chance.randint(3, 96))
-    if done_at > now:
-        return
-    if chance.random() < _IS_CANCELLED:
-        orders.cancel_pending(connection, order.id, shop, done_at)
-    else:
-        orders.ship_pending(connection, order.id, done_at, shop, done_at)
+    new = NewOrder(life.pet_id, life.quantity, life.expected, life.reference)
+    ids: list[int] = []
+
+    def place(connection: Connection) -> None:
+        order, _ = orders.insert_pending(connection, new, shop, life.placed_at)
+        ids.append(order.id)
+
+    def cancel(connection: Connection) -> None:
+        orders.cancel_pending(connection, ids[0], shop, life.cancelled_at or life.placed_at)
+
+    def ship(connection: Connection) -> None:
+        shipped_at = life.shipped_at or life.placed_at
+        orders.ship_pending(connection, ids[0], shipped_at, shop, shipped_at)
+
+    yield life.placed_at, place
+    if life.cancelled_at:
+        yield life.cancelled_at, cancel
+    elif life.shipped_at:
+        yield life.shipped_at, ship
