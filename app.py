@@ -93,19 +93,16 @@ def _serve(given: Settings, *, with_demo: bool) -> None:
         app = create_app(given)
         shop = shop_of(app)
         _prepare_database(shop)
-        shop.limits.storage.load()
+        shop.begin()
         server = _bind(app, shop)
         _welcome(shop, server, with_demo=with_demo)
-        housekeeping = Housekeeping(
-            [shop.limits.storage.flush, shop.keyring.flush, shop.limits.bans.flush]
-        )
+        housekeeping = Housekeeping(shop.write_behind)
         housekeeping.start()
         try:
             server.run()
         finally:
             housekeeping.stop()
-            shop.limits.storage.close()
-            shop.database.close()
+            shop.end()
         log.info("Stopped.")
     finally:
         lock.release()

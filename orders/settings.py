@@ -233,7 +233,7 @@ def _date(raw: object) -> date:
 def _networks(raw: object) -> tuple[Network, ...]:
     entries = raw if isinstance(raw, list) else _text(raw).replace(",", " ").split()
     try:
-        return tuple(ipaddress.ip_network(entry, strict=False) for entry in entries)
+        return tuple(ipaddress.ip_network(_text(entry), strict=False) for entry in entries)
     except ValueError:
         raise ValueError(
             "it must be addresses or networks such as 127.0.0.1 or 10.0.0.0/8"

@@ -6,6 +6,8 @@ from typing import Any
 
 import marshmallow as ma
 
+NOT_AN_OBJECT = "must be a JSON object"
+
 
 class SparseSchema(ma.Schema):
     """An answer: what is not known is left out, rather than null."""
@@ -24,6 +26,6 @@ class StrictSchema(ma.Schema):
         unknown = ma.RAISE
 
     error_messages: dict[str, str] = {  # noqa: RUF012 - as marshmallow declares it
-        "type": "must be a JSON object",
+        "type": NOT_AN_OBJECT,
         "unknown": "is not a field of this request",
     }

@@ -104,10 +104,9 @@ class Store:
 
     def restarted(self):
         """Stop, writing everything as a stop does, and start again over the same folder."""
-        self.shop.limits.storage.close()
-        self.shop.database.close()
+        self.shop.end()
         again = Store(self.settings, self.clock)
-        again.shop.limits.storage.load()
+        again.shop.begin()
         return again
 
     def events(self):

@@ -9,6 +9,7 @@ from typing import Any
 import click
 from flask.cli import AppGroup
 
+from orders import keys
 from orders.domain import Refusal
 from orders.settings import SettingsError
 from orders.store import opening
@@ -39,17 +40,20 @@ class CommandGroup(AppGroup):
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
-            message = error.format_message().replace("\n", " ")
             command = (error.ctx or ctx).command_path
-            raise click.ClickException(f"{message} See {command} --help.") from None
+            message = f"{error.format_message()} See {command} --help."
+            raise click.ClickException(_in_a_line(message)) from None
+        except click.ClickException as error:
+            raise click.ClickException(_in_a_line(error.message)) from None
         except _TOLD_IN_A_LINE as error:
             raise click.ClickException(_in_a_line(error)) from None
 
 
-def _in_a_line(error: Exception) -> str:
+def _in_a_line(error: Exception | str) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}."
-    return " ".join(str(error).split())
+    # A key that was given for something else is not repeated.
+    return keys.redact(" ".join(str(error).split()))
 
 
 def opened_shop() -> Shop:

@@ -9,6 +9,7 @@ import click
 
 from orders import domain, keys
 from orders.cli.common import CommandGroup, opened_shop, say
+from orders.domain import MAX_INT64
 from orders.settings import MAX_FIGURE, Settings
 from orders.store import keys as key_store
 from orders.store.keys import ApiKey, NewKey
@@ -17,6 +18,7 @@ ALL_SCOPES = ("read", "write")
 _LONGEST_DAYS = 36_500
 _LONGEST_NAME = 100
 _Figure = click.IntRange(1, MAX_FIGURE)
+_key_id = click.argument("key_id", metavar="ID", type=click.IntRange(0, MAX_INT64))
 
 
 @click.group("keys", cls=CommandGroup)
@@ -85,7 +87,7 @@ def list_keys(as_json: bool) -> None:
 
 
 @keys_group.command("revoke")
-@click.argument("key_id", metavar="ID", type=int)
+@_key_id
 def revoke(key_id: int) -> None:
     """Revoke key ID for good. It stops working within a second."""
     shop = opened_shop()
@@ -96,7 +98,7 @@ def revoke(key_id: int) -> None:
 
 
 @keys_group.command("unban")
-@click.argument("key_id", metavar="ID", type=int)
+@_key_id
 def unban(key_id: int) -> None:
     """Lift the ban of key ID. Its windows stay as they are."""
     with opened_shop().database.write() as connection:
@@ -105,7 +107,7 @@ def unban(key_id: int) -> None:
 
 
 @keys_group.command("plan")
-@click.argument("key_id", metavar="ID", type=int)
+@_key_id
 @click.argument("plan")
 @click.option("--per-minute", type=_Figure, help="Requests a minute (enterprise only).")
 @click.option("--per-day", type=_Figure, help="Requests a day (enterprise only).")
@@ -119,7 +121,7 @@ def change_plan(key_id: int, plan: str, per_minute: int | None, per_day: int | N
 
 
 @keys_group.command("rotate")
-@click.argument("key_id", metavar="ID", type=int)
+@_key_id
 @click.option(
     "--grace",
     type=click.IntRange(0, 24 * _LONGEST_DAYS),

@@ -258,7 +258,8 @@ class CounterStorage(Storage):
 def _standing(window: Window | None, ask: Ask, now: float) -> Standing:
     if window is None:
         return Standing(0, ask.length)
-    return Standing(window.count, window.ends - now)
+    # A sum of floats may be off by its last digit, and then be rounded up to a second more.
+    return Standing(window.count, min(window.ends - now, window.length))
 
 
 class _Journal:
@@ -278,7 +279,8 @@ class _Journal:
                 self._open()
                 .execute(
                     "SELECT key, length, quota, count, ends FROM windows "
-                    "WHERE typeof(length) = 'integer' AND typeof(ends) = 'real'"
+                    "WHERE typeof(length) = 'integer' AND typeof(quota) = 'integer' "
+                    "AND typeof(count) = 'integer' AND typeof(ends) = 'real'"
                 )
                 .fetchall()
             )

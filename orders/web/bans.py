@@ -47,6 +47,15 @@ class Bans:
         self._bans: dict[int, _Ban] = {}
         self._lock = threading.Lock()
 
+    def load(self) -> None:
+        """Take over the bans that keys' rows hold, at the start: later the clock may be set."""
+        as_of = self._clock.monotonic()
+        with self._database.read() as connection:
+            banned = [key for key in key_store.get_all(connection) if key.banned_until]
+        with self._lock:
+            for key in banned:
+                self._take_over(key, as_of)
+
     def ends_in(self, key: ApiKey, as_of: float) -> float:
         """Give for how many seconds the key is still banned: 0 if it is not.
 

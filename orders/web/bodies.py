@@ -21,6 +21,7 @@ from orders.web.refusals import (
     UnsupportedMediaType,
     ValidationFailed,
 )
+from schemas.base import NOT_AN_OBJECT
 
 MAX_BYTES = 64 * 1024
 
@@ -107,6 +108,6 @@ def _faults_by_field(messages: Mapping[str, Any]) -> dict[str, str]:
     # webargs puts the location on top; marshmallow has a list of messages for each field.
     (fields,) = messages.values()
     return {
-        "body" if name == "_schema" else str(name): " and ".join(map(str, told))
+        "body" if told == [NOT_AN_OBJECT] else str(name): " and ".join(map(str, told))
         for name, told in fields.items()
     }

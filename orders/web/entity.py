@@ -26,7 +26,7 @@ def not_modified(revision: int) -> Response | None:
 
 def entity(body: bytes | Iterable[bytes], revision: int) -> Response:
     """Give 200 with a JSON body and its ETag. A body that is no bytes is streamed."""
-    response = Response(body, mimetype="application/json", direct_passthrough=True)
+    response = Response(body, mimetype="application/json")
     return _tagged(response, _tag(revision))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 
@@ -12,11 +12,11 @@ INTERVAL_SECONDS = 1.0
 
 
 class Housekeeping:
-    """Calls its chores once a second until it is stopped, and once more then."""
+    """Does a chore once a second until it is stopped."""
 
-    def __init__(self, chores: Sequence[Callable[[], None]]) -> None:
-        """Take what to call. A chore that fails is logged, and called again."""
-        self._chores = chores
+    def __init__(self, chore: Callable[[], None]) -> None:
+        """Take what to do. A failure is logged, and it is done again the next time."""
+        self._chore = chore
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="housekeeping", daemon=True)
 
@@ -25,18 +25,13 @@ class Housekeeping:
         self._thread.start()
 
     def stop(self) -> None:
-        """End, after doing everything one last time."""
+        """End, after the chore if it is being done."""
         self._stopped.set()
         self._thread.join()
-        self._do_all()
 
     def _run(self) -> None:
         while not self._stopped.wait(INTERVAL_SECONDS):
-            self._do_all()
-
-    def _do_all(self) -> None:
-        for chore in self._chores:
             try:
-                chore()
+                self._chore()
             except Exception:
                 log.exception("Housekeeping failed; it is tried again in a second.")

@@ -41,6 +41,27 @@ class Shop:
         with self.database.read() as connection:
             return key_store.store_id(connection)
 
+    def begin(self) -> None:
+        """Take over what an earlier process counted and banned.
+
+        Raises:
+            StoreUnavailable: the database can't be read.
+        """
+        self.limits.storage.load()
+        self.limits.bans.load()
+
+    def write_behind(self) -> None:
+        """Write what requests did not wait for. Called once a second, and at the end."""
+        self.limits.storage.flush()
+        self.limits.bans.flush()
+        self.keyring.flush()
+
+    def end(self) -> None:
+        """Write everything, and close what is open."""
+        self.write_behind()
+        self.limits.storage.close()
+        self.database.close()
+
     @property
     def path_prefix(self) -> str:
         """The path of the service's public address, without the version: `` or `/shop`."""
