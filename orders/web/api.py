@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import flask_smorest
 from flask import Flask, Response, g, request
+from flask.globals import request_ctx
 from werkzeug import exceptions as http
 from werkzeug.routing import UnicodeConverter
 
@@ -40,6 +41,8 @@ log = logging.getLogger(__name__)
 
 REALM = 'Bearer realm="store-orders"'
 STORE_RETRY_SECONDS = 5
+NO_CONTENT = 204
+_WITHOUT_BODY = {NO_CONTENT, 304}
 # What an answer needs beyond its body, by its code.
 _HEADERS_OF_CODE = {
     "missing_api_key": {"WWW-Authenticate": REALM},
@@ -72,9 +75,9 @@ class OrdersFlask(Flask):
 
     def make_default_options_response(self) -> Response:
         """Answer OPTIONS with 204 and Allow."""
-        response = super().make_default_options_response()
-        response.status_code = 204
-        return response
+        adapter = request_ctx.url_adapter
+        allowed = sorted(adapter.allowed_methods()) if adapter else []
+        return Response(status=NO_CONTENT, headers={"Allow": ", ".join(allowed)})
 
 
 class ApiBlueprint(flask_smorest.Blueprint):
@@ -200,6 +203,8 @@ class Hooks:
     def finish(self, response: Response) -> Response:
         """Put the headers on the answer, and see to its line in the log."""
         call = current_call()
+        if response.status_code in _WITHOUT_BODY:
+            response.headers.remove("Content-Type")
         if call.is_api:
             verdict = call.verdict or self._limits.uncounted()
             response.headers.update(verdict.headers(self._clock.time()))

@@ -20,7 +20,7 @@ from flask import Flask
 from waitress import wasyncore
 from waitress.adjustments import Adjustments
 from waitress.channel import HTTPChannel
-from waitress.parser import HTTPRequestParser
+from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.server import TcpWSGIServer
 from waitress.task import ErrorTask, Task, ThreadedTaskDispatcher, WSGITask
 from waitress.utilities import Error as WaitressError
@@ -125,11 +125,28 @@ def _method_off(instance: object, name: str) -> Iterator[None]:
         delattr(instance, name)
 
 
+class Parser(HTTPRequestParser):
+    """Reads requests, and refuses those whose end two readers could see in two places."""
+
+    def parse_header(self, header_plus: bytes) -> None:
+        """Read the head of a request (RFC 9112, section 6.1).
+
+        Raises:
+            ParsingError: it is not HTTP, or says two things about the length of its body.
+        """
+        super().parse_header(header_plus)
+        if self.chunked and "CONTENT_LENGTH" in self.headers:
+            raise ParsingError("both Content-Length and Transfer-Encoding")
+        if "TRANSFER_ENCODING" in self.headers:
+            raise ParsingError("Transfer-Encoding before HTTP/1.1")
+
+
 class Channel(HTTPChannel):
     """A connection, with a time by which the request that is arriving must have arrived."""
 
     task_class = RequestTask
     error_task_class = RefusalTask
+    parser_class = Parser
     stopping = False
     request: HTTPRequestParser | None
     _arriving: HTTPRequestParser | None = None
