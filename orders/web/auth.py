@@ -18,6 +18,7 @@ from orders import keys
 from orders.clock import Clock
 from orders.settings import Network
 from orders.store import keys as key_store
+from orders.store.counters import ADDRESS_PREFIX
 from orders.store.engine import Database, StoreUnavailable
 from orders.store.keys import ApiKey
 from orders.web.refusals import InsufficientScope, InvalidKey, MissingKey
@@ -44,7 +45,7 @@ class Caller:
     def identity(self) -> str:
         """Whose windows the request counts in. A change of plan begins new ones."""
         if self.key is None:
-            return f"address:{_network_of(self.address)}"
+            return ADDRESS_PREFIX + _network_of(self.address)
         return f"key:{self.key.id}.{self.key.plan_revision}"
 
     @property

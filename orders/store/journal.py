@@ -1,0 +1,131 @@
+"""The file that the limits' counters are journalled to: an SQLite database of their own.
+
+It may be lost without harm. So what goes wrong with it is told in the log, and reaches no request.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from orders.store import engine
+
+log = logging.getLogger(__name__)
+
+# Key, length in seconds, quota, count, and the wall time of the end.
+Row = tuple[str, int, int, int, float]
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS windows (
+    key TEXT PRIMARY KEY, length INTEGER NOT NULL, quota INTEGER NOT NULL,
+    count INTEGER NOT NULL, ends REAL NOT NULL
+) WITHOUT ROWID
+"""
+_INDEX = "CREATE INDEX IF NOT EXISTS windows_by_end ON windows (ends)"
+_UPSERT = "REPLACE INTO windows (key, length, quota, count, ends) VALUES (?, ?, ?, ?, ?)"
+
+
+class Journal:
+    """The SQLite file. A failure is told once, and its end; none reaches a request."""
+
+    def __init__(self, path: Path) -> None:
+        """Take where the file is. Opens nothing."""
+        self._path = path
+        self._connection: Any = None
+        self._inode = 0
+        self.failed = False
+
+    def read(self) -> list[Row]:
+        """Give all rows; none where there is no sound file."""
+        sqlite = engine.sqlite_module()
+        try:
+            rows: list[Row] = (
+                self._open()
+                .execute(
+                    "SELECT key, length, quota, count, ends FROM windows "
+                    "WHERE typeof(length) = 'integer' AND typeof(quota) = 'integer' "
+                    "AND typeof(count) = 'integer' AND typeof(ends) = 'real'"
+                )
+                .fetchall()
+            )
+        except (sqlite.Error, OSError) as error:
+            log.warning("The journal of the counters is damaged and made anew: %s", error)
+            self._start_anew()
+            return []
+        return rows
+
+    def is_lost(self) -> bool:
+        """Tell whether the file is no longer the one that was opened, and give it up if so."""
+        if self._connection is None:
+            return True
+        try:
+            lost = self._path.stat().st_ino != self._inode
+        except OSError:
+            lost = True
+        if lost:
+            self.close()
+        return lost
+
+    def write(
+        self,
+        rows: Sequence[Row],
+        gone: Sequence[tuple[str]],
+        wall: float,
+    ) -> bool:
+        """Write rows and remove others, in one transaction; tell whether that worked."""
+        if not (rows or gone or self.failed):
+            return True
+        try:
+            connection = self._open()
+            connection.execute("BEGIN IMMEDIATE")
+            connection.executemany(_UPSERT, rows)
+            connection.executemany("DELETE FROM windows WHERE key = ?", gone)
+            connection.execute("DELETE FROM windows WHERE ends <= ?", (wall,))
+            connection.execute("COMMIT")
+        except (engine.sqlite_module().Error, OSError) as error:
+            self._fail(error)
+            return False
+        if self.failed:
+            log.warning("The journal of the counters is written again.")
+        self.failed = False
+        return True
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _open(self) -> Any:
+        if self._connection is None:
+            engine.make_private_file(self._path)
+            connection = engine.connect(self._path)
+            try:
+                # What a power cut may take of the last counts is not worth a wait for the disk.
+                connection.execute("PRAGMA synchronous = OFF")
+                connection.execute(_SCHEMA)
+                connection.execute(_INDEX)
+                self._inode = self._path.stat().st_ino
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
+        return self._connection
+
+    def _fail(self, error: Exception) -> None:
+        if not self.failed:
+            log.warning("The journal of the counters can't be written: %s", error)
+        self.failed = True
+        # Closing also ends a transaction that was cut off. A damaged file is not mended by trying.
+        self.close()
+        if getattr(error, "sqlite_errorname", "").startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+            self._start_anew()
+
+    def _start_anew(self) -> None:
+        self.close()
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            with contextlib.suppress(OSError):
+                self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
