@@ -7,6 +7,7 @@ Nothing imports this file.
 from __future__ import annotations
 
 import argparse
+import errno
 import ipaddress
 import logging
 import os
@@ -157,9 +158,13 @@ def _bind(app: Flask, shop: Shop) -> Server:
     try:
         return Server(app, given, lambda: shop.limits.uncounted().headers(shop.clock.time()))
     except OSError as error:
+        if error.errno == errno.EADDRNOTAVAIL:
+            mend = "Choose an address of this machine with ORDERS_HOST."
+        else:
+            mend = "Stop what uses it, or choose another with ORDERS_PORT."
         raise CannotStart(
-            f"Port {given.port} on {given.host} can't be listened on: {error.strerror}. "
-            "Stop what uses it, or choose another with ORDERS_PORT."
+            f"Port {given.port} on {given.host} can't be listened on: "
+            f"{os.strerror(error.errno or 0)}. {mend}"
         ) from None
 
 
@@ -177,7 +182,7 @@ def _welcome(shop: Shop, server: Server, *, with_demo: bool) -> None:
         )
     if with_demo:
         _show_demo(shop, server.addresses[0])
-    elif not _has_keys(shop):
+    if not _has_keys(shop):
         log.info("There is no API key yet. Issue one: flask keys issue NAME --plan free")
     log.info("Serving on %s. Ctrl-C stops it.", " and ".join(server.addresses))
 

@@ -21,9 +21,14 @@ log = logging.getLogger(__name__)
 
 # "SOrd" in ASCII.
 APPLICATION_ID = 0x534F7264
+# Where these stand in the file (https://www.sqlite.org/fileformat.html, section 1.3).
+_MAGIC = b"SQLite format 3\0"
+_APPLICATION_ID_AT = 68
+_HEADER_BYTES = 100
 # Beyond this size the quick check takes longer than a start may.
 QUICK_CHECK_BYTES = 256 * 1024 * 1024
 
+_NO_DATABASE = "{} is damaged, or no database at all. Restore a backup, or move it away."
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
@@ -109,13 +114,19 @@ def identify(path: Path) -> int:
 
     Raises:
         UnfitDatabase: it is not ours, or newer than this program.
+        OSError: the file can't be read.
     """
-    ours, version = _ask(path, "SELECT * FROM pragma_application_id, pragma_user_version")
-    if ours != APPLICATION_ID:
+    # Read from the file itself: SQLite would change what it opens, be it ours or not.
+    with path.open("rb") as file:
+        header = file.read(_HEADER_BYTES)
+    if header and not header.startswith(_MAGIC):
+        raise UnfitDatabase(_NO_DATABASE.format(path))
+    if int.from_bytes(header[_APPLICATION_ID_AT:][:4]) != APPLICATION_ID:
         raise UnfitDatabase(
             f"{path} is not a database of this program. Move it away, "
             "or choose another folder with ORDERS_INSTANCE."
         )
+    (version,) = _ask(path, "PRAGMA user_version")
     if version > schema_version():
         raise UnfitDatabase(
             f"{path} was made by a newer version of this program (its schema is {version}, "
@@ -137,9 +148,7 @@ def _ask(path: Path, statement: str) -> Any:
     except engine.sqlite_module().Error as error:
         name = getattr(error, "sqlite_errorname", "")
         if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
-            raise UnfitDatabase(
-                f"{path} is damaged, or no database at all. Restore a backup, or move it away."
-            ) from None
+            raise UnfitDatabase(_NO_DATABASE.format(path)) from None
         cause = engine.unavailable_cause(error) or str(error)
         raise UnfitDatabase(f"{path}: {cause}. Mend that, then try again.") from None
 

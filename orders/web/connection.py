@@ -1,7 +1,7 @@
 """Connections: how requests are read from them and answers written to them.
 
-Waitress' parser, tasks, channel and buffer, with this service's manners: its error bodies, its header
-names, its deadlines, connections that are kept where they can be, memory that is given back.
+Waitress' parser, tasks, channel and buffer, with this service's manners: its error bodies, its
+header names, its deadlines, connections that are kept, memory that is given back.
 """
 
 from __future__ import annotations

@@ -8,8 +8,10 @@ are in `connection`.
 
 from __future__ import annotations
 
+import errno
 import logging
 import signal
+import socket
 import time
 from collections.abc import Callable
 from typing import Any
@@ -68,10 +70,10 @@ class Server:
         Raises:
             OSError: the address is taken, or not of this machine.
         """
+        sockets = _bound_sockets(settings.host, settings.port)
         _raise_descriptor_limit()
         adjustments = Adjustments(
-            host=settings.host,
-            port=settings.port,
+            sockets=sockets,
             threads=settings.threads,
             # Waitress refuses what has just as many bytes, too.
             max_request_body_size=MAX_BODY_BYTES + 1,
@@ -91,8 +93,16 @@ class Server:
         self._dispatcher.set_thread_count(settings.threads)
         self._stopping = False
         self._listeners = [
-            Listener(app, self._map, dispatcher=self._dispatcher, adj=adjustments, sockinfo=info)
-            for info in adjustments.listen
+            Listener(
+                app,
+                self._map,
+                _sock=each,
+                dispatcher=self._dispatcher,
+                adj=adjustments,
+                sockinfo=(each.family, each.type, each.proto, each.getsockname()),
+                bind_socket=False,
+            )
+            for each in sockets
         ]
         for listener in self._listeners:
             listener.head_seconds = settings.head_seconds
@@ -124,8 +134,7 @@ class Server:
     def _finish(self) -> None:
         for listener in self._listeners:
             listener.accept_all_waiting()
-            listener.del_channel()
-            listener.socket.close()
+            wasyncore.dispatcher.close(listener)
         ends = time.monotonic() + STOP_SECONDS
         while self._channels() and time.monotonic() < ends:
             for channel in self._channels():
@@ -137,12 +146,31 @@ class Server:
             log.warning("The answer to %s was cut off by the stop.", channel.addr[0])
             channel.handle_close()
         self._dispatcher.shutdown()
+        for listener in self._listeners:
+            listener.trigger.close()
 
     def _channels(self) -> list[Channel]:
         return [each for each in self._map.values() if isinstance(each, Channel)]
 
     def _loop_once(self, timeout: float) -> None:
         wasyncore.loop(timeout=timeout, map=self._map, use_poll=True, count=1)
+
+
+def _bound_sockets(host: str, port: int) -> list[socket.socket]:
+    # Before waitress has anything that would have to be closed again.
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (UnicodeError, socket.gaierror):
+        raise OSError(errno.EADDRNOTAVAIL, "there is no such address") from None
+    bound: list[socket.socket] = []
+    try:
+        for family, *_, address in dict.fromkeys(found):
+            bound.append(socket.create_server(address[:2], family=family))
+    except OSError:
+        for each in bound:
+            each.close()
+        raise
+    return bound
 
 
 def _shown_host(host: str) -> str:
