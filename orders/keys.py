@@ -23,7 +23,7 @@ _SHAPE = re.compile(
     rf"{PREFIX}[0-9A-Za-z]{{{_RANDOM_CHARACTERS + _CHECKSUM_CHARACTERS}}}", re.ASCII
 )
 # Anything that begins like a key is hidden, be it cut off or mistyped.
-_TRACE = re.compile(rf"{PREFIX}[0-9A-Za-z]+", re.ASCII)
+_TRACE = re.compile(rf"{PREFIX}[0-9A-Za-z_]+", re.ASCII)
 
 
 def generate() -> str:

@@ -73,8 +73,10 @@ def opened_shop() -> Shop:
 
 
 @contextmanager
-def stopped_shop() -> Iterator[Shop]:
+def stopped_shop(*, create: bool = True) -> Iterator[Shop]:
     """Give the shop of this folder while no service runs on it, and none can start.
+
+    A database is made where there is none, unless `create` is false.
 
     Raises:
         ClickException: a service runs.
@@ -89,7 +91,7 @@ def stopped_shop() -> Iterator[Shop]:
             "A service runs on this folder. Stop it first, then try again."
         ) from None
     try:
-        if not shop.database.path.exists():
+        if create and not shop.database.path.exists():
             opening.create(shop.database.path)
         yield shop
     finally:

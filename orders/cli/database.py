@@ -1,4 +1,4 @@
-"""`flask db`: upgrade, check and back up the database."""
+"""`flask db`: upgrade, check, back up and restore the database."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import click
 
 from orders.cli.common import CommandGroup, opened_shop, say, stopped_shop
 from orders.cli.progress import working
-from orders.store import backup, opening
+from orders.store import backup, opening, restoring
 
 
 @click.group("db", cls=CommandGroup)
 def db_group() -> None:
-    """Upgrade, check and back up the database."""
+    """Upgrade, check, back up and restore the database."""
 
 
 @db_group.command("upgrade")
@@ -41,3 +41,34 @@ def back_up(file: Path) -> None:
     with working("Copying") as alive:
         backup.copy(shop.database.path, file, alive)
     say(f"Copied to {file}, and checked.")
+
+
+@db_group.command("restore")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--keep-keys",
+    is_flag=True,
+    help="Keep the backup's keys, where it can't be known which were revoked since.",
+)
+def restore(file: Path, keep_keys: bool) -> None:
+    """Put the backup FILE in the place of the database. The service must be stopped.
+
+    The replaced database is kept beside it. Keys stay as they are now, so that none that was
+    revoked comes back; ids go on above those that were given.
+    """
+    with stopped_shop(create=False) as shop, working("Restoring") as alive:
+        done = restoring.restore(
+            file, shop.database.path, shop.clock.now(), keep_keys=keep_keys, alive=alive
+        )
+    say(f"Restored from {file}.")
+    if done.replaced:
+        say(f"The replaced database is kept in {done.replaced}.")
+    if done.read:
+        say(f"Kept {done.keys} keys as they were, {done.revoked} of them revoked since the backup.")
+        return
+    say(f"What it knew is not known: ids go on {restoring.SKIPPED_IDS:,} higher.")
+    if not keep_keys:
+        say(
+            f"All keys are revoked ({done.revoked} were not yet): issue new ones, "
+            f"or remove {shop.database.path} and restore again with --keep-keys."
+        )

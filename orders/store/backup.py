@@ -32,9 +32,9 @@ def copy(source: Path, target: Path, alive: Callable[[], None] = lambda: None) -
     try:
         _vacuum_into(source, unfinished, alive)
         opening.check_whole(unfinished)
-        _sync(unfinished)
+        sync(unfinished)
         unfinished.replace(target)
-        _sync(target.parent)
+        sync(target.parent)
     finally:
         unfinished.unlink(missing_ok=True)
 
@@ -52,7 +52,8 @@ def _vacuum_into(source: Path, target: Path, alive: Callable[[], None]) -> None:
         connection.close()
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Write a file, or the names in a folder, through to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -84,28 +84,32 @@ def check_whole(path: Path) -> None:
     _check_soundness(path, "integrity_check")
 
 
-def upgrade(path: Path) -> Path | None:
+def upgrade(path: Path, *, keep_copy: bool = True) -> Path | None:
     """Bring the database's schema up to this program's; give the copy that was kept, if any.
 
     Nobody else may use the database meanwhile. Before it is changed, a checked copy is put beside
-    it.
+    it, unless `keep_copy` is false because it is a copy itself.
 
     Raises:
         UnfitDatabase: it is not ours, damaged, or newer than this program.
     """
-    from orders.store import backup
-
     version = identify(path)
     if version == schema_version():
         return None
     _check_soundness(path, "quick_check")
+    kept = _keep_copy(path) if keep_copy else None
+    log.info("The schema of %s is brought from %d to %d.", path, version, schema_version())
+    _migrate(path)
+    return kept
+
+
+def _keep_copy(path: Path) -> Path:
+    from orders.store import backup  # which itself needs this module
+
     kept = path.with_name(f"{path.stem}-before-{schema_version():04}{path.suffix}")
     kept.unlink(missing_ok=True)  # of an upgrade that was cut off: this one begins from the same
     backup.copy(path, kept)
-    log.info(
-        "The schema is brought from %d to %d. A copy is in %s", version, schema_version(), kept
-    )
-    _migrate(path)
+    log.info("A copy of the database as it was is in %s", kept)
     return kept
 
 

@@ -1,0 +1,168 @@
+"""Putting a backup in the place of the database, so that it misleads nobody.
+
+What the replaced database knew and the backup does not could come back to life or be told twice: a
+key that was revoked since, an id that was given since. So the restored store keeps the keys as they
+were, lets ids go on above the highest that was given, and has a new random id, so that no ETag of
+before fits. Where the replaced database can't be read, or is another store's, nobody knows what
+was revoked or given: then all keys are revoked, and ids skip a million.
+"""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from orders import domain
+from orders.store import backup, engine, opening
+from orders.store.engine import Database
+
+SKIPPED_IDS = 1_000_000
+_NUMBERED = ("orders", "order_events", "api_keys")
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a restore did.
+
+    `replaced` is where the replaced database is kept, None where there was none. `read` tells
+    whether it could be read. `revoked` counts keys that were revoked, now or since the backup;
+    `keys` those that are as they were in the replaced database.
+    """
+
+    replaced: Path | None
+    read: bool
+    revoked: int
+    keys: int
+
+
+def restore(
+    file: Path,
+    target: Path,
+    now: datetime,
+    *,
+    keep_keys: bool = False,
+    alive: Callable[[], None] = lambda: None,
+) -> Restored:
+    """Put a copy of the backup in the place of the database, which is kept beside it.
+
+    Nobody may use the database meanwhile. `keep_keys` keeps keys where the replaced database can't
+    be read.
+
+    Raises:
+        UnfitDatabase: the backup is not a sound database of this program's; nothing was changed.
+        OSError: a file can't be written; nothing was changed.
+    """
+    opening.check_whole(file)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix="restore-") as folder:
+        copied = Path(folder) / target.name
+        backup.copy(file, copied, alive)
+        opening.upgrade(copied, keep_copy=False)
+        known = _read_replaced(target, copied)
+        with closing(Database(copied)) as database, database.write() as connection:
+            driver = connection.connection.driver_connection
+            revoked, keys = _carry_over(driver, known, now, keep_keys=keep_keys)
+        kept = _keep(target, now)
+        copied.replace(target)
+    backup.sync(target.parent)
+    return Restored(kept, known is not None, revoked, keys)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the replaced database knew: its id, its keys, and the highest ids it gave by table."""
+
+    store_id: str
+    keys: list[dict[str, Any]]
+    given: dict[str, int]
+
+
+def _read_replaced(path: Path, restored: Path) -> _Known | None:
+    try:
+        opening.identify(path)
+        with closing(engine.connect(path)) as connection:
+            # So that nothing of it is left in the log beside it.
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            cursor = connection.execute("SELECT * FROM api_keys ORDER BY id")
+            columns = [column[0] for column in cursor.description]
+            keys = [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
+            given = dict(connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall())
+            (store_id,) = connection.execute("SELECT store_id FROM store").fetchone()
+    except (OSError, opening.UnfitDatabase, engine.sqlite_module().Error):
+        return None
+    known = _Known(store_id, keys, given)
+    return known if _is_same_store(known, restored) else None
+
+
+def _is_same_store(known: _Known, restored: Path) -> bool:
+    # A restore gives a store another id, and a key was issued once under one id at one moment.
+    with closing(engine.connect(restored)) as connection:
+        (store_id,) = connection.execute("SELECT store_id FROM store").fetchone()
+        own = set(connection.execute("SELECT id, created_at FROM api_keys").fetchall())
+    return store_id == known.store_id or any(
+        (key["id"], key["created_at"]) in own for key in known.keys
+    )
+
+
+def _carry_over(
+    connection: Any, known: _Known | None, now: datetime, *, keep_keys: bool
+) -> tuple[int, int]:
+    connection.execute("UPDATE store SET store_id = ?", (secrets.token_hex(8),))
+    _skip_ids(connection, known)
+    if known is not None:
+        return _keep_keys_as_they_were(connection, known)
+    if keep_keys:
+        return 0, 0
+    revoked = connection.execute(
+        "UPDATE api_keys SET revoked_at = ? WHERE revoked_at IS NULL",
+        (domain.format_instant(now),),
+    )
+    return revoked.rowcount, 0
+
+
+def _skip_ids(connection: Any, known: _Known | None) -> None:
+    for table in _NUMBERED:
+        row = connection.execute(
+            "SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)
+        ).fetchone()
+        own = row[0] if row else 0
+        last = own + SKIPPED_IDS if known is None else max(own, known.given.get(table, 0))
+        connection.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
+        connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, last))
+
+
+def _keep_keys_as_they_were(connection: Any, known: _Known) -> tuple[int, int]:
+    live = {
+        key_id
+        for (key_id,) in connection.execute("SELECT id FROM api_keys WHERE revoked_at IS NULL")
+    }
+    # Orders and idempotency keys refer to keys by id: those stay.
+    connection.execute("PRAGMA defer_foreign_keys = ON")
+    connection.execute("DELETE FROM api_keys")
+    for key in known.keys:
+        marks = ", ".join("?" for _ in key)
+        connection.execute(
+            f"INSERT INTO api_keys ({', '.join(key)}) VALUES ({marks})",  # noqa: S608
+            tuple(key.values()),
+        )
+    revoked = sum(key["id"] in live and key["revoked_at"] is not None for key in known.keys)
+    return revoked, len(known.keys)
+
+
+def _keep(path: Path, now: datetime) -> Path | None:
+    if not path.exists():
+        return None
+    kept = path.with_name(f"{path.stem}-replaced-{now:%Y%m%dT%H%M%S}{path.suffix}")
+    # What a database that can't be read has beside it would be taken for the new one's.
+    for suffix in ("-wal", "-shm"):
+        beside = path.with_name(path.name + suffix)
+        if beside.exists():
+            beside.replace(kept.with_name(kept.name + suffix))
+    # A second name for it, so that there is a database under the first at every moment.
+    kept.hardlink_to(path)
+    return kept
