@@ -34,6 +34,7 @@ FAULTS_TOLD = 10
 _WHOLE_NUMBERS = {"id", "petId", "quantity", "categoryId"}
 _MAX_DIGITS = 19
 _MAX_NAME = 255
+_NAME_TOLD = 64
 
 Cells = dict[str, Any]
 # id (None: the store's to give), petId, quantity, shipDate, status, placedAt, updatedAt, reference.
@@ -51,8 +52,9 @@ class Fault:
 
     def __str__(self) -> str:
         """Say it in words."""
-        place = f"line {self.line}, {self.column}" if self.column else f"line {self.line}"
-        return f"{place}: {self.reason}"
+        # A name of the file's own may be of any length.
+        column = f", {self.column[:_NAME_TOLD]}" if self.column else ""
+        return f"line {self.line}{column}: {self.reason}"
 
 
 class FileRefused(Refusal):
@@ -156,7 +158,7 @@ def _check_header(header: Sequence[str], columns: Sequence[str]) -> None:
     if not header:
         reason = f"there is no header; the columns are {', '.join(columns)}"
     elif unknown:
-        reason = f"unknown column {unknown[0]!r}; the columns are {', '.join(columns)}"
+        reason = f"unknown column {unknown[0][:_NAME_TOLD]!r}; the columns are {', '.join(columns)}"
     elif len(set(header)) < len(header):
         reason = "a column is there twice"
     else:
@@ -267,9 +269,9 @@ def _one_of(
     cells: Mapping[str, Any], column: str, values: frozenset[str], default: str | None
 ) -> str:
     value = cells.get(column, default)
-    if value not in values:
+    if not isinstance(value, str) or value not in values:
         raise BadRow(column, f"must be one of {', '.join(sorted(values))}")
-    return str(value)
+    return value
 
 
 def _instant(cells: Mapping[str, Any], column: str, default: str | None) -> str | None:
