@@ -52,8 +52,12 @@ class Journal:
                 .fetchall()
             )
         except (sqlite.Error, OSError) as error:
-            log.warning("The journal of the counters is damaged and made anew: %s", error)
-            self._start_anew()
+            if _is_damaged(error):
+                log.warning("The journal of the counters is damaged and made anew: %s", error)
+                self._start_anew()
+            else:
+                log.warning("The journal of the counters can't be read: %s", error)
+                self.close()
             return []
         return rows
 
@@ -121,7 +125,7 @@ class Journal:
         self.failed = True
         # Closing also ends a transaction that was cut off. A damaged file is not mended by trying.
         self.close()
-        if getattr(error, "sqlite_errorname", "").startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        if _is_damaged(error):
             self._start_anew()
 
     def _start_anew(self) -> None:
@@ -129,3 +133,9 @@ class Journal:
         for suffix in ("", "-wal", "-shm", "-journal"):
             with contextlib.suppress(OSError):
                 self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+
+
+def _is_damaged(error: Exception) -> bool:
+    # SQLITE_ERROR alone means that the file has other tables than ours.
+    name = getattr(error, "sqlite_errorname", "")
+    return name == "SQLITE_ERROR" or name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
