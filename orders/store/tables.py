@@ -79,7 +79,19 @@ class StoreRow(Base):
     demo_key_id: Mapped[int | None] = mapped_column(ForeignKey("api_keys.id"))
 
 
-class OrderRow(Base):
+class OrderColumns:
+    """What an order's row and each of its events' rows have in common."""
+
+    pet_id: Mapped[int] = mapped_column(BigInteger)
+    quantity: Mapped[int] = mapped_column(Integer)
+    ship_date: Mapped[datetime | None] = mapped_column(Instant)
+    status: Mapped[str] = mapped_column(String(16))
+    placed_at: Mapped[datetime] = mapped_column(Instant)
+    updated_at: Mapped[datetime] = mapped_column(Instant)
+    reference: Mapped[str | None] = mapped_column(String(64))
+
+
+class OrderRow(OrderColumns, Base):
     """An order as it stands now."""
 
     __tablename__ = "orders"
@@ -94,16 +106,9 @@ class OrderRow(Base):
     )
 
     id: Mapped[int] = mapped_column(RowId, primary_key=True)
-    pet_id: Mapped[int] = mapped_column(BigInteger)
-    quantity: Mapped[int] = mapped_column(Integer)
-    ship_date: Mapped[datetime | None] = mapped_column(Instant)
-    status: Mapped[str] = mapped_column(String(16))
-    placed_at: Mapped[datetime] = mapped_column(Instant)
-    updated_at: Mapped[datetime] = mapped_column(Instant)
-    reference: Mapped[str | None] = mapped_column(String(64))
 
 
-class EventRow(Base):
+class EventRow(OrderColumns, Base):
     """One change of an order, and the order as it stood after it. Never updated, never deleted."""
 
     __tablename__ = "order_events"
@@ -122,13 +127,6 @@ class EventRow(Base):
     at: Mapped[datetime] = mapped_column(Instant)
     actor: Mapped[str] = mapped_column(String(32))
     request_id: Mapped[str | None] = mapped_column(String(32))
-    pet_id: Mapped[int] = mapped_column(BigInteger)
-    quantity: Mapped[int] = mapped_column(Integer)
-    ship_date: Mapped[datetime | None] = mapped_column(Instant)
-    status: Mapped[str] = mapped_column(String(16))
-    placed_at: Mapped[datetime] = mapped_column(Instant)
-    updated_at: Mapped[datetime] = mapped_column(Instant)
-    reference: Mapped[str | None] = mapped_column(String(64))
 
 
 class IdempotencyRow(Base):

@@ -72,22 +72,7 @@ class Server:
         """
         sockets = _bound_sockets(settings.host, settings.port)
         _raise_descriptor_limit()
-        adjustments = Adjustments(
-            sockets=sockets,
-            threads=settings.threads,
-            # Waitress refuses what has just as many bytes, too.
-            max_request_body_size=MAX_BODY_BYTES + 1,
-            max_request_header_size=MAX_HEAD_BYTES + 1,
-            channel_timeout=IDLE_SECONDS,
-            cleanup_interval=1,
-            connection_limit=MAX_CONNECTIONS,
-            asyncore_use_poll=True,
-            outbuf_high_watermark=MAX_UNSENT_BYTES,
-            ident=None,
-            log_socket_errors=False,
-            # The application decides whom to believe.
-            clear_untrusted_proxy_headers=False,
-        )
+        adjustments = _adjustments(settings, sockets)
         self._map: dict[int, Any] = {}
         self._dispatcher = ThreadedTaskDispatcher()
         self._dispatcher.set_thread_count(settings.threads)
@@ -154,6 +139,25 @@ class Server:
 
     def _loop_once(self, timeout: float) -> None:
         wasyncore.loop(timeout=timeout, map=self._map, use_poll=True, count=1)
+
+
+def _adjustments(settings: Settings, sockets: list[socket.socket]) -> Adjustments:
+    return Adjustments(
+        sockets=sockets,
+        threads=settings.threads,
+        # Waitress refuses what has just as many bytes, too.
+        max_request_body_size=MAX_BODY_BYTES + 1,
+        max_request_header_size=MAX_HEAD_BYTES + 1,
+        channel_timeout=IDLE_SECONDS,
+        cleanup_interval=1,
+        connection_limit=MAX_CONNECTIONS,
+        asyncore_use_poll=True,
+        outbuf_high_watermark=MAX_UNSENT_BYTES,
+        ident=None,
+        log_socket_errors=False,
+        # The application decides whom to believe.
+        clear_untrusted_proxy_headers=False,
+    )
 
 
 def _bound_sockets(host: str, port: int) -> list[socket.socket]:
