@@ -96,6 +96,7 @@ def _serve(given: Settings, *, with_demo: bool) -> None:
         _prepare_database(shop)
         shop.begin()
         server = _bind(app, shop)
+        server.stop_on_signals()
         _welcome(shop, server, with_demo=with_demo)
         housekeeping = Housekeeping(shop.write_behind)
         housekeeping.start()

@@ -69,6 +69,7 @@ class Settings:
     head_seconds: int = 10
     body_seconds: int = 30
     log: str = "text"
+    metrics: bool = False
     plans: Mapping[str, Plan] = field(default_factory=lambda: dict(DEFAULT_PLANS))
 
     @property
@@ -246,6 +247,12 @@ def _log(raw: object) -> str:
     return str(raw)
 
 
+def _off(raw: object) -> bool:
+    if raw is not False and raw not in ("off", "false", "0", ""):
+        raise ValueError("metrics come with a later version; it can only be off")
+    return False
+
+
 SETTINGS: dict[str, Callable[[object], object]] = {
     "instance": _text,
     "host": _host,
@@ -263,4 +270,5 @@ SETTINGS: dict[str, Callable[[object], object]] = {
     "head_seconds": _whole_number(1, 3_600),
     "body_seconds": _whole_number(1, 3_600),
     "log": _log,
+    "metrics": _off,
 }

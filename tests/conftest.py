@@ -119,7 +119,7 @@ class Store:
     def rows(self, sql):
         """Give the rows of a query as dictionaries."""
         with self.database.read() as connection:
-            return [dict(row._mapping) for row in connection.exec_driver_sql(sql)]
+            return [row._asdict() for row in connection.exec_driver_sql(sql)]
 
 
 class Client:

@@ -31,10 +31,9 @@ def keys_group() -> None:
 @click.option("--plan", required=True, help="free, pro, business, enterprise, or your own.")
 @click.option(
     "--scope",
-    "scopes",
-    type=click.Choice(ALL_SCOPES),
-    multiple=True,
-    help="What the key may do; both unless given.",
+    "scope",
+    type=click.Choice(["read"]),
+    help="A key that may only read; it may write, too, unless this is given.",
 )
 @click.option(
     "--expires", type=click.IntRange(1, _LONGEST_DAYS), help="Days until the key expires."
@@ -44,7 +43,7 @@ def keys_group() -> None:
 def issue(  # noqa: PLR0913, PLR0917 - one for each option
     name: str,
     plan: str,
-    scopes: tuple[str, ...],
+    scope: str | None,
     expires: int | None,
     per_minute: int | None,
     per_day: int | None,
@@ -56,7 +55,7 @@ def issue(  # noqa: PLR0913, PLR0917 - one for each option
     new = NewKey(
         _checked_name(name),
         plan,
-        tuple(scope for scope in ALL_SCOPES if scope in scopes) or ALL_SCOPES,
+        (scope,) if scope else ALL_SCOPES,
         per_minute,
         per_day,
         now + timedelta(days=expires) if expires else None,

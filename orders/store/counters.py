@@ -32,21 +32,25 @@ _CLOCK_STEP = 0.5
 
 @dataclass(slots=True)
 class Window:
-    """A fixed window of one key. `ends` is in monotonic seconds."""
+    """A fixed window of one key. `ends` is in monotonic seconds; `terms` are those it began on."""
 
     length: int
-    quota: int
+    terms: str
     count: int
     ends: float
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A window that a request must fit in: at most `quota` requests in `length` seconds."""
+    """A window that a request must fit in: at most `quota` requests in `length` seconds.
+
+    `terms` are all figures of the plan: when one changes, all windows begin anew.
+    """
 
     key: str
     quota: int
     length: int
+    terms: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +95,13 @@ class CounterStorage(Storage):
         """
         now = self._clock.monotonic()
         with self._lock:
-            windows = [self._live(ask.key, ask.length, ask.quota, now) for ask in asks]
+            windows = [self._live(ask.key, ask.length, ask.terms, now) for ask in asks]
             fits = all(
                 window is None or window.count < ask.quota
                 for ask, window in zip(asks, windows, strict=True)
             )
             if fits:
-                windows = [self._count(ask.key, ask.length, ask.quota, now) for ask in asks]
+                windows = [self._count(ask.key, ask.length, ask.terms, now) for ask in asks]
             return fits, [
                 _standing(window, ask, now) for ask, window in zip(asks, windows, strict=True)
             ]
@@ -107,7 +111,7 @@ class CounterStorage(Storage):
         now = self._clock.monotonic()
         with self._lock:
             return [
-                _standing(self._live(ask.key, ask.length, ask.quota, now), ask, now) for ask in asks
+                _standing(self._live(ask.key, ask.length, ask.terms, now), ask, now) for ask in asks
             ]
 
     # The interface of `limits`.
@@ -121,7 +125,7 @@ class CounterStorage(Storage):
         """Add to a key's window of `expiry` seconds, which begins with this; give the count."""
         now = self._clock.monotonic()
         with self._lock:
-            return self._count(key, expiry, 0, now, amount).count
+            return self._count(key, expiry, "", now, amount).count
 
     def get(self, key: str) -> int:
         """Give the count of a key's window, 0 where it has none."""
@@ -160,11 +164,11 @@ class CounterStorage(Storage):
         wall, now = self._clock.time(), self._clock.monotonic()
         rows = self._journal.read()
         with self._lock:
-            for key, length, quota, count, ends in sorted(rows, key=lambda row: float(row[4])):
+            for key, length, terms, count, ends in sorted(rows, key=lambda row: float(row[4])):
                 ends_in = min(ends - wall, length)
                 if ends_in > 0:
                     windows = self._shelf(key, length)
-                    windows[key] = Window(length, quota, count, now + ends_in)
+                    windows[key] = Window(length, terms, count, now + ends_in)
 
     def flush(self) -> None:
         """Write what changed since the last time, or all where the file no longer holds the rest.
@@ -197,7 +201,7 @@ class CounterStorage(Storage):
             if window is None:
                 gone.append((key,))
             else:
-                rows.append((key, length, window.quota, window.count, window.ends + self._to_wall))
+                rows.append((key, length, window.terms, window.count, window.ends + self._to_wall))
         return rows, gone
 
     # Windows. All of these are called with the lock held.
@@ -209,22 +213,22 @@ class CounterStorage(Storage):
     def _shelf(self, key: str, length: int) -> dict[str, Window]:
         return self._shelves.setdefault((length, key.startswith(ADDRESS_PREFIX)), {})
 
-    def _live(self, key: str, length: int, quota: int, now: float) -> Window | None:
+    def _live(self, key: str, length: int, terms: str, now: float) -> Window | None:
         window = self._shelf(key, length).get(key)
-        # A window of another quota belongs to figures that are no longer in force.
-        if window is None or window.ends <= now or window.quota != quota:
+        # A window that began on other terms belongs to figures that are no longer in force.
+        if window is None or window.ends <= now or window.terms != terms:
             return None
         return window
 
-    def _count(self, key: str, length: int, quota: int, now: float, amount: int = 1) -> Window:
-        window = self._live(key, length, quota, now)
+    def _count(self, key: str, length: int, terms: str, now: float, amount: int = 1) -> Window:
+        window = self._live(key, length, terms, now)
         self._changed.add((length, key))
         if window is not None:
             window.count += amount
             return window
         windows = self._shelf(key, length)
         windows.pop(key, None)  # so that the new window goes to the end
-        windows[key] = window = Window(length, quota, amount, now + length)
+        windows[key] = window = Window(length, terms, amount, now + length)
         self._sweep(windows, now, MAX_ADDRESSES if key.startswith(ADDRESS_PREFIX) else None)
         return window
 

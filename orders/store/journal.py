@@ -15,17 +15,17 @@ from orders.store import engine
 
 log = logging.getLogger(__name__)
 
-# Key, length in seconds, quota, count, and the wall time of the end.
-Row = tuple[str, int, int, int, float]
+# Key, length in seconds, terms, count, and the wall time of the end.
+Row = tuple[str, int, str, int, float]
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS windows (
-    key TEXT PRIMARY KEY, length INTEGER NOT NULL, quota INTEGER NOT NULL,
+    key TEXT PRIMARY KEY, length INTEGER NOT NULL, terms TEXT NOT NULL,
     count INTEGER NOT NULL, ends REAL NOT NULL
 ) WITHOUT ROWID
 """
 _INDEX = "CREATE INDEX IF NOT EXISTS windows_by_end ON windows (ends)"
-_UPSERT = "REPLACE INTO windows (key, length, quota, count, ends) VALUES (?, ?, ?, ?, ?)"
+_UPSERT = "REPLACE INTO windows (key, length, terms, count, ends) VALUES (?, ?, ?, ?, ?)"
 
 
 class Journal:
@@ -45,8 +45,8 @@ class Journal:
             rows: list[Row] = (
                 self._open()
                 .execute(
-                    "SELECT key, length, quota, count, ends FROM windows "
-                    "WHERE typeof(length) = 'integer' AND typeof(quota) = 'integer' "
+                    "SELECT key, length, terms, count, ends FROM windows "
+                    "WHERE typeof(length) = 'integer' AND typeof(terms) = 'text' "
                     "AND typeof(count) = 'integer' AND typeof(ends) = 'real'"
                 )
                 .fetchall()

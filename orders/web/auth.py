@@ -147,7 +147,8 @@ def client_address(peer: str, forwarded_for: str | None, trusted: tuple[Network,
         if not _is_within(address, trusted):
             break
         candidate = entry.strip()
-        if _parse_address(candidate) is None:
+        # A zone (`%eth0`) means nothing on another machine, and can be any text.
+        if "%" in candidate or _parse_address(candidate) is None:
             break
         address = candidate
     return address

@@ -55,8 +55,10 @@ STRATEGIES[STRATEGY] = FixedWindowsTogether
 def _asks(items: tuple[RateLimitItem, ...], identity: str) -> tuple[Ask, ...]:
     # Not `item.key_for`, whose keys hold the figures: going back to earlier figures would go back
     # to their old windows.
+    terms = ";".join(str(item) for item in items)
     return tuple(
-        Ask(f"{identity}/{item.GRANULARITY.name}", item.amount, item.get_expiry()) for item in items
+        Ask(f"{identity}/{item.GRANULARITY.name}", item.amount, item.get_expiry(), terms)
+        for item in items
     )
 
 

@@ -102,10 +102,13 @@ class Server:
             for listener in self._listeners
         ]
 
+    def stop_on_signals(self) -> None:
+        """From now on, SIGTERM and Ctrl-C end the serving, be it begun or not."""
+        for name in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(name, lambda *_: self.stop())
+
     def run(self) -> None:
-        """Serve until SIGTERM or Ctrl-C; then finish what has arrived, and return."""
-        for name in ("SIGTERM", "SIGINT"):
-            signal.signal(getattr(signal, name), lambda *_: self.stop())
+        """Serve until told to stop; then finish what has arrived, and return."""
         while not self._stopping:
             self._loop_once(1)
         self._finish()
