@@ -127,7 +127,7 @@ def _read_csv(
 ) -> Iterator[tuple[int, Cells]]:
     line = 1
     try:
-        reader = csv.reader(_decoded_lines(file), strict=True)
+        reader = csv.reader(_decoded_lines(file), strict=True, skipinitialspace=True)
         header = [name.strip() for name in next(reader, [])]
         _check_header(header, columns)
         line = reader.line_num + 1

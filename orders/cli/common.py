@@ -18,6 +18,8 @@ from orders.store.engine import (
     InstanceLocked,
     StoreUnavailable,
     make_private_folder,
+    sqlite_module,
+    unavailable_cause,
 )
 from orders.store.keys import KeyNotFound
 from orders.web.shop import Shop, current_shop
@@ -35,25 +37,39 @@ _TOLD_IN_A_LINE = (
 class CommandGroup(AppGroup):
     """A group of commands whose errors are one line on standard error."""
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Read the group's own arguments."""
+        with _errors_in_a_line():
+            return super().make_context(*args, **kwargs)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
-        try:
+        with _errors_in_a_line():
             return super().invoke(ctx)
-        except click.UsageError as error:
-            command = (error.ctx or ctx).command_path
-            message = f"{error.format_message()} See {command} --help."
-            raise click.ClickException(_in_a_line(message)) from None
-        except click.ClickException as error:
-            raise click.ClickException(_in_a_line(error.message)) from None
-        except _TOLD_IN_A_LINE as error:
-            raise click.ClickException(_in_a_line(error)) from None
+
+
+@contextmanager
+def _errors_in_a_line() -> Iterator[None]:
+    try:
+        yield
+    except click.UsageError as error:
+        command = f" See {error.ctx.command_path} --help." if error.ctx else ""
+        raise click.ClickException(_in_a_line(error.format_message() + command)) from None
+    except click.ClickException as error:
+        raise click.ClickException(_in_a_line(error.message)) from None
+    except (*_TOLD_IN_A_LINE, sqlite_module().Error) as error:
+        raise click.ClickException(_in_a_line(error)) from None
 
 
 def _in_a_line(error: Exception | str) -> str:
+    message = str(error)
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}."
-    # A key that was given for something else is not repeated.
-    return keys.redact(" ".join(str(error).split()))
+        message = f"{error.filename}: {error.strerror}." if error.filename else error.strerror
+    elif isinstance(error, sqlite_module().Error):
+        message = unavailable_cause(error) or message
+    message = " ".join(message.split())
+    # A key that was given for something else is not repeated, nor what would steer a terminal.
+    return keys.redact("".join(each if each.isprintable() else "?" for each in message))
 
 
 def opened_shop() -> Shop:

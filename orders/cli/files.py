@@ -6,7 +6,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -68,7 +68,13 @@ def export_orders(file: Path | None) -> None:
     total = bulk.count_all(shop.database)
     with progress("Exporting", total) as advance, _target(file) as target:
         rows = _counted(bulk.all_rows(shop.database), advance)
-        count = transfer.write(target, ending, rows)
+        try:
+            count = transfer.write(target, ending, rows)
+            target.flush()
+        except BrokenPipeError:
+            # Whoever reads has seen enough (`| head`). Python would complain of it at the end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return
     say(f"Exported {count:,} orders, without their history and without keys and pets.")
 
 
@@ -115,7 +121,10 @@ def _counted(
 def _target(file: Path | None) -> Iterator[TextIO]:
     # Under another name until it is whole: a file of the final name is never half of one.
     if file is None:
-        yield sys.stdout
+        wrapper = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8", newline="")
+        yield wrapper
+        with suppress(BrokenPipeError):
+            wrapper.detach()
         return
     unfinished = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     try:

@@ -26,7 +26,7 @@ def copy(source: Path, target: Path, alive: Callable[[], None] = lambda: None) -
     """
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(target.parent))
-    if target.exists():
+    if os.path.lexists(target):  # a link that leads nowhere, too
         raise FileExistsError(f"{target} exists already. Choose another name.")
     unfinished = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:

@@ -77,6 +77,8 @@ def connect(path: Path, *, create: bool = False) -> Any:
         "journal_mode = WAL",
         "synchronous = FULL",
         "foreign_keys = ON",
+        # Or REPLACE would remove rows past the triggers that forbid it.
+        "recursive_triggers = ON",
         f"journal_size_limit = {64 * 1024 * 1024}",
     ):
         connection.execute(f"PRAGMA {pragma}").close()
@@ -105,10 +107,13 @@ class Database:
         return _identity_of(self.path)
 
     @contextlib.contextmanager
-    def write(self, beside: Path | None = None) -> Iterator[Connection]:
+    def write(
+        self, beside: Path | None = None, *, foreign_keys: bool = True
+    ) -> Iterator[Connection]:
         """Give a connection in a transaction that may write; it commits unless left by raising.
 
-        The tables of another SQLite file, if given, are there as `beside.…`.
+        The tables of another SQLite file, if given, are there as `beside.…`. Without
+        `foreign_keys`, tables that others refer to can be made anew.
 
         Raises:
             StoreUnavailable: the database is locked, full, read-only, damaged or gone.
@@ -117,7 +122,7 @@ class Database:
             self._refuse_another_file()
             with (
                 self._writer.connect() as connection,
-                _attached(connection, beside),
+                _prepared(connection, beside, foreign_keys=foreign_keys),
                 connection.begin(),
             ):
                 yield connection
@@ -182,17 +187,17 @@ class Database:
 
 
 @contextlib.contextmanager
-def _attached(connection: Connection, beside: Path | None) -> Iterator[None]:
-    # Asked of the driver, before SQLAlchemy begins the transaction: ATTACH can't be in one.
-    driver = connection.connection.driver_connection
-    if beside is None or driver is None:
+def _prepared(connection: Connection, beside: Path | None, *, foreign_keys: bool) -> Iterator[None]:
+    # Asked of the driver, before SQLAlchemy begins the transaction: none of this can be in one.
+    driver: Any = connection.connection.driver_connection
+    with contextlib.ExitStack() as undo:
+        if beside is not None:
+            driver.execute("ATTACH ? AS beside", (str(beside),))
+            undo.callback(driver.execute, "DETACH beside")
+        if not foreign_keys:
+            driver.execute("PRAGMA foreign_keys = OFF")
+            undo.callback(driver.execute, "PRAGMA foreign_keys = ON")
         yield
-        return
-    driver.execute("ATTACH ? AS beside", (str(beside),))
-    try:
-        yield
-    finally:
-        driver.execute("DETACH beside")
 
 
 def unavailable_cause(error: BaseException | None) -> str | None:

@@ -14,6 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
+
 from orders.store import engine
 from orders.store.engine import Database
 
@@ -165,12 +168,46 @@ def _migrate(path: Path) -> None:
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     database = Database(path)
-    with database.write() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
-        connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.exec_driver_sql(f"PRAGMA user_version = {schema_version()}")
-    database.close()
+    try:
+        with database.write(foreign_keys=False) as connection:
+            given = ids_given(connection)
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+            for table, last_id in given.items():
+                go_on_above(connection, table, last_id)
+            if connection.exec_driver_sql("PRAGMA foreign_key_check").first():
+                raise UnfitDatabase(f"{path}: a foreign key does not hold. It is as it was.")
+            connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.exec_driver_sql(f"PRAGMA user_version = {schema_version()}")
+    except SQLAlchemyError as error:
+        cause = getattr(error, "orig", error)
+        raise UnfitDatabase(
+            f"{path} can't be brought up to date ({cause}). It is as it was."
+        ) from error
+    finally:
+        database.close()
+
+
+def ids_given(connection: Connection) -> dict[str, int]:
+    """Give the highest id that each table gave, which SQLite forgets when one is made anew."""
+    if not connection.exec_driver_sql(
+        "SELECT 1 FROM sqlite_master WHERE name = 'sqlite_sequence'"
+    ).first():
+        return {}
+    rows = connection.exec_driver_sql("SELECT name, seq FROM sqlite_sequence")
+    return dict(map(tuple, rows))
+
+
+def go_on_above(connection: Connection, table: str, last_id: int) -> None:
+    """Let the ids that the store gives to a table's rows go on above this one at least."""
+    connection.exec_driver_sql(
+        "INSERT INTO sqlite_sequence (name, seq) SELECT ?, 0 "
+        "WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = ?)",
+        (table, table),
+    )
+    connection.exec_driver_sql(
+        "UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = ?", (last_id, table)
+    )
 
 
 def _companions(path: Path) -> list[Path]:

@@ -18,9 +18,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from orders import domain
+from sqlalchemy import Connection, delete, select, update
+
 from orders.store import backup, engine, opening
 from orders.store.engine import Database
+from orders.store.tables import KeyRow, StoreRow
 
 SKIPPED_IDS = 1_000_000
 _NUMBERED = ("orders", "order_events", "api_keys")
@@ -65,8 +67,7 @@ def restore(
         opening.upgrade(copied, keep_copy=False)
         known = _read_replaced(target, copied)
         with closing(Database(copied)) as database, database.write() as connection:
-            driver = connection.connection.driver_connection
-            revoked, keys = _carry_over(driver, known, now, keep_keys=keep_keys)
+            revoked, keys = _carry_over(connection, known, now, keep_keys=keep_keys)
         kept = _keep(target, now)
         copied.replace(target)
     backup.sync(target.parent)
@@ -110,45 +111,38 @@ def _is_same_store(known: _Known, restored: Path) -> bool:
 
 
 def _carry_over(
-    connection: Any, known: _Known | None, now: datetime, *, keep_keys: bool
+    connection: Connection, known: _Known | None, now: datetime, *, keep_keys: bool
 ) -> tuple[int, int]:
-    connection.execute("UPDATE store SET store_id = ?", (secrets.token_hex(8),))
+    connection.execute(update(StoreRow).values(store_id=secrets.token_hex(8)))
     _skip_ids(connection, known)
     if known is not None:
         return _keep_keys_as_they_were(connection, known)
     if keep_keys:
         return 0, 0
-    revoked = connection.execute(
-        "UPDATE api_keys SET revoked_at = ? WHERE revoked_at IS NULL",
-        (domain.format_instant(now),),
-    )
-    return revoked.rowcount, 0
+    live = update(KeyRow).where(KeyRow.revoked_at.is_(None))
+    return connection.execute(live.values(revoked_at=now)).rowcount, 0
 
 
-def _skip_ids(connection: Any, known: _Known | None) -> None:
+def _skip_ids(connection: Connection, known: _Known | None) -> None:
+    own = opening.ids_given(connection)
     for table in _NUMBERED:
-        row = connection.execute(
-            "SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)
-        ).fetchone()
-        own = row[0] if row else 0
-        last = own + SKIPPED_IDS if known is None else max(own, known.given.get(table, 0))
-        connection.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
-        connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, last))
+        if known is None:
+            opening.go_on_above(connection, table, own.get(table, 0) + SKIPPED_IDS)
+        else:
+            opening.go_on_above(connection, table, known.given.get(table, 0))
 
 
-def _keep_keys_as_they_were(connection: Any, known: _Known) -> tuple[int, int]:
-    live = {
-        key_id
-        for (key_id,) in connection.execute("SELECT id FROM api_keys WHERE revoked_at IS NULL")
-    }
-    # Orders and idempotency keys refer to keys by id: those stay.
-    connection.execute("PRAGMA defer_foreign_keys = ON")
-    connection.execute("DELETE FROM api_keys")
-    for key in known.keys:
-        marks = ", ".join("?" for _ in key)
-        connection.execute(
-            f"INSERT INTO api_keys ({', '.join(key)}) VALUES ({marks})",  # noqa: S608
-            tuple(key.values()),
+def _keep_keys_as_they_were(connection: Connection, known: _Known) -> tuple[int, int]:
+    live = set(connection.scalars(select(KeyRow.id).where(KeyRow.revoked_at.is_(None))))
+    # Idempotency keys and the demo refer to keys by id, until the commit to none.
+    connection.exec_driver_sql("PRAGMA defer_foreign_keys = ON")
+    connection.execute(delete(KeyRow))
+    if known.keys:
+        columns = ", ".join(known.keys[0])
+        marks = ", ".join("?" for _ in known.keys[0])
+        connection.exec_driver_sql(
+            f"INSERT INTO api_keys ({columns}) VALUES ({marks})",  # noqa: S608
+            [tuple(key.values()) for key in known.keys],
         )
     revoked = sum(key["id"] in live and key["revoked_at"] is not None for key in known.keys)
     return revoked, len(known.keys)

@@ -109,6 +109,8 @@ class Api(flask_smorest.Api):
                 "openapi_version": "3.0.3",
             },
         )
+        # flask-smorest's commands would print the document before it is complete.
+        app.cli.commands.pop("openapi", None)
         self.register_converter(IdConverter, lambda _: {"type": "integer", "format": "int64"})
         self.register_field(Whole, "integer", None)
         self.register_field(Int64, "integer", "int64")
