@@ -74,7 +74,7 @@ def export_orders(file: Path | None) -> None:
         except BrokenPipeError:
             # Whoever reads has seen enough (`| head`). Python would complain of it at the end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return
+            sys.exit(1)
     say(f"Exported {count:,} orders, without their history and without keys and pets.")
 
 
@@ -122,9 +122,11 @@ def _target(file: Path | None) -> Iterator[TextIO]:
     # Under another name until it is whole: a file of the final name is never half of one.
     if file is None:
         wrapper = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8", newline="")
-        yield wrapper
-        with suppress(BrokenPipeError):
-            wrapper.detach()
+        try:
+            yield wrapper
+        finally:
+            with suppress(BrokenPipeError):
+                wrapper.detach()
         return
     unfinished = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     try:

@@ -1,0 +1,39 @@
+#!/bin/sh
+# Places an order and lists all orders; waits when the store says so. For curl 7.71 or later.
+# The store's address is in STORE_URL, the API key in STORE_KEY.
+set -eu
+
+answer=$(mktemp)
+trap 'rm -f "$answer"' EXIT
+
+# ask PATH [CURL'S OPTIONS]: prints the answer.
+#
+# --retry: 429, 503 and others that may go away are tried again, after the seconds of Retry-After
+#   or, without it, after 1 s, 2 s, 4 s, … It is not shortened: where the waiting would come to more
+#   than --retry-max-time (the day's quota is used up: come back later), curl gives up.
+# --retry-all-errors: so are connections that broke. Never beside --fail or --fail-with-body, with
+#   which it sends again what was refused for good, and older curls overlook Retry-After.
+# --output: a pipe would get the body of each try.
+# --config: arguments can be seen by everyone on the machine, what is piped in can't.
+ask() {
+    path=$1
+    shift
+    status=$(
+        printf 'header = "Authorization: Bearer %s"\n' "$STORE_KEY" |
+            curl --config - --silent --show-error --max-time 30 \
+                --retry 5 --retry-all-errors --retry-max-time 900 \
+                --output "$answer" --write-out '%{http_code}' "$@" "$STORE_URL$path"
+    )
+    if [ "$status" -ge 400 ]; then
+        cat "$answer" >&2
+        exit 1
+    fi
+    cat "$answer"
+    echo
+}
+
+# One value for each order: sent again with the same value, it is placed once.
+once=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
+ask /v1/store/orders --header "Idempotency-Key: $once" \
+    --header 'Content-Type: application/json' --data '{"petId": 7, "quantity": 2}'
+ask /v1/store/orders

@@ -1,0 +1,137 @@
+"""What an API key looks like, and how one is hidden in a text."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orders import keys
+
+BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+SHAPE = re.compile(r"sok_[0-9A-Za-z]+")
+
+# Keys come from the system's random source: each example has one of its own.
+some_key = st.builds(keys.generate)
+no_underscore = st.text(st.characters(exclude_characters="_"))
+like_keys = st.lists(st.sampled_from(["sok_", "s", "_", "*", "A", "7", " ", "/"])).map("".join)
+
+
+# Made.
+
+
+def test_a_key_is_a_prefix_and_base62():
+    for _ in range(100):
+        assert SHAPE.fullmatch(keys.generate())
+
+
+def test_no_two_keys_are_the_same():
+    assert len({keys.generate() for _ in range(1_000)}) == 1_000
+
+
+def test_at_least_160_bits_of_a_key_are_random():
+    made = [keys.generate().removeprefix("sok_") for _ in range(2_000)]
+    places = math.ceil(160 / math.log2(len(BASE62)))
+    for place in range(places):
+        assert {key[place] for key in made} == set(BASE62)
+
+
+def test_a_key_that_was_made_is_well_formed():
+    for _ in range(100):
+        assert keys.is_well_formed(keys.generate())
+
+
+# Recognised.
+
+
+@given(key=some_key, place=st.integers(0, 200), other=st.sampled_from(BASE62))
+def test_a_key_with_a_wrong_character_is_not_well_formed(key, place, other):
+    place %= len(key)
+    mistyped = key[:place] + other + key[place + 1 :]
+    assert keys.is_well_formed(mistyped) == (mistyped == key)
+
+
+@given(key=some_key, place=st.integers(4, 200))
+def test_a_key_with_two_characters_the_wrong_way_round_is_not_well_formed(key, place):
+    place = min(place, len(key) - 2)
+    swapped = key[:place] + key[place + 1] + key[place] + key[place + 2 :]
+    assert keys.is_well_formed(swapped) == (swapped == key)
+
+
+@given(key=some_key, length=st.integers(0, 200))
+def test_a_key_that_was_cut_off_is_not_well_formed(key, length):
+    cut = key[:length]
+    assert keys.is_well_formed(cut) == (cut == key)
+
+
+@given(key=some_key, around=st.text(min_size=1), in_front=st.booleans())
+def test_a_key_with_something_around_it_is_not_well_formed(key, around, in_front):
+    assert not keys.is_well_formed(around + key if in_front else key + around)
+
+
+@given(st.text() | st.from_regex(SHAPE, fullmatch=True))
+def test_no_other_text_is_well_formed(text):
+    assert not keys.is_well_formed(text)
+
+
+@pytest.mark.parametrize("ending", ["\n", " ", "\x00", "\u0663"])
+def test_the_end_of_a_key_is_its_end(ending):
+    key = keys.generate()
+    assert not keys.is_well_formed(key + ending)
+    assert not keys.is_well_formed(key[:-1] + ending)
+
+
+# Kept, and shown.
+
+
+def test_of_a_key_its_sha_256_is_kept():
+    key = keys.generate()
+    assert keys.digest(key) == hashlib.sha256(key.encode()).digest()
+
+
+def test_what_is_shown_of_a_key_is_its_beginning_and_not_much_of_it():
+    key = keys.generate()
+    shown = keys.shown_prefix(key)
+    assert key.startswith(shown)
+    assert len("sok_") < len(shown) <= 12
+
+
+# Hidden.
+
+
+@given(key=some_key, before=no_underscore, behind=no_underscore)
+def test_no_key_is_left_in_a_redacted_text(key, before, behind):
+    redacted = keys.redact(before + key + behind)
+    assert key.removeprefix("sok_") not in redacted
+    assert redacted.startswith(before + "sok_***")
+
+
+@given(key=some_key, before=like_keys, behind=like_keys)
+def test_nothing_that_looks_like_a_key_shields_the_one_behind_it(key, before, behind):
+    assert key.removeprefix("sok_") not in keys.redact(before + key + behind)
+
+
+@given(key=some_key, length=st.integers(5, 200))
+def test_a_key_that_was_cut_off_is_hidden_too(key, length):
+    cut = key[:length]
+    assert keys.redact(f"Bearer {cut}.") == "Bearer sok_***."
+
+
+@given(st.lists(some_key, min_size=1, max_size=5))
+def test_all_keys_of_a_text_are_hidden(several):
+    assert keys.redact(" and ".join(several)) == " and ".join(["sok_***"] * len(several))
+
+
+@given(no_underscore | st.sampled_from(["sok", "SOK_A", "s_o_k_", "sok_", "sok_ A"]))
+def test_a_text_without_a_key_is_left_as_it_is(text):
+    assert keys.redact(text) == text
+
+
+@given(before=like_keys, key=some_key, behind=like_keys)
+def test_to_redact_twice_changes_nothing_more(before, key, behind):
+    once = keys.redact(before + key + behind)
+    assert keys.redact(once) == once

@@ -1,0 +1,343 @@
+"""Settings: from config.toml and the environment, read once, checked, frozen."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import date
+from ipaddress import ip_network
+from pathlib import Path
+
+import pytest
+
+from orders import settings
+from orders.settings import SETTINGS, Plan, Settings, SettingsError
+
+# Each setting, a value of it in the environment and in config.toml, and what is made of that.
+EXAMPLES = [
+    ("host", "0.0.0.0", '"0.0.0.0"', "0.0.0.0"),
+    ("port", "9000", "9000", 9000),
+    ("port", "0", "0", 0),
+    ("port", "65535", "65535", 65_535),
+    ("threads", "8", "8", 8),
+    ("base_url", "https://x.example/v1", '"https://x.example/v1"', "https://x.example/v1"),
+    ("base_url", "https://x.example/shop/v1", '"https://x.example/shop/v1"', None),
+    ("staging_base_url", "https://s.example/v1", '"https://s.example/v1"', None),
+    ("staging_base_url", "", '""', ""),
+    ("database_url", "sqlite:////data/x.db", '"sqlite:////data/x.db"', None),
+    ("limits_url", "", '""', ""),
+    ("ban_after", "3", "3", 3),
+    ("ban_window", "10", "10", 10),
+    ("ban_seconds", "20", "20", 20),
+    ("pets_sunset", "2031-01-31", "2031-01-31", date(2031, 1, 31)),
+    ("pets_sunset", "2031-01-31", '"2031-01-31"', date(2031, 1, 31)),
+    (
+        "trusted_proxy",
+        "10.0.0.0/8, 2001:db8::1",
+        '["10.0.0.0/8", "2001:db8::1"]',
+        (ip_network("10.0.0.0/8"), ip_network("2001:db8::1/128")),
+    ),
+    ("trusted_proxy", "192.0.2.1", '"192.0.2.1"', (ip_network("192.0.2.1/32"),)),
+    ("trusted_proxy", "", "[]", ()),
+    ("head_seconds", "5", "5", 5),
+    ("body_seconds", "7", "7", 7),
+    ("log", "json", '"json"', "json"),
+    ("log", "text", '"text"', "text"),
+    ("metrics", "off", "false", False),
+]
+
+BAD = [
+    ("host", "", '""'),
+    ("host", None, "1"),
+    ("port", "-1", "-1"),
+    ("port", "65536", "65536"),
+    ("port", "http", '"http"'),
+    ("port", "80.0", "80.0"),
+    ("port", "", '""'),
+    ("port", " 80", None),
+    ("port", "+80", None),
+    ("port", "8_0", None),
+    ("port", "٨٠", None),
+    ("port", None, "true"),
+    ("threads", "0", "0"),
+    ("threads", "1000000", "1000000"),
+    ("base_url", "", '""'),
+    ("base_url", "orders.example/v1", '"orders.example/v1"'),
+    ("base_url", "https://orders.example", '"https://orders.example"'),
+    ("base_url", "https://orders.example/v2", '"https://orders.example/v2"'),
+    ("base_url", "https://orders.example/v11", None),
+    ("base_url", "https://orders.example/v1?x=1", None),
+    ("base_url", "https://orders.example/v1#x", None),
+    ("base_url", "ftp://orders.example/v1", None),
+    ("base_url", "https:///v1", None),
+    ("base_url", "https://[::1/v1", None),
+    ("base_url", None, "1"),
+    ("staging_base_url", "https://s.example/v2", '"https://s.example/v2"'),
+    ("database_url", "mysql://db/orders", '"mysql://db/orders"'),
+    ("database_url", "sqlite:///", '"sqlite:///"'),
+    ("limits_url", "memcached://cache", '"memcached://cache"'),
+    ("ban_after", "0", "0"),
+    ("ban_window", "0", "0"),
+    ("ban_seconds", "-300", "-300"),
+    ("ban_seconds", "5m", '"5m"'),
+    ("pets_sunset", "5 December 2030", '"5 December 2030"'),
+    ("pets_sunset", "2030-02-30", '"2030-02-30"'),
+    ("pets_sunset", "", '""'),
+    ("pets_sunset", None, "2030"),
+    ("trusted_proxy", "proxy.example", '"proxy.example"'),
+    ("trusted_proxy", "10.0.0.0/33", '["10.0.0.0/33"]'),
+    ("trusted_proxy", None, "[1]"),
+    ("trusted_proxy", None, "10"),
+    ("head_seconds", "0", "0"),
+    ("body_seconds", "0", "0"),
+    ("log", "xml", '"xml"'),
+    ("log", "", '""'),
+    ("log", None, "true"),
+    ("metrics", "on", "true"),
+    ("metrics", "1", "1"),
+]
+
+
+def from_environment(tmp_path, **values):
+    """Load the settings from an environment alone."""
+    return settings.load({"ORDERS_INSTANCE": str(tmp_path), "PATH": "/bin", **values})
+
+
+def from_config(tmp_path, text, **values):
+    """Load the settings from a config.toml, and an environment beside it."""
+    (tmp_path / "config.toml").write_text(text, encoding="utf-8")
+    return from_environment(tmp_path, **values)
+
+
+def complaint(load, *arguments, **values):
+    """Give what is said of settings that can't be used: one line."""
+    with pytest.raises(SettingsError) as refused:
+        load(*arguments, **values)
+    told = str(refused.value)
+    assert told
+    assert "\n" not in told
+    return told
+
+
+# The defaults of the contract.
+
+
+def test_without_any_setting_the_defaults_hold(tmp_path):
+    assert dataclasses.asdict(from_environment(tmp_path)) == {
+        "instance": tmp_path,
+        "host": "127.0.0.1",
+        "port": 8080,
+        "threads": 4,
+        "base_url": "http://127.0.0.1:8080/v1",
+        "staging_base_url": "",
+        "database_url": "",
+        "limits_url": "",
+        "ban_after": 30,
+        "ban_window": 60,
+        "ban_seconds": 300,
+        "pets_sunset": date(2030, 12, 5),
+        "trusted_proxy": (),
+        "head_seconds": 10,
+        "body_seconds": 30,
+        "log": "text",
+        "metrics": False,
+        "plans": {
+            "free": {"name": "free", "per_minute": 60, "per_day": 1_000},
+            "pro": {"name": "pro", "per_minute": 300, "per_day": 10_000},
+            "business": {"name": "business", "per_minute": 1_000, "per_day": 100_000},
+            "enterprise": {"name": "enterprise", "per_minute": None, "per_day": None},
+        },
+    }
+
+
+def test_the_instance_folder_is_beside_the_program_unless_given():
+    root = Path(settings.__file__).resolve().parent.parent
+    assert (root / "app.py").exists()
+    assert Settings().instance == root / "instance"
+
+
+def test_a_relative_instance_folder_is_one_of_the_working_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert settings.load({"ORDERS_INSTANCE": "here"}).instance == tmp_path / "here"
+
+
+def test_the_database_and_the_counters_are_in_the_instance_folder(tmp_path):
+    given = from_environment(tmp_path)
+    assert given.database_path.parent == given.counters_path.parent == tmp_path
+    assert given.database_path != given.counters_path
+
+
+def test_the_database_is_where_its_setting_says(tmp_path):
+    given = from_environment(tmp_path, ORDERS_DATABASE_URL="sqlite:////data/orders.db")
+    assert given.database_path == Path("/data/orders.db")
+
+
+@pytest.mark.parametrize(
+    ("environment", "base_url"),
+    [
+        ({"ORDERS_HOST": "0.0.0.0"}, "http://0.0.0.0:8080/v1"),
+        ({"ORDERS_PORT": "9000"}, "http://127.0.0.1:9000/v1"),
+        ({"ORDERS_HOST": "::1", "ORDERS_PORT": "81"}, "http://[::1]:81/v1"),
+        ({"ORDERS_PORT": "81", "ORDERS_BASE_URL": "https://x.example/v1"}, "https://x.example/v1"),
+    ],
+)
+def test_the_base_url_follows_host_and_port_unless_given(tmp_path, environment, base_url):
+    assert from_environment(tmp_path, **environment).base_url == base_url
+
+
+def test_the_settings_are_frozen(tmp_path):
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        from_environment(tmp_path).port = 1
+
+
+# Each setting, from both places.
+
+
+def test_there_is_an_example_and_a_bad_value_of_every_setting():
+    assert {name for name, *_ in EXAMPLES} | {"instance"} == set(SETTINGS)
+    assert {name for name, *_ in BAD} | {"instance"} == set(SETTINGS)
+
+
+@pytest.mark.parametrize(("name", "text", "_toml", "value"), EXAMPLES)
+def test_a_setting_is_read_from_the_environment(tmp_path, name, text, _toml, value):
+    given = from_environment(tmp_path, **{f"ORDERS_{name.upper()}": text})
+    assert getattr(given, name) == (text if value is None else value)
+
+
+@pytest.mark.parametrize(("name", "text", "toml", "value"), EXAMPLES)
+def test_a_setting_is_read_from_config_toml(tmp_path, name, text, toml, value):
+    given = from_config(tmp_path, f"{name} = {toml}")
+    assert getattr(given, name) == (text if value is None else value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [(name, text) for name, text, _ in BAD if text is not None]
+)
+def test_a_bad_value_in_the_environment_is_refused(tmp_path, name, text):
+    assert f"ORDERS_{name.upper()}" in complaint(
+        from_environment, tmp_path, **{f"ORDERS_{name.upper()}": text}
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "toml"), [(name, toml) for name, _, toml in BAD if toml is not None]
+)
+def test_a_bad_value_in_config_toml_is_refused(tmp_path, name, toml):
+    told = complaint(from_config, tmp_path, f"{name} = {toml}")
+    assert told.startswith(f"{name} in ")
+    assert "config.toml" in told
+
+
+def test_a_number_of_thousands_of_digits_is_refused_like_any_other(tmp_path):
+    assert "from 0 to 65535" in complaint(from_environment, tmp_path, ORDERS_PORT="9" * 5_000)
+
+
+def test_a_refusal_says_what_would_be_right(tmp_path):
+    assert "from 0 to 65535" in complaint(from_environment, tmp_path, ORDERS_PORT="many")
+    assert "text or json" in complaint(from_environment, tmp_path, ORDERS_LOG="xml")
+    assert "/v1" in complaint(from_environment, tmp_path, ORDERS_BASE_URL="https://x.example")
+    assert "2030-12-05" in complaint(from_environment, tmp_path, ORDERS_PETS_SUNSET="soon")
+
+
+def test_what_comes_with_a_later_version_is_told_as_such(tmp_path):
+    for name, url in (
+        ("ORDERS_DATABASE_URL", "postgresql+psycopg://db/orders"),
+        ("ORDERS_LIMITS_URL", "redis://cache"),
+    ):
+        assert "later version" in complaint(from_environment, tmp_path, **{name: url})
+
+
+def test_the_environment_wins(tmp_path):
+    given = from_config(tmp_path, 'port = 9000\nlog = "json"', ORDERS_PORT="9001")
+    assert (given.port, given.log) == (9001, "json")
+
+
+# Names.
+
+
+@pytest.mark.parametrize("name", ["ORDERS_PROT", "ORDERS_", "ORDERS_PLANS", "ORDERS_CONFIG"])
+def test_an_unknown_name_in_the_environment_is_an_error(tmp_path, name):
+    told = complaint(from_environment, tmp_path, **{name: "1"})
+    assert told.startswith(f"{name} is not a setting")
+    assert "ORDERS_PORT" in told
+
+
+@pytest.mark.parametrize("name", ["prot", "PORT", "orders_port", "ORDERS_PORT", "plan"])
+def test_an_unknown_name_in_config_toml_is_an_error(tmp_path, name):
+    told = complaint(from_config, tmp_path, f"{name} = 1")
+    assert told.startswith(f"{name} in ")
+    assert "is not a setting" in told
+
+
+def test_the_instance_folder_is_set_in_the_environment_only(tmp_path):
+    assert "is not a setting" in complaint(from_config, tmp_path, 'instance = "/data"')
+
+
+def test_other_programs_names_are_none_of_ours(tmp_path):
+    given = from_environment(tmp_path, ORDERSPORT="1", MY_ORDERS_PORT="2", PORT="3")
+    assert given.port == 8080
+
+
+# config.toml.
+
+
+@pytest.mark.parametrize("text", ["port", "port = ", "port = 1\nport = 2", "[plans.gold", "= 1"])
+def test_a_file_that_is_not_toml_is_told_by_its_name(tmp_path, text):
+    assert str(tmp_path / "config.toml") in complaint(from_config, tmp_path, text)
+
+
+def test_a_file_that_is_not_utf8_is_told_by_its_name(tmp_path):
+    (tmp_path / "config.toml").write_bytes(b'host = "\xff"')
+    assert str(tmp_path / "config.toml") in complaint(from_environment, tmp_path)
+
+
+def test_a_file_that_cannot_be_read_is_told_by_its_name(tmp_path):
+    (tmp_path / "config.toml").mkdir()
+    assert str(tmp_path / "config.toml") in complaint(from_environment, tmp_path)
+
+
+def test_an_empty_file_changes_nothing(tmp_path):
+    assert from_config(tmp_path, "# nothing yet\n") == from_environment(tmp_path)
+
+
+# Plans.
+
+
+def test_a_plan_can_be_added(tmp_path):
+    given = from_config(tmp_path, "[plans.gold]\nper_minute = 7\nper_day = 70")
+    assert given.plans["gold"] == Plan("gold", 7, 70)
+    assert list(given.plans) == ["free", "pro", "business", "enterprise", "gold"]
+
+
+def test_a_plan_can_be_changed(tmp_path):
+    given = from_config(tmp_path, "[plans.free]\nper_minute = 7\nper_day = 70")
+    assert given.plans["free"] == Plan("free", 7, 70)
+    assert given.plans["pro"] == Plan("pro", 300, 10_000)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[plans.gold]",
+        "[plans.gold]\nper_minute = 7",
+        "[plans.gold]\nper_day = 7",
+        "[plans.gold]\nper_minute = 7\nper_day = 70\nper_hour = 20",
+        "[plans.gold]\nper_minute = 0\nper_day = 70",
+        "[plans.gold]\nper_minute = 7\nper_day = -1",
+        "[plans.gold]\nper_minute = 7.5\nper_day = 70",
+        "[plans.gold]\nper_minute = true\nper_day = 70",
+        '[plans.gold]\nper_minute = "many"\nper_day = 70',
+        "[plans.gold]\nper_minute = 7\nper_day = 10000000000",
+    ],
+)
+def test_a_plan_with_figures_that_make_no_sense_is_refused(tmp_path, text):
+    assert "[plans.gold]" in complaint(from_config, tmp_path, text)
+
+
+def test_enterprise_has_no_figures_of_its_own(tmp_path):
+    text = "[plans.enterprise]\nper_minute = 7\nper_day = 70"
+    assert "when a key is issued" in complaint(from_config, tmp_path, text)
+
+
+@pytest.mark.parametrize("text", ["plans = 1", "plans = []", "[plans]\ngold = 7"])
+def test_plans_are_tables(tmp_path, text):
+    assert "[plans.gold]" in complaint(from_config, tmp_path, text)
