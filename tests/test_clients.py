@@ -51,6 +51,8 @@ SITUATIONS = {
     "the connection breaks": ("small", 0, 1),
     "the key is unknown": (None, 0, 0),
 }
+pytestmark = pytest.mark.slow
+
 each_client = pytest.mark.parametrize(
     "client",
     ["client.py", pytest.param("client.js", marks=pytest.mark.node), "client.sh"],

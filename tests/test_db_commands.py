@@ -284,6 +284,17 @@ def test_a_damaged_database_is_not_backed_up(full_store, tmp_path):
     assert names_in(tmp_path) == {"instance"}
 
 
+def test_a_copy_that_is_not_sound_is_not_kept(store, client, tmp_path, monkeypatch):
+    # As with a database that is too large for the check before a command.
+    monkeypatch.setattr(opening, "QUICK_CHECK_BYTES", 0)
+    client.place()
+    with closing(engine.connect(store.database.path)) as connection:
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        connection.execute("UPDATE orders SET status = 'lost'")
+    assert "is damaged" in refused(store, "db", "backup", tmp_path / "copy.db")
+    assert names_in(tmp_path) == {"instance"}
+
+
 # As processes: a full disk, a terminal.
 
 
@@ -301,6 +312,7 @@ def begun(store, *arguments, before=(), **others):
     )
 
 
+@pytest.mark.slow
 def test_a_backup_that_fills_the_disk_leaves_no_half_file(full_store, tmp_path):
     little_space = ["bash", "-c", f'ulimit -f {LITTLE_SPACE_KIB} && exec "$0" "$@"']
     file = tmp_path / "copy.db"

@@ -333,6 +333,7 @@ def begin(forks, full_store, tmp_path_factory):
     return begin_one
 
 
+@pytest.mark.slow
 def test_an_export_that_fills_the_disk_leaves_no_half_file(begin, tmp_path):
     new, older = tmp_path / "new.csv", tmp_path / "older.jsonl"
     older.write_bytes(b"an older export")

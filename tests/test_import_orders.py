@@ -524,6 +524,14 @@ def test_faults_of_every_kind_are_counted_together(refused_here, client):
     assert "and 2 more" in told
 
 
+@pytest.mark.parametrize("end", [b'"9', b"\xff"], ids=["not CSV", "not UTF-8"])
+def test_bad_rows_are_named_though_the_file_cannot_be_read_to_its_end(refused, end):
+    told = refused(b"petId\nx\n7\ny\n" + end)
+    assert " line 2, petId: " in told
+    assert " line 4, petId: " in told
+    assert " line 5: it is not " in told
+
+
 def test_lines_are_counted_as_an_editor_does_where_cells_have_several(refused):
     told = refused('petId,reference\n"7\n\n",good\n\n8,"two\nlines"\nx,bad\n')
     assert " line 6, reference: " in told
@@ -851,6 +859,7 @@ def importing(forks, store, tmp_path):
     return partial(Importing, forks, store, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_service_goes_on_placing_orders_during_an_import(start, forks, tmp_path):
     folder = tmp_path / "instance"
     service = start()

@@ -431,6 +431,7 @@ def test_the_first_key_is_issued_before_the_first_start(tmp_path):
     assert (key["name"], key["prefix"]) == ("shop", done.stdout[:8])
 
 
+@pytest.mark.slow
 def test_an_error_of_a_process_is_one_line_on_standard_error(tmp_path):
     (tmp_path / "orders.db").write_bytes(b"")
     done = run_flask("keys", "list", environment=environment(tmp_path))

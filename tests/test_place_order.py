@@ -359,6 +359,7 @@ def test_a_body_of_one_byte_more_is_refused(patient):
     assert_refused(patient, post(patient, padded(MAX_BODY + 1)), 413, "payload_too_large")
 
 
+@pytest.mark.slow
 def test_the_size_of_a_body_in_chunks_is_judged_by_its_bytes(service):
     key = service.issue()
     for size, status in ((MAX_BODY, 201), (MAX_BODY + 1, 413)):

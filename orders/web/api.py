@@ -129,6 +129,13 @@ class Api(flask_smorest.Api):
             lambda: Response(made(), mimetype="application/json"),
         )
 
+    def _register_responses(self) -> None:
+        # Not flask-smorest's own for each status there is: `document` describes ours.
+        self.spec.components.schema("Error", schema=ErrorSchema)
+
+    def _register_pagination_header(self) -> None:
+        """Leave it out: nothing here refers to it."""
+
     def _register_error_handlers(self) -> None:
         self._app.register_error_handler(Exception, self.handle_http_exception)
 

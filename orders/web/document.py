@@ -187,9 +187,6 @@ def complete(spec: dict[str, Any], version: int, settings: Settings) -> dict[str
     components = spec.setdefault("components", {})
     components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
     components["headers"] = {**_COMMON_HEADERS, **_OTHER_HEADERS}
-    # flask-smorest's own, which nothing here refers to.
-    components.pop("responses", None)
-    components["schemas"].pop("PaginationMetadata", None)
     components["schemas"]["Error"]["properties"]["code"]["enum"] = [
         code for code in CODES if version >= _FIRST_VERSION_OF_CODE.get(code, 1)
     ]
