@@ -110,10 +110,10 @@ def read(
     """Give the rows of a file as line numbers and cells; absent cells are left out.
 
     `ending` is `.csv` or `.jsonl`; `columns` are those that may occur. Rows that can't be read are
-    noted as faults and left out.
+    noted as faults and left out, as is all that is behind a line from which on it can't be read.
 
     Raises:
-        FileRefused: the file can't be read at all, or not on from some line.
+        FileRefused: the file can't be read at all.
     """
     if ending == ".csv":
         return _read_csv(file, columns, faults)
@@ -140,9 +140,9 @@ def _read_csv(
                     yield line, cells
             line = reader.line_num + 1
     except UnicodeDecodeError:
-        raise FileRefused([Fault(line, "", "it is not UTF-8 from here on")], 1) from None
+        faults.add(Fault(line, "", "it is not UTF-8 from here on"))
     except csv.Error as error:
-        raise FileRefused([Fault(line, "", f"it is not CSV from here on: {error}")], 1) from None
+        faults.add(Fault(line, "", f"it is not CSV from here on: {error}"))
 
 
 def _decoded_lines(file: BinaryIO) -> Iterator[str]:
