@@ -34,6 +34,13 @@ MEMORY = Path("/dev/shm")
 if os.access(MEMORY, os.W_OK):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
+# Of this process' environment, processes get the path, and what coverage measures them by.
+INHERITED = {
+    name: value
+    for name, value in os.environ.items()
+    if name == "PATH" or name.startswith("COVERAGE_")
+}
+
 ROOT = Path(__file__).resolve().parent.parent
 
 hypothesis_settings.register_profile(
@@ -249,7 +256,7 @@ class Service:
 
     def __init__(self, instance, *arguments, **environment):
         self.environment = {
-            "PATH": os.environ["PATH"],
+            **INHERITED,
             "PYTHONWARNINGS": "error",
             "ORDERS_INSTANCE": str(instance),
             "ORDERS_PORT": "0",
@@ -336,7 +343,7 @@ def run_app(*arguments, **environment):
         [sys.executable, str(ROOT / "app.py"), *arguments],
         cwd=ROOT,
         env={
-            "PATH": os.environ["PATH"],
+            **INHERITED,
             "PYTHONWARNINGS": "error",
             "ORDERS_PORT": "0",
             **environment,
