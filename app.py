@@ -95,6 +95,7 @@ def _serve(given: Settings, *, with_demo: bool) -> None:
         shop = shop_of(app)
         _prepare_database(shop)
         shop.begin()
+        shop.check_behind()
         server = _bind(app, shop)
         server.stop_on_signals()
         _welcome(shop, server, with_demo=with_demo)

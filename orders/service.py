@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
+from sqlalchemy import Connection
+
 from orders import domain, transfer
 from orders.clock import Clock
 from orders.domain import NewOrder, Order, Origin
@@ -68,10 +70,7 @@ class OrderService:
         now = self._clock.now()
         with self._database.write() as connection:
             order = order_store.ship_pending(connection, order_id, ship_date or now, origin, now)
-            if order is None:
-                status = order_store.status_of(connection, order_id)
-                raise domain.refusal_to_change(order_id, status)
-            return order
+            return _changed(connection, order_id, order)
 
     def cancel(self, order_id: int, origin: Origin) -> Order:
         """Cancel a pending order.
@@ -82,10 +81,7 @@ class OrderService:
         now = self._clock.now()
         with self._database.write() as connection:
             order = order_store.cancel_pending(connection, order_id, origin, now)
-            if order is None:
-                status = order_store.status_of(connection, order_id)
-                raise domain.refusal_to_change(order_id, status)
-            return order
+            return _changed(connection, order_id, order)
 
     def import_orders(self, rows: Iterable[tuple[int, Cells]], faults: Faults) -> int:
         """Import the rows of a file, all of them or none; give how many there were.
@@ -119,6 +115,13 @@ class OrderService:
         with self._database.write() as connection:
             pets.replace_all(connection, list(found.values()))
         return len(found)
+
+
+def _changed(connection: Connection, order_id: int, order: Order | None) -> Order:
+    # None is a change that did not find the order pending: say what it is instead.
+    if order is None:
+        raise domain.refusal_to_change(order_id, order_store.status_of(connection, order_id))
+    return order
 
 
 def _same_order(new: NewOrder, placed: Order) -> Order:

@@ -62,7 +62,7 @@ def create(path: Path) -> None:
 def check(path: Path) -> None:
     """Make sure that the file is a sound database of this program's, of this schema.
 
-    A large one is checked by `check_whole`, which takes its time.
+    Whether a large one is sound is left to `check_quickly`: it takes longer than a start may.
 
     Raises:
         UnfitDatabase: it is not.
@@ -73,8 +73,22 @@ def check(path: Path) -> None:
             f"{path} was made by an older version of this program. "
             "Start the service, or run `flask db upgrade`, to bring it up to date."
         )
-    if path.stat().st_size <= QUICK_CHECK_BYTES:
-        _check_soundness(path, "quick_check")
+    if not is_large(path):
+        check_quickly(path)
+
+
+def is_large(path: Path) -> bool:
+    """Tell whether checking the file takes longer than a start may."""
+    return path.stat().st_size > QUICK_CHECK_BYTES
+
+
+def check_quickly(path: Path) -> None:
+    """Make sure that the file is sound, but for what its indexes say.
+
+    Raises:
+        UnfitDatabase: it is not.
+    """
+    _check_soundness(path, "quick_check")
 
 
 def check_whole(path: Path) -> None:
@@ -99,7 +113,7 @@ def upgrade(path: Path, *, keep_copy: bool = True) -> Path | None:
     version = identify(path)
     if version == schema_version():
         return None
-    _check_soundness(path, "quick_check")
+    check_quickly(path)
     kept = _keep_copy(path) if keep_copy else None
     log.info("The schema of %s is brought from %d to %d.", path, version, schema_version())
     _migrate(path)

@@ -23,7 +23,7 @@ def register(app: Flask, shop: Shop) -> None:
         journal = (
             "ok" if shop.limits.storage.check() else "degraded: not written, counting in memory"
         )
-        return jsonify(status="ready", database="ok", counters=journal)
+        return jsonify(status="ready", database=shop.soundness, counters=journal)
 
     app.add_url_rule("/healthz", "healthz", healthz)
     app.add_url_rule("/readyz", "readyz", readyz)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from dataclasses import dataclass
 from functools import cached_property
 from typing import cast
@@ -13,9 +15,12 @@ from orders.clock import Clock
 from orders.service import OrderService
 from orders.settings import Settings
 from orders.store import keys as key_store
+from orders.store import opening
 from orders.store.engine import Database
 from orders.web.auth import KeyRing
 from orders.web.limits import Limits
+
+log = logging.getLogger(__name__)
 
 _EXTENSION = "store-orders"
 
@@ -29,6 +34,8 @@ class Shop:
     database: Database
     keyring: KeyRing
     limits: Limits
+    # What is known of the database: ok, being checked, or damaged.
+    soundness: str = "ok"
 
     @cached_property
     def orders(self) -> OrderService:
@@ -49,6 +56,22 @@ class Shop:
         """
         self.limits.storage.load()
         self.limits.bans.load()
+
+    def check_behind(self) -> None:
+        """Check a large database in a thread of its own, and log and keep what is found."""
+        if opening.is_large(self.database.path):
+            self.soundness = "being checked"
+            threading.Thread(target=self._check, name="check", daemon=True).start()
+
+    def _check(self) -> None:
+        try:
+            opening.check_quickly(self.database.path)
+        except opening.UnfitDatabase as error:
+            self.soundness = "damaged"
+            log.error("%s", error)  # noqa: TRY400 - the message says all
+        else:
+            self.soundness = "ok"
+            log.info("The database is sound.")
 
     def write_behind(self) -> None:
         """Write what requests did not wait for. Called once a second, and at the end."""
