@@ -1,6 +1,6 @@
 """How light a plain install is: packages, their size, the time to start, the memory after it.
 
-Run it as `python bench/light.py`: it installs into a new virtual environment, which takes a while.
+Run it as `python -m bench.light`: it installs into a new virtual environment, which takes a while.
 Exits 1 over 40 packages or 60 MB.
 """
 

@@ -1,6 +1,6 @@
 """Makes README's picture: starts a demo in a new folder, tries its lines, draws the terminal.
 
-Run it as `.venv/bin/python bench/picture.py docs/demo.svg`.
+Run it as `python -m bench.picture docs/demo.svg`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Makes a year of a shop's orders as CSV, ready for `flask orders import`.
 
-Run it as `.venv/bin/python bench/year.py 10000 > year.csv`.
+Run it as `python -m bench.year 10000 > year.csv`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,6 @@ import csv
 import random
 import sys
 from datetime import UTC, datetime
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from orders.domain import Status, format_instant
 from orders.year import Life, lives

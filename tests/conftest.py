@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import shutil
 import subprocess
 import sys
-import threading
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-import urllib3
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
 from app import create_app
+from bench.service import INHERITED, ROOT, Service, running
 from orders import keys
 from orders.clock import Clock
 from orders.settings import Settings
@@ -33,15 +30,6 @@ from orders.web.shop import shop_of
 MEMORY = Path("/dev/shm")
 if os.access(MEMORY, os.W_OK):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
-
-# Of this process' environment, processes get the path, and what coverage measures them by.
-INHERITED = {
-    name: value
-    for name, value in os.environ.items()
-    if name == "PATH" or name.startswith("COVERAGE_")
-}
-
-ROOT = Path(__file__).resolve().parent.parent
 
 hypothesis_settings.register_profile(
     "default",
@@ -251,92 +239,6 @@ def assert_error(response, status, code):
     assert response.content_type == "application/json"
 
 
-class Service:
-    """`python app.py` as a process of its own, over an instance folder."""
-
-    def __init__(self, instance, *arguments, **environment):
-        self.environment = {
-            **INHERITED,
-            "PYTHONWARNINGS": "error",
-            "ORDERS_INSTANCE": str(instance),
-            "ORDERS_PORT": "0",
-            **environment,
-        }
-        self.process = subprocess.Popen(
-            [sys.executable, str(ROOT / "app.py"), *arguments],
-            cwd=ROOT,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.log = []
-        self.url = self._wait_for_address()
-        # Read on, or the pipe fills and the service stands still.
-        self._reader = threading.Thread(target=self._read_log, daemon=True)
-        self._reader.start()
-        self.http = urllib3.PoolManager(maxsize=32, retries=False)
-
-    def _wait_for_address(self):
-        for line in self.process.stderr:
-            self.log.append(line)
-            serving = re.search(r"Serving on (\S+?)\. ", line)
-            if serving:
-                return serving[1]
-        raise AssertionError(f"it did not start: {''.join(self.log)}")
-
-    def _read_log(self):
-        self.log.extend(self.process.stderr)
-
-    def request(self, method, path, key=None, **kwargs):
-        """Send a request over the network; give urllib3's response."""
-        headers = kwargs.pop("headers", {})
-        if key:
-            headers = {"Authorization": f"Bearer {key}", **headers}
-        return self.http.request(method, self.url + path, headers=headers, **kwargs)
-
-    def command(self, *arguments):
-        """Run a flask command beside the service; give the completed process."""
-        return run_flask(*arguments, environment=self.environment)
-
-    def issue(self, plan="business", *options):
-        """Issue a key with the command; give its secret."""
-        done = self.command("keys", "issue", "test", "--plan", plan, *options)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
-
-    def stop(self):
-        """Ask it to stop as the system does; give the exit status."""
-        self.process.terminate()
-        return self._wait()
-
-    def kill(self):
-        """Kill it at once."""
-        self.process.kill()
-        self._wait()
-
-    def _wait(self):
-        status = self.process.wait(40)
-        self._reader.join(10)
-        self.process.stdout.close()
-        self.process.stderr.close()
-        self.http.clear()
-        return status
-
-
-def run_flask(*arguments, environment):
-    """Run a flask command in the project's folder; give the completed process."""
-    return subprocess.run(
-        [sys.executable, "-m", "flask", *arguments],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-
-
 def run_app(*arguments, **environment):
     """Run `python app.py` where it is expected to end by itself; give the completed process."""
     return subprocess.run(
@@ -353,17 +255,6 @@ def run_app(*arguments, **environment):
         check=False,
         timeout=60,
     )
-
-
-@contextmanager
-def running(instance, *arguments, **environment):
-    """Run the service while a test talks to it."""
-    service = Service(instance, *arguments, **environment)
-    try:
-        yield service
-    finally:
-        if service.process.poll() is None:
-            service.stop()
 
 
 @pytest.fixture

@@ -22,8 +22,9 @@ from itertools import pairwise
 
 import pytest
 import urllib3
-from conftest import ROOT, SetClock, Store, running
+from conftest import SetClock, Store
 
+from bench.service import ROOT, running
 from orders import keys, settings
 from orders.store import engine, opening
 

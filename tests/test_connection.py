@@ -7,7 +7,8 @@ import re
 import socket
 
 import pytest
-from conftest import running
+
+from bench.service import running
 
 
 @pytest.fixture(scope="module")

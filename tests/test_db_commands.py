@@ -15,8 +15,9 @@ from stat import S_IMODE
 
 import click
 import pytest
-from conftest import ROOT, SetClock, Store
+from conftest import SetClock, Store
 
+from bench.service import ROOT
 from orders.clock import Clock
 from orders.settings import Settings
 from orders.store import engine, opening

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import click
 import pytest
-from conftest import ROOT, SetClock, Store
+from conftest import SetClock, Store
 
+from bench.service import ROOT
 from orders import settings as settings_module
 from orders.settings import DEFAULT_PLANS, SETTINGS, Settings
 from orders.web.refusals import ANSWERS, CODES, INTERNAL_ERROR, SERVER_ANSWERS

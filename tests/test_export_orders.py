@@ -13,12 +13,12 @@ from datetime import UTC
 from stat import S_IMODE
 
 import pytest
-from conftest import ROOT
 from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from test_import_orders import Forks
 
+from bench.service import ROOT
 from orders import domain
 from orders.store import engine, opening
 

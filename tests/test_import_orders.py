@@ -18,11 +18,12 @@ from itertools import chain
 from stat import S_IMODE
 
 import pytest
-from conftest import ROOT, SetClock, Store, assert_error
+from conftest import SetClock, Store, assert_error
 from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from bench.service import ROOT
 from orders.clock import Clock
 from orders.settings import Settings
 from orders.store import engine, opening

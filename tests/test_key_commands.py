@@ -10,8 +10,9 @@ from pathlib import Path
 from stat import S_IMODE
 
 import pytest
-from conftest import Store, assert_error, run_flask
+from conftest import Store, assert_error
 
+from bench.service import run_flask
 from orders import keys
 from orders.clock import Clock
 from orders.settings import DEFAULT_PLANS, Plan, Settings

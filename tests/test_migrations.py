@@ -15,9 +15,9 @@ from stat import S_IMODE
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from conftest import ROOT
 from sqlalchemy.schema import CreateIndex, CreateTable
 
+from bench.service import ROOT
 from orders.store import engine, opening
 from orders.store.engine import Database
 from orders.store.tables import Base

@@ -26,8 +26,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from conftest import Store, running
+from conftest import Store
 
+from bench.service import running
 from orders import settings
 from orders.clock import Clock
 from orders.domain import Pet, PetStatus

@@ -19,8 +19,9 @@ from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
-from conftest import ROOT, Service, Store
+from conftest import Store
 
+from bench.service import ROOT, Service
 from orders import keys
 from orders.clock import Clock
 from orders.domain import NewOrder, Origin

@@ -20,7 +20,7 @@ from types import SimpleNamespace
 
 import pytest
 import urllib3
-from conftest import Client, Service, SetClock, Store, copy_database
+from conftest import Client, SetClock, Store, copy_database
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -31,6 +31,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from bench.service import Service
 from orders import domain
 from orders.clock import Clock
 from orders.settings import DEFAULT_PLANS, Plan, Settings, load

@@ -1,0 +1,139 @@
+"""The service as its users run it: `python app.py` as a process of its own, and commands beside it.
+
+For measurements, proofs and tests.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import urllib3
+
+ROOT = Path(__file__).resolve().parent.parent
+STOP_SECONDS = 40
+COMMAND_SECONDS = 600
+# Of this process' environment, processes get the path, and what coverage measures them by.
+INHERITED = {
+    name: value
+    for name, value in os.environ.items()
+    if name == "PATH" or name.startswith("COVERAGE_")
+}
+
+
+class Service:
+    """A running service over an instance folder, on a port of its own."""
+
+    def __init__(self, instance: Path, *arguments: str, **environment: str) -> None:
+        """Start it, and wait until it serves. Settings are given as `ORDERS_…`.
+
+        Raises:
+            AssertionError: it did not start; with its log.
+        """
+        self.environment = {
+            **INHERITED,
+            "PYTHONWARNINGS": "error",
+            "ORDERS_INSTANCE": str(instance),
+            "ORDERS_PORT": "0",
+            **environment,
+        }
+        self.process = subprocess.Popen(  # noqa: S603 - this program
+            [sys.executable, str(ROOT / "app.py"), *arguments],
+            cwd=ROOT,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.log: list[str] = []
+        self.url = self._wait_for_address()
+        # Read on, or the pipe fills and the service stands still.
+        self._reader = threading.Thread(target=self._read_log, daemon=True)
+        self._reader.start()
+        self.http = urllib3.PoolManager(maxsize=32, retries=False)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port, for a socket."""
+        host, _, port = self.url.removeprefix("http://").rpartition(":")
+        return host, int(port)
+
+    def request(
+        self, method: str, path: str, key: str | None = None, **kwargs: Any
+    ) -> urllib3.BaseHTTPResponse:
+        """Send a request over the network; give urllib3's response."""
+        headers = kwargs.pop("headers", {})
+        if key:
+            headers = {"Authorization": f"Bearer {key}", **headers}
+        return self.http.request(method, self.url + path, headers=headers, **kwargs)
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a flask command beside the service; give the completed process."""
+        return run_flask(*arguments, environment=self.environment)
+
+    def issue(self, plan: str = "business", *options: str) -> str:
+        """Issue a key with the command; give its secret."""
+        done = self.command("keys", "issue", "test", "--plan", plan, *options)
+        assert done.returncode == 0, done.stderr  # noqa: S101 - a test's and a harness' own check
+        return done.stdout.strip()
+
+    def stop(self) -> int:
+        """Ask it to stop as the system does; give the exit status."""
+        self.process.terminate()
+        return self._wait()
+
+    def kill(self) -> None:
+        """Kill it at once."""
+        self.process.kill()
+        self._wait()
+
+    def _wait_for_address(self) -> str:
+        for line in self.process.stderr or ():
+            self.log.append(line)
+            serving = re.search(r"Serving on (\S+?)\. ", line)
+            if serving:
+                return serving[1]
+        raise AssertionError(f"it did not start: {''.join(self.log)}")
+
+    def _read_log(self) -> None:
+        self.log.extend(self.process.stderr or ())
+
+    def _wait(self) -> int:
+        status = self.process.wait(STOP_SECONDS)
+        self._reader.join(10)
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+        self.http.clear()
+        return status
+
+
+@contextmanager
+def running(instance: Path, *arguments: str, **environment: str) -> Iterator[Service]:
+    """Run the service while something talks to it; stop it at the end."""
+    service = Service(instance, *arguments, **environment)
+    try:
+        yield service
+    finally:
+        if service.process.poll() is None:
+            service.stop()
+
+
+def run_flask(*arguments: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a flask command in the project's folder; give the completed process."""
+    return subprocess.run(  # noqa: S603 - this program
+        [sys.executable, "-m", "flask", *arguments],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=COMMAND_SECONDS,
+    )
