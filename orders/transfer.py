@@ -6,6 +6,7 @@ checked and becomes a tuple for the store. What is wrong is told by line, column
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -159,8 +160,8 @@ def _check_header(header: Sequence[str], columns: Sequence[str]) -> None:
         reason = f"there is no header; the columns are {', '.join(columns)}"
     elif unknown:
         reason = f"unknown column {unknown[0][:_NAME_TOLD]!r}; the columns are {', '.join(columns)}"
-    elif len(set(header)) < len(header):
-        reason = "a column is there twice"
+    elif repeated := [name for name in columns if header.count(name) > 1]:
+        reason = f"the column {repeated[0]} is there twice"
     else:
         return
     raise FileRefused([Fault(1, "", reason)], 1)
@@ -187,10 +188,11 @@ def _read_json_lines(
     file: BinaryIO, columns: Sequence[str], faults: Faults
 ) -> Iterator[tuple[int, Cells]]:
     for number, line in enumerate(file, start=1):
-        if not line.strip():
+        text = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+        if not text.strip():
             continue
         try:
-            value = strictjson.parse(line)
+            value = strictjson.parse(text)
         except strictjson.NotStrictJson as error:
             faults.add(Fault(number, "", str(error)))
             continue

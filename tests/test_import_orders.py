@@ -251,6 +251,11 @@ def test_a_byte_order_mark_of_a_spreadsheet_is_no_part_of_the_first_name(take, s
     assert orders_of(store, "pet_id, quantity") == [(7, 2)]
 
 
+def test_a_byte_order_mark_before_json_lines_is_no_part_of_the_first(take, store):
+    taken(take('{"petId": 7}\n{"petId": 8}\n'.encode("utf-8-sig"), "orders.jsonl"), 2)
+    assert orders_of(store, "pet_id") == [(7,), (8,)]
+
+
 @pytest.mark.parametrize("name", ["orders.csv", "orders.jsonl"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_the_last_line_may_lack_its_end_and_others_may_be_empty(take, store, name, end):
@@ -580,7 +585,7 @@ def test_a_long_name_is_not_repeated_whole(refused):
 def test_a_column_that_is_there_twice_is_refused(refused, header):
     told = refused(f"{header}\n7,7\n")
     assert "line 1" in told
-    assert "twice" in told
+    assert "the column petId is there twice" in told
 
 
 def test_a_name_that_is_there_twice_in_json_lines_is_refused(refused):
