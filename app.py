@@ -55,7 +55,7 @@ def create_app(given: Settings | None = None, clock: Clock | None = None) -> Fla
     clock = clock or Clock()
     database = Database(given.database_path, given.threads)
     app = OrdersFlask("app", static_folder=None)
-    limits = Limits(app, given, database, clock)
+    limits = Limits(given, database, clock)
     shop = Shop(given, clock, database, KeyRing(database, clock), limits)
     shop.install(app)
     Hooks(app, shop)

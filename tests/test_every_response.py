@@ -436,7 +436,7 @@ BREAKS = {
     "orders.store.orders.cancel_pending": ("DELETE", f"{ORDERS}/1", {}),
     "orders.store.orders.ship_pending": ("POST", f"{ORDERS}/1/ship", {}),
     "orders.store.listing.one_order": ("GET", f"{ORDERS}/1", {}),
-    "orders.store.events.newest_id": ("GET", ORDERS, {}),
+    "orders.store.listing.CurrentList.now": ("GET", ORDERS, {}),
     "orders.store.pets.find": ("GET", "/v1/pets/7", {}),
     "orders.store.keys.find_by_secret": ("GET", ORDERS, {}),
 }

@@ -3,8 +3,9 @@
 Two engines over one file. The writer has one connection, so that writers of this process queue for
 it in order instead of waiting in SQLite's unfair 100 ms steps; each of its transactions begins
 with BEGIN IMMEDIATE, because one that reads first and writes later may find that another wrote in
-between. Readers have a connection for each thread; they read in autocommit, or, where several
-statements must see the same state, in a transaction of their own.
+between. Readers have a connection for each thread, which a thread that asks single questions keeps;
+they read in autocommit, or, where several statements must see the same state, in a transaction of
+their own.
 
 A commit is acknowledged once it is on the disk (synchronous=FULL): it survives a power cut.
 """
@@ -14,21 +15,33 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import threading
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import filelock
-from sqlalchemy import Connection, Engine, QueuePool, create_engine, event
+from sqlalchemy import (
+    Connection,
+    Engine,
+    PoolProxiedConnection,
+    QueuePool,
+    create_engine,
+    event,
+    text,
+)
 from sqlalchemy.exc import DatabaseError, InterfaceError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from orders.store.query import Query
 
 BUSY_SECONDS = 5
 # SQLite before 3.51.3 can lose committed pages when two connections write or checkpoint at the
 # same instant (the WAL-reset bug).
 FIRST_SOUND_SQLITE = (3, 51, 3)
+_DATA_VERSION = Query(text("PRAGMA data_version"))
 _UNAVAILABLE = {
     "SQLITE_BUSY": "the database is locked by another program",
     "SQLITE_LOCKED": "the database is locked by another program",
@@ -51,6 +64,7 @@ class InstanceLocked(Exception):
     """Another service, or a command that needs it stopped, has the instance folder."""
 
 
+@cache
 def sqlite_module() -> Any:
     """Give the SQLite driver: pysqlite3, which has a newer SQLite, or else Python's own."""
     try:
@@ -92,6 +106,8 @@ class Database:
         """Take the file's path and how many threads will read at the same time."""
         self.path = path
         self._threads = threads
+        self._own = threading.local()
+        self._kept: list[PoolProxiedConnection] = []
 
     @cached_property
     def _writer(self) -> Engine:
@@ -99,8 +115,8 @@ class Database:
 
     @cached_property
     def _reader(self) -> Engine:
-        # Two more than the threads that answer: the housekeeping, and a check of readiness.
-        return self._engine(begin=None, size=self._threads + 2)
+        # For each thread one that it keeps and one to stream from; some for the housekeeping.
+        return self._engine(begin=None, size=2 * self._threads + 4)
 
     @cached_property
     def _identity(self) -> tuple[int, int]:
@@ -146,8 +162,37 @@ class Database:
             connection.exec_driver_sql("BEGIN")
             yield connection
 
+    def ask(self, query: Query, **parameters: Any) -> list[tuple[Any, ...]]:
+        """Give the rows of one query, on this thread's own connection.
+
+        Raises:
+            StoreUnavailable: the database can't be read.
+        """
+        with self._told_as_unavailable():
+            self._refuse_another_file()
+            driver = self._own_connection().driver_connection
+            rows: list[tuple[Any, ...]] = query.execute_on(
+                driver, self._reader.dialect, parameters
+            ).fetchall()
+            return rows
+
+    def version(self) -> tuple[int, int]:
+        """Give a value that is another one after any commit, by this process or another.
+
+        It can be compared with what the same thread was given before, and with nothing else.
+
+        Raises:
+            StoreUnavailable: the database can't be read.
+        """
+        # https://www.sqlite.org/pragma.html#pragma_data_version
+        ((version,),) = self.ask(_DATA_VERSION)
+        return id(self._own.connection), version
+
     def close(self) -> None:
         """Close all connections. Later use opens new ones."""
+        for connection in self._kept:
+            connection.close()
+        self._kept, self._own = [], threading.local()
         for name in ("_writer", "_reader"):
             engine = self.__dict__.pop(name, None)
             if engine is not None:
@@ -168,6 +213,14 @@ class Database:
             event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
         return engine
 
+    def _own_connection(self) -> PoolProxiedConnection:
+        try:
+            connection: PoolProxiedConnection = self._own.connection
+        except AttributeError:
+            self._own.connection = connection = self._reader.raw_connection()
+            self._kept.append(connection)
+        return connection
+
     def _refuse_another_file(self) -> None:
         # A file that was moved away or replaced would go on taking writes that nobody finds again.
         if _identity_of(self.path) != self._identity:
@@ -179,8 +232,8 @@ class Database:
             yield
         except PoolTimeout as error:
             raise StoreUnavailable("the database is busy") from error
-        except (DatabaseError, InterfaceError) as error:
-            cause = unavailable_cause(error.orig)
+        except (DatabaseError, InterfaceError, sqlite_module().Error) as error:
+            cause = unavailable_cause(getattr(error, "orig", error))
             if cause is None:
                 raise
             raise StoreUnavailable(cause) from error

@@ -1,7 +1,7 @@
 """Plans to limits, limits to verdicts, verdicts to headers.
 
 Flask-Limiter makes the storage and the strategy from their names, and the `limits` notation makes
-a plan's two windows from its figures. Its own check on each request is filtered out: it tries one
+a plan's two windows from its figures. Its own check on each request is left out: it tries one
 window after the other, so that a request refused by the second has already used up the first,
 and it writes neither our headers nor any on 404. Our strategy counts in both windows or in none.
 """
@@ -143,19 +143,19 @@ class Verdict:
 class Limits:
     """Judges requests against their plans."""
 
-    def __init__(self, app: Flask, settings: Settings, database: Database, clock: Clock) -> None:
+    def __init__(self, settings: Settings, database: Database, clock: Clock) -> None:
         """Set up the counters and the strategy. Opens nothing."""
         limiter = Limiter(
             # Never asked, as the check is filtered out; who counts as whom is `Caller.identity`.
             key_func=lambda: "",
-            app=app,
+            # Its hooks go to an application that serves nothing.
+            app=Flask("limits"),
             strategy=STRATEGY,
             storage_uri="journal://",
             storage_options=cast(
                 "dict[str, str | int]", {"path": settings.counters_path, "clock": clock}
             ),
         )
-        limiter.request_filter(lambda: True)
         self._strategy = cast("FixedWindowsTogether", limiter.limiter)
         self.storage = self._strategy.storage
         self.bans = Bans(settings, database, self.storage, clock)

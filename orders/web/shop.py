@@ -17,6 +17,7 @@ from orders.settings import Settings
 from orders.store import keys as key_store
 from orders.store import opening
 from orders.store.engine import Database
+from orders.store.listing import CurrentList
 from orders.web.auth import KeyRing
 from orders.web.limits import Limits
 
@@ -41,6 +42,11 @@ class Shop:
     def orders(self) -> OrderService:
         """The use cases."""
         return OrderService(self.database, self.clock)
+
+    @cached_property
+    def list(self) -> CurrentList:
+        """The list of all orders."""
+        return CurrentList(self.database)
 
     @cached_property
     def store_id(self) -> str:
