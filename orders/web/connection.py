@@ -20,7 +20,7 @@ from waitress.task import ErrorTask, Task, WSGITask
 from waitress.utilities import Error as WaitressError
 
 from orders.web.call import Call
-from orders.web.logs import log_access
+from orders.web.logs import access_log
 from orders.web.refusals import SERVER_ANSWERS, error_body
 
 MAX_BODY_BYTES = 1024 * 1024
@@ -94,13 +94,13 @@ class RefusalTask(_Answering, ErrorTask):
             ("Content-Type", "application/json"),
             ("Cache-Control", "no-store"),
             ("X-Request-Id", call.request_id),
-            *self.channel.server.uncounted_headers().items(),
+            *self.channel.server.uncounted_headers(),
         ]
         body = error_body(SERVER_ANSWERS[status], _WORDS[status], status)
         self.set_close_on_finish()
         self.content_length = len(body)
         self.write(body)
-        log_access(call, status, time.monotonic())
+        access_log.write(call, status, time.monotonic())
 
 
 @contextmanager

@@ -42,7 +42,7 @@ class Listener(TcpWSGIServer):
     channel_class = Channel
     head_seconds = 10.0
     body_seconds = 30.0
-    uncounted_headers: Callable[[], dict[str, str]]
+    uncounted_headers: Callable[[], list[tuple[str, str]]]
 
     def maintenance(self, now: float) -> None:
         """Close idle connections, and refuse requests that are late. Called once a second."""
@@ -63,7 +63,7 @@ class Server:
     """The listening sockets of an application, and the loop that serves them."""
 
     def __init__(
-        self, app: Flask, settings: Settings, uncounted_headers: Callable[[], dict[str, str]]
+        self, app: Flask, settings: Settings, uncounted_headers: Callable[[], list[tuple[str, str]]]
     ) -> None:
         """Bind the sockets.
 
