@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench import checker, history
-from bench.history import UNSENT, Kind, Operation
+from bench.crash import checker, history
+from bench.crash.history import UNSENT, Kind, Operation
 
 ORDERS = "/v1/store/orders"
 DATE = "2026-12-24T18:00:00.000Z"

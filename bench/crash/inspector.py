@@ -11,10 +11,10 @@ from pathlib import Path
 
 import urllib3
 
-from bench import checker, history
-from bench.connection import ORDERS, Books, Connection, Key
-from bench.customers import Ban
-from bench.history import UNSENT, Contents, Kind, Operation
+from bench.crash import checker, history
+from bench.crash.connection import ORDERS, Books, Connection, Key
+from bench.crash.customers import Ban
+from bench.crash.history import UNSENT, Contents, Kind, Operation
 
 # What the customers' key may send: more than it does.
 MINUTE_QUOTA, DAY_QUOTA = 1_000_000, 100_000_000

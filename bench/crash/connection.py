@@ -10,7 +10,7 @@ from typing import Any
 
 import urllib3
 
-from bench.history import UNSENT, Kind, Operation
+from bench.crash.history import UNSENT, Kind, Operation
 
 ORDERS = "/v1/store/orders"
 # Clients ask for the newest orders, so that they meet at the same ones.

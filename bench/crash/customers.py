@@ -12,8 +12,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from bench.connection import ORDERS, Books, Connection, Key, look_within
-from bench.history import Kind, Operation
+from bench.crash.connection import ORDERS, Books, Connection, Key, look_within
+from bench.crash.history import Kind, Operation
 
 _ROUTES = {
     Kind.PLACE: ("POST", ORDERS),

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from bench.history import UNSENT, Contents, EventRow, Kind, Operation, shown
+from bench.crash.history import UNSENT, Contents, EventRow, Kind, Operation, shown
 from orders.domain import EventType, Status
 
 MAKES = {

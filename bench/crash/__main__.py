@@ -22,11 +22,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench import history
-from bench.connection import Books, Key
-from bench.customers import Customer, run_into_a_ban
-from bench.history import Operation
-from bench.inspector import DAY_QUOTA, MINUTE_QUOTA, Inspector
+from bench.crash import history
+from bench.crash.connection import Books, Key
+from bench.crash.customers import Customer, run_into_a_ban
+from bench.crash.history import Operation
+from bench.crash.inspector import DAY_QUOTA, MINUTE_QUOTA, Inspector
 from bench.service import Service, environment_for, launch
 from orders.cli.progress import progress
 
