@@ -247,6 +247,7 @@ def logged(style="text"):
     try:
         yield stream
     finally:
+        logs.access_log.flush()
         vars(logs.access_log).update(before)
         logging.getLogger().handlers[:] = handlers
         for logger, level in zip(loggers, levels, strict=True):

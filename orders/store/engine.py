@@ -14,13 +14,17 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import itertools
+import math
 import os
 import threading
+import time
 from collections.abc import Iterator
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+from weakref import WeakSet
 
 import filelock
 from sqlalchemy import (
@@ -38,9 +42,12 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from orders.store.query import Query
 
 BUSY_SECONDS = 5
+LOOKED_AT_SECONDS = 0.02
 # SQLite before 3.51.3 can lose committed pages when two connections write or checkpoint at the
 # same instant (the WAL-reset bug).
 FIRST_SOUND_SQLITE = (3, 51, 3)
+# Each connection that a thread keeps is another one, whatever its address in memory.
+_numbers = itertools.count()
 _DATA_VERSION = Query(text("PRAGMA data_version"))
 _UNAVAILABLE = {
     "SQLITE_BUSY": "the database is locked by another program",
@@ -106,17 +113,20 @@ class Database:
         """Take the file's path and how many threads will read at the same time."""
         self.path = path
         self._threads = threads
+        self._looked_at = -math.inf
         self._own = threading.local()
-        self._kept: list[PoolProxiedConnection] = []
+        # Weakly, so that a thread's connection goes back to the pool when the thread ends.
+        self._kept: WeakSet[PoolProxiedConnection] = WeakSet()
 
     @cached_property
     def _writer(self) -> Engine:
-        return self._engine(begin="BEGIN IMMEDIATE", size=1)
+        return self._engine(begin="BEGIN IMMEDIATE", pool_size=1, max_overflow=0)
 
     @cached_property
     def _reader(self) -> Engine:
-        # For each thread one that it keeps and one to stream from; some for the housekeeping.
-        return self._engine(begin=None, size=2 * self._threads + 4)
+        # For each thread one that it keeps and one to stream from. Readers wait for nobody: there
+        # are as many as there are threads.
+        return self._engine(begin=None, pool_size=2 * self._threads, max_overflow=-1)
 
     @cached_property
     def _identity(self) -> tuple[int, int]:
@@ -169,7 +179,11 @@ class Database:
             StoreUnavailable: the database can't be read.
         """
         with self._told_as_unavailable():
-            self._refuse_another_file()
+            # Not at each question: it would cost as much as most of them. A file that is gone or
+            # was replaced still shows what was true a moment ago; it is writes that it would lose.
+            if time.monotonic() - self._looked_at > LOOKED_AT_SECONDS:
+                self._refuse_another_file()
+                self._looked_at = time.monotonic()
             driver = self._own_connection().driver_connection
             rows: list[tuple[Any, ...]] = query.execute_on(
                 driver, self._reader.dialect, parameters
@@ -186,28 +200,27 @@ class Database:
         """
         # https://www.sqlite.org/pragma.html#pragma_data_version
         ((version,),) = self.ask(_DATA_VERSION)
-        return id(self._own.connection), version
+        return self._own.number, version
 
     def close(self) -> None:
         """Close all connections. Later use opens new ones."""
-        for connection in self._kept:
+        for connection in list(self._kept):
             connection.close()
-        self._kept, self._own = [], threading.local()
+        self._own = threading.local()
         for name in ("_writer", "_reader"):
             engine = self.__dict__.pop(name, None)
             if engine is not None:
                 engine.dispose()
         self.__dict__.pop("_identity", None)
 
-    def _engine(self, begin: str | None, size: int) -> Engine:
+    def _engine(self, begin: str | None, **pool: int) -> Engine:
         engine = create_engine(
             "sqlite://",
             module=sqlite_module(),
             creator=lambda: connect(self.path),
             poolclass=QueuePool,
-            pool_size=size,
-            max_overflow=0,
             pool_timeout=BUSY_SECONDS,
+            **pool,
         )
         if begin is not None:
             event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
@@ -218,7 +231,8 @@ class Database:
             connection: PoolProxiedConnection = self._own.connection
         except AttributeError:
             self._own.connection = connection = self._reader.raw_connection()
-            self._kept.append(connection)
+            self._own.number = next(_numbers)
+            self._kept.add(connection)
         return connection
 
     def _refuse_another_file(self) -> None:

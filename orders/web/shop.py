@@ -20,6 +20,7 @@ from orders.store.engine import Database
 from orders.store.listing import CurrentList
 from orders.web.auth import KeyRing
 from orders.web.limits import Limits
+from orders.web.logs import access_log
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +82,7 @@ class Shop:
 
     def write_behind(self) -> None:
         """Write what requests did not wait for. Called once a second, and at the end."""
+        access_log.flush()
         self.limits.storage.flush()
         self.limits.bans.flush()
         self.keyring.flush()
