@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import real_faults
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
@@ -303,3 +304,12 @@ def service(tmp_path_factory):
     """One running service that many tests share; each takes keys of its own."""
     with running(tmp_path_factory.mktemp("shared") / "instance") as one:
         yield one
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of a few MB, where this process may have one."""
+    if not real_faults.may_mount():
+        pytest.skip("this process may not mount a disk: a limit to the size of files stands for it")
+    with real_faults.small_disk(tmp_path / "disk", "8m") as folder:
+        yield folder

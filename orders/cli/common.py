@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
@@ -16,11 +16,10 @@ from orders.store import opening
 from orders.store.engine import (
     InstanceLock,
     InstanceLocked,
-    StoreUnavailable,
     make_private_folder,
     sqlite_module,
-    unavailable_cause,
 )
+from orders.store.failures import StoreUnavailable, unavailable_cause
 from orders.store.keys import KeyNotFound
 from orders.web.shop import Shop, current_shop
 
@@ -116,4 +115,6 @@ def stopped_shop(*, create: bool = True) -> Iterator[Shop]:
 
 def say(message: str) -> None:
     """Tell the person something: on standard error, so that standard output holds only data."""
-    click.echo(message, err=True)
+    # What was done is done, even where nobody can be told.
+    with suppress(OSError):
+        click.echo(message, err=True)

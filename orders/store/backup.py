@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from orders.store import engine, opening
+from orders.store import engine, failures, opening
 
 # How many steps of SQLite's virtual machine pass between two signs of life.
 _STEPS = 100_000
@@ -46,7 +46,7 @@ def _vacuum_into(source: Path, target: Path, alive: Callable[[], None]) -> None:
         connection.set_progress_handler(alive, _STEPS)
         connection.execute("VACUUM INTO ?", (str(target),))
     except engine.sqlite_module().Error as error:
-        cause = engine.unavailable_cause(error) or str(error)
+        cause = failures.unavailable_cause(error) or str(error)
         raise opening.UnfitDatabase(f"{source} can't be copied: {cause}.") from None
     finally:
         connection.close()

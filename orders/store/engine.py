@@ -36,35 +36,34 @@ from sqlalchemy import (
     event,
     text,
 )
-from sqlalchemy.exc import DatabaseError, InterfaceError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.exc import OperationalError
 
+from orders.store.failures import (
+    StoreUnavailable,
+    given_up_when_spoilt,
+    name_of,
+    told_as_unavailable,
+)
 from orders.store.query import Query
 
 BUSY_SECONDS = 5
 LOOKED_AT_SECONDS = 0.02
+# How long a lock is waited for that has outlasted BUSY_SECONDS before.
+_STILL_BUSY_SECONDS = 0.05
 # SQLite before 3.51.3 can lose committed pages when two connections write or checkpoint at the
 # same instant (the WAL-reset bug).
 FIRST_SOUND_SQLITE = (3, 51, 3)
 # Each connection that a thread keeps is another one, whatever its address in memory.
 _numbers = itertools.count()
 _DATA_VERSION = Query(text("PRAGMA data_version"))
-_UNAVAILABLE = {
-    "SQLITE_BUSY": "the database is locked by another program",
-    "SQLITE_LOCKED": "the database is locked by another program",
-    "SQLITE_FULL": "the disk is full",
-    "SQLITE_READONLY": "the database can't be written to",
-    "SQLITE_IOERR": "the disk does not read or write",
-    "SQLITE_CANTOPEN": "the database can't be opened",
-    "SQLITE_PERM": "the database can't be opened",
-    "SQLITE_CORRUPT": "the database is damaged",
-    "SQLITE_NOTADB": "the database is damaged",
-    "SQLITE_PROTOCOL": "the database is locked by another program",
-}
-
-
-class StoreUnavailable(Exception):
-    """The database can't be read or written just now. The message names the cause."""
+_PRAGMAS = (
+    "journal_mode = WAL",
+    "synchronous = FULL",
+    "foreign_keys = ON",
+    # Or REPLACE would remove rows past the triggers that forbid it.
+    "recursive_triggers = ON",
+    f"journal_size_limit = {64 * 1024 * 1024}",
+)
 
 
 class InstanceLocked(Exception):
@@ -93,16 +92,12 @@ def connect(path: Path, *, create: bool = False) -> Any:
         isolation_level=None,  # transactions begin where this module says, not by themselves
         check_same_thread=False,  # the pool gives a connection to one thread at a time
     )
-    for pragma in (
-        f"busy_timeout = {BUSY_SECONDS * 1000}",
-        "journal_mode = WAL",
-        "synchronous = FULL",
-        "foreign_keys = ON",
-        # Or REPLACE would remove rows past the triggers that forbid it.
-        "recursive_triggers = ON",
-        f"journal_size_limit = {64 * 1024 * 1024}",
-    ):
-        connection.execute(f"PRAGMA {pragma}").close()
+    try:
+        for pragma in (f"busy_timeout = {round(BUSY_SECONDS * 1000)}", *_PRAGMAS):
+            connection.execute(f"PRAGMA {pragma}").close()
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
@@ -117,16 +112,19 @@ class Database:
         self._own = threading.local()
         # Weakly, so that a thread's connection goes back to the pool when the thread ends.
         self._kept: WeakSet[PoolProxiedConnection] = WeakSet()
+        self._long_locked = False
 
     @cached_property
     def _writer(self) -> Engine:
-        return self._engine(begin="BEGIN IMMEDIATE", pool_size=1, max_overflow=0)
+        engine = self._engine(pool_size=1, max_overflow=0)
+        event.listen(engine, "begin", self._begin_to_write)
+        return engine
 
     @cached_property
     def _reader(self) -> Engine:
         # For each thread one that it keeps and one to stream from. Readers wait for nobody: there
         # are as many as there are threads.
-        return self._engine(begin=None, pool_size=2 * self._threads, max_overflow=-1)
+        return self._engine(pool_size=2 * self._threads, max_overflow=-1)
 
     @cached_property
     def _identity(self) -> tuple[int, int]:
@@ -144,10 +142,11 @@ class Database:
         Raises:
             StoreUnavailable: the database is locked, full, read-only, damaged or gone.
         """
-        with self._told_as_unavailable():
+        with told_as_unavailable():
             self._refuse_another_file()
             with (
                 self._writer.connect() as connection,
+                given_up_when_spoilt(connection),
                 _prepared(connection, beside, foreign_keys=foreign_keys),
                 connection.begin(),
             ):
@@ -160,9 +159,9 @@ class Database:
         Raises:
             StoreUnavailable: the database can't be read.
         """
-        with self._told_as_unavailable():
+        with told_as_unavailable():
             self._refuse_another_file()
-            with self._reader.connect() as connection:
+            with self._reader.connect() as connection, given_up_when_spoilt(connection):
                 yield connection
 
     @contextlib.contextmanager
@@ -178,17 +177,18 @@ class Database:
         Raises:
             StoreUnavailable: the database can't be read.
         """
-        with self._told_as_unavailable():
+        with told_as_unavailable():
             # Not at each question: it would cost as much as most of them. A file that is gone or
             # was replaced still shows what was true a moment ago; it is writes that it would lose.
             if time.monotonic() - self._looked_at > LOOKED_AT_SECONDS:
                 self._refuse_another_file()
                 self._looked_at = time.monotonic()
-            driver = self._own_connection().driver_connection
-            rows: list[tuple[Any, ...]] = query.execute_on(
-                driver, self._reader.dialect, parameters
-            ).fetchall()
-            return rows
+            connection = self._own_connection()
+            with given_up_when_spoilt(connection):
+                rows: list[tuple[Any, ...]] = query.execute_on(
+                    connection.driver_connection, self._reader.dialect, parameters
+                ).fetchall()
+                return rows
 
     def version(self) -> tuple[int, int]:
         """Give a value that is another one after any commit, by this process or another.
@@ -205,7 +205,8 @@ class Database:
     def close(self) -> None:
         """Close all connections. Later use opens new ones."""
         for connection in list(self._kept):
-            connection.close()
+            if connection.is_valid:
+                connection.close()
         self._own = threading.local()
         for name in ("_writer", "_reader"):
             engine = self.__dict__.pop(name, None)
@@ -213,8 +214,8 @@ class Database:
                 engine.dispose()
         self.__dict__.pop("_identity", None)
 
-    def _engine(self, begin: str | None, **pool: int) -> Engine:
-        engine = create_engine(
+    def _engine(self, **pool: int) -> Engine:
+        return create_engine(
             "sqlite://",
             module=sqlite_module(),
             creator=lambda: connect(self.path),
@@ -222,14 +223,27 @@ class Database:
             pool_timeout=BUSY_SECONDS,
             **pool,
         )
-        if begin is not None:
-            event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
-        return engine
+
+    def _begin_to_write(self, connection: Connection) -> None:
+        # A lock that has outlasted one request's patience is not waited for by the next: they
+        # would hold all threads, and nothing could be read.
+        try:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        except OperationalError as error:
+            if name_of(error.orig) == "SQLITE_BUSY":
+                self._wait_for_locks(connection, long_locked=True)
+            raise
+        if self._long_locked:
+            self._wait_for_locks(connection, long_locked=False)
+
+    def _wait_for_locks(self, connection: Connection, *, long_locked: bool) -> None:
+        self._long_locked = long_locked
+        seconds = _STILL_BUSY_SECONDS if long_locked else BUSY_SECONDS
+        _driver_of(connection).execute(f"PRAGMA busy_timeout = {round(seconds * 1000)}").close()
 
     def _own_connection(self) -> PoolProxiedConnection:
-        try:
-            connection: PoolProxiedConnection = self._own.connection
-        except AttributeError:
+        connection: PoolProxiedConnection | None = getattr(self._own, "connection", None)
+        if connection is None or not connection.is_valid:
             self._own.connection = connection = self._reader.raw_connection()
             self._own.number = next(_numbers)
             self._kept.add(connection)
@@ -240,23 +254,11 @@ class Database:
         if _identity_of(self.path) != self._identity:
             raise StoreUnavailable("the database file was replaced while the service ran")
 
-    @contextlib.contextmanager
-    def _told_as_unavailable(self) -> Iterator[None]:
-        try:
-            yield
-        except PoolTimeout as error:
-            raise StoreUnavailable("the database is busy") from error
-        except (DatabaseError, InterfaceError, sqlite_module().Error) as error:
-            cause = unavailable_cause(getattr(error, "orig", error))
-            if cause is None:
-                raise
-            raise StoreUnavailable(cause) from error
-
 
 @contextlib.contextmanager
 def _prepared(connection: Connection, beside: Path | None, *, foreign_keys: bool) -> Iterator[None]:
     # Asked of the driver, before SQLAlchemy begins the transaction: none of this can be in one.
-    driver: Any = connection.connection.driver_connection
+    driver = _driver_of(connection)
     with contextlib.ExitStack() as undo:
         if beside is not None:
             driver.execute("ATTACH ? AS beside", (str(beside),))
@@ -267,13 +269,8 @@ def _prepared(connection: Connection, beside: Path | None, *, foreign_keys: bool
         yield
 
 
-def unavailable_cause(error: BaseException | None) -> str | None:
-    """Say why a driver's error means that the database is away; None where it does not."""
-    name = getattr(error, "sqlite_errorname", "")
-    for known, cause in _UNAVAILABLE.items():
-        if name == known or name.startswith(known + "_"):
-            return cause
-    return None
+def _driver_of(connection: Connection) -> Any:
+    return connection.connection.driver_connection
 
 
 def _identity_of(path: Path) -> tuple[int, int]:

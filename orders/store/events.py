@@ -7,6 +7,7 @@ from datetime import datetime
 from sqlalchemy import Connection, Select, String, bindparam, func, insert, select
 
 from orders.domain import EventType, Order, Origin
+from orders.store.failures import damage_told
 from orders.store.query import Query
 from orders.store.tables import EventRow, Instant, OrderRow, order_of
 
@@ -47,6 +48,7 @@ _ORDER_AFTER = Query(
 )
 
 
+@damage_told()
 def append(
     connection: Connection, event: EventType, order_id: int, origin: Origin, at: datetime
 ) -> int:
@@ -78,12 +80,14 @@ def _facts(event: EventType, origin: Origin, at: datetime) -> dict[str, object]:
     }
 
 
+@damage_told()
 def newest_id(connection: Connection) -> int:
     """Give the id of the newest event, 0 where there is none: the revision behind the lists."""
     ((event_id,),) = _NEWEST.execute(connection).fetchall()
     return int(event_id)
 
 
+@damage_told()
 def order_after(connection: Connection, event_id: int) -> Order:
     """Give the order of an event as it stood after it."""
     (row,) = _ORDER_AFTER.execute(connection, event_id=event_id).fetchall()

@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, insert, or_, select, update
 
+from orders.store.failures import damage_told
 from orders.store.query import Query
 from orders.store.tables import KeyRow, StoreRow
 
@@ -198,6 +199,7 @@ def set_demo_key_id(connection: Connection, key_id: int) -> None:
     connection.execute(update(StoreRow).values(demo_key_id=key_id))
 
 
+@damage_told()
 def _api_key(row: Row[*tuple[Any, ...]], secret_until: datetime | None = None) -> ApiKey:
     fields = {column.name: getattr(row, column.name) for column in _PUBLIC}
     fields["scopes"] = tuple(fields["scopes"].split())

@@ -32,6 +32,7 @@ from sqlalchemy.orm import InstrumentedAttribute
 from orders.domain import Status
 from orders.store import events
 from orders.store.engine import Database
+from orders.store.failures import damage_told
 from orders.store.query import Query
 from orders.store.tables import EventRow, OrderRow
 
@@ -115,6 +116,7 @@ class Listed:
     body: bytes | None
 
 
+@damage_told()
 def one_order(database: Database, order_id: int) -> Entity | None:
     """Give an order of version 1 as JSON; None where it does not exist or was cancelled."""
     rows = database.ask(_ONE, order_id=order_id)
@@ -146,6 +148,7 @@ class CurrentList:
             kept = self._thread.kept = self._read(version, was_long=was_long)
         return kept
 
+    @damage_told()
     def _read(self, version: tuple[int, int], *, was_long: bool) -> Listed:
         if was_long:
             ((revision,),) = self._database.ask(_REVISION)
@@ -168,14 +171,11 @@ class OrderList:
         Raises:
             StoreUnavailable: the database can't be read.
         """
-        self._resources = contextlib.ExitStack()
-        try:
-            self._connection: Connection = self._resources.enter_context(database.snapshot())
-            self._after = 0
-            self._chunk, self.revision = self._read_chunk()
-        except BaseException:
-            self._resources.close()
-            raise
+        self._after = 0
+        with contextlib.ExitStack() as resources:
+            self._connection: Connection = resources.enter_context(database.snapshot())
+            self._resources = resources.pop_all()
+        self._chunk, self.revision = self._read_chunk()
 
     def __iter__(self) -> Iterator[bytes]:
         """Give the array, chunk by chunk."""
@@ -191,9 +191,11 @@ class OrderList:
         self._resources.close()
 
     def _read_chunk(self) -> tuple[str, int]:
-        asked = _CHUNK.execute(self._connection, after=self._after, size=CHUNK_ROWS)
-        ((text, last, count, revision),) = asked.fetchall()
-        if count < CHUNK_ROWS:
-            self.close()
-        self._after = last
-        return text, revision
+        # The connection is kept where there is more to read. An error is told by its context.
+        with self._resources as resources, damage_told():
+            asked = _CHUNK.execute(self._connection, after=self._after, size=CHUNK_ROWS)
+            ((text, last, count, revision),) = asked.fetchall()
+            if count == CHUNK_ROWS:
+                self._after = last
+                self._resources = resources.pop_all()
+            return text, revision

@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from orders.store import engine
+from orders.store import engine, failures
 from orders.store.engine import Database
 
 log = logging.getLogger(__name__)
@@ -170,7 +170,7 @@ def _ask(path: Path, statement: str) -> Any:
         name = getattr(error, "sqlite_errorname", "")
         if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
             raise UnfitDatabase(_NO_DATABASE.format(path)) from None
-        cause = engine.unavailable_cause(error) or str(error)
+        cause = failures.unavailable_cause(error) or str(error)
         raise UnfitDatabase(f"{path}: {cause}. Mend that, then try again.") from None
 
 

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from orders.domain import EventType, NewOrder, Order, Origin, Status
 from orders.store import events
+from orders.store.failures import damage_told
 from orders.store.query import Query
 from orders.store.tables import OrderRow, order_of
 
@@ -84,6 +85,7 @@ def cancel_pending(
     return _changed(connection, rows.fetchall(), EventType.CANCELLED, origin, now)
 
 
+@damage_told()
 def status_of(connection: Connection, order_id: int) -> Status | None:
     """Give the status of an order; None where there is no such order."""
     status = connection.scalar(select(OrderRow.status).where(OrderRow.id == order_id))

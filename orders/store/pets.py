@@ -8,11 +8,13 @@ from dataclasses import asdict
 from sqlalchemy import Connection, delete, insert, select
 
 from orders.domain import Pet, PetStatus
+from orders.store.failures import damage_told
 from orders.store.tables import PetRow
 
 _BATCH = 500
 
 
+@damage_told()
 def find(connection: Connection, pet_id: int) -> Pet | None:
     """Give the pet, or None where there is none of that id."""
     row = connection.execute(

@@ -26,6 +26,7 @@ from sqlalchemy.types import TypeEngine
 
 from orders import domain
 from orders.domain import Order, Status
+from orders.store.failures import damage_told
 
 
 class Instant(TypeDecorator[datetime]):
@@ -58,7 +59,8 @@ class Instant(TypeDecorator[datetime]):
 def instant_of(value: object) -> datetime | None:
     """Give the datetime that a driver's value stands for."""
     if isinstance(value, str):
-        return datetime.fromisoformat(value)
+        with damage_told():
+            return datetime.fromisoformat(value)
     return value.astimezone(UTC) if isinstance(value, datetime) else None
 
 
@@ -193,6 +195,7 @@ class PetRow(Base):
     status: Mapped[str] = mapped_column(String(16))
 
 
+@damage_told()
 def order_of(row: Sequence[Any]) -> Order:
     """Give the order of a driver's row: its id, and then the columns that its events repeat."""
     order_id, pet_id, quantity, ship_date, status, placed_at, updated_at, reference = row

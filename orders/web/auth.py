@@ -19,7 +19,8 @@ from orders.clock import Clock
 from orders.settings import Network
 from orders.store import keys as key_store
 from orders.store.counters import ADDRESS_PREFIX
-from orders.store.engine import Database, StoreUnavailable
+from orders.store.engine import Database
+from orders.store.failures import StoreUnavailable
 from orders.store.keys import ApiKey
 from orders.web.refusals import InsufficientScope, InvalidKey, MissingKey
 

@@ -16,7 +16,8 @@ from orders.clock import Clock
 from orders.settings import Settings
 from orders.store import keys as key_store
 from orders.store.counters import CounterStorage
-from orders.store.engine import Database, StoreUnavailable
+from orders.store.engine import Database
+from orders.store.failures import StoreUnavailable
 from orders.store.keys import ApiKey
 
 log = logging.getLogger(__name__)

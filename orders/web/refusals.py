@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orders import domain, keys
-from orders.store.engine import StoreUnavailable
+from orders.store.failures import StoreUnavailable
 
 
 class WebRefusal(Exception):
