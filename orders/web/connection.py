@@ -6,11 +6,15 @@ header names, its deadlines, connections that are kept, memory that is given bac
 
 from __future__ import annotations
 
+import logging
 import os
+import shutil
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from socket import MSG_PEEK
+from tempfile import gettempdir
 from typing import Any
 
 from waitress.buffers import OverflowableBuffer
@@ -19,12 +23,18 @@ from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.task import ErrorTask, Task, WSGITask
 from waitress.utilities import Error as WaitressError
 
+from orders.store.failures import StoreUnavailable
 from orders.web.call import Call
 from orders.web.logs import access_log
 from orders.web.refusals import SERVER_ANSWERS, error_body
 
+log = logging.getLogger(__name__)
+
 MAX_BODY_BYTES = 1024 * 1024
 MAX_HEAD_BYTES = 16 * 1024
+# An answer up to here is kept until its reader took it, mostly in a file; a longer one holds its
+# thread. The list of 700,000 orders still fits.
+MAX_UNSENT_BYTES = 64 * 1024 * 1024
 
 _WORDS = {
     400: "The request is not HTTP that can be read.",
@@ -81,6 +91,15 @@ class _Answering(Task):
 class RequestTask(_Answering, WSGITask):
     """Answers a request by asking the application."""
 
+    def service(self) -> None:
+        """Answer; break off where the store fails in the middle of an answer."""
+        try:
+            super().service()
+        except StoreUnavailable as error:
+            # Without its end, so that nobody takes it for whole.
+            log.error("An answer to %s was broken off: %s.", self.channel.addr[0], error)  # noqa: TRY400 - the message says all
+            self.close_on_finish = True
+
 
 class RefusalTask(_Answering, ErrorTask):
     """Answers what could not be read as a request."""
@@ -136,6 +155,15 @@ class AnswerBuffer(OverflowableBuffer):
 
     buf: Any
 
+    def _set_large_buffer(self) -> None:
+        # On a full disk a file would break the answer off. Memory is bounded, too.
+        if _has_room_for_files():
+            super()._set_large_buffer()
+            return
+        self.overflow = sys.maxsize
+        if self.buf is None:
+            self._set_small_buffer()
+
     def skip(self, numbytes: int, allow_prune: bool = False) -> None:
         """Forget bytes that were sent."""
         super().skip(numbytes, allow_prune)
@@ -158,6 +186,22 @@ class Channel(HTTPChannel):
     _arriving: HTTPRequestParser | None = None
     _in_body = False
     _since = 0.0
+    _last_activity = 0.0
+
+    def __init__(self, server: Any, sock: Any, addr: Any, adj: Any, map: Any = None) -> None:  # noqa: A002 - as waitress calls it
+        """Take what waitress' channel takes."""
+        super().__init__(server, sock, addr, adj, map=map)
+        self.outbufs = [AnswerBuffer(adj.outbuf_overflow)]
+
+    @property
+    def last_activity(self) -> float:
+        """When bytes last came or went, in monotonic seconds."""
+        return self._last_activity
+
+    @last_activity.setter
+    def last_activity(self, _wall: float) -> None:
+        # Waitress would close whatever is open when the wall clock is set forward by a minute.
+        self._last_activity = time.monotonic()
 
     def service(self) -> None:
         """Answer a request. The main loop is woken only where it has something to do."""
@@ -223,6 +267,13 @@ class Channel(HTTPChannel):
     def is_at_rest(self) -> bool:
         """Tell whether nothing is being answered, left to send, or waiting to be read."""
         return not (self.requests or self.total_outbufs_len or _has_bytes_waiting(self.socket))
+
+
+def _has_room_for_files() -> bool:
+    try:
+        return shutil.disk_usage(gettempdir()).free > MAX_UNSENT_BYTES
+    except OSError:
+        return False
 
 
 def _has_bytes_waiting(socket: Any) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import signal
 import socket
 import threading
@@ -25,16 +26,18 @@ from waitress.server import TcpWSGIServer
 from waitress.task import ThreadedTaskDispatcher
 
 from orders.settings import Settings
-from orders.web.connection import MAX_BODY_BYTES, MAX_HEAD_BYTES, Channel
+from orders.web.connection import (
+    MAX_BODY_BYTES,
+    MAX_HEAD_BYTES,
+    MAX_UNSENT_BYTES,
+    Channel,
+)
 
 log = logging.getLogger(__name__)
 
 IDLE_SECONDS = 60
 STOP_SECONDS = 30
 MAX_CONNECTIONS = 4_000
-# An answer up to here is kept until its reader took it, mostly in a file; a longer one holds its
-# thread. The list of 700,000 orders still fits.
-MAX_UNSENT_BYTES = 64 * 1024 * 1024
 _SPARE_DESCRIPTORS = 200
 
 
@@ -45,6 +48,10 @@ class Listener(TcpWSGIServer):
     head_seconds = 10.0
     body_seconds = 30.0
     uncounted_headers: Callable[[], list[tuple[str, str]]]
+    # Waitress would do its maintenance by the wall clock: not at all for an hour, where that is set
+    # back by one.
+    next_channel_cleanup = math.inf
+    _next_maintenance = 0.0
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Take what waitress' server takes."""
@@ -69,6 +76,15 @@ class Listener(TcpWSGIServer):
         channel: Channel | None = getattr(self._serving, "channel", None)
         if channel is None or channel.needs_main_loop():
             super().pull_trigger()
+
+    def readable(self) -> bool:
+        """Tell whether connections are accepted; see to maintenance. Called by the main loop."""
+        now = time.monotonic()
+        if now >= self._next_maintenance:
+            self._next_maintenance = now + self.adj.cleanup_interval
+            self.maintenance(now)
+        accepts: bool = super().readable()
+        return accepts
 
     def maintenance(self, now: float) -> None:
         """Close idle connections, and refuse requests that are late. Called once a second."""
