@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 
 # Key, length in seconds, terms, count, and the wall time of the end.
 Row = tuple[str, int, str, int, float]
+# Inode, size, and time of the last change.
+_State = tuple[int, int, int]
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS windows (
@@ -35,7 +37,7 @@ class Journal:
         """Take where the file is. Opens nothing."""
         self._path = path
         self._connection: Any = None
-        self._inode = 0
+        self._left_as: _State | None = None
         self.failed = False
 
     def read(self) -> list[Row]:
@@ -62,16 +64,19 @@ class Journal:
         return rows
 
     def is_lost(self) -> bool:
-        """Tell whether the file is no longer the one that was opened, and give it up if so."""
+        """Tell whether the file is no longer as it was left, and give it up if so."""
         if self._connection is None:
             return True
-        try:
-            lost = self._path.stat().st_ino != self._inode
-        except OSError:
-            lost = True
-        if lost:
+        found = self._state()
+        if found == self._left_as:
+            return False
+        if found is None or self._left_as is None or found[0] != self._left_as[0]:
             self.close()
-        return lost
+        else:
+            # Nobody else writes to it. SQLite would not notice, and go on with the pages it knows.
+            log.warning("The journal of the counters was changed by others, and is made anew.")
+            self._start_anew()
+        return True
 
     def write(
         self,
@@ -89,6 +94,7 @@ class Journal:
             connection.executemany("DELETE FROM windows WHERE key = ?", gone)
             connection.execute("DELETE FROM windows WHERE ends <= ?", (wall,))
             connection.execute("COMMIT")
+            self._left_as = self._state()
         except (engine.sqlite_module().Error, OSError) as error:
             self._fail(error)
             return False
@@ -112,12 +118,19 @@ class Journal:
                 connection.execute("PRAGMA synchronous = OFF")
                 connection.execute(_SCHEMA)
                 connection.execute(_INDEX)
-                self._inode = self._path.stat().st_ino
+                self._left_as = self._state()
             except BaseException:
                 connection.close()
                 raise
             self._connection = connection
         return self._connection
+
+    def _state(self) -> _State | None:
+        try:
+            status = self._path.stat()
+        except OSError:
+            return None
+        return status.st_ino, status.st_size, status.st_mtime_ns
 
     def _fail(self, error: Exception) -> None:
         if not self.failed:
