@@ -24,7 +24,8 @@ from orders.cli.keys import keys_group
 from orders.clock import Clock
 from orders.settings import Settings, SettingsError
 from orders.store import engine, keys, opening
-from orders.store.engine import Database, InstanceLock, InstanceLocked, StoreUnavailable
+from orders.store.engine import Database, InstanceLock, InstanceLocked
+from orders.store.failures import StoreUnavailable
 from orders.web import health, logs, v1
 from orders.web.api import Api, Hooks, OrdersFlask
 from orders.web.auth import KeyRing
@@ -85,7 +86,18 @@ def main() -> int:
     except (CannotStart, SettingsError, opening.UnfitDatabase) as error:
         print(f"Error: {' '.join(str(error).split())}", file=sys.stderr)
         return EXIT_CANNOT_START
+    _let_go_of_the_log()
     return 0
+
+
+def _let_go_of_the_log() -> None:
+    # Where nobody can be told any more, Python would end with a status of its own.
+    try:
+        sys.stderr.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+    except AttributeError:
+        pass  # it was closed from the start
 
 
 def _serve(given: Settings, *, with_demo: bool) -> None:
@@ -196,10 +208,17 @@ def _has_keys(shop: Shop) -> bool:
 
 def _show_demo(shop: Shop, address: str) -> None:
     prepared = demo.prepare(shop.database, shop.clock)
-    if prepared is None:
-        print("This store has orders of its own: the demo leaves it as it is.", flush=True)
-        return
-    print(demo.introduction(prepared, address), flush=True)
+    words = (
+        "This store has orders of its own: the demo leaves it as it is."
+        if prepared is None
+        else demo.introduction(prepared, address)
+    )
+    try:
+        print(words, flush=True)
+    except OSError as error:
+        # The key is lost. A later start with --demo shows another.
+        log.warning("What the demo tells can't be shown: %s.", error.strerror)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _is_loopback(host: str) -> bool:

@@ -7,6 +7,7 @@ have its place here.
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -49,11 +50,15 @@ class Staging:
         """Make an empty one, in a file that only its owner can read."""
         self._folder = tempfile.TemporaryDirectory(dir=folder, prefix="import-")
         self.path = Path(self._folder.name) / "rows.db"
-        connection = engine.connect(self.path, create=True)
-        # Nothing here need survive anything.
-        connection.execute("PRAGMA journal_mode = OFF")
-        connection.execute("PRAGMA synchronous = OFF")
-        connection.execute(f"CREATE TABLE staged ({', '.join(_COLUMNS)})")
+        with contextlib.ExitStack() as on_failure:
+            on_failure.callback(self._folder.cleanup)
+            connection = engine.connect(self.path, create=True)
+            on_failure.callback(connection.close)
+            # Nothing here need survive anything.
+            connection.execute("PRAGMA journal_mode = OFF")
+            connection.execute("PRAGMA synchronous = OFF")
+            connection.execute(f"CREATE TABLE staged ({', '.join(_COLUMNS)})")
+            on_failure.pop_all()
         self._connection = connection
 
     def close(self) -> None:

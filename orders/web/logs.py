@@ -11,6 +11,7 @@ import logging
 import sys
 import time
 from collections import deque
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, TextIO
@@ -59,7 +60,8 @@ class AccessLog:
         if self._handler is None or self._handler.lock is None:
             return
         self._flushed = time.monotonic()
-        with self._handler.lock:
+        # A full disk, or nobody who reads: no reason to refuse what was asked.
+        with self._handler.lock, suppress(OSError, AttributeError):
             lines = [self._waiting.popleft() for _ in range(len(self._waiting))]
             if lines:
                 self._handler.stream.write("".join(lines))
