@@ -99,7 +99,7 @@ def _serve(given: Settings, *, with_demo: bool) -> None:
         server = _bind(app, shop)
         server.stop_on_signals()
         _welcome(shop, server, with_demo=with_demo)
-        housekeeping = Housekeeping(shop.write_behind)
+        housekeeping = Housekeeping(shop.write_counters, shop.write_keys)
         housekeeping.start()
         try:
             server.run()

@@ -73,16 +73,19 @@ class Shop:
             self.soundness = "ok"
             log.info("The database is sound.")
 
-    def write_behind(self) -> None:
-        """Write what requests did not wait for. Called once a second, and at the end."""
+    def write_counters(self) -> None:
+        """Write what requests counted. Called twice a second."""
         self.limits.storage.flush()
+
+    def write_keys(self) -> None:
+        """Write what is noted of keys, which may wait for the database. Called twice a second."""
         self.limits.bans.flush()
         self.keyring.flush()
 
     def end(self) -> None:
         """Write everything, and close what is open."""
-        self.write_behind()
         self.limits.storage.close()
+        self.write_keys()
         self.database.close()
 
     @property
