@@ -30,6 +30,7 @@ from orders.web.api import Api, Hooks, OrdersFlask
 from orders.web.auth import KeyRing
 from orders.web.housekeeping import Housekeeping
 from orders.web.limits import Limits
+from orders.web.logs import access_log
 from orders.web.server import Server
 from orders.web.shop import Shop, shop_of
 
@@ -99,13 +100,14 @@ def _serve(given: Settings, *, with_demo: bool) -> None:
         server = _bind(app, shop)
         server.stop_on_signals()
         _welcome(shop, server, with_demo=with_demo)
-        housekeeping = Housekeeping(shop.write_behind)
+        housekeeping = Housekeeping(access_log.flush, shop.write_counters, shop.write_keys)
         housekeeping.start()
         try:
             server.run()
         finally:
             housekeeping.stop()
             shop.end()
+            access_log.flush()
         log.info("Stopped.")
     finally:
         lock.release()
