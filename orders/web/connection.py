@@ -1,6 +1,6 @@
 """Connections: how requests are read from them and answers written to them.
 
-Waitress' parser, tasks, channel and buffer, with this service's manners: its error bodies, its
+Waitress' tasks, channel and buffer, with this service's manners: its error bodies, its
 header names, its deadlines, connections that are kept, memory that is given back.
 """
 
@@ -15,12 +15,12 @@ from typing import Any
 
 from waitress.buffers import OverflowableBuffer
 from waitress.channel import HTTPChannel
-from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.task import ErrorTask, Task, WSGITask
 from waitress.utilities import Error as WaitressError
 
 from orders.web.call import Call
 from orders.web.logs import access_log
+from orders.web.parser import Parser
 from orders.web.refusals import SERVER_ANSWERS, error_body
 
 MAX_BODY_BYTES = 1024 * 1024
@@ -99,7 +99,7 @@ class RefusalTask(_Answering, ErrorTask):
         body = error_body(SERVER_ANSWERS[status], _WORDS[status], status)
         self.set_close_on_finish()
         self.content_length = len(body)
-        self.write(body)
+        self.write(b"" if self.request.command == "HEAD" else body)
         access_log.write(call, status, time.monotonic())
 
 
@@ -110,22 +110,6 @@ def _method_off(instance: object, name: str) -> Iterator[None]:
         yield
     finally:
         delattr(instance, name)
-
-
-class Parser(HTTPRequestParser):
-    """Reads requests, and refuses those whose end two readers could see in two places."""
-
-    def parse_header(self, header_plus: bytes) -> None:
-        """Read the head of a request (RFC 9112, section 6.1).
-
-        Raises:
-            ParsingError: it is not HTTP, or says two things about the length of its body.
-        """
-        super().parse_header(header_plus)
-        if self.chunked and "CONTENT_LENGTH" in self.headers:
-            raise ParsingError("both Content-Length and Transfer-Encoding")
-        if "TRANSFER_ENCODING" in self.headers:
-            raise ParsingError("Transfer-Encoding before HTTP/1.1")
 
 
 class AnswerBuffer(OverflowableBuffer):
@@ -152,10 +136,10 @@ class Channel(HTTPChannel):
     error_task_class = RefusalTask
     parser_class = Parser
     stopping = False
-    request: HTTPRequestParser | None
+    request: Parser | None
     current_outbuf_count: int
     _unsent_seen = 0
-    _arriving: HTTPRequestParser | None = None
+    _arriving: Parser | None = None
     _in_body = False
     _since = 0.0
 
