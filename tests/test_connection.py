@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import socket
+import threading
+import time
+from urllib.parse import urlsplit
 
 import pytest
 
 from bench.service import running
+from orders.settings import Settings
+from orders.web.server import Server
 
 
 @pytest.fixture(scope="module")
@@ -103,3 +109,55 @@ def test_header_names_are_spelt_as_documented(service):
     received, _ = talk(service, b"GET /v1/x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
     for name in (b"X-RateLimit-Limit", b"RateLimit-Policy", b"RateLimit", b"WWW-Authenticate"):
         assert b"\r\n" + name + b": " in received
+
+
+def test_a_refusal_reaches_a_client_that_is_still_sending(service):
+    head = b"POST /v1/store/orders HTTP/1.1\r\nHost: a\r\nContent-Length: 9000000\r\n\r\n"
+    with socket.create_connection(service.address, 10) as connection:
+        connection.sendall(head + b"a" * 9_000_000)
+        received = b"".join(iter(lambda: connection.recv(65_536), b""))
+    assert received.startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_client_that_does_not_hang_up_is_hung_up_on(service):
+    with socket.create_connection(service.address, 10) as connection:
+        connection.sendall(b"NONSENSE\r\n\r\n")
+        while connection.recv(65_536):
+            pass
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            drip(connection)
+
+
+def drip(connection):
+    """Send a byte now and then, for 10 s at most."""
+    for _ in range(200):
+        connection.sendall(b"a")
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_an_application_that_fails_whole_is_answered_with_a_request_id(caplog, version):
+    def broken(environ, start_response):
+        raise RuntimeError
+
+    server = Server(broken, Settings(port=0), list)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    address = urlsplit(server.addresses[0])
+    with socket.create_connection((address.hostname, address.port), 10) as connection:
+        connection.sendall(f"GET / HTTP/{version}\r\nHost: a\r\n\r\n".encode())
+        received = b"".join(iter(lambda: connection.recv(65_536), b"")).decode()
+    on_ctrl_c = signal.getsignal(signal.SIGINT)
+    server.stop()
+    signal.signal(signal.SIGINT, on_ctrl_c)
+    thread.join()
+    assert received.startswith(f"HTTP/{version} 500 ")
+    request_id = re.search(r"\r\nX-Request-Id: ([0-9a-f]+)\r\n", received)[1]
+    assert json.loads(received.partition("\r\n\r\n")[2]) == {
+        "code": "internal_error",
+        "message": f"Something went wrong here. Quote the request id {request_id}.",
+        "status": 500,
+    }
+    assert [each.message for each in caplog.records if each.exc_info] == [
+        "Exception while serving /"
+    ]

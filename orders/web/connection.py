@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from socket import MSG_PEEK
+from socket import MSG_PEEK, SHUT_WR
 from typing import Any
 
 from waitress.buffers import OverflowableBuffer
@@ -21,17 +21,18 @@ from waitress.utilities import Error as WaitressError
 from orders.web.call import Call
 from orders.web.logs import access_log
 from orders.web.parser import Parser
-from orders.web.refusals import SERVER_ANSWERS, error_body
+from orders.web.refusals import INTERNAL_ERROR, SERVER_ANSWERS, error_body
 
 MAX_BODY_BYTES = 1024 * 1024
 MAX_HEAD_BYTES = 16 * 1024
+# How long bytes are read, and forgotten, after the last answer.
+LINGER_SECONDS = 2
 
 _WORDS = {
     400: "The request is not HTTP that can be read.",
     408: "The request took too long to arrive.",
     413: f"The body may have at most {MAX_BODY_BYTES} bytes.",
     431: f"The headers may have at most {MAX_HEAD_BYTES} bytes.",
-    500: "Something went wrong here.",
     501: "This Transfer-Encoding is not known here; send the body as it is, or chunked.",
 }
 # Waitress writes all header names in its own way; these are the documented ones.
@@ -59,9 +60,10 @@ class _Answering(Task):
             option.strip().lower()
             for option in self.request.headers.get("CONNECTION", "").split(",")
         }
-        last_of_all = self.channel.stopping and len(self.channel.requests) <= 1
-        if last_of_all or "close" in options:
+        if self.close_on_finish or self.channel.is_to_end() or "close" in options:
             self.set_close_on_finish()
+            # Or waitress adds "Keep-Alive" for a client of HTTP/1.0 that asked for it.
+            self.request.headers["CONNECTION"] = "close"
         # Waitress closes after an answer without Content-Length, though one without a body, or in
         # chunks, says itself where it ends (RFC 9112, section 6.3).
         says_its_end = self.version == "1.1" and not self.close_on_finish
@@ -96,7 +98,8 @@ class RefusalTask(_Answering, ErrorTask):
             ("X-Request-Id", call.request_id),
             *self.channel.server.uncounted_headers(),
         ]
-        body = error_body(SERVER_ANSWERS[status], _WORDS[status], status)
+        words = _WORDS.get(status) or INTERNAL_ERROR.words(call.request_id)
+        body = error_body(SERVER_ANSWERS[status], words, status)
         self.set_close_on_finish()
         self.content_length = len(body)
         self.write(b"" if self.request.command == "HEAD" else body)
@@ -138,10 +141,13 @@ class Channel(HTTPChannel):
     stopping = False
     request: Parser | None
     current_outbuf_count: int
+    close_when_flushed: bool
+    will_close: bool
     _unsent_seen = 0
     _arriving: Parser | None = None
     _in_body = False
     _since = 0.0
+    _hung_up_at: float | None = None
 
     def service(self) -> None:
         """Answer a request. The main loop is woken only where it has something to do."""
@@ -172,6 +178,8 @@ class Channel(HTTPChannel):
 
     def received(self, data: bytes) -> bool:
         """Take bytes of a request, and note how far it is."""
+        if self._hung_up_at is not None:
+            return False
         taken: bool = super().received(data)
         if self.request is not self._arriving:
             self._arriving, self._in_body, self._since = self.request, False, time.monotonic()
@@ -188,8 +196,39 @@ class Channel(HTTPChannel):
         written: int = super().write_soon(data)
         return written
 
-    def refuse_if_late(self, head_seconds: float, body_seconds: float) -> None:
-        """Answer 408 to a request that took too long to arrive. For the main loop only."""
+    def handle_write(self) -> None:
+        """Send what there is; after the last answer, hang up, and close once the client has, too.
+
+        A connection that is closed while bytes of the client's are unread is reset, and the client
+        may never see its answer (RFC 9112, section 9.6).
+        """
+        if not self.close_when_flushed or self.will_close:
+            super().handle_write()
+            return
+        self._flush_exception(self._flush_some)
+        if self.connected and not (self.total_outbufs_len or self.will_close):
+            self._hang_up()
+
+    def keep_deadlines(self, head_seconds: float, body_seconds: float) -> None:
+        """Refuse a late request, close what a client does not close. For the main loop only."""
+        if self._hung_up_at is None:
+            self._refuse_if_late(head_seconds, body_seconds)
+        elif time.monotonic() - self._hung_up_at > LINGER_SECONDS:
+            self.will_close = True
+
+    def is_to_end(self) -> bool:
+        """Tell whether the answer being made is the last, as nothing else arrived before a stop."""
+        return self.stopping and len(self.requests) <= 1 and not _has_bytes_waiting(self.socket)
+
+    def _hang_up(self) -> None:
+        self.close_when_flushed = False
+        self._hung_up_at = time.monotonic()
+        try:
+            self.socket.shutdown(SHUT_WR)
+        except OSError:
+            self.will_close = True
+
+    def _refuse_if_late(self, head_seconds: float, body_seconds: float) -> None:
         with self.requests_lock:
             request, now = self.request, time.monotonic()
             if request is None or self.close_when_flushed or self.will_close:

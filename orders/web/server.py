@@ -71,10 +71,10 @@ class Listener(TcpWSGIServer):
             super().pull_trigger()
 
     def maintenance(self, now: float) -> None:
-        """Close idle connections, and refuse requests that are late. Called once a second."""
+        """Close idle connections, and see to the deadlines of others. Called once a second."""
         super().maintenance(now)
         for channel in list(self.active_channels.values()):
-            channel.refuse_if_late(self.head_seconds, self.body_seconds)
+            channel.keep_deadlines(self.head_seconds, self.body_seconds)
 
     def accept_all_waiting(self) -> None:
         """Accept the connections that have been made, whose requests may already be here."""
