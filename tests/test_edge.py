@@ -15,9 +15,9 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def instance(tmp_path_factory):
-    """A store of 40,000 orders, whose list is long."""
+    """A store of 20,000 orders, whose list is long."""
     folder = tmp_path_factory.mktemp("edge") / "instance"
-    fill(folder, 40_000, seed=1)
+    fill(folder, 20_000, seed=1)
     return folder
 
 

@@ -183,6 +183,7 @@ class Channel(HTTPChannel):
     _since = 0.0
     _hung_up_at: float | None = None
     _reading = False
+    _client_is_done = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Take what waitress' channel takes."""
@@ -213,14 +214,18 @@ class Channel(HTTPChannel):
         # waiting for neither.
         self._unsent_seen = self.total_outbufs_len
         can_be: bool = super().readable()
-        return can_be and not self._unsent_seen
+        waits_for_answer = self._client_is_done and self.requests
+        return can_be and not (self._unsent_seen or waits_for_answer)
 
     def writable(self) -> bool:
         """Tell the main loop whether to wait until bytes can be sent. Asked after `readable`."""
         return bool(self._unsent_seen or super().writable())
 
     def handle_read(self) -> None:
-        """Read what has come."""
+        """Read what has come. An end that has come is told when all before it is answered."""
+        if self.requests and _is_at_end(self.socket):
+            self._client_is_done = True
+            return
         self._reading = True
         super().handle_read()
         self._reading = False
@@ -297,6 +302,13 @@ class Channel(HTTPChannel):
     def is_at_rest(self) -> bool:
         """Tell whether nothing is being answered, left to send, or waiting to be read."""
         return not (self.requests or self.total_outbufs_len or _has_bytes_waiting(self.socket))
+
+
+def _is_at_end(socket: Any) -> bool:
+    try:
+        return bool(socket.recv(1, MSG_PEEK) == b"")
+    except OSError:
+        return False
 
 
 def _has_bytes_waiting(socket: Any) -> bool:
