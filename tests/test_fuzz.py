@@ -369,8 +369,8 @@ def test_what_is_no_request_is_refused_and_what_follows_it_is_not_read(hasty, wh
 
 
 @pytest.mark.parametrize("what", TOO_MUCH)
-def test_a_body_over_the_limit_is_refused_wherever_its_bytes_are(hasty, what):
-    assert_refused(talk(hasty, chunked(b""), *TOO_MUCH[what], GOOD), 413)
+def test_a_body_over_the_limit_is_refused_wherever_its_bytes_are(service, what):
+    assert_refused(talk(service, chunked(b""), *TOO_MUCH[what], GOOD), 413)
 
 
 @pytest.mark.parametrize("what", SERVED)

@@ -34,6 +34,7 @@ _CHUNK_SIZE = re.compile(
 )
 # Of a chunk's size with its extensions, and of a trailer.
 _MAX_LINE_BYTES = 4 * 1024
+_PIECE_BYTES = 64
 
 
 class Parser(HTTPRequestParser):
@@ -131,7 +132,8 @@ class ChunkedBody:
                 self._left -= len(piece)
                 taken += len(piece)
             else:
-                taken += self._take_line(data[taken:])
+                # Little at a time: the rest would be copied for each chunk, and they may be tiny.
+                taken += self._take_line(data[taken : taken + _PIECE_BYTES])
         return taken
 
     def getfile(self) -> Any:
