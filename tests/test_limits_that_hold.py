@@ -8,9 +8,9 @@ from math import inf
 
 import pytest
 
-from bench import crowd, cuts, million
-from bench.crowd import Limit
-from bench.cuts import DAY_QUOTA, Tally
+from bench.limits import crowd, cuts, million
+from bench.limits.crowd import Limit
+from bench.limits.cuts import DAY_QUOTA, Tally
 from bench.wire import Answer
 
 LIMIT = Limit("a key's minute", {"minute": 3, "day": 10}, None, 1)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from bench import soak
-from bench.load import Record
-from bench.soak import MIB, Sample
+from bench.soak import __main__ as soak
+from bench.soak.__main__ import MIB, Sample
+from bench.soak.load import Record
 
 FILES = {"orders.db": 10_000, "orders.db-wal": 0, "counters.db": 4_096, "counters.db-wal": 0}
 RECORDS = [Record(at, 0.01, "place", 201, True) for at in range(300)]

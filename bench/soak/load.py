@@ -1,7 +1,7 @@
 """Mixed load on a service, from a process of its own, so that it shares no lock with what measures.
 
-Run by `bench.soak` as `python -m bench.load`, with a `Plan` as JSON on standard input. Writes what
-each request was, when, how long it took and how it was answered, as JSON to the plan's file.
+Run by `bench.soak` as `python -m bench.soak.load`, with a `Plan` as JSON on standard input. Writes
+what each request was, when, how long it took and how it was answered, as JSON to the plan's file.
 
 What a client places it cancels again, and ships little, so that the list of orders stays as long
 as it was: its time is then the same at the end as at the beginning, but for the rows of cancelled

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
 
-from bench import load, store
-from bench.load import ORDERS, Plan, Record
+from bench import store
 from bench.process import descriptors, resident_bytes, threads
 from bench.service import ROOT, Service, running
+from bench.soak import load
+from bench.soak.load import ORDERS, Plan, Record
 from bench.wire import Wire
 from orders.cli.progress import progress
 
@@ -115,7 +116,7 @@ def _furnish(service: Service, key: str) -> list[int]:
 
 def _launch(plan: Plan) -> subprocess.Popen[str]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "bench.load"], cwd=ROOT, stdin=subprocess.PIPE, text=True
+        [sys.executable, "-m", "bench.soak.load"], cwd=ROOT, stdin=subprocess.PIPE, text=True
     )
     assert process.stdin is not None  # noqa: S101 - it was asked for
     process.stdin.write(plan.to_json())

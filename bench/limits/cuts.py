@@ -16,7 +16,7 @@ from math import inf, isinf
 from pathlib import Path
 
 from bench import store
-from bench.crowd import BAN_AFTER, PATH, PLENTY
+from bench.limits.crowd import BAN_AFTER, PATH, PLENTY
 from bench.service import Service
 from bench.wire import GONE, Answer, Wire
 from orders.cli.progress import progress

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import crowd, cuts, million
+from bench.limits import crowd, cuts, million
 
 
 def main() -> int:
