@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import socket
+import threading
+import time
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
 
 import pytest
 
 from bench.service import running
+from orders.settings import Settings
+from orders.web.connection import AnswerBuffer
+from orders.web.server import Server
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +108,127 @@ def test_head_is_followed_by_the_next_answer_at_once(service):
     )
 
 
+def test_a_client_that_has_sent_its_last_is_answered(service):
+    for _ in range(20):
+        with socket.create_connection(service.address, 10) as connection:
+            connection.sendall(b"GET /openapi/v1.json HTTP/1.1\r\nHost: a\r\n\r\n" * 5)
+            connection.shutdown(socket.SHUT_WR)
+            received = b"".join(iter(lambda: connection.recv(65_536), b""))
+        assert received.count(b"HTTP/1.1 200 ") == received.count(b'"openapi": "3.0.3"') == 5
+
+
 def test_header_names_are_spelt_as_documented(service):
     received, _ = talk(service, b"GET /v1/x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
     for name in (b"X-RateLimit-Limit", b"RateLimit-Policy", b"RateLimit", b"WWW-Authenticate"):
         assert b"\r\n" + name + b": " in received
+
+
+def test_a_refusal_reaches_a_client_that_is_still_sending(service):
+    head = b"POST /v1/store/orders HTTP/1.1\r\nHost: a\r\nContent-Length: 9000000\r\n\r\n"
+    with socket.create_connection(service.address, 10) as connection:
+        connection.sendall(head + b"a" * 9_000_000)
+        received = b"".join(iter(lambda: connection.recv(65_536), b""))
+    assert received.startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_client_that_does_not_hang_up_is_hung_up_on(service):
+    with socket.create_connection(service.address, 10) as connection:
+        connection.sendall(b"NONSENSE\r\n\r\n")
+        while connection.recv(65_536):
+            pass
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            drip(connection)
+
+
+def drip(connection):
+    """Send a byte now and then, for 10 s at most."""
+    for _ in range(200):
+        connection.sendall(b"a")
+        time.sleep(0.05)
+
+
+@contextmanager
+def serving(application, **settings):
+    """Serve an application in this process; give the server and its address."""
+    server = Server(application, Settings(port=0, **settings), list)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    on_ctrl_c = signal.getsignal(signal.SIGINT)
+    try:
+        address = urlsplit(server.addresses[0])
+        yield (address.hostname, address.port)
+    finally:
+        server.stop()
+        signal.signal(signal.SIGINT, on_ctrl_c)
+        thread.join()
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_an_application_that_fails_whole_is_answered_with_a_request_id(caplog, version):
+    def broken(environ, start_response):
+        raise RuntimeError
+
+    with serving(broken) as address, socket.create_connection(address, 10) as connection:
+        connection.sendall(f"GET / HTTP/{version}\r\nHost: a\r\n\r\n".encode())
+        received = b"".join(iter(lambda: connection.recv(65_536), b"")).decode()
+    assert received.startswith(f"HTTP/{version} 500 ")
+    request_id = re.search(r"\r\nX-Request-Id: ([0-9a-f]+)\r\n", received)[1]
+    assert json.loads(received.partition("\r\n\r\n")[2]) == {
+        "code": "internal_error",
+        "message": f"Something went wrong here. Quote the request id {request_id}.",
+        "status": 500,
+    }
+    assert [each.message for each in caplog.records if each.exc_info] == [
+        "Exception while serving /"
+    ]
+
+
+def test_a_long_answer_keeps_no_thread_from_others():
+    others_answered = threading.Event()
+
+    def application(environ, start_response):
+        start_response("200 OK", [])
+        yield b"first "
+        if environ["PATH_INFO"] == "/long":
+            assert others_answered.wait(10)
+        yield b"last"
+
+    with (
+        serving(application, threads=1) as address,
+        socket.create_connection(address, 10) as long,
+        closing(HTTPConnection(*address)) as other,
+    ):
+        long.sendall(b"GET /long HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        while b"first" not in long.recv(65_536):
+            pass
+        other.request("POST", "/")
+        assert other.getresponse().status == 200
+        others_answered.set()
+        assert b"".join(iter(lambda: long.recv(65_536), b"")).endswith(b"0\r\n\r\n")
+
+
+def test_a_buffer_keeps_no_more_in_memory_than_it_may_though_it_is_never_empty():
+    buffer, piece = AnswerBuffer(50_000), bytes(range(250)) * 40
+    buffer.append(piece)
+    for _ in range(100):
+        buffer.append(piece)
+        assert buffer.get(len(piece)) == piece
+        buffer.skip(len(piece), True)
+        assert buffer.buf.getfile().seek(0, 1) < 50_000
+        assert buffer.buf.getfile().getbuffer().nbytes < 80_000
+    assert len(buffer) == len(piece)
+
+
+@pytest.mark.parametrize("rest", [0, 10, 49_999, 50_000, 200_000])
+def test_a_buffer_gives_all_bytes_in_order_in_memory_and_in_a_file(rest):
+    buffer, given, taken = AnswerBuffer(50_000), b"", b""
+    for n in range(100):
+        piece = bytes([n]) * 9_000
+        buffer.append(piece)
+        given += piece
+        while len(buffer) > rest:
+            got = buffer.get(7_000)[:5_000]
+            buffer.skip(len(got), True)
+            taken += got
+    assert taken + buffer.get() == given
+    buffer.close()

@@ -32,6 +32,7 @@ from orders.web.connection import (
     MAX_UNSENT_BYTES,
     Channel,
 )
+from orders.web.long_answers import LongAnswers
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ class Listener(TcpWSGIServer):
     # back by one.
     next_channel_cleanup = math.inf
     _next_maintenance = 0.0
+    long_answers: LongAnswers
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Take what waitress' server takes."""
@@ -87,10 +89,10 @@ class Listener(TcpWSGIServer):
         return accepts
 
     def maintenance(self, now: float) -> None:
-        """Close idle connections, and refuse requests that are late. Called once a second."""
+        """Close idle connections, and see to the deadlines of others. Called once a second."""
         super().maintenance(now)
         for channel in list(self.active_channels.values()):
-            channel.refuse_if_late(self.head_seconds, self.body_seconds)
+            channel.keep_deadlines(self.head_seconds, self.body_seconds)
 
     def accept_all_waiting(self) -> None:
         """Accept the connections that have been made, whose requests may already be here."""
@@ -118,6 +120,7 @@ class Server:
         self._map: dict[int, Any] = {}
         self._dispatcher = ThreadedTaskDispatcher()
         self._dispatcher.set_thread_count(settings.threads)
+        self._long_answers = LongAnswers(self._dispatcher, settings.threads)
         self._stopping = False
         self._listeners = [
             Listener(
@@ -135,6 +138,7 @@ class Server:
             listener.head_seconds = settings.head_seconds
             listener.body_seconds = settings.body_seconds
             listener.uncounted_headers = uncounted_headers
+            listener.long_answers = self._long_answers
 
     @property
     def addresses(self) -> list[str]:
@@ -156,10 +160,11 @@ class Server:
         self._finish()
 
     def stop(self) -> None:
-        """Ask the loop to end. A second time, the process ends as the system would have it."""
-        self._stopping = True
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        self._listeners[0].pull_trigger()
+        """Ask the loop to end. A second Ctrl-C ends the process as the system would have it."""
+        if not self._stopping:  # later, what wakes the loop may be closed already
+            self._stopping = True
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            self._listeners[0].pull_trigger()
 
     def _finish(self) -> None:
         for listener in self._listeners:
@@ -175,6 +180,7 @@ class Server:
         for channel in self._channels():
             log.warning("The answer to %s was cut off by the stop.", channel.addr[0])
             channel.handle_close()
+        self._long_answers.end()
         self._dispatcher.shutdown()
         for listener in self._listeners:
             listener.trigger.close()

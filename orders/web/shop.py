@@ -20,7 +20,6 @@ from orders.store.engine import Database
 from orders.store.listing import CurrentList
 from orders.web.auth import KeyRing
 from orders.web.limits import Limits
-from orders.web.logs import access_log
 
 log = logging.getLogger(__name__)
 
@@ -80,17 +79,19 @@ class Shop:
             self.soundness = "ok"
             log.info("The database is sound.")
 
-    def write_behind(self) -> None:
-        """Write what requests did not wait for. Called once a second, and at the end."""
-        access_log.flush()
+    def write_counters(self) -> None:
+        """Write what requests counted. Called twice a second."""
         self.limits.storage.flush()
+
+    def write_keys(self) -> None:
+        """Write what is noted of keys, which may wait for the database. Called twice a second."""
         self.limits.bans.flush()
         self.keyring.flush()
 
     def end(self) -> None:
         """Write everything, and close what is open."""
-        self.write_behind()
         self.limits.storage.close()
+        self.write_keys()
         self.database.close()
 
     @property

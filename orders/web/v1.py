@@ -81,7 +81,7 @@ def list_orders() -> Response:
     parameters=("Idempotency-Key",),
     stability="experimental",
 )
-@blueprint.arguments(NewOrderSchema, example=NEW_ORDER)
+@blueprint.arguments(NewOrderSchema(), example=NEW_ORDER)
 @blueprint.response(201, OrderSchema, description="The order, placed.", example=PENDING_ORDER)
 def place_order(new: NewOrder) -> Order:
     """Place an order; with an Idempotency-Key, at most once."""
@@ -131,7 +131,7 @@ def cancel_order(orderId: str) -> Response:  # noqa: N803 - named in the interfa
     refusals=(*BODY_REFUSALS, "insufficient_scope", "order_not_found", "order_already_shipped"),
     stability="experimental",
 )
-@blueprint.arguments(ShipmentSchema, location="optional_json", required=False, example=SHIPMENT)
+@blueprint.arguments(ShipmentSchema(), location="optional_json", required=False, example=SHIPMENT)
 @blueprint.response(200, OrderSchema, description="The order, shipped.", example=SHIPPED_ORDER)
 def ship_order(
     shipment: dict[str, datetime],

@@ -1,0 +1,1 @@
+"""The edge of the server: crowds that hold connections, slow readers, a stop under load."""

@@ -1,0 +1,1 @@
+"""Limits that hold: exact under load, across stops and kills, and with a million addresses."""

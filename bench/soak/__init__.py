@@ -1,0 +1,1 @@
+"""The soak: minutes of mixed load, in which nothing may grow."""

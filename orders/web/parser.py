@@ -1,0 +1,179 @@
+"""Requests, as they are read from a connection: waitress' parser, as strict as RFC 9112 asks.
+
+What a proxy in front could take for another request than this service is refused, and the
+connection closed: of two readers who disagree where a request ends, one answers what the other's
+client has hidden in a body.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from waitress.parser import HTTPRequestParser, ParsingError
+from waitress.rfc7230 import HEADER_FIELD_RE
+from waitress.utilities import BadRequest
+
+# Section 3. Waitress takes a line without a version, and any bytes but blanks for a target.
+_REQUEST_LINE = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Z]+ [!-~]+ HTTP/1\.[0-9]")
+_LATER_VERSION = re.compile(rb"HTTP/1\.[2-9]$")
+_FOLD = re.compile(rb"(?:^|\r\n)[ \t]")
+_CODINGS = re.compile(rb"(?:^|\r\n)transfer-encoding:([^\r]*)", re.IGNORECASE)
+# RFC 3986, section 3.2.2 and 3.2.3.
+_HOST = re.compile(
+    r"(?:\[[0-9A-Fa-f:.]+\]|(?:[A-Za-z0-9\-._~!$&'()*+,;=]|%[0-9A-Fa-f]{2})*)(?::[0-9]*)?"
+)
+# A length of more digits is over any limit, and Python's int() does not read any number of them.
+_MAX_DIGITS = 19
+# Section 7.1, with the blanks around extensions that a recipient has to overlook.
+_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+_QUOTED = rb'"(?:[\t !#-\[\]-~\x80-\xff]|\\[\t -~\x80-\xff])*"'
+_CHUNK_SIZE = re.compile(
+    rb"([0-9A-Fa-f]{1,16})"
+    rb"(?:[ \t]*;[ \t]*" + _TOKEN + rb"(?:[ \t]*=[ \t]*(?:" + _TOKEN + rb"|" + _QUOTED + rb"))?)*"
+)
+# Of a chunk's size with its extensions, and of a trailer.
+_MAX_LINE_BYTES = 4 * 1024
+_PIECE_BYTES = 64
+
+
+class Parser(HTTPRequestParser):
+    """Reads a request."""
+
+    # Waitress asks for it, also where no request line could be read.
+    command = ""
+    completed: bool
+    version: str
+    headers: dict[str, str]
+    body_rcv: Any
+
+    def received(self, data: bytes) -> int:
+        """Take bytes of a request; give how many of them were its own."""
+        taken: int = super().received(data)
+        if self.completed:
+            # Waitress would ask for a body that is refused already, or that there is not, and read
+            # the next request as part of this one (RFC 9110, section 10.1.1).
+            self.expect_continue = False
+        return taken
+
+    def parse_header(self, header_plus: bytes) -> None:
+        """Read the head of a request.
+
+        Raises:
+            ParsingError: it is not HTTP, or can be read in more than one way.
+        """
+        line, end, fields = header_plus.partition(b"\r\n")
+        if not _REQUEST_LINE.fullmatch(line):
+            raise ParsingError("no request line (RFC 9112, section 3)")
+        self.command = line.partition(b" ")[0].decode("ascii")
+        if _FOLD.search(fields):
+            raise ParsingError("a folded header (RFC 9112, sections 2.2 and 5.2)")
+        # RFC 9110, section 2.5: a later minor version is read as the latest that is known.
+        line = _LATER_VERSION.sub(b"HTTP/1.1", line)
+        try:
+            super().parse_header(line + end + fields)
+        except ValueError as error:
+            if len(self.headers.get("CONTENT_LENGTH", "")) <= _MAX_DIGITS:
+                raise ParsingError(str(error)) from None  # half an address in the target
+            self.content_length = self.adj.max_request_body_size
+        self._check_host()
+        self._check_length(fields)
+        if self.chunked:
+            self.body_rcv = ChunkedBody(self.body_rcv.getbuf())
+
+    def _check_host(self) -> None:
+        host = self.headers.get("HOST")
+        if host is None and self.version == "1.0":
+            return
+        # Waitress joins repeated headers by a comma and a blank, which no host has.
+        if host is None or not _HOST.fullmatch(host):
+            raise ParsingError("not one Host (RFC 9112, section 3.2)")
+
+    def _check_length(self, fields: bytes) -> None:
+        lines = _CODINGS.findall(fields)
+        if not lines:
+            return
+        if self.version == "1.0":
+            raise ParsingError("Transfer-Encoding before HTTP/1.1 (RFC 9112, section 6.1)")
+        if "CONTENT_LENGTH" in self.headers:
+            raise ParsingError("both Content-Length and Transfer-Encoding (RFC 9112, section 6.3)")
+        # Waitress has refused all other codings, and would take none or two for one.
+        if len(re.findall(rb"[^ \t,]+", b",".join(lines))) != 1:
+            raise ParsingError("not chunked once (RFC 9112, sections 6.1 and 6.3)")
+
+
+class ChunkedBody:
+    """Takes the chunks of a body out of their wrapping (RFC 9112, section 7.1).
+
+    Waitress' own overlooks empty lines and line feeds around the size, and takes any trailers.
+    """
+
+    completed = False
+    error: BadRequest | None = None
+
+    def __init__(self, buffer: Any) -> None:
+        """Begin to read; `buffer` gets what is in the chunks."""
+        self._buffer = buffer
+        self._left = 0  # bytes of the chunk that is being read
+        self._begun = b""  # the line that is being read
+        self._read_line = self._read_size
+
+    def __len__(self) -> int:
+        """Give how many bytes the chunks had so far."""
+        return len(self._buffer)
+
+    def received(self, data: bytes) -> int:
+        """Take bytes of the body; give how many of them were its own."""
+        taken = 0
+        while taken < len(data) and not self.completed and self.error is None:
+            if self._left:
+                piece = data[taken : taken + self._left]
+                self._buffer.append(piece)
+                self._left -= len(piece)
+                taken += len(piece)
+            else:
+                # Little at a time: the rest would be copied for each chunk, and they may be tiny.
+                taken += self._take_line(data[taken : taken + _PIECE_BYTES])
+        return taken
+
+    def getfile(self) -> Any:
+        """Give the body as a file."""
+        return self._buffer.getfile()
+
+    def getbuf(self) -> Any:
+        """Give the buffer."""
+        return self._buffer
+
+    def _take_line(self, data: bytes) -> int:
+        line, end, _ = (self._begun + data).partition(b"\r\n")
+        if len(line) > _MAX_LINE_BYTES:
+            self._refuse("a long line")
+        elif end:
+            taken = len(line) + len(end) - len(self._begun)
+            self._begun = b""
+            self._read_line(line)
+            return taken
+        self._begun = line
+        return len(data)
+
+    def _read_size(self, line: bytes) -> None:
+        size = _CHUNK_SIZE.fullmatch(line)
+        if size is None:
+            self._refuse("a chunk without a size")
+            return
+        self._left = int(size[1], 16)
+        self._read_line = self._read_end if self._left else self._read_trailer
+
+    def _read_end(self, line: bytes) -> None:
+        if line:
+            self._refuse("a chunk longer than its size")
+        self._read_line = self._read_size
+
+    def _read_trailer(self, line: bytes) -> None:
+        if not line:
+            self.completed = True
+        elif not HEADER_FIELD_RE.fullmatch(line):
+            self._refuse("a trailer that is no header (RFC 9112, section 7.1.2)")
+
+    def _refuse(self, what: str) -> None:
+        self.error = BadRequest(what)
