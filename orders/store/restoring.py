@@ -10,7 +10,6 @@ was revoked or given: then all keys are revoked, and ids skip a million.
 from __future__ import annotations
 
 import secrets
-import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, select, update
 
-from orders.store import backup, engine, opening
+from orders.store import backup, engine, opening, scratch
 from orders.store.engine import Database
 from orders.store.tables import KeyRow, StoreRow
 
@@ -61,8 +60,8 @@ def restore(
         OSError: a file can't be written; nothing was changed.
     """
     opening.check_whole(file)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix="restore-") as folder:
-        copied = Path(folder) / target.name
+    with scratch.folder(target.parent, "restore") as folder:
+        copied = folder / target.name
         backup.copy(file, copied, alive)
         opening.upgrade(copied, keep_copy=False)
         known = _read_replaced(target, copied)
