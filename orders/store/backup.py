@@ -32,9 +32,9 @@ def copy(source: Path, target: Path, alive: Callable[[], None] = lambda: None) -
         unfinished = folder / target.name
         _vacuum_into(source, unfinished, alive)
         opening.check_whole(unfinished)
-        sync(unfinished)
+        engine.sync(unfinished)
         unfinished.replace(target)
-        sync(target.parent)
+        engine.sync(target.parent)
 
 
 def _vacuum_into(source: Path, target: Path, alive: Callable[[], None]) -> None:
@@ -48,12 +48,3 @@ def _vacuum_into(source: Path, target: Path, alive: Callable[[], None]) -> None:
         raise opening.UnfitDatabase(f"{source} can't be copied: {cause}.") from None
     finally:
         connection.close()
-
-
-def sync(path: Path) -> None:
-    """Write a file, or the names in a folder, through to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
