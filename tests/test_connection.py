@@ -9,6 +9,7 @@ import socket
 import pytest
 
 from bench.service import running
+from orders.store import listing
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +98,21 @@ def test_head_is_followed_by_the_next_answer_at_once(service):
         received.decode(),
         re.DOTALL,
     )
+
+
+def test_head_of_a_list_that_is_sent_in_chunks_is_followed_by_the_next_answer(hasty, tmp_path):
+    file = tmp_path / "orders.csv"
+    file.write_text("petId\n" + "7\n" * (listing.CHUNK_ROWS + 1))
+    assert hasty.command("orders", "import", str(file)).returncode == 0
+    path, key = "/v1/store/orders", hasty.issue()
+    head = f"HEAD {path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {key}\r\n\r\n"
+    get = b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+    received, closed = talk(hasty, head.encode() + get)
+    assert closed
+    first, second, body = received.split(b"\r\n\r\n")
+    assert b"Transfer-Encoding: chunked" in first
+    assert second.startswith(b"HTTP/1.1 200 OK")
+    assert json.loads(body) == {"status": "ok"}
 
 
 def test_header_names_are_spelt_as_documented(service):
