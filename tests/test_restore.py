@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 from conftest import Store, copy_database
+from sqlalchemy import Engine, event
 
 from bench.service import ROOT
 from orders.store import engine, opening, restoring
+from orders.store.engine import StoreUnavailable
 
 
 @pytest.fixture
@@ -246,3 +248,21 @@ def test_a_new_database_puts_the_log_of_one_that_is_gone_aside(shop):
     (kept,) = store.settings.instance.glob("orders-left-*.db-wal")
     assert kept.read_bytes() == content
     store.shop.end()
+
+
+def test_a_change_that_waited_for_a_restore_is_not_made_in_the_replaced_database(shop):
+    store, backup, *_ = shop
+    orders = len(store.rows("SELECT * FROM orders"))
+    path = store.database.path
+    replaced = path.with_name("replaced.db")
+
+    def replace(_connection):
+        path.rename(replaced)
+        shutil.copy(backup, path)
+
+    event.listen(Engine, "begin", replace, once=True)
+    with pytest.raises(StoreUnavailable, match="was replaced"), store.database.write() as writing:
+        writing.exec_driver_sql("DELETE FROM orders")
+    store.database.close()
+    replaced.replace(path)
+    assert len(store.rows("SELECT * FROM orders")) == orders

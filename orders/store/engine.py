@@ -152,6 +152,8 @@ class Database:
                 _prepared(connection, beside, foreign_keys=foreign_keys),
                 connection.begin(),
             ):
+                # It may have waited for a restore to end.
+                self._refuse_another_file()
                 yield connection
 
     @contextlib.contextmanager
