@@ -127,6 +127,17 @@ def test_a_file_that_is_no_backup_changes_nothing(shop, tmp_path):
     assert [path.name for path in store.settings.instance.iterdir() if "re" in path.name] == []
 
 
+def test_a_backup_may_be_on_a_disk_that_cannot_be_written(shop, tmp_path):
+    store, backup, client, *_ = shop
+    medium = tmp_path / "medium"
+    medium.mkdir()
+    shutil.copy(backup, medium / "backup.db")
+    medium.chmod(0o500)  # which the superuser may write to all the same
+    after, _ = restored(store, medium / "backup.db")
+    assert len(again(client, after).get("/v1/store/orders").get_json()) == 1
+    after.shop.end()
+
+
 def test_it_is_refused_while_the_service_runs(start, shop, tmp_path):
     _, backup, *_ = shop
     service = start(instance=tmp_path / "other")

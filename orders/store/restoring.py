@@ -9,7 +9,9 @@ was revoked or given: then all keys are revoked, and ids skip a million.
 
 from __future__ import annotations
 
+import os
 import secrets
+import shutil
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -60,10 +62,11 @@ def restore(
             one to be replaced; nothing was changed.
         OSError: a file can't be written; nothing was changed.
     """
-    opening.check_whole(file)
     with scratch.folder(target.parent, "restore") as folder, ExitStack() as held:
         copied = folder / target.name
-        backup.copy(file, copied, alive)
+        readable = _readable(file, folder)
+        opening.check_whole(readable)
+        backup.copy(readable, copied, alive)
         opening.upgrade(copied, keep_copy=False)
         known = _known_to(target, copied, held)
         with closing(Database(copied)) as database, database.write() as connection:
@@ -73,6 +76,14 @@ def restore(
         copied.replace(target)
         engine.sync(target.parent)
     return Restored(kept, known is not None, revoked, keys)
+
+
+def _readable(file: Path, folder: Path) -> Path:
+    # SQLite keeps files beside what it reads. Where it can't, nobody else changes the file either.
+    if os.access(file.parent, os.W_OK):
+        return file
+    (folder / "from").mkdir()
+    return Path(shutil.copyfile(file, folder / "from" / file.name))
 
 
 @dataclass(frozen=True, slots=True)
