@@ -49,6 +49,7 @@ FIRST_SOUND_SQLITE = (3, 51, 3)
 # Each connection that a thread keeps is another one, whatever its address in memory.
 _numbers = itertools.count()
 _DATA_VERSION = Query(text("PRAGMA data_version"))
+DAMAGED = "the database is damaged"
 _UNAVAILABLE = {
     "SQLITE_BUSY": "the database is locked by another program",
     "SQLITE_LOCKED": "the database is locked by another program",
@@ -57,8 +58,8 @@ _UNAVAILABLE = {
     "SQLITE_IOERR": "the disk does not read or write",
     "SQLITE_CANTOPEN": "the database can't be opened",
     "SQLITE_PERM": "the database can't be opened",
-    "SQLITE_CORRUPT": "the database is damaged",
-    "SQLITE_NOTADB": "the database is damaged",
+    "SQLITE_CORRUPT": DAMAGED,
+    "SQLITE_NOTADB": DAMAGED,
     "SQLITE_PROTOCOL": "the database is locked by another program",
 }
 
@@ -151,6 +152,8 @@ class Database:
                 _prepared(connection, beside, foreign_keys=foreign_keys),
                 connection.begin(),
             ):
+                # It may have waited for a restore to end.
+                self._refuse_another_file()
                 yield connection
 
     @contextlib.contextmanager
@@ -298,6 +301,15 @@ def make_private_folder(path: Path) -> None:
 def make_private_file(path: Path) -> None:
     """Make an empty file that only its owner can read, and so whatever SQLite keeps beside it."""
     os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+
+
+def sync(path: Path) -> None:
+    """Write a file, or the names in a folder, through to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 class InstanceLock:
