@@ -1,8 +1,12 @@
 """How fast the service is, against its peers, in one interleaved run: `python -m bench --help`.
 
-It needs wrk (`apt-get install wrk`), and leaves out peers that are not installed. It writes
-performance.json, performance.md and pictures: a full run into docs/, any other into
-build/performance/. Exit status 1: the service answered otherwise than was meant; 2: wrk is missing.
+It needs wrk (apt-get install wrk), and leaves out peers that are not installed:
+  pip install -e '.[bench]'
+  npm install --prefix build/json-server json-server@0.17
+It writes performance.json, performance.md and pictures: a full run, which takes about twenty
+minutes, into docs/, any other into build/performance/.
+Exit status 1: the service answered otherwise than was meant; 2: wrk is missing. Goals that are
+missed are told, and change no exit status.
 """
 
 from __future__ import annotations

@@ -65,4 +65,4 @@ def _told(program: str, *arguments: str) -> str:
     done = subprocess.run(  # noqa: S603 - says its version
         command, capture_output=True, text=True, check=False
     )
-    return done.stdout + done.stderr
+    return (done.stdout + done.stderr).strip()
