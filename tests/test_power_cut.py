@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 def cut():
     """Cut the power so often, under the project's own settings or another `synchronous`."""
     # Which needs what only the marked tests do.
-    tried = importlib.import_module("bench.power_cut").tried
+    tried = importlib.import_module("bench.power_cut.__main__").tried
     return lambda cuts, *synchronous: tried(cuts, 1, *synchronous)
 
 

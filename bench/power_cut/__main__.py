@@ -3,7 +3,7 @@
 Run it as `python -m bench.power_cut`. What is tried is the project's own: the connections and
 pragmas of `orders.store.engine`, the use cases of `orders.service` (place with an Idempotency-Key,
 ship, cancel, import), the schema of the migrations, and, after each cut, the checks of a start.
-Only the driver is another (`bench.apsw_driver`), so that the files can be on `bench.disk`, which
+Only the driver is another (`apsw_driver`), so that the files can be on a `disk` which
 loses what was not synced. A store goes on from what a cut left of it to the next cut; some cuts
 come while the log is copied into the database (a checkpoint). After each, clients ask again for
 what was not acknowledged.
@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import apsw_driver
-from bench.disk import LOSSES, Disk
-from bench.store_under_cuts import Store
+from bench.power_cut import apsw_driver
+from bench.power_cut.disk import LOSSES, Disk
+from bench.power_cut.store_under_cuts import Store
 from orders.cli.progress import progress
 from orders.store import engine
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from bench import apsw_driver
-from bench.disk import Disk
+from bench.power_cut import apsw_driver
+from bench.power_cut.disk import Disk
 from orders import keys
 from orders.clock import Clock
 from orders.domain import EventType, NewOrder, Origin, Refusal
