@@ -23,7 +23,7 @@ from orders.cli.files import orders_group, pets_group
 from orders.cli.keys import keys_group
 from orders.clock import Clock
 from orders.settings import Settings, SettingsError
-from orders.store import engine, keys, opening
+from orders.store import engine, keys, opening, scratch
 from orders.store.engine import Database, InstanceLock, InstanceLocked
 from orders.store.failures import StoreUnavailable
 from orders.web import health, logs, v1
@@ -147,6 +147,7 @@ def _lock(given: Settings) -> InstanceLock:
 def _prepare_database(shop: Shop) -> None:
     path = shop.database.path
     try:
+        scratch.sweep(path.parent)
         if not path.exists():
             opening.create(path)
         opening.upgrade(path)

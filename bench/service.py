@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import urllib3
 
@@ -113,14 +113,19 @@ def environment_for(instance: Path, **settings: str) -> dict[str, str]:
     }
 
 
-def launch(environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
-    """Start `python app.py` with this environment; give the process, which may not serve yet."""
+def launch(
+    environment: dict[str, str], *arguments: str, log: int | IO[str] = subprocess.PIPE
+) -> subprocess.Popen[str]:
+    """Start `python app.py` with this environment; give the process, which may not serve yet.
+
+    Its log goes to a pipe, which somebody must read, or to a file.
+    """
     return subprocess.Popen(  # noqa: S603 - this program
         [sys.executable, str(ROOT / "app.py"), *arguments],
         cwd=ROOT,
         env=environment,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=log,
         text=True,
     )
 

@@ -16,6 +16,7 @@ import pytest
 
 from bench.service import running
 from orders.settings import Settings
+from orders.store import listing
 from orders.web.connection import AnswerBuffer
 from orders.web.server import Server
 
@@ -115,6 +116,21 @@ def test_a_client_that_has_sent_its_last_is_answered(service):
             connection.shutdown(socket.SHUT_WR)
             received = b"".join(iter(lambda: connection.recv(65_536), b""))
         assert received.count(b"HTTP/1.1 200 ") == received.count(b'"openapi": "3.0.3"') == 5
+
+
+def test_head_of_a_list_that_is_sent_in_chunks_is_followed_by_the_next_answer(hasty, tmp_path):
+    file = tmp_path / "orders.csv"
+    file.write_text("petId\n" + "7\n" * (listing.CHUNK_ROWS + 1))
+    assert hasty.command("orders", "import", str(file)).returncode == 0
+    path, key = "/v1/store/orders", hasty.issue()
+    head = f"HEAD {path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {key}\r\n\r\n"
+    get = b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+    received, closed = talk(hasty, head.encode() + get)
+    assert closed
+    first, second, body = received.split(b"\r\n\r\n")
+    assert b"Transfer-Encoding: chunked" in first
+    assert second.startswith(b"HTTP/1.1 200 OK")
+    assert json.loads(body) == {"status": "ok"}
 
 
 def test_header_names_are_spelt_as_documented(service):

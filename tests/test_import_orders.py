@@ -935,12 +935,14 @@ def test_an_import_that_is_killed_while_it_writes_leaves_nothing_half_done(
     assert assert_sound(store) in {0, 30_000}
 
 
-def test_what_a_killed_import_left_is_in_nobodys_way(importing, take, store):
+def test_what_a_killed_import_left_is_removed_by_the_next(importing, take, store):
     running = importing()
     running.write(UNNUMBERED + SOME)
     wait_for(lambda: leftovers(store.settings.instance))
     running.stop(signal.SIGKILL)
+    assert leftovers(store.settings.instance)
     taken(take("petId\n7\n"), 1)
+    assert leftovers(store.settings.instance) == []
     again = store.restarted()
     assert again.client().get(LIST).get_json()[0]["id"] == 1
     again.shop.end()

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from conftest import Store, copy_database
+from sqlalchemy import Engine, event
 
-from orders.store import restoring
+from bench.service import ROOT
+from orders.store import engine, opening, restoring
+from orders.store.failures import StoreUnavailable
 
 
 @pytest.fixture
@@ -82,10 +91,12 @@ def test_a_remembered_etag_is_not_good_any_more(shop):
 def test_the_replaced_database_is_kept(shop):
     store, backup, *_ = shop
     after, said = restored(store, backup)
+    after.shop.end()
     kept = re.search(r"kept in (\S+)\.\n", said)[1]
     copy_database(kept, after.database.path)
-    assert len(Store(store.settings, store.clock).rows("SELECT * FROM orders")) == 4
-    after.shop.end()
+    as_before = Store(store.settings, store.clock)
+    assert len(as_before.rows("SELECT * FROM orders")) == 4
+    as_before.shop.end()
 
 
 @pytest.mark.parametrize("keep_keys", [False, True])
@@ -116,9 +127,153 @@ def test_a_file_that_is_no_backup_changes_nothing(shop, tmp_path):
     assert [path.name for path in store.settings.instance.iterdir() if "re" in path.name] == []
 
 
+def test_a_backup_may_be_on_a_disk_that_cannot_be_written(shop, tmp_path):
+    store, backup, client, *_ = shop
+    medium = tmp_path / "medium"
+    medium.mkdir()
+    shutil.copy(backup, medium / "backup.db")
+    medium.chmod(0o500)  # which the superuser may write to all the same
+    after, _ = restored(store, medium / "backup.db")
+    assert len(again(client, after).get("/v1/store/orders").get_json()) == 1
+    after.shop.end()
+
+
 def test_it_is_refused_while_the_service_runs(start, shop, tmp_path):
     _, backup, *_ = shop
     service = start(instance=tmp_path / "other")
     done = service.command("db", "restore", str(backup))
     assert done.returncode != 0
     assert "Stop it first" in done.stderr
+
+
+def crash(store):
+    """Leave the database as a killed service does: what it wrote last is in the log beside it."""
+    path = store.database.path
+    files = [path.with_name(path.name + suffix) for suffix in ("", "-wal")]
+    with store.database.read():
+        for file in files:
+            shutil.copy(file, file.with_name(f"{file.name}.crashed"))
+    store.shop.end()
+    for file in files:
+        file.with_name(f"{file.name}.crashed").replace(file)
+
+
+def test_the_log_of_a_database_that_is_gone_is_not_taken_for_the_restored_ones(shop):
+    store, backup, client, *_ = shop
+    crash(store)
+    store.database.path.unlink()
+    log = store.database.path.with_name("orders.db-wal").read_bytes()
+    after, _ = restored(store, backup, "--keep-keys")
+    assert len(again(client, after).get("/v1/store/orders").get_json()) == 1
+    opening.check_whole(after.database.path)
+    (kept,) = store.settings.instance.glob("orders-replaced-*.db-wal")
+    assert kept.read_bytes() == log
+    after.shop.end()
+
+
+def test_a_database_that_cannot_be_read_is_kept_with_its_log(shop):
+    store, backup, *_ = shop
+    crash(store)
+    store.database.path.write_bytes(b"no database" * 1000)
+    log = store.database.path.with_name("orders.db-wal").read_bytes()
+    after, said = restored(store, backup)
+    kept = Path(re.search(r"kept in (\S+)\.\n", said)[1])
+    assert kept.read_bytes() == b"no database" * 1000
+    assert kept.with_name(f"{kept.name}-wal").read_bytes() == log
+    opening.check_whole(after.database.path)
+    after.shop.end()
+
+
+def test_it_is_refused_while_another_program_uses_the_database(shop):
+    store, backup, client, *_ = shop
+    store.shop.end()
+    with closing(engine.connect(store.database.path)) as connection:
+        connection.execute("BEGIN")
+        before = connection.execute("SELECT count(*) FROM orders").fetchone()
+        done = flask(store, "db", "restore", str(backup))
+        assert (done.exit_code != 0, done.stderr.count("\n")) == (True, 1)
+        assert "End what uses it" in done.stderr
+        assert connection.execute("SELECT count(*) FROM orders").fetchone() == before
+    assert sorted(store.settings.instance.glob("*re*")) == []
+    assert client.get("/v1/store/orders").status_code == 200
+
+
+# What Python tells of before it changes a name; the connection's own files are SQLite's.
+DIE_AT = """
+import os, sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from orders.store import restoring
+
+left = int(sys.argv[3])
+now = datetime.now(UTC) + timedelta(hours=left)
+
+def die(event, arguments):
+    global left
+    if event in {"os.link", "os.remove", "os.rename", "os.rmdir", "sqlite3.connect"}:
+        left -= 1
+        if left == 0:
+            os._exit(9)
+
+sys.addaudithook(die)
+restoring.restore(Path(sys.argv[1]), Path(sys.argv[2]), now)
+"""
+
+
+@pytest.mark.slow
+def test_a_restore_that_is_killed_leaves_the_database_of_before_or_the_restored_one(shop):
+    store, backup, *_ = shop
+    store.shop.end()
+    path, found = store.database.path, []
+    before = path.read_bytes()
+    for step in range(1, 100):
+        path.unlink()
+        path.write_bytes(before)
+        arguments = [sys.executable, "-c", DIE_AT, backup, path, str(step)]
+        done = subprocess.run(
+            arguments, cwd=ROOT, env={"PATH": os.environ["PATH"]}, check=False, timeout=60
+        )
+        opening.check(path)
+        opening.check_whole(path)
+        with closing(engine.connect(path)) as connection:
+            found += connection.execute("SELECT count(*) FROM orders").fetchone()
+        if done.returncode == 0:
+            break
+        assert done.returncode == 9
+        assert not path.with_name("orders.db-wal").exists()
+    # First the four orders of before, and from some step on the one of the backup.
+    assert found == sorted(found, reverse=True)
+    assert {4, 1} == set(found)
+    assert list(store.settings.instance.glob("*.unfinished")) == []
+
+
+def test_a_new_database_puts_the_log_of_one_that_is_gone_aside(shop):
+    store, *_ = shop
+    crash(store)
+    log = store.database.path.with_name("orders.db-wal")
+    content = log.read_bytes()
+    store.database.path.unlink()
+    opening.create(store.database.path)
+    opening.check_whole(store.database.path)
+    assert store.rows("SELECT * FROM orders") == []
+    (kept,) = store.settings.instance.glob("orders-left-*.db-wal")
+    assert kept.read_bytes() == content
+    store.shop.end()
+
+
+def test_a_change_that_waited_for_a_restore_is_not_made_in_the_replaced_database(shop):
+    store, backup, *_ = shop
+    orders = len(store.rows("SELECT * FROM orders"))
+    path = store.database.path
+    replaced = path.with_name("replaced.db")
+
+    def replace(_connection):
+        path.rename(replaced)
+        shutil.copy(backup, path)
+
+    event.listen(Engine, "begin", replace, once=True)
+    with pytest.raises(StoreUnavailable, match="was replaced"), store.database.write() as writing:
+        writing.exec_driver_sql("DELETE FROM orders")
+    store.database.close()
+    replaced.replace(path)
+    assert len(store.rows("SELECT * FROM orders")) == orders

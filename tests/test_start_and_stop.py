@@ -335,6 +335,8 @@ def refuses_connections(service):
         connect(service).close()
     except ConnectionRefusedError:
         return True
+    except ConnectionResetError:
+        return False  # it stops just now: the next one is refused
     return False
 
 

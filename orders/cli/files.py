@@ -15,7 +15,7 @@ import click
 from orders import transfer
 from orders.cli.common import CommandGroup, opened_shop, say
 from orders.cli.progress import progress
-from orders.store import bulk
+from orders.store import bulk, scratch
 from orders.transfer import Cells, Faults
 
 _TOLD_EVERY = 1_000
@@ -119,7 +119,7 @@ def _counted(
 
 @contextmanager
 def _target(file: Path | None) -> Iterator[TextIO]:
-    # Under another name until it is whole: a file of the final name is never half of one.
+    # In another folder until it is whole: a file of the final name is never half of one.
     if file is None:
         wrapper = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8", newline="")
         try:
@@ -128,13 +128,11 @@ def _target(file: Path | None) -> Iterator[TextIO]:
             with suppress(BrokenPipeError):
                 wrapper.detach()
         return
-    unfinished = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    try:
+    with scratch.folder(file.parent, "export") as folder:
+        unfinished = folder / file.name
         descriptor = os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as opened:
             yield opened
             opened.flush()
             os.fsync(opened.fileno())
         unfinished.replace(file)
-    finally:
-        unfinished.unlink(missing_ok=True)

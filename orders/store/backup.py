@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from orders.store import engine, failures, opening
+from orders.store import engine, failures, opening, scratch
 
 # How many steps of SQLite's virtual machine pass between two signs of life.
 _STEPS = 100_000
@@ -16,7 +16,7 @@ _STEPS = 100_000
 def copy(source: Path, target: Path, alive: Callable[[], None] = lambda: None) -> None:
     """Copy the database to a new file, while others read and write it.
 
-    The copy is of one moment. It is made under another name, written through to the disk, checked
+    The copy is of one moment. It is made in another folder, written through to the disk, checked
     whole, and only then given its own. `alive` is called now and then meanwhile.
 
     Raises:
@@ -28,15 +28,13 @@ def copy(source: Path, target: Path, alive: Callable[[], None] = lambda: None) -
         raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(target.parent))
     if os.path.lexists(target):  # a link that leads nowhere, too
         raise FileExistsError(f"{target} exists already. Choose another name.")
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
+    with scratch.folder(target.parent, "backup") as folder:
+        unfinished = folder / target.name
         _vacuum_into(source, unfinished, alive)
         opening.check_whole(unfinished)
-        sync(unfinished)
+        engine.sync(unfinished)
         unfinished.replace(target)
-        sync(target.parent)
-    finally:
-        unfinished.unlink(missing_ok=True)
+        engine.sync(target.parent)
 
 
 def _vacuum_into(source: Path, target: Path, alive: Callable[[], None]) -> None:
@@ -50,12 +48,3 @@ def _vacuum_into(source: Path, target: Path, alive: Callable[[], None]) -> None:
         raise opening.UnfitDatabase(f"{source} can't be copied: {cause}.") from None
     finally:
         connection.close()
-
-
-def sync(path: Path) -> None:
-    """Write a file, or the names in a folder, through to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

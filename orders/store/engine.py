@@ -150,6 +150,8 @@ class Database:
                 _prepared(connection, beside, foreign_keys=foreign_keys),
                 connection.begin(),
             ):
+                # It may have waited for a restore to end.
+                self._refuse_another_file()
                 yield connection
 
     @contextlib.contextmanager
@@ -295,6 +297,15 @@ def make_private_folder(path: Path) -> None:
 def make_private_file(path: Path) -> None:
     """Make an empty file that only its owner can read, and so whatever SQLite keeps beside it."""
     os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+
+
+def sync(path: Path) -> None:
+    """Write a file, or the names in a folder, through to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 class InstanceLock:

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, PoolProxiedConnection
 from sqlalchemy.exc import DBAPIError, MultipleResultsFound, NoResultFound
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-_DAMAGED = "the database is damaged"
+DAMAGED = "the database is damaged"
 # By the driver's names. A name stands for those that it begins, too; the first that fits is told.
 _CAUSES = {
     "SQLITE_BUSY": "the database is locked by another program",
@@ -19,10 +19,10 @@ _CAUSES = {
     "SQLITE_IOERR": "the disk does not read or write, or is full",
     "SQLITE_CANTOPEN": "the database can't be opened",
     "SQLITE_PERM": "the database can't be opened",
-    "SQLITE_CORRUPT": _DAMAGED,
-    "SQLITE_NOTADB": _DAMAGED,
+    "SQLITE_CORRUPT": DAMAGED,
+    "SQLITE_NOTADB": DAMAGED,
     # Nothing here removes a row that others refer to.
-    "SQLITE_CONSTRAINT_FOREIGNKEY": _DAMAGED,
+    "SQLITE_CONSTRAINT_FOREIGNKEY": DAMAGED,
     "SQLITE_PROTOCOL": "the database is locked by another program",
 }
 # After these a connection is given up: it may have been opened without the right to write, and it
@@ -51,7 +51,7 @@ def name_of(error: BaseException | None) -> str:
 def unavailable_cause(error: BaseException | None) -> str | None:
     """Say why a driver's error means that the database is away; None where it does not."""
     if _is_no_text(error):
-        return _DAMAGED
+        return DAMAGED
     name = name_of(error)
     for known, cause in _CAUSES.items():
         if name == known or name.startswith(known + "_"):
@@ -85,7 +85,7 @@ def damage_told() -> Iterator[None]:
     try:
         yield
     except (AttributeError, TypeError, ValueError) as error:
-        raise StoreUnavailable(_DAMAGED) from error
+        raise StoreUnavailable(DAMAGED) from error
 
 
 @contextlib.contextmanager
@@ -103,7 +103,7 @@ def _cause_of(error: Exception) -> str | None:
     if isinstance(error, PoolTimeout):
         return "the database is busy"
     if isinstance(error, _NO_SUCH_ROWS):
-        return _DAMAGED
+        return DAMAGED
     return unavailable_cause(_drivers(error))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import closing
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,10 @@ class UnfitDatabase(Exception):
     """The database can't be used. The message is one line that says how to mend it."""
 
 
+class AwayDatabase(UnfitDatabase):
+    """The database can't be used just now: locked, on a full disk. It may well be sound."""
+
+
 @cache
 def schema_version() -> int:
     """Give the number of this program's newest migration."""
@@ -49,14 +54,29 @@ def create(path: Path) -> None:
     """Make a new, empty database at the path.
 
     It is made under another name and then renamed, so that a start that is cut off leaves no half
-    database behind.
+    database behind. The log that an earlier database of this name left is kept under another.
     """
     unfinished = path.with_name(path.name + ".new")
     for leftover in (unfinished, *_companions(unfinished)):
         leftover.unlink(missing_ok=True)
     engine.make_private_file(unfinished)
     _migrate(unfinished)
+    _put_log_aside(path)
     unfinished.replace(path)
+    engine.sync(path.parent)
+
+
+def _put_log_aside(path: Path) -> None:
+    # Of a database that was moved away while nobody had closed it. SQLite would take it for the
+    # new one's, and damage that.
+    log_file = path.with_name(path.name + "-wal")
+    if log_file.exists() and log_file.stat().st_size:
+        since = datetime.fromtimestamp(log_file.stat().st_mtime, UTC)
+        kept = path.with_name(f"{path.stem}-left-{since:%Y%m%dT%H%M%S}{path.suffix}-wal")
+        log_file.replace(kept)
+        log.warning("%s was gone. The log that it left is kept in %s", path, kept)
+    for companion in _companions(path):
+        companion.unlink(missing_ok=True)
 
 
 def check(path: Path) -> None:
@@ -171,7 +191,7 @@ def _ask(path: Path, statement: str) -> Any:
         if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
             raise UnfitDatabase(_NO_DATABASE.format(path)) from None
         cause = failures.unavailable_cause(error) or str(error)
-        raise UnfitDatabase(f"{path}: {cause}. Mend that, then try again.") from None
+        raise AwayDatabase(f"{path}: {cause}. Mend that, then try again.") from None
 
 
 def _migrate(path: Path) -> None:

@@ -9,10 +9,11 @@ was revoked or given: then all keys are revoked, and ids skip a million.
 
 from __future__ import annotations
 
+import os
 import secrets
-import tempfile
+import shutil
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, select, update
 
-from orders.store import backup, engine, opening
+from orders.store import backup, engine, failures, opening, scratch
 from orders.store.engine import Database
 from orders.store.tables import KeyRow, StoreRow
 
@@ -57,21 +58,32 @@ def restore(
     be read.
 
     Raises:
-        UnfitDatabase: the backup is not a sound database of this program's; nothing was changed.
+        UnfitDatabase: the backup is not a sound database of this program's, or somebody uses the
+            one to be replaced; nothing was changed.
         OSError: a file can't be written; nothing was changed.
     """
-    opening.check_whole(file)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix="restore-") as folder:
-        copied = Path(folder) / target.name
-        backup.copy(file, copied, alive)
+    with scratch.folder(target.parent, "restore") as folder, ExitStack() as held:
+        copied = folder / target.name
+        readable = _readable(file, folder)
+        opening.check_whole(readable)
+        backup.copy(readable, copied, alive)
         opening.upgrade(copied, keep_copy=False)
-        known = _read_replaced(target, copied)
+        known = _known_to(target, copied, held)
         with closing(Database(copied)) as database, database.write() as connection:
             revoked, keys = _carry_over(connection, known, now, keep_keys=keep_keys)
+        _leave_log(copied)
         kept = _keep(target, now)
         copied.replace(target)
-    backup.sync(target.parent)
+        engine.sync(target.parent)
     return Restored(kept, known is not None, revoked, keys)
+
+
+def _readable(file: Path, folder: Path) -> Path:
+    # SQLite keeps files beside what it reads. Where it can't, nobody else changes the file either.
+    if os.access(file.parent, os.W_OK):
+        return file
+    (folder / "from").mkdir()
+    return Path(shutil.copyfile(file, folder / "from" / file.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,21 +95,44 @@ class _Known:
     given: dict[str, int]
 
 
-def _read_replaced(path: Path, restored: Path) -> _Known | None:
+def _known_to(path: Path, restored: Path, held: ExitStack) -> _Known | None:
+    """Give what the database to be replaced knows; None where that can't be known.
+
+    Nobody else can use it, until `held` is left.
+
+    Raises:
+        AwayDatabase: somebody uses it, or the disk is full.
+    """
     try:
         opening.identify(path)
-        with closing(engine.connect(path)) as connection:
-            # So that nothing of it is left in the log beside it.
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            cursor = connection.execute("SELECT * FROM api_keys ORDER BY id")
-            columns = [column[0] for column in cursor.description]
-            keys = [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
-            given = dict(connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall())
-            (store_id,) = connection.execute("SELECT store_id FROM store").fetchone()
-    except (OSError, opening.UnfitDatabase, engine.sqlite_module().Error):
+        with ExitStack() as resources:
+            connection = resources.enter_context(closing(engine.connect(path)))
+            # Which leaves nothing of it in the log beside it, and works only for whoever is alone.
+            connection.execute("PRAGMA journal_mode = DELETE").fetchall()
+            connection.execute("BEGIN EXCLUSIVE")
+            known = _read_known(connection)
+            held.push(resources.pop_all())
+    except opening.AwayDatabase:
+        raise
+    except (FileNotFoundError, opening.UnfitDatabase):
         return None
-    known = _Known(store_id, keys, given)
+    except engine.sqlite_module().Error as error:
+        cause = failures.unavailable_cause(error)
+        if cause in {None, failures.DAMAGED}:
+            return None
+        raise opening.AwayDatabase(
+            f"{path} can't be replaced: {cause}. End what uses it, then try again."
+        ) from None
     return known if _is_same_store(known, restored) else None
+
+
+def _read_known(connection: Any) -> _Known:
+    cursor = connection.execute("SELECT * FROM api_keys ORDER BY id")
+    columns = [column[0] for column in cursor.description]
+    keys = [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
+    given = dict(connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall())
+    (store_id,) = connection.execute("SELECT store_id FROM store").fetchone()
+    return _Known(store_id, keys, given)
 
 
 def _is_same_store(known: _Known, restored: Path) -> bool:
@@ -148,15 +183,26 @@ def _keep_keys_as_they_were(connection: Connection, known: _Known) -> tuple[int,
     return revoked, len(known.keys)
 
 
+def _leave_log(path: Path) -> None:
+    # What was carried over is in the file itself, or the keys of the backup would be in force.
+    with closing(engine.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE").fetchall()
+    engine.sync(path)
+
+
 def _keep(path: Path, now: datetime) -> Path | None:
-    if not path.exists():
-        return None
+    """Keep the database under another name, with the log of one that could not be read."""
     kept = path.with_name(f"{path.stem}-replaced-{now:%Y%m%dT%H%M%S}{path.suffix}")
-    # What a database that can't be read has beside it would be taken for the new one's.
-    for suffix in ("-wal", "-shm"):
-        beside = path.with_name(path.name + suffix)
-        if beside.exists():
-            beside.replace(kept.with_name(kept.name + suffix))
-    # A second name for it, so that there is a database under the first at every moment.
-    kept.hardlink_to(path)
-    return kept
+    is_there = path.exists()
+    log = path.with_name(path.name + "-wal")
+    # Second names, so that there is a database under the first at every moment, and all of the
+    # replaced one under the second before any of it loses the first.
+    for file, name in ((path, kept), (log, kept.with_name(kept.name + "-wal"))):
+        if file.exists():
+            name.hardlink_to(file)
+    engine.sync(path.parent)
+    # It would be taken for the new one's.
+    for suffix in ("-wal", "-shm", "-journal"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    engine.sync(path.parent)
+    return kept if is_there else None

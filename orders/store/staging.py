@@ -7,9 +7,8 @@ have its place here.
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from sqlalchemy import (
 )
 
 from orders.domain import EventType, Origin
-from orders.store import bulk, engine, events
+from orders.store import bulk, engine, events, scratch
 from orders.store.tables import OrderRow
 
 _ORDER = [name.key for name in OrderRow.__table__.columns]
@@ -48,23 +47,20 @@ class Staging:
 
     def __init__(self, folder: Path) -> None:
         """Make an empty one, in a file that only its owner can read."""
-        self._folder = tempfile.TemporaryDirectory(dir=folder, prefix="import-")
-        self.path = Path(self._folder.name) / "rows.db"
-        with contextlib.ExitStack() as on_failure:
-            on_failure.callback(self._folder.cleanup)
+        with ExitStack() as resources:
+            self.path = resources.enter_context(scratch.folder(folder, "import")) / "rows.db"
             connection = engine.connect(self.path, create=True)
-            on_failure.callback(connection.close)
+            resources.callback(connection.close)
             # Nothing here need survive anything.
             connection.execute("PRAGMA journal_mode = OFF")
             connection.execute("PRAGMA synchronous = OFF")
             connection.execute(f"CREATE TABLE staged ({', '.join(_COLUMNS)})")
-            on_failure.pop_all()
-        self._connection = connection
+            self._connection = connection
+            self._resources = resources.pop_all()
 
     def close(self) -> None:
         """Forget all rows."""
-        self._connection.close()
-        self._folder.cleanup()
+        self._resources.close()
 
     def extend(self, rows: Iterable[tuple[int, Sequence[Any]]]) -> None:
         """Add rows: a line number and the values of an order, instants as the API has them."""

@@ -88,6 +88,8 @@ class _Answering(Task):
     def finish(self) -> None:
         """End the answer; one to HEAD without the chunk that ends a body."""
         if self.request.version != "1.0" and self.request.command == "HEAD":
+            if not self.wrote_header:
+                self.write(b"")  # which decides whether there are chunks
             self.chunked_response = False
         super().finish()
 

@@ -1,0 +1,1 @@
+"""Power cuts: the store on a disk that forgets what was not synced."""

@@ -1,0 +1,164 @@
+"""How each peer is prepared and started, as its own documentation shows it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import sys
+from typing import Any, ClassVar
+
+from bench.service import ROOT
+from bench.speed.contestants import Contestant, StoreOrders
+from bench.speed.peers import bare_waitress, tables
+
+
+class _PythonPeer(Contestant):
+    module: ClassVar[str]
+
+    def command(self) -> list[str]:
+        return [
+            sys.executable,
+            "-m",
+            f"bench.speed.peers.{self.module}",
+            str(self.folder),
+            str(self.port),
+        ]
+
+
+class _Bare(_PythonPeer):
+    def prepare(self) -> None:
+        shown = [json_of(order) for order in self.stock.orders()]
+        (self.folder / bare_waitress.LIST).write_text(f"[{','.join(shown)}]", encoding="utf-8")
+        (self.folder / bare_waitress.ORDER).write_text(shown[0], encoding="utf-8")
+
+
+class BareWaitress(_Bare):
+    """A WSGI function on waitress."""
+
+    name = "bare waitress"
+    told = "one WSGI function that answers bytes made before; no keys, limits or database"
+    module = "bare_waitress"
+    packages = ("waitress",)
+
+
+class BareFlask(_Bare):
+    """Flask views on waitress."""
+
+    name = "bare Flask on waitress"
+    told = "Flask views that answer bytes made before; no keys, limits or database"
+    module = "bare_flask"
+    packages = ("flask", "waitress")
+
+
+class _WithDatabase(_PythonPeer):
+    def prepare(self) -> None:
+        tables.fill(self.folder, self.stock.orders(), self.stock.keys.good)
+
+
+class PlainStack(_WithDatabase):
+    """The stack of this service, written plainly."""
+
+    name = "the same stack, plainly"
+    told = (
+        "flask-smorest, the ORM, marshmallow, Flask-Limiter in memory with two limits and headers, "
+        "the key by the ORM, waitress; no access log"
+    )
+    module = "plain_stack"
+    packages = ("flask_smorest", "sqlalchemy", "marshmallow", "flask_limiter", "waitress")
+
+
+class FastApi(_WithDatabase):
+    """FastAPI with slowapi and SQLAlchemy under uvicorn."""
+
+    name = "FastAPI with slowapi"
+    told = (
+        "FastAPI, slowapi in memory with two limits and headers, the ORM, the key by the ORM, "
+        "uvicorn with uvloop and httptools and its access log"
+    )
+    module = "fastapi_slowapi"
+    packages = ("fastapi", "slowapi", "uvicorn", "uvloop", "httptools", "sqlalchemy")
+
+
+class Datasette(Contestant):
+    """Datasette over a table of the orders."""
+
+    name = "Datasette"
+    told = "a table as JSON (_shape=array); no keys or limits"
+    packages = ("datasette", "uvicorn")
+
+    def prepare(self) -> None:
+        """Make the table."""
+        connection = sqlite3.connect(self.folder / "shop.db")
+        with connection:
+            connection.execute(
+                "CREATE TABLE orders (id INTEGER PRIMARY KEY, petId INTEGER, quantity INTEGER, "
+                "shipDate TEXT, complete INTEGER)"
+            )
+            connection.executemany(
+                "INSERT INTO orders VALUES (:id, :petId, :quantity, :shipDate, :complete)",
+                self.stock.orders(),
+            )
+        connection.close()
+
+    def command(self) -> list[str]:
+        """Serve it, with lists as long as there are orders."""
+        longest = str(max(self.stock.count, 1000))
+        return [
+            sys.executable, "-m", "datasette", "serve", str(self.folder / "shop.db"),
+            "--port", str(self.port), "--setting", "max_returned_rows", longest,
+        ]  # fmt: skip
+
+    list_path = "/shop/orders.json?_shape=array&_size=max"
+
+    def order_path(self, order_id: int) -> str:
+        """Give the path of an order."""
+        return f"/shop/orders/{order_id}.json?_shape=array"
+
+
+class JsonServer(Contestant):
+    """json-server over a file of the orders."""
+
+    name = "json-server"
+    told = "a JSON file held in memory, with its log of requests; no keys, limits or database"
+    list_path = "/orders"
+    folder_of_package: ClassVar = ROOT / "build" / "json-server"
+    program: ClassVar = folder_of_package / "node_modules/json-server/lib/cli/bin.js"
+
+    @classmethod
+    def missing(cls) -> str | None:
+        """Say what is not installed."""
+        if shutil.which("node") is None:
+            return "node is not installed"
+        if not cls.program.exists():
+            return "not installed: npm install --prefix build/json-server json-server@0.17"
+        return None
+
+    def prepare(self) -> None:
+        """Make the file."""
+        shown = ",".join(map(json_of, self.stock.orders()))
+        (self.folder / "db.json").write_text(f'{{"orders":[{shown}]}}', encoding="utf-8")
+
+    def command(self) -> list[str]:
+        """Serve it."""
+        return [
+            "node", str(self.program), str(self.folder / "db.json"),
+            "--host", "127.0.0.1", "--port", str(self.port),
+        ]  # fmt: skip
+
+
+EVERYBODY: tuple[type[Contestant], ...] = (
+    StoreOrders,
+    BareWaitress,
+    BareFlask,
+    PlainStack,
+    FastApi,
+    JsonServer,
+    Datasette,
+)
+
+
+def json_of(order: dict[str, Any]) -> str:
+    """Give an order as version 1 shows it."""
+    known = {name: value for name, value in order.items() if value is not None}
+    return json.dumps(known, separators=(",", ":"))

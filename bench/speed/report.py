@@ -1,0 +1,199 @@
+"""What was measured, as JSON, and from the JSON as docs/performance.md with its pictures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from bench.speed.charts import Bar, chart, number
+from bench.speed.peers.all import EVERYBODY
+from bench.speed.rounds import Outcome
+from bench.speed.works import OURS, RATE, Goal, Work
+
+# What readers call the figures, in the order of a table's columns.
+FIGURES = {
+    "requests_per_second": "requests/s",
+    "rows_per_second": "rows/s",
+    "seconds": "seconds",
+    "request_us": "µs a request",
+    "order_us": "µs an order",
+    "first_byte_ms": "first byte, ms",
+    "p50_ms": "p50, ms",
+    "p99_ms": "p99, ms",
+    "cpu_us": "CPU, µs a request",
+    "peak_mib": "peak memory, MiB",
+    "grown_mib": "memory above the start, MiB",
+    "connections": "connections",
+    "wrong": "wrong answers",
+}
+_TEMPLATE = Path(__file__).with_name("performance.template.md")
+_NAME = "performance"
+Told = dict[str, Any]
+
+
+def told(outcome: Outcome) -> Told:
+    """Give what JSON says of a work."""
+    work = outcome.work
+    return {
+        "name": work.name,
+        "title": work.title,
+        "note": work.note,
+        "shown": work.shown,
+        "lanes": {
+            lane.name: {
+                "orders": lane.stock.count,
+                "median": outcome.medians(lane.name),
+                "rounds": outcome.rounds[lane.name],
+            }
+            for lane in work.lanes
+            if lane.name in outcome.rounds
+        },
+        "left_out": outcome.left_out,
+        "goals": [_goal(work, goal, outcome.value(goal)) for goal in work.goals],
+    }
+
+
+def write(results: Told, folder: Path) -> None:
+    """Write performance.json, performance.md and its pictures into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{_NAME}.json").write_text(
+        json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
+    (folder / f"{_NAME}.md").write_text(document(results), encoding="utf-8")
+    for work in results["works"]:
+        if work["shown"]:
+            (folder / _picture(work)).write_text(_chart(work), encoding="utf-8")
+
+
+def document(results: Told) -> str:
+    """Give the whole document."""
+    template = Template(_TEMPLATE.read_text(encoding="utf-8"))
+    return template.substitute(
+        rounds=results["method"]["rounds"],
+        seconds=f"{results['method']['seconds']:g}",
+        short="" if not results["method"]["short"] else _SHORT,
+        goals="\n".join(goal_lines(results)),
+        works="\n\n".join(_section(work) for work in results["works"]),
+        profiles="\n\n".join(
+            profile_table(name, each) for name, each in results["profile"].items()
+        ),
+        contestants="\n".join(f"| {each.name} | {each.told} |" for each in EVERYBODY),
+        machine=_pairs(results["machine"]),
+        versions=_pairs(results["versions"]),
+    )
+
+
+_SHORT = (
+    "\n**This is the short form, over small data and for fractions of a second: it shows that the "
+    "measure works, and its figures mean nothing.**\n"
+)
+
+
+def goal_lines(results: Told) -> list[str]:
+    """Give the rows of the table of goals."""
+    return [
+        f"| {goal['work']} | {goal['what']} | {goal['bound']} | "
+        f"{'' if goal['value'] is None else number(goal['value'])} | {goal['reached']} |"
+        for work in results["works"]
+        for goal in work["goals"]
+    ]
+
+
+def profile_table(operation: str, profile: Told) -> str:
+    """Give an operation's layers as a table."""
+    whole, load = profile["cpu_us"], profile["load"]
+    rows = [
+        _row(name, each["cpu_us"], f"{each['cpu_us'] / whole:.0%}", each["waited_us"])
+        for name, each in profile["layers"].items()
+    ]
+    rows.append(_row("**in the process, one client**", whole, "", profile["waited_us"]))
+    if load:
+        rows.append(_row("waitress, threads, sockets: above that", load["cpu_us"] - whole))
+        rows.append(_row(f"**under load, {number(load[RATE])} requests/s**", load["cpu_us"]))
+    head = ["| layer | CPU, µs | share | waited, µs |", "|---|--:|--:|--:|"]
+    return "\n".join([f"### {operation}", "", *head, *rows])
+
+
+def _row(name: str, cpu: float, share: str = "", waited: float | None = None) -> str:
+    cells = [name, number(cpu), share, "" if waited is None else number(waited)]
+    return f"| {' | '.join(cells)} |"
+
+
+def _goal(work: Work, goal: Goal, value: float | None) -> Told:
+    reached = "not measured"
+    if value is not None:
+        reached = "yes" if goal.is_reached(value) else "**no**"
+        if goal.stretch is not None and value >= goal.stretch:
+            reached = "yes, and the stretch"
+    bound = f"at least {goal.at_least:,g}" if goal.at_least is not None else None
+    bound = bound or f"at most {goal.at_most:,g}"
+    if goal.stretch is not None:
+        bound += f" ({goal.stretch:g} is the stretch)"
+    return {
+        "work": work.title,
+        "what": _what(goal),
+        "bound": bound,
+        "value": value,
+        "reached": reached,
+    }
+
+
+def _what(goal: Goal) -> str:
+    """Give what a goal is about, in words: `A: requests/s, times those of B`."""
+    text = f"{goal.lane}: {FIGURES[goal.figure]}"
+    if goal.of is None:
+        return text
+    lane, figure = goal.of
+    if lane == goal.lane:
+        return f"{text} / {FIGURES[figure]}"
+    return f"{text} / {lane}"
+
+
+def _section(work: Told) -> str:
+    lines = [f"### {work['title']}", ""]
+    if work["shown"] and work["lanes"]:
+        lines += [f"![{work['title']}: {FIGURES[work['shown']]}]({_picture(work)})", ""]
+    lines += _table(work["lanes"])
+    lines += [f"\nLeft out: {name} ({reason})." for name, reason in work["left_out"].items()]
+    if work["note"]:
+        lines += ["", work["note"]]
+    return "\n".join(lines)
+
+
+def _table(lanes: Told) -> list[str]:
+    medians = {name: lane["median"] for name, lane in lanes.items()}
+    columns = [
+        name
+        for name in FIGURES
+        if any(name in each for each in medians.values())
+        and (name != "wrong" or any(each.get(name) for each in medians.values()))
+    ]
+    ours = medians.get(OURS, {}).get(RATE)
+    compares = ours is not None and len(medians) > 1
+    head = ["", *(FIGURES[name] for name in columns), *(["ours / theirs"] if compares else [])]
+    rows = [f"| {' | '.join(head)} |", f"|---{'|--:' * (len(head) - 1)}|"]
+    for lane, figures in medians.items():
+        cells = [lane, *(number(figures[name]) if name in figures else "" for name in columns)]
+        if compares:
+            is_other = lane != OURS and figures.get(RATE)
+            cells.append(number(ours / figures[RATE]) if is_other else "")
+        rows.append(f"| {' | '.join(cells)} |")
+    return rows
+
+
+def _chart(work: Told) -> str:
+    bars = [
+        Bar(name, lane["median"][work["shown"]], name == OURS)
+        for name, lane in work["lanes"].items()
+    ]
+    return chart(work["title"], f"{FIGURES[work['shown']]}, more is better", bars)
+
+
+def _picture(work: Told) -> str:
+    return f"{_NAME}-{work['name']}.svg"
+
+
+def _pairs(facts: dict[str, str]) -> str:
+    return "\n".join(f"| {name} | {value} |" for name, value in facts.items())

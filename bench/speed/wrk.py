@@ -1,0 +1,105 @@
+"""Runs wrk, which loads a server with requests over kept connections, and reads what it tells."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+CLIENTS = 8
+MISSING = "wrk is needed and not installed: apt-get install wrk"
+_SCRIPT = Path(__file__).with_name("wrk.lua")
+# wrk counts whole seconds only; it is told to stop instead, as Ctrl-C would.
+_NEVER = "600s"
+_GRACE_SECONDS = 30
+_MILLISECONDS = {"us": 0.001, "ms": 1.0, "s": 1_000.0, "m": 60_000.0}
+
+
+class WrkFailed(Exception):
+    """wrk said nothing that can be read. The message is what it said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is sent, over and over. With `first`, paths end in numbers counted up from it."""
+
+    method: str
+    url: str
+    headers: dict[str, str]
+    body: str = ""
+    first: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What wrk tells of a run. Times are in milliseconds; `refused` are neither 2xx nor 3xx."""
+
+    requests: int
+    requests_per_second: float
+    p50: float
+    p99: float
+    refused: int
+    broken: int
+
+
+def is_installed() -> bool:
+    """Tell whether there is a wrk to run."""
+    return shutil.which("wrk") is not None
+
+
+def run(request: Request, seconds: float) -> Load:
+    """Send the request from eight clients at a time, for so many seconds.
+
+    Raises:
+        WrkFailed: it could not.
+    """
+    command = ["wrk", "-t1", f"-c{CLIENTS}", "-d", _NEVER, "--timeout", "60s", "--latency"]
+    for name, value in request.headers.items():
+        command += ["-H", f"{name}: {value}"]
+    command += ["-s", str(_SCRIPT), request.url, "--", request.method, request.body]
+    if request.first is not None:
+        command.append(str(request.first))
+    process = subprocess.Popen(  # noqa: S603 - wrk, and what this program tells it
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+    try:
+        told, _ = process.communicate(timeout=_GRACE_SECONDS)
+    finally:
+        process.kill()
+    return parse(told)
+
+
+def parse(told: str) -> Load:
+    """Read what wrk prints with --latency.
+
+    Raises:
+        WrkFailed: it is not that.
+    """
+    requests = re.search(r"(\d+) requests in ", told)
+    rate = re.search(r"Requests/sec:\s+([\d.]+)", told)
+    if requests is None or rate is None:
+        raise WrkFailed(told.strip())
+    refused = re.search(r"Non-2xx or 3xx responses: (\d+)", told)
+    errors = re.search(r"Socket errors: (.*)", told)
+    return Load(
+        int(requests[1]),
+        float(rate[1]),
+        _percentile(told, 50),
+        _percentile(told, 99),
+        int(refused[1]) if refused else 0,
+        sum(map(int, re.findall(r"\d+", errors[1]))) if errors else 0,
+    )
+
+
+def _percentile(told: str, percent: int) -> float:
+    found = re.search(rf"^\s+{percent}%\s+([\d.]+)(us|ms|s|m)$", told, re.MULTILINE)
+    if found is None:
+        raise WrkFailed(told.strip())
+    return float(found[1]) * _MILLISECONDS[found[2]]

@@ -1,0 +1,15 @@
+"""A backup while writers place orders, and its restore (`python -m bench.backup` in full)."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench import backup
+
+
+@pytest.mark.slow
+def test_a_backup_under_load_and_its_restore_lose_revive_and_mislead_nothing(tmp_path, capsys):
+    assert backup.tried(tmp_path, orders=3_000, writers=2) == []
+    said = capsys.readouterr().out
+    assert "beside a backup" in said
+    assert "remembered ETags   [200, 200]; the revoked key 401" in said

@@ -1,0 +1,200 @@
+"""The parts of `python -m bench` that read, judge and write. The measuring itself is .ci/run's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import closing
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from bench.speed import processes, report, wrk
+from bench.speed.charts import Bar, chart, number
+from bench.speed.measures import UnderLoad
+from bench.speed.peers.all import BareFlask
+from bench.speed.reader import Reader
+from bench.speed.rounds import Outcome
+from bench.speed.stocks import Ask, Stock
+from bench.speed.works import FULL, OURS, RATE, SHORT, Goal, Lane, Work, works
+
+TOLD = """\
+Running 10m test @ http://127.0.0.1:36207/v1/store/orders
+  1 threads and 8 connections
+  Thread Stats   Avg      Stdev     Max   +/- Stdev
+    Latency     4.41ms    3.05ms  34.20ms   88.97%
+    Req/Sec     1.94k   346.96     2.46k    77.78%
+  Latency Distribution
+     50%  950.00us
+     75%    4.96ms
+     90%    7.41ms
+     99%    1.25s
+  3476 requests in 1.80s, 6.35MB read
+  Non-2xx or 3xx responses: 12
+Requests/sec:   1930.90
+Transfer/sec:      3.53MB
+"""
+
+
+def test_what_wrk_tells_is_read():
+    load = wrk.parse(TOLD)
+    assert (load.requests, load.requests_per_second) == (3476, 1930.9)
+    assert (load.p50, load.p99) == pytest.approx((0.95, 1250))
+    assert (load.refused, load.broken) == (12, 0)
+
+
+def test_errors_of_connections_are_counted():
+    errors = "  Socket errors: connect 0, read 2, write 1, timeout 3\n"
+    assert wrk.parse(TOLD.replace("  Non-2xx", errors + "  Non-2xx")).broken == 6
+
+
+def test_anything_else_that_wrk_tells_is_a_failure():
+    with pytest.raises(wrk.WrkFailed, match="unable to connect"):
+        wrk.parse("unable to connect to 127.0.0.1:1 Connection refused\n")
+
+
+LIST = Lane(OURS, UnderLoad("list", 200), Ask(20))
+GET = Lane("the <other>", UnderLoad("list", 200), Ask(20), BareFlask)
+FASTER = Goal(OURS, RATE, at_least=3, of=(GET.name, RATE), stretch=5)
+STEADY = Goal(OURS, "p99_ms", at_most=10, of=(OURS, "p50_ms"))
+
+
+def outcome(ours, theirs):
+    """Give the outcome of a work in which this service and another had these rates."""
+    work = Work("list", "listOrders", (LIST, GET), (FASTER, STEADY), shown=RATE)
+    figures = {"p50_ms": 1.0, "p99_ms": 11.0, "wrong": 0}
+    rounds = {
+        name: [{RATE: rate, **figures} for rate in rates]
+        for name, rates in ((LIST.name, ours), (GET.name, theirs))
+        if rates
+    }
+    return Outcome(work, rounds)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "reached"),
+    [
+        ([300, 2, 900], [100, 100, 100], "yes"),
+        ([299], [100], "**no**"),
+        ([500], [100], "yes, and the stretch"),
+        ([500], [], "not measured"),
+    ],
+)
+def test_a_goal_is_judged_by_the_medians(ours, theirs, reached):
+    goals = report.told(outcome(ours, theirs))["goals"]
+    assert [goal["reached"] for goal in goals] == [reached, "**no**"]
+
+
+def test_answers_that_were_not_meant_count_against_the_service_only():
+    found = outcome([1], [1])
+    found.rounds[GET.name][0]["wrong"] = 7
+    found.failed = {GET.name}
+    assert found.wrong == 0
+    found.rounds[OURS][0]["wrong"] = 7
+    found.failed |= {OURS}
+    assert found.wrong == 8
+
+
+def test_the_document_has_every_work_goal_and_picture(tmp_path):
+    told = outcome([300], [100])
+    told.left_out["Datasette"] = "not installed"
+    results = {
+        "machine": {"cores": "2"},
+        "versions": {"wrk": "4.1"},
+        "method": {"rounds": 1, "seconds": 0.2, "short": True},
+        "works": [report.told(told)],
+        "profile": {
+            "getOrder": {
+                "cpu_us": 200,
+                "waited_us": 5,
+                "layers": {"SQLAlchemy": {"cpu_us": 50, "waited_us": 5}},
+                "load": {RATE: 2000, "cpu_us": 420},
+            }
+        },
+    }
+    report.write(results, tmp_path)
+    document = (tmp_path / "performance.md").read_text(encoding="utf-8")
+    for line in (
+        "figures mean nothing",
+        f"| {OURS}: requests/s / the <other> | at least 3 (5 is the stretch) | 3 | yes |",
+        f"| {OURS} | 300 | 1 | 11 |  |",
+        "| the <other> | 100 | 1 | 11 | 3 |",
+        "Left out: Datasette (not installed).",
+        "| SQLAlchemy | 50 | 25% | 5 |",
+        "| waitress, threads, sockets: above that | 220 |",
+        "(performance-list.svg)",
+        "| cores | 2 |",
+    ):
+        assert line in document
+    assert "$" not in document
+    assert (tmp_path / "performance-list.svg").exists()
+
+
+def test_a_chart_is_svg_with_the_longest_bar_first():
+    svg = chart("List", "requests/s", [Bar("a & <b>", 10), Bar("ours", 2000.4, is_ours=True)])
+    root = ET.fromstring(svg)
+    namespace = "{http://www.w3.org/2000/svg}"
+    widths = [(each.get("class"), each.get("width")) for each in root.iter(f"{namespace}rect")]
+    assert [name for name, _ in widths] == ["bar ours", "bar"]
+    assert float(widths[0][1]) == pytest.approx(200 * float(widths[1][1]), rel=0.05)
+    texts = [each.text for each in root.iter(f"{namespace}text")]
+    assert {"a & <b>", "ours", "10", "2,000"} <= set(texts)
+
+
+def test_figures_have_three_digits():
+    assert [number(each) for each in (0.01234, 9, 31.76, 1234567.8)] == [
+        "0.0123",
+        "9",
+        "31.8",
+        "1,234,568",
+    ]
+
+
+@pytest.mark.parametrize("sizes", [FULL, SHORT])
+def test_goals_name_lanes_of_their_work_and_figures_that_readers_know(sizes):
+    for work in works(sizes):
+        lanes = {lane.name for lane in work.lanes}
+        assert len(lanes) == len(work.lanes)
+        for goal in work.goals:
+            names = {goal.lane: goal.figure, **dict([goal.of] if goal.of else [])}
+            assert set(names) <= lanes
+            assert set(names.values()) <= set(report.FIGURES)
+            assert (goal.at_least is None) != (goal.at_most is None)
+
+
+@pytest.mark.parametrize("all_pending", [False, True])
+def test_a_stock_has_as_many_orders_as_asked_for_and_none_is_cancelled(tmp_path, all_pending):
+    stock = Stock(tmp_path, Ask(200, all_pending), 1, tmp_path, None)
+    orders = list(stock.orders())
+    assert [order["id"] for order in orders] == list(range(1, 201))
+    assert any(order["complete"] for order in orders) != all_pending
+    assert "cancelled" not in stock.file.read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads Linux' /proc")
+def test_a_process_costs_what_its_children_cost():
+    memory = "x = b'x' * (50 << 20); print(flush=True); input()"
+    command = ["sh", "-c", f'{sys.executable} -c "{memory}"; :']
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as process:
+        process.stdout.readline()
+        assert 50 < processes.resident_mib(process.pid) <= processes.peak_mib(process.pid) < 100
+        assert processes.cpu_seconds(process.pid) > 0
+        process.communicate(b"\n")
+
+
+def test_the_reader_reads_one_answer_after_the_other(service):
+    key = {"Authorization": f"Bearer {service.issue()}"}
+    url = f"{service.url}/v1/store/orders"
+    placing = {**key, "Content-Type": "application/json"}
+    with closing(Reader(url)) as reader:
+        placed = reader.ask(wrk.Request("POST", url, placing, '{"petId": 7}'))
+        listed = reader.ask(wrk.Request("GET", url, key))
+        unchanged = wrk.Request("GET", url, {**key, "If-None-Match": listed.headers["etag"]})
+        same = reader.ask(unchanged)
+        cancelled = reader.ask(
+            wrk.Request("DELETE", f"{service.url}{placed.headers['location']}", key)
+        )
+    assert [each.status for each in (placed, listed, same, cancelled)] == [201, 200, 304, 204]
+    assert placed.body.strip() in listed.body
+    assert listed.first_byte <= listed.seconds
