@@ -30,6 +30,7 @@ from orders.web.api import Api, Hooks, OrdersFlask
 from orders.web.auth import KeyRing
 from orders.web.housekeeping import Housekeeping
 from orders.web.limits import Limits
+from orders.web.logs import access_log
 from orders.web.server import Server
 from orders.web.shop import Shop, shop_of
 
@@ -55,7 +56,7 @@ def create_app(given: Settings | None = None, clock: Clock | None = None) -> Fla
     clock = clock or Clock()
     database = Database(given.database_path, given.threads)
     app = OrdersFlask("app", static_folder=None)
-    limits = Limits(app, given, database, clock)
+    limits = Limits(given, database, clock)
     shop = Shop(given, clock, database, KeyRing(database, clock), limits)
     shop.install(app)
     Hooks(app, shop)
@@ -99,13 +100,14 @@ def _serve(given: Settings, *, with_demo: bool) -> None:
         server = _bind(app, shop)
         server.stop_on_signals()
         _welcome(shop, server, with_demo=with_demo)
-        housekeeping = Housekeeping(shop.write_behind)
+        housekeeping = Housekeeping(access_log.flush, shop.write_counters, shop.write_keys)
         housekeeping.start()
         try:
             server.run()
         finally:
             housekeeping.stop()
             shop.end()
+            access_log.flush()
         log.info("Stopped.")
     finally:
         lock.release()

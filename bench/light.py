@@ -15,6 +15,8 @@ import time
 import venv
 from pathlib import Path
 
+from bench.process import resident_bytes
+
 ROOT = Path(__file__).resolve().parent.parent
 MAX_PACKAGES = 40
 MAX_MEGABYTES = 60
@@ -74,15 +76,10 @@ def start(python: Path, instance: Path) -> tuple[float, float]:
         for line in service.stderr or ():
             if "Serving on" in line:
                 break
-        measured = (time.perf_counter() - began, _resident(service.pid))
+        measured = (time.perf_counter() - began, resident_bytes(service.pid) / 1e6)
         service.terminate()
         service.communicate()
     return measured
-
-
-def _resident(pid: int) -> float:
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    return int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0]) / 1000
 
 
 if __name__ == "__main__":

@@ -37,21 +37,8 @@ class Service:
         Raises:
             AssertionError: it did not start; with its log.
         """
-        self.environment = {
-            **INHERITED,
-            "PYTHONWARNINGS": "error",
-            "ORDERS_INSTANCE": str(instance),
-            "ORDERS_PORT": "0",
-            **environment,
-        }
-        self.process = subprocess.Popen(  # noqa: S603 - this program
-            [sys.executable, str(ROOT / "app.py"), *arguments],
-            cwd=ROOT,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        self.environment = environment_for(instance, **environment)
+        self.process = launch(self.environment, *arguments)
         self.log: list[str] = []
         self.url = self._wait_for_address()
         # Read on, or the pipe fills and the service stands still.
@@ -113,6 +100,29 @@ class Service:
                 stream.close()
         self.http.clear()
         return status
+
+
+def environment_for(instance: Path, **settings: str) -> dict[str, str]:
+    """Give the environment of a service over an instance folder, on any free port."""
+    return {
+        **INHERITED,
+        "PYTHONWARNINGS": "error",
+        "ORDERS_INSTANCE": str(instance),
+        "ORDERS_PORT": "0",
+        **settings,
+    }
+
+
+def launch(environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
+    """Start `python app.py` with this environment; give the process, which may not serve yet."""
+    return subprocess.Popen(  # noqa: S603 - this program
+        [sys.executable, str(ROOT / "app.py"), *arguments],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 @contextmanager

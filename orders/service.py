@@ -1,5 +1,6 @@
 """The use cases: what a shop does with its orders. One function, one transaction.
 
+Changes that come at the same time share one, each in a savepoint of its own: see `group_commit`.
 Rules that a change depends on are part of the statement that makes it, so that of any number of
 racing requests one wins; the others are then told what is true.
 """
@@ -20,6 +21,7 @@ from orders.domain import NewOrder, Order, Origin
 from orders.store import events, idempotency, pets, staging
 from orders.store import orders as order_store
 from orders.store.engine import Database
+from orders.store.group_commit import GroupCommit
 from orders.store.idempotency import IdempotencyKey
 from orders.store.staging import Staging
 from orders.transfer import Cells, Fault, Faults
@@ -39,6 +41,7 @@ class OrderService:
     def __init__(self, database: Database, clock: Clock) -> None:
         """Take the database that the orders are in, and the clock that dates changes."""
         self._database = database
+        self._changes = GroupCommit(database)
         self._clock = clock
 
     def place(
@@ -50,7 +53,8 @@ class OrderService:
             IdempotencyKeyReused: the key came before, with another order.
         """
         now = self._clock.now()
-        with self._database.write() as connection:
+
+        def place(connection: Connection) -> Placed:
             if idempotency_key is None:
                 order, _ = order_store.insert_pending(connection, new, origin, now)
                 return Placed(order)
@@ -61,6 +65,8 @@ class OrderService:
             idempotency.remember(connection, idempotency_key, event_id, now)
             return Placed(order)
 
+        return self._changes.run(place)
+
     def ship(self, order_id: int, ship_date: datetime | None, origin: Origin) -> Order:
         """Ship a pending order, at the time given or now.
 
@@ -68,9 +74,12 @@ class OrderService:
             OrderNotFound, OrderAlreadyShipped, OrderAlreadyCancelled: it was not pending.
         """
         now = self._clock.now()
-        with self._database.write() as connection:
+
+        def ship(connection: Connection) -> Order:
             order = order_store.ship_pending(connection, order_id, ship_date or now, origin, now)
             return _changed(connection, order_id, order)
+
+        return self._changes.run(ship)
 
     def cancel(self, order_id: int, origin: Origin) -> Order:
         """Cancel a pending order.
@@ -79,9 +88,12 @@ class OrderService:
             OrderNotFound, OrderAlreadyShipped, OrderAlreadyCancelled: it was not pending.
         """
         now = self._clock.now()
-        with self._database.write() as connection:
+
+        def cancel(connection: Connection) -> Order:
             order = order_store.cancel_pending(connection, order_id, origin, now)
             return _changed(connection, order_id, order)
+
+        return self._changes.run(cancel)
 
     def import_orders(self, rows: Iterable[tuple[int, Cells]], faults: Faults) -> int:
         """Import the rows of a file, all of them or none; give how many there were.

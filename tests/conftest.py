@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import os
 import secrets
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +27,7 @@ from orders.store import keys as key_store
 from orders.store import opening
 from orders.store.engine import Database
 from orders.store.keys import NewKey
+from orders.web import logs
 from orders.web.shop import shop_of
 
 # Where files are in memory, a commit that waits for the disk waits for nothing.
@@ -226,6 +230,28 @@ def store(make_store):
 def client(store):
     """A client with a business key that may read and write."""
     return store.client()
+
+
+# The loggers that the service sets up.
+CONFIGURED = ("", "waitress.queue", "alembic")
+
+
+@contextmanager
+def logged(style="text"):
+    """Send the log to a text, which is given, as the service sends it to standard error."""
+    loggers = [logging.getLogger(name) for name in CONFIGURED]
+    handlers, levels = logging.getLogger().handlers[:], [each.level for each in loggers]
+    stream = io.StringIO()
+    before = vars(logs.access_log).copy()
+    logs.configure(style, stream)
+    try:
+        yield stream
+    finally:
+        logs.access_log.flush()
+        vars(logs.access_log).update(before)
+        logging.getLogger().handlers[:] = handlers
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def assert_error(response, status, code):

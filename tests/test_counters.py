@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from stat import S_IMODE
@@ -11,6 +12,7 @@ from stat import S_IMODE
 import pytest
 from limits.storage import storage_from_string
 
+from orders.store import counters as counters_module
 from orders.store import engine
 from orders.store.counters import MAX_ADDRESSES, Ask, CounterStorage
 from orders.store.journal import Journal
@@ -219,6 +221,28 @@ def test_nothing_is_lost_that_is_counted_while_it_is_written(counters, begin):
     counters.flush()
     again = begin()
     assert sum(again.get(f"k{n}") for n in range(7)) == 5_000
+
+
+def test_requests_are_counted_between_the_rows_of_a_long_writing(counters, begin, monkeypatch):
+    def write_slowly(journal, rows, *arguments):
+        def between():
+            for number, row in enumerate(rows):
+                if number % 100 == 0:  # would wait for ever if all rows were made under the lock
+                    counters.incr("key:0", DAY)
+                yield row
+
+        write(journal, between(), *arguments)
+
+    write = Journal.write
+    for number in range(1_000):
+        counters.incr(f"key:{number}", DAY)
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(Journal, "write", write_slowly)
+        counters.flush()
+    assert counters.get("key:0") == 11
+    counters.flush()
+    again = begin()
+    assert [again.get(f"key:{number}") for number in (0, 1, 999)] == [11, 1, 1]
 
 
 # Restarts.
@@ -457,6 +481,24 @@ def test_a_journal_that_is_locked_at_the_start_is_not_thrown_away(
     assert begin().get("a") == 5
 
 
+def test_what_a_locked_journal_held_is_there_after_the_next_restart(
+    counters, begin, path, monkeypatch
+):
+    counters.incr("a", DAY, amount=5)
+    counters.close()
+    monkeypatch.setattr(engine, "BUSY_SECONDS", 0)  # or the test would wait for 5 s
+    with closing(engine.connect(path)) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        begun = begin()
+        begun.incr("b", DAY)
+        begun.flush()
+        other.execute("ROLLBACK")
+    begun.close()
+    again = begin()
+    assert (again.get("a"), again.get("b")) == (5, 1)
+
+
 @pytest.mark.parametrize("column", ["length", "count", "ends"])
 def test_a_row_that_makes_no_sense_fails_no_request(counters, begin, journal, column):
     hit(counters, 1)
@@ -574,6 +616,28 @@ def test_what_is_cleared_while_a_write_fails_does_not_come_back(
     counters.flush()
     again = begin()
     assert (again.get("a"), again.get("b")) == (0, 1)
+
+
+def test_addresses_that_come_and_go_take_no_memory_while_the_journal_cannot_be_written(
+    counters, path, monkeypatch
+):
+    def flood(begin, end):
+        for number in range(begin, end):
+            counters.incr(f"address:{number}", DAY)
+            if number % 100 == 0:
+                counters.flush()
+        return tracemalloc.get_traced_memory()[0]
+
+    monkeypatch.setattr(counters_module, "MAX_ADDRESSES", 100)
+    lose(path)
+    path.mkdir()
+    tracemalloc.start()
+    try:
+        first = flood(0, 1_000)
+        assert flood(1_000, 6_000) - first < 100 * 1_000  # less than 20 bytes for each address
+    finally:
+        tracemalloc.stop()
+        path.rmdir()
 
 
 def test_readiness_tells_a_journal_that_is_not_written(store):

@@ -2,40 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import ipaddress
 import json
 import logging
 import re
 import socket
 import time
-from contextlib import contextmanager
 from urllib.parse import quote, urlsplit
 
 import pytest
-from conftest import assert_error
+from conftest import assert_error, logged
 
 from orders import keys
-from orders.web import logs
 
 LIST = "/v1/store/orders"
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
-CONFIGURED = ("", "waitress.queue", "alembic")
-
-
-@contextmanager
-def logged(style="text"):
-    """Send the log to a text, which is given, as the service sends it to standard error."""
-    loggers = [logging.getLogger(name) for name in CONFIGURED]
-    handlers, levels = logging.getLogger().handlers[:], [each.level for each in loggers]
-    stream = io.StringIO()
-    logs.configure(style, stream)
-    try:
-        yield stream
-    finally:
-        logging.getLogger().handlers[:] = handlers
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
 
 
 def lines_of(client, method, path, style="text", **kwargs):

@@ -1,7 +1,7 @@
 """The limits' counters: a `limits` storage in memory, journalled to an SQLite file.
 
 A hit that went to a file would give Python's lock away and win it back, which costs more than
-the counting. So the counters live in memory, and once a second what changed is written to the file
+the counting. So the counters live in memory, and twice a second what changed is written to the file
 in one transaction. The file is loaded at the start and written whole at the stop: counters survive
 a restart exactly, and `kill -9` but for the last second.
 
@@ -13,31 +13,26 @@ than the window is long was written by a clock that has since been set back, and
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from limits.storage import Storage
 
 from orders.clock import Clock
-from orders.store.journal import Journal, Row
+from orders.store.journal import Journal
+from orders.store.windows import Row, Shelf, Window
 
 # Whose windows may be forgotten, when an attacker comes from more addresses than there is room for.
+# That frees no one who could not go on anyway: to be forgotten takes so many requests from as many
+# other addresses, each of which may send a whole plan's.
 ADDRESS_PREFIX = "address:"
 MAX_ADDRESSES = 50_000
+# So many rows are made for the journal while requests wait: some tenths of a millisecond.
+_SLICE = 256
 # Both clocks are read one after the other, and wall time is slewed to keep right: less than this
 # is no step.
 _CLOCK_STEP = 0.5
-
-
-@dataclass(slots=True)
-class Window:
-    """A fixed window of one key. `ends` is in monotonic seconds; `terms` are those it began on."""
-
-    length: int
-    terms: str
-    count: int
-    ends: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +74,12 @@ class CounterStorage(Storage):
         super().__init__(uri, wrap_exceptions=wrap_exceptions, **options)
         self._clock = clock
         self._lock = threading.Lock()
-        # A shelf for each length, and apart for addresses: on each, windows end in the order in
-        # which they began.
-        self._shelves: dict[tuple[int, bool], dict[str, Window]] = {}
-        self._changed: set[tuple[int, str]] = set()
+        # A shelf for each length, and apart for addresses.
+        self._shelves: dict[tuple[int, bool], Shelf] = {}
         self._journal = Journal(path)
         self._to_wall = clock.time() - clock.monotonic()
+        # Whether the journal is to be written whole, whatever has changed.
+        self._is_behind = False
 
     # What the limits of a request need: all windows at once, or none.
 
@@ -95,13 +90,20 @@ class CounterStorage(Storage):
         """
         now = self._clock.monotonic()
         with self._lock:
-            windows = [self._live(ask.key, ask.length, ask.terms, now) for ask in asks]
+            shelves = [self._shelf(ask.key, ask.length) for ask in asks]
+            windows = [
+                shelf.live_on(ask.terms, ask.key, now)
+                for ask, shelf in zip(asks, shelves, strict=True)
+            ]
             fits = all(
                 window is None or window.count < ask.quota
                 for ask, window in zip(asks, windows, strict=True)
             )
             if fits:
-                windows = [self._count(ask.key, ask.length, ask.terms, now) for ask in asks]
+                windows = [
+                    shelf.count(ask.terms, ask.key, now)
+                    for ask, shelf in zip(asks, shelves, strict=True)
+                ]
             return fits, [
                 _standing(window, ask, now) for ask, window in zip(asks, windows, strict=True)
             ]
@@ -111,7 +113,10 @@ class CounterStorage(Storage):
         now = self._clock.monotonic()
         with self._lock:
             return [
-                _standing(self._live(ask.key, ask.length, ask.terms, now), ask, now) for ask in asks
+                _standing(
+                    self._shelf(ask.key, ask.length).live_on(ask.terms, ask.key, now), ask, now
+                )
+                for ask in asks
             ]
 
     # The interface of `limits`.
@@ -125,7 +130,7 @@ class CounterStorage(Storage):
         """Add to a key's window of `expiry` seconds, which begins with this; give the count."""
         now = self._clock.monotonic()
         with self._lock:
-            return self._count(key, expiry, "", now, amount).count
+            return self._shelf(key, expiry).count("", key, now, amount).count
 
     def get(self, key: str) -> int:
         """Give the count of a key's window, 0 where it has none."""
@@ -145,17 +150,16 @@ class CounterStorage(Storage):
     def reset(self) -> int:
         """Forget all windows; give how many there were."""
         with self._lock:
-            forgotten = sum(len(windows) for windows in self._shelves.values())
-            self._note_all_as_changed()
+            forgotten = sum(map(len, self._shelves.values()))
             self._shelves.clear()
+            self._is_behind = True
             return forgotten
 
     def clear(self, key: str) -> None:
         """Forget a key's windows."""
         with self._lock:
-            for (length, _), windows in self._shelves.items():
-                if windows.pop(key, None):
-                    self._changed.add((length, key))
+            for shelf in self._shelves.values():
+                shelf.remove(key)
 
     # The journal.
 
@@ -167,93 +171,60 @@ class CounterStorage(Storage):
             for key, length, terms, count, ends in sorted(rows, key=lambda row: float(row[4])):
                 ends_in = min(ends - wall, length)
                 if ends_in > 0:
-                    windows = self._shelf(key, length)
-                    windows[key] = Window(length, terms, count, now + ends_in)
+                    self._shelf(key, length).put(key, Window(terms, count, now + ends_in))
 
     def flush(self) -> None:
         """Write what changed since the last time, or all where the file no longer holds the rest.
 
-        That is so when the file was lost, and when the clock was set, which moves all ends.
+        That is so when the file was lost or could not be written, and when the clock was set, which
+        moves all ends. What could not be written is not noted as such: of addresses that come and
+        go while the disk is full, that would be all there ever were.
         """
         to_wall = self._clock.time() - self._clock.monotonic()
         lost = self._journal.is_lost()
         with self._lock:
-            if lost or abs(to_wall - self._to_wall) > _CLOCK_STEP:
+            whole = self._is_behind or lost or abs(to_wall - self._to_wall) > _CLOCK_STEP
+            if whole:
                 self._to_wall = to_wall
-                self._note_all_as_changed()
-            changed, self._changed = self._changed, set()
-            rows, gone = self._rows_of(changed)
-        if not self._journal.write(rows, gone, self._clock.time()):
-            with self._lock:
-                self._changed |= changed
+            self._is_behind = False
+            keys = [
+                (shelf, shelf.take_all() if whole else shelf.take_changed())
+                for shelf in self._shelves.values()
+            ]
+        if whole or any(some for _, some in keys):
+            self._journal.write(self._rows_of(keys), self._clock.time(), whole)
 
     def close(self) -> None:
         """Write everything, and close the journal."""
-        with self._lock:
-            self._note_all_as_changed()
+        self._is_behind = True
         self.flush()
         self._journal.close()
 
-    def _rows_of(self, changed: Iterable[tuple[int, str]]) -> tuple[list[Row], list[tuple[str]]]:
-        rows, gone = [], []
-        for length, key in changed:
-            window = self._shelf(key, length).get(key)
-            if window is None:
-                gone.append((key,))
-            else:
-                rows.append((key, length, window.terms, window.count, window.ends + self._to_wall))
-        return rows, gone
+    def _rows_of(self, keys: Sequence[tuple[Shelf, list[str]]]) -> Iterator[Row]:
+        # In slices, between which requests are counted: what that changes is written the next time.
+        for shelf, some in keys:
+            for begin in range(0, len(some), _SLICE):
+                with self._lock:
+                    rows = list(shelf.rows(some[begin : begin + _SLICE], self._to_wall))
+                yield from rows
 
-    # Windows. All of these are called with the lock held.
-
-    def _note_all_as_changed(self) -> None:
-        for (length, _), windows in self._shelves.items():
-            self._changed.update((length, key) for key in windows)
-
-    def _shelf(self, key: str, length: int) -> dict[str, Window]:
-        return self._shelves.setdefault((length, key.startswith(ADDRESS_PREFIX)), {})
-
-    def _live(self, key: str, length: int, terms: str, now: float) -> Window | None:
-        window = self._shelf(key, length).get(key)
-        # A window that began on other terms belongs to figures that are no longer in force.
-        if window is None or window.ends <= now or window.terms != terms:
-            return None
-        return window
-
-    def _count(self, key: str, length: int, terms: str, now: float, amount: int = 1) -> Window:
-        window = self._live(key, length, terms, now)
-        self._changed.add((length, key))
-        if window is not None:
-            window.count += amount
-            return window
-        windows = self._shelf(key, length)
-        windows.pop(key, None)  # so that the new window goes to the end
-        windows[key] = window = Window(length, terms, amount, now + length)
-        self._sweep(windows, now, MAX_ADDRESSES if key.startswith(ADDRESS_PREFIX) else None)
-        return window
-
-    def _sweep(self, windows: dict[str, Window], now: float, most: int | None) -> None:
-        # Two at a time: each new window pays for itself, and memory follows the live ones. Of too
-        # many addresses the one that began first is forgotten; those of keys never are.
-        for _ in range(2):
-            oldest = next(iter(windows))
-            if windows[oldest].ends > now and (most is None or len(windows) <= most):
-                return
-            self._changed.add((windows[oldest].length, oldest))
-            del windows[oldest]
+    def _shelf(self, key: str, length: int) -> Shelf:
+        is_address = key.startswith(ADDRESS_PREFIX)
+        shelf = self._shelves.get((length, is_address))
+        if shelf is None:
+            shelf = Shelf(length, MAX_ADDRESSES if is_address else None)
+            self._shelves[length, is_address] = shelf
+        return shelf
 
     def _find(self, key: str) -> Window | None:
         now = self._clock.monotonic()
         with self._lock:
-            for windows in self._shelves.values():
-                window = windows.get(key)
-                if window is not None and window.ends > now:
-                    return window
-        return None
+            found = (shelf.live(key, now) for shelf in self._shelves.values())
+            return next((window for window in found if window), None)
 
 
 def _standing(window: Window | None, ask: Ask, now: float) -> Standing:
     if window is None:
         return Standing(0, ask.length)
     # A sum of floats may be off by its last digit, and then be rounded up to a second more.
-    return Standing(window.count, min(window.ends - now, window.length))
+    return Standing(window.count, min(window.ends - now, ask.length))

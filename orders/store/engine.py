@@ -3,8 +3,9 @@
 Two engines over one file. The writer has one connection, so that writers of this process queue for
 it in order instead of waiting in SQLite's unfair 100 ms steps; each of its transactions begins
 with BEGIN IMMEDIATE, because one that reads first and writes later may find that another wrote in
-between. Readers have a connection for each thread; they read in autocommit, or, where several
-statements must see the same state, in a transaction of their own.
+between. Readers have a connection for each thread, which a thread that asks single questions keeps;
+they read in autocommit, or, where several statements must see the same state, in a transaction of
+their own.
 
 A commit is acknowledged once it is on the disk (synchronous=FULL): it survives a power cut.
 """
@@ -13,22 +14,41 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import itertools
+import math
 import os
+import threading
+import time
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+from weakref import WeakSet
 
 import filelock
-from sqlalchemy import Connection, Engine, QueuePool, create_engine, event
+from sqlalchemy import (
+    Connection,
+    Engine,
+    PoolProxiedConnection,
+    QueuePool,
+    create_engine,
+    event,
+    text,
+)
 from sqlalchemy.exc import DatabaseError, InterfaceError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from orders.store.query import Query
+
 BUSY_SECONDS = 5
+LOOKED_AT_SECONDS = 0.02
 # SQLite before 3.51.3 can lose committed pages when two connections write or checkpoint at the
 # same instant (the WAL-reset bug).
 FIRST_SOUND_SQLITE = (3, 51, 3)
+# Each connection that a thread keeps is another one, whatever its address in memory.
+_numbers = itertools.count()
+_DATA_VERSION = Query(text("PRAGMA data_version"))
 _UNAVAILABLE = {
     "SQLITE_BUSY": "the database is locked by another program",
     "SQLITE_LOCKED": "the database is locked by another program",
@@ -51,6 +71,7 @@ class InstanceLocked(Exception):
     """Another service, or a command that needs it stopped, has the instance folder."""
 
 
+@cache
 def sqlite_module() -> Any:
     """Give the SQLite driver: pysqlite3, which has a newer SQLite, or else Python's own."""
     try:
@@ -92,15 +113,20 @@ class Database:
         """Take the file's path and how many threads will read at the same time."""
         self.path = path
         self._threads = threads
+        self._looked_at = -math.inf
+        self._own = threading.local()
+        # Weakly, so that a thread's connection goes back to the pool when the thread ends.
+        self._kept: WeakSet[PoolProxiedConnection] = WeakSet()
 
     @cached_property
     def _writer(self) -> Engine:
-        return self._engine(begin="BEGIN IMMEDIATE", size=1)
+        return self._engine(begin="BEGIN IMMEDIATE", pool_size=1, max_overflow=0)
 
     @cached_property
     def _reader(self) -> Engine:
-        # Two more than the threads that answer: the housekeeping, and a check of readiness.
-        return self._engine(begin=None, size=self._threads + 2)
+        # For each thread one that it keeps and one to stream from. Readers wait for nobody: there
+        # are as many as there are threads.
+        return self._engine(begin=None, pool_size=2 * self._threads, max_overflow=-1)
 
     @cached_property
     def _identity(self) -> tuple[int, int]:
@@ -146,27 +172,68 @@ class Database:
             connection.exec_driver_sql("BEGIN")
             yield connection
 
+    def ask(self, query: Query, **parameters: Any) -> list[tuple[Any, ...]]:
+        """Give the rows of one query, on this thread's own connection.
+
+        Raises:
+            StoreUnavailable: the database can't be read.
+        """
+        with self._told_as_unavailable():
+            # Not at each question: it would cost as much as most of them. A file that is gone or
+            # was replaced still shows what was true a moment ago; it is writes that it would lose.
+            if time.monotonic() - self._looked_at > LOOKED_AT_SECONDS:
+                self._refuse_another_file()
+                self._looked_at = time.monotonic()
+            driver = self._own_connection().driver_connection
+            rows: list[tuple[Any, ...]] = query.execute_on(
+                driver, self._reader.dialect, parameters
+            ).fetchall()
+            return rows
+
+    def version(self) -> tuple[int, int]:
+        """Give a value that is another one after any commit, by this process or another.
+
+        It can be compared with what the same thread was given before, and with nothing else.
+
+        Raises:
+            StoreUnavailable: the database can't be read.
+        """
+        # https://www.sqlite.org/pragma.html#pragma_data_version
+        ((version,),) = self.ask(_DATA_VERSION)
+        return self._own.number, version
+
     def close(self) -> None:
         """Close all connections. Later use opens new ones."""
+        for connection in list(self._kept):
+            connection.close()
+        self._own = threading.local()
         for name in ("_writer", "_reader"):
             engine = self.__dict__.pop(name, None)
             if engine is not None:
                 engine.dispose()
         self.__dict__.pop("_identity", None)
 
-    def _engine(self, begin: str | None, size: int) -> Engine:
+    def _engine(self, begin: str | None, **pool: int) -> Engine:
         engine = create_engine(
             "sqlite://",
             module=sqlite_module(),
             creator=lambda: connect(self.path),
             poolclass=QueuePool,
-            pool_size=size,
-            max_overflow=0,
             pool_timeout=BUSY_SECONDS,
+            **pool,
         )
         if begin is not None:
             event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
         return engine
+
+    def _own_connection(self) -> PoolProxiedConnection:
+        try:
+            connection: PoolProxiedConnection = self._own.connection
+        except AttributeError:
+            self._own.connection = connection = self._reader.raw_connection()
+            self._own.number = next(_numbers)
+            self._kept.add(connection)
+        return connection
 
     def _refuse_another_file(self) -> None:
         # A file that was moved away or replaced would go on taking writes that nobody finds again.
@@ -179,8 +246,8 @@ class Database:
             yield
         except PoolTimeout as error:
             raise StoreUnavailable("the database is busy") from error
-        except (DatabaseError, InterfaceError) as error:
-            cause = unavailable_cause(error.orig)
+        except (DatabaseError, InterfaceError, sqlite_module().Error) as error:
+            cause = unavailable_cause(getattr(error, "orig", error))
             if cause is None:
                 raise
             raise StoreUnavailable(cause) from error

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
-from sqlalchemy import Connection, Select, func, insert, literal, select
+from sqlalchemy import Connection, Select, String, bindparam, func, insert, select
 
-from orders.domain import EventType, Order, Origin, Status
-from orders.store.tables import EventRow, Instant, OrderRow
+from orders.domain import EventType, Order, Origin
+from orders.store.query import Query
+from orders.store.tables import EventRow, Instant, OrderRow, order_of
 
 # The part of an order that each of its events repeats, as it stood after the change.
 _COPIED = (
@@ -23,14 +23,38 @@ _COPIED = (
 _COLUMNS = ("type", "order_id", "at", "actor", "request_id", *_COPIED)
 
 
+# The order as it stands in this transaction, as the columns of an event of it.
+_COPIES = select(
+    bindparam("event", type_=String),
+    OrderRow.id,
+    bindparam("now", type_=Instant),
+    bindparam("actor", type_=String),
+    bindparam("request_id", type_=String),
+    *(getattr(OrderRow, name) for name in _COPIED),
+)
+_APPEND = Query(
+    insert(EventRow)
+    .from_select(_COLUMNS, _COPIES.where(OrderRow.id == bindparam("order_id")))
+    .returning(EventRow.id)
+)
+# The id of the newest event, 0 where there is none: the revision behind the lists.
+REVISION = select(func.coalesce(func.max(EventRow.id), 0)).scalar_subquery()
+_NEWEST = Query(select(REVISION))
+_ORDER_AFTER = Query(
+    select(EventRow.order_id, *(getattr(EventRow, name) for name in _COPIED)).where(
+        EventRow.id == bindparam("event_id")
+    )
+)
+
+
 def append(
     connection: Connection, event: EventType, order_id: int, origin: Origin, at: datetime
 ) -> int:
     """Append an event with the order as it stands in this transaction; give the event's id."""
-    source = _copies(event, origin, at).where(OrderRow.id == order_id)
-    statement = insert(EventRow).from_select(_COLUMNS, source).returning(EventRow.id)
-    event_id: int = connection.execute(statement).scalar_one()
-    return event_id
+    ((event_id,),) = _APPEND.execute(
+        connection, order_id=order_id, **_facts(event, origin, at)
+    ).fetchall()
+    return int(event_id)
 
 
 def append_for_all(
@@ -41,32 +65,26 @@ def append_for_all(
     at: datetime,
 ) -> None:
     """Append an event for each of the orders that a query gives the ids of, by id."""
-    source = _copies(event, origin, at).where(OrderRow.id.in_(order_ids)).order_by(OrderRow.id)
-    connection.execute(insert(EventRow).from_select(_COLUMNS, source))
+    source = _COPIES.where(OrderRow.id.in_(order_ids)).order_by(OrderRow.id)
+    connection.execute(insert(EventRow).from_select(_COLUMNS, source), _facts(event, origin, at))
 
 
-def _copies(event: EventType, origin: Origin, at: datetime) -> Select[Any]:
-    # The order as it stands in this transaction, as the columns of an event of it.
-    return select(
-        literal(event.value),
-        OrderRow.id,
-        literal(at, Instant),
-        literal(origin.actor),
-        literal(origin.request_id),
-        *(getattr(OrderRow, name) for name in _COPIED),
-    )
+def _facts(event: EventType, origin: Origin, at: datetime) -> dict[str, object]:
+    return {
+        "event": event.value,
+        "now": at,
+        "actor": origin.actor,
+        "request_id": origin.request_id,
+    }
 
 
 def newest_id(connection: Connection) -> int:
     """Give the id of the newest event, 0 where there is none: the revision behind the lists."""
-    return connection.scalar(select(func.max(EventRow.id))) or 0
+    ((event_id,),) = _NEWEST.execute(connection).fetchall()
+    return int(event_id)
 
 
 def order_after(connection: Connection, event_id: int) -> Order:
     """Give the order of an event as it stood after it."""
-    columns = [getattr(EventRow, name) for name in _COPIED]
-    row = connection.execute(
-        select(EventRow.order_id.label("id"), *columns).where(EventRow.id == event_id)
-    ).one()
-    fields = row._asdict()
-    return Order(**{**fields, "status": Status(fields["status"])})
+    (row,) = _ORDER_AFTER.execute(connection, event_id=event_id).fetchall()
+    return order_of(row)

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from orders.store import engine
+from orders.store.windows import Row
 
 log = logging.getLogger(__name__)
-
-# Key, length in seconds, terms, count, and the wall time of the end.
-Row = tuple[str, int, str, int, float]
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS windows (
@@ -36,6 +34,8 @@ class Journal:
         self._path = path
         self._connection: Any = None
         self._inode = 0
+        # What could not be read at the start is still there for the next.
+        self._was_read = False
         self.failed = False
 
     def read(self) -> list[Row]:
@@ -59,6 +59,7 @@ class Journal:
                 log.warning("The journal of the counters can't be read: %s", error)
                 self.close()
             return []
+        self._was_read = True
         return rows
 
     def is_lost(self) -> bool:
@@ -73,29 +74,26 @@ class Journal:
             self.close()
         return lost
 
-    def write(
-        self,
-        rows: Sequence[Row],
-        gone: Sequence[tuple[str]],
-        wall: float,
-    ) -> bool:
-        """Write rows and remove others, in one transaction; tell whether that worked."""
-        if not (rows or gone or self.failed):
-            return True
+    def write(self, rows: Iterable[Row], wall: float, whole: bool) -> None:
+        """Write rows in one transaction, and remove those that are over.
+
+        If `whole`, they take the place of all that there are. A file that can't be written is given
+        up: the next time it is told to be lost.
+        """
         try:
             connection = self._open()
             connection.execute("BEGIN IMMEDIATE")
+            if whole and self._was_read:
+                connection.execute("DELETE FROM windows")
             connection.executemany(_UPSERT, rows)
-            connection.executemany("DELETE FROM windows WHERE key = ?", gone)
             connection.execute("DELETE FROM windows WHERE ends <= ?", (wall,))
             connection.execute("COMMIT")
         except (engine.sqlite_module().Error, OSError) as error:
             self._fail(error)
-            return False
+            return
         if self.failed:
             log.warning("The journal of the counters is written again.")
         self.failed = False
-        return True
 
     def close(self) -> None:
         """Close the file."""
@@ -130,6 +128,7 @@ class Journal:
 
     def _start_anew(self) -> None:
         self.close()
+        self._was_read = True  # there is nothing in it
         for suffix in ("", "-wal", "-shm", "-journal"):
             with contextlib.suppress(OSError):
                 self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)

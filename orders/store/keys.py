@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, or_, select, update
+from sqlalchemy import Connection, Row, bindparam, insert, or_, select, update
 
+from orders.store.query import Query
 from orders.store.tables import KeyRow, StoreRow
 
 _PUBLIC = [
@@ -48,11 +50,14 @@ class ApiKey:
 
     def is_valid(self, now: datetime) -> bool:
         """Tell whether the key, found by this secret, opens anything at this time."""
-        return (
-            self.revoked_at is None
-            and (self.expires_at is None or now < self.expires_at)
-            and (self.secret_until is None or now < self.secret_until)
-        )
+        return now.timestamp() < self.valid_until()
+
+    def valid_until(self) -> float:
+        """Give the Unix time from which on the key, found by this secret, opens nothing."""
+        if self.revoked_at is not None:
+            return -math.inf
+        ends = [end.timestamp() for end in (self.expires_at, self.secret_until) if end]
+        return min(ends, default=math.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +95,18 @@ def issue(
     return key_id
 
 
+_HAS_SECRET = or_(
+    KeyRow.secret_hash == bindparam("secret_hash"), KeyRow.previous_hash == bindparam("secret_hash")
+)
+# Asked first, because guesses come in numbers and are to cost little.
+IS_THERE = Query(select(KeyRow.id).where(_HAS_SECRET))
+
+
 def find_by_secret(connection: Connection, secret_hash: bytes) -> ApiKey | None:
     """Give the key that has this secret, be it revoked, expired or past its grace; None if none."""
     row = connection.execute(
-        select(*_PUBLIC, KeyRow.secret_hash, KeyRow.previous_until).where(
-            or_(KeyRow.secret_hash == secret_hash, KeyRow.previous_hash == secret_hash)
-        )
+        select(*_PUBLIC, KeyRow.secret_hash, KeyRow.previous_until).where(_HAS_SECRET),
+        {"secret_hash": secret_hash},
     ).one_or_none()
     if row is None:
         return None

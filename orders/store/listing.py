@@ -1,16 +1,18 @@
-"""Orders as JSON, made by the database: whole lists, streamed, and single orders.
+"""Orders as JSON, made by the database: whole lists, kept or streamed, and single orders.
 
 Making 100,000 orders into JSON in Python takes two seconds; SQLite does it in 40 ms, and other
-threads run meanwhile. The list is read in chunks by key inside one read transaction, so that it
-shows one moment of the store however long it takes to send, and no more than a chunk is held in
-memory.
+threads run meanwhile. A list of up to 4,000 orders is kept while nothing is committed. A longer one
+is read in chunks by key inside one read transaction, so that it shows one moment of the store
+however long it takes to send, and no more than a chunk is held in memory.
 """
 
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
@@ -21,6 +23,7 @@ from sqlalchemy import (
     cast,
     func,
     literal,
+    literal_column,
     select,
     type_coerce,
 )
@@ -29,6 +32,7 @@ from sqlalchemy.orm import InstrumentedAttribute
 from orders.domain import Status
 from orders.store import events
 from orders.store.engine import Database
+from orders.store.query import Query
 from orders.store.tables import EventRow, OrderRow
 
 CHUNK_ROWS = 4_000
@@ -49,7 +53,7 @@ def _order_v1() -> ColumnElement[str]:
         (OrderRow.ship_date.is_(None), ""),
         else_=literal(',"shipDate":"').concat(_instant(OrderRow.ship_date)).concat('"'),
     )
-    complete = case((OrderRow.status == Status.SHIPPED, "true"), else_="false")
+    complete = case((OrderRow.status == Status.SHIPPED.value, "true"), else_="false")
     return (
         literal('{"id":')
         .concat(_text(OrderRow.id))
@@ -65,7 +69,7 @@ def _order_v1() -> ColumnElement[str]:
 
 
 # For version 1, which can't tell it apart, a cancelled order is gone.
-_VISIBLE = OrderRow.status != Status.CANCELLED
+_VISIBLE = OrderRow.status != Status.CANCELLED.value
 
 _CHUNK_ORDERS = (
     select(OrderRow.id, _order_v1().label("json"))
@@ -74,30 +78,81 @@ _CHUNK_ORDERS = (
     .limit(bindparam("size"))
     .subquery()
 )
-_CHUNK = select(
-    func.aggregate_strings(_CHUNK_ORDERS.c.json, ","),
-    func.max(_CHUNK_ORDERS.c.id),
-    func.count(),
+# Not a parameter, which this function alone would have rendered anew at each execution.
+_COMMA: Any = literal_column("','")
+# One statement, so that the orders and the revision are of the same moment.
+_CHUNK = Query(
+    select(
+        func.coalesce(func.aggregate_strings(_CHUNK_ORDERS.c.json, _COMMA), ""),
+        func.max(_CHUNK_ORDERS.c.id),
+        func.count(),
+        events.REVISION,
+    )
 )
-_ONE = select(
-    _order_v1(),
-    select(func.max(EventRow.id)).where(EventRow.order_id == OrderRow.id).scalar_subquery(),
-).where(OrderRow.id == bindparam("order_id"), _VISIBLE)
+_REVISION = Query(select(events.REVISION))
+_ONE = Query(
+    select(
+        _order_v1(),
+        select(func.max(EventRow.id)).where(EventRow.order_id == OrderRow.id).scalar_subquery(),
+    ).where(OrderRow.id == bindparam("order_id"), _VISIBLE)
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """A JSON text, and the event that it shows the store as of."""
+    """A JSON text in UTF-8, and the event that it shows the store as of."""
 
-    json: str
+    body: bytes
     revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The list of all orders as it was at a version of the database; None where it is long."""
+
+    version: tuple[int, int]
+    revision: int
+    body: bytes | None
 
 
 def one_order(database: Database, order_id: int) -> Entity | None:
     """Give an order of version 1 as JSON; None where it does not exist or was cancelled."""
-    with database.read() as connection:
-        row = connection.execute(_ONE, {"order_id": order_id}).one_or_none()
-    return None if row is None else Entity(row[0], row[1])
+    rows = database.ask(_ONE, order_id=order_id)
+    return Entity(rows[0][0].encode(), rows[0][1]) if rows else None
+
+
+class CurrentList:
+    """The list of all orders of version 1, kept while nothing is committed.
+
+    Each thread keeps its own: the database tells a thread what has changed since that thread asked.
+    """
+
+    def __init__(self, database: Database) -> None:
+        """Take the database. Reads nothing."""
+        self._database = database
+        self._thread = threading.local()
+
+    def now(self) -> Listed:
+        """Give the list as it is now, without its body where that is long.
+
+        Raises:
+            StoreUnavailable: the database can't be read.
+        """
+        kept: Listed | None = getattr(self._thread, "kept", None)
+        # Asked before the list is read: a commit between the two makes the next one read again.
+        version = self._database.version()
+        if kept is None or kept.version != version:
+            was_long = kept is not None and kept.body is None
+            kept = self._thread.kept = self._read(version, was_long=was_long)
+        return kept
+
+    def _read(self, version: tuple[int, int], *, was_long: bool) -> Listed:
+        if was_long:
+            ((revision,),) = self._database.ask(_REVISION)
+            return Listed(version, revision, None)
+        ((text, _, count, revision),) = self._database.ask(_CHUNK, after=0, size=CHUNK_ROWS)
+        body = f"[{text}]".encode() if count < CHUNK_ROWS else None
+        return Listed(version, revision, body)
 
 
 class OrderList:
@@ -116,17 +171,11 @@ class OrderList:
         self._resources = contextlib.ExitStack()
         try:
             self._connection: Connection = self._resources.enter_context(database.snapshot())
-            self.revision = events.newest_id(self._connection)
             self._after = 0
-            self._chunk = self._read_chunk()
+            self._chunk, self.revision = self._read_chunk()
         except BaseException:
             self._resources.close()
             raise
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the first chunk was the only one."""
-        return self._connection.closed
 
     def __iter__(self) -> Iterator[bytes]:
         """Give the array, chunk by chunk."""
@@ -134,18 +183,17 @@ class OrderList:
         while self._chunk:
             yield separator + self._chunk.encode()
             separator = b","
-            self._chunk = "" if self.is_whole else self._read_chunk()
+            self._chunk = "" if self._connection.closed else self._read_chunk()[0]
         yield b"]" if separator == b"," else b"[]"
 
     def close(self) -> None:
         """Give the connection back, wherever the reading stands."""
         self._resources.close()
 
-    def _read_chunk(self) -> str:
-        parameters = {"after": self._after, "size": CHUNK_ROWS}
-        text, last, count = self._connection.execute(_CHUNK, parameters).one()
+    def _read_chunk(self) -> tuple[str, int]:
+        asked = _CHUNK.execute(self._connection, after=self._after, size=CHUNK_ROWS)
+        ((text, last, count, revision),) = asked.fetchall()
         if count < CHUNK_ROWS:
             self.close()
-        else:
-            self._after = last
-        return text or ""
+        self._after = last
+        return text, revision

@@ -2,51 +2,86 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from orders.domain import EventType, NewOrder, Order, Origin, Status
 from orders.store import events
-from orders.store.tables import OrderRow
+from orders.store.query import Query
+from orders.store.tables import OrderRow, order_of
+
+_INSERT = Query(
+    insert(OrderRow)
+    .values(
+        pet_id=bindparam("new_pet_id"),
+        quantity=bindparam("new_quantity"),
+        ship_date=bindparam("new_ship_date"),
+        status=Status.PENDING.value,
+        placed_at=bindparam("now"),
+        updated_at=bindparam("now"),
+        reference=bindparam("new_reference"),
+    )
+    .returning(OrderRow.id)
+)
+
+
+def _change_of_pending(**values: object) -> Query:
+    # Whether it may be made is part of the statement, so that of racing changes one wins.
+    return Query(
+        update(OrderRow)
+        .where(OrderRow.id == bindparam("order_id"), OrderRow.status == Status.PENDING.value)
+        .values(updated_at=bindparam("now"), **values)
+        .returning(*OrderRow.__table__.columns)
+    )
+
+
+_SHIP = _change_of_pending(status=Status.SHIPPED.value, ship_date=bindparam("new_ship_date"))
+_CANCEL = _change_of_pending(status=Status.CANCELLED.value)
 
 
 def insert_pending(
     connection: Connection, new: NewOrder, origin: Origin, now: datetime
 ) -> tuple[Order, int]:
     """Insert a pending order and its event; give the order and the event's id."""
-    row = connection.execute(
-        insert(OrderRow)
-        .values(
-            pet_id=new.pet_id,
-            quantity=new.quantity,
-            ship_date=new.ship_date,
-            status=Status.PENDING,
-            placed_at=now,
-            updated_at=now,
-            reference=new.reference,
-        )
-        .returning(*OrderRow.__table__.columns)
-    ).one()
-    event_id = events.append(connection, EventType.PLACED, row.id, origin, now)
-    return _order(row), event_id
+    ((order_id,),) = _INSERT.execute(
+        connection,
+        new_pet_id=new.pet_id,
+        new_quantity=new.quantity,
+        new_ship_date=new.ship_date,
+        new_reference=new.reference,
+        now=now,
+    ).fetchall()
+    event_id = events.append(connection, EventType.PLACED, order_id, origin, now)
+    order = Order(
+        order_id,
+        new.pet_id,
+        new.quantity,
+        new.ship_date,
+        Status.PENDING,
+        now,
+        now,
+        new.reference,
+    )
+    return order, event_id
 
 
 def ship_pending(
     connection: Connection, order_id: int, ship_date: datetime, origin: Origin, now: datetime
 ) -> Order | None:
     """Ship the order if it is pending; give it, or None if it was not."""
-    values = {"status": Status.SHIPPED, "ship_date": ship_date, "updated_at": now}
-    return _change_pending(connection, order_id, values, EventType.SHIPPED, origin, now)
+    rows = _SHIP.execute(connection, order_id=order_id, new_ship_date=ship_date, now=now)
+    return _changed(connection, rows.fetchall(), EventType.SHIPPED, origin, now)
 
 
 def cancel_pending(
     connection: Connection, order_id: int, origin: Origin, now: datetime
 ) -> Order | None:
     """Cancel the order if it is pending; give it, or None if it was not."""
-    values = {"status": Status.CANCELLED, "updated_at": now}
-    return _change_pending(connection, order_id, values, EventType.CANCELLED, origin, now)
+    rows = _CANCEL.execute(connection, order_id=order_id, now=now)
+    return _changed(connection, rows.fetchall(), EventType.CANCELLED, origin, now)
 
 
 def status_of(connection: Connection, order_id: int) -> Status | None:
@@ -60,26 +95,15 @@ def newest_id(connection: Connection) -> int:
     return connection.scalar(select(func.max(OrderRow.id))) or 0
 
 
-def _change_pending(  # noqa: PLR0913, PLR0917 - the facts of one change, all of them needed
+def _changed(
     connection: Connection,
-    order_id: int,
-    values: dict[str, object],
+    rows: Sequence[tuple[Any, ...]],
     event: EventType,
     origin: Origin,
     now: datetime,
 ) -> Order | None:
-    row = connection.execute(
-        update(OrderRow)
-        .where(OrderRow.id == order_id, OrderRow.status == Status.PENDING)
-        .values(**values)
-        .returning(*OrderRow.__table__.columns)
-    ).one_or_none()
-    if row is None:
+    if not rows:
         return None
-    events.append(connection, event, order_id, origin, now)
-    return _order(row)
-
-
-def _order(row: Row[Any]) -> Order:
-    fields = row._asdict()
-    return Order(**{**fields, "status": Status(fields["status"])})
+    order = order_of(rows[0])
+    events.append(connection, event, order.id, origin, now)
+    return order

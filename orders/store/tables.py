@@ -5,8 +5,9 @@ The migrations in `migrations/` make them; a test holds the two together.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import (
     BigInteger,
@@ -24,6 +25,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeEngine
 
 from orders import domain
+from orders.domain import Order, Status
 
 
 class Instant(TypeDecorator[datetime]):
@@ -50,9 +52,14 @@ class Instant(TypeDecorator[datetime]):
 
     def process_result_value(self, value: object, dialect: Dialect) -> datetime | None:
         """Turn what the database keeps into a datetime."""
-        if isinstance(value, str):
-            return datetime.fromisoformat(value)
-        return value.astimezone(UTC) if isinstance(value, datetime) else None
+        return instant_of(value)
+
+
+def instant_of(value: object) -> datetime | None:
+    """Give the datetime that a driver's value stands for."""
+    if isinstance(value, str):
+        return datetime.fromisoformat(value)
+    return value.astimezone(UTC) if isinstance(value, datetime) else None
 
 
 # SQLite numbers rows by itself only where the column is called INTEGER.
@@ -184,3 +191,18 @@ class PetRow(Base):
     name: Mapped[str] = mapped_column(String(255))
     category_id: Mapped[int | None] = mapped_column(BigInteger)
     status: Mapped[str] = mapped_column(String(16))
+
+
+def order_of(row: Sequence[Any]) -> Order:
+    """Give the order of a driver's row: its id, and then the columns that its events repeat."""
+    order_id, pet_id, quantity, ship_date, status, placed_at, updated_at, reference = row
+    return Order(
+        order_id,
+        pet_id,
+        quantity,
+        instant_of(ship_date),
+        Status(status),
+        cast("datetime", instant_of(placed_at)),
+        cast("datetime", instant_of(updated_at)),
+        reference,
+    )

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import logging
-import os
+import random
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, ClassVar
 
 import flask_smorest
-from flask import Flask, Response, g, request
+from flask import Flask, Request, Response, g, request
 from flask.globals import request_ctx
 from werkzeug import exceptions as http
 from werkzeug.routing import UnicodeConverter
@@ -23,7 +24,7 @@ from orders.settings import Settings
 from orders.web import auth, document
 from orders.web.bodies import BodyParser
 from orders.web.call import Call, current_call, is_api_path, path_of_target
-from orders.web.logs import log_access
+from orders.web.logs import access_log
 from orders.web.refusals import (
     ANSWERS,
     INTERNAL_ERROR,
@@ -43,6 +44,8 @@ REALM = 'Bearer realm="store-orders"'
 STORE_RETRY_SECONDS = 5
 NO_CONTENT = 204
 _WITHOUT_BODY = {NO_CONTENT, 304}
+# Request ids are names, no secrets.
+_random_bits = random.Random().getrandbits  # noqa: S311
 # What an answer needs beyond its body, by its code.
 _HEADERS_OF_CODE = {
     "missing_api_key": {"WWW-Authenticate": REALM},
@@ -72,6 +75,10 @@ class OrdersFlask(Flask):
         # A target without a slash in front (`*`, or nonsense) is a path that does not exist.
         environ["PATH_INFO"] = path if path.startswith("/") else f"/ {path}"
         return super().wsgi_app(environ, start_response)
+
+    def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        """Take every view and hook as it is: none is asynchronous, and asking costs much."""
+        return func
 
     def make_default_options_response(self) -> Response:
         """Answer OPTIONS with 204 and Allow."""
@@ -194,17 +201,18 @@ class Hooks:
 
     def admit(self) -> None:
         """Let the request through to its route, or raise what refuses it."""
-        path = request.environ["PATH_INFO"]
+        asked = _plain(request)
+        path = asked.environ["PATH_INFO"]
         g.call = call = Call(
-            os.urandom(8).hex(),
+            f"{_random_bits(64):016x}",
             self._clock.monotonic(),
             is_api_path(path),
-            self._address(),
-            request.method,
+            self._address(asked.environ),
+            asked.method,
             path,
         )
         if call.is_api:
-            self._admit_to_api(call)
+            self._admit_to_api(call, asked.environ.get("HTTP_AUTHORIZATION"))
         if path.startswith("//"):
             # Werkzeug folds slashes in front; a path that differs in slashes is another path.
             raise NotFound
@@ -212,27 +220,35 @@ class Hooks:
     def finish(self, response: Response) -> Response:
         """Put the headers on the answer, and see to its line in the log."""
         call = current_call()
+        headers = response.headers
         if response.status_code in _WITHOUT_BODY:
-            response.headers.remove("Content-Type")
+            headers.remove("Content-Type")
         if call.is_api:
             verdict = call.verdict or self._limits.uncounted()
-            response.headers.update(verdict.headers(self._clock.time()))
-            response.headers["X-Request-Id"] = call.request_id
-            response.headers.setdefault("Cache-Control", "no-store")
-            response.headers.update(call.headers)
+            headers.extend(verdict.headers(self._clock.time()))
+            headers.add("X-Request-Id", call.request_id)
+            if "Cache-Control" not in headers:
+                headers.add("Cache-Control", "no-store")
+            headers.extend(call.headers)
         status = response.status_code
-        response.call_on_close(lambda: log_access(call, status, self._clock.monotonic()))
+        response.call_on_close(lambda: access_log.write(call, status, self._clock.monotonic()))
         return response
 
-    def _admit_to_api(self, call: Call) -> None:
-        call.caller = self._keyring.identify(request.headers.get("Authorization"), call.address)
+    def _admit_to_api(self, call: Call, authorization: str | None) -> None:
+        call.caller = self._keyring.identify(authorization, call.address)
         call.verdict = self._limits.judge(call.caller)
         call.verdict.raise_if_refused()
-        auth.authorize(call.caller, request.method)
+        auth.authorize(call.caller, call.method)
 
-    def _address(self) -> str:
+    def _address(self, environ: Mapping[str, str]) -> str:
         return auth.client_address(
-            request.remote_addr or "unknown",
-            request.headers.get("X-Forwarded-For"),
+            environ.get("REMOTE_ADDR") or "unknown",
+            environ.get("HTTP_X_FORWARDED_FOR"),
             self._trusted,
         )
+
+
+def _plain(proxy: Any) -> Request:
+    # A proxy looks up what it stands for at each use.
+    found: Request = proxy._get_current_object()  # noqa: SLF001 - documented for just this
+    return found

@@ -11,7 +11,7 @@ import ipaddress
 import logging
 import threading
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 
 from orders import keys
@@ -29,7 +29,7 @@ REMEMBERED_SECONDS = 0.8
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Caller:
     """Who asks. Without a valid key it is an address, and `presented` tells if a key was sent.
 
@@ -54,6 +54,15 @@ class Caller:
         return f"key:{self.key.id}" if self.key else "nobody"
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A key as the database had it at a monotonic time, and until when it opens anything."""
+
+    key: ApiKey
+    as_of: float
+    valid_until: float
+
+
 class KeyRing:
     """Finds keys by what clients send, and notes when they are used."""
 
@@ -61,10 +70,11 @@ class KeyRing:
         """Take the database that the keys are in, and the clock they expire by."""
         self._database = database
         self._clock = clock
-        self._found: dict[bytes, tuple[ApiKey, float]] = {}
+        self._found: dict[bytes, _Found] = {}
         self._lock = threading.Lock()
-        self._used: dict[int, datetime] = {}
-        self._written: dict[int, datetime] = {}
+        # Minutes since 1970 in which keys were used: what is to be written, and what was.
+        self._used: dict[int, int] = {}
+        self._written: dict[int, int] = {}
 
     def identify(self, authorization: str | None, address: str) -> Caller:
         """Say whose request it is.
@@ -75,15 +85,12 @@ class KeyRing:
         token = _bearer_token(authorization)
         if token is None:
             return Caller(address)
-        if not keys.is_well_formed(token):
+        found = self._find(token)
+        now = self._clock.time()
+        if found is None or now >= found.valid_until:
             return Caller(address, presented=True)
-        found = self._find(keys.digest(token))
-        now = self._clock.now()
-        if found is None or not found[0].is_valid(now):
-            return Caller(address, presented=True)
-        key, as_of = found
-        self._note_use(key.id, now)
-        return Caller(address, True, key, as_of)
+        self._note_use(found.key.id, int(now // 60))
+        return Caller(address, True, found.key, found.as_of)
 
     def flush(self) -> None:
         """Write down when keys were last used. A failure is put off to the next time."""
@@ -91,31 +98,37 @@ class KeyRing:
             pending, self._used = self._used, {}
         if not pending:
             return
+        used = {key: datetime.fromtimestamp(minute * 60, UTC) for key, minute in pending.items()}
         try:
             with self._database.write() as connection:
-                key_store.write_last_used(connection, pending)
+                key_store.write_last_used(connection, used)
         except StoreUnavailable as error:
             log.debug("When keys were last used is written later: %s", error)
             with self._lock:
                 self._used = {**pending, **self._used}
 
-    def _find(self, secret_hash: bytes) -> tuple[ApiKey, float] | None:
+    def _find(self, token: str) -> _Found | None:
+        secret_hash = keys.digest(token)
         now = self._clock.monotonic()
         found = self._found.get(secret_hash)
-        if found is not None and now - found[1] < REMEMBERED_SECONDS:
+        if found is not None and now - found.as_of < REMEMBERED_SECONDS:
             return found
-        with self._database.read() as connection:
-            key = key_store.find_by_secret(connection, secret_hash)
+        key = self._look_up(secret_hash) if keys.is_well_formed(token) else None
         if key is None:
             # What does not exist is not remembered: a new key works at once, and guesses
             # take no memory.
             self._found.pop(secret_hash, None)
             return None
-        self._found[secret_hash] = found = (key, now)
+        self._found[secret_hash] = found = _Found(key, now, key.valid_until())
         return found
 
-    def _note_use(self, key_id: int, now: datetime) -> None:
-        minute = now.replace(second=0, microsecond=0)
+    def _look_up(self, secret_hash: bytes) -> ApiKey | None:
+        if not self._database.ask(key_store.IS_THERE, secret_hash=secret_hash):
+            return None
+        with self._database.read() as connection:
+            return key_store.find_by_secret(connection, secret_hash)
+
+    def _note_use(self, key_id: int, minute: int) -> None:
         if self._written.get(key_id) != minute:
             with self._lock:
                 self._written[key_id] = self._used[key_id] = minute

@@ -31,6 +31,12 @@ class Call:
     verdict: Verdict | None = None
     headers: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def key_name(self) -> str | None:
+        """What the log and the events call the key of the request; None where it has none."""
+        key = self.caller.key if self.caller else None
+        return f"key:{key.id}" if key else None
+
 
 def current_call() -> Call:
     """Give the call of the request being answered."""

@@ -20,7 +20,7 @@ from waitress.task import ErrorTask, Task, WSGITask
 from waitress.utilities import Error as WaitressError
 
 from orders.web.call import Call
-from orders.web.logs import log_access
+from orders.web.logs import access_log
 from orders.web.refusals import SERVER_ANSWERS, error_body
 
 MAX_BODY_BYTES = 1024 * 1024
@@ -94,13 +94,13 @@ class RefusalTask(_Answering, ErrorTask):
             ("Content-Type", "application/json"),
             ("Cache-Control", "no-store"),
             ("X-Request-Id", call.request_id),
-            *self.channel.server.uncounted_headers().items(),
+            *self.channel.server.uncounted_headers(),
         ]
         body = error_body(SERVER_ANSWERS[status], _WORDS[status], status)
         self.set_close_on_finish()
         self.content_length = len(body)
         self.write(body)
-        log_access(call, status, time.monotonic())
+        access_log.write(call, status, time.monotonic())
 
 
 @contextmanager
@@ -154,9 +154,37 @@ class Channel(HTTPChannel):
     stopping = False
     request: HTTPRequestParser | None
     current_outbuf_count: int
+    _unsent_seen = 0
     _arriving: HTTPRequestParser | None = None
     _in_body = False
     _since = 0.0
+
+    def service(self) -> None:
+        """Answer a request. The main loop is woken only where it has something to do."""
+        with self.server.waking_for(self):
+            super().service()
+
+    def needs_main_loop(self) -> bool:
+        """Tell whether something is left that only the main loop does: send, close, read on."""
+        return bool(
+            self.total_outbufs_len
+            or self.will_close
+            or self.close_when_flushed
+            or self.requests
+            or not self.connected
+        )
+
+    def readable(self) -> bool:
+        """Tell the main loop whether to wait for more of a request."""
+        # One look for both questions: bytes that are sent between them would leave the loop
+        # waiting for neither.
+        self._unsent_seen = self.total_outbufs_len
+        can_be: bool = super().readable()
+        return can_be and not self._unsent_seen
+
+    def writable(self) -> bool:
+        """Tell the main loop whether to wait until bytes can be sent. Asked after `readable`."""
+        return bool(self._unsent_seen or super().writable())
 
     def received(self, data: bytes) -> bool:
         """Take bytes of a request, and note how far it is."""

@@ -20,22 +20,22 @@ def not_modified(revision: int) -> Response | None:
     """Give 304 if the client's If-None-Match names this revision, None if it needs the body."""
     tag = _tag(revision)
     if "HTTP_IF_NONE_MATCH" in request.environ and request.if_none_match.contains_weak(tag):
-        return _tagged(Response(status=304), tag)
+        return Response(status=304, headers=_headers(tag))
     return None
 
 
 def entity(body: bytes | Iterable[bytes], revision: int) -> Response:
     """Give 200 with a JSON body and its ETag. A body that is no bytes is streamed."""
-    response = Response(body, mimetype="application/json")
-    return _tagged(response, _tag(revision))
+    return Response(body, headers=_headers(_tag(revision)), content_type="application/json")
 
 
 def _tag(revision: int) -> str:
     return f"{current_shop().store_id}-{FORMAT}-{revision}"
 
 
-def _tagged(response: Response, tag: str) -> Response:
-    response.headers["ETag"] = f'W/"{tag}"'
-    response.headers["Cache-Control"] = "private, no-cache"
-    response.headers["Vary"] = "Authorization"
-    return response
+def _headers(tag: str) -> list[tuple[str, str]]:
+    return [
+        ("ETag", f'W/"{tag}"'),
+        ("Cache-Control", "private, no-cache"),
+        ("Vary", "Authorization"),
+    ]

@@ -1,7 +1,7 @@
 """Plans to limits, limits to verdicts, verdicts to headers.
 
 Flask-Limiter makes the storage and the strategy from their names, and the `limits` notation makes
-a plan's two windows from its figures. Its own check on each request is filtered out: it tries one
+a plan's two windows from its figures. Its own check on each request is left out: it tries one
 window after the other, so that a request refused by the second has already used up the first,
 and it writes neither our headers nor any on 404. Our strategy counts in both windows or in none.
 """
@@ -33,42 +33,49 @@ log = logging.getLogger(__name__)
 STRATEGY = "fixed-windows-together"
 
 
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """The windows of one caller: what is asked of the storage, and how a client is told of them."""
+
+    names: tuple[str, ...]
+    asks: tuple[Ask, ...]
+    policy: str
+
+
 class FixedWindowsTogether(FixedWindowRateLimiter):
     """Fixed windows that take a request all together or not at all."""
 
     storage: CounterStorage
 
-    def take(self, items: Sequence[RateLimitItem], identity: str) -> tuple[bool, list[Standing]]:
-        """Count a request in all windows if all have room; tell if so, and how they stand."""
-        return self.storage.take(_asks(tuple(items), identity))
+    def windows(self, items: Sequence[RateLimitItem], identity: str) -> Windows:
+        """Give the windows in which a caller's requests are counted."""
+        # Not `item.key_for`, whose keys hold the figures: going back to earlier figures would go
+        # back to their old windows.
+        terms = ";".join(str(item) for item in items)
+        asks = tuple(
+            Ask(f"{identity}/{item.GRANULARITY.name}", item.amount, item.get_expiry(), terms)
+            for item in items
+        )
+        names = tuple(item.GRANULARITY.name for item in items)
+        policy = ", ".join(
+            f'"{name}";q={ask.quota};w={ask.length}' for name, ask in zip(names, asks, strict=True)
+        )
+        return Windows(names, asks, policy)
 
-    def peek(self, items: Sequence[RateLimitItem], identity: str) -> list[Standing]:
+    def take(self, windows: Windows) -> tuple[bool, list[Standing]]:
+        """Count a request in all windows if all have room; tell if so, and how they stand."""
+        return self.storage.take(windows.asks)
+
+    def peek(self, windows: Windows) -> list[Standing]:
         """Tell how the windows stand, counting nothing."""
-        return self.storage.peek(_asks(tuple(items), identity))
+        return self.storage.peek(windows.asks)
 
 
 # Where `limits`, and so Flask-Limiter, look strategies up by name.
 STRATEGIES[STRATEGY] = FixedWindowsTogether
 
 
-@lru_cache(maxsize=1024)
-def _asks(items: tuple[RateLimitItem, ...], identity: str) -> tuple[Ask, ...]:
-    # Not `item.key_for`, whose keys hold the figures: going back to earlier figures would go back
-    # to their old windows.
-    terms = ";".join(str(item) for item in items)
-    return tuple(
-        Ask(f"{identity}/{item.GRANULARITY.name}", item.amount, item.get_expiry(), terms)
-        for item in items
-    )
-
-
-@lru_cache(maxsize=1024)
-def windows_of(per_minute: int, per_day: int) -> tuple[RateLimitItem, ...]:
-    """Give a plan's windows: the minute's and the day's."""
-    return tuple(parse_many(f"{per_minute}/minute;{per_day}/day"))
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WindowState:
     """A window as the client is told of it. `resets_in` is in seconds."""
 
@@ -79,11 +86,12 @@ class WindowState:
     resets_in: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Verdict:
     """What the limits say of one request. `banned_for` is in seconds, 0 without a ban."""
 
-    windows: tuple[WindowState, ...]
+    windows: list[WindowState]
+    policy: str
     admitted: bool = True
     banned_for: float = 0.0
 
@@ -103,33 +111,37 @@ class Verdict:
         if not self.admitted:
             raise RateLimited(self.retry_after)
 
-    def headers(self, wall: float) -> dict[str, str]:
+    def headers(self, wall: float) -> list[tuple[str, str]]:
         """Give the headers that tell this verdict. `wall` is the Unix time now.
 
         X-RateLimit-* are the specification's ("Limits"); RateLimit-Policy and RateLimit are those
         of draft-ietf-httpapi-ratelimit-headers-10, sections 3 and 4.
         """
-        if self.admitted:
-            told = min(self.windows, key=lambda window: (window.remaining, -window.resets_in))
-            remaining, reset = told.remaining, math.ceil(wall + told.resets_in)
-        else:
-            told = max(self._exhausted or self.windows[:1], key=lambda window: window.resets_in)
-            remaining, reset = 0, math.ceil(wall + self._refused_for)
-        headers = {
-            "X-RateLimit-Limit": str(told.quota),
-            "X-RateLimit-Remaining": str(remaining),
-            "X-RateLimit-Reset": str(reset),
-            "RateLimit-Policy": ", ".join(
-                f'"{window.name}";q={window.quota};w={window.length}' for window in self.windows
-            ),
-            "RateLimit": ", ".join(
+        quota, remaining, reset = self._told(wall)
+        standing = ", ".join(
+            [
                 f'"{window.name}";r={window.remaining};t={math.ceil(window.resets_in)}'
                 for window in self.windows
-            ),
-        }
+            ]
+        )
+        headers = [
+            ("X-RateLimit-Limit", str(quota)),
+            ("X-RateLimit-Remaining", str(remaining)),
+            ("X-RateLimit-Reset", str(reset)),
+            ("RateLimit-Policy", self.policy),
+            ("RateLimit", standing),
+        ]
         if not self.admitted:
-            headers["Retry-After"] = str(self.retry_after)
+            headers.append(("Retry-After", str(self.retry_after)))
         return headers
+
+    def _told(self, wall: float) -> tuple[int, int, int]:
+        # The window with the fewest requests left; when equal, the one that resets later.
+        if self.admitted:
+            told = min(self.windows, key=lambda window: (window.remaining, -window.resets_in))
+            return told.quota, told.remaining, math.ceil(wall + told.resets_in)
+        told = max(self._exhausted or self.windows[:1], key=lambda window: window.resets_in)
+        return told.quota, 0, math.ceil(wall + self._refused_for)
 
     @property
     def _refused_for(self) -> float:
@@ -143,44 +155,44 @@ class Verdict:
 class Limits:
     """Judges requests against their plans."""
 
-    def __init__(self, app: Flask, settings: Settings, database: Database, clock: Clock) -> None:
+    def __init__(self, settings: Settings, database: Database, clock: Clock) -> None:
         """Set up the counters and the strategy. Opens nothing."""
         limiter = Limiter(
             # Never asked, as the check is filtered out; who counts as whom is `Caller.identity`.
             key_func=lambda: "",
-            app=app,
+            # Its hooks go to an application that serves nothing.
+            app=Flask("limits"),
             strategy=STRATEGY,
             storage_uri="journal://",
             storage_options=cast(
                 "dict[str, str | int]", {"path": settings.counters_path, "clock": clock}
             ),
         )
-        limiter.request_filter(lambda: True)
         self._strategy = cast("FixedWindowsTogether", limiter.limiter)
         self.storage = self._strategy.storage
         self.bans = Bans(settings, database, self.storage, clock)
         self._plans = settings.plans
+        self._windows = lru_cache(maxsize=1024)(self._make_windows)
 
     def judge(self, caller: Caller) -> Verdict:
         """Count the request, unless it is refused: a refused one takes nothing from any window."""
-        items = self._windows_for(caller)
+        windows = self._windows(caller.identity, *figures_in_force(caller, self._plans))
         key = caller.key
         banned_for = self.bans.ends_in(key, caller.key_as_of) if key else 0.0
         if banned_for > 0:
-            standings = self._strategy.peek(items, caller.identity)
-            return Verdict(_states(items, standings), False, banned_for)
-        admitted, standings = self._strategy.take(items, caller.identity)
+            return _verdict(windows, self._strategy.peek(windows), False, banned_for)
+        admitted, standings = self._strategy.take(windows)
         if not admitted and key is not None:
             banned_for = self.bans.strike(key)
-        return Verdict(_states(items, standings), admitted, banned_for)
+        return _verdict(windows, standings, admitted, banned_for)
 
     def uncounted(self) -> Verdict:
         """Give the free plan's full figures, for an answer to nobody in particular."""
-        items = windows_of(*_figures(self._plans["free"]))
-        return Verdict(_states(items, [Standing(0, item.get_expiry()) for item in items]))
+        windows = self._windows("nobody", *_figures(self._plans["free"]))
+        return _verdict(windows, [Standing(0, ask.length) for ask in windows.asks])
 
-    def _windows_for(self, caller: Caller) -> tuple[RateLimitItem, ...]:
-        return windows_of(*figures_in_force(caller, self._plans))
+    def _make_windows(self, identity: str, per_minute: int, per_day: int) -> Windows:
+        return self._strategy.windows(_items(per_minute, per_day), identity)
 
 
 def figures_in_force(caller: Caller, plans: Mapping[str, Plan]) -> tuple[int, int]:
@@ -204,16 +216,19 @@ def _figures(plan: Plan) -> tuple[int, int]:
     return plan.per_minute, plan.per_day
 
 
-def _states(
-    items: Sequence[RateLimitItem], standings: Sequence[Standing]
-) -> tuple[WindowState, ...]:
-    return tuple(
-        WindowState(
-            item.GRANULARITY.name,
-            item.amount,
-            item.get_expiry(),
-            max(0, item.amount - standing.count),
-            standing.ends_in,
-        )
-        for item, standing in zip(items, standings, strict=True)
-    )
+@lru_cache(maxsize=256)
+def _items(per_minute: int, per_day: int) -> tuple[RateLimitItem, ...]:
+    return tuple(parse_many(f"{per_minute}/minute;{per_day}/day"))
+
+
+def _verdict(
+    windows: Windows,
+    standings: Sequence[Standing],
+    admitted: bool = True,
+    banned_for: float = 0.0,
+) -> Verdict:
+    states = [
+        WindowState(name, ask.quota, ask.length, max(0, ask.quota - each.count), each.ends_in)
+        for name, ask, each in zip(windows.names, windows.asks, standings, strict=True)
+    ]
+    return Verdict(states, windows.policy, admitted, banned_for)

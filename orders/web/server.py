@@ -12,8 +12,10 @@ import errno
 import logging
 import signal
 import socket
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from flask import Flask
@@ -42,7 +44,31 @@ class Listener(TcpWSGIServer):
     channel_class = Channel
     head_seconds = 10.0
     body_seconds = 30.0
-    uncounted_headers: Callable[[], dict[str, str]]
+    uncounted_headers: Callable[[], list[tuple[str, str]]]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Take what waitress' server takes."""
+        self._serving = threading.local()
+        super().__init__(*args, **kwargs)
+
+    @contextmanager
+    def waking_for(self, channel: Channel) -> Iterator[None]:
+        """While this thread serves a channel, wake the main loop only for what it has to do.
+
+        Waitress wakes it after every request. But a thread sends its answer itself, and the loop
+        goes on waiting for the next request meanwhile.
+        """
+        self._serving.channel = channel
+        try:
+            yield
+        finally:
+            self._serving.channel = None
+
+    def pull_trigger(self) -> None:
+        """Wake the main loop."""
+        channel: Channel | None = getattr(self._serving, "channel", None)
+        if channel is None or channel.needs_main_loop():
+            super().pull_trigger()
 
     def maintenance(self, now: float) -> None:
         """Close idle connections, and refuse requests that are late. Called once a second."""
@@ -63,7 +89,7 @@ class Server:
     """The listening sockets of an application, and the loop that serves them."""
 
     def __init__(
-        self, app: Flask, settings: Settings, uncounted_headers: Callable[[], dict[str, str]]
+        self, app: Flask, settings: Settings, uncounted_headers: Callable[[], list[tuple[str, str]]]
     ) -> None:
         """Bind the sockets.
 
@@ -145,7 +171,7 @@ class Server:
 
 
 def _adjustments(settings: Settings, sockets: list[socket.socket]) -> Adjustments:
-    return Adjustments(
+    adjustments = Adjustments(
         sockets=sockets,
         threads=settings.threads,
         # Waitress refuses what has just as many bytes, too.
@@ -155,12 +181,18 @@ def _adjustments(settings: Settings, sockets: list[socket.socket]) -> Adjustment
         cleanup_interval=1,
         connection_limit=MAX_CONNECTIONS,
         asyncore_use_poll=True,
+        # While a request is answered, the loop waits for the next already.
+        channel_request_lookahead=1,
         outbuf_high_watermark=MAX_UNSENT_BYTES,
         ident=None,
         log_socket_errors=False,
         # The application decides whom to believe.
         clear_untrusted_proxy_headers=False,
     )
+    # Threads send their answers themselves, from the first byte on. Not an argument above, as
+    # waitress warns that later versions will have no such threshold.
+    adjustments.send_bytes = 1
+    return adjustments
 
 
 def _bound_sockets(host: str, port: int) -> list[socket.socket]:

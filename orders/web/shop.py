@@ -17,6 +17,7 @@ from orders.settings import Settings
 from orders.store import keys as key_store
 from orders.store import opening
 from orders.store.engine import Database
+from orders.store.listing import CurrentList
 from orders.web.auth import KeyRing
 from orders.web.limits import Limits
 
@@ -41,6 +42,11 @@ class Shop:
     def orders(self) -> OrderService:
         """The use cases."""
         return OrderService(self.database, self.clock)
+
+    @cached_property
+    def list(self) -> CurrentList:
+        """The list of all orders."""
+        return CurrentList(self.database)
 
     @cached_property
     def store_id(self) -> str:
@@ -73,16 +79,19 @@ class Shop:
             self.soundness = "ok"
             log.info("The database is sound.")
 
-    def write_behind(self) -> None:
-        """Write what requests did not wait for. Called once a second, and at the end."""
+    def write_counters(self) -> None:
+        """Write what requests counted. Called twice a second."""
         self.limits.storage.flush()
+
+    def write_keys(self) -> None:
+        """Write what is noted of keys, which may wait for the database. Called twice a second."""
         self.limits.bans.flush()
         self.keyring.flush()
 
     def end(self) -> None:
         """Write everything, and close what is open."""
-        self.write_behind()
         self.limits.storage.close()
+        self.write_keys()
         self.database.close()
 
     @property

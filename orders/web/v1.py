@@ -61,12 +61,15 @@ blueprint = ApiBlueprint("v1", __name__, url_prefix=f"/v{VERSION}")
 )
 def list_orders() -> Response:
     """Give all orders that were not cancelled, by id. Query parameters are ignored."""
-    orders = OrderList(current_shop().database)
+    shop = current_shop()
+    orders = shop.list.now()
     unchanged = entity.not_modified(orders.revision)
     if unchanged is not None:
-        orders.close()
         return unchanged
-    return entity.entity(b"".join(orders) if orders.is_whole else orders, orders.revision)
+    if orders.body is not None:
+        return entity.entity(orders.body, orders.revision)
+    stream = OrderList(shop.database)
+    return entity.entity(stream, stream.revision)
 
 
 @blueprint.route("/store/orders", methods=["POST"], tags=ORDERS)
@@ -78,7 +81,7 @@ def list_orders() -> Response:
     parameters=("Idempotency-Key",),
     stability="experimental",
 )
-@blueprint.arguments(NewOrderSchema, example=NEW_ORDER)
+@blueprint.arguments(NewOrderSchema(), example=NEW_ORDER)
 @blueprint.response(201, OrderSchema, description="The order, placed.", example=PENDING_ORDER)
 def place_order(new: NewOrder) -> Order:
     """Place an order; with an Idempotency-Key, at most once."""
@@ -104,7 +107,7 @@ def get_order(orderId: str) -> Response:  # noqa: N803 - named in the interface
     found = listing.one_order(current_shop().database, known(orderId))
     if found is None:
         raise OrderNotFound(orderId)
-    return entity.not_modified(found.revision) or entity.entity(found.json.encode(), found.revision)
+    return entity.not_modified(found.revision) or entity.entity(found.body, found.revision)
 
 
 @blueprint.route("/store/orders/<id:orderId>", methods=["DELETE"], tags=ORDERS)
@@ -128,7 +131,7 @@ def cancel_order(orderId: str) -> Response:  # noqa: N803 - named in the interfa
     refusals=(*BODY_REFUSALS, "insufficient_scope", "order_not_found", "order_already_shipped"),
     stability="experimental",
 )
-@blueprint.arguments(ShipmentSchema, location="optional_json", required=False, example=SHIPMENT)
+@blueprint.arguments(ShipmentSchema(), location="optional_json", required=False, example=SHIPMENT)
 @blueprint.response(200, OrderSchema, description="The order, shipped.", example=SHIPPED_ORDER)
 def ship_order(
     shipment: dict[str, datetime],

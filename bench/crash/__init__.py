@@ -1,0 +1,1 @@
+"""The crash harness: the service is killed under load, and compared with what it said."""

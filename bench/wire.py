@@ -1,0 +1,76 @@
+"""A client that costs little: one connection that is kept, and answers as they are."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import time
+from dataclasses import dataclass
+from typing import Any
+
+TIMEOUT_SECONDS = 30
+# What the client of a service that was stopped or killed sees.
+GONE = (OSError, http.client.HTTPException)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer. `ended` is when it was there whole, in monotonic seconds."""
+
+    status: int
+    headers: Any
+    body: bytes
+    ended: float
+
+    @property
+    def code(self) -> str:
+        """The code of a refusal."""
+        return json.loads(self.body)["code"]
+
+    def header(self, name: str) -> int:
+        """Give a header that is a whole number."""
+        return int(self.headers[name])
+
+    def left(self) -> dict[str, int]:
+        """Give the requests left of each window, as `RateLimit` tells them."""
+        told = re.findall(r'"(\w+)";r=(\d+);', self.headers["RateLimit"])
+        return {name: int(count) for name, count in told}
+
+
+class Wire:
+    """A kept connection to the service, with or without a key. For one thread."""
+
+    def __init__(self, address: tuple[str, int], key: str | None = None) -> None:
+        """Take where the service listens, and the key to send with each request."""
+        self._connection = http.client.HTTPConnection(*address, timeout=TIMEOUT_SECONDS)
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+
+    def connect(self) -> None:
+        """Connect now, instead of with the first request."""
+        self._connection.connect()
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        order: dict[str, Any] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> Answer:
+        """Send a request, with an order as its body if one is given; give the answer.
+
+        Raises:
+            OSError, http.client.HTTPException: there was none.
+        """
+        sent = {**self._headers, **(headers or {})}
+        body = None
+        if order is not None:
+            body, sent["Content-Type"] = json.dumps(order), "application/json"
+        self._connection.request(method, path, body, sent)
+        response = self._connection.getresponse()
+        body = response.read()
+        return Answer(response.status, response.headers, body, time.monotonic())
+
+    def close(self) -> None:
+        """Hang up."""
+        self._connection.close()

@@ -1,0 +1,135 @@
+"""Changes that come at the same time share a transaction, and none suffers from another's fate."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from conftest import assert_error
+
+from orders.domain import NewOrder, OrderNotFound, Origin
+from orders.store import orders
+from orders.store.engine import StoreUnavailable, connect
+from orders.store.group_commit import GroupCommit
+
+CLI = Origin("cli")
+
+
+@pytest.fixture
+def group(store):
+    return GroupCommit(store.database)
+
+
+@pytest.fixture
+def together(group, store):
+    """Run functions as changes that are all waiting while one before them is being made."""
+
+    def run(*works):
+        begun, go_on = threading.Event(), threading.Event()
+
+        def first(connection):
+            begun.set()
+            assert go_on.wait(20)
+
+        def outcome(work):
+            try:
+                return group.run(work)
+            except Exception as error:  # noqa: BLE001 - what came of it is the question
+                return error
+
+        with ThreadPoolExecutor(1 + len(works)) as pool:
+            leader = pool.submit(group.run, first)
+            assert begun.wait(20)
+            waiting = [pool.submit(outcome, work) for work in works]
+            while len(group._waiting) < len(works):  # noqa: SLF001 - none has another way to tell
+                threading.Event().wait(0.001)
+            go_on.set()
+            leader.result()
+            return [each.result() for each in waiting]
+
+    return run
+
+
+def placing(store, pet_id):
+    def place(connection):
+        now = store.clock.now()
+        return orders.insert_pending(connection, NewOrder(pet_id), CLI, now)[0].id
+
+    return place
+
+
+def placing_and_failing(store, error):
+    def place(connection):
+        placing(store, 99)(connection)
+        raise error
+
+    return place
+
+
+def pets_ordered(store):
+    return sorted(row["pet_id"] for row in store.rows("SELECT pet_id FROM orders"))
+
+
+def test_changes_that_wait_together_are_made_in_one_transaction(store, together):
+    commits = []
+    with store.database.write() as connection:
+        driver = connection.connection.driver_connection
+    driver.set_trace_callback(commits.append)
+    ids = together(*(placing(store, pet) for pet in (1, 2, 3, 4)))
+    driver.set_trace_callback(None)
+    assert sorted(ids) == [1, 2, 3, 4]
+    # One for the change that they waited for, and one for all of them.
+    assert commits.count("COMMIT") == 2
+    assert len(store.events()) == 4
+
+
+def test_one_that_is_refused_undoes_its_own_changes_only(store, together):
+    refused = OrderNotFound(7)
+    outcomes = together(placing(store, 1), placing_and_failing(store, refused), placing(store, 2))
+    assert refused in outcomes
+    assert pets_ordered(store) == [1, 2]
+    assert [event["pet_id"] for event in store.events()].count(99) == 0
+
+
+def test_one_that_fails_for_a_reason_of_its_own_leaves_the_others(store, together):
+    outcomes = together(placing_and_failing(store, ZeroDivisionError()), placing(store, 2))
+    assert [type(each) for each in outcomes if not isinstance(each, int)] == [ZeroDivisionError]
+    assert pets_ordered(store) == [2]
+
+
+def test_alone_it_is_undone_too(store, group):
+    with pytest.raises(OrderNotFound):
+        group.run(placing_and_failing(store, OrderNotFound(7)))
+    assert pets_ordered(store) == []
+    assert group.run(placing(store, 5)) == 1
+
+
+def test_the_databases_trouble_is_told_to_all_and_nothing_is_changed(store, together):
+    def fills_the_disk(connection):
+        placing(store, 98)(connection)
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+        try:
+            for pet_id in range(1, 2_000):
+                placing(store, pet_id)(connection)
+        finally:
+            connection.exec_driver_sql("PRAGMA max_page_count = 1073741823")
+
+    outcomes = together(placing(store, 1), fills_the_disk, placing(store, 2))
+    assert [type(each) for each in outcomes] == [StoreUnavailable] * 3
+    assert pets_ordered(store) == []
+    assert store.events() == []
+
+
+def test_after_the_trouble_changes_are_made_again(store, client):
+    other = connect(store.database.path)
+    other.execute("BEGIN IMMEDIATE")
+    with ThreadPoolExecutor(4) as pool:
+        refused = [pool.submit(client.place, pet) for pet in (1, 2, 3)]
+        for each in refused:
+            assert_error(each.result(), 503, "store_unavailable")
+    other.execute("ROLLBACK")
+    other.close()
+    assert client.place(4).status_code == 201
+    assert pets_ordered(store) == [4]
