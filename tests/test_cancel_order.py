@@ -8,6 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from conftest import Client, assert_error
 
+from orders.domain import (
+    OrderAlreadyCancelled,
+    OrderAlreadyShipped,
+    OrderNotFound,
+    Origin,
+    Refusal,
+)
+
 PATH = "/v1/store/orders/1"
 
 
@@ -60,7 +68,9 @@ def test_a_shipped_order_cannot_be_cancelled(client, store):
     client.place()
     client.ship(1)
     shipped = client.get(PATH)
-    assert_error(client.cancel(1), 409, "order_already_shipped")
+    refused = client.cancel(1)
+    assert_error(refused, 409, "order_already_shipped")
+    assert refused.get_json()["message"].startswith("Order 1 has shipped.")
     assert client.get(PATH).data == shipped.data
     assert len(store.events()) == 2
 
@@ -71,6 +81,24 @@ def test_an_order_that_is_not_there_cannot_be_cancelled(client, store, subtests)
         with subtests.test(order_id):
             assert_error(client.cancel(order_id), 404, "order_not_found")
     assert len(store.events()) == 1
+
+
+@pytest.mark.parametrize("change", ["ship", "cancel"])
+def test_versions_and_commands_are_told_which_order_cannot_be_changed_and_why(
+    client, store, change
+):
+    changes = {
+        "ship": lambda order_id: store.shop.orders.ship(order_id, None, Origin("cli")),
+        "cancel": lambda order_id: store.shop.orders.cancel(order_id, Origin("cli")),
+    }
+    for _ in range(2):
+        client.place()
+    client.ship(1)
+    client.cancel(2)
+    for refusal in (OrderAlreadyShipped(1), OrderAlreadyCancelled(2), OrderNotFound(3)):
+        with pytest.raises(Refusal) as refused:
+            changes[change](refusal.order_id)
+        assert refused.value == refusal
 
 
 def test_a_read_key_cannot_cancel(client, store):

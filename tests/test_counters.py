@@ -315,6 +315,17 @@ def test_flush_writes_only_what_changed(counters, journal):
     assert journalled(journal) == {"a": 77, "b": 2}
 
 
+def test_the_first_flush_after_a_restart_writes_only_what_changed_since(counters, begin, journal):
+    counters.incr("a", DAY)
+    counters.incr("b", DAY)
+    counters.close()
+    again = begin()
+    journal("UPDATE windows SET count = 77")
+    again.incr("b", DAY)
+    again.flush()
+    assert journalled(journal) == {"a": 77, "b": 2}
+
+
 def test_flush_after_no_change_writes_nothing(counters, journal):
     counters.incr("a", DAY)
     counters.flush()
@@ -357,7 +368,18 @@ def test_addresses_take_no_more_than_their_room_and_keys_are_never_forgotten(cou
         counters.incr(f"address:{number}/day", DAY)
     assert counters.get("key:0.0/day") == 1
     assert counters.get(f"address:{MAX_ADDRESSES + 499}/day") == 1
-    assert MAX_ADDRESSES < counters.reset() <= 2 * MAX_ADDRESSES + 500
+    assert counters.reset() == MAX_ADDRESSES + (MAX_ADDRESSES + 500)
+
+
+def test_windows_that_are_over_leave_the_memory_after_a_restart_too(counters, begin, clock):
+    counters.incr("z", MINUTE)
+    clock.advance(30)
+    counters.incr("a", MINUTE)
+    counters.close()
+    again = begin()
+    clock.advance(30)
+    again.incr("new", MINUTE)
+    assert again.reset() == 2
 
 
 def test_a_window_that_began_again_is_not_swept(counters, clock):
@@ -380,7 +402,7 @@ def test_a_window_swept_from_memory_leaves_the_journal(counters, journal, clock)
     assert journalled(journal) == {"new": 1}
 
 
-@pytest.mark.parametrize("jump", [7_200, -7_200])
+@pytest.mark.parametrize("jump", [7_200, -7_200, 1, -1])
 def test_a_clock_that_was_set_moves_the_journalled_ends(counters, begin, clock, jump):
     hit(counters, 3)
     counters.flush()
@@ -569,6 +591,27 @@ def test_what_was_cleared_while_the_journal_was_full_does_not_come_back(counters
     counters.clear("a")
     counters.incr("b", DAY)
     counters.flush()
+    journal("DROP TRIGGER full")
+    counters.flush()
+    again = begin()
+    assert (again.get("a"), again.get("b")) == (0, 1)
+
+
+def test_what_is_cleared_while_a_write_fails_does_not_come_back(
+    counters, begin, journal, monkeypatch
+):
+    def clear_and_write(*arguments):
+        counters.clear("a")
+        return write(*arguments)
+
+    write = Journal.write
+    counters.incr("a", DAY)
+    counters.flush()
+    journal("CREATE TRIGGER full BEFORE INSERT ON windows BEGIN SELECT RAISE(FAIL, 'full'); END")
+    counters.incr("b", DAY)
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(Journal, "write", clear_and_write)
+        counters.flush()
     journal("DROP TRIGGER full")
     counters.flush()
     again = begin()

@@ -109,7 +109,9 @@ def test_another_order_under_the_same_value_is_refused(client, store, subtests):
     first = place(client, order)
     for what, other in OTHER_ORDERS.items():
         with subtests.test(what):
-            assert_error(place(client, other), 422, "idempotency_key_reused")
+            refused = place(client, other)
+            assert_error(refused, 422, "idempotency_key_reused")
+            assert "has placed order 1," in refused.get_json()["message"]
             assert_replays(place(client, order), first)
     assert len(store.events()) == 1
 
@@ -118,7 +120,7 @@ def test_a_value_is_remembered_for_24_hours(client, store, clock):
     first = place(client)
     clock.advance(DAY - 1)
     assert_replays(place(client), first)
-    clock.advance(2)
+    clock.advance(1)
     second = place(client, {"petId": 8})
     assert_places(second)
     clock.advance(DAY - 1)
@@ -132,6 +134,31 @@ def test_a_replay_does_not_prolong_the_24_hours(client, clock):
     place(client)
     clock.advance(DAY / 2 + 1)
     assert_places(place(client))
+
+
+def remembered(store):
+    """Give the values that the store remembers, the oldest first."""
+    return [row["value"] for row in store.rows("SELECT value FROM idempotency_keys ORDER BY at")]
+
+
+def test_a_value_past_its_24_hours_is_forgotten_when_another_comes(client, store, clock):
+    place(client, value="old")
+    clock.advance(1)
+    place(client, value="young")
+    clock.advance(DAY - 1)
+    place(client, value="new")
+    assert remembered(store) == ["young", "new"]
+
+
+def test_the_values_of_a_busy_day_are_forgotten_a_few_at_a_time(client, store, clock):
+    for number in range(45):
+        place(client, value=f"busy-{number}")
+    clock.advance(DAY)
+    left = []
+    for number in range(3):
+        place(client, value=f"quiet-{number}")
+        left.append(len(remembered(store)))
+    assert left == [45 - 20 + 1, 45 - 40 + 2, 3]
 
 
 def test_a_value_belongs_to_the_api_key_that_sent_it(client, store):

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import closing, suppress
 from functools import partial
@@ -892,6 +893,13 @@ def test_a_service_goes_on_placing_orders_during_an_import(start, forks, tmp_pat
     assert [order["id"] for order in everything] == list(range(1, 12_000 + len(placed) + 1))
     assert [order["id"] for order in everything if order["quantity"] == 9] == placed
     assert len([order for order in everything if order["quantity"] == 2]) == 12_000
+
+
+def test_what_waits_to_be_imported_takes_no_room_outside_of_the_instance_folder(
+    take, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    taken(take("petId\n7\n"), 1)
 
 
 def test_what_waits_to_be_imported_is_for_its_owner_only(importing, store):

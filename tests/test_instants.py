@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from orders.domain import MAX_INT64, format_instant, parse_id, parse_instant
+from orders.domain import MAX_INT64, format_instant, normalize_instant, parse_id, parse_instant
 
 FIRST = datetime.min.replace(tzinfo=UTC)
 LAST = datetime.max.replace(tzinfo=UTC, microsecond=999_000)
@@ -22,6 +23,16 @@ to_the_millisecond = in_utc.map(
 zones = st.integers(-(23 * 60 + 59), 23 * 60 + 59).map(
     lambda minutes: timezone(timedelta(minutes=minutes))
 )
+
+
+@pytest.fixture
+def far_from_utc(monkeypatch):
+    """Put this machine into a time zone far from UTC."""
+    with monkeypatch.context() as zone:
+        zone.setenv("TZ", "FAR-13:30")
+        time.tzset()
+        yield
+    time.tzset()
 
 
 # Written.
@@ -51,9 +62,17 @@ def test_what_is_written_sorts_by_time(instants):
 @example(FIRST)
 @example(LAST)
 def test_what_is_written_is_read_back(instant):
-    again = parse_instant(format_instant(instant))
+    written = format_instant(instant)
+    again = parse_instant(written)
     assert again == instant
     assert again.utcoffset() == timedelta(0)
+    assert normalize_instant(written) == written
+
+
+def test_the_time_zone_of_the_machine_changes_nothing(far_from_utc):
+    instant = parse_instant("2026-12-01T08:00:00Z")
+    assert instant.utcoffset() == timedelta(0)
+    assert format_instant(instant) == "2026-12-01T08:00:00.000Z"
 
 
 # Read.
@@ -82,6 +101,8 @@ def spelled(draw):
 
 
 @given(spelled())
+@example(("0001-01-01T00:00:00+00:01", None))
+@example(("9999-12-31T23:59:59-00:01", None))
 def test_every_spelling_of_an_instant_is_read_as_what_it_means(spelling):
     text, meant = spelling
     if meant is None:
@@ -115,6 +136,7 @@ def test_every_spelling_of_an_instant_is_read_as_what_it_means(spelling):
 )
 def test_an_instant_is_read(text, instant):
     assert format_instant(parse_instant(text)) == instant
+    assert normalize_instant(text) == instant
 
 
 @pytest.mark.parametrize(
@@ -160,6 +182,7 @@ def test_an_instant_is_read(text, instant):
         "2026-12-00T08:00:00Z",
         "2026-12-32T08:00:00Z",
         "2026-02-29T08:00:00Z",
+        "2026-02-29T08:00:00.000Z",
         "2100-02-29T08:00:00Z",
         "2026-04-31T08:00:00Z",
         "2026-12-01T25:00:00Z",
@@ -184,8 +207,9 @@ def test_an_instant_is_read(text, instant):
     ],
 )
 def test_what_is_no_instant_is_not_read(text):
-    with pytest.raises(ValueError, match=r"."):
-        parse_instant(text)
+    for read in (parse_instant, normalize_instant):
+        with pytest.raises(ValueError, match=r"."):
+            read(text)
 
 
 @given(st.from_regex(r"\A\d{4}-[01]\d-[0-3]\dT[0-2]\d:[0-6]\d:[0-6]\dZ\Z"))

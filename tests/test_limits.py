@@ -80,6 +80,11 @@ def test_the_first_answer_tells_both_windows(store, clock):
     assert "Retry-After" not in response.headers
 
 
+def test_the_headers_are_spelled_as_documented(store):
+    refused = ask(own(store, 1, 10), 2)
+    assert {*LIMIT_HEADERS, "Retry-After"} <= {name for name, _ in refused.headers}
+
+
 def test_the_windows_seconds_run_down(store, clock):
     client = store.client(plan="free")
     client.get(LIST)
@@ -258,6 +263,7 @@ def test_the_request_after_the_last_is_refused(store, clock):
     assert ask(client, 60).status_code == 200
     refused = client.get(LIST)
     assert_error(refused, 429, "rate_limit_exceeded")
+    assert refused.get_json()["message"].startswith("Wait 60 s,")
     assert told(refused) == (60, 0, clock.time() + MINUTE)
     assert refused.headers["Retry-After"] == "60"
     assert refused.headers["RateLimit-Policy"] == FREE_POLICY
@@ -524,7 +530,8 @@ def test_a_plan_that_this_service_does_not_know_counts_as_free(store, caplog):
     assert response.status_code == 200
     assert response.headers["RateLimit-Policy"] == FREE_POLICY
     assert left(response) == (59, 999)
-    assert "gold" in caplog.text
+    warning = f"Key {client.key_id} is on the plan 'gold', which needs a restart."
+    assert caplog.messages == [warning]
     assert client.secret not in caplog.text
 
 
