@@ -205,7 +205,8 @@ class Channel(HTTPChannel):
     close_when_flushed: bool
     sendbuf_len: int
     will_close: bool
-    _unsent_seen = 0
+    _left_to_send = False
+    _sending = False
     _arriving: Parser | None = None
     _in_body = False
     _since = 0.0
@@ -244,21 +245,27 @@ class Channel(HTTPChannel):
             or self.will_close
             or self.close_when_flushed
             or self.requests
+            or self._client_is_done
             or not self.connected
         )
 
     def readable(self) -> bool:
         """Tell the main loop whether to wait for more of a request."""
-        # One look for both questions: bytes that are sent between them would leave the loop
-        # waiting for neither.
-        self._unsent_seen = self.total_outbufs_len
-        can_be: bool = super().readable()
-        waits_for_answer = self._client_is_done and self.requests
-        return can_be and not (self._unsent_seen or waits_for_answer)
+        # One look for both questions: what changes between them would leave the loop waiting for
+        # neither. While a thread sends, the loop would be told at once, again and again, that it
+        # can send, too; the thread wakes it if something is left.
+        self._left_to_send = bool(self.total_outbufs_len and not self._sending)
+        return not (
+            self._left_to_send
+            or self.will_close
+            or self.close_when_flushed
+            or len(self.requests) > self.adj.channel_request_lookahead
+            or (self._client_is_done and self.requests)
+        )
 
     def writable(self) -> bool:
         """Tell the main loop whether to wait until bytes can be sent. Asked after `readable`."""
-        return bool(self._unsent_seen or super().writable())
+        return self._left_to_send or self.will_close or self.close_when_flushed
 
     def handle_read(self) -> None:
         """Read what has come. An end that has come is told when all before it is answered."""
@@ -288,6 +295,14 @@ class Channel(HTTPChannel):
                 self.current_outbuf_count = 0
         written: int = super().write_soon(data)
         return written
+
+    def _flush_some(self, do_close: bool = True) -> bool:
+        self._sending = True
+        try:
+            sent: bool = super()._flush_some(do_close)
+            return sent
+        finally:
+            self._sending = False
 
     def handle_write(self) -> None:
         """Send what there is; after the last answer, hang up, and close once the client has, too.
