@@ -221,6 +221,8 @@ class Database:
             "sqlite://",
             module=sqlite_module(),
             creator=lambda: connect(self.path),
+            # An error that goes to the log tells the statement, not what the clients sent.
+            hide_parameters=True,
             poolclass=QueuePool,
             pool_timeout=BUSY_SECONDS,
             **pool,
