@@ -18,6 +18,7 @@ from bench.service import running
 from orders.settings import Settings
 from orders.store import listing
 from orders.web.connection import AnswerBuffer
+from orders.web.protection import PROTECTION
 from orders.web.server import Server
 
 
@@ -96,6 +97,8 @@ def test_what_is_no_request_is_refused_with_an_error_and_closed(hasty, what):
     assert list(json.loads(body)) == ["code", "message", "status"]
     assert "X-RateLimit-Limit: 60\r\nX-RateLimit-Remaining: 60\r\n" in head
     assert re.search(r"\r\nX-Request-Id: [0-9a-f]{16}(\r\n|$)", head)
+    for name, value in PROTECTION.items():
+        assert f"\r\n{name}: {value}" in head
     assert "\r\nServer: " not in head
 
 

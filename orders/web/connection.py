@@ -27,6 +27,7 @@ from orders.store.failures import StoreUnavailable
 from orders.web.call import Call
 from orders.web.logs import access_log
 from orders.web.parser import Parser
+from orders.web.protection import PROTECTION
 from orders.web.refusals import INTERNAL_ERROR, SERVER_ANSWERS, error_body
 
 log = logging.getLogger(__name__)
@@ -139,7 +140,7 @@ class RefusalTask(_Answering, ErrorTask):
         self.response_headers += [
             ("Content-Type", "application/json"),
             ("X-Request-Id", call.request_id),
-            ("Cache-Control", "no-store"),
+            *PROTECTION.items(),
             *self.channel.server.uncounted_headers(),
         ]
         words = _WORDS.get(status) or INTERNAL_ERROR.words(call.request_id)
