@@ -150,6 +150,7 @@ def _prepare_database(shop: Shop) -> None:
         scratch.sweep(path.parent)
         if not path.exists():
             opening.create(path)
+        opening.keep_private(path)
         opening.upgrade(path)
         opening.check(path)
         with shop.database.read() as connection:

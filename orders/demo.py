@@ -91,7 +91,7 @@ def _fill(connection: Connection, now: datetime) -> None:
             for number, name in enumerate(PETS, start=1)
         ],
     )
-    chance = random.Random(40)  # noqa: S311 - no secret, and the same demo each time
+    chance = random.Random(40)  # noqa: S311 - the same demo each time # nosec B311
     begin = now - timedelta(days=DAYS)
     happenings = [
         happening

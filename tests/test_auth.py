@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 from conftest import assert_error
+from sqlalchemy import Pool, event
 
 from orders import keys
 from orders.store import keys as key_store
@@ -132,6 +133,33 @@ def test_unknown_revoked_and_expired_keys_are_answered_alike(store):
     ]
     assert {(each.status_code, each.data) for each in answers} == {(401, answers[0].data)}
     assert len({each.headers["WWW-Authenticate"] for each in answers}) == 1
+
+
+def test_keys_that_open_nothing_take_the_same_work(store, clock):
+    revoked, expired, rotated = (store.client() for _ in range(3))
+    change(store, revoked, revoked_at=clock.now())
+    change(store, expired, expires_at=clock.now())
+    rotate(store, rotated, timedelta(hours=1))
+    clock.advance(3600)
+    asked = []
+
+    def note(statement):
+        if "api_keys" in statement:
+            asked.append(re.sub(r"[xX]?'[^']*'", "…", statement))
+
+    def watch(connection, _):
+        connection.set_trace_callback(note)
+
+    store.database.close()
+    event.listen(Pool, "connect", watch)
+    try:
+        for secret in (keys.generate(), revoked.secret, expired.secret, rotated.secret):
+            for _ in range(3):  # one that works would be remembered
+                assert not works(store, secret)
+    finally:
+        event.remove(Pool, "connect", watch)
+    assert len(asked) == 4 * 3
+    assert len(set(asked)) == 1
 
 
 def test_an_unknown_route_without_a_key_is_401(store):

@@ -18,6 +18,7 @@ from bench.service import running
 from orders.settings import Settings
 from orders.store import listing
 from orders.web.connection import AnswerBuffer
+from orders.web.protection import PROTECTION
 from orders.web.server import Server
 
 
@@ -44,6 +45,7 @@ def talk(service, sent, *, wait=5.0):
 
 
 LONG = b"a" * 17_000
+CHUNKED = b"POST /v1/store/orders HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
 REFUSED = {
     "no request at all": (b"NONSENSE\r\n\r\n", 400, "malformed_request"),
     "two lengths": (
@@ -67,6 +69,14 @@ REFUSED = {
         501,
         "not_implemented",
     ),
+    "a length of thousands of digits": (
+        b"POST /v1/store/orders HTTP/1.1\r\nContent-Length: " + b"9" * 5_000 + b"\r\n\r\n",
+        400,
+        "malformed_request",
+    ),
+    "an address that is none": (b"GET http://[::1/v1 HTTP/1.1\r\n\r\n", 400, "malformed_request"),
+    "a chunk whose size never ends": (CHUNKED + b"1;" + LONG, 400, "malformed_request"),
+    "chunks that trail off": (CHUNKED + b"0\r\nX: " + LONG, 400, "malformed_request"),
     "half a head": (b"GET /v1/store/or", 408, "request_timeout"),
     "half a body": (
         b"POST /v1/store/orders HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{",
@@ -87,6 +97,9 @@ def test_what_is_no_request_is_refused_with_an_error_and_closed(hasty, what):
     assert list(json.loads(body)) == ["code", "message", "status"]
     assert "X-RateLimit-Limit: 60\r\nX-RateLimit-Remaining: 60\r\n" in head
     assert re.search(r"\r\nX-Request-Id: [0-9a-f]{16}(\r\n|$)", head)
+    for name, value in PROTECTION.items():
+        assert f"\r\n{name}: {value}" in head
+    assert "\r\nServer: " not in head
 
 
 def test_answers_without_a_body_keep_the_connection(service):
@@ -94,7 +107,7 @@ def test_answers_without_a_body_keep_the_connection(service):
     received, closed = talk(service, options * 3, wait=0.5)
     assert not closed
     assert received.count(b"HTTP/1.1 204 ") == 3
-    assert b"Content-Type" not in received
+    assert b"\r\nContent-Type:" not in received
 
 
 def test_head_is_followed_by_the_next_answer_at_once(service):
@@ -248,3 +261,9 @@ def test_a_buffer_gives_all_bytes_in_order_in_memory_and_in_a_file(rest):
             taken += got
     assert taken + buffer.get() == given
     buffer.close()
+
+
+def test_an_answer_does_not_tell_by_what_server(service):
+    received, _ = talk(service, b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+    assert b"\r\nServer: " not in received
+    assert b"waitress" not in received.lower()

@@ -17,6 +17,7 @@ from conftest import SetClock, Store
 from bench.service import ROOT
 from orders import settings as settings_module
 from orders.settings import DEFAULT_PLANS, SETTINGS, Settings
+from orders.web.protection import PROTECTION
 from orders.web.refusals import ANSWERS, CODES, INTERNAL_ERROR, SERVER_ANSWERS
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -179,3 +180,26 @@ def test_the_architecture_names_every_module_and_no_other():
 def test_the_links_of_readme_lead_to_files():
     for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", README):
         assert Path(ROOT / target).exists(), target
+
+
+SECURITY = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+RISKS = re.findall(r"^### (API\d+:2023) .*?\n(.*?)(?=^##)", SECURITY, re.MULTILINE | re.DOTALL)
+NAMED_TEST = re.compile(r"`(test_\w+)::(test_\w+)`")
+
+
+def test_every_risk_has_tests_that_show_what_is_done():
+    assert [name for name, _ in RISKS] == [f"API{number}:2023" for number in range(1, 11)]
+    for name, text in RISKS:
+        assert NAMED_TEST.search(text), name
+
+
+@pytest.mark.parametrize("named", sorted(set(NAMED_TEST.findall(SECURITY))), ids="::".join)
+def test_a_test_that_the_security_page_names_exists(named):
+    file, function = named
+    text = (ROOT / "tests" / f"{file}.py").read_text(encoding="utf-8")
+    assert re.search(rf"^def {function}\(", text, re.MULTILINE)
+
+
+def test_the_security_page_names_the_headers_that_every_answer_has():
+    for name, value in PROTECTION.items():
+        assert f"`{name}: {value}`" in SECURITY

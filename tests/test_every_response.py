@@ -16,6 +16,7 @@ from orders import keys
 from orders.settings import Settings
 from orders.store import engine, opening
 from orders.store.tables import PetRow
+from orders.web.protection import PROTECTION
 
 ORDERS = "/v1/store/orders"
 JSON = "application/json"
@@ -253,6 +254,9 @@ def assert_answer(response, case):
     )
     assert ("Retry-After" in response.headers) == (case.status in {429, 503})
     assert not [name for name, _ in response.headers if name.startswith("Access-Control")]
+    for name in ("Content-Security-Policy", "X-Content-Type-Options"):
+        assert response.headers.getlist(name) == [PROTECTION[name]]
+    assert "Cache-Control" in response.headers
 
 
 def assert_headed(response, plan, remaining, now):
@@ -299,6 +303,17 @@ def test_no_other_answer_is_headed_and_every_refusal_is_an_error(ask, case):
     response = ask(case)
     assert_answer(response, case)
     assert not [name for name in API_HEADERS if name in response.headers]
+    assert response.headers["Cache-Control"] == "no-store"
+
+
+def test_a_page_may_have_a_policy_of_its_own(make_store):
+    store = make_store()
+    policy = {"Content-Security-Policy": "default-src 'self'", "Cache-Control": "no-cache"}
+    store.app.add_url_rule("/page", "page", lambda: ("a page", policy))
+    response = store.anonymous().get("/page")
+    assert response.headers.getlist("Content-Security-Policy") == ["default-src 'self'"]
+    assert response.headers.getlist("Cache-Control") == ["no-cache"]
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
 
 
 @pytest.mark.parametrize("target", ["/", "/docs", "/docs/", "/metrics", "/openapi/v2.json"])

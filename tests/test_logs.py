@@ -284,6 +284,37 @@ def test_a_forwarded_address_cannot_forge_a_line(make_store):
         assert line.isprintable()
 
 
+def test_a_message_in_text_stays_on_its_line():
+    with logged() as stream:
+        logging.getLogger("waitress").warning("Serving %s", "/x\r\n2026 forged\x1b[31m\u2028")
+    (line,) = stream.getvalue().splitlines()
+    assert line.endswith(r"Serving /x\r\n2026 forged\x1b[31m\u2028")
+
+
+def test_no_text_in_a_traceback_begins_a_line():
+    with logged() as stream:
+        logging.getLogger("orders").error("It failed", exc_info=ValueError("x\n2026 forged\x1b"))
+    first, *others = stream.getvalue().splitlines()
+    assert re.fullmatch(rf"{TIME} error: It failed", first)
+    assert others
+    assert all(line.startswith("  ") and line.isprintable() for line in others)
+
+
+def test_a_long_path_does_not_fill_the_log(store):
+    assert len(shown(store.client(), "/v1/" + "%01" * 5_000)) == 4 + 496 * 3
+
+
+def test_a_traceback_does_not_tell_what_clients_sent(store):
+    client = store.client()
+    store.app.config["PROPAGATE_EXCEPTIONS"] = False
+    with store.database.write() as connection:
+        connection.exec_driver_sql("DROP TABLE api_keys")
+    with logged() as stream:
+        client.get(LIST, headers={"Authorization": f"Bearer {keys.generate()}"})
+    assert "no such table: api_keys" in stream.getvalue()
+    assert "[parameters: " not in stream.getvalue()
+
+
 # What else is worth telling.
 
 

@@ -221,6 +221,8 @@ class Database:
             "sqlite://",
             module=sqlite_module(),
             creator=lambda: connect(self.path),
+            # An error that goes to the log tells the statement, not what the clients sent.
+            hide_parameters=True,
             poolclass=QueuePool,
             pool_timeout=BUSY_SECONDS,
             **pool,
@@ -295,8 +297,22 @@ def make_private_folder(path: Path) -> None:
 
 
 def make_private_file(path: Path) -> None:
-    """Make an empty file that only its owner can read, and so whatever SQLite keeps beside it."""
-    os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+    """Make an empty file that only its owner can read, and so whatever SQLite keeps beside it.
+
+    Raises:
+        FileExistsError: there is one, or a link, which is not followed.
+    """
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+
+def take_rights_of_others(path: Path) -> None:
+    """Let only its owner read and write a file, if there is one.
+
+    Raises:
+        OSError: its rights can't be changed.
+    """
+    if path.exists() and path.stat().st_mode & 0o077:
+        path.chmod(0o600)
 
 
 def sync(path: Path) -> None:

@@ -110,7 +110,8 @@ class Journal:
 
     def _open(self) -> Any:
         if self._connection is None:
-            engine.make_private_file(self._path)
+            with contextlib.suppress(FileExistsError):
+                engine.make_private_file(self._path)
             connection = engine.connect(self._path)
             try:
                 # What a power cut may take of the last counts is not worth a wait for the disk.

@@ -18,7 +18,7 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from orders.store import engine, failures
+from orders.store import engine, failures, scratch
 from orders.store.engine import Database
 
 log = logging.getLogger(__name__)
@@ -53,17 +53,26 @@ def schema_version() -> int:
 def create(path: Path) -> None:
     """Make a new, empty database at the path.
 
-    It is made under another name and then renamed, so that a start that is cut off leaves no half
+    It is made in another folder and then renamed, so that a start that is cut off leaves no half
     database behind. The log that an earlier database of this name left is kept under another.
     """
-    unfinished = path.with_name(path.name + ".new")
-    for leftover in (unfinished, *_companions(unfinished)):
-        leftover.unlink(missing_ok=True)
-    engine.make_private_file(unfinished)
-    _migrate(unfinished)
-    _put_log_aside(path)
-    unfinished.replace(path)
-    engine.sync(path.parent)
+    with scratch.folder(path.parent, "create") as folder:
+        unfinished = folder / path.name
+        engine.make_private_file(unfinished)
+        _migrate(unfinished)
+        _put_log_aside(path)
+        unfinished.replace(path)
+        engine.sync(path.parent)
+
+
+def keep_private(path: Path) -> None:
+    """Let only its owner read the database, and what SQLite keeps beside it.
+
+    Raises:
+        OSError: the rights can't be changed.
+    """
+    for each in (path, *_companions(path)):
+        engine.take_rights_of_others(each)
 
 
 def _put_log_aside(path: Path) -> None:

@@ -13,21 +13,23 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 _LOCK = "lock"
 _SUFFIX = ".unfinished"
+_PATIENCE_SECONDS = 1.0
 # Strict, because what has such a name may be removed.
-_NAME = re.compile(r"(backup|export|import|restore)-[a-z0-9_]{8}\.unfinished")
+_NAME = re.compile(r"(backup|create|export|import|restore)-[a-z0-9_]{8}\.unfinished")
 
 
 @contextmanager
 def folder(parent: Path, purpose: str) -> Iterator[Path]:
     """Give a new folder inside of another, for its owner only; it is gone afterwards.
 
-    `purpose` is backup, export, import or restore.
+    `purpose` is backup, create, export, import or restore.
 
     Raises:
         OSError: it can't be made.
@@ -54,11 +56,21 @@ def _swept(parent: Path) -> Iterator[None]:
     # The lock of the folder itself: for whoever makes or removes one in it, for a moment.
     descriptor = os.open(parent, os.O_RDONLY)
     try:
-        if _lock(descriptor, fcntl.LOCK_EX):
+        if _is_locked_in_time(descriptor):
             _remove_leftovers(parent)
         yield
     finally:
         os.close(descriptor)
+
+
+def _is_locked_in_time(descriptor: int) -> bool:
+    # Whoever can read a folder, such as /tmp, can lock it, and need not give it back.
+    ends = time.monotonic() + _PATIENCE_SECONDS
+    while not _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        if time.monotonic() > ends:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 def _remove_leftovers(parent: Path) -> None:
@@ -66,6 +78,7 @@ def _remove_leftovers(parent: Path) -> None:
         if (
             _NAME.fullmatch(entry.name)
             and entry.is_dir(follow_symlinks=False)
+            and entry.stat(follow_symlinks=False).st_uid == os.geteuid()
             and _is_nobodys(Path(entry.path))
         ):
             shutil.rmtree(entry.path, ignore_errors=True)

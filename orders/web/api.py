@@ -25,6 +25,7 @@ from orders.web import auth, document
 from orders.web.bodies import BodyParser
 from orders.web.call import Call, current_call, is_api_path, path_of_target
 from orders.web.logs import access_log
+from orders.web.protection import PROTECTION
 from orders.web.refusals import (
     ANSWERS,
     INTERNAL_ERROR,
@@ -44,8 +45,8 @@ REALM = 'Bearer realm="store-orders"'
 STORE_RETRY_SECONDS = 5
 NO_CONTENT = 204
 _WITHOUT_BODY = {NO_CONTENT, 304}
-# Request ids are names, no secrets.
-_random_bits = random.Random().getrandbits  # noqa: S311
+# Request ids are names, no secrets: to guess one opens nothing.
+_random_bits = random.Random().getrandbits  # noqa: S311 # nosec B311
 # What an answer needs beyond its body, by its code.
 _HEADERS_OF_CODE = {
     "missing_api_key": {"WWW-Authenticate": REALM},
@@ -227,9 +228,9 @@ class Hooks:
             verdict = call.verdict or self._limits.uncounted()
             headers.extend(verdict.headers(self._clock.time()))
             headers.add("X-Request-Id", call.request_id)
-            if "Cache-Control" not in headers:
-                headers.add("Cache-Control", "no-store")
             headers.extend(call.headers)
+        there = {name for name, _ in headers}
+        headers.extend([each for each in PROTECTION.items() if each[0] not in there])
         status = response.status_code
         response.call_on_close(lambda: access_log.write(call, status, self._clock.monotonic()))
         return response

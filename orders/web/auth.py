@@ -116,15 +116,16 @@ class KeyRing:
             return found
         key = self._look_up(secret_hash) if keys.is_well_formed(token) else None
         if key is None:
-            # What does not exist is not remembered: a new key works at once, and guesses
-            # take no memory.
+            # Only what opens something is remembered: a new key works at once, guesses take no
+            # memory, and a revoked key, like one that never was, is looked up each time.
             self._found.pop(secret_hash, None)
             return None
         self._found[secret_hash] = found = _Found(key, now, key.valid_until())
         return found
 
     def _look_up(self, secret_hash: bytes) -> ApiKey | None:
-        if not self._database.ask(key_store.IS_THERE, secret_hash=secret_hash):
+        now = self._clock.now()
+        if not self._database.ask(key_store.OPENS, secret_hash=secret_hash, now=now):
             return None
         with self._database.read() as connection:
             return key_store.find_by_secret(connection, secret_hash)

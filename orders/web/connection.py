@@ -27,6 +27,7 @@ from orders.store.failures import StoreUnavailable
 from orders.web.call import Call
 from orders.web.logs import access_log
 from orders.web.parser import Parser
+from orders.web.protection import PROTECTION
 from orders.web.refusals import INTERNAL_ERROR, SERVER_ANSWERS, error_body
 
 log = logging.getLogger(__name__)
@@ -138,8 +139,8 @@ class RefusalTask(_Answering, ErrorTask):
         self.status = f"{status} {self.request.error.reason}"
         self.response_headers += [
             ("Content-Type", "application/json"),
-            ("Cache-Control", "no-store"),
             ("X-Request-Id", call.request_id),
+            *PROTECTION.items(),
             *self.channel.server.uncounted_headers(),
         ]
         words = _WORDS.get(status) or INTERNAL_ERROR.words(call.request_id)
@@ -214,6 +215,8 @@ class Channel(HTTPChannel):
     _hung_up_at: float | None = None
     _reading = False
     _client_is_done = False
+    # Whether the next request waits for its turn.
+    _held = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Take what waitress' channel takes."""
@@ -234,7 +237,17 @@ class Channel(HTTPChannel):
         self._last_activity = time.monotonic()
 
     def service(self) -> None:
-        """Answer a request. The main loop is woken only where it has something to do."""
+        """Answer a request, once all answers before it are with the system.
+
+        Requests that came together could otherwise ask for thousands of times their own size, and
+        all of it would be kept for a client that takes nothing. The main loop is woken only where
+        it has something to do.
+        """
+        with self.requests_lock:
+            self._held = held = self.connected and self.total_outbufs_len > 0
+        if held:
+            self.server.pull_trigger()
+            return
         with self.server.waking_for(self):
             super().service()
 
@@ -312,10 +325,27 @@ class Channel(HTTPChannel):
         """
         if not self.close_when_flushed or self.will_close:
             super().handle_write()
+            self._resume()
             return
         self._flush_exception(self._flush_some)
         if self.connected and not (self.total_outbufs_len or self.will_close):
             self._hang_up()
+
+    def _resume(self) -> None:
+        with self.requests_lock:
+            its_turn = self._held and self.connected and not self.total_outbufs_len
+            if its_turn:
+                self._held = False
+        if its_turn:
+            self.server.add_task(self)
+
+    def close_if_stuck(self, seconds: float) -> None:
+        """Close a connection that took nothing of its answer for so long. For the main loop only.
+
+        Waitress waits for such a connection to become writable, and so for ever.
+        """
+        if self.total_outbufs_len and time.monotonic() - self.last_activity > seconds:
+            self.handle_close()
 
     def keep_deadlines(self, head_seconds: float, body_seconds: float) -> None:
         """Refuse a late request, close what a client does not close. For the main loop only."""

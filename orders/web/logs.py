@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from orders.web.call import Call
 
 _LEVELS_SHOWN = {"WARNING": "warning: ", "ERROR": "error: ", "CRITICAL": "error: "}
+# A path may have thousands of characters, and each may be shown as three.
+_PATH_TOLD = 500
 TOGETHER_SECONDS = 0.01
 _HARMLESS = "/:@!$&'()*+,;=~"
 
@@ -71,7 +73,7 @@ class AccessLog:
 def _text_line(when: str, call: Call, status: int, ms: float) -> str:
     return (
         f"{when} {call.address} {call.key_name or '-'} {_shown(call.method[:32], '')} "
-        f"{_shown(call.path, _HARMLESS)} {status} {ms}ms {call.request_id}\n"
+        f"{_shown(call.path[:_PATH_TOLD], _HARMLESS)} {status} {ms}ms {call.request_id}\n"
     )
 
 
@@ -81,7 +83,7 @@ def _json_line(when: str, call: Call, status: int, ms: float) -> str:
         "address": call.address,
         "key": call.key_name,
         "method": _shown(call.method[:32], ""),
-        "path": _shown(call.path, _HARMLESS),
+        "path": _shown(call.path[:_PATH_TOLD], _HARMLESS),
         "status": status,
         "ms": ms,
         "requestId": call.request_id,
@@ -105,9 +107,12 @@ class TextFormatter(logging.Formatter):
         """Give the line of a record, and the traceback below it where there is one."""
         level = _LEVELS_SHOWN.get(record.levelname, "")
         line = f"{_when(record.created)} {level}{record.getMessage()}"
+        told = [_printable(line)]
         if record.exc_info:
-            line += "\n" + self.formatException(record.exc_info)
-        return keys.redact(line)
+            # Indented, so that no text in it can begin a line as others do.
+            traceback = self.formatException(record.exc_info).split("\n")
+            told += ["  " + _printable(line) for line in traceback]
+        return keys.redact("\n".join(told))
 
 
 class JsonFormatter(logging.Formatter):
@@ -140,6 +145,13 @@ def configure(style: str, stream: TextIO | None = None) -> None:
     # Requests that wait for a thread are no fault of anyone's.
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)
     logging.getLogger("alembic").setLevel(logging.WARNING)
+
+
+def _printable(text: str) -> str:
+    # What others put into their messages may be a client's text.
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def _when(at: float) -> str:

@@ -10,9 +10,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from waitress.buffers import OverflowableBuffer
 from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.rfc7230 import HEADER_FIELD_RE
 from waitress.utilities import BadRequest
+
+from orders.web.bodies import MAX_BYTES
 
 # Section 3. Waitress takes a line without a version, and any bytes but blanks for a target.
 _REQUEST_LINE = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Z]+ [!-~]+ HTTP/1\.[0-9]")
@@ -35,6 +38,14 @@ _CHUNK_SIZE = re.compile(
 # Of a chunk's size with its extensions, and of a trailer.
 _MAX_LINE_BYTES = 4 * 1024
 _PIECE_BYTES = 64
+
+
+class BodyBuffer(OverflowableBuffer):
+    """A body's bytes: all that one may have, and of a longer one just enough to see that it is."""
+
+    def append(self, s: bytes) -> None:
+        """Take bytes, as far as there is room."""
+        super().append(s[: MAX_BYTES + 1 - len(self)])
 
 
 class Parser(HTTPRequestParser):
@@ -78,8 +89,11 @@ class Parser(HTTPRequestParser):
             self.content_length = self.adj.max_request_body_size
         self._check_host()
         self._check_length(fields)
+        kept = BodyBuffer(self.adj.inbuf_overflow)
         if self.chunked:
-            self.body_rcv = ChunkedBody(self.body_rcv.getbuf())
+            self.body_rcv = ChunkedBody(kept)
+        elif self.body_rcv is not None:
+            self.body_rcv.buf = kept
 
     def _check_host(self) -> None:
         host = self.headers.get("HOST")

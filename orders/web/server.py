@@ -89,9 +89,10 @@ class Listener(TcpWSGIServer):
         return accepts
 
     def maintenance(self, now: float) -> None:
-        """Close idle connections, and see to the deadlines of others. Called once a second."""
+        """Close idle and stuck connections, keep the deadlines of others. Called once a second."""
         super().maintenance(now)
         for channel in list(self.active_channels.values()):
+            channel.close_if_stuck(IDLE_SECONDS)
             channel.keep_deadlines(self.head_seconds, self.body_seconds)
 
     def accept_all_waiting(self) -> None:
