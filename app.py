@@ -24,8 +24,9 @@ from orders.cli.keys import keys_group
 from orders.clock import Clock
 from orders.settings import Settings, SettingsError
 from orders.store import engine, keys, opening, scratch
-from orders.store.engine import Database, InstanceLock, InstanceLocked
+from orders.store.engine import Database
 from orders.store.failures import StoreUnavailable
+from orders.store.instance import InstanceLock, InstanceLocked, make_private_folder
 from orders.web import health, logs, v1
 from orders.web.api import Api, Hooks, OrdersFlask
 from orders.web.auth import KeyRing
@@ -128,7 +129,7 @@ def _serve(given: Settings, *, with_demo: bool) -> None:
 
 def _lock(given: Settings) -> InstanceLock:
     try:
-        engine.make_private_folder(given.instance)
+        make_private_folder(given.instance)
         lock = InstanceLock(given.instance)
         lock.acquire()
     except OSError as error:

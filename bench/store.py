@@ -8,9 +8,10 @@ from pathlib import Path
 from orders import keys
 from orders.clock import Clock
 from orders.settings import Settings
-from orders.store import engine, opening
 from orders.store import keys as key_store
+from orders.store import opening
 from orders.store.engine import Database
+from orders.store.instance import make_private_folder
 from orders.store.keys import NewKey
 
 
@@ -20,7 +21,7 @@ def make(instance: Path, quotas: Sequence[tuple[int, int]], free: int | None = N
     With `free`, the free plan, which addresses are on, has that many requests. Gives the keys'
     secrets.
     """
-    engine.make_private_folder(instance)
+    make_private_folder(instance)
     if free is not None:
         plan = f"[plans.free]\nper_minute = {free}\nper_day = {free}\n"
         (instance / "config.toml").write_text(plan, encoding="utf-8")

@@ -26,7 +26,8 @@ from conftest import SetClock, Store
 
 from bench.service import ROOT, running
 from orders import keys, settings
-from orders.store import engine, opening
+from orders.store import opening
+from orders.store.instance import make_private_folder
 
 LIST = "/v1/store/orders"
 PLANS = """
@@ -180,7 +181,7 @@ def runs(tmp_path_factory):
 def make_instance(folder):
     """Make an instance folder with small plans and an empty database; give it."""
     instance = folder / "instance"
-    engine.make_private_folder(instance)
+    make_private_folder(instance)
     (instance / "config.toml").write_text(PLANS)
     opening.create(instance / "orders.db")
     return instance

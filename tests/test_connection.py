@@ -17,7 +17,7 @@ import pytest
 from bench.service import running
 from orders.settings import Settings
 from orders.store import listing
-from orders.web.connection import AnswerBuffer
+from orders.web.buffers import AnswerBuffer
 from orders.web.protection import PROTECTION
 from orders.web.server import Server
 

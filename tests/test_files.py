@@ -9,7 +9,7 @@ from stat import S_IMODE
 
 import pytest
 
-from orders.store import engine, opening, scratch
+from orders.store import instance, opening, scratch
 
 
 @pytest.fixture
@@ -56,13 +56,13 @@ def test_a_folder_of_somebody_elses_is_left_alone(tmp_path):
 
 @pytest.mark.usefixtures("free_for_all")
 def test_a_private_file_is_never_made_through_a_link(tmp_path):
-    engine.make_private_file(tmp_path / "new")
+    instance.make_private_file(tmp_path / "new")
     assert S_IMODE((tmp_path / "new").stat().st_mode) == 0o600
     for there in (tmp_path / "somebodys", tmp_path / "nowhere"):
         link = tmp_path / f"to-{there.name}"
         link.symlink_to(there)
         with pytest.raises(FileExistsError):
-            engine.make_private_file(link)
+            instance.make_private_file(link)
         assert not there.exists()
 
 

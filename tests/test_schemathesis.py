@@ -32,7 +32,8 @@ from bench.service import running
 from orders import settings
 from orders.clock import Clock
 from orders.domain import Pet, PetStatus
-from orders.store import engine, opening, pets
+from orders.store import opening, pets
+from orders.store.instance import make_private_folder
 
 pytestmark = pytest.mark.schemathesis
 
@@ -79,7 +80,7 @@ def before_call(context, case, kwargs):
 def endless(tmp_path_factory):
     """A running service with pets in it, and a key without limits to speak of."""
     instance = tmp_path_factory.mktemp("schemathesis") / "instance"
-    engine.make_private_folder(instance)
+    make_private_folder(instance)
     (instance / "config.toml").write_text(PLANS)
     opening.create(instance / "orders.db")
     store = Store(settings.load({"ORDERS_INSTANCE": str(instance)}), Clock())

@@ -27,6 +27,7 @@ from orders.clock import Clock
 from orders.domain import NewOrder, Origin
 from orders.settings import DEFAULT_PLANS, Plan, Settings
 from orders.store import engine, opening
+from orders.store.instance import InstanceLock, make_private_folder
 
 LIST = "/v1/store/orders"
 
@@ -35,7 +36,7 @@ LIST = "/v1/store/orders"
 def opened(instance, **changes):
     """Open the store of a folder in this process, as a service that starts there would."""
     store = Store(Settings(instance=instance, **changes), Clock())
-    engine.make_private_folder(instance)
+    make_private_folder(instance)
     if not store.settings.database_path.exists():
         opening.create(store.settings.database_path)
     store.shop.begin()
@@ -384,7 +385,7 @@ def test_a_kill_loses_no_more_than_the_last_second(start, tmp_path):
         client.secret = secret
         assert client.get(f"{LIST}/1").get_json() == placed.json()
         assert left(client.get(LIST)) == (60 - 8, 1_000 - 8)
-        lock = engine.InstanceLock(instance)
+        lock = InstanceLock(instance)
         lock.acquire()
         lock.release()
 

@@ -35,8 +35,8 @@ from bench.service import Service
 from orders import domain
 from orders.clock import Clock
 from orders.settings import DEFAULT_PLANS, Plan, Settings, load
-from orders.store import engine
 from orders.store import keys as key_store
+from orders.store.instance import make_private_folder
 
 LIST = "/v1/store/orders"
 DAY = 86_400
@@ -341,7 +341,7 @@ class InProcess(Shopping):
             ban_window=BAN.window,
             ban_seconds=BAN.seconds,
         )
-        engine.make_private_folder(given.instance)
+        make_private_folder(given.instance)
         copy_database(empty_database, given.database_path)
         self.store = Store(given, self.clock)
         super().__init__()
@@ -452,7 +452,7 @@ class RealProcess(Shopping):
 
     def __init__(self, folder, empty_database):
         instance = folder / secrets.token_hex(4)
-        engine.make_private_folder(instance)
+        make_private_folder(instance)
         (instance / "config.toml").write_text(
             "".join(
                 f"[plans.{name}]\nper_minute = {figure}\nper_day = {figure}\n"

@@ -14,12 +14,10 @@ from orders.domain import Refusal
 from orders.settings import SettingsError
 from orders.store import opening
 from orders.store.engine import (
-    InstanceLock,
-    InstanceLocked,
-    make_private_folder,
     sqlite_module,
 )
 from orders.store.failures import StoreUnavailable, unavailable_cause
+from orders.store.instance import InstanceLock, InstanceLocked, make_private_folder
 from orders.store.keys import KeyNotFound
 from orders.web.shop import Shop, current_shop
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from orders.store import engine, failures, opening, scratch
+from orders.store import engine, failures, instance, opening, scratch
 
 # How many steps of SQLite's virtual machine pass between two signs of life.
 _STEPS = 100_000
@@ -32,13 +32,13 @@ def copy(source: Path, target: Path, alive: Callable[[], None] = lambda: None) -
         unfinished = folder / target.name
         _vacuum_into(source, unfinished, alive)
         opening.check_whole(unfinished)
-        engine.sync(unfinished)
+        instance.sync(unfinished)
         unfinished.replace(target)
-        engine.sync(target.parent)
+        instance.sync(target.parent)
 
 
 def _vacuum_into(source: Path, target: Path, alive: Callable[[], None]) -> None:
-    engine.make_private_file(target)
+    instance.make_private_file(target)
     connection = engine.connect(source)
     try:
         connection.set_progress_handler(alive, _STEPS)

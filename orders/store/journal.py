@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from orders.store import engine
+from orders.store import engine, instance
 from orders.store.windows import Row
 
 log = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class Journal:
     def _open(self) -> Any:
         if self._connection is None:
             with contextlib.suppress(FileExistsError):
-                engine.make_private_file(self._path)
+                instance.make_private_file(self._path)
             connection = engine.connect(self._path)
             try:
                 # What a power cut may take of the last counts is not worth a wait for the disk.

@@ -18,7 +18,7 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from orders.store import engine, failures, scratch
+from orders.store import engine, failures, instance, scratch
 from orders.store.engine import Database
 
 log = logging.getLogger(__name__)
@@ -58,11 +58,11 @@ def create(path: Path) -> None:
     """
     with scratch.folder(path.parent, "create") as folder:
         unfinished = folder / path.name
-        engine.make_private_file(unfinished)
+        instance.make_private_file(unfinished)
         _migrate(unfinished)
         _put_log_aside(path)
         unfinished.replace(path)
-        engine.sync(path.parent)
+        instance.sync(path.parent)
 
 
 def keep_private(path: Path) -> None:
@@ -72,7 +72,7 @@ def keep_private(path: Path) -> None:
         OSError: the rights can't be changed.
     """
     for each in (path, *_companions(path)):
-        engine.take_rights_of_others(each)
+        instance.take_rights_of_others(each)
 
 
 def _put_log_aside(path: Path) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, select, update
 
-from orders.store import backup, engine, failures, opening, scratch
+from orders.store import backup, engine, failures, instance, opening, scratch
 from orders.store.engine import Database
 from orders.store.tables import KeyRow, StoreRow
 
@@ -74,7 +74,7 @@ def restore(
         _leave_log(copied)
         kept = _keep(target, now)
         copied.replace(target)
-        engine.sync(target.parent)
+        instance.sync(target.parent)
     return Restored(kept, known is not None, revoked, keys)
 
 
@@ -187,7 +187,7 @@ def _leave_log(path: Path) -> None:
     # What was carried over is in the file itself, or the keys of the backup would be in force.
     with closing(engine.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE").fetchall()
-    engine.sync(path)
+    instance.sync(path)
 
 
 def _keep(path: Path, now: datetime) -> Path | None:
@@ -200,9 +200,9 @@ def _keep(path: Path, now: datetime) -> Path | None:
     for file, name in ((path, kept), (log, kept.with_name(kept.name + "-wal"))):
         if file.exists():
             name.hardlink_to(file)
-    engine.sync(path.parent)
+    instance.sync(path.parent)
     # It would be taken for the new one's.
     for suffix in ("-wal", "-shm", "-journal"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
-    engine.sync(path.parent)
+    instance.sync(path.parent)
     return kept if is_there else None

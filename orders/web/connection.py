@@ -1,197 +1,27 @@
 """Connections: how requests are read from them and answers written to them.
 
-Waitress' tasks, channel and buffer, with this service's manners: its error bodies, its
-header names, its deadlines, connections that are kept, memory that is given back.
+Waitress' channel, with this service's deadlines. What is read from it is read by a `parser` and
+answered by `tasks`; what is written to it waits in `buffers`.
 """
 
 from __future__ import annotations
 
 import logging
-import os
-import shutil
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
 from socket import MSG_PEEK, SHUT_WR
-from tempfile import gettempdir
-from threading import Lock
 from typing import Any
 
-from waitress.buffers import OverflowableBuffer
 from waitress.channel import HTTPChannel
-from waitress.task import ErrorTask, Task, WSGITask
-from waitress.utilities import Error as WaitressError
 
-from orders.store.failures import StoreUnavailable
-from orders.web.call import Call
-from orders.web.logs import access_log
+from orders.web.buffers import AnswerBuffer
 from orders.web.parser import Parser
-from orders.web.protection import PROTECTION
-from orders.web.refusals import INTERNAL_ERROR, SERVER_ANSWERS, error_body
+from orders.web.tasks import WORDS, RefusalTask, RequestTask, RequestTimeout
 
 log = logging.getLogger(__name__)
 
-MAX_BODY_BYTES = 1024 * 1024
-MAX_HEAD_BYTES = 16 * 1024
-# An answer up to here is kept until its reader took it, mostly in a file; a longer one holds its
-# thread (which is lent to it). The list of 700,000 orders still fits.
-MAX_UNSENT_BYTES = 64 * 1024 * 1024
 MAX_SENT_AT_ONCE = 128 * 1024
 # How long bytes are read, and forgotten, after the last answer.
 LINGER_SECONDS = 2
-
-_WORDS = {
-    400: "The request is not HTTP that can be read.",
-    408: "The request took too long to arrive.",
-    413: f"The body may have at most {MAX_BODY_BYTES} bytes.",
-    431: f"The headers may have at most {MAX_HEAD_BYTES} bytes.",
-    501: "This Transfer-Encoding is not known here; send the body as it is, or chunked.",
-}
-# Waitress writes all header names in its own way; these are the documented ones.
-_SPELLING = {
-    b"\r\nX-Ratelimit-": b"\r\nX-RateLimit-",
-    b"\r\nRatelimit": b"\r\nRateLimit",
-    b"\r\nEtag:": b"\r\nETag:",
-    b"\r\nWww-Authenticate:": b"\r\nWWW-Authenticate:",
-}
-
-
-class RequestTimeout(WaitressError):
-    """The request was not whole in time (RFC 9110, section 15.5.9)."""
-
-    code = 408
-    reason = "Request Timeout"
-
-
-class _Answering(Task):
-    """What the tasks of requests and of refused requests have in common."""
-
-    def build_response_header(self) -> bytes:
-        """Write the head of the answer."""
-        options = {
-            option.strip().lower()
-            for option in self.request.headers.get("CONNECTION", "").split(",")
-        }
-        if self.close_on_finish or self.channel.is_to_end() or "close" in options:
-            self.set_close_on_finish()
-            # Or waitress adds "Keep-Alive" for a client of HTTP/1.0 that asked for it.
-            self.request.headers["CONNECTION"] = "close"
-        # Waitress closes after an answer without Content-Length, though one without a body, or in
-        # chunks, says itself where it ends (RFC 9112, section 6.3).
-        says_its_end = self.version == "1.1" and not self.close_on_finish
-        with _method_off(self, "set_close_on_finish") if says_its_end else nullcontext():
-            head: bytes = super().build_response_header()
-        for waitress_own, documented in _SPELLING.items():
-            head = head.replace(waitress_own, documented)
-        return head
-
-    def finish(self) -> None:
-        """End the answer; one to HEAD without the chunk that ends a body."""
-        if self.request.version != "1.0" and self.request.command == "HEAD":
-            if not self.wrote_header:
-                self.write(b"")  # which decides whether there are chunks
-            self.chunked_response = False
-        super().finish()
-
-
-class RequestTask(_Answering, WSGITask):
-    """Answers a request by asking the application."""
-
-    _turns: Lock | None = None
-
-    def service(self) -> None:
-        """Answer; break off where the store fails in the middle of an answer."""
-        # What a long answer has taken is given back, whatever becomes of it.
-        with ExitStack() as self._lent, ExitStack() as self._turn:
-            try:
-                super().service()
-            except StoreUnavailable as error:
-                # Without its end, so that nobody takes it for whole.
-                log.error(  # noqa: TRY400 - the message says all
-                    "An answer to %s was broken off: %s.", self.channel.addr[0], error
-                )
-                self.close_on_finish = True
-
-    def write(self, data: bytes) -> None:
-        """Send a piece of the answer; of a long one, wait for the turn to make the next."""
-        # Its client may be slow to take it: others go on meanwhile.
-        self._turn.close()
-        super().write(data)
-        if data and self.content_length is None:
-            if self._turns is None:
-                self._turns = self._lent.enter_context(self.channel.server.long_answers.lent())
-            self._turn.enter_context(self._turns)
-
-    def finish(self) -> None:
-        """End the answer."""
-        self._turn.close()
-        super().finish()
-
-
-class RefusalTask(_Answering, ErrorTask):
-    """Answers what could not be read as a request."""
-
-    def execute(self) -> None:
-        """Write an Error body, and close the connection."""
-        status = self.request.error.code
-        call = Call(os.urandom(8).hex(), time.monotonic(), True, self.channel.addr[0], "-", "-")
-        self.status = f"{status} {self.request.error.reason}"
-        self.response_headers += [
-            ("Content-Type", "application/json"),
-            ("X-Request-Id", call.request_id),
-            *PROTECTION.items(),
-            *self.channel.server.uncounted_headers(),
-        ]
-        words = _WORDS.get(status) or INTERNAL_ERROR.words(call.request_id)
-        body = error_body(SERVER_ANSWERS[status], words, status)
-        self.set_close_on_finish()
-        self.content_length = len(body)
-        self.write(b"" if self.request.command == "HEAD" else body)
-        access_log.write(call, status, time.monotonic())
-
-
-@contextmanager
-def _method_off(instance: object, name: str) -> Iterator[None]:
-    setattr(instance, name, lambda: None)
-    try:
-        yield
-    finally:
-        delattr(instance, name)
-
-
-class AnswerBuffer(OverflowableBuffer):
-    """Bytes to be sent, in memory up to a size and in a file beyond it; what was sent is dropped.
-
-    Waitress' own keeps all bytes of an answer until the last of them was sent, in memory where the
-    reader keeps up: 28 MB for each reader of 300,000 orders.
-    """
-
-    buf: Any
-    overflow: int
-    overflowed: bool
-
-    def _set_large_buffer(self) -> None:
-        # On a full disk a file would break the answer off. Memory is bounded, too.
-        if _has_room_for_files():
-            super()._set_large_buffer()
-            return
-        self.overflow = sys.maxsize
-        if self.buf is None:
-            self._set_small_buffer()
-
-    def skip(self, numbytes: int, allow_prune: bool = False) -> None:
-        """Forget bytes that were sent."""
-        super().skip(numbytes, allow_prune)
-        if self.buf is None:
-            return
-        sent_in_memory = 0 if self.overflowed else self.buf.getfile().tell()
-        if len(self) == 0 or sent_in_memory >= self.overflow:
-            rest = self.buf.get()
-            self.buf.close()
-            self.buf = None
-            self.overflowed = False
-            self.append(rest)
 
 
 class Channel(HTTPChannel):
@@ -377,7 +207,7 @@ class Channel(HTTPChannel):
                 self._since = now  # nothing is read while an earlier request is being answered
             if now - self._since < (body_seconds if self._in_body else head_seconds):
                 return
-            request.error = RequestTimeout(_WORDS[408])
+            request.error = RequestTimeout(WORDS[408])
             request.completed = True
             self.request = None
             self.requests.append(request)
@@ -386,13 +216,6 @@ class Channel(HTTPChannel):
     def is_at_rest(self) -> bool:
         """Tell whether nothing is being answered, left to send, or waiting to be read."""
         return not (self.requests or self.total_outbufs_len or _has_bytes_waiting(self.socket))
-
-
-def _has_room_for_files() -> bool:
-    try:
-        return shutil.disk_usage(gettempdir()).free > MAX_UNSENT_BYTES
-    except OSError:
-        return False
 
 
 def _is_at_end(socket: Any) -> bool:

@@ -26,13 +26,10 @@ from waitress.server import TcpWSGIServer
 from waitress.task import ThreadedTaskDispatcher
 
 from orders.settings import Settings
-from orders.web.connection import (
-    MAX_BODY_BYTES,
-    MAX_HEAD_BYTES,
-    MAX_UNSENT_BYTES,
-    Channel,
-)
+from orders.web.buffers import MAX_UNSENT_BYTES
+from orders.web.connection import Channel
 from orders.web.long_answers import LongAnswers
+from orders.web.tasks import MAX_BODY_BYTES, MAX_HEAD_BYTES
 
 log = logging.getLogger(__name__)
 

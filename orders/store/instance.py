@@ -1,0 +1,77 @@
+"""The instance folder and its files: for their owner only, and one service at a time."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import filelock
+
+
+class InstanceLocked(Exception):
+    """Another service, or a command that needs it stopped, has the instance folder."""
+
+
+def make_private_folder(path: Path) -> None:
+    """Make the folder, and its parents, for its owner only; take others' rights from one that is.
+
+    Raises:
+        OSError: the folder can't be made or its rights can't be changed.
+    """
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if path.stat().st_mode & 0o077:
+        path.chmod(0o700)
+
+
+def make_private_file(path: Path) -> None:
+    """Make an empty file that only its owner can read, and so whatever SQLite keeps beside it.
+
+    Raises:
+        FileExistsError: there is one, or a link, which is not followed.
+    """
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+
+def take_rights_of_others(path: Path) -> None:
+    """Let only its owner read and write a file, if there is one.
+
+    Raises:
+        OSError: its rights can't be changed.
+    """
+    if path.exists() and path.stat().st_mode & 0o077:
+        path.chmod(0o600)
+
+
+def sync(path: Path) -> None:
+    """Write a file, or the names in a folder, through to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class InstanceLock:
+    """Held by the one service of an instance folder, and by commands that need it stopped.
+
+    The operating system frees it when the process ends, however it ends.
+    """
+
+    def __init__(self, instance: Path) -> None:
+        """Take the instance folder, which must exist."""
+        self._lock = filelock.FileLock(instance / "lock", mode=0o600)
+
+    def acquire(self) -> None:
+        """Take the lock at once.
+
+        Raises:
+            InstanceLocked: another process has it.
+        """
+        try:
+            self._lock.acquire(timeout=0)
+        except filelock.Timeout:
+            raise InstanceLocked from None
+
+    def release(self) -> None:
+        """Give the lock back."""
+        self._lock.release()
