@@ -299,20 +299,19 @@ def checked(
             faults.add(Fault(line, bad.column, bad.reason))
 
 
-def write(file: TextIO, ending: str, rows: Iterable[Sequence[Any]]) -> int:
-    """Write order rows to a file, absent cells empty or left out; give how many there were."""
-    count = 0
+def write(file: TextIO, ending: str, batches: Iterable[Sequence[Sequence[Any]]]) -> None:
+    """Write batches of order rows to a file, absent cells empty or left out."""
     if ending == ".csv":
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(ORDER_COLUMNS)
-        for count, row in enumerate(rows, start=1):  # noqa: B007 - the last one is the answer
-            writer.writerow(row)
-        return count
+        for rows in batches:
+            writer.writerows(rows)
+        return
     encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-    for count, row in enumerate(rows, start=1):  # noqa: B007 - as above
-        cells = zip(ORDER_COLUMNS, row, strict=True)
-        file.write(encode({name: cell for name, cell in cells if cell is not None}) + "\n")
-    return count
+    for rows in batches:
+        for row in rows:
+            cells = zip(ORDER_COLUMNS, row, strict=True)
+            file.write(encode({name: cell for name, cell in cells if cell is not None}) + "\n")
 
 
 def ending_of(path: Path) -> str:

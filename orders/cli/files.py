@@ -18,7 +18,6 @@ from orders.cli.progress import progress
 from orders.store import bulk, scratch
 from orders.transfer import Cells, Faults
 
-_TOLD_EVERY = 1_000
 _ExistingFile = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 
 
@@ -67,15 +66,15 @@ def export_orders(file: Path | None) -> None:
         raise click.ClickException(f"{file} must end in .csv or .jsonl.")
     total = bulk.count_all(shop.database)
     with progress("Exporting", total) as advance, _target(file) as target:
-        rows = _counted(bulk.all_rows(shop.database), advance)
+        counted = _Counted(bulk.batches_of_rows(shop.database), advance)
         try:
-            count = transfer.write(target, ending, rows)
+            transfer.write(target, ending, counted)
             target.flush()
         except BrokenPipeError:
             # Whoever reads has seen enough (`| head`). Python would complain of it at the end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
-    say(f"Exported {count:,} orders, without their history and without keys and pets.")
+    say(f"Exported {counted.rows:,} orders, without their history and without keys and pets.")
 
 
 def _read(
@@ -108,13 +107,19 @@ class _Watched(io.RawIOBase):
         return count
 
 
-def _counted(
-    rows: Iterable[Sequence[Any]], advance: Callable[[int], None]
-) -> Iterator[Sequence[Any]]:
-    for count, row in enumerate(rows, start=1):
-        if count % _TOLD_EVERY == 0:
-            advance(_TOLD_EVERY)
-        yield row
+class _Counted:
+    """Batches of rows, counted as they pass."""
+
+    def __init__(self, batches: Iterable[list[Any]], advance: Callable[[int], None]) -> None:
+        self._batches = batches
+        self._advance = advance
+        self.rows = 0
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        for batch in self._batches:
+            yield batch
+            self.rows += len(batch)
+            self._advance(len(batch))
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from sqlalchemy import (
@@ -17,10 +17,24 @@ from sqlalchemy import (
 )
 
 from orders.store.engine import Database
+from orders.store.query import Query
 from orders.store.tables import Instant, OrderRow
 
 BATCH = 5_000
-_COLUMNS = list(OrderRow.__table__.columns)
+# Instants as they are kept on SQLite, which is how the API writes them.
+_BATCH = Query(
+    select(
+        *(
+            type_coerce(column, String).label(column.name)
+            if isinstance(column.type, Instant)
+            else column
+            for column in OrderRow.__table__.columns
+        )
+    )
+    .where(OrderRow.id > bindparam("after"))
+    .order_by(OrderRow.id)
+    .limit(literal_column(str(BATCH)))
+)
 
 
 def last_id(connection: Connection) -> int:
@@ -32,28 +46,16 @@ def last_id(connection: Connection) -> int:
     return max(given or 0, highest or 0)
 
 
-def all_rows(database: Database) -> Iterator[Sequence[Any]]:
+def batches_of_rows(database: Database) -> Iterator[list[tuple[Any, ...]]]:
     """Give all orders by id, as tuples of their columns, instants as the API writes them.
 
-    They are read in batches inside one read transaction.
+    They are read, and given, in batches inside one read transaction.
     """
-    columns = [
-        type_coerce(column, String).label(column.name)
-        if isinstance(column.type, Instant)
-        else column
-        for column in _COLUMNS
-    ]
-    statement = (
-        select(*columns)
-        .where(OrderRow.id > bindparam("after"))
-        .order_by(OrderRow.id)
-        .limit(literal_column(str(BATCH)))
-    )
     after = 0
     with database.snapshot() as connection:
-        while rows := connection.execute(statement, {"after": after}).all():
-            yield from map(tuple, rows)
-            after = rows[-1].id
+        while rows := _BATCH.execute(connection, after=after).fetchall():
+            yield rows
+            after = rows[-1][0]
 
 
 def count_all(database: Database) -> int:
