@@ -34,7 +34,6 @@ from sqlalchemy import (
     event,
     text,
 )
-from sqlalchemy.exc import OperationalError
 
 from orders.store.failures import (
     StoreUnavailable,
@@ -226,9 +225,9 @@ class Database:
         # A lock that has outlasted one request's patience is not waited for by the next: they
         # would hold all threads, and nothing could be read.
         try:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-        except OperationalError as error:
-            if name_of(error.orig) == "SQLITE_BUSY":
+            _driver_of(connection).execute("BEGIN IMMEDIATE").close()
+        except sqlite_module().OperationalError as error:
+            if name_of(error) == "SQLITE_BUSY":
                 self._wait_for_locks(connection, long_locked=True)
             raise
         if self._long_locked:
