@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import threading
@@ -230,6 +231,53 @@ def test_whoever_does_not_read_to_the_end_keeps_no_connection(many, method, head
         assert response.status_code == status
         response.close()
     assert many.get(f"{PATH}/1").status_code == 200
+
+
+# Compression.
+
+
+@pytest.fixture
+def hundreds(client):
+    for _ in range(200):
+        client.place()
+    return client
+
+
+@pytest.mark.parametrize("whose", ["hundreds", "many"])
+@pytest.mark.parametrize("accepted", ["gzip", "br;q=1.0, gzip;q=0.5", "*", "GZIP"])
+def test_a_large_list_comes_as_gzip_to_whoever_accepts_it(whose, accepted, request):
+    client = request.getfixturevalue(whose)
+    plain = client.get(PATH)
+    packed = client.get(PATH, headers={"Accept-Encoding": accepted})
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert gzip.decompress(packed.data) == plain.data
+    assert len(packed.data) < len(plain.data) / 3
+    for response in (plain, packed):
+        assert response.headers["Vary"] == "Authorization, Accept-Encoding"
+    assert packed.headers["ETag"] == plain.headers["ETag"]
+    plain.close()
+    packed.close()
+
+
+@pytest.mark.parametrize("accepted", ["", "identity", "gzip;q=0", "br", "*;q=0"])
+def test_a_large_list_comes_as_it_is_to_whoever_does_not(hundreds, accepted):
+    response = hundreds.get(PATH, headers={"Accept-Encoding": accepted})
+    assert "Content-Encoding" not in response.headers
+    assert len(response.get_json()) == 200
+
+
+def test_a_copy_of_a_large_list_is_still_good_however_it_came(hundreds):
+    packed = hundreds.get(PATH, headers={"Accept-Encoding": "gzip"})
+    again = hundreds.get(PATH, headers={"If-None-Match": packed.headers["ETag"]})
+    assert again.status_code == 304
+    assert again.headers["Vary"] == packed.headers["Vary"]
+
+
+def test_a_short_list_comes_as_it_is(client):
+    client.place()
+    response = client.get(PATH, headers={"Accept-Encoding": "gzip"})
+    assert "Content-Encoding" not in response.headers
+    assert response.headers["Vary"] == "Authorization"
 
 
 # ETag.

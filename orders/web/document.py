@@ -83,7 +83,9 @@ _COMMON_HEADERS = {
 }
 _OTHER_HEADERS = {
     "ETag": _header("The revision shown, for If-None-Match. Opaque.", 'W/"166f834250a12dbd-1-42"'),
-    "Vary": _header("What else the answer depends on.", "Authorization"),
+    "Vary": _header(
+        "What else the answer depends on: Accept-Encoding, too, where it is large.", "Authorization"
+    ),
     "Location": _header("Where the order is.", "/v1/store/orders/41"),
     "Idempotent-Replayed": _header(
         "Present where an earlier answer is given again.", "true", required=False

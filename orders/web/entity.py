@@ -10,32 +10,40 @@ from collections.abc import Iterable
 
 from flask import Response, request
 
+from orders.web.compression import accepts_gzip, compressed, is_large
 from orders.web.shop import current_shop
 
 # Raised when a release changes what a representation looks like.
 FORMAT = 1
 
 
-def not_modified(revision: int) -> Response | None:
-    """Give 304 if the client's If-None-Match names this revision, None if it needs the body."""
+def not_modified(revision: int, body: bytes | None) -> Response | None:
+    """Give 304 if the client's If-None-Match names this revision, None if it needs the body.
+
+    `body` is None where the answer would be streamed.
+    """
     tag = _tag(revision)
     if "HTTP_IF_NONE_MATCH" in request.environ and request.if_none_match.contains_weak(tag):
-        return Response(status=304, headers=_headers(tag))
+        return Response(status=304, headers=_headers(tag, body is None or is_large(body)))
     return None
 
 
 def entity(body: bytes | Iterable[bytes], revision: int) -> Response:
     """Give 200 with a JSON body and its ETag. A body that is no bytes is streamed."""
-    return Response(body, headers=_headers(_tag(revision)), content_type="application/json")
+    headers = _headers(_tag(revision), is_large(body))
+    if is_large(body) and accepts_gzip(request):
+        headers.append(("Content-Encoding", "gzip"))
+        body = compressed(body)
+    return Response(body, headers=headers, content_type="application/json")
 
 
 def _tag(revision: int) -> str:
     return f"{current_shop().store_id}-{FORMAT}-{revision}"
 
 
-def _headers(tag: str) -> list[tuple[str, str]]:
+def _headers(tag: str, large: bool) -> list[tuple[str, str]]:
     return [
         ("ETag", f'W/"{tag}"'),
         ("Cache-Control", "private, no-cache"),
-        ("Vary", "Authorization"),
+        ("Vary", "Authorization, Accept-Encoding" if large else "Authorization"),
     ]

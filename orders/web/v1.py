@@ -63,7 +63,7 @@ def list_orders() -> Response:
     """Give all orders that were not cancelled, by id. Query parameters are ignored."""
     shop = current_shop()
     orders = shop.list.now()
-    unchanged = entity.not_modified(orders.revision)
+    unchanged = entity.not_modified(orders.revision, orders.body)
     if unchanged is not None:
         return unchanged
     if orders.body is not None:
@@ -107,7 +107,8 @@ def get_order(orderId: str) -> Response:  # noqa: N803 - named in the interface
     found = listing.one_order(current_shop().database, known(orderId))
     if found is None:
         raise OrderNotFound(orderId)
-    return entity.not_modified(found.revision) or entity.entity(found.body, found.revision)
+    unchanged = entity.not_modified(found.revision, found.body)
+    return unchanged or entity.entity(found.body, found.revision)
 
 
 @blueprint.route("/store/orders/<id:orderId>", methods=["DELETE"], tags=ORDERS)
