@@ -81,7 +81,6 @@ class WindowState:
 
     name: str
     quota: int
-    length: int
     remaining: int
     resets_in: float
 
@@ -189,7 +188,8 @@ class Limits:
     def uncounted(self) -> Verdict:
         """Give the free plan's full figures, for an answer to nobody in particular."""
         windows = self._windows("nobody", *_figures(self._plans["free"]))
-        return _verdict(windows, [Standing(0, ask.length) for ask in windows.asks])
+        untouched = [Standing(0, ask.length) for ask in windows.asks]
+        return _verdict(windows, untouched, True, 0.0)
 
     def _make_windows(self, identity: str, per_minute: int, per_day: int) -> Windows:
         return self._strategy.windows(_items(per_minute, per_day), identity)
@@ -222,13 +222,10 @@ def _items(per_minute: int, per_day: int) -> tuple[RateLimitItem, ...]:
 
 
 def _verdict(
-    windows: Windows,
-    standings: Sequence[Standing],
-    admitted: bool = True,
-    banned_for: float = 0.0,
+    windows: Windows, standings: Sequence[Standing], admitted: bool, banned_for: float
 ) -> Verdict:
     states = [
-        WindowState(name, ask.quota, ask.length, max(0, ask.quota - each.count), each.ends_in)
+        WindowState(name, ask.quota, max(0, ask.quota - each.count), each.ends_in)
         for name, ask, each in zip(windows.names, windows.asks, standings, strict=True)
     ]
     return Verdict(states, windows.policy, admitted, banned_for)
