@@ -321,7 +321,7 @@ op.execute("UPDATE orders SET colour = 'white' WHERE id = 2")
 REBUILD_PETS = """\
 with op.batch_alter_table("pets", recreate="always") as pets:
     pets.add_column(sa.Column("legs", sa.Integer, server_default="4", nullable=False))
-op.create_index("orders_by_pet", "orders", ["pet_id"])
+op.create_index("orders_one_day", "orders", ["pet_id"])
 """
 
 

@@ -104,7 +104,7 @@ def place_order(new: NewOrder) -> Order:
 @blueprint.response(200, OrderSchema, description="The order.", example=PENDING_ORDER)
 def get_order(orderId: str) -> Response:  # noqa: N803 - named in the interface
     """Give an order that was not cancelled."""
-    found = listing.one_order(current_shop().database, known(orderId))
+    found = listing.one_order(current_shop().database, known(orderId), VERSION)
     if found is None:
         raise OrderNotFound(orderId)
     return entity.not_modified(found.revision) or entity.entity(found.body, found.revision)
