@@ -25,7 +25,7 @@ from orders.clock import Clock
 from orders.settings import Settings, SettingsError
 from orders.store import engine, keys, opening
 from orders.store.engine import Database, InstanceLock, InstanceLocked, StoreUnavailable
-from orders.web import health, logs, v1
+from orders.web import health, logs, v1, v2
 from orders.web.api import Api, Hooks, OrdersFlask
 from orders.web.auth import KeyRing
 from orders.web.housekeeping import Housekeeping
@@ -60,6 +60,7 @@ def create_app(given: Settings | None = None, clock: Clock | None = None) -> Fla
     shop.install(app)
     Hooks(app, shop)
     Api(app, given, v1.blueprint, v1.VERSION)
+    Api(app, given, v2.blueprint, v2.VERSION)
     health.register(app, shop)
     for group in (keys_group, orders_group, pets_group, db_group):
         app.cli.add_command(group)

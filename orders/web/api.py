@@ -225,7 +225,7 @@ class Hooks:
             headers.remove("Content-Type")
         if call.is_api:
             verdict = call.verdict or self._limits.uncounted()
-            headers.extend(verdict.headers(self._clock.time()))
+            headers.extend(verdict.headers(call.answered_at or self._clock.time()))
             headers.add("X-Request-Id", call.request_id)
             if "Cache-Control" not in headers:
                 headers.add("Cache-Control", "no-store")

@@ -1,5 +1,7 @@
 """Reads request bodies: strict JSON, or a refusal that says what is wrong with it.
 
+Queries are read by the same parser, which `queries` makes as strict.
+
 The stock parser takes a missing Content-Type for an empty body, and answers 500 to some bodies.
 """
 
@@ -15,6 +17,7 @@ from werkzeug.http import parse_options_header
 
 from orders import strictjson
 from orders.strictjson import NotStrictJson
+from orders.web.queries import read_query
 from orders.web.refusals import (
     MalformedRequest,
     PayloadTooLarge,
@@ -30,10 +33,23 @@ class BodyParser(FlaskParser):
     """webargs' parser with this service's rules, raising this service's refusals."""
 
     DEFAULT_VALIDATION_STATUS = 422
+    # What is not known is refused, wherever it stands.
+    DEFAULT_UNKNOWN_BY_LOCATION = {  # noqa: RUF012 - as webargs declares it
+        **FlaskParser.DEFAULT_UNKNOWN_BY_LOCATION,
+        "query": ma.RAISE,
+    }
     __location_map__ = {  # noqa: RUF012 - as webargs declares it
         **FlaskParser.__location_map__,
         "optional_json": "load_optional_json",
     }
+
+    def load_querystring(self, req: Request, schema: ma.Schema) -> Any:
+        """Give the parameters of the query, each as the list of its values.
+
+        Raises:
+            ValidationFailed: it is not percent-encoded UTF-8.
+        """
+        return read_query(req.query_string)
 
     def load_json(self, req: Request, schema: ma.Schema) -> Any:
         """Give the body as JSON values.
