@@ -27,6 +27,9 @@ from orders.web.refusals import (
 from schemas.base import NOT_AN_OBJECT
 
 MAX_BYTES = 64 * 1024
+# Of the queries that are kept, read.
+_MOST_KEPT = 500
+_LONGEST_KEPT = 500
 
 
 class BodyParser(FlaskParser):
@@ -42,6 +45,27 @@ class BodyParser(FlaskParser):
         **FlaskParser.__location_map__,
         "optional_json": "load_optional_json",
     }
+
+    def __init__(self, **options: Any) -> None:
+        """Take what webargs' parser takes."""
+        super().__init__(**options)
+        self._queries: dict[tuple[Any, bytes], Any] = {}
+
+    def parse(self, argmap: Any, req: Request | None = None, **options: Any) -> Any:
+        """Give what a schema makes of a part of the request.
+
+        A query that is asked again and again is read once: it takes as long as the answer.
+        """
+        req = req or self.get_default_request()
+        query = req.query_string
+        if options.get("location") != "query" or len(query) > _LONGEST_KEPT:
+            return super().parse(argmap, req, **options)
+        asked = (argmap, query)
+        if asked not in self._queries:
+            if len(self._queries) >= _MOST_KEPT:
+                self._queries.clear()
+            self._queries[asked] = super().parse(argmap, req, **options)
+        return self._queries[asked]
 
     def load_querystring(self, req: Request, schema: ma.Schema) -> Any:
         """Give the parameters of the query, each as the list of its values.

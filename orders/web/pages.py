@@ -18,10 +18,11 @@ from flask import request
 
 from orders import domain
 from orders.domain import Status
-from orders.store.paging import Filters, Page, PageQuery, Position
+from orders.store.paging import Filters, PageQuery, Position, read_page
 from orders.store.walks import Sort, SortBy
 from orders.web.queries import read_query
 from orders.web.refusals import ValidationFailed
+from orders.web.shop import ListedPage, current_shop
 
 _SORTS = {"id": SortBy.ID, "placedAt": SortBy.PLACED_AT, "shipDate": SortBy.SHIP_DATE}
 _DIGEST_BYTES = 12
@@ -46,19 +47,27 @@ def page_query(asked: Mapping[str, Any], store_id: str) -> PageQuery:
     return PageQuery(filters, sort, asked["limit"], _read_cursor(asked["after"], query, store_id))
 
 
-def page_body(page: Page, query: PageQuery, store_id: str) -> tuple[bytes, str | None]:
-    """Give a page as JSON, and the cursor of the next one, None at the end."""
+def listed(query: PageQuery) -> ListedPage:
+    """Give the page that this request asks for, as it goes out.
+
+    Raises:
+        StoreUnavailable: the database can't be read.
+    """
+    shop = current_shop()
+    page = read_page(shop.database, query)
     orders = ",".join(page.orders)
     if page.next is None:
-        return f'{{"orders":[{orders}]}}'.encode(), None
-    cursor = _cursor(page.next, query, store_id)
-    return f'{{"orders":[{orders}],"next":"{cursor}"}}'.encode(), cursor
+        return ListedPage(f'{{"orders":[{orders}]}}'.encode(), None, page.revision)
+    cursor = _cursor(page.next, query, shop.store_id)
+    body = f'{{"orders":[{orders}],"next":"{cursor}"}}'.encode()
+    return ListedPage(body, _next_link(shop.path_prefix, cursor), page.revision)
 
 
-def next_link(path: str, cursor: str) -> str:
-    """Give the Link header that leads to the next page of this request's list (RFC 8288)."""
+def _next_link(path_prefix: str, cursor: str) -> str:
+    # https://www.rfc-editor.org/rfc/rfc8288
     parameters = read_query(request.query_string) | {"after": [cursor]}
-    return f'<{path}?{urlencode(parameters, doseq=True, quote_via=quote)}>; rel="next"'
+    query = urlencode(parameters, doseq=True, quote_via=quote)
+    return f'<{path_prefix}{request.environ["PATH_INFO"]}?{query}>; rel="next"'
 
 
 def _statuses(wanted: frozenset[str] | None, complete: bool | None) -> tuple[Status, ...]:

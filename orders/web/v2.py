@@ -6,10 +6,10 @@ import math
 from datetime import datetime
 from typing import Any
 
-from flask import Response
+from flask import Response, request
 
 from orders.domain import NewOrder, Order, OrderNotFound
-from orders.store import days, feed, listing, paging
+from orders.store import days, feed, listing
 from orders.web import entity, ordering, pages
 from orders.web.api import ApiBlueprint
 from orders.web.call import current_call
@@ -105,12 +105,10 @@ def list_orders(asked: dict[str, Any]) -> Response:
     unchanged = entity.still_good(lambda: feed.newest_id(shop.database))
     if unchanged is not None:
         return unchanged
-    page = paging.read_page(shop.database, query)
-    body, cursor = pages.page_body(page, query, shop.store_id)
-    if cursor is not None:
-        link = pages.next_link(ordering.orders_path(VERSION), cursor)
-        current_call().headers["Link"] = link
-    return entity.entity(body, page.revision)
+    page = shop.pages.get(request.query_string, lambda: pages.listed(query))
+    if page.link is not None:
+        current_call().headers["Link"] = page.link
+    return entity.entity(page.body, page.revision)
 
 
 @blueprint.route("/store/orders", methods=["POST"], tags=ORDERS)
