@@ -19,6 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from orders import demo, settings
 from orders.cli.database import db_group
+from orders.cli.events import events_group
 from orders.cli.files import orders_group, pets_group
 from orders.cli.keys import keys_group
 from orders.clock import Clock
@@ -62,7 +63,7 @@ def create_app(given: Settings | None = None, clock: Clock | None = None) -> Fla
     Api(app, given, v1.blueprint, v1.VERSION)
     Api(app, given, v2.blueprint, v2.VERSION)
     health.register(app, shop)
-    for group in (keys_group, orders_group, pets_group, db_group):
+    for group in (keys_group, orders_group, pets_group, events_group, db_group):
         app.cli.add_command(group)
     return app
 

@@ -27,6 +27,9 @@ _OF_ORDER = Query(
     .where(EventRow.order_id == bindparam("order_id", type_=BigInteger))
     .order_by(EventRow.id)
 )
+_LAST = Query(
+    select(EventRow.id).order_by(EventRow.id.desc()).limit(1).offset(bindparam("skipped"))
+)
 _NEWEST = Query(select(events.REVISION))
 
 
@@ -55,3 +58,9 @@ def read(database: Database, after: int, size: int) -> EventPage:
 def history(database: Database, order_id: int) -> list[str]:
     """Give all events of an order; none where there is no such order."""
     return [text for (text,) in database.ask(_OF_ORDER, order_id=order_id)]
+
+
+def before_last(database: Database, number: int) -> int:
+    """Give the id after which there are so many events, 0 where there are no more than those."""
+    rows = database.ask(_LAST, skipped=number)
+    return int(rows[0][0]) if rows else 0

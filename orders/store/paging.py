@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import Any, Protocol, cast
 
 from orders.domain import MAX_INT64, Status
-from orders.store import events, walks
+from orders.store import events, statements, walks
 from orders.store.days import day_of
 from orders.store.engine import Database
 from orders.store.query import Query
@@ -153,11 +153,11 @@ class _Reading:
     def rows(
         self, walk: Walk, start: Position | None, size: int, stop: Position | None = None
     ) -> _Rows:
-        statement = walks.rows(walk, started=start is not None, stopped=stop is not None)
+        statement = statements.rows(walk, started=start is not None, stopped=stop is not None)
         return self._asked(statement, after=start, until=stop, size=size)
 
     def entry_after(self, walk: Walk, start: Position | None, skipped: int) -> Position | None:
-        statement = walks.entry_after(walk, started=start is not None)
+        statement = statements.entry_after(walk, started=start is not None)
         found = self._asked(statement, after=start, skipped=skipped)
         return _position(*found[0]) if found else None
 
@@ -168,7 +168,7 @@ class _Reading:
         """
         for column in walk.other_ranges():
             first_day, last_day = self.query.filters.days_of(column)
-            statement = walks.next_place(walk, column, started=start is not None)
+            statement = statements.next_place(walk, column, started=start is not None)
             found = self._asked(statement, after=start, first_day=first_day, last_day=last_day)
             ((place,),) = found
             if place is None:
@@ -190,13 +190,13 @@ class _Reading:
         return there if ahead else start
 
     def number_in(self, gathering: Gathering, most: int) -> int:
-        ((number,),) = self._asked(walks.number_in(gathering), most=most)
+        ((number,),) = self._asked(statements.number_in(gathering), most=most)
         return int(number)
 
     def gathered(self, gathering: Gathering) -> _Rows:
         after = self.query.after
         start = _parts(gathering.walk, after)[0][0].part if after else None
-        statement = walks.gathered(gathering, start)
+        statement = statements.gathered(gathering, start)
         return self._asked(statement, after=after, size=self.query.wanted)
 
     def _asked(

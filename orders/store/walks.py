@@ -1,7 +1,8 @@
-"""The statements that pages of orders are read with, made for each combination of filters.
+"""How pages of orders can be found: indexes to walk, ranges to gather, and their conditions.
 
 A walk reads an index of (a filter's column, the sort's column, id) from one position on. Other
-filters are conditions on what it meets. `paging` says when which is read, and how far.
+filters are conditions on what it meets. `statements` has what is asked of the database for it, and
+`paging` says when which is asked.
 """
 
 from __future__ import annotations
@@ -10,32 +11,25 @@ import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import lru_cache
 from typing import Any, cast
 
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
-    Select,
     String,
     bindparam,
-    func,
     literal_column,
     null,
     or_,
-    select,
     tuple_,
     type_coerce,
-    union_all,
 )
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import NULLTYPE, TypeEngine
 
 from orders.domain import Status
-from orders.store import events, forms
-from orders.store.query import Query
-from orders.store.tables import DayRow, Instant, OrderRow
+from orders.store.tables import Instant, OrderRow
 
 # The columns that filters compare for equality, those that leave the fewest orders first.
 _EQUAL = ("reference", "pet_id")
@@ -50,10 +44,8 @@ _FILTERS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
 # The names of the filters that are given, the statuses that orders may have, and the sort.
 Shape = tuple[frozenset[str], tuple[str, ...], "Sort"]
 # What the columns about a day's orders begin with.
-_DAYS_OF = {"placed_at": "placed", "ship_date": "ships"}
+DAYS_OF = {"placed_at": "placed", "ship_date": "ships"}
 _EVERY_STATUS = tuple(status.value for status in Status)
-# As many shapes as clients may think of would fill the memory.
-_KEPT_STATEMENTS = 500
 
 
 class _Told(ColumnElement[Any]):
@@ -262,94 +254,6 @@ def all_gatherings(names: frozenset[str], statuses: tuple[str, ...], sort: Sort)
 def _prefixes(names: frozenset[str], statuses: tuple[str, ...]) -> list[str]:
     equal = [name for name in _EQUAL if name in names]
     return equal if equal and statuses == _EVERY_STATUS else [*equal, "status"]
-
-
-@lru_cache(maxsize=_KEPT_STATEMENTS)
-def rows(walk: Walk, *, started: bool, stopped: bool = False) -> Query:
-    """Give the statement for the next orders of a walk: JSON, key, id, newest event.
-
-    Its parameters are the filters, `size`, and `after_key` and `after_id` where the walk is
-    `started`, `until_key` and `until_id` where it is `stopped`, and includes the row there.
-    """
-    shown = (
-        forms.order_v2().label("json"),
-        walk.shown_key().label("sort_key"),
-        OrderRow.id.label("order_id"),
-        events.REVISION.label("revision"),
-    )
-    conditions = [*walk.conditions(), *walk.limits(started=started, stopped=stopped)]
-    return Query(_merged(walk, select(*shown).where(*conditions)).limit(bindparam("size")))
-
-
-@lru_cache(maxsize=_KEPT_STATEMENTS)
-def entry_after(walk: Walk, *, started: bool) -> Query:
-    """Give the statement for the key and id that a walk has met after `skipped` others."""
-    limits = walk.limits(started=started, stopped=False)
-    entries = select(walk.shown_key().label("sort_key"), OrderRow.id.label("order_id"))
-    return Query(_merged(walk, entries.where(*limits)).limit(1).offset(bindparam("skipped")))
-
-
-@lru_cache(maxsize=_KEPT_STATEMENTS)
-def next_place(walk: Walk, column: str, *, started: bool) -> Query:
-    """Give the statement for where a walk can next meet an order of some days, as a key or an id.
-
-    The days are those of `column`, from `first_day` to `last_day`. What it gives is NULL where no
-    more can come.
-    """
-    of, to = _DAYS_OF[column], "id" if walk.is_by_id else walk.sort.by.value
-    first, last = getattr(DayRow, f"{of}_min_{to}"), getattr(DayRow, f"{of}_max_{to}")
-    days = DayRow.day.between(
-        bindparam("first_day", type_=String), bindparam("last_day", type_=String)
-    )
-    after = bindparam("after_id" if walk.is_by_id else "after_key", type_=first.type)
-    place = func.max(last) if walk.sort.falling else func.min(first)
-    can_come = first <= after if walk.sort.falling else last >= after
-    statement = select(place).where(days)
-    return Query(statement.where(can_come) if started else statement)
-
-
-def _merged(walk: Walk, statement: Select[Any]) -> Any:
-    ranges = [statement.where(prefix) for prefix in walk.prefixes()]
-    merged: Any = union_all(*ranges) if len(ranges) > 1 else ranges[0]
-    return merged.order_by(*walk.order())
-
-
-@lru_cache(maxsize=_KEPT_STATEMENTS)
-def number_in(gathering: Gathering) -> Query:
-    """Give the statement for how many entries a range has, counted up to `most`."""
-    ranges = [
-        select(OrderRow.id).where(prefix, *gathering.bounds())
-        for prefix in gathering.walk.prefixes()
-    ]
-    entries = (union_all(*ranges) if len(ranges) > 1 else ranges[0]).limit(bindparam("most"))
-    return Query(select(func.count()).select_from(entries.subquery()))
-
-
-@lru_cache(maxsize=_KEPT_STATEMENTS)
-def gathered(gathering: Gathering, start: Part | None) -> Query:
-    """Give the statement for the next orders of a range, sorted: as `rows` does.
-
-    `start` is the part in which the page begins, None for the first page.
-    """
-    walk = gathering.walk
-    entries = select(walk.shown_key().label("sort_key"), OrderRow.id.label("order_id"))
-    entries = entries.where(*gathering.conditions(start))
-    ranges = union_all(*(entries.where(prefix) for prefix in walk.prefixes())).subquery()
-    chosen = select(ranges).order_by(*_last_without_key(ranges, walk.sort))
-    page = chosen.limit(bindparam("size")).subquery()
-    shown = select(forms.order_v2(), page.c.sort_key, page.c.order_id, events.REVISION)
-    return Query(
-        shown.join(page, OrderRow.id == page.c.order_id).order_by(
-            *_last_without_key(page, walk.sort)
-        )
-    )
-
-
-def _last_without_key(rows: Any, sort: Sort) -> list[ColumnElement[Any]]:
-    columns = [rows.c.sort_key, rows.c.order_id]
-    if sort.falling:
-        columns = [column.desc() for column in columns]
-    return [rows.c.sort_key.is_(None), *columns]
 
 
 def _condition(name: str, *, plain: bool = False) -> ColumnElement[bool]:
