@@ -225,8 +225,8 @@ def _stretch(request, monkeypatch):
 
 
 @pytest.mark.usefixtures("_stretch")
-@settings(max_examples=150)
-@given(FILTERS, st.sampled_from(SORTS), st.sampled_from([7, 50, 200]))
+@settings(max_examples=200)
+@given(FILTERS, st.sampled_from(SORTS), st.sampled_from([40, 200]))
 def test_pages_together_are_the_list(mixed, filters, sort, size):
     database, rows = mixed
     assert listed(database, filters, sort, size) == expected(rows, filters, sort)
@@ -264,13 +264,13 @@ class Others:
         client.version = 2
         chance = random.Random(seed)
         while not self._done.is_set():
-            kind = chance.randrange(3)
+            kind = chance.randrange(7)
             if kind == 0:
                 day = f"2026-12-{chance.randint(2, 28):02}T00:00:00Z"
                 self._theirs.append(client.place(1, shipDate=day).get_json()["id"])
             else:
                 order_id = chance.choice(self._theirs)
-                answer = client.ship(order_id) if kind == 1 else client.cancel(order_id)
+                answer = client.ship(order_id) if kind % 2 else client.cancel(order_id)
                 assert answer.status_code in {200, 204, 409}
             self.changes += 1
 
@@ -292,7 +292,7 @@ def follow(client, query, limit):
 
 def test_every_order_that_stays_put_is_seen_exactly_once_whoever_writes(client_v2):
     staying, theirs = [], []
-    for number in range(120):
+    for number in range(80):
         date = {"shipDate": f"2026-12-{2 + number % 27:02}T00:00:00Z"} if number % 3 else {}
         mine = number % 2 == 0
         reference = {"reference": "stays"} if mine and number % 4 == 0 else {}
@@ -305,7 +305,7 @@ def test_every_order_that_stays_put_is_seen_exactly_once_whoever_writes(client_v
     with ThreadPoolExecutor(2) as pool:
         working = [pool.submit(others.work, seed) for seed in (1, 2)]
         try:
-            for query, limit in itertools.product(QUERIES, (3, 10)):
+            for query, limit in zip(QUERIES, itertools.cycle((3, 10)), strict=False):
                 seen = follow(client_v2, query, limit)
                 mine = [order_id for order_id in seen if order_id in calm[query]]
                 assert sorted(mine) == sorted(calm[query]), (query, limit)
