@@ -58,6 +58,10 @@ class Instant(ma.fields.Field[datetime]):
         return None if value is None else domain.format_instant(value)
 
 
+# For the OpenAPI document, whose patterns are those of JavaScript.
+_NOT_FOR_CONTROL = r"^[^\u0000-\u001f\u007f-\u009f]+$"
+
+
 class Reference(ma.fields.String):
     """The shop's own text about an order."""
 
@@ -65,7 +69,8 @@ class Reference(ma.fields.String):
 
     def __init__(self, **kwargs: Any) -> None:
         """Take what a String takes."""
-        super().__init__(validate=ma.validate.Length(1, 64), **kwargs)
+        metadata = {"pattern": _NOT_FOR_CONTROL, **kwargs.pop("metadata", {})}
+        super().__init__(validate=ma.validate.Length(1, 64), metadata=metadata, **kwargs)
 
     def _deserialize(
         self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any

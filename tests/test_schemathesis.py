@@ -93,10 +93,10 @@ def endless(tmp_path_factory):
         yield SimpleNamespace(service=service, secret=secret)
 
 
-def schemathesis(endless, folder, document, *options, version=1):
+def schemathesis(endless, folder, document, *options, version=1, config=CONFIG_OF_PETS, hooks=""):
     """Run schemathesis in a folder of its own; give its report, with its output and its end."""
-    (folder / "schemathesis.toml").write_text(CONFIG + (CONFIG_OF_PETS if version == 1 else ""))
-    (folder / "hooks.py").write_text(HOOKS)
+    (folder / "schemathesis.toml").write_text(CONFIG + config)
+    (folder / "hooks.py").write_text(HOOKS + hooks)
     done = subprocess.run(
         [
             *(str(Path(sys.executable).with_name("schemathesis")), "--no-color", "run", document),
