@@ -235,7 +235,7 @@ class Hooks:
         headers: list[tuple[str, str]] = []
         if call.is_api:
             verdict = call.verdict or self._limits.uncounted()
-            headers = verdict.headers(self._clock.time())
+            headers = verdict.headers(call.answered_at or self._clock.time())
             headers += [("X-Request-Id", call.request_id), *call.headers.items()]
         there = {name for name, _ in response.headers}
         headers += [each for each in PROTECTION.items() if each[0] not in there]
