@@ -173,6 +173,20 @@ def test_one_that_gives_up_while_the_others_are_taken_leaves_them(store, group, 
     assert len(pets_ordered(store)) == 2
 
 
+def test_an_event_is_dated_when_its_turn_has_come(store, client):
+    changes = store.shop.orders._changes  # noqa: SLF001 - none has another way to tell
+    with ThreadPoolExecutor(1) as pool:
+        with store.database.write() as connection:
+            waiting = pool.submit(client.place)
+            while not changes._writing.locked():  # noqa: SLF001
+                threading.Event().wait(0.001)
+            store.clock.advance(3)
+            placing(store, 1)(connection)
+        assert waiting.result().status_code == 201
+    at = [event["at"] for event in store.events()]
+    assert at == sorted(at)
+
+
 def test_after_the_trouble_changes_are_made_again(store, client):
     other = connect(store.database.path)
     other.execute("BEGIN IMMEDIATE")
