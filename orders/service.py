@@ -2,7 +2,8 @@
 
 Changes that come at the same time share one, each in a savepoint of its own: see `group_commit`.
 Rules that a change depends on are part of the statement that makes it, so that of any number of
-racing requests one wins; the others are then told what is true.
+racing requests one wins; the others are then told what is true. Changes are dated when it is their
+turn, so that events come in the order of their times.
 """
 
 from __future__ import annotations
@@ -52,9 +53,9 @@ class OrderService:
         Raises:
             IdempotencyKeyReused: the key came before, with another order.
         """
-        now = self._clock.now()
 
         def place(connection: Connection) -> Placed:
+            now = self._clock.now()
             if idempotency_key is None:
                 order, _ = order_store.insert_pending(connection, new, origin, now)
                 return Placed(order)
@@ -73,9 +74,9 @@ class OrderService:
         Raises:
             OrderNotFound, OrderAlreadyShipped, OrderAlreadyCancelled: it was not pending.
         """
-        now = self._clock.now()
 
         def ship(connection: Connection) -> Order:
+            now = self._clock.now()
             order = order_store.ship_pending(connection, order_id, ship_date or now, origin, now)
             return _changed(connection, order_id, order)
 
@@ -87,9 +88,9 @@ class OrderService:
         Raises:
             OrderNotFound, OrderAlreadyShipped, OrderAlreadyCancelled: it was not pending.
         """
-        now = self._clock.now()
 
         def cancel(connection: Connection) -> Order:
+            now = self._clock.now()
             order = order_store.cancel_pending(connection, order_id, origin, now)
             return _changed(connection, order_id, order)
 
@@ -104,8 +105,7 @@ class OrderService:
         Raises:
             FileRefused: some rows can't be taken.
         """
-        now = self._clock.now()
-        check = partial(transfer.check_order, now=domain.format_instant(now))
+        check = partial(transfer.check_order, now=domain.format_instant(self._clock.now()))
         with closing(Staging(self._database.path.parent)) as staged:
             staged.extend(transfer.checked(rows, check, faults))
             for line, order_id in staged.repeated_ids():
@@ -115,7 +115,7 @@ class OrderService:
                 for line, order_id in staging.existing_ids(connection):
                     faults.add(Fault(line, "id", f"order {order_id} exists already"))
                 faults.raise_if_any()
-                return staging.copy_to_store(connection, Origin("cli"), now)
+                return staging.copy_to_store(connection, Origin("cli"), self._clock.now())
 
     def import_pets(self, rows: Iterable[tuple[int, Cells]], faults: Faults) -> int:
         """Import the pets of a file, all of them or none, in place of those with equal ids.

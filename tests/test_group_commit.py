@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import assert_error
+from sqlalchemy.exc import NoResultFound
 
 from orders.domain import NewOrder, OrderNotFound, Origin
 from orders.store import orders
@@ -36,7 +38,7 @@ def together(group, store):
         def outcome(work):
             try:
                 return group.run(work)
-            except Exception as error:  # noqa: BLE001 - what came of it is the question
+            except BaseException as error:  # noqa: BLE001 - what came of it is the question
                 return error
 
         with ThreadPoolExecutor(1 + len(works)) as pool:
@@ -121,6 +123,68 @@ def test_the_databases_trouble_is_told_to_all_and_nothing_is_changed(store, toge
     assert [type(each) for each in outcomes] == [StoreUnavailable] * 3
     assert pets_ordered(store) == []
     assert store.events() == []
+
+
+def test_what_undid_everything_is_told_to_all(store, together):
+    def out_of_memory(connection):
+        # As SQLite does by itself where it has none left.
+        connection.connection.driver_connection.execute("ROLLBACK")
+        raise MemoryError
+
+    outcomes = together(placing(store, 1), out_of_memory, placing(store, 2))
+    assert [type(each) for each in outcomes] == [MemoryError] * 3
+    assert pets_ordered(store) == []
+
+
+def test_rows_that_are_not_ours_are_the_databases_trouble_in_a_group_too(together):
+    def finds_no_row(_):
+        raise NoResultFound
+
+    outcomes = together(finds_no_row, finds_no_row)
+    assert [type(each) for each in outcomes] == [StoreUnavailable] * 2
+    assert outcomes[0] is not outcomes[1]  # each thread adds its way to its own
+
+
+def test_where_the_thread_that_makes_them_ends_nobody_is_told_that_it_was_done(store, together):
+    def ends_the_thread(_):
+        raise SystemExit
+
+    outcomes = together(placing(store, 1), ends_the_thread, placing(store, 2))
+    assert sorted(type(each).__name__ for each in outcomes) == [
+        "StoreUnavailable",
+        "StoreUnavailable",
+        "SystemExit",
+    ]
+    assert pets_ordered(store) == []
+
+
+def test_one_that_gives_up_while_the_others_are_taken_leaves_them(store, group, together):
+    class OneGivesUp(deque):
+        def popleft(self):
+            first = super().popleft()
+            if len(self) == 2:
+                self.pop()
+            return first
+
+    group._waiting = OneGivesUp()  # noqa: SLF001 - it takes 5 seconds and the right moment
+    outcomes = together(*(placing(store, pet) for pet in (1, 2, 3)))
+    assert sum(isinstance(each, int) for each in outcomes) == 2
+    assert sum(isinstance(each, StoreUnavailable) for each in outcomes) == 1
+    assert len(pets_ordered(store)) == 2
+
+
+def test_an_event_is_dated_when_its_turn_has_come(store, client):
+    changes = store.shop.orders._changes  # noqa: SLF001 - none has another way to tell
+    with ThreadPoolExecutor(1) as pool:
+        with store.database.write() as connection:
+            waiting = pool.submit(client.place)
+            while not changes._writing.locked():  # noqa: SLF001
+                threading.Event().wait(0.001)
+            store.clock.advance(3)
+            placing(store, 1)(connection)
+        assert waiting.result().status_code == 201
+    at = [event["at"] for event in store.events()]
+    assert at == sorted(at)
 
 
 def test_after_the_trouble_changes_are_made_again(store, client):

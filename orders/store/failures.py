@@ -59,6 +59,11 @@ def unavailable_cause(error: BaseException | None) -> str | None:
     return None
 
 
+def means_unavailable(error: Exception) -> bool:
+    """Tell whether an error, the driver's or SQLAlchemy's, means that the database is away."""
+    return isinstance(error, StoreUnavailable) or _cause_of(error) is not None
+
+
 @contextlib.contextmanager
 def told_as_unavailable() -> Iterator[None]:
     """Tell errors that mean that the database is away as what they mean.

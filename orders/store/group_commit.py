@@ -7,15 +7,16 @@ in a savepoint of its own, so that one that is refused leaves the others as they
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar, cast
 
 from sqlalchemy import Connection
 
 from orders.store.engine import BUSY_SECONDS, Database
-from orders.store.failures import StoreUnavailable, unavailable_cause
+from orders.store.failures import StoreUnavailable, means_unavailable
 
 Result = TypeVar("Result")
 
@@ -26,7 +27,9 @@ class _Change(Generic[Result]):
     def __init__(self, work: Callable[[Connection], Result]) -> None:
         self._work = work
         self._result: Result | None = None
-        self.error: Exception | None = None
+        # What the client is told where nobody comes to say that it is on the disk.
+        self._error: Exception | None = StoreUnavailable("the change was not made")
+        self._refusal: Exception | None = None
         self.ended = False
 
     def make(self, connection: Connection) -> None:
@@ -38,16 +41,25 @@ class _Change(Generic[Result]):
         try:
             self.make(connection)
         except Exception as error:
-            cause = unavailable_cause(getattr(error, "orig", error))
-            if cause or isinstance(error, StoreUnavailable):
-                raise  # the database's trouble is everybody's
+            # The database's trouble is everybody's, and after some SQLite has undone everything.
+            if means_unavailable(error) or not driver.in_transaction:
+                raise
             driver.execute("ROLLBACK TO change")
-            self.error = error
+            self._refusal = error
         driver.execute("RELEASE change")
 
+    def was_committed(self) -> None:
+        self._error = self._refusal
+
+    def failed(self, error: Exception) -> None:
+        self._error = error
+        if isinstance(error, StoreUnavailable):
+            # Each thread that raises an exception adds its way to the traceback.
+            self._error = StoreUnavailable(*error.args)
+
     def result(self) -> Result:
-        if self.error is not None:
-            raise self.error
+        if self._error is not None:
+            raise self._error
         return cast("Result", self._result)
 
 
@@ -74,7 +86,7 @@ class GroupCommit:
         self._wait_for_turn(change)
         try:
             if not change.ended:
-                self._commit([self._waiting.popleft() for _ in range(len(self._waiting))])
+                self._commit(list(self._taken()))
         finally:
             self._writing.release()
         return change.result()
@@ -90,6 +102,12 @@ class GroupCommit:
         else:
             raise StoreUnavailable("the database is busy")
 
+    def _taken(self) -> Iterator[_Change[Any]]:
+        # One whose patience is at its end may take itself away meanwhile.
+        with contextlib.suppress(IndexError):
+            while True:
+                yield self._waiting.popleft()
+
     def _commit(self, changes: Sequence[_Change[Any]]) -> None:
         try:
             with self._database.write() as connection:
@@ -100,7 +118,10 @@ class GroupCommit:
                         change.make_apart(connection)
         except Exception as error:  # noqa: BLE001 - raised again by each change's own thread
             for change in changes:
-                change.error = error
+                change.failed(error)
+        else:
+            for change in changes:
+                change.was_committed()
         finally:
             for change in changes:
                 change.ended = True
