@@ -19,6 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from orders import demo, settings
 from orders.cli.database import db_group
+from orders.cli.events import events_group
 from orders.cli.files import orders_group, pets_group
 from orders.cli.keys import keys_group
 from orders.clock import Clock
@@ -27,7 +28,7 @@ from orders.store import engine, keys, opening, scratch
 from orders.store.engine import Database
 from orders.store.failures import StoreUnavailable
 from orders.store.instance import InstanceLock, InstanceLocked, make_private_folder
-from orders.web import health, logs, v1
+from orders.web import health, logs, v1, v2
 from orders.web.api import Api, Hooks, OrdersFlask
 from orders.web.auth import KeyRing
 from orders.web.housekeeping import Housekeeping
@@ -64,8 +65,9 @@ def create_app(given: Settings | None = None, clock: Clock | None = None) -> Fla
     shop.install(app)
     Hooks(app, shop)
     Api(app, given, v1.blueprint, v1.VERSION)
+    Api(app, given, v2.blueprint, v2.VERSION)
     health.register(app, shop)
-    for group in (keys_group, orders_group, pets_group, db_group):
+    for group in (keys_group, orders_group, pets_group, events_group, db_group):
         app.cli.add_command(group)
     return app
 

@@ -110,6 +110,7 @@ class OrderService:
             staged.extend(transfer.checked(rows, check, faults))
             for line, order_id in staged.repeated_ids():
                 faults.add(Fault(line, "id", f"{order_id} stands on an earlier line, too"))
+            staged.summarize()
             with self._database.write(beside=staged.path) as connection:
                 for line, order_id in staging.existing_ids(connection):
                     faults.add(Fault(line, "id", f"order {order_id} exists already"))

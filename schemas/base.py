@@ -29,3 +29,11 @@ class StrictSchema(ma.Schema):
         "type": NOT_AN_OBJECT,
         "unknown": "is not a field of this request",
     }
+
+
+class QuerySchema(StrictSchema):
+    """The parameters of a query: one that is not known is refused, rather than ignored."""
+
+    error_messages: dict[str, str] = {  # noqa: RUF012 - as marshmallow declares it
+        "unknown": "is not a parameter of this request",
+    }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -55,3 +56,116 @@ class Instant(ma.fields.Field[datetime]):
         self, value: datetime | None, attr: str | None, obj: Any, **kwargs: Any
     ) -> str | None:
         return None if value is None else domain.format_instant(value)
+
+
+# For the OpenAPI document, whose patterns are those of JavaScript.
+_NOT_FOR_CONTROL = r"^[^\u0000-\u001f\u007f-\u009f]+$"
+
+
+class Reference(ma.fields.String):
+    """The shop's own text about an order."""
+
+    refused = "must be 1 to 64 characters, none of them for control"
+
+    def __init__(self, **kwargs: Any) -> None:
+        """Take what a String takes."""
+        metadata = {"pattern": _NOT_FOR_CONTROL, **kwargs.pop("metadata", {})}
+        super().__init__(validate=ma.validate.Length(1, 64), metadata=metadata, **kwargs)
+
+    def _deserialize(
+        self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any
+    ) -> str:
+        if not isinstance(value, str) or not domain.is_reference(value):
+            raise ma.ValidationError(self.refused)
+        return value
+
+
+# Parameters of a query. Each comes as the list of the texts that were given for it.
+
+_CANONICAL = re.compile("0|[1-9][0-9]{0,18}")
+
+
+def _once(texts: list[str]) -> str:
+    if len(texts) > 1:
+        raise ma.ValidationError("must be given once")
+    return texts[0]
+
+
+class WholeParameter(Whole):
+    """A whole number between two bounds in canonical decimals: no sign, no leading zero."""
+
+    def _deserialize(self, value: list[str], *args: Any, **kwargs: Any) -> int:
+        text = _once(value)
+        number = int(text) if _CANONICAL.fullmatch(text) else None
+        return super()._deserialize(number, *args, **kwargs)
+
+
+class Int64Parameter(WholeParameter, Int64):
+    """A whole number that fits in 64 bits, with a sign."""
+
+
+class InstantParameter(Instant):
+    """An RFC 3339 date-time with a time zone."""
+
+    def _deserialize(self, value: list[str], *args: Any, **kwargs: Any) -> datetime:
+        text = _once(value)
+        try:
+            return super()._deserialize(text, *args, **kwargs)
+        except ma.ValidationError as error:
+            if " " not in text:
+                raise
+            # A plus in a query is a blank, which few know.
+            hint = "; write the + of a time zone as %2B"
+            raise ma.ValidationError(f"{error.messages[0]}{hint}") from None
+
+
+class ReferenceParameter(Reference):
+    """An order's reference, exactly."""
+
+    def _deserialize(self, value: list[str], *args: Any, **kwargs: Any) -> str:
+        return super()._deserialize(_once(value), *args, **kwargs)
+
+
+class TextParameter(ma.fields.String):
+    """Any text."""
+
+    def _deserialize(self, value: list[str], *args: Any, **kwargs: Any) -> str:
+        return _once(value)
+
+
+class FlagParameter(ma.fields.Boolean):
+    """`true` or `false`."""
+
+    def _deserialize(self, value: list[str], *args: Any, **kwargs: Any) -> bool:
+        text = _once(value)
+        if text not in {"true", "false"}:
+            raise ma.ValidationError("must be true or false")
+        return text == "true"
+
+
+class ChoiceParameter(ma.fields.String):
+    """One of some texts."""
+
+    def __init__(self, choices: Iterable[str], **kwargs: Any) -> None:
+        """Take the texts."""
+        self.choices = tuple(choices)
+        super().__init__(validate=ma.validate.OneOf(self.choices), **kwargs)
+
+    def _deserialize(self, value: list[str], *args: Any, **kwargs: Any) -> str:
+        text = _once(value)
+        if text not in self.choices:
+            raise ma.ValidationError(f"must be one of {', '.join(self.choices)}")
+        return text
+
+
+class ChoicesParameter(ma.fields.List[str]):
+    """One or more of some texts, each as a parameter of this name."""
+
+    def __init__(self, choices: Iterable[str], **kwargs: Any) -> None:
+        """Take the texts."""
+        super().__init__(ChoiceParameter(choices), **kwargs)
+
+    def _deserialize(
+        self, value: list[str], attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any
+    ) -> Any:
+        return frozenset(self.inner.deserialize([text]) for text in value)

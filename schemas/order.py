@@ -13,7 +13,7 @@ from schemas.fields import Instant, Int64, Whole
 Messages = dict[str, str | list[Any] | dict[Any, Any]]
 
 _REQUIRED: Messages = {"required": "is required", "null": "may not be null"}
-_NOT_NULL: Messages = {"null": "may not be null; leave it out"}
+NOT_NULL: Messages = {"null": "may not be null; leave it out"}
 
 
 class OrderSchema(SparseSchema):
@@ -50,12 +50,12 @@ class NewOrderSchema(StrictSchema):
         1,
         MAX_QUANTITY,
         load_default=1,
-        error_messages=_NOT_NULL,
+        error_messages=NOT_NULL,
         metadata={"description": "Number of units ordered."},
     )
     shipDate = Instant(  # noqa: N815 - the specification's name
         attribute="ship_date",
-        error_messages=_NOT_NULL,
+        error_messages=NOT_NULL,
         metadata={"description": "Expected ship date."},
     )
 
@@ -69,6 +69,6 @@ class ShipmentSchema(StrictSchema):
 
     shipDate = Instant(  # noqa: N815 - the specification's name
         attribute="ship_date",
-        error_messages=_NOT_NULL,
+        error_messages=NOT_NULL,
         metadata={"description": "When the order was shipped; now, if left out."},
     )

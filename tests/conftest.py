@@ -130,6 +130,8 @@ class Store:
 class Client:
     """Sends requests through the application, without a network."""
 
+    version = 1
+
     def __init__(self, store, key_id, secret, address="127.0.0.1"):
         self.store, self.key_id, self.secret, self.address = store, key_id, secret, address
         self._client = store.app.test_client()
@@ -161,18 +163,23 @@ class Client:
     def delete(self, path, **kwargs):
         return self.request("DELETE", path, **kwargs)
 
+    @property
+    def orders(self):
+        """The path of the orders, in the version that this client speaks."""
+        return f"/v{self.version}/store/orders"
+
     def place(self, pet_id=7, headers=None, **order):
         """Place an order; give the response."""
-        return self.post("/v1/store/orders", json={"petId": pet_id, **order}, headers=headers or {})
+        return self.post(self.orders, json={"petId": pet_id, **order}, headers=headers or {})
 
     def ship(self, order_id, **body):
         """Ship an order; give the response."""
-        path = f"/v1/store/orders/{order_id}/ship"
+        path = f"{self.orders}/{order_id}/ship"
         return self.post(path, json=body) if body else self.post(path)
 
     def cancel(self, order_id):
         """Cancel an order; give the response."""
-        return self.delete(f"/v1/store/orders/{order_id}")
+        return self.delete(f"{self.orders}/{order_id}")
 
 
 @pytest.fixture
@@ -231,6 +238,14 @@ def store(make_store):
 def client(store):
     """A client with a business key that may read and write."""
     return store.client()
+
+
+@pytest.fixture
+def client_v2(store):
+    """A client of version 2 without limits to speak of."""
+    client = store.client(plan="enterprise", per_minute=10**9, per_day=10**9)
+    client.version = 2
+    return client
 
 
 # The loggers that the service sets up.

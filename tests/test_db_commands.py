@@ -342,7 +342,8 @@ def test_a_terminal_is_shown_that_work_goes_on(full_store, tmp_path):
 
 GROUPS = {
     "keys": {"issue", "list", "revoke", "unban", "plan", "rotate"},
-    "orders": {"import", "export"},
+    "orders": {"import", "export", "show"},
+    "events": {"tail"},
     "pets": {"import"},
     "db": {"upgrade", "check", "backup", "restore"},
 }

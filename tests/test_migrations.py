@@ -316,6 +316,25 @@ def test_data_survive_every_migration_from_the_first_on(tmp_path, monkeypatch):
     opening.check(path)
 
 
+def test_the_second_migration_finds_out_what_happened_on_each_day(tmp_path, monkeypatch):
+    path = tmp_path / "orders.db"
+    program = NextProgram(tmp_path / "migrations-1")
+    monkeypatch.setattr(opening, "_MIGRATIONS", program.folder)
+    program.forget_after(1)
+    opening.create(path)
+    filled(path)
+    monkeypatch.undo()
+    opening.schema_version.cache_clear()
+    opening.upgrade(path)
+    early, late = "0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"
+    last = 2**53 - 1
+    # By day: placed, shipped, cancelled; where the orders placed on it lie; where those that ship.
+    assert asked(path, "SELECT * FROM order_days ORDER BY day") == [
+        (early[:10], *(2, 1, 1), *(1, last, early, late), *(1, 1, early, early)),
+        (late[:10], *(1, 0, 0), *(2, 2, None, None), *(last, last, early, early)),
+    ]
+
+
 ADD_A_COLUMN = """\
 op.add_column("orders", sa.Column("colour", sa.String(16), server_default="brown"))
 op.execute("UPDATE orders SET colour = 'white' WHERE id = 2")
@@ -323,7 +342,7 @@ op.execute("UPDATE orders SET colour = 'white' WHERE id = 2")
 REBUILD_PETS = """\
 with op.batch_alter_table("pets", recreate="always") as pets:
     pets.add_column(sa.Column("legs", sa.Integer, server_default="4", nullable=False))
-op.create_index("orders_by_pet", "orders", ["pet_id"])
+op.create_index("orders_one_day", "orders", ["pet_id"])
 """
 
 

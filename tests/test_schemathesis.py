@@ -56,9 +56,11 @@ generation.max-examples = {EXAMPLES}
 generation.database = "none"
 output.truncation.enabled = false
 
+"""
+CONFIG_OF_PETS = """
 [[operations]]
 include-operation-id = "getPet"
-parameters = {{ "path.petId" = {{ dictionary = "pets", probability = 0.5 }} }}
+parameters = { "path.petId" = { dictionary = "pets", probability = 0.5 } }
 """
 HOOKS = """
 import uuid
@@ -92,14 +94,14 @@ def endless(tmp_path_factory):
         yield SimpleNamespace(service=service, secret=secret)
 
 
-def schemathesis(endless, folder, document, *options):
+def schemathesis(endless, folder, document, *options, version=1, config=CONFIG_OF_PETS, hooks=""):
     """Run schemathesis in a folder of its own; give its report, with its output and its end."""
-    (folder / "schemathesis.toml").write_text(CONFIG)
-    (folder / "hooks.py").write_text(HOOKS)
+    (folder / "schemathesis.toml").write_text(CONFIG + config)
+    (folder / "hooks.py").write_text(HOOKS + hooks)
     done = subprocess.run(
         [
             *(str(Path(sys.executable).with_name("schemathesis")), "--no-color", "run", document),
-            *("--url", f"{endless.service.url}/v1", *options),
+            *("--url", f"{endless.service.url}/v{version}", *options),
             *("--report", "json", "--report-json-path", "report.json"),
         ],
         cwd=folder,

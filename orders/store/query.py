@@ -51,6 +51,11 @@ class Query:
         compiled = self._compiled.get(dialect.name) or self._compile(dialect)
         return driver.execute(compiled.text, compiled.arguments(parameters))
 
+    def text_on(self, dialect: Dialect) -> tuple[str, int]:
+        """Give its text for a database, and how many parameters that has, to explain it."""
+        compiled = self._compiled.get(dialect.name) or self._compile(dialect)
+        return compiled.text, len(compiled.parameters)
+
     def _compile(self, dialect: Dialect) -> _Compiled:
         compiled: Any = self._statement.compile(dialect=dialect)
         parameters = []

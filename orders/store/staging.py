@@ -22,11 +22,12 @@ from sqlalchemy import (
     insert,
     select,
     table,
+    text,
     update,
 )
 
 from orders.domain import EventType, Origin
-from orders.store import bulk, engine, events, scratch
+from orders.store import bulk, days, engine, events, scratch
 from orders.store.tables import OrderRow
 
 _ORDER = [name.key for name in OrderRow.__table__.columns]
@@ -40,6 +41,49 @@ _STAGED = table(
     *(column(name) for name in _ORDER if name != "id"),
     schema="beside",
 )
+
+# What `days` knows of each day. Of rows without an id, `nth` says which it will be.
+_SUMMARIZE = """
+    CREATE TABLE days AS
+    SELECT day, sum(placed) AS placed, sum(shipped) AS shipped, sum(cancelled) AS cancelled,
+        min(placed_id) AS placed_min_id, max(placed_last_id) AS placed_max_id,
+        min(placed_nth) AS placed_min_nth, max(placed_last_nth) AS placed_max_nth,
+        min(ship_date) AS placed_min_ship_date, max(last_ship_date) AS placed_max_ship_date,
+        min(ships_id) AS ships_min_id, max(ships_last_id) AS ships_max_id,
+        min(ships_nth) AS ships_min_nth, max(ships_last_nth) AS ships_max_nth,
+        min(placed_at) AS ships_min_placed_at, max(last_placed_at) AS ships_max_placed_at
+    FROM (
+        SELECT substr(placed_at, 1, 10) AS day, count(*) AS placed, 0 AS shipped, 0 AS cancelled,
+            min(id) AS placed_id, max(id) AS placed_last_id,
+            min(iif(id IS NULL, nth, NULL)) AS placed_nth,
+            max(iif(id IS NULL, nth, NULL)) AS placed_last_nth,
+            min(ship_date) AS ship_date, max(ship_date) AS last_ship_date,
+            NULL AS ships_id, NULL AS ships_last_id, NULL AS ships_nth, NULL AS ships_last_nth,
+            NULL AS placed_at, NULL AS last_placed_at
+        FROM staged GROUP BY 1
+        UNION ALL
+        SELECT substr(ship_date, 1, 10), 0, sum(status = 'shipped'), 0,
+            NULL, NULL, NULL, NULL, NULL, NULL,
+            min(id), max(id), min(iif(id IS NULL, nth, NULL)), max(iif(id IS NULL, nth, NULL)),
+            min(placed_at), max(placed_at)
+        FROM staged WHERE ship_date IS NOT NULL GROUP BY 1
+        UNION ALL
+        SELECT substr(updated_at, 1, 10), 0, 0, count(*),
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+        FROM staged WHERE status = 'cancelled' GROUP BY 1
+    ) GROUP BY day
+"""
+# As `days.COLUMNS`. Ids that are given come after all that are there.
+_SUMMARY = text("""
+    SELECT day, placed, shipped, cancelled,
+        coalesce(placed_min_id, :last_id + placed_min_nth),
+        coalesce(:last_id + placed_max_nth, placed_max_id),
+        placed_min_ship_date, placed_max_ship_date,
+        coalesce(ships_min_id, :last_id + ships_min_nth),
+        coalesce(:last_id + ships_max_nth, ships_max_id),
+        ships_min_placed_at, ships_max_placed_at
+    FROM beside.days
+""")
 
 
 class Staging:
@@ -71,6 +115,10 @@ class Staging:
         )
         self._connection.execute("COMMIT")
 
+    def summarize(self) -> None:
+        """Find out what the rows say of each day, for `copy_to_store`."""
+        self._connection.execute(_SUMMARIZE)
+
     def repeated_ids(self) -> list[tuple[int, int]]:
         """Give line and id of the rows whose id stands on an earlier line, too."""
         rows: list[tuple[int, int]] = self._connection.execute(
@@ -91,11 +139,15 @@ def existing_ids(connection: Connection) -> list[tuple[int, int]]:
 
 
 def copy_to_store(connection: Connection, origin: Origin, now: datetime) -> int:
-    """Insert all rows as orders, with an `order.imported` event for each; give how many."""
+    """Insert all rows as orders, with an `order.imported` event for each; give how many.
+
+    The rows were summarized before.
+    """
     highest = connection.scalar(select(func.max(_STAGED.c.id))) or 0
     last_id = max(highest, bulk.last_id(connection))
     unnumbered = update(_STAGED).where(_STAGED.c.id.is_(None))
     connection.execute(unnumbered.values(id=last_id + _STAGED.c.nth))
+    days.note_all(connection, connection.execute(_SUMMARY, {"last_id": last_id}))
     source = select(*(_STAGED.c[name] for name in _ORDER)).order_by(_STAGED.c.line)
     inserted = connection.execute(insert(OrderRow).from_select(_ORDER, source))
     events.append_for_all(connection, EventType.IMPORTED, select(_STAGED.c.id), origin, now)

@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 REALM = 'Bearer realm="store-orders"'
 STORE_RETRY_SECONDS = 5
 NO_CONTENT = 204
+# Where the headers that all answers have wait for the answer's own.
+_COMMON_HEADERS = "orders.common_headers"
 _WITHOUT_BODY = {NO_CONTENT, 304}
 # Request ids are names, no secrets: to guess one opens nothing.
 _random_bits = random.Random().getrandbits  # noqa: S311 # nosec B311
@@ -75,7 +77,13 @@ class OrdersFlask(Flask):
         path = path_of_target(environ.get("REQUEST_URI") or environ.get("PATH_INFO", "/"))
         # A target without a slash in front (`*`, or nonsense) is a path that does not exist.
         environ["PATH_INFO"] = path if path.startswith("/") else f"/ {path}"
-        return super().wsgi_app(environ, start_response)
+
+        def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
+            # Here they are a plain list: Werkzeug would look at each header once more.
+            headers += environ.get(_COMMON_HEADERS, ())
+            return start_response(status, headers, *error)
+
+        return super().wsgi_app(environ, start)
 
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
         """Take every view and hook as it is: none is asynchronous, and asking costs much."""
@@ -166,7 +174,7 @@ def render(error: Exception) -> Response:
         error_body(answer.code, message, answer.status),
         answer.status,
         _HEADERS_OF_CODE.get(answer.code),
-        mimetype="application/json",
+        content_type="application/json",
     )
     if isinstance(error, MethodNotAllowed):
         response.headers["Allow"] = ", ".join(error.allowed)
@@ -221,17 +229,17 @@ class Hooks:
     def finish(self, response: Response) -> Response:
         """Put the headers on the answer, and see to its line in the log."""
         call = current_call()
-        headers = response.headers
-        if response.status_code in _WITHOUT_BODY:
-            headers.remove("Content-Type")
+        status = response.status_code
+        if status in _WITHOUT_BODY:
+            response.headers.remove("Content-Type")
+        headers: list[tuple[str, str]] = []
         if call.is_api:
             verdict = call.verdict or self._limits.uncounted()
-            headers.extend(verdict.headers(self._clock.time()))
-            headers.add("X-Request-Id", call.request_id)
-            headers.extend(call.headers)
-        there = {name for name, _ in headers}
-        headers.extend([each for each in PROTECTION.items() if each[0] not in there])
-        status = response.status_code
+            headers = verdict.headers(call.answered_at or self._clock.time())
+            headers += [("X-Request-Id", call.request_id), *call.headers.items()]
+        there = {name for name, _ in response.headers}
+        headers += [each for each in PROTECTION.items() if each[0] not in there]
+        _plain(request).environ[_COMMON_HEADERS] = headers
         response.call_on_close(lambda: access_log.write(call, status, self._clock.monotonic()))
         return response
 

@@ -1,5 +1,7 @@
 """Reads request bodies: strict JSON, or a refusal that says what is wrong with it.
 
+Queries are read by the same parser, which `queries` makes as strict.
+
 The stock parser takes a missing Content-Type for an empty body, and answers 500 to some bodies.
 """
 
@@ -15,6 +17,7 @@ from werkzeug.http import parse_options_header
 
 from orders import strictjson
 from orders.strictjson import NotStrictJson
+from orders.web.queries import read_query
 from orders.web.refusals import (
     MalformedRequest,
     PayloadTooLarge,
@@ -24,16 +27,53 @@ from orders.web.refusals import (
 from schemas.base import NOT_AN_OBJECT
 
 MAX_BYTES = 64 * 1024
+# Of the queries that are kept, read.
+_MOST_KEPT = 500
+_LONGEST_KEPT = 500
 
 
 class BodyParser(FlaskParser):
     """webargs' parser with this service's rules, raising this service's refusals."""
 
     DEFAULT_VALIDATION_STATUS = 422
+    # What is not known is refused, wherever it stands.
+    DEFAULT_UNKNOWN_BY_LOCATION = {  # noqa: RUF012 - as webargs declares it
+        **FlaskParser.DEFAULT_UNKNOWN_BY_LOCATION,
+        "query": ma.RAISE,
+    }
     __location_map__ = {  # noqa: RUF012 - as webargs declares it
         **FlaskParser.__location_map__,
         "optional_json": "load_optional_json",
     }
+
+    def __init__(self, **options: Any) -> None:
+        """Take what webargs' parser takes."""
+        super().__init__(**options)
+        self._queries: dict[tuple[Any, bytes], Any] = {}
+
+    def parse(self, argmap: Any, req: Request | None = None, **options: Any) -> Any:
+        """Give what a schema makes of a part of the request.
+
+        A query that is asked again and again is read once: it takes as long as the answer.
+        """
+        req = req or self.get_default_request()
+        query = req.query_string
+        if options.get("location") != "query" or len(query) > _LONGEST_KEPT:
+            return super().parse(argmap, req, **options)
+        asked = (argmap, query)
+        if asked not in self._queries:
+            if len(self._queries) >= _MOST_KEPT:
+                self._queries.clear()
+            self._queries[asked] = super().parse(argmap, req, **options)
+        return self._queries[asked]
+
+    def load_querystring(self, req: Request, schema: ma.Schema) -> Any:
+        """Give the parameters of the query, each as the list of its values.
+
+        Raises:
+            ValidationFailed: it is not percent-encoded UTF-8.
+        """
+        return read_query(req.query_string)
 
     def load_json(self, req: Request, schema: ma.Schema) -> Any:
         """Give the body as JSON values.

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 class Call:
     """One request. `began` is in monotonic seconds; `path` is decoded, as WSGI writes it.
 
-    `headers` go out with the answer, whatever it is.
+    `headers` go out with the answer, whatever it is. `answered_at` is the wall time that its limits
+    are told at, None where that is when it goes out.
     """
 
     request_id: str
@@ -30,6 +31,7 @@ class Call:
     caller: Caller | None = None
     verdict: Verdict | None = None
     headers: dict[str, str] = field(default_factory=dict)
+    answered_at: float | None = None
 
     @property
     def key_name(self) -> str | None:

@@ -44,7 +44,14 @@ _ALWAYS_POSSIBLE = (
     "internal_error",
     "store_unavailable",
 )
-_FIRST_VERSION_OF_CODE = {"order_already_cancelled": 2}
+# Where a code or a header is not of every version.
+_ONLY_IN = {
+    "order_already_cancelled": 2,
+    "pet_not_found": 1,
+    "Deprecation": 1,
+    "Sunset": 1,
+    "Link": 2,
+}
 _HEADERS_OF_CODE = {
     # Of codes and headers, detect-secrets takes some for names and secrets.
     "missing_api_key": "WWW-Authenticate",  # pragma: allowlist secret
@@ -86,7 +93,12 @@ _OTHER_HEADERS = {
     "Vary": _header(
         "What else the answer depends on: Accept-Encoding, too, where it is large.", "Authorization"
     ),
-    "Location": _header("Where the order is.", "/v1/store/orders/41"),
+    "Location": {},  # which has the version in it
+    "Link": _header(
+        "The next page, where there is one.",
+        '</v2/store/orders?after=WzQxLCI5ZjhlIl0>; rel="next"',
+        required=False,
+    ),
     "Idempotent-Replayed": _header(
         "Present where an earlier answer is given again.", "true", required=False
     ),
@@ -133,6 +145,7 @@ _SAMPLES: tuple[Exception, ...] = (
     domain.OrderNotFound(41),
     domain.PetNotFound(7),
     domain.OrderAlreadyShipped(41),
+    domain.OrderAlreadyCancelled(41),
     PayloadTooLarge(MAX_BYTES),
     UnsupportedMediaType("Send the body with 'Content-Type: application/json'."),
     ValidationFailed({"petId": "is required"}),
@@ -177,7 +190,15 @@ def operation(  # noqa: PLR0913 - the facts of an operation, each by its name
         told["deprecated"] = True
     if stability is not None:
         told["x-stability"] = stability
-    mark: Callable[[View], View] = Blueprint.doc(**told)
+
+    def mark(view: View) -> View:
+        # What is said here takes the place of what flask-smorest found, which is kept so.
+        found = getattr(view, "_apidoc", {}).get("arguments", {}).get("parameters", [])
+        query = [each for each in found if each["in"] == "query"]
+        parameters = [*query, *told["parameters"]]
+        marked: View = Blueprint.doc(**{**told, "parameters": parameters})(view)
+        return marked
+
     return mark
 
 
@@ -189,9 +210,14 @@ def complete(spec: dict[str, Any], version: int, settings: Settings) -> dict[str
     spec["security"] = [{"bearer": []}]
     components = spec.setdefault("components", {})
     components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
-    components["headers"] = {**_COMMON_HEADERS, **_OTHER_HEADERS}
+    components["headers"] = {
+        name: header
+        for name, header in {**_COMMON_HEADERS, **_OTHER_HEADERS}.items()
+        if _ONLY_IN.get(name, version) == version
+    }
+    components["headers"]["Location"] = _header("Where the order is.", f"{prefix}/store/orders/41")
     components["schemas"]["Error"]["properties"]["code"]["enum"] = [
-        code for code in CODES if version >= _FIRST_VERSION_OF_CODE.get(code, 1)
+        code for code in CODES if _ONLY_IN.get(code, version) == version
     ]
     for item in spec["paths"].values():
         for each in item.values():

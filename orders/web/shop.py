@@ -17,6 +17,7 @@ from orders.settings import Settings
 from orders.store import keys as key_store
 from orders.store import opening
 from orders.store.engine import Database
+from orders.store.kept import Kept
 from orders.store.listing import CurrentList
 from orders.web.auth import KeyRing
 from orders.web.limits import Limits
@@ -24,6 +25,17 @@ from orders.web.limits import Limits
 log = logging.getLogger(__name__)
 
 _EXTENSION = "store-orders"
+# For each thread. A page has 200 orders at most, about 50 KB.
+_KEPT_PAGES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ListedPage:
+    """A page of orders as it goes out: its body, its Link, and the event that it is as of."""
+
+    body: bytes
+    link: str | None
+    revision: int
 
 
 @dataclass
@@ -47,6 +59,11 @@ class Shop:
     def list(self) -> CurrentList:
         """The list of all orders."""
         return CurrentList(self.database)
+
+    @cached_property
+    def pages(self) -> Kept[ListedPage]:
+        """The pages of orders that are asked for again and again."""
+        return Kept(self.database, _KEPT_PAGES)
 
     @cached_property
     def store_id(self) -> str:

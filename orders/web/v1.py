@@ -9,15 +9,13 @@ from flask import Response, request
 from werkzeug.http import http_date
 
 from orders import domain
-from orders.domain import NewOrder, Order, OrderAlreadyCancelled, OrderNotFound, Origin, Pet
+from orders.domain import NewOrder, Order, OrderAlreadyCancelled, OrderNotFound, Pet
 from orders.store import listing, pets
-from orders.store.idempotency import IdempotencyKey
 from orders.store.listing import OrderList
-from orders.web import entity
+from orders.web import entity, ordering
 from orders.web.api import ApiBlueprint, render
 from orders.web.call import current_call
 from orders.web.document import operation
-from orders.web.refusals import MalformedRequest
 from orders.web.shop import current_shop
 from schemas.order import NewOrderSchema, OrderSchema, ShipmentSchema
 from schemas.pet import PetSchema
@@ -25,16 +23,9 @@ from schemas.pet import PetSchema
 VERSION = 1
 # RFC 9745: the moment from which the route has been deprecated, as a Unix time.
 PETS_DEPRECATED_AT = 1_764_892_800
-_IDEMPOTENCY_KEY = re.compile(r"[!-+\--~]{1,255}")
 _PET_PATH = re.compile(r"/v1/pets/[^/]+")
 
 ORDERS = ["orders"]
-BODY_REFUSALS = (
-    "malformed_request",
-    "payload_too_large",
-    "unsupported_media_type",
-    "validation_failed",
-)
 NEW_ORDER = {"petId": 7, "quantity": 2, "shipDate": "2026-12-01T08:00:00Z"}
 SHIPMENT = {"shipDate": "2026-12-01T08:00:00Z"}
 PENDING_ORDER = {
@@ -76,7 +67,7 @@ def list_orders() -> Response:
 @operation(
     "placeOrder",
     "Place an order.",
-    refusals=(*BODY_REFUSALS, "insufficient_scope", "idempotency_key_reused"),
+    refusals=ordering.PLACE_REFUSALS,
     headers=("Location", "Idempotent-Replayed"),
     parameters=("Idempotency-Key",),
     stability="experimental",
@@ -85,12 +76,7 @@ def list_orders() -> Response:
 @blueprint.response(201, OrderSchema, description="The order, placed.", example=PENDING_ORDER)
 def place_order(new: NewOrder) -> Order:
     """Place an order; with an Idempotency-Key, at most once."""
-    placed = current_shop().orders.place(new, origin(), idempotency_key())
-    headers = current_call().headers
-    headers["Location"] = f"{current_shop().path_prefix}/v1/store/orders/{placed.order.id}"
-    if placed.replayed:
-        headers["Idempotent-Replayed"] = "true"
-    return placed.order
+    return ordering.place(new, VERSION)
 
 
 @blueprint.route("/store/orders/<id:orderId>", methods=["GET"], tags=ORDERS)
@@ -104,7 +90,7 @@ def place_order(new: NewOrder) -> Order:
 @blueprint.response(200, OrderSchema, description="The order.", example=PENDING_ORDER)
 def get_order(orderId: str) -> Response:  # noqa: N803 - named in the interface
     """Give an order that was not cancelled."""
-    found = listing.one_order(current_shop().database, known(orderId))
+    found = listing.one_order(current_shop().database, ordering.known(orderId), VERSION)
     if found is None:
         raise OrderNotFound(orderId)
     unchanged = entity.not_modified(found.revision, found.body)
@@ -115,13 +101,13 @@ def get_order(orderId: str) -> Response:  # noqa: N803 - named in the interface
 @operation(
     "cancelOrder",
     "Cancel one order by its identifier.",
-    refusals=("insufficient_scope", "order_not_found", "order_already_shipped"),
+    refusals=ordering.CANCEL_REFUSALS,
     stability="beta",
 )
 @blueprint.response(204, description="Order cancelled successfully.")
 def cancel_order(orderId: str) -> Response:  # noqa: N803 - named in the interface
     """Cancel a pending order."""
-    current_shop().orders.cancel(known(orderId), origin())
+    ordering.cancel(orderId)
     return Response(status=204)
 
 
@@ -129,7 +115,7 @@ def cancel_order(orderId: str) -> Response:  # noqa: N803 - named in the interfa
 @operation(
     "shipOrder",
     "Ship one order.",
-    refusals=(*BODY_REFUSALS, "insufficient_scope", "order_not_found", "order_already_shipped"),
+    refusals=ordering.SHIP_REFUSALS,
     stability="experimental",
 )
 @blueprint.arguments(ShipmentSchema(), location="optional_json", required=False, example=SHIPMENT)
@@ -139,7 +125,7 @@ def ship_order(
     orderId: str,  # noqa: N803 - named in the interface
 ) -> Order:
     """Ship a pending order, at the time given or now."""
-    return current_shop().orders.ship(known(orderId), shipment.get("ship_date"), origin())
+    return ordering.ship(orderId, shipment)
 
 
 @blueprint.route("/pets/<id:petId>", methods=["GET"], tags=["pets"])
@@ -176,39 +162,3 @@ def announce_sunset(response: Response) -> Response:
 def hide_cancelled(error: OrderAlreadyCancelled) -> Response:
     """Answer as if there were no such order: this version could not tell a cancelled one apart."""
     return render(OrderNotFound(error.order_id))
-
-
-def known(order_id: str) -> int:
-    """Give the number of an order from a path.
-
-    Raises:
-        OrderNotFound: no order can have it.
-    """
-    number = domain.parse_id(order_id)
-    if number is None:
-        raise OrderNotFound(order_id)
-    return number
-
-
-def origin() -> Origin:
-    """Give who causes the change that this request makes."""
-    call = current_call()
-    return Origin(call.caller.actor if call.caller else "nobody", call.request_id)
-
-
-def idempotency_key() -> IdempotencyKey | None:
-    """Give the request's Idempotency-Key, or None.
-
-    Raises:
-        MalformedRequest: it is not 1 to 255 visible ASCII characters without a comma. A repeated
-            header arrives with a comma.
-    """
-    value = request.headers.get("Idempotency-Key")
-    caller = current_call().caller
-    if value is None or caller is None or caller.key is None:
-        return None
-    if not _IDEMPOTENCY_KEY.fullmatch(value):
-        raise MalformedRequest(
-            "Idempotency-Key must be 1 to 255 visible ASCII characters without a comma, once."
-        )
-    return IdempotencyKey(caller.key.id, VERSION, value)

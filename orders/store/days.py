@@ -1,0 +1,170 @@
+"""What is asked of the table of days: what happened on each, and where its orders lie.
+
+It is kept with each change, in the same transaction, so that a year's figures are a year's rows
+however many orders there are. An order is placed on the day of `placedAt`, shipped on that of
+`shipDate`, and cancelled on that of the cancelling event; an imported one on that of `updatedAt`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import (
+    Connection,
+    String,
+    bindparam,
+    case,
+    func,
+    insert,
+    literal_column,
+    select,
+    union_all,
+    update,
+)
+
+from orders import domain
+from orders.domain import Order, Status
+from orders.store.engine import Database
+from orders.store.query import Query
+from orders.store.tables import DayRow
+
+COLUMNS = [column.name for column in DayRow.__table__.columns]
+_COUNTS = COLUMNS[1:4]
+_BOUNDS = COLUMNS[4:]
+_NOTHING: dict[str, Any] = dict.fromkeys(_COUNTS, 0) | dict.fromkeys(_BOUNDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """How many orders were placed, shipped and cancelled on a day."""
+
+    placed: int = 0
+    shipped: int = 0
+    cancelled: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """How many orders there are of each status, and what happened on the days asked for."""
+
+    by_status: dict[Status, int]
+    days: dict[date, Happened]
+
+
+def _widened(name: str) -> Any:
+    column, new = (
+        getattr(DayRow, name),
+        bindparam(f"new_{name}", type_=DayRow.__table__.c[name].type),
+    )
+    is_beyond = column > new if "_min_" in name else column < new
+    return case((column.is_(None) | is_beyond, new), else_=column)
+
+
+_ADD = Query(
+    update(DayRow)
+    .where(DayRow.day == bindparam("new_day"))
+    .values(
+        {name: getattr(DayRow, name) + bindparam(f"new_{name}") for name in _COUNTS}
+        | {name: _widened(name) for name in _BOUNDS}
+    )
+)
+_BEGIN = Query(insert(DayRow).values({name: bindparam(f"new_{name}") for name in COLUMNS}))
+_SUMS = [func.coalesce(func.sum(getattr(DayRow, name)), 0) for name in _COUNTS]
+# One statement, so that all is of the same moment. The first row has the sums of all days.
+_DAYS = Query(
+    union_all(
+        select(literal_column("''"), *_SUMS),
+        select(DayRow.day, *(getattr(DayRow, name) for name in _COUNTS)).where(
+            DayRow.day.between(bindparam("first", type_=String), bindparam("last", type_=String))
+        ),
+    )
+)
+
+
+def note_placed(connection: Connection, order: Order) -> None:
+    """Note that an order was placed."""
+    _note(connection, order.placed_at, placed=1, **_placed_bounds(order))
+    if order.ship_date is not None:
+        _note(connection, order.ship_date, **_ships_bounds(order))
+
+
+def note_shipped(connection: Connection, order: Order) -> None:
+    """Note that an order was shipped, which may have given it another ship date."""
+    if order.ship_date is not None:
+        _note(connection, order.ship_date, shipped=1, **_ships_bounds(order))
+        _note(connection, order.placed_at, **_placed_bounds(order))
+
+
+def note_cancelled(connection: Connection, at: datetime) -> None:
+    """Note that an order was cancelled."""
+    _note(connection, at, cancelled=1)
+
+
+def note_all(connection: Connection, rows: Iterable[Sequence[Any]]) -> None:
+    """Note what is known of many orders: rows of `COLUMNS`, instants as the API writes them."""
+    for row in rows:
+        known = dict(zip(COLUMNS, row, strict=True))
+        day = known.pop("day")
+        for name in _BOUNDS:
+            if not name.endswith("_id") and known[name] is not None:
+                known[name] = domain.parse_instant(known[name])
+        _add(connection, day, known)
+
+
+def _placed_bounds(order: Order) -> dict[str, object]:
+    return {
+        "placed_min_id": order.id,
+        "placed_max_id": order.id,
+        "placed_min_ship_date": order.ship_date,
+        "placed_max_ship_date": order.ship_date,
+    }
+
+
+def _ships_bounds(order: Order) -> dict[str, object]:
+    return {
+        "ships_min_id": order.id,
+        "ships_max_id": order.id,
+        "ships_min_placed_at": order.placed_at,
+        "ships_max_placed_at": order.placed_at,
+    }
+
+
+def _note(connection: Connection, instant: datetime, **known: object) -> None:
+    _add(connection, day_of(instant), known)
+
+
+def _add(connection: Connection, day: str, known: dict[str, object]) -> None:
+    new = {f"new_{name}": value for name, value in ({"day": day} | _NOTHING | known).items()}
+    # Two writers can't both find no row: only one writes at a time.
+    if _ADD.execute(connection, **new).rowcount == 0:
+        _BEGIN.execute(connection, **new)
+
+
+def day_of(instant: datetime) -> str:
+    """Give the day of an instant in UTC, as the table has it."""
+    return domain.format_instant(instant)[:10]
+
+
+def statistics(database: Database, last: date, number: int) -> Statistics:
+    """Give how many orders there are of each status, and what happened on the last days.
+
+    `number` is of how many days, and `last` is the last of them.
+
+    Raises:
+        StoreUnavailable: the database can't be read.
+    """
+    wanted = [last - timedelta(days=ago) for ago in reversed(range(number))]
+    rows = database.ask(_DAYS, first=wanted[0].isoformat(), last=last.isoformat())
+    counted = {row[0]: Happened(*row[1:]) for row in rows}
+    ever = counted[""]
+    return Statistics(
+        {
+            Status.PENDING: ever.placed - ever.shipped - ever.cancelled,
+            Status.SHIPPED: ever.shipped,
+            Status.CANCELLED: ever.cancelled,
+        },
+        {day: counted.get(day.isoformat(), Happened()) for day in wanted},
+    )

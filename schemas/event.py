@@ -1,0 +1,56 @@
+"""Events, as version 2 shows them."""
+
+from __future__ import annotations
+
+import marshmallow as ma
+
+from orders.domain import MAX_INT64, EventType
+from schemas.base import SparseSchema
+from schemas.fields import Instant, Int64
+from schemas.order_v2 import OrderSchema
+
+
+class EventSchema(ma.Schema):
+    """A change of an order. Ids rise in the order in which changes were made."""
+
+    id = Int64(1, MAX_INT64, required=True, metadata={"description": "Unique event identifier."})
+    type = ma.fields.String(
+        required=True,
+        validate=ma.validate.OneOf([each.value for each in EventType]),
+        metadata={"description": "What happened."},
+    )
+    orderId = Int64(  # noqa: N815 - as the API's other names
+        1, MAX_INT64, required=True, metadata={"description": "To which order."}
+    )
+    at = Instant(
+        required=True,
+        metadata={"description": "When. It may step back when the shop's clock does."},
+    )
+    actor = ma.fields.String(
+        required=True, metadata={"description": "Who caused it: `key:ID`, or `cli` for commands."}
+    )
+    requestId = ma.fields.String(  # noqa: N815 - as above
+        required=True,
+        allow_none=True,
+        metadata={"description": "The request that caused it; null for commands."},
+    )
+    order = ma.fields.Nested(
+        OrderSchema, required=True, metadata={"description": "The order as it stood after it."}
+    )
+
+
+class HistorySchema(ma.Schema):
+    """All events of one order."""
+
+    events = ma.fields.List(ma.fields.Nested(EventSchema), required=True)
+
+
+class EventPageSchema(SparseSchema):
+    """A page of the event log."""
+
+    events = ma.fields.List(ma.fields.Nested(EventSchema), required=True)
+    next = Int64(
+        1,
+        MAX_INT64,
+        metadata={"description": "The id of the page's last event, while there are more."},
+    )

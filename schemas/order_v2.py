@@ -1,0 +1,46 @@
+"""Orders, as version 2 shows and takes them: version 1's, and what that one could not tell."""
+
+from __future__ import annotations
+
+import marshmallow as ma
+
+from orders.domain import Status
+from schemas import order
+from schemas.base import SparseSchema
+from schemas.fields import Instant, Reference
+
+ShipmentSchema = order.ShipmentSchema
+
+
+class OrderSchema(order.OrderSchema):
+    """An order. shipDate and reference are left out while there are none."""
+
+    status = ma.fields.String(
+        validate=ma.validate.OneOf([status.value for status in Status]),
+        metadata={"description": "Pending until it is shipped or cancelled, which is for good."},
+    )
+    placedAt = Instant(  # noqa: N815 - as version 1's names
+        attribute="placed_at", metadata={"description": "When it was placed."}
+    )
+    updatedAt = Instant(  # noqa: N815 - as above
+        attribute="updated_at", metadata={"description": "When it was changed last."}
+    )
+    reference = Reference(metadata={"description": "The shop's own text about it."})
+
+
+class NewOrderSchema(order.NewOrderSchema):
+    """An order to place. Everything else is the store's to set."""
+
+    reference = Reference(
+        error_messages=order.NOT_NULL,
+        metadata={"description": "The shop's own text, such as its order number. Not unique."},
+    )
+
+
+class OrderPageSchema(SparseSchema):
+    """A page of orders."""
+
+    orders = ma.fields.List(ma.fields.Nested(OrderSchema), required=True)
+    next = ma.fields.String(
+        metadata={"description": "Where the next page begins, for `after`; absent on the last."}
+    )

@@ -1,0 +1,100 @@
+"""The parameters of version 2's queries."""
+
+from __future__ import annotations
+
+from orders.domain import MAX_INT64, Status
+from schemas.base import QuerySchema
+from schemas.fields import (
+    ChoiceParameter,
+    ChoicesParameter,
+    FlagParameter,
+    InstantParameter,
+    Int64Parameter,
+    ReferenceParameter,
+    TextParameter,
+    WholeParameter,
+)
+
+MOST_AT_ONCE = 200
+USUALLY_AT_ONCE = 50
+SORTS = ("id", "-id", "placedAt", "-placedAt", "shipDate", "-shipDate")
+MOST_DAYS = 366
+USUAL_DAYS = 30
+
+
+def _limit() -> WholeParameter:
+    return WholeParameter(
+        1,
+        MOST_AT_ONCE,
+        load_default=USUALLY_AT_ONCE,
+        metadata={"description": "How many to give at most."},
+    )
+
+
+def _instant(attribute: str, description: str) -> InstantParameter:
+    return InstantParameter(
+        attribute=attribute,
+        metadata={
+            "description": f"{description} Write the + of a time zone as %2B.",
+            "example": "2026-12-01T00:00:00Z",
+        },
+    )
+
+
+class OrdersQuerySchema(QuerySchema):
+    """Which orders to list, how sorted, and from where on."""
+
+    status = ChoicesParameter(
+        [status.value for status in Status],
+        metadata={"description": "Only orders of this status; may be repeated for several."},
+    )
+    petId = Int64Parameter(  # noqa: N815 - named as the field
+        1, MAX_INT64, attribute="pet_id", metadata={"description": "Only orders of this pet."}
+    )
+    reference = ReferenceParameter(
+        metadata={"description": "Only orders with exactly this reference."}
+    )
+    complete = FlagParameter(
+        metadata={"description": "Only orders that have shipped, or that have not."}
+    )
+    placedFrom = _instant("placed_from", "Only orders placed then or later.")  # noqa: N815 - as above
+    placedBefore = _instant("placed_before", "Only orders placed earlier.")  # noqa: N815 - as above
+    shipsFrom = _instant("ships_from", "Only orders with a shipDate then or later.")  # noqa: N815 - as above
+    shipsBefore = _instant("ships_before", "Only orders with an earlier shipDate.")  # noqa: N815 - as above
+    sort = ChoiceParameter(
+        SORTS,
+        load_default="id",
+        metadata={
+            "description": "The order; with - falling. Ties are broken by id, in the same "
+            "direction; orders without shipDate come last both ways."
+        },
+    )
+    limit = _limit()
+    after = TextParameter(
+        metadata={
+            "description": "`next` of the page before, with the same filters and sort. Opaque."
+        }
+    )
+
+
+class EventsQuerySchema(QuerySchema):
+    """From where on to read the event log."""
+
+    after = Int64Parameter(
+        0,
+        MAX_INT64,
+        load_default=0,
+        metadata={"description": "The id of the last event that is known; 0 for the first ones."},
+    )
+    limit = _limit()
+
+
+class StatsQuerySchema(QuerySchema):
+    """Which days to tell of."""
+
+    days = WholeParameter(
+        1,
+        MOST_DAYS,
+        load_default=USUAL_DAYS,
+        metadata={"description": "How many days, of which today is the last."},
+    )

@@ -1,0 +1,73 @@
+"""What version 2 tells about the store and about the key: figures by day, limits."""
+
+from __future__ import annotations
+
+import marshmallow as ma
+
+from orders.domain import MAX_INT64, Status
+from schemas.fields import Int64
+
+
+def _count(description: str) -> Int64:
+    return Int64(0, MAX_INT64, required=True, metadata={"description": description})
+
+
+class StatusCountsSchema(ma.Schema):
+    """How many orders there are of each status."""
+
+    pending = _count("Neither shipped nor cancelled.")
+    shipped = _count("Shipped.")
+    cancelled = _count("Cancelled.")
+
+
+class DaySchema(ma.Schema):
+    """What happened on a day of UTC."""
+
+    date = ma.fields.Date(required=True, metadata={"description": "The day."})
+    placed = _count("Orders whose placedAt is on it.")
+    shipped = _count("Shipped orders whose shipDate is on it.")
+    cancelled = _count("Orders that were cancelled on it.")
+
+
+class StatsSchema(ma.Schema):
+    """Figures of the store."""
+
+    byStatus = ma.fields.Nested(  # noqa: N815 - as the API's other names
+        StatusCountsSchema,
+        required=True,
+        attribute="by_status",
+        metadata={"description": f"All orders: {', '.join(Status)}."},
+    )
+    days = ma.fields.List(
+        ma.fields.Nested(DaySchema),
+        required=True,
+        metadata={"description": "The days asked for, today last."},
+    )
+
+
+class WindowSchema(ma.Schema):
+    """A window of the limits."""
+
+    limit = _count("Requests that it allows.")
+    remaining = _count("Requests left in it, this one counted.")
+    reset = _count("When it resets, as a Unix time.")
+
+
+class WindowsSchema(ma.Schema):
+    """Both windows of the limits."""
+
+    minute = ma.fields.Nested(WindowSchema, required=True)
+    day = ma.fields.Nested(WindowSchema, required=True)
+
+
+class UsageSchema(ma.Schema):
+    """The key that was sent, and what it has left."""
+
+    name = ma.fields.String(required=True, metadata={"description": "The key's name."})
+    plan = ma.fields.String(required=True, metadata={"description": "Its plan."})
+    scopes = ma.fields.List(
+        ma.fields.String(validate=ma.validate.OneOf(["read", "write"])),
+        required=True,
+        metadata={"description": "What it may do."},
+    )
+    windows = ma.fields.Nested(WindowsSchema, required=True)
