@@ -9,13 +9,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from itertools import zip_longest
+from typing import Any, cast
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    bindparam,
+    delete,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from orders.domain import EventType, Order
-from orders.store.tables import DeliveryRow, EndpointRow, EventRow, RefusedRow, order_of
-from orders.store.webhooks import Delivery, Endpoint, EventNotFound, find, is_wanted
+from orders.store.query import Query
+from orders.store.tables import (
+    DeliveryRow,
+    EndpointRow,
+    EventRow,
+    RefusedRow,
+    instant_of,
+    order_of,
+)
+from orders.store.webhooks import Delivery, Endpoint, EventNotFound
 
 _SWEPT_AT_ONCE = 500
 _ORDER = (
@@ -30,6 +49,8 @@ _ORDER = (
 )
 _REFUSED = (RefusedRow.event_id, RefusedRow.tries, RefusedRow.next_at)
 _EVENT = (EventRow.id, EventRow.type, EventRow.at, *_ORDER)
+# One for each type that an endpoint may want, so that the statement's shape never changes.
+_TYPES = [f"type_{number}" for number, _ in enumerate(EventType)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +72,61 @@ class Refused:
     next_at: datetime
 
 
+# Those of each delivery are compiled once; the others are asked when something failed.
+_NEXT_WANTED = Query(
+    select(*_EVENT)
+    .where(EventRow.id > bindparam("after"), EventRow.type.in_([bindparam(t) for t in _TYPES]))
+    .order_by(EventRow.id)
+    .limit(1)
+)
+_NEXT_REFUSED = Query(
+    select(*_REFUSED)
+    .where(RefusedRow.endpoint_id == bindparam("of_endpoint"))
+    .order_by(RefusedRow.next_at, RefusedRow.event_id)
+    .limit(1)
+)
+_CLAIM = Query(
+    update(EndpointRow)
+    .where(
+        EndpointRow.id == bindparam("of_endpoint"),
+        or_(
+            EndpointRow.claimed_by.is_(None),
+            EndpointRow.claimed_by == bindparam("process"),
+            EndpointRow.claimed_until <= bindparam("now"),
+            EndpointRow.claimed_until > bindparam("until"),
+        ),
+    )
+    .values(claimed_by=bindparam("process"), claimed_until=bindparam("until"))
+)
+_MOVE_ON = Query(
+    update(EndpointRow)
+    .where(
+        EndpointRow.id == bindparam("of_endpoint"),
+        EndpointRow.position == bindparam("from_position"),
+    )
+    .values(position=bindparam("to_position"), tries=0, next_at=None)
+)
+# Nothing where the endpoint was removed.
+_LOG = Query(
+    insert(DeliveryRow).from_select(
+        Delivery.__slots__,
+        select(
+            EndpointRow.id,
+            *(
+                bindparam(f"made_{name}", type_=DeliveryRow.__table__.c[name].type)
+                for name in Delivery.__slots__[1:]
+            ),
+        ).where(EndpointRow.id == bindparam("of_endpoint")),
+    )
+)
+
+
 def next_wanted(connection: Connection, endpoint: Endpoint, after: int) -> Event | None:
     """Give the first event after that one, of a type that the endpoint wants; None if none."""
-    wanted = select(*_EVENT).where(is_wanted(endpoint, after)).order_by(EventRow.id).limit(1)
-    row = connection.execute(wanted).one_or_none()
-    return _event(row) if row else None
+    # Fewer types than there are: the last one stands for the others, too.
+    types = dict(zip_longest(_TYPES, endpoint.events, fillvalue=endpoint.events[-1]))
+    rows = _NEXT_WANTED.execute(connection, after=after, **types).fetchall()
+    return _event(rows[0]) if rows else None
 
 
 def event(connection: Connection, event_id: int) -> Event:
@@ -72,9 +143,11 @@ def event(connection: Connection, event_id: int) -> Event:
 
 def next_refused(connection: Connection, endpoint_id: int) -> Refused | None:
     """Give the event that was put aside and is tried again the soonest; None if none was."""
-    own = select(*_REFUSED).where(RefusedRow.endpoint_id == endpoint_id)
-    row = connection.execute(own.order_by(RefusedRow.next_at, RefusedRow.event_id).limit(1)).first()
-    return Refused(*row) if row else None
+    rows = _NEXT_REFUSED.execute(connection, of_endpoint=endpoint_id).fetchall()
+    if not rows:
+        return None
+    event_id, tries, next_at = rows[0]
+    return Refused(event_id, tries, cast("datetime", instant_of(next_at)))
 
 
 def soonest_refused(connection: Connection) -> dict[int, Refused]:
@@ -91,13 +164,10 @@ def claim(
 
     A claim that lies further off than `until` was made before the clock was set back: it is none.
     """
-    others = and_(
-        EndpointRow.claimed_by != process,
-        EndpointRow.claimed_until > now,
-        EndpointRow.claimed_until <= until,
+    claimed = _CLAIM.execute(
+        connection, of_endpoint=endpoint_id, process=process, now=now, until=until
     )
-    free = update(EndpointRow).where(EndpointRow.id == endpoint_id, func.coalesce(~others, True))
-    return connection.execute(free.values(claimed_by=process, claimed_until=until)).rowcount > 0
+    return bool(claimed.rowcount)
 
 
 def release_all(connection: Connection) -> None:
@@ -108,21 +178,27 @@ def release_all(connection: Connection) -> None:
 
 def log_delivery(connection: Connection, delivery: Delivery) -> bool:
     """Append to the log of deliveries; false where the endpoint is gone."""
-    if find(connection, delivery.endpoint_id) is None:
-        return False
-    values = {name: getattr(delivery, name) for name in Delivery.__slots__}
-    connection.execute(insert(DeliveryRow).values(values))
-    return True
+    made = {f"made_{name}": getattr(delivery, name) for name in Delivery.__slots__}
+    return bool(_LOG.execute(connection, of_endpoint=delivery.endpoint_id, **made).rowcount)
 
 
 def move_on(connection: Connection, endpoint: Endpoint, position: int) -> bool:
     """Go on after an event; false where a command has set another position meanwhile."""
-    return _change_at(connection, endpoint, position=position, tries=0, next_at=None)
+    moved = _MOVE_ON.execute(
+        connection,
+        of_endpoint=endpoint.id,
+        from_position=endpoint.position,
+        to_position=position,
+    )
+    return bool(moved.rowcount)
 
 
 def wait(connection: Connection, endpoint: Endpoint, tries: int, next_at: datetime) -> bool:
     """Try the event after the position again at that time; false as in `move_on`."""
-    return _change_at(connection, endpoint, tries=tries, next_at=next_at)
+    same = update(EndpointRow).where(
+        EndpointRow.id == endpoint.id, EndpointRow.position == endpoint.position
+    )
+    return connection.execute(same.values(tries=tries, next_at=next_at)).rowcount > 0
 
 
 def put_aside(connection: Connection, endpoint: Endpoint, refused: Refused) -> bool:
@@ -162,13 +238,6 @@ def _is_refused(endpoint_id: int, event_id: int) -> ColumnElement[bool]:
     return and_(RefusedRow.endpoint_id == endpoint_id, RefusedRow.event_id == event_id)
 
 
-def _change_at(connection: Connection, endpoint: Endpoint, **values: Any) -> bool:
-    same = update(EndpointRow).where(
-        EndpointRow.id == endpoint.id, EndpointRow.position == endpoint.position
-    )
-    return connection.execute(same.values(**values)).rowcount > 0
-
-
 def _event(row: Sequence[Any]) -> Event:
     event_id, kind, at, *order = row
-    return Event(event_id, EventType(kind), at, order_of(order))
+    return Event(event_id, EventType(kind), cast("datetime", instant_of(at)), order_of(order))

@@ -5,15 +5,25 @@ What is due to them, and what came of it, is asked in `deliveries`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, insert, select, update
+from sqlalchemy import (
+    Connection,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 
 from orders.domain import EventType
 from orders.store import events
-from orders.store.tables import DeliveryRow, EndpointRow, EventRow, RefusedRow
+from orders.store.query import Query
+from orders.store.tables import DeliveryRow, EndpointRow, EventRow, RefusedRow, instant_of
 
 # Each that has something to be sent has a thread of its own: see `orders.webhooks.outbox`.
 MAX_ENDPOINTS = 32
@@ -73,6 +83,13 @@ class Endpoint:
         is_in_grace = self.previous_until is not None and now < self.previous_until
         grace = [self.previous_secret] if is_in_grace and self.previous_secret else []
         return [self.secret, *grace]
+
+
+_NAMES = Endpoint.__slots__
+_INSTANTS = ("previous_until", "created_at", "next_at", "paused_at", "claimed_until")
+_COLUMNS = [getattr(EndpointRow, name) for name in _NAMES]
+_FIND = Query(select(*_COLUMNS).where(EndpointRow.id == bindparam("endpoint_id")))
+_ALL = Query(select(*_COLUMNS).order_by(EndpointRow.id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,22 +175,22 @@ def get(connection: Connection, endpoint_id: int) -> Endpoint:
 
 def find(connection: Connection, endpoint_id: int) -> Endpoint | None:
     """Give an endpoint, or None where there is none of this id."""
-    wanted = select(*EndpointRow.__table__.columns).where(EndpointRow.id == endpoint_id)
-    row = connection.execute(wanted).one_or_none()
-    return _endpoint(row) if row else None
+    rows = _FIND.execute(connection, endpoint_id=endpoint_id).fetchall()
+    return _endpoint(rows[0]) if rows else None
 
 
 def get_all(connection: Connection) -> list[Endpoint]:
     """Give all endpoints, the oldest first."""
-    rows = connection.execute(select(*EndpointRow.__table__.columns).order_by(EndpointRow.id))
-    return [_endpoint(row) for row in rows]
+    return [_endpoint(row) for row in _ALL.execute(connection).fetchall()]
 
 
 def standings(connection: Connection) -> list[Standing]:
     """Tell how each endpoint stands."""
     found = []
     for endpoint in get_all(connection):
-        behind = select(func.count()).where(is_wanted(endpoint, endpoint.position))
+        behind = select(func.count()).where(
+            EventRow.id > endpoint.position, EventRow.type.in_(endpoint.events)
+        )
         refused = select(func.count()).where(RefusedRow.endpoint_id == endpoint.id)
         last = deliveries(connection, endpoint.id, 1)
         counts = connection.execute(behind).scalar_one(), connection.execute(refused).scalar_one()
@@ -242,16 +259,14 @@ def deliveries(connection: Connection, endpoint_id: int, limit: int) -> list[Del
     ]
 
 
-def is_wanted(endpoint: Endpoint, after: int) -> ColumnElement[bool]:
-    """Give the condition that an event comes after that one, and is of a type wanted."""
-    return and_(EventRow.id > after, EventRow.type.in_([each.value for each in endpoint.events]))
-
-
 def _change(connection: Connection, endpoint_id: int, **values: Any) -> None:
     connection.execute(update(EndpointRow).where(EndpointRow.id == endpoint_id).values(**values))
 
 
-def _endpoint(row: Row[*tuple[Any, ...]]) -> Endpoint:
-    fields = row._asdict()
+def _endpoint(row: Sequence[Any]) -> Endpoint:
+    fields = dict(zip(_NAMES, row, strict=True))
+    for name in _INSTANTS:
+        fields[name] = instant_of(fields[name])
     fields["events"] = tuple(map(EventType, fields["events"].split()))
+    fields["allow_private"] = bool(fields["allow_private"])
     return Endpoint(**fields)
