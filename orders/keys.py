@@ -25,8 +25,11 @@ _SHAPE = re.compile(
     rf"{PREFIX}[0-9A-Za-z]{{{_RANDOM_CHARACTERS + _CHECKSUM_CHARACTERS}}}", re.ASCII
 )
 # Anything that begins like a key is hidden, be it cut off or mistyped; so are webhooks' secrets.
-# Those are base64, which a URL may have with percent signs.
-_TRACE = re.compile(rf"({PREFIX})[0-9A-Za-z_]+|({WEBHOOK_PREFIX})[0-9A-Za-z+/=%_-]+", re.ASCII)
+# Those are base64, which a URL may have with percent signs; no key before one shields it.
+_TRACE = re.compile(
+    rf"({PREFIX})(?:(?!{WEBHOOK_PREFIX})[0-9A-Za-z_])+|({WEBHOOK_PREFIX})[0-9A-Za-z+/=%_-]+",
+    re.ASCII,
+)
 
 
 def generate() -> str:

@@ -188,6 +188,24 @@ def test_what_can_t_be_written_down_yet_is_not_sent_again(make_store, receiver, 
     assert log.getvalue().count("can't be written down yet") == 1
 
 
+def test_a_database_that_is_away_is_told_once_and_waited_for(
+    store, client, hooks, receiver, monkeypatch
+):
+    monkeypatch.setattr(outbox, "_REST_SECONDS", 0.01)
+    monkeypatch.setattr(outbox, "POLL_SECONDS", 0.01)
+    hooks.add(receiver.url)
+    client.place()
+    path = store.database.path
+    away = path.with_name("away")
+    with logged() as log:
+        path.rename(away)
+        with at_work(store):
+            until(lambda: "wait for the database: the database file is gone" in log.getvalue())
+            away.rename(path)
+            assert arrived(receiver, 1) == [1]
+    assert log.getvalue().count("wait for the database") == 1
+
+
 def test_events_that_nobody_wants_are_passed_over_once(store, client, hooks, receiver):
     hooks.add(receiver.url, "order.shipped")
     for _ in range(3):

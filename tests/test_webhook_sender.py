@@ -383,6 +383,32 @@ def test_what_is_not_http_is_no_answer(said):
     assert answer.fault == "its answer is not HTTP: BadStatusLine"
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"Content-Length: -5\r\n\r\nno",
+        b"Content-Length: many\r\n\r\nno",
+        b"Content-Length: 99999999999999999999999\r\n\r\nno",
+        b"Transfer-Encoding: chunked\r\n\r\nxyz\r\nno",
+        b"Transfer-Encoding: chunked\r\n\r\n-5\r\nno",
+        b"Transfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFFFF\r\nno",
+        b"Content-Encoding: gzip\r\n\r\n\x1f\x8bno",
+        b"\xff\xfe: \x00\r\n\r\nno",
+        b"no",
+    ],
+)
+def test_whatever_is_said_behind_a_status_the_status_counts(said):
+    answer = b"HTTP/1.1 200 OK\r\n" + said
+    with speaking(lambda connection: connection.sendall(answer)) as url:
+        found = post(url)
+    assert (found.status, found.fault) == (200, None)
+
+
+@pytest.mark.parametrize("host", ["a..b", ".example", "x" * 64 + ".example", "-", "a_b.example"])
+def test_a_name_that_can_be_none_is_a_fault(host):
+    assert post(f"https://{host}/").status is None
+
+
 def test_whoever_hangs_up_has_not_answered():
     with speaking(lambda _: None) as url:
         answer = post(url)

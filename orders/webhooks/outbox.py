@@ -63,6 +63,7 @@ class Outbox:
         )
         self._has_endpoints = False
         self._is_waiting = False
+        self._is_told = False
         self._seen: tuple[int, int] | None = None
         self._swept = -math.inf
         self._resting: dict[int, float] = {}
@@ -107,11 +108,16 @@ class Outbox:
         try:
             work()
         except StoreUnavailable as error:
-            log.warning("Webhooks wait for the database: %s.", error)
+            # Once: it may last, and others tell of it, too.
+            if not self._is_told:
+                log.warning("Webhooks wait for the database: %s.", error)
+            self._is_told = True
             self._stopped.wait(_REST_SECONDS)
         except Exception:
             log.exception("Looking for what webhooks are due failed; it is tried again.")
             self._stopped.wait(_REST_SECONDS)
+        else:
+            self._is_told = False
 
     def _release(self) -> None:
         # What an earlier process had claimed, which is no more: this one has the instance's lock.

@@ -32,6 +32,8 @@ _CHUNK = 64 * 1024
 # No character of UTF-8 has more bytes.
 _KEPT_BYTES = 4 * KEPT_CHARACTERS
 _LONGEST_FAULT = 200
+# What comes of names, connections and answers that are not as they should be.
+_FAULTS = (OSError, http.client.HTTPException, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,7 @@ class Sender:
             with self._connected(target, deadline, allow_private=allow_private) as connection:
                 wire = _Wire(connection, deadline, MAX_ANSWER)
                 status, text = _exchange(target, wire, headers, body)
-        except (addresses.UnfitURL, PrivateAddress, OSError, http.client.HTTPException) as error:
+        except (*_FAULTS, addresses.UnfitURL, PrivateAddress) as error:
             return Answer(None, self._in_words(error), "", time.monotonic() - began)
         return Answer(status, None, text, time.monotonic() - began)
 
@@ -253,7 +255,7 @@ def _exchange(
 def _beginning(response: http.client.HTTPResponse) -> str:
     # The status has arrived, and counts. The body is only for the log: what is cut off is left out.
     kept = b""
-    with suppress(OSError, http.client.HTTPException, ValueError):
+    with suppress(*_FAULTS):
         while chunk := response.read1(_CHUNK):
             kept = (kept + chunk)[:_KEPT_BYTES]
     return kept.decode("utf-8", "replace")[:KEPT_CHARACTERS]
