@@ -344,6 +344,9 @@ GROUPS = {
     "keys": {"issue", "list", "revoke", "unban", "plan", "rotate"},
     "orders": {"import", "export"},
     "pets": {"import"},
+    "webhooks": {
+        *("add", "list", "remove", "pause", "resume", "rotate", "deliveries", "redeliver", "ping"),
+    },
     "db": {"upgrade", "check", "backup", "restore"},
 }
 
