@@ -8,11 +8,10 @@ from orders.domain import EventType
 from orders.webhooks.description import webhooks
 
 ORDER = {"$ref": "#/components/schemas/Order"}
-EXAMPLE = {"id": 41, "status": "pending"}
 
 
 def described():
-    return webhooks(ORDER, EXAMPLE)
+    return webhooks(ORDER)
 
 
 def test_it_has_the_shape_that_openapi_31_gives_it():
@@ -45,4 +44,21 @@ def test_it_describes_the_headers_and_the_body_that_are_sent(client, hooks, rece
     message = told["requestBody"]["content"]["application/json"]
     assert list(message["schema"]["properties"]) == list(received.told)
     assert message["schema"]["properties"]["data"] == ORDER
-    assert message["example"]["data"] == EXAMPLE
+
+
+def test_its_examples_are_as_what_is_sent(client, hooks, receiver):
+    hooks.add(receiver.url)
+    client.place(shipDate="2026-12-01T08:00:00Z")
+    client.place()
+    client.ship(1)
+    client.cancel(2)
+    hooks.deliver()
+    for received in receiver.received:
+        post = described()[received.told["type"]]["post"]
+        example = post["requestBody"]["content"]["application/json"]["example"]
+        assert list(example) == list(received.told)
+        assert example["type"] == received.told["type"]
+        sent = received.told["data"]
+        shown = {name: example["data"][name] for name in sent}
+        assert list(shown) == list(sent)
+        assert [shown["status"], shown["complete"]] == [sent["status"], sent["complete"]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from orders.domain import EventType
+from orders.domain import EventType, Status
 from orders.webhooks import rules, sender
 
 EXTENSION = "x-webhooks"
@@ -18,6 +18,7 @@ _SUMMARIES = {
     EventType.CANCELLED: "An order was cancelled.",
     EventType.IMPORTED: "An order was imported. Sent only where it was asked for by name.",
 }
+_STATUS_AFTER = {EventType.SHIPPED: Status.SHIPPED, EventType.CANCELLED: Status.CANCELLED}
 _SIGNATURE = (
     "One signature for each secret that is in force, with blanks between: `v1,` and the base64 of "
     "the HMAC-SHA256 of `<webhook-id>.<webhook-timestamp>.<body>`, under the bytes that the secret "
@@ -40,16 +41,15 @@ _DELIVERY = (
 )
 
 
-def webhooks(order: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:
+def webhooks(order: dict[str, Any]) -> dict[str, Any]:
     """Describe what is sent, by the type of the event.
 
-    `order` is the schema of an order in version 2's form, be it a reference; `example` is such an
-    order.
+    `order` is the schema of an order in version 2's form, be it a reference.
     """
-    return {each.value: {"post": _operation(each, order, example)} for each in EventType}
+    return {each.value: {"post": _operation(each, order)} for each in EventType}
 
 
-def _operation(event: EventType, order: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:
+def _operation(event: EventType, order: dict[str, Any]) -> dict[str, Any]:
     delays = ", ".join(f"{seconds:,}" for seconds in rules.DELAYS)
     return {
         "operationId": "on" + "".join(part.capitalize() for part in event.split(".")),
@@ -73,11 +73,7 @@ def _operation(event: EventType, order: dict[str, Any], example: dict[str, Any])
             "content": {
                 "application/json": {
                     "schema": _message(event, order),
-                    "example": {
-                        "type": event.value,
-                        "timestamp": "2026-12-01T08:00:00.000Z",
-                        "data": example,
-                    },
+                    "example": _example(event),
                 }
             },
         },
@@ -88,6 +84,21 @@ def _operation(event: EventType, order: dict[str, Any], example: dict[str, Any])
             "5XX": {"description": "Down: tried again, and all that follows waits."},
         },
     }
+
+
+def _example(event: EventType) -> dict[str, Any]:
+    order = {
+        "id": 41,
+        "petId": 7,
+        "quantity": 2,
+        "shipDate": "2026-12-01T08:00:00.000Z",
+        "complete": event is EventType.SHIPPED,
+        "status": _STATUS_AFTER.get(event, Status.PENDING).value,
+        "placedAt": "2026-11-30T16:05:00.000Z",
+        "updatedAt": "2026-12-01T08:00:00.000Z",
+        "reference": "R-1041",
+    }
+    return {"type": event.value, "timestamp": order["updatedAt"], "data": order}
 
 
 def _message(event: EventType, order: dict[str, Any]) -> dict[str, Any]:
