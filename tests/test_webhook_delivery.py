@@ -281,7 +281,7 @@ def test_a_refused_event_goes_on_by_itself_until_its_last_try(client, hooks, rec
     assert hooks.get().paused_at is None
     aside, given_up = log.getvalue().splitlines()
     assert "Webhook 1 (127.0.0.1) refuses event 1, which is put aside" in aside
-    assert "refused event 1 for the last time (status 422)" in given_up
+    assert "did not take event 1 at its last try (status 422)" in given_up
 
 
 def test_a_refused_event_that_is_taken_at_last_is_forgotten(client, hooks, receiver):
@@ -321,6 +321,36 @@ def test_a_refused_event_is_not_tried_while_its_endpoint_is_down(client, hooks, 
     assert receiver.events == [1, 1, 2, 2]
     hooks.deliver(after=300)
     assert receiver.events == [1, 1, 2, 2, 1, 2]
+
+
+def test_a_refused_event_that_is_never_taken_pauses_nothing(client, hooks, receiver):
+    hooks.add(receiver.url)
+    refuse_the_first(receiver)
+    place(client)
+    hooks.deliver()
+    hooks.deliver(after=6)
+    refuse_the_first(receiver, 500)
+    for wait in SCHEDULE[1:]:
+        hooks.deliver(after=wait * 1.1)
+    place(client)
+    hooks.deliver(after=1000 * HOURS)
+    assert receiver.events == [1] * 10 + [2]
+    assert hooks.get().paused_at is None
+
+
+def test_what_is_refused_after_its_endpoint_was_down_has_all_its_tries(client, hooks, receiver):
+    hooks.add(receiver.url)
+    receiver.answering = answer_with(503)
+    place(client, 2)
+    for wait in (0, *SCHEDULE[:-1]):
+        hooks.deliver(after=wait * 1.1)
+    refuse_the_first(receiver)
+    hooks.deliver(after=SCHEDULE[-1] * 1.1)
+    assert receiver.events == [1] * 10 + [2]
+    for wait in SCHEDULE[1:]:
+        hooks.deliver(after=wait * 1.1)
+    assert receiver.events.count(1) == 18
+    assert hooks.refused() is None
 
 
 def test_410_pauses_at_once(client, hooks, receiver):

@@ -14,7 +14,7 @@ import secrets
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from random import Random, SystemRandom
 
 from sqlalchemy import Connection
@@ -51,10 +51,6 @@ class _Task:
     endpoint: Endpoint
     event: Event
     aside: Refused | None
-
-    @property
-    def tries(self) -> int:
-        return self.endpoint.tries if self.aside is None else self.aside.tries
 
 
 class Courier:
@@ -143,9 +139,8 @@ class Courier:
 
     def _looked_up_to(self, endpoint: Endpoint) -> int:
         position, looked = self._looked.get(endpoint.id, (None, 0))
-        return (
-            max(looked, endpoint.position) if position == endpoint.position else endpoint.position
-        )
+        known = looked if position == endpoint.position else 0
+        return max(known, endpoint.position)
 
     def _waits(self, endpoint: Endpoint) -> float:
         if endpoint.next_at is None:
@@ -198,20 +193,15 @@ class Courier:
         endpoint = task.endpoint
         if not deliveries.log_delivery(connection, delivery):
             return lambda: None  # it was removed
-        deliveries.claim(
-            connection, endpoint.id, self._name, delivery.at, self._clock.now() + CLAIM
-        )
+        self._claim(connection, endpoint)
         outcome = Outcome(delivery.outcome)
         if outcome is Outcome.GONE:
             return self._pause(connection, endpoint, rules.GONE)
         if outcome is Outcome.DELIVERED:
             return self._go_on(connection, task)
-        tries = task.tries + 1
-        if outcome is Outcome.DOWN and tries >= rules.LAST_TRY:
-            return self._pause(connection, endpoint, f"it is down ({_cause(delivery)})")
-        if tries >= rules.LAST_TRY:
-            return self._give_up(connection, task, delivery)
-        return self._try_later(connection, task, tries, outcome)
+        if task.aside is not None:
+            return self._try_aside_later(connection, task, task.aside, delivery)
+        return self._try_in_order_later(connection, task, delivery)
 
     def _go_on(self, connection: Connection, task: _Task) -> Tell:
         if task.aside is None:
@@ -221,29 +211,45 @@ class Courier:
             self._alarms.forget((task.endpoint.id, task.event.id))
         return lambda: None
 
-    def _try_later(self, connection: Connection, task: _Task, tries: int, outcome: Outcome) -> Tell:
-        endpoint = task.endpoint
-        at = self._clock.now() + rules.delay(tries, self._chance)
-        refused = Refused(task.event.id, tries, at)
-        if task.aside is not None:
-            deliveries.try_again(connection, endpoint.id, refused)
-        elif outcome is Outcome.REFUSED and tries >= rules.TRIES_IN_ORDER:
-            deliveries.put_aside(connection, endpoint, refused)
-            return lambda: log.warning(
-                "Webhook %d (%s) refuses event %d, which is put aside and tried again by itself.",
-                endpoint.id,
-                host_of(endpoint.url),
-                task.event.id,
-            )
-        else:
-            deliveries.wait(connection, endpoint, tries, at)
+    def _try_in_order_later(self, connection: Connection, task: _Task, delivery: Delivery) -> Tell:
+        endpoint, tries = task.endpoint, task.endpoint.tries + 1
+        if delivery.outcome == Outcome.REFUSED and tries >= rules.TRIES_IN_ORDER:
+            return self._put_aside(connection, task)
+        if tries >= rules.LAST_TRY:
+            return self._pause(connection, endpoint, f"it is down ({_cause(delivery)})")
+        deliveries.wait(connection, endpoint, tries, self._after(tries))
         return lambda: None
+
+    def _put_aside(self, connection: Connection, task: _Task) -> Tell:
+        # From here on its own schedule, however long the endpoint was down before.
+        tries = rules.TRIES_IN_ORDER
+        refused = Refused(task.event.id, tries, self._after(tries))
+        deliveries.put_aside(connection, task.endpoint, refused)
+        return lambda: log.warning(
+            "Webhook %d (%s) refuses event %d, which is put aside and tried again by itself.",
+            task.endpoint.id,
+            host_of(task.endpoint.url),
+            task.event.id,
+        )
+
+    def _try_aside_later(
+        self, connection: Connection, task: _Task, aside: Refused, delivery: Delivery
+    ) -> Tell:
+        tries = aside.tries + 1
+        if tries >= rules.LAST_TRY:
+            return self._give_up(connection, task, delivery)
+        again = Refused(aside.event_id, tries, self._after(tries))
+        deliveries.try_again(connection, task.endpoint.id, again)
+        return lambda: None
+
+    def _after(self, tries: int) -> datetime:
+        return self._clock.now() + rules.delay(tries, self._chance)
 
     def _give_up(self, connection: Connection, task: _Task, delivery: Delivery) -> Tell:
         endpoint, event_id = task.endpoint, task.event.id
         self._go_on(connection, task)
         return lambda: log.warning(
-            "Webhook %d (%s) refused event %d for the last time (%s). "
+            "Webhook %d (%s) did not take event %d at its last try (%s). "
             "`flask webhooks redeliver %d %d` tries once more.",
             endpoint.id,
             host_of(endpoint.url),
