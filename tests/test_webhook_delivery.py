@@ -130,6 +130,22 @@ def test_both_secrets_sign_for_24_hours_after_a_rotation(store, client, hooks, r
     assert signed == [wanted[0], wanted[1], wanted[2][:1]]
 
 
+def test_an_event_tells_of_its_order_what_the_feed_tells(store, client, hooks, receiver):
+    hooks.add(receiver.url, *EventType)
+    for reference in ("R-1", 'a "quoted" \\ back/slash', "Höhle 🐢 \u2028", None):
+        order = {"petId": 7, "reference": reference}
+        new = {name: value for name, value in order.items() if value is not None}
+        assert client.post("/v2/store/orders", json=new).status_code == 201
+    client.ship(1)
+    client.cancel(2)
+    hooks.deliver()
+    feed = client.get("/v2/store/events").get_json()["events"]
+    assert len(feed) == 6
+    assert [each.told["data"] for each in receiver.received] == [each["order"] for each in feed]
+    told = [(each.event, each.told["type"], each.told["timestamp"]) for each in receiver.received]
+    assert told == [(each["id"], each["type"], each["at"]) for each in feed]
+
+
 def test_events_arrive_in_the_order_of_the_log(client, hooks, receiver):
     hooks.add(receiver.url)
     place(client, 3)

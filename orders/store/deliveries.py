@@ -24,7 +24,8 @@ from sqlalchemy import (
     update,
 )
 
-from orders.domain import EventType, Order
+from orders.domain import EventType
+from orders.store import forms
 from orders.store.query import Query
 from orders.store.tables import (
     DeliveryRow,
@@ -32,35 +33,24 @@ from orders.store.tables import (
     EventRow,
     RefusedRow,
     instant_of,
-    order_of,
 )
 from orders.store.webhooks import Delivery, Endpoint, EventNotFound
 
 _SWEPT_AT_ONCE = 500
-_ORDER = (
-    EventRow.order_id,
-    EventRow.pet_id,
-    EventRow.quantity,
-    EventRow.ship_date,
-    EventRow.status,
-    EventRow.placed_at,
-    EventRow.updated_at,
-    EventRow.reference,
-)
 _REFUSED = (RefusedRow.event_id, RefusedRow.tries, RefusedRow.next_at)
-_EVENT = (EventRow.id, EventRow.type, EventRow.at, *_ORDER)
+_EVENT = (EventRow.id, EventRow.type, EventRow.at, forms.order_v2_after())
 # One for each type that an endpoint may want, so that the statement's shape never changes.
 _TYPES = [f"type_{number}" for number, _ in enumerate(EventType)]
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A row of the event log, with the order as it stood after it."""
+    """A row of the event log; the order as it stood after it, as JSON in version 2's form."""
 
     id: int
     type: EventType
     at: datetime
-    order: Order
+    order: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,5 +229,5 @@ def _is_refused(endpoint_id: int, event_id: int) -> ColumnElement[bool]:
 
 
 def _event(row: Sequence[Any]) -> Event:
-    event_id, kind, at, *order = row
-    return Event(event_id, EventType(kind), cast("datetime", instant_of(at)), order_of(order))
+    event_id, kind, at, order = row
+    return Event(event_id, EventType(kind), cast("datetime", instant_of(at)), order)
