@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from openapi_schema_validator import OAS30ReadValidator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from orders.domain import EventType
@@ -62,3 +63,17 @@ def test_its_examples_are_as_what_is_sent(client, hooks, receiver):
         shown = {name: example["data"][name] for name in sent}
         assert list(shown) == list(sent)
         assert [shown["status"], shown["complete"]] == [sent["status"], sent["complete"]]
+
+
+def test_it_stands_in_the_document_of_version_2(store):
+    first, second = (
+        store.app.test_client().get(f"/openapi/v{version}.json").get_json() for version in (1, 2)
+    )
+    assert "x-webhooks" not in first
+    assert second["x-webhooks"] == described()
+    schema = second["components"]["schemas"]["Order"]
+    validator = OAS30ReadValidator(schema)
+    for each in second["x-webhooks"].values():
+        message = each["post"]["requestBody"]["content"]["application/json"]
+        assert list(validator.iter_errors(message["example"]["data"])) == []
+        assert set(message["example"]["data"]) == set(schema["properties"])
