@@ -47,7 +47,7 @@ class Listener(TcpWSGIServer):
     body_seconds = 30.0
     uncounted_headers: Callable[[], list[tuple[str, str]]]
     # Waitress would do its maintenance by the wall clock: not at all for an hour, where that is set
-    # back by one.
+    # back by one. `maintain_in_time` does it.
     next_channel_cleanup = math.inf
     _next_maintenance = 0.0
     long_answers: LongAnswers
@@ -76,14 +76,16 @@ class Listener(TcpWSGIServer):
         if channel is None or channel.needs_main_loop():
             super().pull_trigger()
 
-    def readable(self) -> bool:
-        """Tell whether connections are accepted; see to maintenance. Called by the main loop."""
+    def maintain_in_time(self) -> None:
+        """See to maintenance if it is time. For the main loop, before it waits.
+
+        Not while it makes its list of what to wait for, as waitress does: a connection that is
+        closed then is on it, and the next to be accepted may get its number.
+        """
         now = time.monotonic()
         if now >= self._next_maintenance:
             self._next_maintenance = now + self.adj.cleanup_interval
             self.maintenance(now)
-        accepts: bool = super().readable()
-        return accepts
 
     def maintenance(self, now: float) -> None:
         """Close idle and stuck connections, keep the deadlines of others. Called once a second."""
@@ -187,6 +189,8 @@ class Server:
         return [each for each in self._map.values() if isinstance(each, Channel)]
 
     def _loop_once(self, timeout: float) -> None:
+        for listener in self._listeners:
+            listener.maintain_in_time()
         wasyncore.loop(timeout=timeout, map=self._map, use_poll=True, count=1)
 
 
