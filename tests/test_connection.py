@@ -319,7 +319,7 @@ def test_only_the_loop_closes_connections(turned):
     connection.close()  # which resets it
     turned.go_on.set()
     wait_until(lambda: not channel.requests)
-    wait_until(lambda: channel.needs_main_loop())
+    wait_until(channel.needs_main_loop)
     assert turned.channels == [channel]
     turned.turn_until(lambda: not turned.channels)
 
@@ -345,6 +345,14 @@ def test_a_connection_that_comes_as_a_stuck_one_is_closed_is_not_taken_for_it(tu
             return b"\r\n\r\nok" in received
 
         turned.turn_until(was_answered)
+
+
+@pytest.mark.parametrize(
+    ("may_open", "connections"), [(10**6, 4_000), (4_200, 4_000), (1_024, 824), (250, 50), (64, 10)]
+)
+def test_there_are_no_more_connections_than_can_be_accepted(may_open, connections):
+    # Or the loop would be told again and again of one that can't be.
+    assert server_module.connections_within(may_open) == connections
 
 
 def test_a_buffer_keeps_no_more_in_memory_than_it_may_though_it_is_never_empty():

@@ -37,6 +37,7 @@ IDLE_SECONDS = 60
 STOP_SECONDS = 30
 MAX_CONNECTIONS = 4_000
 _SPARE_DESCRIPTORS = 200
+_FEWEST_CONNECTIONS = 10
 
 
 class Listener(TcpWSGIServer):
@@ -115,8 +116,7 @@ class Server:
             OSError: the address is taken, or not of this machine.
         """
         sockets = _bound_sockets(settings.host, settings.port)
-        _raise_descriptor_limit()
-        adjustments = _adjustments(settings, sockets)
+        adjustments = _adjustments(settings, sockets, connections_within(_descriptors()))
         self._map: dict[int, Any] = {}
         self._dispatcher = ThreadedTaskDispatcher()
         self._dispatcher.set_thread_count(settings.threads)
@@ -194,7 +194,13 @@ class Server:
         wasyncore.loop(timeout=timeout, map=self._map, use_poll=True, count=1)
 
 
-def _adjustments(settings: Settings, sockets: list[socket.socket]) -> Adjustments:
+def connections_within(descriptors: int) -> int:
+    """Give how many connections there may be where so many files can be open."""
+    # Where no descriptor is left, one that waits to be accepted would keep the loop from resting.
+    return max(_FEWEST_CONNECTIONS, min(MAX_CONNECTIONS, descriptors - _SPARE_DESCRIPTORS))
+
+
+def _adjustments(settings: Settings, sockets: list[socket.socket], connections: int) -> Adjustments:
     adjustments = Adjustments(
         sockets=sockets,
         threads=settings.threads,
@@ -203,7 +209,7 @@ def _adjustments(settings: Settings, sockets: list[socket.socket]) -> Adjustment
         max_request_header_size=MAX_HEAD_BYTES + 1,
         channel_timeout=IDLE_SECONDS,
         cleanup_interval=1,
-        connection_limit=MAX_CONNECTIONS,
+        connection_limit=connections,
         asyncore_use_poll=True,
         # While a request is answered, the loop waits for the next already.
         channel_request_lookahead=1,
@@ -240,14 +246,16 @@ def _shown_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _raise_descriptor_limit() -> None:
-    # Each connection takes one; the default of 1,024 would be the limit of connections.
+def _descriptors() -> int:
+    """Raise the limit of open files as far as wanted and allowed; give how many there may be."""
+    wanted = MAX_CONNECTIONS + _SPARE_DESCRIPTORS
     try:
         import resource
     except ImportError:  # Windows has no such limit
-        return
+        return wanted
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_CONNECTIONS + _SPARE_DESCRIPTORS
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return most
