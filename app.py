@@ -22,6 +22,7 @@ from orders.cli.database import db_group
 from orders.cli.events import events_group
 from orders.cli.files import orders_group, pets_group
 from orders.cli.keys import keys_group
+from orders.cli.webhooks import webhooks_group
 from orders.clock import Clock
 from orders.settings import Settings, SettingsError
 from orders.store import engine, keys, opening, scratch
@@ -67,7 +68,8 @@ def create_app(given: Settings | None = None, clock: Clock | None = None) -> Fla
     Api(app, given, v1.blueprint, v1.VERSION)
     Api(app, given, v2.blueprint, v2.VERSION)
     health.register(app, shop)
-    for group in (keys_group, orders_group, pets_group, events_group, db_group):
+    groups = (keys_group, orders_group, pets_group, events_group, webhooks_group, db_group)
+    for group in groups:
         app.cli.add_command(group)
     return app
 
@@ -118,9 +120,11 @@ def _serve(given: Settings, *, with_demo: bool) -> None:
         _welcome(shop, server, with_demo=with_demo)
         housekeeping = Housekeeping(access_log.flush, shop.write_counters, shop.write_keys)
         housekeeping.start()
+        shop.outbox.start()
         try:
             server.run()
         finally:
+            shop.outbox.stop()
             housekeeping.stop()
             shop.end()
             access_log.flush()

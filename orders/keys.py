@@ -14,6 +14,8 @@ import string
 import zlib
 
 PREFIX = "sok_"
+# What secrets of webhooks begin with, by the rules of Standard Webhooks.
+WEBHOOK_PREFIX = "whsec_"
 ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _RANDOM_CHARACTERS = 32
 _CHECKSUM_CHARACTERS = 6
@@ -22,8 +24,12 @@ _SHOWN_CHARACTERS = 8
 _SHAPE = re.compile(
     rf"{PREFIX}[0-9A-Za-z]{{{_RANDOM_CHARACTERS + _CHECKSUM_CHARACTERS}}}", re.ASCII
 )
-# Anything that begins like a key is hidden, be it cut off or mistyped.
-_TRACE = re.compile(rf"{PREFIX}[0-9A-Za-z_]+", re.ASCII)
+# Anything that begins like a key is hidden, be it cut off or mistyped; so are webhooks' secrets.
+# Those are base64, which a URL may have with percent signs; no key before one shields it.
+_TRACE = re.compile(
+    rf"({PREFIX})(?:(?!{WEBHOOK_PREFIX})[0-9A-Za-z_])+|({WEBHOOK_PREFIX})[0-9A-Za-z+/=%_-]+",
+    re.ASCII,
+)
 
 
 def generate() -> str:
@@ -54,8 +60,10 @@ def shown_prefix(key: str) -> str:
 
 
 def redact(text: str) -> str:
-    """Hide whatever looks like a key in a text that goes to a log or a message."""
-    return _TRACE.sub(PREFIX + "***", text) if PREFIX in text else text
+    """Hide whatever looks like a key or a webhook's secret in a text for a log or a message."""
+    if PREFIX in text or WEBHOOK_PREFIX in text:
+        return _TRACE.sub(lambda found: (found[1] or found[2]) + "***", text)
+    return text
 
 
 def _checksum(body: str) -> str:

@@ -8,7 +8,7 @@ turn, so that events come in the order of their times.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,7 +22,7 @@ from orders.domain import NewOrder, Order, Origin
 from orders.store import events, idempotency, pets, staging
 from orders.store import orders as order_store
 from orders.store.engine import Database
-from orders.store.group_commit import GroupCommit
+from orders.store.group_commit import GroupCommit, Result
 from orders.store.idempotency import IdempotencyKey
 from orders.store.staging import Staging
 from orders.transfer import Cells, Fault, Faults
@@ -39,10 +39,21 @@ class Placed:
 class OrderService:
     """What can be done with orders."""
 
-    def __init__(self, database: Database, clock: Clock) -> None:
-        """Take the database that the orders are in, and the clock that dates changes."""
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        changes: GroupCommit | None = None,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Take the database that the orders are in, and the clock that dates changes.
+
+        `changes` makes the changes, with those of others who use it; `changed` is called after
+        each of ours was committed.
+        """
         self._database = database
-        self._changes = GroupCommit(database)
+        self._changes = changes or GroupCommit(database)
+        self._changed = changed
         self._clock = clock
 
     def place(
@@ -66,7 +77,7 @@ class OrderService:
             idempotency.remember(connection, idempotency_key, event_id, now)
             return Placed(order)
 
-        return self._changes.run(place)
+        return self._change(place)
 
     def ship(self, order_id: int, ship_date: datetime | None, origin: Origin) -> Order:
         """Ship a pending order, at the time given or now.
@@ -80,7 +91,7 @@ class OrderService:
             order = order_store.ship_pending(connection, order_id, ship_date or now, origin, now)
             return _changed(connection, order_id, order)
 
-        return self._changes.run(ship)
+        return self._change(ship)
 
     def cancel(self, order_id: int, origin: Origin) -> Order:
         """Cancel a pending order.
@@ -94,7 +105,12 @@ class OrderService:
             order = order_store.cancel_pending(connection, order_id, origin, now)
             return _changed(connection, order_id, order)
 
-        return self._changes.run(cancel)
+        return self._change(cancel)
+
+    def _change(self, work: Callable[[Connection], Result]) -> Result:
+        result = self._changes.run(work)
+        self._changed()
+        return result
 
     def import_orders(self, rows: Iterable[tuple[int, Cells]], faults: Faults) -> int:
         """Import the rows of a file, all of them or none; give how many there were.

@@ -9,10 +9,12 @@ import secrets
 import shutil
 import subprocess
 import sys
+import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 
 import pytest
 import real_faults
@@ -20,16 +22,22 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
 from app import create_app
+from bench.receiver import receiving
 from bench.service import INHERITED, ROOT, Service, running
 from orders import keys
 from orders.clock import Clock
+from orders.domain import EventType
 from orders.settings import Settings
+from orders.store import deliveries, opening, webhooks
 from orders.store import keys as key_store
-from orders.store import opening
 from orders.store.engine import Database
 from orders.store.keys import NewKey
+from orders.store.webhooks import NewEndpoint
 from orders.web import logs
 from orders.web.shop import shop_of
+from orders.webhooks import signing
+from orders.webhooks.courier import Courier
+from orders.webhooks.sender import Sender
 
 # Where files are in memory, a commit that waits for the disk waits for nothing.
 MEMORY = Path("/dev/shm")
@@ -246,6 +254,77 @@ def client_v2(store):
     client = store.client(plan="enterprise", per_minute=10**9, per_day=10**9)
     client.version = 2
     return client
+
+
+class Hooks:
+    """The webhooks of a store, whose deliveries a test makes happen itself, in its own thread."""
+
+    def __init__(self, store, sender=None):
+        self.store = store
+        self.sender = sender or Sender(seconds=5)
+        self.courier = self.another_courier()
+
+    def another_courier(self):
+        """Give another process' courier, as far as the database knows."""
+        shop = self.store.shop
+        return Courier(
+            shop.database,
+            shop.changes,
+            self.store.clock,
+            self.sender,
+            store_id=lambda: shop.store_id,
+            stopped=threading.Event(),
+            chance=Random(1),
+        )
+
+    def add(self, url, *events, allow_private=True, secret=None):
+        """Add an endpoint; give its id."""
+        new = NewEndpoint(
+            url,
+            events or (EventType.PLACED, EventType.SHIPPED, EventType.CANCELLED),
+            secret or signing.generate_secret(),
+            allow_private,
+        )
+        return self.change(webhooks.add, new, self.store.clock.now())
+
+    def change(self, work, *arguments):
+        """Have something done that changes the tables."""
+        with self.store.database.write() as connection:
+            return work(connection, *arguments)
+
+    def ask(self, work, *arguments):
+        """Have something asked of the tables."""
+        with self.store.database.read() as connection:
+            return work(connection, *arguments)
+
+    def get(self, endpoint_id=1):
+        """Give an endpoint."""
+        return self.ask(webhooks.get, endpoint_id)
+
+    def tries(self, endpoint_id=1):
+        """Give what came of each try, from the first."""
+        made = self.ask(webhooks.deliveries, endpoint_id, 1_000)
+        return [(each.event_id, each.outcome, each.status) for each in reversed(made)]
+
+    def refused(self, endpoint_id=1):
+        """Give the event that was put aside and is tried again first."""
+        return self.ask(deliveries.next_refused, endpoint_id)
+
+    def deliver(self, after=0, endpoint_id=1):
+        """Let time pass, and deliver what is due then."""
+        self.store.clock.advance(after)
+        return self.courier.deliver(endpoint_id)
+
+
+@pytest.fixture
+def hooks(store):
+    return Hooks(store)
+
+
+@pytest.fixture
+def receiver():
+    with receiving() as one:
+        yield one
 
 
 # The loggers that the service sets up.

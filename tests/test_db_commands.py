@@ -345,6 +345,9 @@ GROUPS = {
     "orders": {"import", "export", "show"},
     "events": {"tail"},
     "pets": {"import"},
+    "webhooks": {
+        *("add", "list", "remove", "pause", "resume", "rotate", "deliveries", "redeliver", "ping"),
+    },
     "db": {"upgrade", "check", "backup", "restore"},
 }
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import math
 import re
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
@@ -135,3 +137,21 @@ def test_a_text_without_a_key_is_left_as_it_is(text):
 def test_to_redact_twice_changes_nothing_more(before, key, behind):
     once = keys.redact(before + key + behind)
     assert keys.redact(once) == once
+
+
+some_secret = st.binary(min_size=24, max_size=64).map(
+    lambda secret: "whsec_" + base64.b64encode(secret).decode()
+)
+
+
+@given(secret=some_secret, before=no_underscore | like_keys, behind=st.sampled_from([" ", "."]))
+def test_a_secret_of_a_webhook_is_hidden_too(secret, before, behind):
+    redacted = keys.redact(before + secret + behind)
+    assert secret.removeprefix("whsec_") not in redacted
+    assert redacted.endswith("***" + behind)
+
+
+@given(secret=some_secret)
+def test_a_secret_that_was_encoded_for_a_url_is_hidden(secret):
+    assert keys.redact(f"/{quote(secret, safe='')} ") == "/whsec_*** "
+    assert keys.redact(f"/{quote(quote(secret, safe=''))} ") == "/whsec_*** "

@@ -11,11 +11,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from conftest import Store, copy_database
+from conftest import Hooks, Store, copy_database
 from sqlalchemy import Engine, event
 
 from bench.service import ROOT
-from orders.store import engine, opening, restoring
+from orders.store import deliveries, engine, opening, restoring, webhooks
+from orders.store.deliveries import Refused
 from orders.store.failures import StoreUnavailable
 
 
@@ -277,3 +278,52 @@ def test_a_change_that_waited_for_a_restore_is_not_made_in_the_replaced_database
     store.database.close()
     replaced.replace(path)
     assert len(store.rows("SELECT * FROM orders")) == orders
+
+
+# Webhooks.
+
+
+@pytest.fixture
+def hooked(shop, store):
+    """That store with webhooks 1 and 2 in another backup; 1 was removed since, 3 was added."""
+    hooks = Hooks(store)
+    for number in (1, 2):
+        hooks.add(f"https://shop.example/{number}")
+    backup = store.settings.instance.parent / "hooked.db"
+    assert flask(store, "db", "backup", str(backup)).exit_code == 0
+    client = shop[2]
+    client.place(7)
+    late = store.events()[-1]["id"]
+    hooks.change(webhooks.remove, 1)
+    hooks.add("https://shop.example/3")
+    hooks.change(webhooks.resume, 2, store.clock.now(), late - 1)
+    now = store.clock.now()
+    for event_id in (2, late):
+        hooks.change(deliveries.put_aside, hooks.get(2), Refused(event_id, 2, now))
+    return store, backup
+
+
+def test_a_webhook_that_was_removed_since_stays_removed_and_a_later_one_stays(hooked):
+    store, backup = hooked
+    before = Hooks(store).ask(webhooks.get_all)
+    after, said = restored(store, backup)
+    assert Hooks(after).ask(webhooks.get_all) == before
+    assert [each.url[-1] for each in before] == ["2", "3"]
+    assert "Kept 2 webhooks as they were." in said
+    # Of the events that it refused, one is not in the backup.
+    assert [row["event_id"] for row in after.rows("SELECT * FROM webhook_refused")] == [2]
+    assert Hooks(after).add("https://shop.example/4") == 4
+    after.shop.end()
+
+
+@pytest.mark.parametrize("keep_keys", [False, True])
+def test_where_it_cannot_be_read_webhooks_are_paused(hooked, keep_keys):
+    store, backup = hooked
+    store.shop.end()
+    store.database.path.write_bytes(b"no database" * 1000)
+    after, said = restored(store, backup, *(["--keep-keys"] if keep_keys else []))
+    found = Hooks(after).ask(webhooks.get_all)
+    assert [each.url[-1] for each in found] == ["1", "2"]
+    assert [each.paused_at is None for each in found] == [keep_keys] * 2
+    assert ("2 webhooks are paused" in said) is not keep_keys
+    after.shop.end()

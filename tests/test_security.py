@@ -118,9 +118,10 @@ def test_all_keys_of_a_shop_see_the_same_store(store, client):
     assert store.client(scopes=("read",)).get(f"{LIST}/1").status_code == 200
 
 
-def test_the_service_asks_no_other_server():
+def test_the_service_asks_no_other_server_but_webhooks_receivers():
     clients = {"requests", "urllib3", "httpx", "http.client", "urllib.request", "smtplib", "ftplib"}
-    for file in [ROOT / "app.py", *(ROOT / "orders").rglob("*.py")]:
+    sender = ROOT / "orders" / "webhooks" / "sender.py"
+    for file in {ROOT / "app.py", *(ROOT / "orders").rglob("*.py")} - {sender}:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             names = {alias.name for alias in node.names} if isinstance(node, ast.Import) else set()
             names |= {node.module} if isinstance(node, ast.ImportFrom) else set()

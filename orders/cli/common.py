@@ -19,14 +19,18 @@ from orders.store.engine import (
 from orders.store.failures import StoreUnavailable, unavailable_cause
 from orders.store.instance import InstanceLock, InstanceLocked, make_private_folder
 from orders.store.keys import KeyNotFound
+from orders.store.webhooks import EndpointNotFound, EventNotFound, TooManyEndpoints
 from orders.web.shop import Shop, current_shop
 
 _TOLD_IN_A_LINE = (
+    EndpointNotFound,
+    EventNotFound,
     KeyNotFound,
     OSError,
     Refusal,
     SettingsError,
     StoreUnavailable,
+    TooManyEndpoints,
     opening.UnfitDatabase,
 )
 

@@ -53,8 +53,8 @@ def back_up(file: Path) -> None:
 def restore(file: Path, keep_keys: bool) -> None:
     """Put the backup FILE in the place of the database. The service must be stopped.
 
-    The replaced database is kept beside it. Keys stay as they are now, so that none that was
-    revoked comes back; ids go on above those that were given.
+    The replaced database is kept beside it. Keys and webhooks stay as they are now, so that none
+    that was revoked or removed comes back; ids go on above those that were given.
     """
     with stopped_shop(create=False) as shop, working("Restoring") as alive:
         done = restoring.restore(
@@ -65,6 +65,8 @@ def restore(file: Path, keep_keys: bool) -> None:
         say(f"The replaced database is kept in {done.replaced}.")
     if done.read:
         say(f"Kept {done.keys} keys as they were, {done.revoked} of them revoked since the backup.")
+        if done.webhooks:
+            say(f"Kept {done.webhooks} webhooks as they were.")
         return
     say(f"What it knew is not known: ids go on {restoring.SKIPPED_IDS:,} higher.")
     if not keep_keys:
@@ -72,3 +74,5 @@ def restore(file: Path, keep_keys: bool) -> None:
             f"All keys are revoked ({done.revoked} were not yet): issue new ones, "
             f"or remove {shop.database.path} and restore again with --keep-keys."
         )
+    if done.webhooks:
+        say(f"{done.webhooks} webhooks are paused: `flask webhooks resume ID` or remove each.")

@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 
 import click
 
-from orders import domain, keys
+from orders import keys
 from orders.cli.common import CommandGroup, opened_shop, say
+from orders.cli.tables import print_table, time_text
 from orders.domain import MAX_INT64
 from orders.settings import MAX_FIGURE, Settings
 from orders.store import keys as key_store
@@ -80,7 +81,7 @@ def list_keys(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
     elif rows:
-        _print_table(rows)
+        print_table(rows)
     else:
         say("There are no keys. `flask keys issue NAME --plan free` issues one.")
 
@@ -184,27 +185,9 @@ def _row(key: ApiKey, settings: Settings, now: datetime) -> dict[str, object]:
         "perMinute": key.per_minute or (plan.per_minute if plan else None),
         "perDay": key.per_day or (plan.per_day if plan else None),
         "scopes": list(key.scopes),
-        "created": _time(key.created_at),
-        "lastUsed": _time(key.last_used_at),
-        "expires": _time(key.expires_at),
-        "revoked": _time(key.revoked_at),
-        "bannedUntil": _time(banned),
+        "created": time_text(key.created_at),
+        "lastUsed": time_text(key.last_used_at),
+        "expires": time_text(key.expires_at),
+        "revoked": time_text(key.revoked_at),
+        "bannedUntil": time_text(banned),
     }
-
-
-def _time(instant: datetime | None) -> str | None:
-    return None if instant is None else domain.format_instant(instant)
-
-
-def _print_table(rows: list[dict[str, object]]) -> None:
-    cells = [list(rows[0])] + [[_cell(value) for value in row.values()] for row in rows]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
-    for line in cells:
-        padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        click.echo("  ".join(padded).rstrip())
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return "-"
-    return ",".join(value) if isinstance(value, list) else str(value)

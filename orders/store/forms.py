@@ -26,6 +26,11 @@ def order_v2() -> ColumnElement[str]:
     return _joined(*_order_v2(OrderRow, OrderRow.id))
 
 
+def order_v2_after() -> ColumnElement[str]:
+    """Give the SQL for the order of an event in version 2's form, as it stood after it."""
+    return _joined(*_order_v2(EventRow, EventRow.order_id))
+
+
 def event() -> ColumnElement[str]:
     """Give the SQL for an event, with its order in version 2's form as it stood after it."""
     request_id = case(

@@ -3,8 +3,9 @@
 What the replaced database knew and the backup does not could come back to life or be told twice: a
 key that was revoked since, an id that was given since. So the restored store keeps the keys as they
 were, lets ids go on above the highest that was given, and has a new random id, so that no ETag of
-before fits. Where the replaced database can't be read, or is another store's, nobody knows what
-was revoked or given: then all keys are revoked, and ids skip a million.
+before fits. Webhooks stay as they were, too, or one that was removed since would get orders again.
+Where the replaced database can't be read, or is another store's, nobody knows what was revoked,
+removed or given: then all keys are revoked, webhooks are paused, and ids skip a million.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from sqlalchemy import Connection, delete, select, update
 
 from orders.store import backup, engine, failures, instance, opening, scratch
 from orders.store.engine import Database
-from orders.store.tables import KeyRow, StoreRow
+from orders.store.tables import DeliveryRow, EndpointRow, EventRow, KeyRow, RefusedRow, StoreRow
 
 SKIPPED_IDS = 1_000_000
-_NUMBERED = ("orders", "order_events", "api_keys")
+_NUMBERED = ("orders", "order_events", "api_keys", "webhook_endpoints", "webhook_deliveries")
+PAUSED_BECAUSE = "it comes from a backup, and may have been removed since"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +37,15 @@ class Restored:
 
     `replaced` is where the replaced database is kept, None where there was none. `read` tells
     whether it could be read. `revoked` counts keys that were revoked, now or since the backup;
-    `keys` those that are as they were in the replaced database.
+    `keys` those that are as they were in the replaced database; `webhooks` those that are, or that
+    were paused where that can't be known.
     """
 
     replaced: Path | None
     read: bool
     revoked: int
     keys: int
+    webhooks: int
 
 
 def restore(
@@ -71,11 +75,12 @@ def restore(
         known = _known_to(target, copied, held)
         with closing(Database(copied)) as database, database.write() as connection:
             revoked, keys = _carry_over(connection, known, now, keep_keys=keep_keys)
+            webhooks = _carry_webhooks_over(connection, known, now, keep=keep_keys)
         _leave_log(copied)
         kept = _keep(target, now)
         copied.replace(target)
         instance.sync(target.parent)
-    return Restored(kept, known is not None, revoked, keys)
+    return Restored(kept, known is not None, revoked, keys, webhooks)
 
 
 def _readable(file: Path, folder: Path) -> Path:
@@ -88,11 +93,16 @@ def _readable(file: Path, folder: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What the replaced database knew: its id, its keys, and the highest ids it gave by table."""
+    """What the replaced database knew: its id, its keys, and the highest ids it gave by table.
+
+    `webhooks` and `refused`, the events that they refused, are None where it knew of none yet.
+    """
 
     store_id: str
     keys: list[dict[str, Any]]
     given: dict[str, int]
+    webhooks: list[dict[str, Any]] | None
+    refused: list[dict[str, Any]] | None
 
 
 def _known_to(path: Path, restored: Path, held: ExitStack) -> _Known | None:
@@ -127,12 +137,23 @@ def _known_to(path: Path, restored: Path, held: ExitStack) -> _Known | None:
 
 
 def _read_known(connection: Any) -> _Known:
-    cursor = connection.execute("SELECT * FROM api_keys ORDER BY id")
-    columns = [column[0] for column in cursor.description]
-    keys = [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
     given = dict(connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall())
     (store_id,) = connection.execute("SELECT store_id FROM store").fetchone()
-    return _Known(store_id, keys, given)
+    return _Known(
+        store_id,
+        _all_rows(connection, "api_keys") or [],
+        given,
+        _all_rows(connection, "webhook_endpoints"),
+        _all_rows(connection, "webhook_refused"),
+    )
+
+
+def _all_rows(connection: Any, table: str) -> list[dict[str, Any]] | None:
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchall():
+        return None
+    cursor = connection.execute(f"SELECT * FROM {table} ORDER BY 1")  # noqa: S608 # nosec B608 - names of ours
+    columns = [column[0] for column in cursor.description]
+    return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
 
 
 def _is_same_store(known: _Known, restored: Path) -> bool:
@@ -172,15 +193,42 @@ def _keep_keys_as_they_were(connection: Connection, known: _Known) -> tuple[int,
     # Idempotency keys and the demo refer to keys by id, until the commit to none.
     connection.exec_driver_sql("PRAGMA defer_foreign_keys = ON")
     connection.execute(delete(KeyRow))
-    if known.keys:
-        columns = ", ".join(known.keys[0])
-        marks = ", ".join("?" for _ in known.keys[0])
-        connection.exec_driver_sql(  # nothing in it but names of columns
-            f"INSERT INTO api_keys ({columns}) VALUES ({marks})",  # noqa: S608 # nosec B608
-            [tuple(key.values()) for key in known.keys],
-        )
+    _insert(connection, "api_keys", known.keys)
     revoked = sum(key["id"] in live and key["revoked_at"] is not None for key in known.keys)
     return revoked, len(known.keys)
+
+
+def _carry_webhooks_over(
+    connection: Connection, known: _Known | None, now: datetime, *, keep: bool
+) -> int:
+    if known is None or known.webhooks is None or known.refused is None:
+        if keep:
+            return 0
+        live = update(EndpointRow).where(EndpointRow.paused_at.is_(None))
+        paused = live.values(paused_at=now, paused_because=PAUSED_BECAUSE)
+        return connection.execute(paused).rowcount
+    # The log of what was tried refers to endpoints by id, until the commit to none.
+    connection.exec_driver_sql("PRAGMA defer_foreign_keys = ON")
+    for row in (RefusedRow, EndpointRow):
+        connection.execute(delete(row))
+    _insert(connection, "webhook_endpoints", known.webhooks)
+    ids = set(connection.scalars(select(EndpointRow.id)))
+    connection.execute(delete(DeliveryRow).where(DeliveryRow.endpoint_id.not_in(ids)))
+    # An event that was placed after the backup is no more.
+    _insert(connection, "webhook_refused", known.refused)
+    lost = RefusedRow.event_id.not_in(select(EventRow.id))
+    connection.execute(delete(RefusedRow).where(lost))
+    return len(known.webhooks)
+
+
+def _insert(connection: Connection, table: str, rows: list[dict[str, Any]]) -> None:
+    if rows:
+        columns = ", ".join(rows[0])
+        marks = ", ".join("?" for _ in rows[0])
+        connection.exec_driver_sql(
+            f"INSERT INTO {table} ({columns}) VALUES ({marks})",  # noqa: S608 # nosec B608 - names of ours
+            [tuple(row.values()) for row in rows],
+        )
 
 
 def _leave_log(path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     DateTime,
     Dialect,
@@ -241,6 +242,69 @@ class PetRow(Base):
     name: Mapped[str] = mapped_column(String(255))
     category_id: Mapped[int | None] = mapped_column(BigInteger)
     status: Mapped[str] = mapped_column(String(16))
+
+
+class EndpointRow(Base):
+    """A webhook's endpoint, and how far the event log was delivered to it."""
+
+    __tablename__ = "webhook_endpoints"
+    __table_args__ = (_NEVER_REUSED,)
+
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    url: Mapped[str] = mapped_column(String(2048))
+    # The types of events that it wants, with blanks between.
+    events: Mapped[str] = mapped_column(String(255))
+    allow_private: Mapped[bool] = mapped_column(Boolean)
+    # As they are: messages are signed with them. The previous one signs, too, until its time.
+    secret: Mapped[str] = mapped_column(String(128))
+    previous_secret: Mapped[str | None] = mapped_column(String(128))
+    previous_until: Mapped[datetime | None] = mapped_column(Instant)
+    created_at: Mapped[datetime] = mapped_column(Instant)
+    # Every event up to this one was delivered, is not wanted, or was put aside.
+    position: Mapped[int] = mapped_column(BigInteger)
+    # How often the event after the position was tried, and when it is tried again.
+    tries: Mapped[int] = mapped_column(Integer)
+    next_at: Mapped[datetime | None] = mapped_column(Instant)
+    paused_at: Mapped[datetime | None] = mapped_column(Instant)
+    paused_because: Mapped[str | None] = mapped_column(String(255))
+    # The process that delivers to it, until it has not done so for a while.
+    claimed_by: Mapped[str | None] = mapped_column(String(32))
+    claimed_until: Mapped[datetime | None] = mapped_column(Instant)
+
+
+class RefusedRow(Base):
+    """An event that an endpoint refused, put aside so that those behind it can pass."""
+
+    __tablename__ = "webhook_refused"
+
+    endpoint_id: Mapped[int] = mapped_column(ForeignKey("webhook_endpoints.id"), primary_key=True)
+    event_id: Mapped[int] = mapped_column(ForeignKey("order_events.id"), primary_key=True)
+    tries: Mapped[int] = mapped_column(Integer)
+    next_at: Mapped[datetime] = mapped_column(Instant)
+
+
+class DeliveryRow(Base):
+    """One try of delivering an event, or a ping, and what came of it."""
+
+    __tablename__ = "webhook_deliveries"
+    __table_args__ = (
+        Index("webhook_deliveries_by_endpoint", "endpoint_id", "id"),
+        Index("webhook_deliveries_by_age", "at"),
+        _NEVER_REUSED,
+    )
+
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    endpoint_id: Mapped[int] = mapped_column(ForeignKey("webhook_endpoints.id"))
+    # None for a ping.
+    event_id: Mapped[int | None] = mapped_column(ForeignKey("order_events.id"))
+    at: Mapped[datetime] = mapped_column(Instant)
+    outcome: Mapped[str] = mapped_column(String(16))
+    # None where there was no answer, and then the fault says why.
+    status: Mapped[int | None] = mapped_column(Integer)
+    fault: Mapped[str | None] = mapped_column(String(255))
+    milliseconds: Mapped[int] = mapped_column(Integer)
+    # The first characters of the answer's body.
+    answer: Mapped[str] = mapped_column(String(200))
 
 
 @damage_told()

@@ -30,9 +30,11 @@ from orders.web.refusals import (
     UnsupportedMediaType,
     ValidationFailed,
 )
+from orders.webhooks import description
 
 View = TypeVar("View", bound=Callable[..., Any])
 
+WEBHOOKS_SINCE = 2
 _REFUSALS = "x-refusals"
 _HEADERS = "x-headers"
 _TAGGED = "x-tagged"
@@ -223,6 +225,8 @@ def complete(spec: dict[str, Any], version: int, settings: Settings) -> dict[str
         for each in item.values():
             if isinstance(each, dict):
                 _complete_operation(each, settings)
+    if version >= WEBHOOKS_SINCE:
+        spec[description.EXTENSION] = description.webhooks({"$ref": "#/components/schemas/Order"})
     first = {name: spec.pop(name) for name in ("openapi", "info", "servers", "security", "tags")}
     return {**first, **spec}
 

@@ -17,10 +17,12 @@ from orders.settings import Settings
 from orders.store import keys as key_store
 from orders.store import opening
 from orders.store.engine import Database
+from orders.store.group_commit import GroupCommit
 from orders.store.kept import Kept
 from orders.store.listing import CurrentList
 from orders.web.auth import KeyRing
 from orders.web.limits import Limits
+from orders.webhooks.outbox import Outbox
 
 log = logging.getLogger(__name__)
 
@@ -51,9 +53,19 @@ class Shop:
     soundness: str = "ok"
 
     @cached_property
+    def changes(self) -> GroupCommit:
+        """What makes changes that come together wait for the disk together."""
+        return GroupCommit(self.database)
+
+    @cached_property
     def orders(self) -> OrderService:
         """The use cases."""
-        return OrderService(self.database, self.clock)
+        return OrderService(self.database, self.clock, self.changes, self.outbox.wake)
+
+    @cached_property
+    def outbox(self) -> Outbox:
+        """What sends webhooks."""
+        return Outbox(self.database, self.changes, self.clock, lambda: self.store_id)
 
     @cached_property
     def list(self) -> CurrentList:

@@ -1,0 +1,134 @@
+"""A shop's end of a webhook: a real HTTP server that keeps what it gets, and answers as it is told.
+
+For measurements, proofs and tests.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message. `at` is in monotonic seconds; header names are in lower case."""
+
+    at: float
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def id(self) -> str:
+        """The message's id, the same at each try."""
+        return self.headers["webhook-id"]
+
+    @property
+    def event(self) -> int:
+        """The id of the event that the message is about."""
+        return int(self.id.rpartition("_")[2])
+
+    @property
+    def told(self) -> Any:
+        """What the body says."""
+        return json.loads(self.body)
+
+
+# What a receiver does when it has read a message: it answers, or does not.
+Answering = Callable[["Handler", Received], None]
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Reads one message."""
+
+    server: Receiver
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        """Keep the message, and answer."""
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        received = Received(time.monotonic(), self.path, headers, body)
+        self.server.received.append(received)
+        self.server.arrivals.put(received)
+        self.server.answering(self, received)
+
+    def answer(self, status: int, body: bytes = b"", **headers: str) -> None:
+        """Send an answer."""
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def answer_with(status: int, body: bytes = b"", **headers: str) -> Answering:
+    """Give an answering that is always the same."""
+    return lambda handler, _: handler.answer(status, body, **headers)
+
+
+def hang(until: threading.Event) -> Answering:
+    """Give an answering that says nothing until something has happened."""
+
+    def answering(_: Handler, __: Received) -> None:
+        until.wait()
+
+    return answering
+
+
+class Receiver(ThreadingHTTPServer):
+    """Keeps messages, in the order in which they came. `answering` may be changed at any time."""
+
+    daemon_threads = True
+
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        """Listen on a free port of this machine, with TLS if a context is given."""
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.received: list[Received] = []
+        self.arrivals: queue.Queue[Received] = queue.Queue()
+        self.answering: Answering = answer_with(204)
+        self._scheme = "http"
+        if tls is not None:
+            self._scheme = "https"
+            # Each connection's own thread shakes hands, or one that does not would stop them all.
+            self.socket = tls.wrap_socket(
+                self.socket, server_side=True, do_handshake_on_connect=False
+            )
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"{self._scheme}://127.0.0.1:{self.server_port}/hook"
+
+    @property
+    def events(self) -> list[int]:
+        """The ids of the events that came, in order, as often as they came."""
+        return [each.event for each in list(self.received)]
+
+    def handle_error(self, *_: object) -> None:
+        """Say nothing: whoever hangs up is what some tests are about."""
+
+
+@contextmanager
+def receiving(tls: ssl.SSLContext | None = None) -> Iterator[Receiver]:
+    """Give a receiver while it listens."""
+    with Receiver(tls) as receiver:
+        thread = threading.Thread(target=receiver.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield receiver
+        finally:
+            receiver.shutdown()
+            thread.join()

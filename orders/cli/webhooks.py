@@ -1,0 +1,243 @@
+"""`flask webhooks`: add, list, pause, resume, rotate, try and remove webhooks.
+
+`ping` and `redeliver` send from the command's own process, beside a running service, under the same
+guard and with the same signatures. All else is written to the database, where the service finds it
+within a second.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from orders.cli.common import CommandGroup, opened_shop, say
+from orders.cli.tables import print_table, time_text
+from orders.domain import MAX_INT64, EventType
+from orders.store import deliveries as delivery_store
+from orders.store import webhooks as store
+from orders.store.webhooks import Delivery, Endpoint, NewEndpoint, Standing
+from orders.web.shop import Shop
+from orders.webhooks import addresses, attempt, messages, rules, signing
+from orders.webhooks.addresses import PrivateAddress, UnfitURL
+from orders.webhooks.messages import Message
+from orders.webhooks.rules import Outcome
+
+_DEFAULT_EVENTS = (EventType.PLACED, EventType.SHIPPED, EventType.CANCELLED)
+_MOST_SHOWN = 10_000
+_Id = click.IntRange(0, MAX_INT64)
+_webhook_id = click.argument("endpoint_id", metavar="ID", type=_Id)
+_as_json = click.option("--json", "as_json", is_flag=True, help="As a JSON array.")
+
+
+@click.group("webhooks", cls=CommandGroup)
+def webhooks_group() -> None:
+    """Add, list, pause, resume, try and remove webhooks."""
+
+
+@webhooks_group.command("add")
+@click.argument("url")
+@click.option(
+    "--event",
+    "events",
+    multiple=True,
+    type=click.Choice([each.value for each in EventType]),
+    help="An event to send; may repeat. Placed, shipped and cancelled, unless given.",
+)
+@click.option(
+    "--allow-private",
+    is_flag=True,
+    help="Also http:// and addresses that only this machine or network can reach.",
+)
+def add(url: str, events: tuple[str, ...], allow_private: bool) -> None:
+    """Send events to URL from the next one on. Its secret is printed once, alone."""
+    shop = opened_shop()
+    _check_url(url, allow_private=allow_private)
+    wanted = tuple(each for each in EventType if each in (events or _DEFAULT_EVENTS))
+    secret = signing.generate_secret()
+    with shop.database.write() as connection:
+        new = NewEndpoint(url, wanted, secret, allow_private)
+        endpoint_id = store.add(connection, new, shop.clock.now())
+    say(f"Webhook {endpoint_id} gets {', '.join(wanted)}. Its secret is shown this once:")
+    click.echo(secret)
+
+
+@webhooks_group.command("list")
+@_as_json
+def list_webhooks(as_json: bool) -> None:
+    """List all webhooks and how they stand, without their secrets."""
+    with opened_shop().database.read() as connection:
+        rows = [_row(each) for each in store.standings(connection)]
+    _show(rows, "There are no webhooks. `flask webhooks add URL` adds one.", as_json=as_json)
+
+
+@webhooks_group.command("remove")
+@_webhook_id
+def remove(endpoint_id: int) -> None:
+    """Remove webhook ID and its log of deliveries. It gets nothing more."""
+    with opened_shop().database.write() as connection:
+        store.remove(connection, endpoint_id)
+    say(f"Webhook {endpoint_id} is removed.")
+
+
+@webhooks_group.command("pause")
+@_webhook_id
+def pause(endpoint_id: int) -> None:
+    """Send nothing to webhook ID until it is resumed. Its events wait."""
+    shop = opened_shop()
+    with shop.database.write() as connection:
+        store.get(connection, endpoint_id)
+        store.pause(connection, endpoint_id, "by command", shop.clock.now())
+    say(f"Webhook {endpoint_id} is paused.")
+
+
+@webhooks_group.command("resume")
+@_webhook_id
+@click.option(
+    "--after",
+    type=_Id,
+    metavar="EVENT",
+    help="Go on with the event after this one, whatever waited or was sent before.",
+)
+def resume(endpoint_id: int, after: int | None) -> None:
+    """Send to webhook ID again, at once: first what waits, with all its tries."""
+    shop = opened_shop()
+    with shop.database.write() as connection:
+        store.resume(connection, endpoint_id, shop.clock.now(), after)
+        position = store.get(connection, endpoint_id).position
+    say(f"Webhook {endpoint_id} goes on after event {position}.")
+
+
+@webhooks_group.command("rotate")
+@_webhook_id
+def rotate(endpoint_id: int) -> None:
+    """Give webhook ID a new secret, printed once, alone. The old one signs, too, for 24 hours."""
+    shop = opened_shop()
+    secret = signing.generate_secret()
+    with shop.database.write() as connection:
+        store.rotate(connection, endpoint_id, secret, shop.clock.now() + signing.GRACE)
+    say(f"Webhook {endpoint_id} has a new secret. It is shown this once:")
+    click.echo(secret)
+
+
+@webhooks_group.command("deliveries")
+@_webhook_id
+@click.option(
+    "--limit",
+    type=click.IntRange(1, _MOST_SHOWN),
+    default=20,
+    show_default=True,
+    help="How many, from the newest.",
+)
+@_as_json
+def deliveries(endpoint_id: int, limit: int, as_json: bool) -> None:
+    """List the tries of the last 30 days to deliver to webhook ID, the newest first."""
+    with opened_shop().database.read() as connection:
+        store.get(connection, endpoint_id)
+        rows = [_delivery_row(each) for each in store.deliveries(connection, endpoint_id, limit)]
+    _show(rows, f"Nothing was sent to webhook {endpoint_id} yet.", as_json=as_json)
+
+
+@webhooks_group.command("redeliver")
+@_webhook_id
+@click.argument("event_id", metavar="EVENT", type=_Id)
+def redeliver(endpoint_id: int, event_id: int) -> None:
+    """Send event EVENT to webhook ID now, once, outside the order. Says what came of it."""
+    shop = opened_shop()
+    with shop.database.read() as connection:
+        event = delivery_store.event(connection, event_id)
+    made = _send(shop, endpoint_id, lambda _: messages.of_event(event, shop.store_id), event_id)
+    with shop.database.write() as connection:
+        if made.outcome == Outcome.DELIVERED:
+            delivery_store.forget_refused(connection, endpoint_id, event_id)
+        elif made.outcome == Outcome.GONE:
+            store.pause(connection, endpoint_id, rules.GONE, shop.clock.now())
+    _tell(made)
+
+
+@webhooks_group.command("ping")
+@_webhook_id
+def ping(endpoint_id: int) -> None:
+    """Send a test message of type ping to webhook ID now, paused or not. Says what came of it."""
+    shop = opened_shop()
+    now = shop.clock.now()
+    _tell(_send(shop, endpoint_id, lambda each: messages.ping(each.id, shop.store_id, now), None))
+
+
+def _check_url(url: str, *, allow_private: bool) -> None:
+    try:
+        target = addresses.target_of(url, allow_private=allow_private)
+        if not allow_private:
+            addresses.check_all(target.host, addresses.resolve(target.host, target.port))
+    except UnfitURL as error:
+        raise click.ClickException(str(error)) from None
+    except PrivateAddress as error:
+        raise click.ClickException(
+            f"{error}. Within your own network, --allow-private allows it."
+        ) from None
+    except (OSError, UnicodeError):
+        say(f"{target.host} can't be resolved just now. That is tried again at each delivery.")
+
+
+def _send(
+    shop: Shop, endpoint_id: int, make: Callable[[Endpoint], Message], event_id: int | None
+) -> Delivery:
+    with shop.database.read() as connection:
+        endpoint = store.get(connection, endpoint_id)
+    at = shop.clock.now()
+    answer = attempt.send(shop.outbox.sender, endpoint, make(endpoint), at)
+    made = attempt.delivery_of(endpoint, event_id, at, answer)
+    with shop.database.write() as connection:
+        delivery_store.log_delivery(connection, made)
+    return made
+
+
+def _tell(made: Delivery) -> None:
+    if made.outcome != Outcome.DELIVERED:
+        answered = f"It answered {made.status}: {made.answer}" if made.status else made.fault
+        raise click.ClickException(f"Not delivered. {answered}.")
+    say(f"Delivered: it answered {made.status} in {made.milliseconds} ms.")
+
+
+def _row(standing: Standing) -> dict[str, object]:
+    endpoint = standing.endpoint
+    last = standing.last
+    return {
+        "id": endpoint.id,
+        "url": endpoint.url,
+        "events": [each.value for each in endpoint.events],
+        "allowPrivate": endpoint.allow_private,
+        "created": time_text(endpoint.created_at),
+        "state": standing.state,
+        "because": endpoint.paused_because,
+        "since": time_text(endpoint.paused_at),
+        "nextTry": time_text(None if endpoint.paused_at else endpoint.next_at),
+        "after": endpoint.position,
+        "behind": standing.behind,
+        "refused": standing.refused,
+        "lastOutcome": last and last.outcome,
+        "lastTry": time_text(last.at if last else None),
+    }
+
+
+def _delivery_row(made: Delivery) -> dict[str, object]:
+    return {
+        "at": time_text(made.at),
+        "event": made.event_id,
+        "outcome": made.outcome,
+        "status": made.status,
+        "ms": made.milliseconds,
+        "fault": made.fault,
+        "answer": made.answer,
+    }
+
+
+def _show(rows: list[dict[str, Any]], nothing: str, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+    elif rows:
+        print_table(rows)
+    else:
+        say(nothing)
