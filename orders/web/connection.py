@@ -141,7 +141,7 @@ class Channel(HTTPChannel):
         return taken
 
     def write_soon(self, data: bytes) -> int:
-        """Put bytes of an answer where the main loop sends them; wait if there are too many."""
+        """Send bytes of an answer, and keep what is not taken; wait if that is too much."""
         with self.outbuf_lock:
             if self.current_outbuf_count >= self.adj.outbuf_high_watermark:
                 self.outbufs.append(AnswerBuffer(self.adj.outbuf_overflow))

@@ -2,8 +2,8 @@
 
 A request passes through waitress in two steps. The main loop reads bytes into the channel of a
 connection, and hands the channel to a thread once a request is whole; the thread runs a task, which
-calls the application and fills the channel's buffers, and the loop sends them. Channels and tasks
-are in `connection`.
+calls the application and sends the answer. What the client does not take at once stays in the
+channel's buffers, and the loop sends it. Channels are in `connection`, tasks in `tasks`.
 """
 
 from __future__ import annotations
