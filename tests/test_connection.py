@@ -6,9 +6,10 @@ import json
 import re
 import signal
 import socket
+import struct
 import threading
 import time
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
@@ -17,6 +18,7 @@ import pytest
 from bench.service import running
 from orders.settings import Settings
 from orders.store import listing
+from orders.web import server as server_module
 from orders.web.buffers import AnswerBuffer
 from orders.web.protection import PROTECTION
 from orders.web.server import Server
@@ -234,6 +236,123 @@ def test_a_long_answer_keeps_no_thread_from_others():
         assert other.getresponse().status == 200
         others_answered.set()
         assert b"".join(iter(lambda: long.recv(65_536), b"")).endswith(b"0\r\n\r\n")
+
+
+class Turned:
+    """A server over an application that answers when it is let, whose loop the test turns."""
+
+    def __init__(self):
+        self.go_on = threading.Event()
+        self.server = Server(self._application, Settings(port=0), list)
+        address = urlsplit(self.server.addresses[0])
+        self.address = (address.hostname, address.port)
+
+    def _application(self, environ, start_response):
+        assert self.go_on.wait(20)
+        start_response("200 OK", [("Content-Length", "2")])
+        return [b"ok"]
+
+    @property
+    def channels(self):
+        return self.server._channels()  # noqa: SLF001 - what is kept shows nowhere else
+
+    def turn(self):
+        self.server._loop_once(0.01)  # noqa: SLF001 - as run() does
+
+    def turn_until(self, is_so):
+        wait_until(is_so, self.turn)
+
+    def connect(self, sent):
+        """Connect and send; give the socket, and the channel once it has that many requests."""
+        connection = socket.create_connection(self.address, 10)
+        connection.sendall(sent)
+        asked = sent.count(b"GET ")
+        self.turn_until(lambda: self.channels and len(self.channels[-1].requests) == asked)
+        return connection, self.channels[-1]
+
+    def close(self):
+        self.go_on.set()
+        self.server._stopping = True  # noqa: SLF001 - without signals
+        self.server.run()
+
+
+def wait_until(is_so, meanwhile=lambda: time.sleep(0.001)):
+    ends = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < ends, "it did not come about"
+        meanwhile()
+
+
+@pytest.fixture
+def turned():
+    with closing(Turned()) as one:
+        yield one
+
+
+GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+def test_a_loop_that_has_enough_of_a_client_is_woken_once_it_could_have_more(turned):
+    connection, channel = turned.connect(GET * 2)
+    with connection:
+        turned.turn()  # with two requests in hand, it waits for no third
+        turned.go_on.set()
+        wait_until(lambda: not channel.requests)
+        # Whichever thread comes here last.
+        assert channel.needs_main_loop()
+        turned.turn()
+        assert not channel.needs_main_loop()
+
+
+def test_urgent_bytes_which_are_none_of_http_end_the_connection(turned):
+    with socket.create_connection(turned.address, 10) as connection:
+        connection.send(b"a", socket.MSG_OOB)
+        turned.turn_until(lambda: turned.channels)
+        turned.turn_until(lambda: not turned.channels)
+
+
+def test_only_the_loop_closes_connections(turned):
+    more = b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n"
+    connection, channel = turned.connect(GET + more)
+    turned.turn_until(lambda: channel.request)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()  # which resets it
+    turned.go_on.set()
+    wait_until(lambda: not channel.requests)
+    wait_until(channel.needs_main_loop)
+    assert turned.channels == [channel]
+    turned.turn_until(lambda: not turned.channels)
+
+
+def test_a_connection_that_comes_as_a_stuck_one_is_closed_is_not_taken_for_it(turned, monkeypatch):
+    connection, channel = turned.connect(GET)
+    with connection, socket.create_connection(turned.address, 10) as other:
+        other.sendall(GET)
+        monkeypatch.setattr(server_module, "IDLE_SECONDS", -1)
+        channel.total_outbufs_len = 1  # as if it took nothing
+        turned.server._listeners[0]._next_maintenance = 0.0  # noqa: SLF001 - a second is over
+        turned.turn()
+        turned.turn()
+        monkeypatch.undo()
+        turned.go_on.set()
+        other.settimeout(0.01)
+        received = b""
+
+        def was_answered():
+            nonlocal received
+            with suppress(TimeoutError):
+                received += other.recv(65_536)
+            return b"\r\n\r\nok" in received
+
+        turned.turn_until(was_answered)
+
+
+@pytest.mark.parametrize(
+    ("may_open", "connections"), [(10**6, 4_000), (4_200, 4_000), (1_024, 824), (250, 50), (64, 10)]
+)
+def test_there_are_no_more_connections_than_can_be_accepted(may_open, connections):
+    # Or the loop would be told again and again of one that can't be.
+    assert server_module.connections_within(may_open) == connections
 
 
 def test_a_buffer_keeps_no_more_in_memory_than_it_may_though_it_is_never_empty():

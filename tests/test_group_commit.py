@@ -187,6 +187,18 @@ def test_an_event_is_dated_when_its_turn_has_come(store, client):
     assert at == sorted(at)
 
 
+def test_an_answer_that_waited_tells_the_same_end_of_the_window(store, client):
+    end = client.place().headers["X-RateLimit-Reset"]
+    changes = store.shop.orders._changes  # noqa: SLF001 - none has another way to tell
+    with ThreadPoolExecutor(1) as pool:
+        with store.database.write():
+            waiting = pool.submit(client.place)
+            while not changes._writing.locked():  # noqa: SLF001
+                threading.Event().wait(0.001)
+            store.clock.advance(3)
+        assert waiting.result().headers["X-RateLimit-Reset"] == end
+
+
 def test_after_the_trouble_changes_are_made_again(store, client):
     other = connect(store.database.path)
     other.execute("BEGIN IMMEDIATE")

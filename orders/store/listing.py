@@ -1,14 +1,13 @@
 """Orders as JSON, made by the database: whole lists, kept or streamed, and single orders.
 
-A list of up to 4,000 orders is kept while nothing is committed. A longer one
-is read in chunks by key inside one read transaction, so that it shows one moment of the store
-however long it takes to send, and no more than a chunk is held in memory.
+A list of fewer than 4,000 orders is kept while nothing is committed. A longer one is read in chunks
+by key inside one read transaction, so that it shows one moment of the store however long it takes
+to send, and no more than a chunk is held in memory.
 """
 
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -25,11 +24,11 @@ from orders.domain import Status
 from orders.store import events, forms
 from orders.store.engine import Database
 from orders.store.failures import damage_told
+from orders.store.kept import Kept
 from orders.store.query import Query
 from orders.store.tables import EventRow, OrderRow
 
 CHUNK_ROWS = 4_000
-
 
 # For version 1, which can't tell it apart, a cancelled order is gone.
 _VISIBLE = OrderRow.status != Status.CANCELLED.value
@@ -73,9 +72,8 @@ class Entity:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The list of all orders as it was at a version of the database; None where it is long."""
+    """The list of all orders, None where it is long, and the event that it is as of."""
 
-    version: tuple[int, int]
     revision: int
     body: bytes | None
 
@@ -88,15 +86,13 @@ def one_order(database: Database, order_id: int, version: int) -> Entity | None:
 
 
 class CurrentList:
-    """The list of all orders of version 1, kept while nothing is committed.
-
-    Each thread keeps its own: the database tells a thread what has changed since that thread asked.
-    """
+    """The list of all orders of version 1, kept while nothing is committed."""
 
     def __init__(self, database: Database) -> None:
         """Take the database. Reads nothing."""
         self._database = database
-        self._thread = threading.local()
+        self._kept: Kept[Listed] = Kept(database, 1)
+        self._was_long = False
 
     def now(self) -> Listed:
         """Give the list as it is now, without its body where that is long.
@@ -104,22 +100,16 @@ class CurrentList:
         Raises:
             StoreUnavailable: the database can't be read.
         """
-        kept: Listed | None = getattr(self._thread, "kept", None)
-        # Asked before the list is read: a commit between the two makes the next one read again.
-        version = self._database.version()
-        if kept is None or kept.version != version:
-            was_long = kept is not None and kept.body is None
-            kept = self._thread.kept = self._read(version, was_long=was_long)
-        return kept
+        return self._kept.get("all", self._read)
 
     @damage_told()
-    def _read(self, version: tuple[int, int], *, was_long: bool) -> Listed:
-        if was_long:
+    def _read(self) -> Listed:
+        if self._was_long:
             ((revision,),) = self._database.ask(_REVISION)
-            return Listed(version, revision, None)
+            return Listed(revision, None)
         ((text, _, count, revision),) = self._database.ask(_CHUNK, after=0, size=CHUNK_ROWS)
-        body = f"[{text}]".encode() if count < CHUNK_ROWS else None
-        return Listed(version, revision, body)
+        self._was_long = count == CHUNK_ROWS
+        return Listed(revision, None if self._was_long else f"[{text}]".encode())
 
 
 class OrderList:

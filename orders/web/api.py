@@ -235,7 +235,7 @@ class Hooks:
         headers: list[tuple[str, str]] = []
         if call.is_api:
             verdict = call.verdict or self._limits.uncounted()
-            headers = verdict.headers(call.answered_at or self._clock.time())
+            headers = verdict.headers(call.judged_at or self._clock.time())
             headers += [("X-Request-Id", call.request_id), *call.headers.items()]
         there = {name for name, _ in response.headers}
         headers += [each for each in PROTECTION.items() if each[0] not in there]
@@ -245,6 +245,7 @@ class Hooks:
 
     def _admit_to_api(self, call: Call, authorization: str | None) -> None:
         call.caller = self._keyring.identify(authorization, call.address)
+        call.judged_at = self._clock.time()
         call.verdict = self._limits.judge(call.caller)
         call.verdict.raise_if_refused()
         auth.authorize(call.caller, call.method)

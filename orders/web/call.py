@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Call:
     """One request. `began` is in monotonic seconds; `path` is decoded, as WSGI writes it.
 
-    `headers` go out with the answer, whatever it is. `answered_at` is the wall time that its limits
-    are told at, None where that is when it goes out.
+    `judged_at` is the wall time of the verdict, 0 where there is none. `headers` go out with the
+    answer, whatever it is.
     """
 
     request_id: str
@@ -30,8 +30,8 @@ class Call:
     path: str
     caller: Caller | None = None
     verdict: Verdict | None = None
+    judged_at: float = 0.0
     headers: dict[str, str] = field(default_factory=dict)
-    answered_at: float | None = None
 
     @property
     def key_name(self) -> str | None:

@@ -38,6 +38,8 @@ class Channel(HTTPChannel):
     will_close: bool
     _left_to_send = False
     _sending = False
+    # Whether the main loop waits for more of this client's.
+    _is_listened_to = False
     _arriving: Parser | None = None
     _in_body = False
     _since = 0.0
@@ -87,24 +89,25 @@ class Channel(HTTPChannel):
             self.total_outbufs_len
             or self.will_close
             or self.close_when_flushed
-            or self.requests
-            or self._client_is_done
-            or not self.connected
+            or not self._is_listened_to
         )
 
     def readable(self) -> bool:
         """Tell the main loop whether to wait for more of a request."""
+        # Before the look, or a thread that changes what was looked at would not wake the loop.
+        self._is_listened_to = False
         # One look for both questions: what changes between them would leave the loop waiting for
         # neither. While a thread sends, the loop would be told at once, again and again, that it
         # can send, too; the thread wakes it if something is left.
         self._left_to_send = bool(self.total_outbufs_len and not self._sending)
-        return not (
+        self._is_listened_to = not (
             self._left_to_send
             or self.will_close
             or self.close_when_flushed
             or len(self.requests) > self.adj.channel_request_lookahead
             or (self._client_is_done and self.requests)
         )
+        return self._is_listened_to
 
     def writable(self) -> bool:
         """Tell the main loop whether to wait until bytes can be sent. Asked after `readable`."""
@@ -119,6 +122,13 @@ class Channel(HTTPChannel):
         super().handle_read()
         self._reading = False
 
+    def handle_expt(self) -> None:
+        """Close what sends urgent bytes, which HTTP has none of.
+
+        The loop would be told of them again and again: they are not among those that are read.
+        """
+        self.handle_close()
+
     def received(self, data: bytes) -> bool:
         """Take bytes of a request, and note how far it is."""
         if self._hung_up_at is not None:
@@ -131,7 +141,7 @@ class Channel(HTTPChannel):
         return taken
 
     def write_soon(self, data: bytes) -> int:
-        """Put bytes of an answer where the main loop sends them; wait if there are too many."""
+        """Send bytes of an answer, and keep what is not taken; wait if that is too much."""
         with self.outbuf_lock:
             if self.current_outbuf_count >= self.adj.outbuf_high_watermark:
                 self.outbufs.append(AnswerBuffer(self.adj.outbuf_overflow))
@@ -139,7 +149,8 @@ class Channel(HTTPChannel):
         written: int = super().write_soon(data)
         return written
 
-    def _flush_some(self, do_close: bool = True) -> bool:
+    # Unless told to, it closes nothing: a thread may be asking, and only the loop closes.
+    def _flush_some(self, do_close: bool = False) -> bool:
         self._sending = True
         try:
             sent: bool = super()._flush_some(do_close)

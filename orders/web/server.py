@@ -2,8 +2,8 @@
 
 A request passes through waitress in two steps. The main loop reads bytes into the channel of a
 connection, and hands the channel to a thread once a request is whole; the thread runs a task, which
-calls the application and fills the channel's buffers, and the loop sends them. Channels and tasks
-are in `connection`.
+calls the application and sends the answer. What the client does not take at once stays in the
+channel's buffers, and the loop sends it. Channels are in `connection`, tasks in `tasks`.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ IDLE_SECONDS = 60
 STOP_SECONDS = 30
 MAX_CONNECTIONS = 4_000
 _SPARE_DESCRIPTORS = 200
+_FEWEST_CONNECTIONS = 10
 
 
 class Listener(TcpWSGIServer):
@@ -47,7 +48,7 @@ class Listener(TcpWSGIServer):
     body_seconds = 30.0
     uncounted_headers: Callable[[], list[tuple[str, str]]]
     # Waitress would do its maintenance by the wall clock: not at all for an hour, where that is set
-    # back by one.
+    # back by one. `maintain_in_time` does it.
     next_channel_cleanup = math.inf
     _next_maintenance = 0.0
     long_answers: LongAnswers
@@ -76,14 +77,16 @@ class Listener(TcpWSGIServer):
         if channel is None or channel.needs_main_loop():
             super().pull_trigger()
 
-    def readable(self) -> bool:
-        """Tell whether connections are accepted; see to maintenance. Called by the main loop."""
+    def maintain_in_time(self) -> None:
+        """See to maintenance if it is time. For the main loop, before it waits.
+
+        Not while it makes its list of what to wait for, as waitress does: a connection that is
+        closed then is on it, and the next to be accepted may get its number.
+        """
         now = time.monotonic()
         if now >= self._next_maintenance:
             self._next_maintenance = now + self.adj.cleanup_interval
             self.maintenance(now)
-        accepts: bool = super().readable()
-        return accepts
 
     def maintenance(self, now: float) -> None:
         """Close idle and stuck connections, keep the deadlines of others. Called once a second."""
@@ -113,8 +116,7 @@ class Server:
             OSError: the address is taken, or not of this machine.
         """
         sockets = _bound_sockets(settings.host, settings.port)
-        _raise_descriptor_limit()
-        adjustments = _adjustments(settings, sockets)
+        adjustments = _adjustments(settings, sockets, connections_within(_descriptors()))
         self._map: dict[int, Any] = {}
         self._dispatcher = ThreadedTaskDispatcher()
         self._dispatcher.set_thread_count(settings.threads)
@@ -187,10 +189,18 @@ class Server:
         return [each for each in self._map.values() if isinstance(each, Channel)]
 
     def _loop_once(self, timeout: float) -> None:
+        for listener in self._listeners:
+            listener.maintain_in_time()
         wasyncore.loop(timeout=timeout, map=self._map, use_poll=True, count=1)
 
 
-def _adjustments(settings: Settings, sockets: list[socket.socket]) -> Adjustments:
+def connections_within(descriptors: int) -> int:
+    """Give how many connections there may be where so many files can be open."""
+    # Where no descriptor is left, one that waits to be accepted would keep the loop from resting.
+    return max(_FEWEST_CONNECTIONS, min(MAX_CONNECTIONS, descriptors - _SPARE_DESCRIPTORS))
+
+
+def _adjustments(settings: Settings, sockets: list[socket.socket], connections: int) -> Adjustments:
     adjustments = Adjustments(
         sockets=sockets,
         threads=settings.threads,
@@ -199,7 +209,7 @@ def _adjustments(settings: Settings, sockets: list[socket.socket]) -> Adjustment
         max_request_header_size=MAX_HEAD_BYTES + 1,
         channel_timeout=IDLE_SECONDS,
         cleanup_interval=1,
-        connection_limit=MAX_CONNECTIONS,
+        connection_limit=connections,
         asyncore_use_poll=True,
         # While a request is answered, the loop waits for the next already.
         channel_request_lookahead=1,
@@ -236,14 +246,16 @@ def _shown_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _raise_descriptor_limit() -> None:
-    # Each connection takes one; the default of 1,024 would be the limit of connections.
+def _descriptors() -> int:
+    """Raise the limit of open files as far as wanted and allowed; give how many there may be."""
+    wanted = MAX_CONNECTIONS + _SPARE_DESCRIPTORS
     try:
         import resource
     except ImportError:  # Windows has no such limit
-        return
+        return wanted
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_CONNECTIONS + _SPARE_DESCRIPTORS
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return most

@@ -256,9 +256,7 @@ def get_usage() -> dict[str, Any]:
     call = current_call()
     if call.caller is None or call.caller.key is None or call.verdict is None:
         raise MissingKey
-    # Of the same moment as the headers.
-    call.answered_at = wall = current_shop().clock.time()
-    key = call.caller.key
+    key, wall = call.caller.key, call.judged_at
     windows = {
         window.name: {
             "limit": window.quota,
