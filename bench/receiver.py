@@ -92,6 +92,8 @@ class Receiver(ThreadingHTTPServer):
     """Keeps messages, in the order in which they came. `answering` may be changed at any time."""
 
     daemon_threads = True
+    # Many endpoints may be asked at the same moment.
+    request_queue_size = 128
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         """Listen on a free port of this machine, with TLS if a context is given."""
