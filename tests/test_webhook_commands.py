@@ -81,7 +81,7 @@ def test_without_event_it_means_all_but_imported(store, receiver):
     [
         ("http://192.88.98.1/hook", "begins with https://"),
         ("ftp://192.88.98.1/hook", "is like https://"),
-        ("https://someone:secret@192.88.98.1/", "no user name"),
+        ("https://someone:secret@192.88.98.1/", "no user name"),  # pragma: allowlist secret
         ("https://127.0.0.1/hook", "127.0.0.1 is not a public address. Within your own"),
         ("https://[::1]/hook", "::1 is not a public address"),
         ("https://localhost/hook", "localhost is at"),

@@ -19,7 +19,7 @@ from orders.store import webhooks
 from orders.transfer import Faults
 from orders.webhooks import rules, signing
 
-SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # pragma: allowlist secret
 HOURS = 3600
 # From the contract: the time from each try to the next.
 SCHEDULE = (5, 300, 1_800, 2 * HOURS, 5 * HOURS, 10 * HOURS, 14 * HOURS, 20 * HOURS, 24 * HOURS)

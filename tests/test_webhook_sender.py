@@ -65,7 +65,7 @@ def speaking(say):
         "ftp://example.com/",
         "https:///hook",
         "https://",
-        "https://user:secret@example.com/",
+        "https://user:secret@example.com/",  # pragma: allowlist secret
         "https://user@example.com/",
         "https://example.com/#part",
         "https://example.com:99999/",

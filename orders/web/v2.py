@@ -54,7 +54,7 @@ PLACED_EVENT = {
     "orderId": 41,
     "at": "2026-11-28T16:05:00.000Z",
     "actor": "key:2",
-    "requestId": "8f3a0c1d5e7b9246",
+    "requestId": "8f3a0c1d5e7b9246",  # pragma: allowlist secret
     "order": PENDING_ORDER,
 }
 SHIPPED_EVENT = {
