@@ -105,6 +105,10 @@ class ApiBlueprint(flask_smorest.Blueprint):
         "optional_json": "application/json",
     }
 
+    def arguments(self, schema: Any, **kwargs: Any) -> Any:
+        """Take a schema as flask-smorest does, but make it once, and not for each request."""
+        return super().arguments(schema() if isinstance(schema, type) else schema, **kwargs)
+
 
 class Api(flask_smorest.Api):
     """flask-smorest's Api with this service's error shape. One class for every version."""

@@ -1,15 +1,17 @@
-"""What the versions share: placing, shipping and cancelling, by whom, and at most once."""
+"""What the versions share: placing, looking, shipping and cancelling, by whom, at most once."""
 
 from __future__ import annotations
 
 import re
 from datetime import datetime
 
-from flask import request
+from flask import Response, request
 
 from orders import domain
 from orders.domain import NewOrder, Order, OrderNotFound, Origin
+from orders.store import listing
 from orders.store.idempotency import IdempotencyKey
+from orders.web import entity
 from orders.web.call import current_call
 from orders.web.refusals import MalformedRequest
 from orders.web.shop import current_shop
@@ -35,6 +37,19 @@ def place(new: NewOrder, version: int) -> Order:
     if placed.replayed:
         headers["Idempotent-Replayed"] = "true"
     return placed.order
+
+
+def get(order_id: str, version: int) -> Response:
+    """Give an order as a version shows it, or 304.
+
+    Raises:
+        OrderNotFound: the version shows no such order.
+    """
+    found = listing.one_order(current_shop().database, known(order_id), version)
+    if found is None:
+        raise OrderNotFound(order_id)
+    unchanged = entity.not_modified(found.revision, found.body)
+    return unchanged or entity.entity(found.body, found.revision)
 
 
 def ship(order_id: str, shipment: dict[str, datetime]) -> Order:

@@ -10,7 +10,7 @@ from werkzeug.http import http_date
 
 from orders import domain
 from orders.domain import NewOrder, Order, OrderAlreadyCancelled, OrderNotFound, Pet
-from orders.store import listing, pets
+from orders.store import pets
 from orders.store.listing import OrderList
 from orders.web import entity, ordering
 from orders.web.api import ApiBlueprint, render
@@ -72,7 +72,7 @@ def list_orders() -> Response:
     parameters=("Idempotency-Key",),
     stability="experimental",
 )
-@blueprint.arguments(NewOrderSchema(), example=NEW_ORDER)
+@blueprint.arguments(NewOrderSchema, example=NEW_ORDER)
 @blueprint.response(201, OrderSchema, description="The order, placed.", example=PENDING_ORDER)
 def place_order(new: NewOrder) -> Order:
     """Place an order; with an Idempotency-Key, at most once."""
@@ -90,11 +90,7 @@ def place_order(new: NewOrder) -> Order:
 @blueprint.response(200, OrderSchema, description="The order.", example=PENDING_ORDER)
 def get_order(orderId: str) -> Response:  # noqa: N803 - named in the interface
     """Give an order that was not cancelled."""
-    found = listing.one_order(current_shop().database, ordering.known(orderId), VERSION)
-    if found is None:
-        raise OrderNotFound(orderId)
-    unchanged = entity.not_modified(found.revision, found.body)
-    return unchanged or entity.entity(found.body, found.revision)
+    return ordering.get(orderId, VERSION)
 
 
 @blueprint.route("/store/orders/<id:orderId>", methods=["DELETE"], tags=ORDERS)
@@ -118,7 +114,7 @@ def cancel_order(orderId: str) -> Response:  # noqa: N803 - named in the interfa
     refusals=ordering.SHIP_REFUSALS,
     stability="experimental",
 )
-@blueprint.arguments(ShipmentSchema(), location="optional_json", required=False, example=SHIPMENT)
+@blueprint.arguments(ShipmentSchema, location="optional_json", required=False, example=SHIPMENT)
 @blueprint.response(200, OrderSchema, description="The order, shipped.", example=SHIPPED_ORDER)
 def ship_order(
     shipment: dict[str, datetime],

@@ -9,7 +9,7 @@ from typing import Any
 from flask import Response, request
 
 from orders.domain import NewOrder, Order, OrderNotFound
-from orders.store import days, feed, listing
+from orders.store import days, feed
 from orders.web import entity, ordering, pages
 from orders.web.api import ApiBlueprint
 from orders.web.call import current_call
@@ -138,11 +138,7 @@ def place_order(new: NewOrder) -> Order:
 @blueprint.response(200, OrderSchema, description="The order.", example=PENDING_ORDER)
 def get_order(orderId: str) -> Response:  # noqa: N803 - named in the interface
     """Give an order, whatever became of it."""
-    found = listing.one_order(current_shop().database, ordering.known(orderId), VERSION)
-    if found is None:
-        raise OrderNotFound(orderId)
-    unchanged = entity.not_modified(found.revision, found.body)
-    return unchanged or entity.entity(found.body, found.revision)
+    return ordering.get(orderId, VERSION)
 
 
 @blueprint.route("/store/orders/<id:orderId>", methods=["DELETE"], tags=ORDERS)
