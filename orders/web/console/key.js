@@ -62,7 +62,7 @@ function bar(name) {
   const remaining = seconds > 0 ? limits[name].remaining : limit;
   const part = limit ? remaining / limit : 0;
   const told = `${count(remaining)} of ${count(limit)} requests left`;
-  const until = seconds > 0 ? `Whole again in ${lasting(seconds)}, at ${soon(resets)}` : "Whole";
+  const until = seconds > 0 ? `Whole again in ${lasting(seconds)} (${soon(resets)})` : "Whole";
   return el("div", { class: part < LITTLE ? "window little" : "window" },
     el("h3", { text: WINDOWS[name] }),
     el("p", {}, el("b", { text: count(remaining) }), ` of ${count(limit)} left`),

@@ -9,7 +9,8 @@ import { failurePanel } from "./notices.js";
 import { go, restoreScroll, trail } from "./router.js";
 import { session } from "./session.js";
 
-const COLUMNS = ["Order", "Reference", "Pet", "Quantity", "Placed", "Ships", "Status"];
+const COLUMNS = { order: "Order", reference: "Reference", pet: "Pet", quantity: "Quantity", placed: "Placed", ships: "Ships", status: "Status" };
+const NAMES = Object.keys(COLUMNS);
 const FRESH_MS = 4000;
 export const FIGURES = "store/stats?days=1";
 
@@ -122,10 +123,14 @@ export function ordersView(root, shop) {
       class: [late && "late", isFresh && "fresh"].filter(Boolean).join(" "),
     });
     made.append(...cells.map((cell, index) =>
-      el("td", { role: "cell", "data-name": COLUMNS[index], class: COLUMNS[index].toLowerCase() }, cell)));
+      el("td", { role: "cell", "data-name": heading(NAMES[index]), class: NAMES[index] }, cell)));
     if (session.mayWrite) made.append(el("td", { role: "cell", class: "act" }, shipButton(order)));
     if (isFresh) setTimeout(() => made.classList.remove("fresh"), FRESH_MS);
     return made;
+  }
+
+  function heading(name) {
+    return name === "ships" && asked.status === "shipped" ? "Shipped" : COLUMNS[name];
   }
 
   function shipButton(order) {
@@ -139,9 +144,10 @@ export function ordersView(root, shop) {
   }
 
   function table(rows) {
-    const names = session.mayWrite ? [...COLUMNS, "Action"] : COLUMNS;
-    const heads = names.map((name) => el("th", { role: "columnheader", scope: "col", class: name.toLowerCase() },
-      name === "Action" ? el("span", { class: "unseen", text: name }) : name));
+    const heads = NAMES.map((name) => el("th", { role: "columnheader", scope: "col", class: name, text: heading(name) }));
+    if (session.mayWrite) {
+      heads.push(el("th", { role: "columnheader", scope: "col" }, el("span", { class: "unseen", text: "Action" })));
+    }
     const made = el("table", { role: "table" },
       el("caption", { class: "unseen", text: "Orders" }),
       el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, ...heads)),
