@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
 import pytest
 from console_desk import desk_shop, row, sign_in, wait_for_rows
@@ -112,11 +113,10 @@ def test_nothing_moves_for_whom_motion_is_too_much(shop, at_desk):
 def test_pages_keep_their_place_through_back_and_reload(at_desk):
     page = at_desk(viewport=WIDE)
     go_to(page, "orders?status=all&sort=placedAt")
-    first = page.locator("tbody tr").first.get_attribute("data-id")
+    expect(page.locator("tbody tr").first).to_have_attribute("data-id", "1")
     page.get_by_role("button", name="Next page").click()
     expect(page.locator(".pages")).to_contain_text("Page 2")
     expect(row(page, 51)).to_be_visible()
-    assert first == "1"
     page.reload()
     expect(page.locator(".pages")).to_contain_text("Page 2")
     row(page, 90).scroll_into_view_if_needed()
@@ -174,7 +174,9 @@ def test_an_answer_that_comes_late_changes_nothing(at_desk):
     page.get_by_role("link", name="Shipped").click()
     expect(row(page, 1)).to_be_visible()
     for route in late:
-        route.continue_()
+        # The page has given it up, as it should; a page that has not gets the answer now.
+        with suppress(Exception):
+            route.continue_()
     page.wait_for_timeout(300)
     assert late
     expect(row(page, 1)).to_be_visible()
