@@ -169,7 +169,7 @@ def test_a_number_that_is_no_reference_leads_to_the_order(at_desk):
 def test_an_answer_that_comes_late_changes_nothing(at_desk):
     page = at_desk()
     late = []
-    page.route("**/v2/store/orders?*status=cancelled*", late.append)
+    page.route("**/v2/store/orders?*status=cancelled*", lambda route: late.append(route))
     page.get_by_role("link", name="Cancelled").click()
     page.get_by_role("link", name="Shipped").click()
     expect(row(page, 1)).to_be_visible()
