@@ -33,9 +33,9 @@ class DeskShop:
         """Send a request as another client does; give the answer."""
         return self.service.request(method, path, key=key or self.elsewhere, **kwargs)
 
-    def place(self, **order):
+    def place(self, pet_id=7, **order):
         """Place an order elsewhere; give its id."""
-        return self.api("POST", ORDERS, json={"petId": 7, **order}).json()["id"]
+        return self.api("POST", ORDERS, json={"petId": pet_id, **order}).json()["id"]
 
     def ship(self, order_id):
         assert self.api("POST", f"{ORDERS}/{order_id}/ship").status == 200

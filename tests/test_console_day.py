@@ -258,6 +258,12 @@ def test_dates_are_in_the_viewers_zone(shop, visit):
     assert shown == {"UTC": "1 Mar 2031, 23:30", "Asia/Tokyo": "2 Mar 2031, 08:30"}
 
 
+def test_a_long_pet_number_is_shown_as_it_is(shop, desk):
+    order_id = shop.place(9223372036854775807)
+    desk.goto(f"{shop.url}/#/orders/{order_id}")
+    expect(desk.locator("#view .facts")).to_contain_text("No. 9223372036854775807")
+
+
 def test_no_order_of_that_number(shop, visit):
     page = visit(shop.url, refusals=(404,))
     sign_in(page, shop.store.issue()[1])

@@ -49,7 +49,7 @@ export async function get(path, { signal, key } = {}) {
   const headers = known ? { "If-None-Match": known.etag } : {};
   const response = await send("GET", path, { headers, signal, key });
   if (response.status === 304) return known.data;
-  const data = await response.json();
+  const data = parse(await response.text());
   const etag = response.headers.get("ETag");
   if (etag) keep(path, { etag, data });
   return data;
@@ -62,8 +62,14 @@ export async function change(method, path, body, headers = {}) {
     headers: { ...json, ...headers },
     body: body === undefined ? undefined : JSON.stringify(body),
   });
-  const data = response.status === 204 ? null : await response.json();
+  const data = response.status === 204 ? null : parse(await response.text());
   return { data, headers: response.headers };
+}
+
+// A pet's number may be longer than JavaScript's numbers are exact: it stays as it was written.
+function parse(text) {
+  return JSON.parse(text, (name, value, context) =>
+    Number.isInteger(value) && !Number.isSafeInteger(value) ? context?.source ?? value : value);
 }
 
 async function send(method, path, { headers, body, signal, key = session.key }) {

@@ -6,7 +6,7 @@ import { clock, counted, lasting, soon, when } from "./format.js";
 import { figuresView } from "./figures.js";
 import { keyView, may } from "./key.js";
 import { newView } from "./new.js";
-import { banner, failurePanel, say } from "./notices.js";
+import { banner, say } from "./notices.js";
 import { orderView } from "./order.js";
 import { ordersView } from "./orders.js";
 import { go, here, onArrival, restoreScroll } from "./router.js";
@@ -243,21 +243,22 @@ async function begin() {
   happenings.addEventListener("connection", showConnection);
   happenings.addEventListener("ended", () => session.profile && leave(inWords(new Refusal(401))));
   onArrival(showView);
-  if (session.key) await comeBack();
+  if (session.key && session.profile) await comeBack();
   else showDoor("");
 }
 
-// After a reload.
+// After a reload: what was known of the key is good enough to begin with.
 async function comeBack() {
+  await enter();
+  const { scopes } = session.profile;
   try {
-    session.profile = await get("usage");
-    await enter();
-  } catch (failure) {
-    if (failure.status === 401) return leave(inWords(failure));
-    byId("shop").hidden = false;
-    byId("view").replaceChildren(failurePanel(failure, comeBack));
+    const profile = await get("usage");
+    if (!session.key) return;
+    session.profile = profile;
+    if (`${profile.scopes}` !== `${scopes}`) location.reload();
+  } catch {
+    // The view tells what is wrong, and a key that opens nothing any more leads to the door.
   }
-  return undefined;
 }
 
 begin();

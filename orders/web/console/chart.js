@@ -47,10 +47,10 @@ export function parts({ counts, width, title, words }) {
   return picture(title, words, width, 28, ...drawn);
 }
 
-/** Give the end of a scale for values up to this: 4, 10, 20, 40, 100, … */
+/** Give the end of a scale for values up to this: 4, 6, 8, 10, 15, 20, 30, … */
 export function scaleEnd(value) {
   const power = 10 ** Math.floor(Math.log10(Math.max(1, value)));
-  const step = [1, 2, 4, 6, 8, 10].find((each) => value <= each * power);
+  const step = [1, 1.5, 2, 3, 4, 6, 8, 10].find((each) => value <= each * power && Number.isInteger((each * power) / 2)) ?? 10;
   return Math.max(4, step * power);
 }
 

@@ -69,7 +69,7 @@ function byStatus(counts, width) {
   const key = all.map(([status, value]) => el("li", { class: status },
     el("a", { href: hash("orders", { status }) }, STATUSES[status]), el("b", { text: count(value) })));
   return el("section", { class: "panel", "aria-labelledby": "by-status" },
-    el("h2", { id: "by-status", text: `All ${counted(total, "order")}, by status` }),
+    el("h2", { id: "by-status", text: total ? `All ${counted(total, "order")}, by status` : "No orders yet" }),
     total ? parts({ counts: all, width, title: "Orders by status", words: `${words}.` }) : null,
     el("ul", { class: "legend" }, ...key));
 }

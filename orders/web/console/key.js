@@ -13,7 +13,7 @@ const LITTLE = 0.2;
 export function keyView(root) {
   const loading = new AbortController();
   const bars = el("div", { class: "windows" });
-  const about = el("section", { class: "panel" });
+  const about = el("div", {}, session.profile && facts(session.profile));
   root.replaceChildren(
     el("div", { class: "head" }, el("h1", { tabindex: "-1", text: "Your key" })),
     el("div", { class: "two" },
@@ -23,12 +23,13 @@ export function keyView(root) {
   const show = () => bars.replaceChildren(...Object.keys(WINDOWS).filter((name) => limits[name]).map(bar));
   const timer = setInterval(show, 1000);
   happenings.addEventListener("limits", show);
+  show();
 
   // Each answer tells of the windows; this one of the key itself, which may have changed.
   async function update() {
     try {
       session.profile = await get("usage", { signal: loading.signal });
-      about.replaceChildren(el("h2", { text: "The key" }), facts(session.profile));
+      about.replaceChildren(facts(session.profile));
       show();
     } catch (failure) {
       if (failure.name !== "AbortError") about.replaceChildren(failurePanel(failure, update));
@@ -51,8 +52,9 @@ export function may(scopes) {
 
 function facts({ name, plan, scopes }) {
   const pairs = [["Name", name], ["Plan", plan], ["It", may(scopes)]];
-  return el("dl", { class: "facts" }, ...pairs.map(([term, value]) =>
-    el("div", {}, el("dt", { text: term }), el("dd", { text: value }))));
+  return el("section", { class: "panel", "aria-labelledby": "what" }, el("h2", { id: "what", text: "The key" }),
+    el("dl", { class: "facts" }, ...pairs.map(([term, value]) =>
+      el("div", {}, el("dt", { text: term }), el("dd", { text: value })))));
 }
 
 function bar(name) {

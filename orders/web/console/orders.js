@@ -241,7 +241,7 @@ function panel(title, words, ...more) {
 function firstSteps() {
   const steps = [
     session.mayWrite
-      ? ["Place a first order", "By hand, to see how it goes.", link("New order", "#/new")]
+      ? ["Place a first order", "By hand, to see how it goes.", el("a", { class: "button main", href: "#/new", text: "New order" })]
       : ["Wait for the first order", "Your key may look, but not place any. It appears here by itself."],
     ["Bring the orders that you have", "Whoever looks after the service can take them in from a table (CSV). README tells how, under “Moving in and out”."],
     ["Let the web shop place them", "It needs a key of its own. The programmer finds all there is to know here.", el("a", { class: "button", href: "docs", text: "For programmers" })],

@@ -1,14 +1,21 @@
 // The key, and what is known of it. It is in sessionStorage only: this tab's, until it is closed.
 
 const KEY = "key";
+const PROFILE = "profile";
 const PLACE = "watch";
 const DRAFT = "draft";
 
-export const session = {
-  /** What getUsage told of the key: name, plan, scopes. */
-  profile: null,
-  /** The requests of this page, by their ids: their events are no news. */
+export const session = {  /** The requests of this page, by their ids: their events are no news. */
   own: new Set(),
+
+  /** What getUsage told of the key last: name, plan, scopes. */
+  get profile() {
+    return read(PROFILE);
+  },
+
+  set profile(value) {
+    write(PROFILE, value);
+  },
 
   get key() {
     return sessionStorage.getItem(KEY);
@@ -23,7 +30,6 @@ export const session = {
   /** Forget everything. */
   end() {
     sessionStorage.clear();
-    this.profile = null;
     this.own.clear();
   },
 
