@@ -25,7 +25,7 @@ FRAME_MS = 1000 / 60
 NOTE_FIRST_PAINT = """
     const look = new MutationObserver(() => {
         const counted = document.querySelector(".tab b")?.textContent;
-        if (!counted || counted === "–" || !document.querySelector("tbody tr")) return;
+        if (!counted || counted === "…" || !document.querySelector("tbody tr")) return;
         look.disconnect();
         requestAnimationFrame(() => setTimeout(() => { window.readable = performance.now(); }));
     });

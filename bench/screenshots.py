@@ -27,18 +27,21 @@ SETTLED_MS = 700
 
 def main(folder: Path) -> None:
     """Take the pictures of a demo store, and put them into a folder."""
-    with tempfile.TemporaryDirectory() as instance:
-        with running(Path(instance), "--demo") as service, browser() as one:
-            secret = service.issue()
-            for name, (place, look) in PICTURES.items():
-                page = one.new_context(locale="en-GB", timezone_id="Europe/Berlin", **look).new_page()
-                page.goto(service.url)
-                sign_in(page, secret)
-                page.evaluate("place => { location.hash = place }", place)
-                page.mouse.move(0, 0)
-                page.wait_for_timeout(SETTLED_MS)
-                page.screenshot(path=folder / f"{name}.png")
-                page.context.close()
+    with (
+        tempfile.TemporaryDirectory() as instance,
+        running(Path(instance), "--demo") as service,
+        browser() as one,
+    ):
+        secret = service.issue()
+        for name, (place, look) in PICTURES.items():
+            page = one.new_context(locale="en-GB", timezone_id="Europe/Berlin", **look).new_page()
+            page.goto(service.url)
+            sign_in(page, secret)
+            page.evaluate("place => { location.hash = place }", place)
+            page.mouse.move(0, 0)
+            page.wait_for_timeout(SETTLED_MS)
+            page.screenshot(path=folder / f"{name}.png")
+            page.context.close()
 
 
 if __name__ == "__main__":

@@ -78,7 +78,8 @@ class Visits:
         """Open a page of a service; give Playwright's page.
 
         `refusals` are statuses of 400 and above that this visit is to meet; `loses` that the
-        network is taken away. The other options are those of a context: `viewport`, `color_scheme`, `reduced_motion`, `java_script_enabled`, ….
+        network is taken away. The other options are those of a context: `viewport`,
+        `color_scheme`, `reduced_motion`, `java_script_enabled`, ….
         """
         parts = urlsplit(url)
         watch = Watch(f"{parts.scheme}://{parts.netloc}", tuple(refusals), loses)

@@ -90,6 +90,12 @@ def test_a_whole_day(shop, visit):
     assert shop.order(3)["status"] == "cancelled"
     expect(page.get_by_role("button", name="Ship order")).to_have_count(0)
 
+
+def test_signing_out_forgets_the_key_which_was_never_part_of_an_address(shop, visit):
+    page = visit(shop.url)
+    _, secret = shop.store.issue()
+    sign_in(page, secret)
+    wait_for_rows(page)
     page.get_by_role("button", name="Sign out").click()
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     assert page.evaluate("sessionStorage.length + localStorage.length") == 0
@@ -140,7 +146,7 @@ def test_what_a_reference_says_is_text_wherever_it_is_shown(shop, desk):
     desk.get_by_role("link", name=f"Order {order_id}", exact=True).click()
     expect(desk.locator("#view .facts")).to_contain_text(MARKUP)
     assert desk.locator("img").count() == 0
-    expect(desk).to_have_title(f"Order {order_id} – Store Orders")
+    expect(desk).to_have_title(f"Order {order_id} · Store Orders")
 
 
 def test_an_answer_that_got_lost_never_places_twice(shop, visit):

@@ -23,7 +23,7 @@ _SWAGGER_FILES = ("swagger-ui-bundle.js", "swagger-ui.css", "favicon-32x32.png")
 
 
 def register(app: Flask) -> None:
-    """Add the pages to an application: the console at /, and /docs, which shows the descriptions."""
+    """Add the pages to an application: the console at /, and /docs with the descriptions."""
     serve_page(app, "/", _HERE / "console", files.POLICY + _TEXT_ONLY)
     serve_page(app, "/docs", _HERE / "docs")
     for name in _SWAGGER_FILES:

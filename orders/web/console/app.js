@@ -94,7 +94,7 @@ function showDoor(notice) {
   byId("shop").hidden = true;
   byId("door").hidden = false;
   tell(byId("door-notice"), notice);
-  document.title = "Sign in – Store Orders";
+  document.title = "Sign in · Store Orders";
   byId("key").focus();
 }
 
@@ -163,7 +163,7 @@ function changeView(name, place) {
 let isFirst = true;
 
 function arriveAt(name, place) {
-  document.title = `${view.title}${name === "order" ? ` ${place.id}` : ""} – Store Orders`;
+  document.title = `${view.title}${name === "order" ? ` ${place.id}` : ""} · Store Orders`;
   for (const each of document.querySelectorAll("nav [data-at]")) {
     if (each.dataset.at === place.name) each.setAttribute("aria-current", "page");
     else each.removeAttribute("aria-current");

@@ -83,7 +83,7 @@ export function ordersView(root, shop) {
         href: filters.place(asked, { status }),
         class: `tab ${status}`,
         "aria-current": status === asked.status && "page",
-      }, el("b", { text: counts ? count(figures[status]) : "–" }), el("span", { text: name })));
+      }, el("b", { text: counts ? count(figures[status]) : "…" }), el("span", { text: name })));
     const focused = [...tabs.children].indexOf(document.activeElement);
     tabs.replaceChildren(...shown);
     shown[focused]?.focus();
