@@ -11,8 +11,15 @@ pytestmark = pytest.mark.browser
 
 KEY_FIELD = "Value: the API key"
 # What Swagger UI's own markup has against it, wherever it is shown: an operation's button holds
-# other buttons, headings skip levels, and what stands before the operations is in no landmark.
-OF_SWAGGER_UI = {"heading-order", "landmark-unique", "nested-interactive", "region"}
+# other buttons, headings skip levels, what stands before the operations is in no landmark, two
+# operations' answers have one name, and in Safari a long answer can't be scrolled by keyboard.
+OF_SWAGGER_UI = {
+    "heading-order",
+    "landmark-unique",
+    "nested-interactive",
+    "region",
+    "scrollable-region-focusable",
+}
 
 
 def authorize(page, key):
@@ -136,8 +143,10 @@ def test_the_key_is_kept_nowhere(service, visit):
     kept = page.evaluate("JSON.stringify([localStorage, sessionStorage, document.cookie])")
     assert kept == '[{},{},""]'
     assert not [url for url in [page.url, *page.requested] if key in url]
-    page.reload()
-    expect(execute(open_operation(page, "listOrders"))).to_contain_text("missing_api_key")
+    page.reload()  # the address names the operation, which is open again
+    operation = page.locator("[id$='-listOrders']")
+    operation.get_by_role("button", name="Try it out").click()
+    expect(execute(operation)).to_contain_text("missing_api_key")
 
 
 @pytest.mark.parametrize("public", ["https://shop.example/v1", "http://127.0.0.1:1/api/v1"])
@@ -183,8 +192,7 @@ def test_without_scripts_the_page_says_where_the_descriptions_are(service, visit
     assert page.url == f"{service.url}/openapi/v2.json"
 
 
-@pytest.mark.parametrize("color_scheme", ["light", "dark"])
-@pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.parametrize(("version", "color_scheme"), [("v1", "light"), ("v2", "dark")])
 def test_only_what_swagger_ui_brings_along_stands_in_anybodys_way(
     service, visit, version, color_scheme
 ):
