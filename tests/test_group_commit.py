@@ -199,6 +199,7 @@ def test_an_answer_that_waited_tells_the_same_end_of_the_window(store, client):
         assert waiting.result().headers["X-RateLimit-Reset"] == end
 
 
+@pytest.mark.slow
 def test_after_the_trouble_changes_are_made_again(store, client):
     other = connect(store.database.path)
     other.execute("BEGIN IMMEDIATE")
