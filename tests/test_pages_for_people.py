@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 
 import pytest
 from conftest import assert_error
@@ -155,3 +156,13 @@ def test_what_is_not_meant_for_browsers_is_not_served(store, folder):
     serve_page(store.app, "/at-the-desk", folder)
     for name in ("notes.txt", "main.js~", ".main.js.swp", "main.py"):
         assert_error(store.anonymous().get(f"/desk/{name}"), 404, "not_found")
+
+
+def test_the_page_of_the_descriptions_has_all_that_it_names(store):
+    client = store.anonymous()
+    page = client.get("/docs")
+    assert page.content_type == "text/html; charset=utf-8"
+    named = re.findall(r'(?:href|src)="(docs/[^"]+|openapi/[^"]+)"', page.text)
+    assert len(named) == 7
+    for path in named:
+        assert client.get(f"/{path}").status_code == 200, path
