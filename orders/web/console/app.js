@@ -34,9 +34,9 @@ const shop = {
     tellOfPauses(figures.pausedWebhooks || []);
   },
 
-  /** Something was changed on this page. */
+  /** Something was changed on this page. Gives when that is shown. */
   changedHere() {
-    view?.changed([]);
+    return view?.changed([]);
   },
 };
 
@@ -64,6 +64,7 @@ async function signIn(event) {
     session.begin(key, profile);
     field.value = "";
     await enter();
+    say(`Signed in as ${profile.name}.`);
   } catch (failure) {
     if (failure.status === 429) waitAtTheDoor(button, failure);
     else showFault(inWords(failure));
@@ -116,7 +117,7 @@ async function enter() {
   const known = session.place.last !== undefined;
   // A list that is older than the place in the log would miss what was between.
   const watching = startWatch();
-  if (!known) await watching.catch(() => {});
+  if (!known) await watching;
   if (!session.key) return;
   byId("door").hidden = true;
   byId("shop").hidden = false;

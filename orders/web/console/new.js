@@ -16,7 +16,7 @@ const OVERTAKEN =
   "Your first try did arrive, and the order was placed as you first wrote it. Look at the newest orders before you place this one, too.";
 
 /** Make the view. */
-export function newView(root, shop) {
+export function newView(root) {
   const notice = el("p", { class: "notice bad", role: "alert", hidden: true });
   const submit = el("button", { class: "button main", type: "submit", text: "Place the order" });
   const form = el("form", { class: "panel place", novalidate: true },
@@ -56,7 +56,6 @@ export function newView(root, shop) {
     say(wasPlaced
       ? `Your first try had arrived: order ${order.id} was placed once.`
       : `Order ${order.id} is placed: ${counted(order.quantity, "piece")} of pet ${order.petId}.`);
-    shop.changedHere();
     go(`#/orders/${order.id}`, { replace: true });
   }
 

@@ -52,9 +52,8 @@ export function orderView(root, shop) {
     const button = (text, kind, work) => {
       const act = async () => {
         if (!await work(order)) return;
-        await load();
+        await shop.changedHere();
         root.querySelector("h1").focus();
-        shop.changedHere();
       };
       return el("button", { class: `button ${kind}`, type: "button", text, on: { click: act } });
     };

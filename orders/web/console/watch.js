@@ -42,9 +42,9 @@ export class Watch extends EventTarget {
   async start() {
     document.addEventListener("visibilitychange", this.#turn);
     addEventListener("online", this.#turn);
-    if (session.place.last === undefined) await this.#establish();
+    if (session.place.last === undefined) return this.look();
     this.lookedAt = Date.now();
-    this.#plan();
+    return this.#plan();
   }
 
   /** End, for good. */
@@ -87,7 +87,7 @@ export class Watch extends EventTarget {
     this.#plan();
   }
 
-  #plan() {
+  #plan(waited = 0) {
     if (this.#stopped.signal.aborted) return;
     clearTimeout(this.#timer);
     const wait = this.#failures
@@ -97,20 +97,24 @@ export class Watch extends EventTarget {
         round: Math.max(1, this.#round),
         hidden: document.hidden,
       });
-    const seconds = Math.max(wait, mustWait());
+    const seconds = Math.max(wait - waited / 1000, mustWait(), 0);
     this.nextAt = Date.now() + seconds * 1000;
     this.#timer = setTimeout(() => this.look(), seconds * 1000);
     this.#tell("looked", { seconds, failed: this.#failures > 0 });
   }
 
-  // Shown again, or connected again: the wait is as it would have been.
+  // Shown again, or connected again: the wait is what is left of the usual one.
   #turn = () => {
     if (!document.hidden) this.#failures = 0;
-    if (this.lookedAt && !this.#looking) this.#plan();
+    if (this.lookedAt && !this.#looking) this.#plan(Date.now() - this.lookedAt);
   };
 
   async #news() {
     try {
+      if (session.place.last === undefined) {
+        await this.#establish();
+        return { events: [], skipped: false };
+      }
       const page = await this.#ask(session.place.last, AT_ONCE);
       const skipped = page.next !== undefined;
       this.#seen(skipped ? await this.#end(page.next) : page.events.at(-1)?.id);
