@@ -32,13 +32,14 @@ def main(folder: Path) -> None:
         running(Path(instance), "--demo") as service,
         browser() as one,
     ):
-        secret = service.issue()
+        issued = service.command("keys", "issue", "the counter", "--plan", "business")
         for name, (place, look) in PICTURES.items():
             page = one.new_context(locale="en-GB", timezone_id="Europe/Berlin", **look).new_page()
             page.goto(service.url)
-            sign_in(page, secret)
+            sign_in(page, issued.stdout.strip())
             page.evaluate("place => { location.hash = place }", place)
-            page.mouse.move(0, 0)
+            # Without what is said to somebody who has just signed in.
+            page.reload()
             page.wait_for_timeout(SETTLED_MS)
             page.screenshot(path=folder / f"{name}.png")
             page.context.close()
