@@ -29,7 +29,8 @@ FLAGS = (
 # What Chromium says of any answer of 400 and above to a script.
 _REFUSED = re.compile(r"Failed to load resource: the server responded with a status of (\d+)")
 _OF_THE_BROWSER = ("about:", "blob:", "data:")
-SETTLED_MS = 10_000
+# On a machine that is busy otherwise; nothing waits for longer than it takes.
+SETTLED_MS = 30_000
 
 
 @dataclass
@@ -102,6 +103,7 @@ def expect(what):
     # Where there is no Playwright, tests of pages are left out, but read.
     from playwright import sync_api
 
+    sync_api.expect.set_options(timeout=SETTLED_MS)
     return sync_api.expect(what)
 
 
