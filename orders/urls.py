@@ -17,7 +17,7 @@ _REDIS_SCHEMES = {
     "valkey": "redis",
     "valkeys": "rediss",
 }
-# What may stand behind a question mark. What else the package takes there is decided by the service.
+# What may stand behind a question mark. What else the package takes there, the service decides.
 _REDIS_OPTIONS = {"db", "ssl_ca_certs", "ssl_certfile", "ssl_keyfile"}
 _DATABASE = re.compile(r"(/[0-9]{0,4})?")
 

@@ -1,4 +1,4 @@
-"""What Redis does for the limits' counters, in Lua: each script happens whole, alone, or not at all.
+"""What Redis does for the limits' counters, in Lua: a script happens whole, alone, or not at all.
 
 Lengths are Redis' own times to live, in milliseconds, so that no clock of a service's machine
 counts. Where Redis' clock was set back, a key lives longer than its window is long: it is cut.
@@ -7,9 +7,9 @@ counts. Where Redis' clock was set back, a key lives longer than its window is l
 from __future__ import annotations
 
 # Takes one request in all windows, or in none (ARGV[1] is 1), or only looks (0).
-# A window is a hash, KEYS[i], of the terms it began on and a count. Of each, ARGV has its quota, its
-# length, its terms, and what the asking process knows of it: a count, and the time to its end. What
-# Redis has lost, in a restart or by its clock, so goes on where that process saw it last.
+# A window is a hash, KEYS[i], of the terms it began on and a count. Of each, ARGV has its quota,
+# its length, its terms, and what the asking process remembers of it: a count, and the time to its
+# end. So what Redis has lost, in a restart or by its clock, goes on where that process saw it last.
 # Gives whether it fitted, and then for each window its count and the time to its end.
 TAKE = """
 local counts, lefts, is_new, fits = {}, {}, {}, 1
