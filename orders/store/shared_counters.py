@@ -69,6 +69,8 @@ class SharedCounterStorage(RedisStorage):
         self._local = Counters(clock)
         self._clock = clock
         self._is_away = False
+        # Whether the log has it that Redis is there, and refuses.
+        self._is_refusing = False
         self._turn = threading.Lock()
 
     # As `CounterStorage`.
@@ -127,9 +129,9 @@ class SharedCounterStorage(RedisStorage):
         try:
             self._probe()
         except RedisAway as error:
-            log.debug("Redis is still away: %s", error)
+            self._tell_refusal(error)
             return
-        self._is_away = False
+        self._is_away = self._is_refusing = False
         log.warning("Redis at %s is back, and counts again.", self._place)
 
     def close(self) -> None:
@@ -176,13 +178,20 @@ class SharedCounterStorage(RedisStorage):
     def _lose(self, error: RedisAway) -> None:
         with self._turn:
             was_away, self._is_away = self._is_away, True
+        self._link.close()
         if not was_away:
+            self._is_refusing = isinstance(error, RedisRefused)
             log.warning(
                 "Redis at %s is away (%s): each process counts in memory until it is back.",
                 self._place,
                 error,
             )
-        self._link.close()
+
+    def _tell_refusal(self, error: RedisAway) -> None:
+        # It was not there at all, or was loading; what keeps it from counting now is another thing.
+        if isinstance(error, RedisRefused) and not self._is_refusing:
+            self._is_refusing = True
+            log.warning("Redis at %s is there, and refuses to count: %s", self._place, error)
 
     # What `limits` offers beyond that is done by it, in Redis, as long as that is there.
 
