@@ -18,7 +18,7 @@ _PATIENT_SECONDS = 10
 
 
 class RedisServer:
-    """A redis-server that keeps nothing on the disk, reached over a socket in a folder."""
+    """A redis-server that keeps nothing on the disk, reached over a socket in a folder or TCP."""
 
     def __init__(self, folder: Path, password: str = "") -> None:
         """Start it, and wait until it answers. It asks for a password if one is given.
@@ -33,8 +33,20 @@ class RedisServer:
         folder.mkdir(exist_ok=True)
         self.socket = folder / "redis.sock"
         self.url = f"unix://{self.socket}"
+        port = _free_port()
+        self.tcp_url = f"redis://127.0.0.1:{port}"
         self._command = [
-            *(found, "--port", "0", "--unixsocket", str(self.socket), "--dir", str(folder)),
+            *(
+                found,
+                "--port",
+                str(port),
+                "--bind",
+                "127.0.0.1",
+                "--unixsocket",
+                str(self.socket),
+                "--dir",
+                str(folder),
+            ),
             *("--save", "", "--appendonly", "no", "--requirepass", password),
         ]
         self._client = Redis.from_url(
@@ -86,6 +98,12 @@ class RedisServer:
     def _is_there(self) -> bool:
         with socket.socket(socket.AF_UNIX) as one:
             return one.connect_ex(os.fspath(self.socket)) == 0
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        port: int = one.getsockname()[1]
+        return port
 
 
 @contextmanager
