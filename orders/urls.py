@@ -36,7 +36,7 @@ def redis_url(text: str) -> str:
         is_sound = False
     if not is_sound:
         raise ValueError(
-            "it must be redis://USER:PASSWORD@HOST:PORT/DATABASE (rediss:// with TLS), of which "
+            "it must be redis://:PASSWORD@HOST:PORT/DATABASE (rediss:// with TLS), of which "
             "redis://HOST is enough, or unix:///PATH, with / ? # @ in a password written as "
             "%2F %3F %23 %40; leave it out to count in memory"
         )

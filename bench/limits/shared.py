@@ -9,10 +9,10 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
-from bench.limits.million import asks, tell_cost
+from bench.limits.million import tell_cost
 from bench.redis_server import RedisServer, redis_running
 from orders.clock import Clock
-from orders.store.counters import CounterStorage
+from orders.store.counters import Ask, CounterStorage
 from orders.store.shared_counters import SharedCounterStorage
 
 PROCESSES = 4
@@ -20,8 +20,10 @@ THREADS = 4
 QUOTA = 10_000
 # Of each process; all together they ask for more than there is.
 REQUESTS = 3_000
-_CONTESTED = "key:1.0"
-_KEYS = 1_000
+_KEYS = 10_000
+# As a key on the plan "business" has them.
+_TERMS = "1000 per 1 minute;100000 per 1 day"
+_PLENTY = 1_000_000_000
 
 
 def prove(folder: Path) -> list[str]:
@@ -30,6 +32,14 @@ def prove(folder: Path) -> list[str]:
         _tell_costs(server, folder)
         _tell_size(server)
         return _faults_of_crowd(server) + _faults_of_outage(server)
+
+
+def asks(identity: str, quota: int = _PLENTY) -> list[Ask]:
+    """Give what a request of one identity asks for."""
+    return [
+        Ask(f"{identity}/minute", quota, 60, _TERMS),
+        Ask(f"{identity}/day", quota, 86_400, _TERMS),
+    ]
 
 
 def storage_of(url: str) -> SharedCounterStorage:
@@ -50,7 +60,7 @@ def _tell_size(server: RedisServer) -> None:
     before = server.command("INFO", "memory")["used_memory"]
     storage = storage_of(server.url)
     for number in range(_KEYS):
-        storage.take(asks(f"key:4{number:04}.0"))
+        storage.take(asks(f"key:{number + 10_000}.0"))
     storage.close()
     each = (server.command("INFO", "memory")["used_memory"] - before) / _KEYS
     print(f"memory     {each:.0f} bytes of Redis for both windows of a key")
@@ -60,7 +70,7 @@ def rush(url: str) -> int:
     """Ask in a process of its own, with some threads; give how many requests were admitted."""
     logging.disable()
     storage = storage_of(url)
-    wanted = asks(_CONTESTED, QUOTA)
+    wanted = asks("key:crowd", QUOTA)
     with ThreadPoolExecutor(THREADS) as threads:
         admitted = sum(threads.map(lambda _: storage.take(wanted)[0], range(REQUESTS)))
     is_exact = storage.check()
@@ -83,7 +93,7 @@ def _faults_of_crowd(server: RedisServer) -> list[str]:
 
 def _faults_of_outage(server: RedisServer) -> list[str]:
     logging.disable()
-    storage, wanted = storage_of(server.url), asks("key:2.0")
+    storage, wanted = storage_of(server.url), asks("key:outage")
     for _ in range(10):
         storage.take(wanted)
     server.pause()
