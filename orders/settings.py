@@ -7,6 +7,7 @@ from the environment, which wins. `SETTINGS` is the list of them all; README's t
 
 from __future__ import annotations
 
+import importlib.util
 import ipaddress
 import os
 import re
@@ -18,10 +19,15 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+from orders.urls import redis_url
+
 PREFIX = "ORDERS_"
 CONFIG_FILE = "config.toml"
 # Set by the test for a folder of its own; everybody else gets the folder beside app.py.
 DEFAULT_INSTANCE = Path(__file__).resolve().parent.parent / "instance"
+
+# What may hold a password, and is not shown.
+_SECRET = {"database_url", "limits_url"}
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -60,7 +66,7 @@ class Settings:
     base_url: str = "http://127.0.0.1:8080/v1"
     staging_base_url: str = ""
     database_url: str = ""
-    limits_url: str = ""
+    limits_url: str = field(default="", repr=False)
     ban_after: int = 30
     ban_window: int = 60
     ban_seconds: int = 300
@@ -107,6 +113,19 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     return Settings(instance=instance, plans=plans, **cast("dict[str, Any]", values))
 
 
+def check_packages(settings: Settings) -> None:
+    """Make sure that there is what the settings need beyond a plain install.
+
+    Raises:
+        SettingsError: there is not; with how to install it.
+    """
+    if settings.limits_url and importlib.util.find_spec("redis") is None:
+        raise SettingsError(
+            "ORDERS_LIMITS_URL needs a package that is not installed. Install it with: "
+            ".venv/bin/pip install -e '.[redis]'"
+        )
+
+
 def _default_base_url(values: Mapping[str, Any]) -> str:
     host = values.get("host", Settings.host)
     shown = f"[{host}]" if ":" in host else host
@@ -132,7 +151,8 @@ def _read_value(name: str, source: str, raw: object) -> object:
     try:
         return reader(raw)
     except ValueError as error:
-        raise SettingsError(f"{source} is {raw!r}: {error}.") from None
+        told = source if name in _SECRET else f"{source} is {raw!r}"
+        raise SettingsError(f"{told}: {error}.") from None
 
 
 def _read_plans(raw: object) -> dict[str, Plan]:
@@ -215,11 +235,7 @@ def _database_url(raw: object) -> str:
 
 def _limits_url(raw: object) -> str:
     url = _text(raw)
-    if url.startswith("redis"):
-        raise ValueError("Redis comes with a later version; leave it out to count in memory")
-    if url:
-        raise ValueError("leave it out to count in memory")
-    return url
+    return redis_url(url) if url else url
 
 
 def _date(raw: object) -> date:
