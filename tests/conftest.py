@@ -13,25 +13,28 @@ import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from random import Random
 
 import pytest
 import real_faults
+import real_postgres
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
+from sqlalchemy import text
 
 from app import create_app
 from bench.receiver import receiving
 from bench.service import INHERITED, ROOT, Service, running
 from orders import keys
 from orders.clock import Clock
-from orders.domain import EventType
+from orders.domain import EventType, format_instant
 from orders.settings import Settings
 from orders.store import deliveries, opening, webhooks
 from orders.store import keys as key_store
-from orders.store.engine import Database
 from orders.store.keys import NewKey
+from orders.store.sqlite import SqliteDatabase
 from orders.store.webhooks import NewEndpoint
 from orders.web import logs
 from orders.web.shop import shop_of
@@ -76,6 +79,84 @@ class SetClock(Clock):
     def set_wall(self, seconds):
         """Set the wall clock forward or back, as a person or NTP does; no time passes."""
         self.wall += seconds
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--database",
+        choices=("sqlite", "postgres"),
+        default="sqlite",
+        help="where the stores of tests are: files, or a PostgreSQL server of this run's own",
+    )
+
+
+def pytest_configure(config):
+    DATABASES.are_on_postgres = config.getoption("--database") == "postgres"
+
+
+def pytest_unconfigure():
+    DATABASES.close()
+
+
+def pytest_collection_modifyitems(config, items):
+    if DATABASES.are_on_postgres:
+        left_out = [item for item in items if item.get_closest_marker("sqlite_only")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+class Databases:
+    """Where the stores of tests are: a file each, or a database each of one PostgreSQL server."""
+
+    are_on_postgres = False
+
+    def __init__(self):
+        self._names = {}
+
+    @cached_property
+    def server(self):
+        """The server of this process, started when it is first needed."""
+        server = real_postgres.Postgres()
+        server.make_template(server.folder)
+        return server
+
+    def close(self):
+        if server := self.__dict__.pop("server", None):
+            server.remove()
+
+    def settings(self, instance, **changes):
+        """Give the settings of a store over an instance folder."""
+        if self.are_on_postgres:
+            if instance not in self._names:
+                self._names[instance] = self.server.create_store()
+            changes.setdefault("database_url", self.server.url(self._names[instance]))
+        return Settings(instance=instance, **changes)
+
+    def environment(self, instance):
+        """Give what a process needs to know to use an instance folder's database."""
+        url = self.settings(instance).database_url
+        return {"ORDERS_DATABASE_URL": url} if url else {}
+
+    def make(self, settings, empty_database=None):
+        """Make a store's database, with its tables and an id of its own, where there is none.
+
+        A file is copied from the empty one, if that is given.
+        """
+        settings.instance.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if settings.is_on_postgres or settings.database_path.exists():
+            return
+        if empty_database is None:
+            opening.create(settings.database_path)
+        else:
+            copy_database(empty_database, settings.database_path)
+
+    def forget(self, folder):
+        """Remove the databases of the instance folders below one."""
+        for instance in [each for each in self._names if each.is_relative_to(folder)]:
+            self.server.drop(self._names.pop(instance))
+
+
+DATABASES = Databases()
 
 
 @dataclass
@@ -129,10 +210,23 @@ class Store:
         """Give the rows of the event log as dictionaries, in order."""
         return self.rows("SELECT * FROM order_events ORDER BY id")
 
+    def execute(self, sql, **parameters):
+        """Execute a statement, whose parameters are `:name`, and commit."""
+        with self.database.write() as connection:
+            connection.execute(text(sql), parameters)
+
     def rows(self, sql):
         """Give the rows of a query as dictionaries."""
         with self.database.read() as connection:
-            return [row._asdict() for row in connection.exec_driver_sql(sql)]
+            return [_as_text(row._asdict()) for row in connection.exec_driver_sql(sql)]
+
+
+def _as_text(row):
+    # Instants as the API has them, whichever database the row is from.
+    return {
+        name: format_instant(value) if isinstance(value, datetime) else value
+        for name, value in row.items()
+    }
 
 
 class Client:
@@ -197,7 +291,8 @@ def clock():
 
 @pytest.fixture
 def settings(tmp_path):
-    return Settings(instance=tmp_path / "instance")
+    yield DATABASES.settings(tmp_path / "instance")
+    DATABASES.forget(tmp_path)
 
 
 @pytest.fixture(scope="session")
@@ -212,7 +307,7 @@ def copy_database(empty, path):
     """Give a store its own copy of the empty database, and an id of its own."""
     shutil.copyfile(empty, path)
     path.chmod(0o600)
-    database = Database(path)
+    database = SqliteDatabase(path)
     with database.write() as connection:
         connection.exec_driver_sql("UPDATE store SET store_id = ?", (secrets.token_hex(8),))
     database.close()
@@ -225,9 +320,7 @@ def make_store(settings, clock, empty_database):
 
     def make(**changes):
         given = replace(settings, **changes)
-        given.instance.mkdir(mode=0o700, exist_ok=True)
-        if not given.database_path.exists():
-            copy_database(empty_database, given.database_path)
+        DATABASES.make(given, empty_database)
         made.append(Store(given, clock))
         return made[-1]
 
@@ -384,6 +477,7 @@ def start(tmp_path):
     started = []
 
     def start_one(*arguments, instance=tmp_path / "instance", **environment):
+        environment = DATABASES.environment(instance) | environment
         started.append(Service(instance, *arguments, **environment))
         return started[-1]
 
@@ -391,12 +485,14 @@ def start(tmp_path):
     for service in started:
         if service.process.poll() is None:
             service.stop()
+    DATABASES.forget(tmp_path)
 
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory):
     """One running service that many tests share; each takes keys of its own."""
-    with running(tmp_path_factory.mktemp("shared") / "instance") as one:
+    instance = tmp_path_factory.mktemp("shared") / "instance"
+    with running(instance, **DATABASES.environment(instance)) as one:
         yield one
 
 

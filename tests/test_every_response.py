@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import pytest
-from conftest import Client, SetClock, Store, assert_error, logged
+from conftest import DATABASES, Client, SetClock, Store, assert_error, logged
 from sqlalchemy import insert
 
 from orders import keys
-from orders.settings import Settings
-from orders.store import engine, opening
+from orders.store import opening, sqlite
 from orders.store.tables import PetRow
 from orders.web.protection import PROTECTION
 
@@ -236,9 +235,8 @@ ELSEWHERE = [
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
     """A store that all cases share: 1 is pending, 2 has shipped, 3 was cancelled; pet 7 is Rex."""
-    settings = Settings(instance=tmp_path_factory.mktemp("every") / "instance")
-    settings.instance.mkdir(mode=0o700)
-    opening.create(settings.database_path)
+    settings = DATABASES.settings(tmp_path_factory.mktemp("every") / "instance")
+    DATABASES.make(settings)
     store = Store(settings, SetClock())
     writer = store.client()
     with store.database.write() as connection:
@@ -529,7 +527,7 @@ def test_what_goes_wrong_outside_of_the_api_is_an_error_too(ask, monkeypatch):
 @pytest.fixture
 def impatient(make_store, monkeypatch):
     """A store that waits only a moment for a lock, with order 1 in it."""
-    monkeypatch.setattr(engine, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.05)
     store = make_store()
     store.writer = store.client()
     store.writer.place()
@@ -552,7 +550,7 @@ READS = [("GET", ORDERS, {}), ("GET", f"{ORDERS}/1", {}), ("GET", "/v1/pets/7", 
 
 
 def test_while_another_program_writes_changes_are_refused_and_reading_goes_on(impatient, clock):
-    other_program = engine.connect(impatient.database.path)
+    other_program = sqlite.connect(impatient.database.path)
     other_program.execute("BEGIN IMMEDIATE")
     for spent, (method, path, sent) in enumerate(WRITES, 2):
         response = impatient.writer.request(method, path, **sent)

@@ -20,7 +20,7 @@ from test_import_orders import Forks
 
 from bench.service import ROOT
 from orders import domain
-from orders.store import engine, opening
+from orders.store import opening, sqlite
 
 HEADER = "id,petId,quantity,shipDate,status,placedAt,updatedAt,reference\n"
 LEFT_OUT = ", without their history and without keys and pets.\n"
@@ -47,7 +47,7 @@ def full_database(tmp_path_factory, empty_database):
     path = tmp_path_factory.mktemp("full") / "orders.db"
     shutil.copy(empty_database, path)
     now = "2026-12-01T12:00:00.000Z"
-    with closing(engine.connect(path)) as connection:
+    with closing(sqlite.connect(path)) as connection:
         connection.execute("BEGIN")
         connection.executemany(
             "INSERT INTO orders (pet_id, quantity, status, placed_at, updated_at, reference) "

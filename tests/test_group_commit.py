@@ -12,9 +12,9 @@ from sqlalchemy.exc import NoResultFound
 
 from orders.domain import NewOrder, OrderNotFound, Origin
 from orders.store import orders
-from orders.store.engine import connect
 from orders.store.failures import StoreUnavailable
 from orders.store.group_commit import GroupCommit
+from orders.store.sqlite import connect
 
 CLI = Origin("cli")
 

@@ -19,15 +19,14 @@ from itertools import chain
 from stat import S_IMODE
 
 import pytest
-from conftest import SetClock, Store, assert_error
+from conftest import DATABASES, SetClock, Store, assert_error
 from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from bench.service import ROOT
 from orders.clock import Clock
-from orders.settings import Settings
-from orders.store import engine, opening
+from orders.store import opening, sqlite
 
 LIST = "/v1/store/orders"
 MAX_ID = 2**53 - 1
@@ -47,8 +46,7 @@ def empty_database(tmp_path_factory):
 
 @pytest.fixture
 def settings(settings, empty_database):
-    settings.instance.mkdir(mode=0o700)
-    shutil.copy(empty_database, settings.database_path)
+    DATABASES.make(settings, empty_database)
     return settings
 
 
@@ -67,10 +65,9 @@ def refused_here(store, tmp_path):
 @pytest.fixture(scope="module")
 def untouched(tmp_path_factory, empty_database):
     """An empty store that the tables of this file share: none of their files leaves a trace."""
-    instance = tmp_path_factory.mktemp("untouched") / "instance"
-    instance.mkdir(mode=0o700)
-    shutil.copy(empty_database, instance / "orders.db")
-    store = Store(Settings(instance=instance), SetClock())
+    settings = DATABASES.settings(tmp_path_factory.mktemp("untouched") / "instance")
+    DATABASES.make(settings, empty_database)
+    store = Store(settings, SetClock())
     yield store
     store.shop.database.close()
 
@@ -717,8 +714,8 @@ def test_a_file_can_be_imported_again_once_it_is_mended(refused_here, take, stor
 
 
 def test_a_store_that_another_program_has_locked_is_told(refused_here, store, monkeypatch):
-    monkeypatch.setattr(engine, "BUSY_SECONDS", 0.05)
-    with closing(engine.connect(store.database.path)) as other:
+    monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.05)
+    with closing(sqlite.connect(store.database.path)) as other:
         other.execute("BEGIN IMMEDIATE")
         assert "locked by another program" in refused_here("petId\n7\n")
         other.execute("ROLLBACK")
@@ -870,7 +867,7 @@ def importing(forks, store, tmp_path):
 def test_a_service_goes_on_placing_orders_during_an_import(start, forks, tmp_path):
     folder = tmp_path / "instance"
     service = start()
-    beside = Store(Settings(instance=folder), Clock())
+    beside = Store(DATABASES.settings(folder), Clock())
     _, key = beside.issue()
     beside.database.close()
 

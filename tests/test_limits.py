@@ -11,8 +11,8 @@ import pytest
 from conftest import Store, assert_error
 
 from orders.settings import DEFAULT_PLANS, Plan
-from orders.store import engine
 from orders.store import keys as key_store
+from orders.store import sqlite
 
 LIST = "/v1/store/orders"
 MINUTE, DAY = 60, 86_400
@@ -611,7 +611,7 @@ def test_a_key_that_cannot_be_looked_up_is_503_and_counts_nothing(store, clock):
 
 
 def test_a_503_after_the_key_was_found_is_counted_and_headed_as_usual(store, monkeypatch):
-    monkeypatch.setattr(engine, "LOOKED_AT_SECONDS", 0)
+    monkeypatch.setattr(sqlite, "LOOKED_AT_SECONDS", 0)
     client = own(store, 5, 50)
     client.get(LIST)
     away = store.settings.database_path.with_suffix(".away")

@@ -26,7 +26,7 @@ from orders import keys
 from orders.clock import Clock
 from orders.domain import NewOrder, Origin
 from orders.settings import DEFAULT_PLANS, Plan, Settings
-from orders.store import engine, opening
+from orders.store import opening, sqlite
 from orders.store.instance import InstanceLock, make_private_folder
 
 LIST = "/v1/store/orders"
@@ -83,7 +83,7 @@ print(json.dumps([os.waitstatus_to_exitcode(end) for end in ends]))
 
 
 def foreign(path):
-    connection = engine.connect(path, create=True)
+    connection = sqlite.connect(path, create=True)
     connection.execute("CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT)")
     connection.execute("PRAGMA journal_mode = DELETE")
     connection.close()
@@ -108,7 +108,7 @@ def damaged(path):
 def newer(path):
     with opened(path.parent):
         pass
-    connection = engine.connect(path)
+    connection = sqlite.connect(path)
     connection.execute("PRAGMA user_version = 9999")
     connection.close()
 
@@ -300,7 +300,7 @@ def test_the_folder_and_its_files_are_for_their_owner_only(service):
 @contextmanager
 def write_lock(instance):
     """Hold the database's write lock, as a long command would."""
-    with closing(engine.connect(instance / "orders.db")) as connection:
+    with closing(sqlite.connect(instance / "orders.db")) as connection:
         connection.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -395,7 +395,7 @@ def test_counters_are_written_while_the_database_is_locked(start, tmp_path):
     with opened(instance) as store:
         _, secret = store.issue("free")
     service = start()
-    with closing(engine.connect(instance / "orders.db")) as other:
+    with closing(sqlite.connect(instance / "orders.db")) as other:
         other.execute("BEGIN IMMEDIATE")
         for number in (1, 2):  # behind the first one, when the key was used waits for the database
             assert service.request("GET", LIST, key=secret).status == 200
@@ -405,7 +405,7 @@ def test_counters_are_written_while_the_database_is_locked(start, tmp_path):
 
 def counted(instance):
     """Give how many requests of keys the journal knows of today."""
-    with closing(engine.connect(instance / "counters.db")) as connection:
+    with closing(sqlite.connect(instance / "counters.db")) as connection:
         sql = "SELECT sum(count) FROM windows WHERE key LIKE 'key:%' AND length = 86400"
         return connection.execute(sql).fetchone()[0]
 

@@ -13,7 +13,7 @@ from conftest import Hooks, logged
 
 from bench import webhooks as bench_webhooks
 from bench.receiver import answer_with, hang, receiving
-from orders.store import deliveries, engine, group_commit, webhooks
+from orders.store import deliveries, group_commit, sqlite, webhooks
 from orders.webhooks import outbox
 
 # No machine is so slow.
@@ -167,13 +167,13 @@ def test_a_restart_need_not_wait_for_the_claim_of_before(store, client, hooks, r
 
 
 def test_what_can_t_be_written_down_yet_is_not_sent_again(make_store, receiver, monkeypatch):
-    for module in (engine, group_commit):
+    for module in (sqlite, group_commit):
         monkeypatch.setattr(module, "BUSY_SECONDS", 0.1)
     store = make_store()
     client, hooks = store.client(), Hooks(store)
     hooks.add(receiver.url)
     client.place()
-    with closing(engine.connect(store.database.path)) as other, logged() as log:
+    with closing(sqlite.connect(store.database.path)) as other, logged() as log:
 
         def answering(handler, _):
             other.execute("BEGIN IMMEDIATE")

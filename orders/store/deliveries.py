@@ -26,14 +26,9 @@ from sqlalchemy import (
 
 from orders.domain import EventType
 from orders.store import forms
+from orders.store.instants import instant_of
 from orders.store.query import Query
-from orders.store.tables import (
-    DeliveryRow,
-    EndpointRow,
-    EventRow,
-    RefusedRow,
-    instant_of,
-)
+from orders.store.tables import DeliveryRow, EndpointRow, EventRow, RefusedRow
 from orders.store.webhooks import Delivery, Endpoint, EventNotFound
 
 _SWEPT_AT_ONCE = 500

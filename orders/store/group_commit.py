@@ -3,6 +3,8 @@
 A commit is acknowledged when it is on the disk, and disks take from 0.1 to 10 ms for that. While
 one commit waits, the changes that arrive queue up, and the next commit takes all of them. Each is
 in a savepoint of its own, so that one that is refused leaves the others as they are.
+
+Where a connection was lost before the commit was asked for, all is done once more.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from sqlalchemy import Connection
 
-from orders.store.engine import BUSY_SECONDS, Database
+from orders.store.engine import BUSY_SECONDS, Database, driver_of
 from orders.store.failures import StoreUnavailable, means_unavailable
 
 Result = TypeVar("Result")
@@ -33,16 +35,17 @@ class _Change(Generic[Result]):
         self.ended = False
 
     def make(self, connection: Connection) -> None:
+        self._refusal = None
         self._result = self._work(connection)
 
-    def make_apart(self, connection: Connection) -> None:
-        driver: Any = connection.connection.driver_connection
+    def make_apart(self, connection: Connection, has_ended: Callable[[Any], bool]) -> None:
+        driver = driver_of(connection)
         driver.execute("SAVEPOINT change")
         try:
             self.make(connection)
         except Exception as error:
-            # The database's trouble is everybody's, and after some SQLite has undone everything.
-            if means_unavailable(error) or not driver.in_transaction:
+            # The database's trouble is everybody's, and some has undone everything.
+            if means_unavailable(error) or has_ended(driver):
                 raise
             driver.execute("ROLLBACK TO change")
             self._refusal = error
@@ -110,12 +113,12 @@ class GroupCommit:
 
     def _commit(self, changes: Sequence[_Change[Any]]) -> None:
         try:
-            with self._database.write() as connection:
-                for change in changes:
-                    if len(changes) == 1:
-                        change.make(connection)
-                    else:
-                        change.make_apart(connection)
+            try:
+                self._make(changes)
+            except StoreUnavailable as error:
+                if not error.may_be_tried_again:
+                    raise
+                self._make(changes)
         except Exception as error:  # noqa: BLE001 - raised again by each change's own thread
             for change in changes:
                 change.failed(error)
@@ -125,3 +128,11 @@ class GroupCommit:
         finally:
             for change in changes:
                 change.ended = True
+
+    def _make(self, changes: Sequence[_Change[Any]]) -> None:
+        with self._database.write() as connection:
+            for change in changes:
+                if len(changes) == 1:
+                    change.make(connection)
+                else:
+                    change.make_apart(connection, self._database.has_ended)

@@ -2,6 +2,8 @@
 
 SQLAlchemy prepares each execution for whatever may come: events, result metadata, the look-up in
 its cache. A statement whose shape never changes needs none of that, and costs 5 µs in place of 100.
+
+Parameters go by their place, which both drivers know: `?` of SQLite's, `%s` of psycopg's.
 """
 
 from __future__ import annotations

@@ -6,68 +6,31 @@ The migrations in `migrations/` make them; a test holds the two together.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, cast
 
 from sqlalchemy import (
     BigInteger,
     Boolean,
     CheckConstraint,
-    DateTime,
-    Dialect,
     ForeignKey,
     Index,
     Integer,
     LargeBinary,
     String,
-    TypeDecorator,
     text,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
-from sqlalchemy.types import TypeEngine
 
-from orders import domain
 from orders.domain import Order, Status
 from orders.store.failures import damage_told
-
-
-class Instant(TypeDecorator[datetime]):
-    """An aware datetime in UTC with milliseconds.
-
-    SQLite has no such type and would drop the time zone without a word. There it is kept as the
-    text of the API (`2026-12-01T08:00:00.000Z`), which sorts by time and goes into JSON as it is.
-    """
-
-    impl = String(24)
-    cache_ok = True
-
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        """Choose the column's type for this database."""
-        if dialect.name == "sqlite":
-            return dialect.type_descriptor(String(24))
-        return dialect.type_descriptor(DateTime(timezone=True))
-
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> object:
-        """Turn a datetime into what the database keeps."""
-        if value is None or dialect.name != "sqlite":
-            return value
-        return domain.format_instant(value)
-
-    def process_result_value(self, value: object, dialect: Dialect) -> datetime | None:
-        """Turn what the database keeps into a datetime."""
-        return instant_of(value)
-
-
-def instant_of(value: object) -> datetime | None:
-    """Give the datetime that a driver's value stands for."""
-    if isinstance(value, str):
-        with damage_told():
-            return datetime.fromisoformat(value)
-    return value.astimezone(UTC) if isinstance(value, datetime) else None
-
+from orders.store.instants import Instant, instant_of
 
 # SQLite numbers rows by itself only where the column is called INTEGER.
 RowId = BigInteger().with_variant(Integer, "sqlite")
+
+# Compared byte by byte, whatever language the server speaks.
+Day = String(10).with_variant(String(10, collation="C"), "postgresql")
 
 _IS_STATUS = "status IN ('pending', 'shipped', 'cancelled')"
 # Ids are never given twice, even after the newest rows are lost in a restore.
@@ -170,7 +133,7 @@ class DayRow(Base):
     __tablename__ = "order_days"
 
     # As in an instant: 2026-12-01.
-    day: Mapped[str] = mapped_column(String(10), primary_key=True)
+    day: Mapped[str] = mapped_column(Day, primary_key=True)
     # How many orders were placed, shipped, cancelled on it.
     placed: Mapped[int] = mapped_column(BigInteger)
     shipped: Mapped[int] = mapped_column(BigInteger)

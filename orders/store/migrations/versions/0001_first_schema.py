@@ -113,10 +113,22 @@ def _make_events() -> None:
     op.create_index("order_events_by_order", "order_events", ["order_id", "id"])
     # The log is what clients, webhooks and ETags rest on: not even a slip in this program's own
     # code may change what it said.
-    for verb in ("UPDATE", "DELETE"):
+    if op.get_bind().dialect.name == "sqlite":
+        for verb in ("UPDATE", "DELETE"):
+            op.execute(
+                f"CREATE TRIGGER order_events_no_{verb.lower()} BEFORE {verb} ON order_events "
+                "BEGIN SELECT RAISE(ABORT, 'the event log is never changed'); END"
+            )
+        return
+    op.execute(
+        "CREATE FUNCTION order_events_never_changed() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION 'the event log is never changed' "
+        "USING ERRCODE = 'integrity_constraint_violation'; END $$"
+    )
+    for verb in ("UPDATE", "DELETE", "TRUNCATE"):
         op.execute(
             f"CREATE TRIGGER order_events_no_{verb.lower()} BEFORE {verb} ON order_events "
-            "BEGIN SELECT RAISE(ABORT, 'the event log is never changed'); END"
+            "FOR EACH STATEMENT EXECUTE FUNCTION order_events_never_changed()"
         )
 
 
