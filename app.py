@@ -111,14 +111,15 @@ def _let_go_of_the_log() -> None:
 
 
 def _serve(given: Settings, *, with_demo: bool) -> None:
+    app = create_app(given)
+    shop = shop_of(app)
     lock = _lock(given)
     try:
-        app = create_app(given)
-        shop = shop_of(app)
         _prepare_database(shop)
         with _hold(shop) as hold:
             _serve_shop(app, shop, hold, with_demo=with_demo)
     finally:
+        shop.database.close()
         lock.release()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import logging
 import os
@@ -10,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -31,7 +32,7 @@ from orders import keys
 from orders.clock import Clock
 from orders.domain import EventType, format_instant
 from orders.settings import Settings
-from orders.store import deliveries, opening, webhooks
+from orders.store import deliveries, opening, sqlite, webhooks
 from orders.store import keys as key_store
 from orders.store.keys import NewKey
 from orders.store.sqlite import SqliteDatabase
@@ -150,6 +151,33 @@ class Databases:
         else:
             copy_database(empty_database, settings.database_path)
 
+    @property
+    def module(self):
+        """The module of the store that is about these databases."""
+        return importlib.import_module(
+            "orders.store.postgres" if self.are_on_postgres else "orders.store.sqlite"
+        )
+
+    @contextmanager
+    def away(self, settings):
+        if self.are_on_postgres:
+            with self.server.away(self._names[settings.instance]):
+                yield
+        else:
+            with real_faults.moved_away(settings.database_path):
+                yield
+
+    @contextmanager
+    def locked(self, settings):
+        if self.are_on_postgres:
+            with self.server.locked(self._names[settings.instance]):
+                yield
+            return
+        with closing(sqlite.connect(settings.database_path)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            yield
+            other.execute("ROLLBACK")
+
     def forget(self, folder):
         """Remove the databases of the instance folders below one."""
         for instance in [each for each in self._names if each.is_relative_to(folder)]:
@@ -209,6 +237,18 @@ class Store:
     def events(self):
         """Give the rows of the event log as dictionaries, in order."""
         return self.rows("SELECT * FROM order_events ORDER BY id")
+
+    @contextmanager
+    def away(self):
+        """Have the database out of reach."""
+        with DATABASES.away(self.settings):
+            yield
+
+    @contextmanager
+    def locked(self):
+        """Have another program write to the database, and not end."""
+        with DATABASES.locked(self.settings):
+            yield
 
     def execute(self, sql, **parameters):
         """Execute a statement, whose parameters are `:name`, and commit."""
@@ -319,6 +359,8 @@ def make_store(settings, clock, empty_database):
     made = []
 
     def make(**changes):
+        if "instance" in changes:
+            changes["database_url"] = DATABASES.settings(changes["instance"]).database_url
         given = replace(settings, **changes)
         DATABASES.make(given, empty_database)
         made.append(Store(given, clock))

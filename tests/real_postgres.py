@@ -21,6 +21,7 @@ import psycopg
 
 from orders.settings import Settings
 from orders.store.databases import database_of
+from orders.store.postgres import LOCKS, WRITING
 
 START_SECONDS = 30
 # Nothing here need survive anything.
@@ -154,6 +155,23 @@ class Postgres:
     def drop(self, name):
         """Remove a database, whoever uses it."""
         self.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+    @contextmanager
+    def away(self, name):
+        """Have a database take no connections."""
+        self.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        self.end_connections(name)
+        try:
+            yield
+        finally:
+            self.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+
+    @contextmanager
+    def locked(self, name):
+        """Have somebody else hold the lock that all who write take."""
+        with psycopg.connect(self.conninfo(name)) as other:
+            other.execute(f"SELECT pg_advisory_xact_lock({LOCKS}, {WRITING})")
+            yield
 
     def end_connections(self, name):
         """End all connections to a database, as an administrator can."""

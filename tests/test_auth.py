@@ -394,13 +394,10 @@ def test_a_refused_request_is_a_use_too(store):
 
 
 def test_a_last_use_that_cannot_be_written_refuses_nothing_and_is_written_later(store):
-    path = store.settings.database_path
-    away = path.with_suffix(".away")
     one, other = store.client(), store.client()
     one.get(LIST)
-    path.rename(away)
-    store.shop.keyring.flush()
-    away.rename(path)
+    with store.away():
+        store.shop.keyring.flush()
     assert last_used(store) == [None, None]
     assert other.get(LIST).status_code == 200
     store.shop.keyring.flush()

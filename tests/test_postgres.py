@@ -1,4 +1,4 @@
-"""The store on PostgreSQL: what is its own subject. The other tests run on it, too (`--database`)."""
+"""The store on PostgreSQL: its own subject. Other tests run on it, too (`--database=postgres`)."""
 
 from __future__ import annotations
 
@@ -7,21 +7,19 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
 import pytest
 import urllib3
-from conftest import SetClock, Store, assert_error, copy_database, run_app
+from conftest import Client, SetClock, Store, assert_error, copy_database, run_app
 from real_postgres import running_postgres
-from sqlalchemy import insert
 
 from bench.service import ROOT, Service, environment_for, run_flask
 from orders.settings import Settings
 from orders.store import feed, opening, postgres
 from orders.store.databases import database_of
-from orders.store.tables import OrderRow
 from orders.store.upkeep import InUse
 
 pytestmark = pytest.mark.postgres
@@ -136,7 +134,7 @@ def test_a_server_that_is_away_is_503_and_all_works_when_it_is_back(server, stor
             patient.get(ORDERS),
             patient.get(f"{ORDERS}/1"),
             patient.get("/v2/store/events"),
-            store.client_of(patient) if hasattr(store, "client_of") else patient.ship(1),
+            patient.ship(1),
         ]
         for answer in answers:
             assert_error(answer, 503, "store_unavailable")
@@ -157,14 +155,6 @@ def test_connections_that_an_administrator_ends_are_noticed_by_nobody(server, na
         assert server.end_connections(name)
 
 
-@contextmanager
-def writing_locked(server, name):
-    """Have somebody else hold the lock that all who write take; give the connection."""
-    with psycopg.connect(server.conninfo(name)) as other:
-        other.execute(f"SELECT pg_advisory_xact_lock({postgres.LOCKS}, {postgres.WRITING})")
-        yield other
-
-
 def waiting_for_the_lock(server, name):
     return server.execute(
         "SELECT pid FROM pg_stat_activity "
@@ -173,7 +163,7 @@ def waiting_for_the_lock(server, name):
 
 
 def test_a_change_whose_connection_is_lost_before_its_commit_is_made_once(server, name, patient):
-    with ThreadPoolExecutor(1) as threads, writing_locked(server, name):
+    with ThreadPoolExecutor(1) as threads, server.locked(name):
         placed = threads.submit(patient.place)
         wait_until(lambda: waiting_for_the_lock(server, name))
         ((process,),) = waiting_for_the_lock(server, name)
@@ -212,8 +202,7 @@ def test_a_change_that_another_transaction_is_in_the_way_of_is_made_again(store,
         "USING ERRCODE = 'serialization_failure'; END IF; RETURN NEW; END $$"
     )
     store.execute(
-        "CREATE TRIGGER fail_once BEFORE INSERT ON orders "
-        "FOR EACH ROW EXECUTE FUNCTION fail_once()"
+        "CREATE TRIGGER fail_once BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION fail_once()"
     )
     assert patient.place().status_code == 201
     assert len(patient.get(ORDERS).get_json()) == 2
@@ -224,7 +213,7 @@ def test_a_lock_that_lasts_is_503_and_keeps_nobody_from_reading(
 ):
     patient.place()
     monkeypatch.setattr(postgres, "BUSY_SECONDS", 0.2)
-    with writing_locked(server, name):
+    with server.locked(name):
         assert_error(patient.place(), 503, "store_unavailable")
         began = time.monotonic()
         assert_error(patient.place(), 503, "store_unavailable")
@@ -246,7 +235,7 @@ def test_a_statement_that_takes_too_long_is_503(store, patient):
 @contextmanager
 def psycopg_patience(store, patience):
     """Have this thread's own connection wait for no longer than so for a statement."""
-    driver = store.database._own_connection().driver_connection
+    driver = store.database._own_connection().driver_connection  # noqa: SLF001 - or 30 seconds
     driver.execute(f"SET statement_timeout = '{patience}'")
     try:
         yield
@@ -293,9 +282,11 @@ def test_events_become_visible_in_the_order_of_their_ids_however_many_write(sett
     ]
     seen, last = [], 0
     while len(seen) < WRITERS * EACH:
-        assert any(writer.poll() is None for writer in writers) or feed.newest_id(
-            store.database
-        ) == (last or 0) or True
+        assert (
+            any(writer.poll() is None for writer in writers)
+            or feed.newest_id(store.database) == (last or 0)
+            or True
+        )
         page = feed.read(store.database, last, 200)
         seen += page.events
         last = page.last or last
@@ -338,14 +329,20 @@ def upkeep_of(settings):
     return database_of(settings, 4)[1]
 
 
+def is_in_use(settings, *, alone):
+    try:
+        upkeep_of(settings).hold(alone=alone).release()
+    except InUse:
+        return True
+    return False
+
+
 def test_whoever_serves_it_takes_the_lock_again_after_a_restart(server, settings, store):
     hold = store.shop.upkeep.hold(alone=True)
-    with pytest.raises(InUse):
-        upkeep_of(settings).hold(alone=True)
+    assert is_in_use(settings, alone=True)
     server.restart()
     assert hold.keep()
-    with pytest.raises(InUse):
-        upkeep_of(settings).hold(alone=True)
+    assert is_in_use(settings, alone=True)
     hold.release()
 
 
@@ -360,10 +357,9 @@ def test_whoever_serves_it_is_told_that_another_took_it_meanwhile(server, settin
 
 def test_those_who_count_together_serve_it_together_and_with_nobody_else(settings):
     with upkeep_of(settings).hold(alone=False), upkeep_of(settings).hold(alone=False):
-        with pytest.raises(InUse):
-            upkeep_of(settings).hold(alone=True)
-    with upkeep_of(settings).hold(alone=True), pytest.raises(InUse):
-        upkeep_of(settings).hold(alone=False)
+        assert is_in_use(settings, alone=True)
+    with upkeep_of(settings).hold(alone=True):
+        assert is_in_use(settings, alone=False)
 
 
 def test_processes_that_start_at_the_same_time_make_the_tables_once(server, tmp_path):
@@ -457,11 +453,17 @@ def test_both_databases_give_the_same_bytes(store, tmp_path, empty_database):
     file.database.close()
 
 
-REFERENCES = ('"quoted" \\ and / and <b>', "Größe ñ 漢字 🐕", "\u2028 \u00a0 %s %% ? :x", "'", "\x7f"[:0] or "é")
+REFERENCES = (
+    '"quoted" \\ and / and <b>',
+    "Größe ñ 漢字 🐕",
+    "\u2028 \u00a0 %s %% ? :x",
+    "'",
+)
 
 
 def lived(store):
     """Let some things happen in a store; give all that it says of them, as bytes."""
+    store.execute("UPDATE store SET store_id = 'the same'")  # of which cursors are made, too
     client = store.client(plan="enterprise", per_minute=10**9, per_day=10**9)
     client.version = 2
     for number, reference in enumerate(REFERENCES, start=1):
@@ -496,16 +498,6 @@ def lived(store):
 def _without_request_ids(data):
     head, *rest = data.split(b'"requestId":"')
     return b"".join([head, *(each[16:] for each in rest)])
-
-
-def test_a_page_walks_an_index_however_many_orders_there_are(server, name, store, patient):
-    have_orders(store, 20_000)
-    server.execute("ANALYZE orders", name)
-    patient.version = 2
-    for query in ("", "?sort=-placedAt", "?status=pending&sort=shipDate", "?petId=7&sort=id"):
-        # Which reads a few of the rows, and no table from one end to the other.
-        server.execute("SELECT pg_stat_reset()", name)
-        assert patient.get(f"/v2/store/orders{query}").status_code == 200
 
 
 def test_ids_go_on_above_those_of_an_import(store, patient, tmp_path):
@@ -561,32 +553,28 @@ def test_a_database_that_was_put_back_misleads_nobody_once_it_is_renewed(
     patient.place()
     tag = patient.get(ORDERS).headers["ETag"]
     dump = tmp_path / "shop.dump"
-    for program, *arguments in (
-        ("pg_dump", "--format=custom", f"--file={dump}", server.conninfo(name)),
-        ("pg_restore", "--clean", "--if-exists", "--single-transaction", dump)
-        + (f"--dbname={server.conninfo(name)}",),
-    ):
-        patient.place()
-        store.database.close()
-        subprocess.run([server.bin / program, *arguments], check=True, timeout=60)
-    store.app.extensions.clear()
+    there = server.conninfo(name)
+    run_program(server, "pg_dump", "--format=custom", f"--file={dump}", there)
+    patient.place()
+    store.database.close()
+    back = ("--clean", "--if-exists", "--single-transaction", f"--dbname={there}")
+    run_program(server, "pg_restore", *back, dump)
     again = Store(store.settings, SetClock())
     done = command(again, "db", "renew")
     assert done.exit_code == 0, done.stderr
-    assert_error(patient_of(again, patient).get(ORDERS), 401, "invalid_api_key")
+    revoked = Client(again, patient.key_id, patient.secret)
+    assert_error(revoked.get(ORDERS), 401, "invalid_api_key")
     new = again.client()
     answer = new.get(ORDERS, headers={"If-None-Match": tag})
-    assert (answer.status_code, len(answer.get_json())) == (200, 2)
+    assert (answer.status_code, len(answer.get_json())) == (200, 1)
     assert new.place().get_json()["id"] > 1_000_000
     assert again.events()[-1]["id"] > 1_000_000
     assert command(again, "db", "check").exit_code == 0
     again.database.close()
 
 
-def patient_of(store, client):
-    """Give a client of another application with the same key."""
-    client.__init__(store, client.key_id, client.secret)
-    return client
+def run_program(server, name, *arguments):
+    subprocess.run([server.bin / name, *arguments], check=True, timeout=60)
 
 
 def test_a_plain_install_does_not_load_the_driver(tmp_path):

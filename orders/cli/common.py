@@ -79,8 +79,7 @@ def opened_shop() -> Shop:
         UnfitDatabase: the database is not ours, damaged, or of another version.
         OSError: the folder can't be made.
     """
-    shop = current_shop()
-    make_private_folder(shop.settings.instance)
+    shop = _shop_of_folder()
     if not shop.upkeep.exists():
         with stopped_shop():
             pass  # which makes a new one
@@ -97,8 +96,7 @@ def stopped_shop(*, create: bool = True) -> Iterator[Shop]:
     Raises:
         ClickException: a service runs.
     """
-    shop = current_shop()
-    make_private_folder(shop.settings.instance)
+    shop = _shop_of_folder()
     lock = InstanceLock(shop.settings.instance)
     try:
         lock.acquire()
@@ -117,6 +115,13 @@ def stopped_shop(*, create: bool = True) -> Iterator[Shop]:
         ) from None
     finally:
         lock.release()
+
+
+def _shop_of_folder() -> Shop:
+    shop = current_shop()
+    make_private_folder(shop.settings.instance)
+    click.get_current_context().call_on_close(shop.database.close)
+    return shop
 
 
 def say(message: str) -> None:

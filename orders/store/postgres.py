@@ -168,8 +168,9 @@ class PostgresDatabase(Database):
         """Give a driver's connection that is no part of any pool, and must be closed."""
         with told_as_unavailable():
             connection = self._reader.raw_connection()
+            driver = connection.driver_connection
             connection.detach()
-            return connection.driver_connection
+            return driver
 
     def _writing_engine(self) -> Engine:
         engine = self._engine(_WRITER_IDLE, pool_size=1, max_overflow=0)

@@ -150,7 +150,8 @@ def copy_to_store(connection: Connection, origin: Origin, now: datetime) -> int:
     connection.execute(unnumbered.values(id=last_id + _STAGED.c.nth))
     days.note_all(connection, connection.execute(_summary(last_id)))
     source = select(*(_STAGED.c[name] for name in _ORDER)).order_by(_STAGED.c.line)
-    inserted = connection.execute(insert(OrderRow).from_select(_ORDER, source)).rowcount
+    copied = insert(OrderRow).from_select(_ORDER, source)
+    inserted = connection.execute(copied.execution_options(preserve_rowcount=True)).rowcount
     newest = connection.scalar(select(func.max(_STAGED.c.id))) or 0
     numbers.go_on_above(connection, OrderRow.__tablename__, newest)
     events.append_for_all(connection, EventType.IMPORTED, select(_STAGED.c.id), origin, now)
