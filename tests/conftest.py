@@ -151,6 +151,22 @@ class Databases:
         else:
             copy_database(empty_database, settings.database_path)
 
+    def empty(self, settings, empty_database):
+        """Make a store's database an empty one, which nobody may be using."""
+        if self.are_on_postgres:
+            name = self._names[settings.instance]
+            self.server.drop(name)
+            self.server.create_store(name)
+        else:
+            shutil.copyfile(empty_database, settings.database_path)
+
+    def is_being_written(self, settings):
+        """Tell whether somebody has written something that is not committed yet."""
+        if self.are_on_postgres:
+            return self.server.is_being_written(self._names[settings.instance])
+        log = settings.database_path.with_name("orders.db-wal")
+        return log.exists() and log.stat().st_size > 2**20
+
     @property
     def module(self):
         """The module of the store that is about these databases."""

@@ -131,9 +131,9 @@ class Postgres:
             cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description else []
 
-    def create(self, template="template0"):
+    def create(self, template="template0", name=None):
         """Make a database; give its name."""
-        name = f"shop{next(self._numbers)}"
+        name = name or f"shop{next(self._numbers)}"
         self.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY wal_log")
         return name
 
@@ -146,9 +146,9 @@ class Postgres:
         upkeep.prepare()
         database.close()
 
-    def create_store(self):
+    def create_store(self, name=None):
         """Make a database with the tables, and an id of its own; give its name."""
-        name = self.create(_TEMPLATE)
+        name = self.create(_TEMPLATE, name)
         self.execute("UPDATE store SET store_id = substr(md5(random()::text), 1, 16)", name)
         return name
 
@@ -172,6 +172,13 @@ class Postgres:
         with psycopg.connect(self.conninfo(name)) as other:
             other.execute(f"SELECT pg_advisory_xact_lock({LOCKS}, {WRITING})")
             yield
+
+    def is_being_written(self, name):
+        """Tell whether a transaction that writes has begun to."""
+        return self.execute(
+            "SELECT 1 FROM pg_locks JOIN pg_database ON database = pg_database.oid "
+            f"WHERE datname = '{name}' AND mode = 'RowExclusiveLock'"
+        )
 
     def end_connections(self, name):
         """End all connections to a database, as an administrator can."""

@@ -436,7 +436,7 @@ def test_a_ban_that_cannot_be_written_is_kept_in_memory(store, clock, caplog):
     with store.away():
         assert_error(client.get(LIST), 429, "api_key_banned")
         assert_error(client.get(LIST), 429, "api_key_banned")
-    kept = f"The ban of key {client.key_id} is kept in memory for now: the database "
+    kept = f"The ban of key {client.key_id} is kept in memory for now: the "
     assert any(message.startswith(kept) for message in caplog.messages), caplog.messages
     assert store.rows("SELECT banned_until FROM api_keys") == [{"banned_until": None}]
     clock.advance(100)  # the row is read again, and knows of no ban

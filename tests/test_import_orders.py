@@ -7,13 +7,12 @@ import io
 import json
 import os
 import pty
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from stat import S_IMODE
@@ -26,7 +25,7 @@ from hypothesis import strategies as st
 
 from bench.service import ROOT
 from orders.clock import Clock
-from orders.store import opening, sqlite
+from orders.store import opening
 
 LIST = "/v1/store/orders"
 MAX_ID = 2**53 - 1
@@ -379,7 +378,7 @@ def test_an_id_that_exists_and_is_repeated_is_told_for_each_line(refused_here, c
 @example([None] * 3)
 def test_no_mixture_of_ids_collides(take, store, empty_database, ids):
     store.database.close()
-    shutil.copy(empty_database, store.database.path)
+    DATABASES.empty(store.settings, empty_database)
     rows = [(order_id or "", line) for line, order_id in enumerate(ids, start=2)]
     taken(take(table(("id", "petId"), *rows)), len(ids))
     found = {line: order_id for order_id, line in orders_of(store, "id, pet_id")}
@@ -714,11 +713,9 @@ def test_a_file_can_be_imported_again_once_it_is_mended(refused_here, take, stor
 
 
 def test_a_store_that_another_program_has_locked_is_told(refused_here, store, monkeypatch):
-    monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.05)
-    with closing(sqlite.connect(store.database.path)) as other:
-        other.execute("BEGIN IMMEDIATE")
+    monkeypatch.setattr(DATABASES.module, "BUSY_SECONDS", 0.05)
+    with store.locked():
         assert "locked by another program" in refused_here("petId\n7\n")
-        other.execute("ROLLBACK")
 
 
 # As a process of its own: cut off, watched, beside a running service. Python takes a second to
@@ -910,8 +907,8 @@ def test_what_waits_to_be_imported_is_for_its_owner_only(importing, store):
 
 
 def assert_sound(store):
-    """Check that the store's file is whole, and that each order has one event."""
-    opening.check_whole(store.database.path)
+    """Check that the store's database is whole, and that each order has one event."""
+    store.shop.upkeep.check_whole()
     counts = (
         "(SELECT count(*) FROM orders) AS orders, (SELECT count(*) FROM order_events) AS events"
     )
@@ -933,9 +930,8 @@ def test_an_import_that_is_killed_while_it_writes_leaves_nothing_half_done(
 ):
     file = tmp_path / "many.csv"
     file.write_text(UNNUMBERED + unnumbered(30_000))
-    log = store.database.path.with_name("orders.db-wal")
     running = importing(file=file)
-    wait_for(lambda: log.exists() and log.stat().st_size > 2**20)
+    wait_for(lambda: DATABASES.is_being_written(store.settings))
     running.stop(signal.SIGKILL)
     assert assert_sound(store) in {0, 30_000}
 

@@ -64,6 +64,11 @@ def parts_of(walk):
     return [dated] if walk.has_range() else [dated, undated]
 
 
+# On PostgreSQL, see test_postgres.
+PLANS = pytest.mark.sqlite_only("what its planner does")
+
+
+@PLANS
 def test_every_walk_uses_the_index_of_its_filter_and_sort_and_sorts_nothing(store):
     with store.database.read() as connection:
         for shape in shapes():
@@ -88,6 +93,7 @@ def every_statement(walk):
             yield statements.rows(walk, started=started, stopped=stopped)
 
 
+@PLANS
 def test_every_range_is_gathered_by_the_index_of_its_column(store):
     with store.database.read() as connection:
         for shape in shapes():
@@ -105,6 +111,7 @@ def test_every_range_is_gathered_by_the_index_of_its_column(store):
                     assert all(index in line for line in searches), (gathering, lines)
 
 
+@PLANS
 def test_the_days_are_searched_and_not_scanned(store):
     with store.database.read() as connection:
         for shape in shapes():
@@ -131,12 +138,14 @@ def sizes(tmp_path_factory):
         database.close()
 
 
+@PLANS
 def test_a_page_of_one_filter_costs_no_more_in_a_larger_store(sizes):
     for case in pages.cases(pages.EXACT):
         for which, taken in pages.measure(*sizes, case).items():
             assert max(taken) < pages.MOST_STEPS, (case.name, which, taken)
 
 
+@PLANS
 def test_a_page_of_several_filters_or_a_range_in_another_sort_has_a_bound(sizes):
     for case in pages.cases(pages.COMBINED):
         for which, taken in pages.measure(*sizes, case).items():
