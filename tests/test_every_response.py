@@ -416,6 +416,7 @@ def test_a_message_repeats_no_key(ask, shared):
     assert secret[4:] not in response.text
 
 
+@pytest.mark.slow
 def test_the_server_hands_on_targets_as_they_came(service):
     key = service.issue()
     for target, status, is_api in (

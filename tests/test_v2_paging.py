@@ -68,6 +68,7 @@ def parts_of(walk):
 PLANS = pytest.mark.sqlite_only("what its planner does")
 
 
+@pytest.mark.slow
 @PLANS
 def test_every_walk_uses_the_index_of_its_filter_and_sort_and_sorts_nothing(store):
     with store.database.read() as connection:
@@ -93,6 +94,7 @@ def every_statement(walk):
             yield statements.rows(walk, started=started, stopped=stopped)
 
 
+@pytest.mark.slow
 @PLANS
 def test_every_range_is_gathered_by_the_index_of_its_column(store):
     with store.database.read() as connection:
@@ -138,6 +140,7 @@ def sizes(tmp_path_factory):
         database.close()
 
 
+@pytest.mark.slow
 @PLANS
 def test_a_page_of_one_filter_costs_no_more_in_a_larger_store(sizes):
     for case in pages.cases(pages.EXACT):
@@ -145,6 +148,7 @@ def test_a_page_of_one_filter_costs_no_more_in_a_larger_store(sizes):
             assert max(taken) < pages.MOST_STEPS, (case.name, which, taken)
 
 
+@pytest.mark.slow
 @PLANS
 def test_a_page_of_several_filters_or_a_range_in_another_sort_has_a_bound(sizes):
     for case in pages.cases(pages.COMBINED):
@@ -233,6 +237,7 @@ def _stretch(request, monkeypatch):
     monkeypatch.setattr(paging, "FIRST_STRETCH", request.param)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_stretch")
 @settings(max_examples=200)
 @given(FILTERS, st.sampled_from(SORTS), st.sampled_from([40, 200]))
@@ -299,6 +304,7 @@ def follow(client, query, limit):
         after = f"&after={told['next']}"
 
 
+@pytest.mark.slow
 def test_every_order_that_stays_put_is_seen_exactly_once_whoever_writes(client_v2):
     staying, theirs = [], []
     for number in range(80):

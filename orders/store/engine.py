@@ -112,10 +112,6 @@ class Database(ABC):
             StoreUnavailable: the database can't be read.
         """
 
-    @abstractmethod
-    def has_ended(self, driver: Any) -> bool:
-        """Tell whether a failure has ended a driver's transaction, with all that was in it."""
-
     def close(self) -> None:
         """Close all connections. Later use opens new ones."""
         for connection in list(self._kept):

@@ -23,7 +23,6 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
-from psycopg.pq import TransactionStatus
 from sqlalchemy import (
     URL,
     Compiled,
@@ -156,13 +155,6 @@ class PostgresDatabase(Database):
         """Give a value that is another one after any commit, by this process or another."""
         ((snapshot,),) = self.ask(_SNAPSHOT)
         return str(snapshot)
-
-    def has_ended(self, driver: Any) -> bool:
-        """Tell whether a failure has ended a transaction: only if the connection was lost."""
-        return driver.info.transaction_status not in {
-            TransactionStatus.INTRANS,
-            TransactionStatus.INERROR,
-        }
 
     def connect_apart(self) -> Any:
         """Give a driver's connection that is no part of any pool, and must be closed."""

@@ -152,10 +152,6 @@ class SqliteDatabase(Database):
         ((version,),) = self.ask(_DATA_VERSION)
         return self._own.number, version
 
-    def has_ended(self, driver: Any) -> bool:
-        """Tell whether a failure has ended a transaction: after some, SQLite undoes everything."""
-        return not driver.in_transaction
-
     def close(self) -> None:
         """Close all connections. Later use opens new ones."""
         super().close()
