@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
@@ -17,10 +19,13 @@ from conftest import Client, SetClock, Store, assert_error, copy_database, run_a
 from real_postgres import running_postgres
 
 from bench.service import ROOT, Service, environment_for, run_flask
+from orders.domain import Status
 from orders.settings import Settings
-from orders.store import feed, opening, postgres
+from orders.store import feed, listing, opening, postgres
 from orders.store.databases import database_of
+from orders.store.paging import Filters, PageQuery, read_page
 from orders.store.upkeep import InUse
+from orders.store.walks import Sort, SortBy
 
 pytestmark = pytest.mark.postgres
 
@@ -104,7 +109,8 @@ def have_orders(store, count):
     now = store.clock.now()
     store.execute(
         "INSERT INTO orders (pet_id, quantity, status, placed_at, updated_at) "
-        "SELECT n, 1, 'pending', :now, :now FROM generate_series(1, :count) AS n",
+        "SELECT 1 + n % 100, 1, 'pending', CAST(:now AS timestamptz) + n * interval '1 minute', :now "
+        "FROM generate_series(1, :count) AS n",
         now=now,
         count=count,
     )
@@ -498,6 +504,63 @@ def lived(store):
 def _without_request_ids(data):
     head, *rest = data.split(b'"requestId":"')
     return b"".join([head, *(each[16:] for each in rest)])
+
+
+class Explained:
+    """A database that tells how each statement is planned before it answers."""
+
+    def __init__(self, database):
+        self._database = database
+        self.snapshot = database.snapshot
+        self.plans = []
+
+    def ask(self, query, **parameters):
+        with self._database.read() as connection:
+            explaining = Explaining(connection.connection.driver_connection)
+            rows = query.execute_on(explaining, connection.dialect, parameters)
+            self.plans.append("\n".join(line for (line,) in rows.fetchall()))
+        return self._database.ask(query, **parameters)
+
+
+@dataclass
+class Explaining:
+    driver: object
+
+    def execute(self, statement, parameters):
+        return self.driver.execute(f"EXPLAIN {statement}", parameters)
+
+
+WANTED = [
+    Filters(),
+    Filters(statuses=(Status.PENDING,)),
+    Filters(statuses=(Status.PENDING, Status.SHIPPED)),
+    Filters(pet_id=7),
+    Filters(reference="order 7"),
+]
+
+
+def test_a_page_walks_an_index_and_sorts_nothing(server, name, store):
+    have_orders(store, 20_000)
+    store.execute("UPDATE orders SET ship_date = placed_at, reference = 'order ' || id % 100")
+    server.execute("VACUUM ANALYZE orders", name)
+    explained = Explained(store.database)
+    for wanted, by, falling in itertools.product(WANTED, SortBy, (False, True)):
+        sort = Sort(by, falling)
+        first = read_page(explained, PageQuery(wanted, sort, 50))
+        read_page(explained, PageQuery(wanted, sort, 50, first.next))
+    assert len(explained.plans) > 2 * len(WANTED)
+    for plan in explained.plans:
+        assert "Seq Scan on orders" not in plan, plan
+        assert "Sort  (" not in plan, plan
+
+
+def test_a_long_list_walks_an_index_too(server, name, store):
+    have_orders(store, 20_000)
+    server.execute("VACUUM ANALYZE orders", name)
+    explained = Explained(store.database)
+    explained.ask(listing._CHUNK, after=4_000, size=4_000)  # noqa: SLF001 - as it is streamed
+    (plan,) = explained.plans
+    assert "Seq Scan on orders" not in plan, plan
 
 
 def test_ids_go_on_above_those_of_an_import(store, patient, tmp_path):

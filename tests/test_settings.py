@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 from datetime import date
 from ipaddress import ip_network
 from pathlib import Path
@@ -239,11 +240,42 @@ def test_a_refusal_says_what_would_be_right(tmp_path):
 
 
 def test_what_comes_with_a_later_version_is_told_as_such(tmp_path):
-    for name, url in (
-        ("ORDERS_DATABASE_URL", "postgresql+psycopg://db/orders"),
-        ("ORDERS_LIMITS_URL", "redis://cache"),
-    ):
-        assert "later version" in complaint(from_environment, tmp_path, **{name: url})
+    told = complaint(from_environment, tmp_path, ORDERS_LIMITS_URL="redis://cache")
+    assert "later version" in told
+
+
+def test_postgresql_is_chosen_by_its_address(tmp_path):
+    for scheme in ("postgresql+psycopg", "postgresql", "postgres"):
+        given = from_environment(
+            tmp_path, ORDERS_DATABASE_URL=f"{scheme}://db/orders?sslmode=require"
+        )
+        assert given.is_on_postgres
+        assert given.database_url == "postgresql+psycopg://db/orders?sslmode=require"
+    assert not from_environment(tmp_path).is_on_postgres
+
+
+def test_without_the_driver_it_is_said_how_to_install_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    told = complaint(from_environment, tmp_path, ORDERS_DATABASE_URL="postgresql://db/orders")
+    assert "pip install -e '.[postgres]'" in told
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql+asyncpg://me:hunter2@db/orders",
+        "postgresql://me:hunter2@db",
+        "postgresql://me:hunter2@db/",
+        "postgresql://me:hunter2@db:x/orders",
+        "mysql://me:hunter2@db/orders",
+    ],
+)
+def test_no_message_shows_a_password(tmp_path, url):
+    assert "hunter2" not in complaint(from_environment, tmp_path, ORDERS_DATABASE_URL=url)
+
+
+def test_settings_do_not_show_a_password():
+    assert "hunter2" not in repr(Settings(database_url="postgresql://me:hunter2@db/orders"))
 
 
 def test_the_environment_wins(tmp_path):

@@ -79,7 +79,7 @@ _OPTIONS = {
 # A process that stands still must not keep others from writing. A stream waits for its reader.
 _WRITER_IDLE, _READER_IDLE = "30s", "600s"
 _CONNECT = {
-    "connect_timeout": 5,
+    "connect_timeout": 3,
     "application_name": "store-orders",
     # A server that vanished without a word is noticed in seconds, not in hours.
     "keepalives_idle": 10,
@@ -97,6 +97,7 @@ class PostgresDatabase(Database):
         super().__init__(folder, threads)
         self._url = url
         self._long_locked = False
+        self._patience: float | None = None
 
     @property
     def where(self) -> str:
@@ -123,6 +124,15 @@ class PostgresDatabase(Database):
             yield connection
             with told_as_unknown():
                 transaction.commit()
+
+    @contextlib.contextmanager
+    def waiting(self, seconds: float) -> Iterator[None]:
+        """Have those who write waited for longer than requests wait: by what happens once."""
+        self._patience = seconds
+        try:
+            yield
+        finally:
+            self._patience = None
 
     def ask(self, query: Query, **parameters: Any) -> list[tuple[Any, ...]]:
         """Give the rows of one query, on this thread's own connection.
@@ -195,7 +205,8 @@ class PostgresDatabase(Database):
     def _begin_to_write(self, connection: Connection) -> None:
         # As on SQLite: a lock that has outlasted one request's patience is not waited for by the
         # next. All in one message to the server.
-        seconds = STILL_BUSY_SECONDS if self._long_locked else BUSY_SECONDS
+        patience = self._patience or BUSY_SECONDS
+        seconds = STILL_BUSY_SECONDS if self._long_locked else patience
         try:
             driver_of(connection).execute(
                 f"BEGIN; SET LOCAL lock_timeout = {round(seconds * 1000)}; "

@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 # The first that tells which transactions a snapshot sees.
 FIRST_SERVER = 130_000
+# How long one that migrates waits for another that does.
+_MIGRATION_SECONDS = 60.0
 # All that has to be known of a database before it is used, in one question.
 _FACTS = text("""
     SELECT current_setting('server_version_num')::int AS server,
@@ -136,7 +138,8 @@ class PostgresUpkeep(Upkeep):
         return 0
 
     def _migrate(self) -> None:
-        with self._told(), self._database.write() as connection:
+        waiting = self._database.waiting(_MIGRATION_SECONDS)
+        with self._told(), waiting, self._database.write() as connection:
             # It may take as long as it takes. Another process may have done it meanwhile.
             connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
             version = self._version_on(connection)
