@@ -109,8 +109,8 @@ def have_orders(store, count):
     now = store.clock.now()
     store.execute(
         "INSERT INTO orders (pet_id, quantity, status, placed_at, updated_at) "
-        "SELECT 1 + n % 100, 1, 'pending', CAST(:now AS timestamptz) + n * interval '1 minute', :now "
-        "FROM generate_series(1, :count) AS n",
+        "SELECT 1 + n % 100, 1, 'pending', :now + n * interval '1 minute', :now "
+        "FROM generate_series(1, CAST(:count AS int)) AS n",
         now=now,
         count=count,
     )

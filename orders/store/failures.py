@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError, MultipleResultsFound, NoResultFound
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 DAMAGED = "the database is damaged"
-LOST = "the connection to the database was lost"
+LOST = "the database server is away, or has ended the connection"
 _LOCKED = "the database is locked by another program"
 _FAILING_DISK = "the disk does not read or write, or is full"
 # By SQLite's names. A name stands for those that it begins, too; the first that fits is told.
@@ -46,6 +46,7 @@ _SQLSTATES = {
     "XX": DAMAGED,
     "23503": DAMAGED,
     "28": "the database server refuses this user",
+    "42501": "the database server refuses this user",
     "3D000": "the database is gone",
 }
 # Nothing was done, and the same may succeed at once: the connection was lost before a commit was
@@ -115,6 +116,9 @@ def may_be_tried_again(error: Exception) -> bool:
     """
     if isinstance(error, StoreUnavailable):
         return error.may_be_tried_again
+    # A connection that could not be made has no statement, and takes its time to fail again.
+    if isinstance(error, DBAPIError) and error.statement is None:
+        return False
     return sqlstate_of(_drivers(error)).startswith(_TRIED_AGAIN)
 
 
@@ -150,7 +154,7 @@ def told_as_unknown() -> Iterator[None]:
         yield
     except Exception as error:
         if _cause_of(error) == LOST:
-            raise StoreUnavailable(f"{LOST} at a commit") from error
+            raise StoreUnavailable(f"{LOST}, at a commit") from error
         raise
 
 
