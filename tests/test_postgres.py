@@ -199,13 +199,20 @@ def test_a_change_whose_commit_is_lost_is_not_made_again(server, name, store, pa
     assert patient.place().status_code == 201
 
 
-def test_a_change_that_another_transaction_is_in_the_way_of_is_made_again(store, patient):
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "RAISE EXCEPTION 'not now' USING ERRCODE = 'serialization_failure'",
+        "RAISE EXCEPTION 'not now' USING ERRCODE = 'deadlock_detected'",
+        "PERFORM pg_terminate_backend(pg_backend_pid())",
+    ],
+)
+def test_a_change_that_fails_for_no_reason_of_its_own_is_made_once_more(store, patient, fault):
     patient.place()
     store.execute("CREATE SEQUENCE tries")
     store.execute(
         "CREATE FUNCTION fail_once() RETURNS trigger LANGUAGE plpgsql AS "
-        "$$ BEGIN IF nextval('tries') = 1 THEN RAISE EXCEPTION 'not now' "
-        "USING ERRCODE = 'serialization_failure'; END IF; RETURN NEW; END $$"
+        f"$$ BEGIN IF nextval('tries') = 1 THEN {fault}; END IF; RETURN NEW; END $$"
     )
     store.execute(
         "CREATE TRIGGER fail_once BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION fail_once()"

@@ -120,6 +120,8 @@ class PostgresDatabase(Database):
             given_up_when_spoilt(connection),
             _prepared(connection, beside),
             connection.begin() as transaction,
+            # Once more, or a lost connection would be asked to roll back.
+            given_up_when_spoilt(connection),
         ):
             yield connection
             with told_as_unknown():
