@@ -172,6 +172,17 @@ def test_a_restart_need_not_wait_for_the_claim_of_before(store, client, hooks, r
 
 
 @pytest.mark.slow
+def test_one_of_several_processes_gives_its_claims_back_at_its_stop(store, client, hooks, receiver):
+    hooks.add(receiver.url)
+    client.place()
+    store.shop.outbox.start(alone=False)
+    assert arrived(receiver, 1) == [1]
+    until(lambda: hooks.get().position == 1)
+    assert hooks.get().claimed_by is not None
+    store.shop.outbox.stop()
+    assert hooks.get().claimed_by is None
+
+
 def test_what_can_t_be_written_down_yet_is_not_sent_again(make_store, receiver, monkeypatch):
     for module in (DATABASES.module, group_commit):
         monkeypatch.setattr(module, "BUSY_SECONDS", 0.1)

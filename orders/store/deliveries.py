@@ -161,6 +161,12 @@ def release_all(connection: Connection) -> None:
     connection.execute(claimed.values(claimed_by=None, claimed_until=None))
 
 
+def release(connection: Connection, process: str) -> None:
+    """Forget that a process delivered: for one that ends."""
+    claimed = update(EndpointRow).where(EndpointRow.claimed_by == process)
+    connection.execute(claimed.values(claimed_by=None, claimed_until=None))
+
+
 def log_delivery(connection: Connection, delivery: Delivery) -> bool:
     """Append to the log of deliveries; false where the endpoint is gone."""
     made = {f"made_{name}": getattr(delivery, name) for name in Delivery.__slots__}

@@ -93,6 +93,8 @@ class Outbox:
         if self._at_work:
             self.sender.cancel()
             self._await_couriers(_BREAKING_OFF_SECONDS)
+        if self._has_endpoints and not self._is_alone:
+            self._guarded(self.courier.release)
 
     def _await_couriers(self, seconds: float) -> None:
         ends = time.monotonic() + seconds
