@@ -263,11 +263,11 @@ def test_without_the_driver_it_is_said_how_to_install_it(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "url",
     [
-        "postgresql+asyncpg://me:hunter2@db/orders",
-        "postgresql://me:hunter2@db",
-        "postgresql://me:hunter2@db/",
-        "postgresql://me:hunter2@db:x/orders",
-        "mysql://me:hunter2@db/orders",
+        "postgresql+asyncpg://me:hunter2@db/orders",  # pragma: allowlist secret
+        "postgresql://me:hunter2@db",  # pragma: allowlist secret
+        "postgresql://me:hunter2@db/",  # pragma: allowlist secret
+        "postgresql://me:hunter2@db:x/orders",  # pragma: allowlist secret
+        "mysql://me:hunter2@db/orders",  # pragma: allowlist secret
     ],
 )
 def test_no_message_shows_a_password(tmp_path, url):
@@ -275,7 +275,9 @@ def test_no_message_shows_a_password(tmp_path, url):
 
 
 def test_settings_do_not_show_a_password():
-    assert "hunter2" not in repr(Settings(database_url="postgresql://me:hunter2@db/orders"))
+    assert "hunter2" not in repr(
+        Settings(database_url="postgresql://me:hunter2@db/orders")
+    )  # pragma: allowlist secret
 
 
 def test_the_environment_wins(tmp_path):
