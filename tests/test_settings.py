@@ -275,9 +275,8 @@ def test_no_message_shows_a_password(tmp_path, url):
 
 
 def test_settings_do_not_show_a_password():
-    assert "hunter2" not in repr(
-        Settings(database_url="postgresql://me:hunter2@db/orders")
-    )  # pragma: allowlist secret
+    url = "postgresql://me:hunter2@db/orders"  # pragma: allowlist secret
+    assert "hunter2" not in repr(Settings(database_url=url))
 
 
 def test_the_environment_wins(tmp_path):
