@@ -31,6 +31,7 @@ from orders.store import keys, opening, sqlite
 from orders.store.databases import database_of
 from orders.store.failures import StoreUnavailable
 from orders.store.instance import InstanceLock, InstanceLocked, make_private_folder
+from orders.store.shared_counters import CountersRefused
 from orders.store.upkeep import Hold, InUse
 from orders.web import health, logs, site, v1, v2
 from orders.web.api import Api, Hooks, OrdersFlask
@@ -92,9 +93,10 @@ def main() -> int:
     os.umask(0o077)
     try:
         given = settings.load()
+        settings.check_packages(given)
         logs.configure(given.log)
         _serve(given, with_demo=arguments.demo)
-    except (CannotStart, SettingsError, opening.UnfitDatabase) as error:
+    except (CannotStart, SettingsError, opening.UnfitDatabase, CountersRefused) as error:
         print(f"Error: {' '.join(str(error).split())}", file=sys.stderr)
         return EXIT_CANNOT_START
     _let_go_of_the_log()
@@ -279,11 +281,13 @@ def _settings_for_flask() -> Settings:
             "`flask run` has neither the limits' memory nor a clean stop. Use: python app.py"
         )
     try:
-        return settings.load()
+        given = settings.load()
+        settings.check_packages(given)
     except SettingsError as error:
         # Not an exception that Flask would show with a traceback.
         click.echo(f"Error: {error}", err=True)
         raise SystemExit(EXIT_CANNOT_START) from None
+    return given
 
 
 if __name__ == "__main__":

@@ -96,6 +96,7 @@ class Shop:
 
         Raises:
             StoreUnavailable: the database can't be read.
+            CountersRefused: Redis, where counters are set to be, refuses.
         """
         self.limits.storage.load()
         self.limits.bans.load()
@@ -118,7 +119,7 @@ class Shop:
             log.info("The database is sound.")
 
     def write_counters(self) -> None:
-        """Write what requests counted. Called twice a second."""
+        """Write what requests counted, or find Redis again. Called twice a second."""
         self.limits.storage.flush()
 
     def write_keys(self) -> None:
