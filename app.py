@@ -64,6 +64,10 @@ def create_app(given: Settings | None = None, clock: Clock | None = None) -> Fla
     limits = Limits(given, database, clock)
     shop = Shop(given, clock, database, KeyRing(database, clock), limits)
     shop.install(app)
+    if given.metrics:
+        from orders.web import metrics  # with a library that only they need
+
+        metrics.install(app, shop)
     Hooks(app, shop)
     Api(app, given, v1.blueprint, v1.VERSION)
     Api(app, given, v2.blueprint, v2.VERSION)
@@ -182,7 +186,9 @@ def _prepare_database(shop: Shop) -> None:
 def _bind(app: Flask, shop: Shop) -> Server:
     given = shop.settings
     try:
-        return Server(app, given, lambda: shop.limits.uncounted().headers(shop.clock.time()))
+        server = Server(
+            app, given, lambda: shop.limits.uncounted().headers(shop.clock.time()), shop.tell
+        )
     except OSError as error:
         if error.errno == errno.EADDRNOTAVAIL:
             mend = "Choose an address of this machine with ORDERS_HOST."
@@ -192,6 +198,9 @@ def _bind(app: Flask, shop: Shop) -> Server:
             f"Port {given.port} on {given.host} can't be listened on: "
             f"{os.strerror(error.errno or 0)}. {mend}"
         ) from None
+    if shop.metrics is not None:
+        shop.metrics.watch(server)
+    return server
 
 
 def _welcome(shop: Shop, server: Server, *, with_demo: bool) -> None:

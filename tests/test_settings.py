@@ -43,6 +43,7 @@ EXAMPLES = [
     ("log", "json", '"json"', "json"),
     ("log", "text", '"text"', "text"),
     ("metrics", "off", "false", False),
+    ("metrics", "on", "true", True),
 ]
 
 BAD = [
@@ -92,8 +93,8 @@ BAD = [
     ("log", "xml", '"xml"'),
     ("log", "", '""'),
     ("log", None, "true"),
-    ("metrics", "on", "true"),
-    ("metrics", "1", "1"),
+    ("metrics", "yes", '"yes"'),
+    ("metrics", "2", "2"),
 ]
 
 
