@@ -14,6 +14,7 @@ import urllib3
 from real_nginx import Nginx
 
 from bench.service import ROOT, running
+from orders.web.protection import PROTECTION
 
 pytestmark = pytest.mark.nginx
 
@@ -105,7 +106,6 @@ def assert_of_nginx(response, status, code):
         ("GET", "/healthz", 200),
         ("GET", "/openapi/v1.json", 200),
         ("GET", "/nothing.html", 404),
-        ("GET", "/refused-by-nginx", 404),
     ],
 )
 def test_an_answer_comes_through_as_the_service_gave_it(both, key, method, path, status):
@@ -234,6 +234,13 @@ def test_what_is_too_much_for_nginx_is_refused_in_the_same_shape(nginx, key):
     long = nginx.request("GET", "/" + "x" * 40_000, key)
     assert_of_nginx(long, 431, "headers_too_large")
     assert_of_nginx(nginx.request("TRACE", ORDERS, key), 405, "method_not_allowed")
+
+
+def test_where_nginx_keeps_its_refusals_there_is_nothing_to_be_had(nginx):
+    response = nginx.request("GET", "/refused-by-nginx")
+    assert_of_nginx(response, 404, "not_found")
+    for name, value in PROTECTION.items():
+        assert response.headers[name] == value
 
 
 def test_what_nginx_can_not_read_is_refused_in_the_same_shape(nginx):
