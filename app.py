@@ -150,7 +150,8 @@ def _lock(given: Settings) -> InstanceLock:
     except InstanceLocked:
         raise CannotStart(
             f"Another service uses the folder {given.instance}. "
-            "Stop that one, or choose another folder with ORDERS_INSTANCE."
+            "Stop that one, or choose another folder with ORDERS_INSTANCE. "
+            "docs/scaling.md says how several serve one store."
         ) from None
     return lock
 
