@@ -68,6 +68,10 @@ def create_app(given: Settings | None = None, clock: Clock | None = None) -> Fla
     limits = Limits(given, database, clock)
     shop = Shop(given, clock, database, upkeep, KeyRing(database, clock), limits)
     shop.install(app)
+    if given.metrics:
+        from orders.web import metrics  # with a library that only they need
+
+        metrics.install(app, shop)
     Hooks(app, shop)
     Api(app, given, v1.blueprint, v1.VERSION)
     Api(app, given, v2.blueprint, v2.VERSION)
@@ -180,7 +184,8 @@ def _lock(given: Settings) -> InstanceLock:
     except InstanceLocked:
         raise CannotStart(
             f"Another service uses the folder {given.instance}. "
-            "Stop that one, or choose another folder with ORDERS_INSTANCE."
+            "Stop that one, or choose another folder with ORDERS_INSTANCE. "
+            "docs/scaling.md says how several serve one store."
         ) from None
     return lock
 
@@ -211,7 +216,9 @@ def _prepare_database(shop: Shop) -> None:
 def _bind(app: Flask, shop: Shop) -> Server:
     given = shop.settings
     try:
-        return Server(app, given, lambda: shop.limits.uncounted().headers(shop.clock.time()))
+        server = Server(
+            app, given, lambda: shop.limits.uncounted().headers(shop.clock.time()), shop.tell
+        )
     except OSError as error:
         if error.errno == errno.EADDRNOTAVAIL:
             mend = "Choose an address of this machine with ORDERS_HOST."
@@ -221,6 +228,9 @@ def _bind(app: Flask, shop: Shop) -> Server:
             f"Port {given.port} on {given.host} can't be listened on: "
             f"{os.strerror(error.errno or 0)}. {mend}"
         ) from None
+    if shop.metrics is not None:
+        shop.metrics.watch(server)
+    return server
 
 
 def _welcome(shop: Shop, server: Server, *, with_demo: bool) -> None:

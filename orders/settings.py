@@ -287,16 +287,22 @@ def _networks(raw: object) -> tuple[Network, ...]:
         ) from None
 
 
+_ON = ("on", "true", "1")
+_OFF = ("off", "false", "0", "")
+
+
 def _log(raw: object) -> str:
     if raw not in ("text", "json"):
         raise ValueError("it must be text or json")
     return str(raw)
 
 
-def _off(raw: object) -> bool:
-    if raw is not False and raw not in ("off", "false", "0", ""):
-        raise ValueError("metrics come with a later version; it can only be off")
-    return False
+def _switch(raw: object) -> bool:
+    if isinstance(raw, bool):
+        return raw
+    if raw not in _ON + _OFF:
+        raise ValueError("it must be on or off")
+    return raw in _ON
 
 
 SETTINGS: dict[str, Callable[[object], object]] = {
@@ -316,5 +322,5 @@ SETTINGS: dict[str, Callable[[object], object]] = {
     "head_seconds": _whole_number(1, 3_600),
     "body_seconds": _whole_number(1, 3_600),
     "log": _log,
-    "metrics": _off,
+    "metrics": _switch,
 }

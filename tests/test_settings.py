@@ -50,6 +50,7 @@ EXAMPLES = [
     ("log", "json", '"json"', "json"),
     ("log", "text", '"text"', "text"),
     ("metrics", "off", "false", False),
+    ("metrics", "on", "true", True),
 ]
 
 BAD = [
@@ -114,8 +115,8 @@ BAD = [
     ("log", "xml", '"xml"'),
     ("log", "", '""'),
     ("log", None, "true"),
-    ("metrics", "on", "true"),
-    ("metrics", "1", "1"),
+    ("metrics", "yes", '"yes"'),
+    ("metrics", "2", "2"),
 ]
 
 
