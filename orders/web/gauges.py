@@ -133,13 +133,12 @@ class Gauges(Collector):
 
     def _of_disk(self) -> Iterator[Metric]:
         settings = self._shop.settings
-        database = settings.database_path
-        files = {
-            "database": database,
-            "wal": database.with_name(database.name + "-wal"),
-            "counters": settings.counters_path,
-        }
-        found = measures.disk(files, database.parent)
+        files, folder = {"counters": settings.counters_path}, settings.instance
+        if not settings.is_on_postgres:
+            database = settings.database_path
+            files["database"], folder = database, database.parent
+            files["wal"] = database.with_name(database.name + "-wal")
+        found = measures.disk(files, folder)
         if found is not None:
             sizes = [((name,), size) for name, size in found.files.items()]
             yield _gauge("file_size_bytes", "Size of a file.", sizes, "file")
