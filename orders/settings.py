@@ -45,6 +45,8 @@ class Plan:
     per_day: int | None
 
 
+_POSTGRES = "postgresql+psycopg://"
+
 # From the specification, "Limits".
 DEFAULT_PLANS = {
     "free": Plan("free", 60, 1_000),
@@ -65,7 +67,8 @@ class Settings:
     threads: int = 4
     base_url: str = "http://127.0.0.1:8080/v1"
     staging_base_url: str = ""
-    database_url: str = ""
+    # Which may hold a password.
+    database_url: str = field(default="", repr=False)
     limits_url: str = field(default="", repr=False)
     ban_after: int = 30
     ban_window: int = 60
@@ -79,8 +82,13 @@ class Settings:
     plans: Mapping[str, Plan] = field(default_factory=lambda: dict(DEFAULT_PLANS))
 
     @property
+    def is_on_postgres(self) -> bool:
+        """Whether the database is on a PostgreSQL server."""
+        return self.database_url.startswith(_POSTGRES)
+
+    @property
     def database_path(self) -> Path:
-        """Where the SQLite file is."""
+        """Where the SQLite file is, where the database is one."""
         if self.database_url:
             return Path(self.database_url.removeprefix("sqlite:///"))
         return self.instance / "orders.db"
@@ -151,8 +159,8 @@ def _read_value(name: str, source: str, raw: object) -> object:
     try:
         return reader(raw)
     except ValueError as error:
-        told = source if name in _SECRET else f"{source} is {raw!r}"
-        raise SettingsError(f"{told}: {error}.") from None
+        shown = "not usable" if name in _SECRET else repr(raw)
+        raise SettingsError(f"{source} is {shown}: {error}.") from None
 
 
 def _read_plans(raw: object) -> dict[str, Plan]:
@@ -226,11 +234,33 @@ def _optional_base_url(raw: object) -> str:
 
 def _database_url(raw: object) -> str:
     url = _text(raw)
-    if url.startswith("postgresql"):
-        raise ValueError("PostgreSQL comes with a later version; leave it out to use SQLite")
+    if url.startswith(("postgresql", "postgres:")):
+        return _postgres_url(url)
     if url and not (url.startswith("sqlite:///") and len(url) > len("sqlite:///")):
-        raise ValueError("it must be sqlite:///PATH, or left out for the instance folder")
+        raise ValueError(
+            "it must be sqlite:///PATH or postgresql+psycopg://USER@HOST/DATABASE, "
+            "or left out for SQLite in the instance folder"
+        )
     return url
+
+
+def _postgres_url(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    if scheme not in {"postgresql+psycopg", "postgresql", "postgres"}:
+        raise ValueError("of PostgreSQL's drivers, only psycopg is known: postgresql+psycopg://")
+    try:
+        parts = urlsplit(f"postgresql://{rest}")
+        is_whole = len(parts.path) > 1 and not parts.fragment and (parts.port or 1)
+    except ValueError:
+        is_whole = False
+    if not is_whole:
+        raise ValueError("it must name a database: postgresql+psycopg://USER@HOST/DATABASE")
+    if importlib.util.find_spec("psycopg") is None:
+        raise ValueError(
+            "it needs psycopg, which a plain install has not: "
+            "run .venv/bin/pip install -e '.[postgres]'"
+        )
+    return _POSTGRES + rest
 
 
 def _limits_url(raw: object) -> str:
@@ -257,16 +287,22 @@ def _networks(raw: object) -> tuple[Network, ...]:
         ) from None
 
 
+_ON = ("on", "true", "1")
+_OFF = ("off", "false", "0", "")
+
+
 def _log(raw: object) -> str:
     if raw not in ("text", "json"):
         raise ValueError("it must be text or json")
     return str(raw)
 
 
-def _off(raw: object) -> bool:
-    if raw is not False and raw not in ("off", "false", "0", ""):
-        raise ValueError("metrics come with a later version; it can only be off")
-    return False
+def _switch(raw: object) -> bool:
+    if isinstance(raw, bool):
+        return raw
+    if raw not in _ON + _OFF:
+        raise ValueError("it must be on or off")
+    return raw in _ON
 
 
 SETTINGS: dict[str, Callable[[object], object]] = {
@@ -286,5 +322,5 @@ SETTINGS: dict[str, Callable[[object], object]] = {
     "head_seconds": _whole_number(1, 3_600),
     "body_seconds": _whole_number(1, 3_600),
     "log": _log,
-    "metrics": _off,
+    "metrics": _switch,
 }

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import logging
 import os
-import secrets
-import shutil
 import subprocess
 import sys
 import threading
@@ -18,8 +16,10 @@ from random import Random
 
 import pytest
 import real_faults
+from databases import DATABASES
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
+from sqlalchemy import text
 
 from app import create_app
 from bench.receiver import receiving
@@ -27,11 +27,10 @@ from bench.redis_server import redis_running
 from bench.service import INHERITED, ROOT, Service, running
 from orders import keys
 from orders.clock import Clock
-from orders.domain import EventType
+from orders.domain import EventType, format_instant
 from orders.settings import Settings
 from orders.store import deliveries, opening, redis_link, webhooks
 from orders.store import keys as key_store
-from orders.store.engine import Database
 from orders.store.keys import NewKey
 from orders.store.webhooks import NewEndpoint
 from orders.web import logs
@@ -80,6 +79,30 @@ class SetClock(Clock):
     def set_wall(self, seconds):
         """Set the wall clock forward or back, as a person or NTP does; no time passes."""
         self.wall += seconds
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--database",
+        choices=("sqlite", "postgres"),
+        default="sqlite",
+        help="where the stores of tests are: files, or a PostgreSQL server of this run's own",
+    )
+
+
+def pytest_configure(config):
+    DATABASES.are_on_postgres = config.getoption("--database") == "postgres"
+
+
+def pytest_unconfigure():
+    DATABASES.close()
+
+
+def pytest_collection_modifyitems(config, items):
+    if DATABASES.are_on_postgres:
+        left_out = [item for item in items if item.get_closest_marker("sqlite_only")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 class ClockBesideRedis(SetClock):
@@ -145,10 +168,35 @@ class Store:
         """Give the rows of the event log as dictionaries, in order."""
         return self.rows("SELECT * FROM order_events ORDER BY id")
 
+    @contextmanager
+    def away(self):
+        """Have the database out of reach."""
+        with DATABASES.away(self.settings):
+            yield
+
+    @contextmanager
+    def locked(self):
+        """Have another program write to the database, and not end."""
+        with DATABASES.locked(self.settings):
+            yield
+
+    def execute(self, sql, **parameters):
+        """Execute a statement, whose parameters are `:name`, and commit."""
+        with self.database.write() as connection:
+            connection.execute(text(sql), parameters)
+
     def rows(self, sql):
         """Give the rows of a query as dictionaries."""
         with self.database.read() as connection:
-            return [row._asdict() for row in connection.exec_driver_sql(sql)]
+            return [_as_text(row._asdict()) for row in connection.exec_driver_sql(sql)]
+
+
+def _as_text(row):
+    # Instants as the API has them, whichever database the row is from.
+    return {
+        name: format_instant(value) if isinstance(value, datetime) else value
+        for name, value in row.items()
+    }
 
 
 class Client:
@@ -245,7 +293,8 @@ def clock(counting, request):
 
 @pytest.fixture
 def settings(tmp_path, limits_url):
-    return Settings(instance=tmp_path / "instance", limits_url=limits_url)
+    yield DATABASES.settings(tmp_path / "instance", limits_url=limits_url)
+    DATABASES.forget(tmp_path)
 
 
 @pytest.fixture(scope="session")
@@ -256,26 +305,16 @@ def empty_database(tmp_path_factory):
     return path
 
 
-def copy_database(empty, path):
-    """Give a store its own copy of the empty database, and an id of its own."""
-    shutil.copyfile(empty, path)
-    path.chmod(0o600)
-    database = Database(path)
-    with database.write() as connection:
-        connection.exec_driver_sql("UPDATE store SET store_id = ?", (secrets.token_hex(8),))
-    database.close()
-
-
 @pytest.fixture
 def make_store(settings, clock, empty_database):
     """Make stores over one instance folder, with settings that differ from the default."""
     made = []
 
     def make(**changes):
+        if "instance" in changes:
+            changes["database_url"] = DATABASES.settings(changes["instance"]).database_url
         given = replace(settings, **changes)
-        given.instance.mkdir(mode=0o700, exist_ok=True)
-        if not given.database_path.exists():
-            copy_database(empty_database, given.database_path)
+        DATABASES.make(given, empty_database)
         made.append(Store(given, clock))
         return made[-1]
 
@@ -432,6 +471,7 @@ def start(tmp_path):
     started = []
 
     def start_one(*arguments, instance=tmp_path / "instance", **environment):
+        environment = DATABASES.environment(instance) | environment
         started.append(Service(instance, *arguments, **environment))
         return started[-1]
 
@@ -439,12 +479,14 @@ def start(tmp_path):
     for service in started:
         if service.process.poll() is None:
             service.stop()
+    DATABASES.forget(tmp_path)
 
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory):
     """One running service that many tests share; each takes keys of its own."""
-    with running(tmp_path_factory.mktemp("shared") / "instance") as one:
+    instance = tmp_path_factory.mktemp("shared") / "instance"
+    with running(instance, **DATABASES.environment(instance)) as one:
         yield one
 
 

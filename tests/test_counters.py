@@ -13,7 +13,7 @@ import pytest
 from limits.storage import storage_from_string
 
 from orders.store import counters as counters_module
-from orders.store import engine
+from orders.store import sqlite
 from orders.store.counters import MAX_ADDRESSES, Ask, Counters, CounterStorage, Standing
 from orders.store.journal import Journal
 
@@ -63,7 +63,7 @@ def journal(path):
     """Run SQL on the journal from outside, as another program would; give the rows."""
 
     def run(sql, *parameters):
-        connection = engine.connect(path)
+        connection = sqlite.connect(path)
         try:
             return connection.execute(sql, parameters).fetchall()
         finally:
@@ -508,7 +508,7 @@ def cut_off(path):
 
 
 def give_another_schema(path):
-    connection = engine.connect(path)
+    connection = sqlite.connect(path)
     connection.execute("DROP TABLE windows")
     connection.execute("CREATE TABLE windows (name TEXT, ends REAL)")
     connection.close()
@@ -534,10 +534,10 @@ def test_a_journal_that_is_locked_at_the_start_is_not_thrown_away(
 ):
     counters.incr("a", DAY, amount=5)
     counters.close()
-    with closing(engine.connect(path)) as other:
+    with closing(sqlite.connect(path)) as other:
         other.execute("PRAGMA locking_mode = EXCLUSIVE")
         other.execute("BEGIN EXCLUSIVE")
-        monkeypatch.setattr(engine, "BUSY_SECONDS", 0)  # or the test would wait for 5 s
+        monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0)  # or the test would wait for 5 s
         begin().close()
         other.execute("ROLLBACK")
     assert begin().get("a") == 5
@@ -548,8 +548,8 @@ def test_what_a_locked_journal_held_is_there_after_the_next_restart(
 ):
     counters.incr("a", DAY, amount=5)
     counters.close()
-    monkeypatch.setattr(engine, "BUSY_SECONDS", 0)  # or the test would wait for 5 s
-    with closing(engine.connect(path)) as other:
+    monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0)  # or the test would wait for 5 s
+    with closing(sqlite.connect(path)) as other:
         other.execute("PRAGMA locking_mode = EXCLUSIVE")
         other.execute("BEGIN EXCLUSIVE")
         begun = begin()

@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 
 import pytest
-from conftest import copy_database, run_app
+from conftest import run_app
+from databases import copy_database
 from real_shop import wait_until
 
 from bench.redis_server import redis_running

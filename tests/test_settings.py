@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 from datetime import date
 from ipaddress import ip_network
 from pathlib import Path
@@ -50,6 +51,7 @@ EXAMPLES = [
     ("log", "json", '"json"', "json"),
     ("log", "text", '"text"', "text"),
     ("metrics", "off", "false", False),
+    ("metrics", "on", "true", True),
 ]
 
 BAD = [
@@ -114,8 +116,8 @@ BAD = [
     ("log", "xml", '"xml"'),
     ("log", "", '""'),
     ("log", None, "true"),
-    ("metrics", "on", "true"),
-    ("metrics", "1", "1"),
+    ("metrics", "yes", '"yes"'),
+    ("metrics", "2", "2"),
 ]
 
 
@@ -260,9 +262,39 @@ def test_a_refusal_says_what_would_be_right(tmp_path):
     assert "2030-12-05" in complaint(from_environment, tmp_path, ORDERS_PETS_SUNSET="soon")
 
 
-def test_what_comes_with_a_later_version_is_told_as_such(tmp_path):
-    url = "postgresql+psycopg://db/orders"
-    assert "later version" in complaint(from_environment, tmp_path, ORDERS_DATABASE_URL=url)
+def test_postgresql_is_chosen_by_its_address(tmp_path):
+    for scheme in ("postgresql+psycopg", "postgresql", "postgres"):
+        given = from_environment(
+            tmp_path, ORDERS_DATABASE_URL=f"{scheme}://db/orders?sslmode=require"
+        )
+        assert given.is_on_postgres
+        assert given.database_url == "postgresql+psycopg://db/orders?sslmode=require"
+    assert not from_environment(tmp_path).is_on_postgres
+
+
+def test_without_the_driver_it_is_said_how_to_install_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    told = complaint(from_environment, tmp_path, ORDERS_DATABASE_URL="postgresql://db/orders")
+    assert "pip install -e '.[postgres]'" in told
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql+asyncpg://me:hunter2@db/orders",  # pragma: allowlist secret
+        "postgresql://me:hunter2@db",  # pragma: allowlist secret
+        "postgresql://me:hunter2@db/",  # pragma: allowlist secret
+        "postgresql://me:hunter2@db:x/orders",  # pragma: allowlist secret
+        "mysql://me:hunter2@db/orders",  # pragma: allowlist secret
+    ],
+)
+def test_no_message_shows_a_password(tmp_path, url):
+    assert "hunter2" not in complaint(from_environment, tmp_path, ORDERS_DATABASE_URL=url)
+
+
+def test_settings_do_not_show_a_password():
+    url = "postgresql://me:hunter2@db/orders"  # pragma: allowlist secret
+    assert "hunter2" not in repr(Settings(database_url=url))
 
 
 @pytest.mark.parametrize("name", ["database_url", "limits_url"])

@@ -53,6 +53,15 @@ class Bans:
         self._clock = clock
         self._bans: dict[int, _Ban] = {}
         self._lock = threading.Lock()
+        # How many bans this process has begun.
+        self.begun = 0
+
+    @property
+    def in_force(self) -> int:
+        """How many keys are banned now, as far as this process knows."""
+        now = self._clock.monotonic()
+        with self._lock:
+            return sum(ban.ends > now for ban in self._bans.values())
 
     def load(self) -> None:
         """Take over the bans that keys' rows hold, at the start: later the clock may be set."""
@@ -95,6 +104,7 @@ class Bans:
                 self._clock.monotonic() + self._seconds,
                 None,
             )
+            self.begun += 1
         log.warning("Key %d is banned for %d s: it went on after 429.", key.id, self._seconds)
         self._write(key.id, ban)
         return float(self._seconds)
