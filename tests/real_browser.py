@@ -31,7 +31,8 @@ _REFUSED = re.compile(r"Failed to load resource: the server responded with a sta
 # What it says where no answer comes: the network is gone, or the service.
 _LOST = "Failed to load resource: net::ERR_"
 _OF_THE_BROWSER = ("about:", "blob:", "data:")
-SETTLED_MS = 10_000
+# On a machine that is busy otherwise; nothing waits for longer than it takes.
+SETTLED_MS = 30_000
 
 
 @dataclass
@@ -110,6 +111,7 @@ def expect(what):
     # Where there is no Playwright, tests of pages are left out, but read.
     from playwright import sync_api
 
+    sync_api.expect.set_options(timeout=SETTLED_MS)
     return sync_api.expect(what)
 
 

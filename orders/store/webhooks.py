@@ -23,8 +23,9 @@ from sqlalchemy import (
 from orders.domain import EventType
 from orders.store import events
 from orders.store.engine import Database
+from orders.store.instants import instant_of
 from orders.store.query import Query
-from orders.store.tables import DeliveryRow, EndpointRow, EventRow, RefusedRow, instant_of
+from orders.store.tables import DeliveryRow, EndpointRow, EventRow, RefusedRow
 
 # Each that has something to be sent has a thread of its own: see `orders.webhooks.outbox`.
 MAX_ENDPOINTS = 32
