@@ -1,6 +1,6 @@
 """The use cases: what a shop does with its orders. One function, one transaction.
 
-Changes that come at the same time share one, each in a savepoint of its own: see `group_commit`.
+Changes that come at the same time share one: see `group_commit`.
 Rules that a change depends on are part of the statement that makes it, so that of any number of
 racing requests one wins; the others are then told what is true. Changes are dated when it is their
 turn, so that events come in the order of their times.

@@ -183,6 +183,7 @@ def test_a_process_costs_what_its_children_cost():
         process.communicate(b"\n")
 
 
+@pytest.mark.slow
 def test_the_reader_reads_one_answer_after_the_other(service):
     key = {"Authorization": f"Bearer {service.issue()}"}
     url = f"{service.url}/v1/store/orders"

@@ -88,6 +88,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_is_no_request_is_refused_with_an_error_and_closed(hasty, what):
     sent, status, code = REFUSED[what]
@@ -133,6 +134,7 @@ def test_a_client_that_has_sent_its_last_is_answered(service):
         assert received.count(b"HTTP/1.1 200 ") == received.count(b'"openapi": "3.0.3"') == 5
 
 
+@pytest.mark.slow
 def test_head_of_a_list_that_is_sent_in_chunks_is_followed_by_the_next_answer(hasty, tmp_path):
     file = tmp_path / "orders.csv"
     file.write_text("petId\n" + "7\n" * (listing.CHUNK_ROWS + 1))
@@ -162,6 +164,7 @@ def test_a_refusal_reaches_a_client_that_is_still_sending(service):
     assert received.startswith(b"HTTP/1.1 413 ")
 
 
+@pytest.mark.slow
 def test_a_client_that_does_not_hang_up_is_hung_up_on(service):
     with socket.create_connection(service.address, 10) as connection:
         connection.sendall(b"NONSENSE\r\n\r\n")

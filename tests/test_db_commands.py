@@ -96,6 +96,7 @@ def beside(service):
 # upgrade
 
 
+@pytest.mark.slow
 def test_upgrade_refuses_while_a_service_runs(beside):
     assert "service runs" in refused(beside, "db", "upgrade")
 
@@ -326,6 +327,7 @@ def test_a_backup_that_fills_the_disk_leaves_no_half_file(full_store, tmp_path):
     assert "is sound" in done(full_store, "db", "check")
 
 
+@pytest.mark.slow
 def test_a_terminal_is_shown_that_work_goes_on(full_store, tmp_path):
     terminal, end = pty.openpty()
     with begun(full_store, "db", "backup", tmp_path / "copy.db", stderr=end) as process:

@@ -216,6 +216,9 @@ ELSEWHERE = [
         ("GET", "/openapi/v1.json", 200, None),
         ("POST", "/healthz", 405, "method_not_allowed"),
         ("DELETE", "/openapi/v1.json", 405, "method_not_allowed"),
+        ("POST", "/docs", 405, "method_not_allowed"),
+        ("GET", "/docs/", 404, "not_found"),
+        ("GET", "/docs/nothing.js", 404, "not_found"),
         ("GET", "/V1/store/orders", 404, "not_found"),
         ("GET", "/V2", 404, "not_found"),
         ("GET", "/v1x/store/orders", 404, "not_found"),
@@ -418,6 +421,7 @@ def test_a_message_repeats_no_key(ask, shared):
     assert secret[4:] not in response.text
 
 
+@pytest.mark.slow
 def test_the_server_hands_on_targets_as_they_came(service):
     key = service.issue()
     for target, status, is_api in (

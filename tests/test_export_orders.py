@@ -237,6 +237,7 @@ def emptied(store, empty_database):
     return empty
 
 
+@pytest.mark.slow
 @hypothesis_settings(max_examples=8)
 @given(some_orders(TRIMMED))
 @example([{"petId": 1, "reference": '"'}, {"petId": 1, "reference": ',"\u2028"'}])
@@ -356,6 +357,7 @@ def pipe(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_a_reader_who_has_seen_enough_is_no_fault(begin, pipe):
     end = begin(stdout=pipe)
     with pipe.open() as opened:
@@ -395,6 +397,7 @@ def test_a_terminal_is_shown_the_progress_beside_the_data(begin, tmp_path):
     assert told.endswith(LEFT_OUT.replace("\n", "\r\n").encode())
 
 
+@pytest.mark.slow
 def test_standard_output_is_utf_8_whatever_the_terminal_is_set_to(varied):
     done = subprocess.run(
         [sys.executable, "-m", "flask", "orders", "export"],

@@ -427,6 +427,7 @@ def spoilt(draw):
     return request
 
 
+@pytest.mark.slow
 @settings(max_examples=300, derandomize=True)
 @given(spoilt())
 def test_whatever_is_sent_is_answered_in_http(service, sent):

@@ -86,6 +86,7 @@ def test_requests_that_came_together_wait_until_answers_are_taken(loop):
     loop.turn_until(all_were_answered)
 
 
+@pytest.mark.slow
 def test_a_client_that_takes_nothing_for_a_minute_is_cut_off(loop, monkeypatch):
     loop.server._loop_once(0)  # noqa: SLF001 - as run() does
     assert loop.channels

@@ -125,15 +125,15 @@ def test_the_databases_trouble_is_told_to_all_and_nothing_is_changed(store, toge
     assert store.events() == []
 
 
-def test_what_undid_everything_is_told_to_all(store, together):
+def test_what_undid_everything_is_made_again_without_the_one_that_did(store, together):
     def out_of_memory(connection):
         # As SQLite does by itself where it has none left.
         connection.connection.driver_connection.execute("ROLLBACK")
         raise MemoryError
 
     outcomes = together(placing(store, 1), out_of_memory, placing(store, 2))
-    assert [type(each) for each in outcomes] == [MemoryError] * 3
-    assert pets_ordered(store) == []
+    assert [type(each) for each in outcomes if not isinstance(each, int)] == [MemoryError]
+    assert pets_ordered(store) == [1, 2]
 
 
 def test_rows_that_are_not_ours_are_the_databases_trouble_in_a_group_too(together):
@@ -199,6 +199,7 @@ def test_an_answer_that_waited_tells_the_same_end_of_the_window(store, client):
         assert waiting.result().headers["X-RateLimit-Reset"] == end
 
 
+@pytest.mark.slow
 def test_after_the_trouble_changes_are_made_again(store, client):
     other = connect(store.database.path)
     other.execute("BEGIN IMMEDIATE")

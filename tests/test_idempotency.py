@@ -263,6 +263,7 @@ def test_a_value_that_is_none_is_refused(client, store, subtests):
     assert store.events() == []
 
 
+@pytest.mark.slow
 def test_a_repeated_header_is_refused(service, network_key):
     headers = HTTPHeaderDict({"Authorization": f"Bearer {network_key}"})
     headers.add("Idempotency-Key", "one")

@@ -902,6 +902,7 @@ def test_what_waits_to_be_imported_takes_no_room_outside_of_the_instance_folder(
     taken(take("petId\n7\n"), 1)
 
 
+@pytest.mark.slow
 def test_what_waits_to_be_imported_is_for_its_owner_only(importing, store):
     running = importing()
     running.write(UNNUMBERED + SOME)
@@ -931,6 +932,7 @@ def test_an_import_that_is_killed_while_it_checks_leaves_nothing_behind(importin
     assert client.place().get_json()["id"] == 1
 
 
+@pytest.mark.slow
 def test_an_import_that_is_killed_while_it_writes_leaves_nothing_half_done(
     importing, store, tmp_path
 ):

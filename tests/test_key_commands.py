@@ -260,6 +260,7 @@ def test_an_empty_list_tells_how_to_issue_a_key(store):
 # revoke, unban, plan, rotate
 
 
+@pytest.mark.slow
 def test_a_revoked_key_stops_working_within_a_second(store, clock):
     client = store.client()
     client.get(LIST)
@@ -413,6 +414,7 @@ def environment(instance, **others):
     return {**path, "ORDERS_INSTANCE": str(instance), **others}
 
 
+@pytest.mark.slow
 def test_the_first_key_is_issued_before_the_first_start(tmp_path):
     instance = tmp_path / "new" / "instance"
     before = os.umask(0o022)
@@ -466,6 +468,7 @@ def issue_beside(store, *plan):
         return key_store.find_by_secret(connection, keys.digest(secret)).id, secret
 
 
+@pytest.mark.slow
 def test_a_key_is_revoked_beside_a_running_service_within_a_second(service, beside):
     key_id, secret = issue_beside(beside, "free")
     assert service.request("GET", LIST, key=secret).status == 200

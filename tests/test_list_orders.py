@@ -158,6 +158,7 @@ def stored_orders(draw):
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.lists(stored_orders(), unique_by=lambda order: order.id, max_size=8))
 @example([])
@@ -378,6 +379,7 @@ def test_head_answers_like_get_without_the_body(client):
     assert client.head(PATH, headers=tag).status_code == 304
 
 
+@pytest.mark.slow
 def test_an_etag_stands_for_one_list_only_whoever_writes_meanwhile(store, patient):
     writers, readers = (
         [Client(store, patient.key_id, patient.secret) for _ in range(count)] for count in (2, 3)

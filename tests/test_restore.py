@@ -139,6 +139,7 @@ def test_a_backup_may_be_on_a_disk_that_cannot_be_written(shop, tmp_path):
     after.shop.end()
 
 
+@pytest.mark.slow
 def test_it_is_refused_while_the_service_runs(start, shop, tmp_path):
     _, backup, *_ = shop
     service = start(instance=tmp_path / "other")

@@ -77,6 +77,7 @@ def test_what_a_process_uses_is_left_to_it(tmp_path):
         assert folder.exists()
 
 
+@pytest.mark.slow
 def test_a_start_of_the_service_removes_what_was_left(tmp_path, start):
     instance = tmp_path / "instance"
     instance.mkdir()

@@ -88,6 +88,7 @@ def raw(service, sent):
         return b"".join(iter(lambda: connection.recv(65_536), b"")).decode("latin-1")
 
 
+@pytest.mark.slow
 def test_no_request_writes_headers_into_its_answer(service):
     secret = service.issue()
     for path in (
@@ -158,6 +159,7 @@ def of_process(process_id):
     return (of / "cmdline").read_text() + (of / "environ").read_text() if IS_LINUX else ""
 
 
+@pytest.mark.slow
 def test_a_key_is_in_no_log_no_answer_no_file_and_no_process_list(start, tmp_path):
     service = start(ORDERS_LOG="json")
     first, reader = service.issue(), service.issue("free", "--scope", "read")
@@ -227,6 +229,7 @@ def as_neighbour(*command):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_a_neighbour_reads_nothing_of_a_running_service(open_folder):
     (open_folder / "for-all").write_text("anything", encoding="utf-8")
@@ -247,6 +250,7 @@ def test_a_neighbour_reads_nothing_of_a_running_service(open_folder):
         assert service.request("GET", "/readyz").status == 200
 
 
+@pytest.mark.slow
 def test_a_database_outside_of_the_folder_is_for_its_owner_too(open_folder, start):
     path = open_folder / "orders.db"
     opening.create(path)
@@ -258,6 +262,7 @@ def test_a_database_outside_of_the_folder_is_for_its_owner_too(open_folder, star
     assert set(modes) == {"orders.db", "orders.db-wal", "orders.db-shm"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [("db", "backup"), ("orders", "export")], ids=" ".join)
 def test_nothing_is_written_through_what_others_put_in_a_folder(open_folder, tmp_path, command):
     target, victim = open_folder / "copy.csv", tmp_path / "victim"

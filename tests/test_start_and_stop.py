@@ -341,6 +341,7 @@ def refuses_connections(service):
     return False
 
 
+@pytest.mark.slow
 def test_a_stop_answers_what_has_arrived_and_keeps_the_counters_exactly(start, tmp_path):
     instance = tmp_path / "instance"
     with opened(instance) as store:
@@ -370,6 +371,7 @@ def test_a_stop_answers_what_has_arrived_and_keeps_the_counters_exactly(start, t
         assert left(client.get(LIST)) == (60 - 9, 1_000 - 9)
 
 
+@pytest.mark.slow
 def test_a_kill_loses_no_more_than_the_last_second(start, tmp_path):
     instance = tmp_path / "instance"
     with opened(instance) as store:
@@ -390,6 +392,7 @@ def test_a_kill_loses_no_more_than_the_last_second(start, tmp_path):
         lock.release()
 
 
+@pytest.mark.slow
 def test_counters_are_written_while_the_database_is_locked(start, tmp_path):
     instance = tmp_path / "instance"
     with opened(instance) as store:
@@ -434,6 +437,7 @@ def own_orders(tmp_path_factory):
     )
 
 
+@pytest.mark.slow
 def test_the_demo_leaves_a_shops_own_orders_alone_and_says_so(own_orders):
     assert "orders of its own" in own_orders.output
     assert (own_orders.orders, own_orders.keys) == ([{"id": 1}], [])
@@ -487,6 +491,7 @@ def follow(service, output):
 STATUSES = [("GET", 200), ("POST", 201), ("GET", 200), ("POST", 200), ("DELETE", 409), ("GET", 200)]
 
 
+@pytest.mark.slow
 def test_the_demo_fills_an_empty_store_and_on_the_next_start_changes_its_key(start, tmp_path):
     first = start("--demo")
     output = printed(first)

@@ -190,6 +190,7 @@ def stored_orders(draw):
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.lists(stored_orders(), unique_by=lambda order: order.id, max_size=8))
 @example([])

@@ -64,6 +64,7 @@ def parts_of(walk):
     return [dated] if walk.has_range() else [dated, undated]
 
 
+@pytest.mark.slow
 def test_every_walk_uses_the_index_of_its_filter_and_sort_and_sorts_nothing(store):
     with store.database.read() as connection:
         for shape in shapes():
@@ -88,6 +89,7 @@ def every_statement(walk):
             yield statements.rows(walk, started=started, stopped=stopped)
 
 
+@pytest.mark.slow
 def test_every_range_is_gathered_by_the_index_of_its_column(store):
     with store.database.read() as connection:
         for shape in shapes():
@@ -131,12 +133,14 @@ def sizes(tmp_path_factory):
         database.close()
 
 
+@pytest.mark.slow
 def test_a_page_of_one_filter_costs_no_more_in_a_larger_store(sizes):
     for case in pages.cases(pages.EXACT):
         for which, taken in pages.measure(*sizes, case).items():
             assert max(taken) < pages.MOST_STEPS, (case.name, which, taken)
 
 
+@pytest.mark.slow
 def test_a_page_of_several_filters_or_a_range_in_another_sort_has_a_bound(sizes):
     for case in pages.cases(pages.COMBINED):
         for which, taken in pages.measure(*sizes, case).items():
@@ -224,6 +228,7 @@ def _stretch(request, monkeypatch):
     monkeypatch.setattr(paging, "FIRST_STRETCH", request.param)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_stretch")
 @settings(max_examples=200)
 @given(FILTERS, st.sampled_from(SORTS), st.sampled_from([40, 200]))
@@ -290,6 +295,7 @@ def follow(client, query, limit):
         after = f"&after={told['next']}"
 
 
+@pytest.mark.slow
 def test_every_order_that_stays_put_is_seen_exactly_once_whoever_writes(client_v2):
     staying, theirs = [], []
     for number in range(80):

@@ -64,6 +64,7 @@ def test_what_was_committed_before_the_start_is_delivered(store, client, hooks, 
         assert arrived(receiver, 1) == [1]
 
 
+@pytest.mark.slow
 def test_an_endpoint_that_is_added_later_is_noticed(store, client, hooks, receiver):
     with at_work(store):
         client.place()
@@ -84,6 +85,7 @@ def test_a_wait_that_is_over_is_noticed(store, client, hooks, receiver):
         assert arrived(receiver, 1) == [1]
 
 
+@pytest.mark.slow
 def test_an_endpoint_that_hangs_holds_up_no_other_and_no_request(store, client, hooks, receiver):
     over = threading.Event()
     with receiving() as hanging:
@@ -166,6 +168,7 @@ def test_a_restart_need_not_wait_for_the_claim_of_before(store, client, hooks, r
         assert arrived(receiver, 1) == [2]
 
 
+@pytest.mark.slow
 def test_what_can_t_be_written_down_yet_is_not_sent_again(make_store, receiver, monkeypatch):
     for module in (engine, group_commit):
         monkeypatch.setattr(module, "BUSY_SECONDS", 0.1)

@@ -1,8 +1,9 @@
 """What is asked of the table of days: what happened on each, and where its orders lie.
 
-It is kept with each change, in the same transaction, so that a year's figures are a year's rows
-however many orders there are. An order is placed on the day of `placedAt`, shipped on that of
-`shipDate`, and cancelled on that of the cancelling event; an imported one on that of `updatedAt`.
+The event log keeps it, by triggers (migration 0004), so that a year's figures are a year's rows
+however many orders there are; what an import brings is noted here. An order is placed on the day
+of `placedAt`, shipped on that of `shipDate`, and cancelled on that of the cancelling event; an
+imported one on that of `updatedAt`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from sqlalchemy import (
 )
 
 from orders import domain
-from orders.domain import Order, Status
+from orders.domain import Status
 from orders.store.engine import Database
 from orders.store.query import Query
 from orders.store.tables import DayRow
@@ -34,7 +35,6 @@ from orders.store.tables import DayRow
 COLUMNS = [column.name for column in DayRow.__table__.columns]
 _COUNTS = COLUMNS[1:4]
 _BOUNDS = COLUMNS[4:]
-_NOTHING: dict[str, Any] = dict.fromkeys(_COUNTS, 0) | dict.fromkeys(_BOUNDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,60 +84,18 @@ _DAYS = Query(
 )
 
 
-def note_placed(connection: Connection, order: Order) -> None:
-    """Note that an order was placed."""
-    _note(connection, order.placed_at, placed=1, **_placed_bounds(order))
-    if order.ship_date is not None:
-        _note(connection, order.ship_date, **_ships_bounds(order))
-
-
-def note_shipped(connection: Connection, order: Order) -> None:
-    """Note that an order was shipped, which may have given it another ship date."""
-    if order.ship_date is not None:
-        _note(connection, order.ship_date, shipped=1, **_ships_bounds(order))
-        _note(connection, order.placed_at, **_placed_bounds(order))
-
-
-def note_cancelled(connection: Connection, at: datetime) -> None:
-    """Note that an order was cancelled."""
-    _note(connection, at, cancelled=1)
-
-
 def note_all(connection: Connection, rows: Iterable[Sequence[Any]]) -> None:
-    """Note what is known of many orders: rows of `COLUMNS`, instants as the API writes them."""
+    """Note what is known of imported orders: rows of `COLUMNS`, instants as the API writes them."""
     for row in rows:
         known = dict(zip(COLUMNS, row, strict=True))
-        day = known.pop("day")
         for name in _BOUNDS:
             if not name.endswith("_id") and known[name] is not None:
                 known[name] = domain.parse_instant(known[name])
-        _add(connection, day, known)
+        _add(connection, known)
 
 
-def _placed_bounds(order: Order) -> dict[str, object]:
-    return {
-        "placed_min_id": order.id,
-        "placed_max_id": order.id,
-        "placed_min_ship_date": order.ship_date,
-        "placed_max_ship_date": order.ship_date,
-    }
-
-
-def _ships_bounds(order: Order) -> dict[str, object]:
-    return {
-        "ships_min_id": order.id,
-        "ships_max_id": order.id,
-        "ships_min_placed_at": order.placed_at,
-        "ships_max_placed_at": order.placed_at,
-    }
-
-
-def _note(connection: Connection, instant: datetime, **known: object) -> None:
-    _add(connection, day_of(instant), known)
-
-
-def _add(connection: Connection, day: str, known: dict[str, object]) -> None:
-    new = {f"new_{name}": value for name, value in ({"day": day} | _NOTHING | known).items()}
+def _add(connection: Connection, known: dict[str, object]) -> None:
+    new = {f"new_{name}": value for name, value in known.items()}
     # Two writers can't both find no row: only one writes at a time.
     if _ADD.execute(connection, **new).rowcount == 0:
         _BEGIN.execute(connection, **new)

@@ -21,6 +21,11 @@ def order_v1() -> ColumnElement[str]:
     return _joined(*_order_v1(OrderRow, OrderRow.id), "}")
 
 
+def order_v1_after() -> ColumnElement[str]:
+    """Give the SQL for the order of an event in version 1's form, as it stood after it."""
+    return _joined(*_order_v1(EventRow, EventRow.order_id), "}")
+
+
 def order_v2() -> ColumnElement[str]:
     """Give the SQL for an order of version 2."""
     return _joined(*_order_v2(OrderRow, OrderRow.id))

@@ -1,8 +1,9 @@
 """Group commit: changes that come at the same time share a transaction, and so a wait for the disk.
 
 A commit is acknowledged when it is on the disk, and disks take from 0.1 to 10 ms for that. While
-one commit waits, the changes that arrive queue up, and the next commit takes all of them. Each is
-in a savepoint of its own, so that one that is refused leaves the others as they are.
+one commit waits, the changes that arrive queue up, and the next commit takes all of them. Where one
+of them can't be made, nothing of all that stays, and the others are made again without it: that is
+rare, and a savepoint for each change would cost all of them two more calls into the database.
 """
 
 from __future__ import annotations
@@ -29,27 +30,13 @@ class _Change(Generic[Result]):
         self._result: Result | None = None
         # What the client is told where nobody comes to say that it is on the disk.
         self._error: Exception | None = StoreUnavailable("the change was not made")
-        self._refusal: Exception | None = None
         self.ended = False
 
     def make(self, connection: Connection) -> None:
         self._result = self._work(connection)
 
-    def make_apart(self, connection: Connection) -> None:
-        driver: Any = connection.connection.driver_connection
-        driver.execute("SAVEPOINT change")
-        try:
-            self.make(connection)
-        except Exception as error:
-            # The database's trouble is everybody's, and after some SQLite has undone everything.
-            if means_unavailable(error) or not driver.in_transaction:
-                raise
-            driver.execute("ROLLBACK TO change")
-            self._refusal = error
-        driver.execute("RELEASE change")
-
     def was_committed(self) -> None:
-        self._error = self._refusal
+        self._error = None
 
     def failed(self, error: Exception) -> None:
         self._error = error
@@ -75,8 +62,9 @@ class GroupCommit:
     def run(self, work: Callable[[Connection], Result]) -> Result:
         """Call a function with a connection, commit, and give what it gave.
 
-        The function may be called in another thread, and more than its own changes may be in the
-        transaction. If it raises, what it changed is undone and the exception is raised here.
+        The function may be called in another thread and more than once, and more than its own
+        changes may be in the transaction. If it raises, what it changed is undone and the exception
+        is raised here.
 
         Raises:
             StoreUnavailable: the database can't be written; nothing was changed.
@@ -109,19 +97,31 @@ class GroupCommit:
                 yield self._waiting.popleft()
 
     def _commit(self, changes: Sequence[_Change[Any]]) -> None:
+        remaining = list(changes)
+        try:
+            while remaining:
+                failed = self._make(remaining)
+                # Where it is not one's own trouble, this was the last time.
+                remaining = [change for change in remaining if failed and change is not failed]
+        finally:
+            for change in changes:
+                change.ended = True
+
+    def _make(self, changes: Sequence[_Change[Any]]) -> _Change[Any] | None:
+        # Gives the one for whose own sake nothing was made.
+        making = None
         try:
             with self._database.write() as connection:
-                for change in changes:
-                    if len(changes) == 1:
-                        change.make(connection)
-                    else:
-                        change.make_apart(connection)
+                for making in changes:
+                    making.make(connection)
+                making = None
         except Exception as error:  # noqa: BLE001 - raised again by each change's own thread
+            if making is not None and not means_unavailable(error):
+                making.failed(error)
+                return making
             for change in changes:
                 change.failed(error)
         else:
             for change in changes:
                 change.was_committed()
-        finally:
-            for change in changes:
-                change.ended = True
+        return None

@@ -1,55 +1,86 @@
 """Orders as JSON, made by the database: whole lists, kept or streamed, and single orders.
 
-A list of fewer than 4,000 orders is kept while nothing is committed. A longer one is read in chunks
-by key inside one read transaction, so that it shows one moment of the store however long it takes
-to send, and no more than a chunk is held in memory.
+A list of fewer than 4,000 orders is kept, and brought up to date with the events that came since. A
+longer one is read in chunks by key inside one read transaction, so that it shows one moment of the
+store however long it takes to send, and no more than a chunk is held in memory.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import (
+    BigInteger,
     Connection,
     bindparam,
     func,
     literal_column,
+    null,
     select,
+    union_all,
 )
 
 from orders.domain import Status
 from orders.store import events, forms
 from orders.store.engine import Database
 from orders.store.failures import damage_told
-from orders.store.kept import Kept
 from orders.store.query import Query
 from orders.store.tables import EventRow, OrderRow
 
 CHUNK_ROWS = 4_000
+# So many events since, and it is no dearer to read a short list anew.
+_MOST_EVENTS = 500
+# A long list is not looked at again, whether it has become short, before so many more events.
+_LONG_FOR_EVENTS = 1_000
 
 # For version 1, which can't tell it apart, a cancelled order is gone.
 _VISIBLE = OrderRow.status != Status.CANCELLED.value
+_VISIBLE_STATUSES = [status for status in Status if status is not Status.CANCELLED]
 
-_CHUNK_ORDERS = (
-    select(OrderRow.id, forms.order_v1().label("json"))
-    .where(OrderRow.id > bindparam("after"), _VISIBLE)
-    .order_by(OrderRow.id)
+# Merged from an index of each status, so that cancelled orders, of which there may be any number,
+# are not even passed over.
+_CHUNK_IDS = (
+    union_all(
+        *(
+            select(OrderRow.id.label("order_id")).where(
+                OrderRow.status == status.value,
+                OrderRow.id > bindparam("after", type_=BigInteger),
+            )
+            for status in _VISIBLE_STATUSES
+        )
+    )
+    .order_by(literal_column("order_id"))
     .limit(bindparam("size"))
     .subquery()
 )
+_CHUNK_ORDERS = (
+    select(OrderRow.id, forms.order_v1().label("json"))
+    .select_from(_CHUNK_IDS)
+    .join(OrderRow, OrderRow.id == _CHUNK_IDS.c.order_id)
+)
+_CHUNK_JSON = _CHUNK_ORDERS.subquery()
 # Not a parameter, which this function alone would have rendered anew at each execution.
 _COMMA: Any = literal_column("','")
 # One statement, so that the orders and the revision are of the same moment.
 _CHUNK = Query(
     select(
-        func.coalesce(func.aggregate_strings(_CHUNK_ORDERS.c.json, _COMMA), ""),
-        func.max(_CHUNK_ORDERS.c.id),
+        func.coalesce(func.aggregate_strings(_CHUNK_JSON.c.json, _COMMA), ""),
+        func.max(_CHUNK_JSON.c.id),
         func.count(),
         events.REVISION,
     )
+)
+# The first row has the revision in the place of an id: there may be no other.
+_EACH = Query(union_all(select(events.REVISION, null()), _CHUNK_ORDERS))
+_CHANGES = Query(
+    select(EventRow.id, EventRow.order_id, EventRow.status, forms.order_v1_after())
+    .where(EventRow.id > bindparam("after", type_=BigInteger))
+    .order_by(EventRow.id)
+    .limit(bindparam("size"))
 )
 _REVISION = Query(select(events.REVISION))
 _LATEST_EVENT = (
@@ -85,14 +116,42 @@ def one_order(database: Database, order_id: int, version: int) -> Entity | None:
     return Entity(rows[0][0].encode(), rows[0][1]) if rows else None
 
 
+@dataclass(slots=True)
+class _ShortList:
+    """Orders as JSON texts by id, in the order of their ids, as of an event."""
+
+    orders: dict[int, str]
+    revision: int
+
+    def apply(self, changes: Iterable[tuple[Any, ...]]) -> bool:
+        """Bring it up to date with the events since; tell whether it is still a short list."""
+        newest = next(reversed(self.orders), 0)
+        for event_id, order_id, status, text in changes:
+            if status == Status.CANCELLED.value:
+                self.orders.pop(order_id, None)
+            elif order_id in self.orders or order_id > newest:
+                self.orders[order_id] = text
+                newest = max(newest, order_id)
+            else:
+                # An import may bring ids that lie between others.
+                return False
+            self.revision = event_id
+        return len(self.orders) < CHUNK_ROWS
+
+    def listed(self) -> Listed:
+        """Give it as one JSON array."""
+        return Listed(self.revision, f"[{','.join(self.orders.values())}]".encode())
+
+
 class CurrentList:
-    """The list of all orders of version 1, kept while nothing is committed."""
+    """The list of all orders of version 1, kept where it is short. Each thread keeps its own."""
 
     def __init__(self, database: Database) -> None:
         """Take the database. Reads nothing."""
         self._database = database
-        self._kept: Kept[Listed] = Kept(database, 1)
-        self._was_long = False
+        self._thread = threading.local()
+        # The event at which the list was last found to be long.
+        self._long_at: int | None = None
 
     def now(self) -> Listed:
         """Give the list as it is now, without its body where that is long.
@@ -100,16 +159,40 @@ class CurrentList:
         Raises:
             StoreUnavailable: the database can't be read.
         """
-        return self._kept.get("all", self._read)
+        # Asked before anything is read: a commit between the two makes the next one read again.
+        version = self._database.version()
+        if getattr(self._thread, "version", None) != version:
+            self._thread.version = None
+            self._thread.listed = self._read()
+            self._thread.version = version
+        listed: Listed = self._thread.listed
+        return listed
 
     @damage_told()
     def _read(self) -> Listed:
-        if self._was_long:
-            ((revision,),) = self._database.ask(_REVISION)
-            return Listed(revision, None)
-        ((text, _, count, revision),) = self._database.ask(_CHUNK, after=0, size=CHUNK_ROWS)
-        self._was_long = count == CHUNK_ROWS
-        return Listed(revision, None if self._was_long else f"[{text}]".encode())
+        kept: _ShortList | None = getattr(self._thread, "short", None)
+        # Whatever goes wrong while it is changed, it is not used again.
+        self._thread.short = None
+        short = kept if kept and self._is_brought_up(kept) else self._read_whole()
+        self._thread.short = short
+        return short.listed() if short else Listed(self._revision(), None)
+
+    def _is_brought_up(self, short: _ShortList) -> bool:
+        changes = self._database.ask(_CHANGES, after=short.revision, size=_MOST_EVENTS)
+        # A commit without events may be somebody's who mends rows by hand: then all is read.
+        return 0 < len(changes) < _MOST_EVENTS and short.apply(changes)
+
+    def _read_whole(self) -> _ShortList | None:
+        if self._long_at is not None and self._revision() < self._long_at + _LONG_FOR_EVENTS:
+            return None
+        (revision, _), *orders = self._database.ask(_EACH, after=0, size=CHUNK_ROWS)
+        is_long = len(orders) == CHUNK_ROWS
+        self._long_at = revision if is_long else None
+        return None if is_long else _ShortList(dict(orders), revision)
+
+    def _revision(self) -> int:
+        ((revision,),) = self._database.ask(_REVISION)
+        return int(revision)
 
 
 class OrderList:

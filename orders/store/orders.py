@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from orders.domain import EventType, NewOrder, Order, Origin, Status
-from orders.store import days, events
+from orders.store import events
 from orders.store.failures import damage_told
 from orders.store.query import Query
 from orders.store.tables import OrderRow, order_of
@@ -66,7 +66,6 @@ def insert_pending(
         now,
         new.reference,
     )
-    days.note_placed(connection, order)
     return order, event_id
 
 
@@ -109,8 +108,4 @@ def _changed(
         return None
     order = order_of(rows[0])
     events.append(connection, event, order.id, origin, now)
-    if event is EventType.SHIPPED:
-        days.note_shipped(connection, order)
-    else:
-        days.note_cancelled(connection, now)
     return order
