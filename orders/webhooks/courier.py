@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -80,6 +81,14 @@ class Courier:
         self._alarms = Alarms(clock)
         # Up to which event nothing is wanted: by endpoint, with the position that it was true at.
         self._looked: dict[int, tuple[int, int]] = {}
+        self._counting = threading.Lock()
+        self._outcomes: Counter[tuple[int, Outcome]] = Counter()
+
+    @property
+    def outcomes(self) -> dict[tuple[int, Outcome], int]:
+        """How often each came of this process' tries, by endpoint."""
+        with self._counting:
+            return dict(self._outcomes)
 
     def seconds_to_work(
         self, endpoint: Endpoint, newest_event: int, refused: Refused | None
@@ -88,7 +97,7 @@ class Courier:
         if endpoint.paused_at is not None:
             return None
         waits = self._waits(endpoint)
-        if waits or newest_event > self._looked_up_to(endpoint):
+        if waits or newest_event > self.looked_up_to(endpoint):
             return waits
         return None if refused is None else self._refused_waits(endpoint, refused)
 
@@ -140,13 +149,14 @@ class Courier:
 
     def _next_in_order(self, connection: Connection, endpoint: Endpoint) -> _Task | None:
         newest = events.newest_id(connection)
-        event = deliveries.next_wanted(connection, endpoint, self._looked_up_to(endpoint))
+        event = deliveries.next_wanted(connection, endpoint, self.looked_up_to(endpoint))
         if event is None:
             self._looked[endpoint.id] = (endpoint.position, newest)
             return None
         return _Task(endpoint, event, None)
 
-    def _looked_up_to(self, endpoint: Endpoint) -> int:
+    def looked_up_to(self, endpoint: Endpoint) -> int:
+        """Give the event up to which nothing is left that the endpoint wants, as far as known."""
         position, looked = self._looked.get(endpoint.id, (None, 0))
         known = looked if position == endpoint.position else 0
         return max(known, endpoint.position)
@@ -179,6 +189,8 @@ class Courier:
         if self._sender.is_cancelled:
             return  # which is nobody's fault
         delivery = attempt.delivery_of(task.endpoint, task.event.id, at, answer)
+        with self._counting:
+            self._outcomes[task.endpoint.id, Outcome(delivery.outcome)] += 1
         self._write(lambda connection: self._settle(connection, task, delivery))
 
     def _write(self, work: Callable[[Connection], Tell]) -> None:
