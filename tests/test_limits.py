@@ -13,8 +13,8 @@ from conftest import (
     WHERE_COUNTED,
     Store,
     assert_error,
-    copy_database,
 )
+from databases import copy_database
 
 from orders.settings import DEFAULT_PLANS, Plan
 from orders.store import keys as key_store
