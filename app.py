@@ -11,7 +11,9 @@ import errno
 import ipaddress
 import logging
 import os
+import signal
 import sys
+from functools import partial
 
 import click
 from flask import Flask
@@ -25,10 +27,12 @@ from orders.cli.keys import keys_group
 from orders.cli.webhooks import webhooks_group
 from orders.clock import Clock
 from orders.settings import Settings, SettingsError
-from orders.store import engine, keys, opening, scratch
-from orders.store.engine import Database
+from orders.store import keys, opening, sqlite
+from orders.store.databases import database_of
 from orders.store.failures import StoreUnavailable
 from orders.store.instance import InstanceLock, InstanceLocked, make_private_folder
+from orders.store.shared_counters import CountersRefused
+from orders.store.upkeep import Hold, InUse
 from orders.web import health, logs, site, v1, v2
 from orders.web.api import Api, Hooks, OrdersFlask
 from orders.web.auth import KeyRing
@@ -59,10 +63,10 @@ def create_app(given: Settings | None = None, clock: Clock | None = None) -> Fla
     if given is None:
         given = _settings_for_flask()
     clock = clock or Clock()
-    database = Database(given.database_path, given.threads + MAX_LENT)
+    database, upkeep = database_of(given, given.threads + MAX_LENT)
     app = OrdersFlask("app", static_folder=None)
     limits = Limits(given, database, clock)
-    shop = Shop(given, clock, database, KeyRing(database, clock), limits)
+    shop = Shop(given, clock, database, upkeep, KeyRing(database, clock), limits)
     shop.install(app)
     if given.metrics:
         from orders.web import metrics  # with a library that only they need
@@ -93,9 +97,10 @@ def main() -> int:
     os.umask(0o077)
     try:
         given = settings.load()
+        settings.check_packages(given)
         logs.configure(given.log)
         _serve(given, with_demo=arguments.demo)
-    except (CannotStart, SettingsError, opening.UnfitDatabase) as error:
+    except (CannotStart, SettingsError, opening.UnfitDatabase, CountersRefused) as error:
         print(f"Error: {' '.join(str(error).split())}", file=sys.stderr)
         return EXIT_CANNOT_START
     _let_go_of_the_log()
@@ -113,29 +118,57 @@ def _let_go_of_the_log() -> None:
 
 
 def _serve(given: Settings, *, with_demo: bool) -> None:
+    app = create_app(given)
+    shop = shop_of(app)
     lock = _lock(given)
     try:
-        app = create_app(given)
-        shop = shop_of(app)
         _prepare_database(shop)
-        shop.begin()
-        shop.check_behind()
-        server = _bind(app, shop)
-        server.stop_on_signals()
-        _welcome(shop, server, with_demo=with_demo)
-        housekeeping = Housekeeping(access_log.flush, shop.write_counters, shop.write_keys)
-        housekeeping.start()
-        shop.outbox.start()
-        try:
-            server.run()
-        finally:
-            shop.outbox.stop()
-            housekeeping.stop()
-            shop.end()
-            access_log.flush()
-        log.info("Stopped.")
+        with _hold(shop) as hold:
+            _serve_shop(app, shop, hold, with_demo=with_demo)
     finally:
+        shop.database.close()
         lock.release()
+
+
+def _serve_shop(app: Flask, shop: Shop, hold: Hold, *, with_demo: bool) -> None:
+    shop.begin()
+    shop.check_behind()
+    server = _bind(app, shop)
+    server.stop_on_signals()
+    _welcome(shop, server, with_demo=with_demo)
+    housekeeping = Housekeeping(
+        access_log.flush, shop.write_counters, shop.write_keys, partial(_keep, hold)
+    )
+    housekeeping.start()
+    shop.outbox.start(alone=shop.is_alone)
+    try:
+        server.run()
+    finally:
+        shop.outbox.stop()
+        housekeeping.stop()
+        shop.end()
+        access_log.flush()
+    log.info("Stopped.")
+
+
+def _hold(shop: Shop) -> Hold:
+    try:
+        return shop.upkeep.hold(alone=shop.is_alone)
+    except InUse:
+        raise CannotStart(
+            f"Another service uses the database {shop.database.where}. Stop that one, or let both "
+            "count their limits together, in Redis, with ORDERS_LIMITS_URL."
+        ) from None
+
+
+def _keep(hold: Hold) -> None:
+    try:
+        is_ours = hold.keep()
+    except StoreUnavailable:
+        return  # which requests are told; it is tried again in a moment
+    if not is_ours:
+        log.error("While the database was away, another service took it. This one stops.")
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _lock(given: Settings) -> InstanceLock:
@@ -158,19 +191,14 @@ def _lock(given: Settings) -> InstanceLock:
 
 
 def _prepare_database(shop: Shop) -> None:
-    path = shop.database.path
     try:
-        scratch.sweep(path.parent)
-        if not path.exists():
-            opening.create(path)
-        opening.keep_private(path)
-        opening.upgrade(path)
-        opening.check(path)
+        shop.upkeep.prepare()
         with shop.database.read() as connection:
             all_keys = keys.get_all(connection)
     except (OSError, StoreUnavailable, SQLAlchemyError) as error:
         raise CannotStart(
-            f"The database {path} can't be used: {error}. Mend that, then start again."
+            f"The database {shop.database.where} can't be used: {error}. "
+            "Mend that, then start again."
         ) from None
     now = shop.clock.now()
     homeless = [
@@ -211,11 +239,14 @@ def _welcome(shop: Shop, server: Server, *, with_demo: bool) -> None:
             "Listening on %s: keys cross the network. Put a server with TLS in front (README).",
             shop.settings.host,
         )
-    if engine.sqlite_module().sqlite_version_info < engine.FIRST_SOUND_SQLITE:
+    if (
+        not shop.settings.is_on_postgres
+        and sqlite.sqlite_module().sqlite_version_info < sqlite.FIRST_SOUND_SQLITE
+    ):
         log.warning(
             "SQLite here is %s: before 3.51.3, commands that write while the service runs can, "
             "very rarely, lose what was written at the same moment. Stop it for them.",
-            engine.sqlite_module().sqlite_version,
+            sqlite.sqlite_module().sqlite_version,
         )
     if with_demo:
         _show_demo(shop, server.addresses[0])
@@ -260,11 +291,13 @@ def _settings_for_flask() -> Settings:
             "`flask run` has neither the limits' memory nor a clean stop. Use: python app.py"
         )
     try:
-        return settings.load()
+        given = settings.load()
+        settings.check_packages(given)
     except SettingsError as error:
         # Not an exception that Flask would show with a traceback.
         click.echo(f"Error: {error}", err=True)
         raise SystemExit(EXIT_CANNOT_START) from None
+    return given
 
 
 if __name__ == "__main__":

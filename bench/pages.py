@@ -27,8 +27,8 @@ from orders.clock import Clock
 from orders.domain import MAX_INT64, Status, format_instant
 from orders.service import OrderService
 from orders.store import opening
-from orders.store.engine import Database
 from orders.store.paging import Filters, PageQuery, Position, read_page
+from orders.store.sqlite import SqliteDatabase
 from orders.store.walks import Sort, SortBy
 
 SIZE = 50
@@ -79,11 +79,11 @@ def rows(number: int, chance: random.Random) -> Iterator[tuple[int, transfer.Cel
         )
 
 
-def filled(folder: Path, number: int, seed: int) -> Database:
+def filled(folder: Path, number: int, seed: int) -> SqliteDatabase:
     """Make a database of so many orders."""
     path = folder / f"{number}.db"
     opening.create(path)
-    database = Database(path)
+    database = SqliteDatabase(path)
     OrderService(database, Clock()).import_orders(
         rows(number, random.Random(seed)), transfer.Faults()
     )
@@ -98,7 +98,7 @@ class Case:
     filters: Filters
     sort: Sort
 
-    def begins(self, database: Database) -> dict[str, Position | None]:
+    def begins(self, database: SqliteDatabase) -> dict[str, Position | None]:
         """Give where its first page and its last one begin."""
         backwards = Sort(self.sort.by, not self.sort.falling)
         if self.sort.by is SortBy.SHIP_DATE and self.filters.ships_from is None:
@@ -139,7 +139,7 @@ def cases(named: dict[str, Filters]) -> Iterator[Case]:
                 yield Case(f"{name}, by {sign}{by.value}", filters, Sort(by, falling))
 
 
-def steps_of(database: Database, steps: Steps, query: PageQuery) -> int:
+def steps_of(database: SqliteDatabase, steps: Steps, query: PageQuery) -> int:
     """Give the steps that a page takes. Reading it once before prepares its statements."""
     read_page(database, query)
     steps.taken = 0
@@ -147,7 +147,7 @@ def steps_of(database: Database, steps: Steps, query: PageQuery) -> int:
     return steps.taken
 
 
-def milliseconds_of(database: Database, query: PageQuery) -> float:
+def milliseconds_of(database: SqliteDatabase, query: PageQuery) -> float:
     """Give the least of five times that a page takes."""
     least = float("inf")
     for _ in range(5):
@@ -157,7 +157,7 @@ def milliseconds_of(database: Database, query: PageQuery) -> float:
     return least * 1000
 
 
-def measure(databases: list[Database], steps: Steps, case: Case) -> dict[str, list[int]]:
+def measure(databases: list[SqliteDatabase], steps: Steps, case: Case) -> dict[str, list[int]]:
     """Give the steps that the pages of a case take at each database, by which page it is."""
     begins = [case.begins(database) for database in databases]
     return {
@@ -180,10 +180,10 @@ def main() -> int:
         for size in sizes:
             filled(Path(folder), size, arguments.seed).close()
         steps = Steps()
-        counted = [Database(Path(folder) / f"{size}.db") for size in sizes]
+        counted = [SqliteDatabase(Path(folder) / f"{size}.db") for size in sizes]
         worst = {name: _worst(counted, steps, named) for name, named in KINDS.items()}
         steps.close()
-        timed = Database(Path(folder) / f"{sizes[-1]}.db")
+        timed = SqliteDatabase(Path(folder) / f"{sizes[-1]}.db")
         for name, (case, which, taken) in worst.items():
             begin = case.begins(timed)[which]
             least = milliseconds_of(timed, PageQuery(case.filters, case.sort, SIZE, begin))
@@ -199,7 +199,7 @@ KINDS = {"one filter": EXACT, "several, or a range in another sort": COMBINED}
 
 
 def _worst(
-    databases: list[Database], steps: Steps, named: dict[str, Filters]
+    databases: list[SqliteDatabase], steps: Steps, named: dict[str, Filters]
 ) -> tuple[Case, str, list[int]]:
     found: list[tuple[Case, str, list[int]]] = []
     for case in cases(named):

@@ -10,9 +10,9 @@ from orders.clock import Clock
 from orders.settings import Settings
 from orders.store import keys as key_store
 from orders.store import opening
-from orders.store.engine import Database
 from orders.store.instance import make_private_folder
 from orders.store.keys import NewKey
+from orders.store.sqlite import SqliteDatabase
 
 
 def make(instance: Path, quotas: Sequence[tuple[int, int]], free: int | None = None) -> list[str]:
@@ -27,7 +27,7 @@ def make(instance: Path, quotas: Sequence[tuple[int, int]], free: int | None = N
         (instance / "config.toml").write_text(plan, encoding="utf-8")
     path = Settings(instance=instance).database_path
     opening.create(path)
-    database = Database(path)
+    database = SqliteDatabase(path)
     secrets = [keys.generate() for _ in quotas]
     with database.write() as connection:
         for secret, (per_minute, per_day) in zip(secrets, quotas, strict=True):

@@ -122,12 +122,12 @@ class OrderService:
             FileRefused: some rows can't be taken.
         """
         check = partial(transfer.check_order, now=domain.format_instant(self._clock.now()))
-        with closing(Staging(self._database.path.parent)) as staged:
+        with closing(Staging(self._database.folder)) as staged:
             staged.extend(transfer.checked(rows, check, faults))
             for line, order_id in staged.repeated_ids():
                 faults.add(Fault(line, "id", f"{order_id} stands on an earlier line, too"))
             staged.summarize()
-            with self._database.write(beside=staged.path) as connection:
+            with self._database.write(staged.beside()) as connection:
                 for line, order_id in staging.existing_ids(connection):
                     faults.add(Fault(line, "id", f"order {order_id} exists already"))
                 faults.raise_if_any()

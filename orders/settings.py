@@ -7,6 +7,7 @@ from the environment, which wins. `SETTINGS` is the list of them all; README's t
 
 from __future__ import annotations
 
+import importlib.util
 import ipaddress
 import os
 import re
@@ -18,10 +19,15 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+from orders.urls import redis_url
+
 PREFIX = "ORDERS_"
 CONFIG_FILE = "config.toml"
 # Set by the test for a folder of its own; everybody else gets the folder beside app.py.
 DEFAULT_INSTANCE = Path(__file__).resolve().parent.parent / "instance"
+
+# What may hold a password, and is not shown.
+_SECRET = {"database_url", "limits_url"}
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -38,6 +44,8 @@ class Plan:
     per_minute: int | None
     per_day: int | None
 
+
+_POSTGRES = "postgresql+psycopg://"
 
 # From the specification, "Limits".
 DEFAULT_PLANS = {
@@ -59,8 +67,9 @@ class Settings:
     threads: int = 4
     base_url: str = "http://127.0.0.1:8080/v1"
     staging_base_url: str = ""
-    database_url: str = ""
-    limits_url: str = ""
+    # Which may hold a password.
+    database_url: str = field(default="", repr=False)
+    limits_url: str = field(default="", repr=False)
     ban_after: int = 30
     ban_window: int = 60
     ban_seconds: int = 300
@@ -73,8 +82,13 @@ class Settings:
     plans: Mapping[str, Plan] = field(default_factory=lambda: dict(DEFAULT_PLANS))
 
     @property
+    def is_on_postgres(self) -> bool:
+        """Whether the database is on a PostgreSQL server."""
+        return self.database_url.startswith(_POSTGRES)
+
+    @property
     def database_path(self) -> Path:
-        """Where the SQLite file is."""
+        """Where the SQLite file is, where the database is one."""
         if self.database_url:
             return Path(self.database_url.removeprefix("sqlite:///"))
         return self.instance / "orders.db"
@@ -107,6 +121,19 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     return Settings(instance=instance, plans=plans, **cast("dict[str, Any]", values))
 
 
+def check_packages(settings: Settings) -> None:
+    """Make sure that there is what the settings need beyond a plain install.
+
+    Raises:
+        SettingsError: there is not; with how to install it.
+    """
+    if settings.limits_url and importlib.util.find_spec("redis") is None:
+        raise SettingsError(
+            "ORDERS_LIMITS_URL needs a package that is not installed. Install it with: "
+            ".venv/bin/pip install -e '.[redis]'"
+        )
+
+
 def _default_base_url(values: Mapping[str, Any]) -> str:
     host = values.get("host", Settings.host)
     shown = f"[{host}]" if ":" in host else host
@@ -132,7 +159,8 @@ def _read_value(name: str, source: str, raw: object) -> object:
     try:
         return reader(raw)
     except ValueError as error:
-        raise SettingsError(f"{source} is {raw!r}: {error}.") from None
+        shown = "not usable" if name in _SECRET else repr(raw)
+        raise SettingsError(f"{source} is {shown}: {error}.") from None
 
 
 def _read_plans(raw: object) -> dict[str, Plan]:
@@ -206,20 +234,38 @@ def _optional_base_url(raw: object) -> str:
 
 def _database_url(raw: object) -> str:
     url = _text(raw)
-    if url.startswith("postgresql"):
-        raise ValueError("PostgreSQL comes with a later version; leave it out to use SQLite")
+    if url.startswith(("postgresql", "postgres:")):
+        return _postgres_url(url)
     if url and not (url.startswith("sqlite:///") and len(url) > len("sqlite:///")):
-        raise ValueError("it must be sqlite:///PATH, or left out for the instance folder")
+        raise ValueError(
+            "it must be sqlite:///PATH or postgresql+psycopg://USER@HOST/DATABASE, "
+            "or left out for SQLite in the instance folder"
+        )
     return url
+
+
+def _postgres_url(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    if scheme not in {"postgresql+psycopg", "postgresql", "postgres"}:
+        raise ValueError("of PostgreSQL's drivers, only psycopg is known: postgresql+psycopg://")
+    try:
+        parts = urlsplit(f"postgresql://{rest}")
+        is_whole = len(parts.path) > 1 and not parts.fragment and (parts.port or 1)
+    except ValueError:
+        is_whole = False
+    if not is_whole:
+        raise ValueError("it must name a database: postgresql+psycopg://USER@HOST/DATABASE")
+    if importlib.util.find_spec("psycopg") is None:
+        raise ValueError(
+            "it needs psycopg, which a plain install has not: "
+            "run .venv/bin/pip install -e '.[postgres]'"
+        )
+    return _POSTGRES + rest
 
 
 def _limits_url(raw: object) -> str:
     url = _text(raw)
-    if url.startswith("redis"):
-        raise ValueError("Redis comes with a later version; leave it out to count in memory")
-    if url:
-        raise ValueError("leave it out to count in memory")
-    return url
+    return redis_url(url) if url else url
 
 
 def _date(raw: object) -> date:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import logging
 import os
-import secrets
-import shutil
 import subprocess
 import sys
 import threading
@@ -18,19 +16,21 @@ from random import Random
 
 import pytest
 import real_faults
+from databases import DATABASES
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
+from sqlalchemy import text
 
 from app import create_app
 from bench.receiver import receiving
+from bench.redis_server import redis_running
 from bench.service import INHERITED, ROOT, Service, running
 from orders import keys
 from orders.clock import Clock
-from orders.domain import EventType
+from orders.domain import EventType, format_instant
 from orders.settings import Settings
-from orders.store import deliveries, opening, webhooks
+from orders.store import deliveries, opening, redis_link, webhooks
 from orders.store import keys as key_store
-from orders.store.engine import Database
 from orders.store.keys import NewKey
 from orders.store.webhooks import NewEndpoint
 from orders.web import logs
@@ -79,6 +79,42 @@ class SetClock(Clock):
     def set_wall(self, seconds):
         """Set the wall clock forward or back, as a person or NTP does; no time passes."""
         self.wall += seconds
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--database",
+        choices=("sqlite", "postgres"),
+        default="sqlite",
+        help="where the stores of tests are: files, or a PostgreSQL server of this run's own",
+    )
+
+
+def pytest_configure(config):
+    DATABASES.are_on_postgres = config.getoption("--database") == "postgres"
+
+
+def pytest_unconfigure():
+    DATABASES.close()
+
+
+def pytest_collection_modifyitems(config, items):
+    if DATABASES.are_on_postgres:
+        left_out = [item for item in items if item.get_closest_marker("sqlite_only")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+class ClockBesideRedis(SetClock):
+    """A clock that Redis follows when time passes. A set wall clock is this machine's own."""
+
+    def __init__(self, server):
+        super().__init__()
+        self._server = server
+
+    def advance(self, seconds):
+        super().advance(seconds)
+        self._server.let_time_pass(seconds)
 
 
 @dataclass
@@ -132,10 +168,35 @@ class Store:
         """Give the rows of the event log as dictionaries, in order."""
         return self.rows("SELECT * FROM order_events ORDER BY id")
 
+    @contextmanager
+    def away(self):
+        """Have the database out of reach."""
+        with DATABASES.away(self.settings):
+            yield
+
+    @contextmanager
+    def locked(self):
+        """Have another program write to the database, and not end."""
+        with DATABASES.locked(self.settings):
+            yield
+
+    def execute(self, sql, **parameters):
+        """Execute a statement, whose parameters are `:name`, and commit."""
+        with self.database.write() as connection:
+            connection.execute(text(sql), parameters)
+
     def rows(self, sql):
         """Give the rows of a query as dictionaries."""
         with self.database.read() as connection:
-            return [row._asdict() for row in connection.exec_driver_sql(sql)]
+            return [_as_text(row._asdict()) for row in connection.exec_driver_sql(sql)]
+
+
+def _as_text(row):
+    # Instants as the API has them, whichever database the row is from.
+    return {
+        name: format_instant(value) if isinstance(value, datetime) else value
+        for name, value in row.items()
+    }
 
 
 class Client:
@@ -193,14 +254,47 @@ class Client:
         return self.delete(f"{self.orders}/{order_id}")
 
 
+# Where limits are counted: tests that hold wherever that is say `counting` over.
+WHERE_COUNTED = ["memory", pytest.param("redis", marks=pytest.mark.redis)]
+# In Redis, time does not stand still between two requests.
+ONLY_WHERE_TIME_STANDS_STILL = pytest.mark.parametrize("counting", ["memory"])
+
+
 @pytest.fixture
-def clock():
+def counting():
+    return "memory"
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory):
+    with redis_running(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture
+def redis(redis_server, monkeypatch):
+    """A real Redis with nothing in it, which is waited for however busy the machine is."""
+    monkeypatch.setattr(redis_link, "TIMEOUT_SECONDS", 10)
+    redis_server.command("FLUSHALL")
+    return redis_server
+
+
+@pytest.fixture
+def limits_url(counting, request):
+    return request.getfixturevalue("redis").url if counting == "redis" else ""
+
+
+@pytest.fixture
+def clock(counting, request):
+    if counting == "redis":
+        return ClockBesideRedis(request.getfixturevalue("redis"))
     return SetClock()
 
 
 @pytest.fixture
-def settings(tmp_path):
-    return Settings(instance=tmp_path / "instance")
+def settings(tmp_path, limits_url):
+    yield DATABASES.settings(tmp_path / "instance", limits_url=limits_url)
+    DATABASES.forget(tmp_path)
 
 
 @pytest.fixture(scope="session")
@@ -211,26 +305,16 @@ def empty_database(tmp_path_factory):
     return path
 
 
-def copy_database(empty, path):
-    """Give a store its own copy of the empty database, and an id of its own."""
-    shutil.copyfile(empty, path)
-    path.chmod(0o600)
-    database = Database(path)
-    with database.write() as connection:
-        connection.exec_driver_sql("UPDATE store SET store_id = ?", (secrets.token_hex(8),))
-    database.close()
-
-
 @pytest.fixture
 def make_store(settings, clock, empty_database):
     """Make stores over one instance folder, with settings that differ from the default."""
     made = []
 
     def make(**changes):
+        if "instance" in changes:
+            changes["database_url"] = DATABASES.settings(changes["instance"]).database_url
         given = replace(settings, **changes)
-        given.instance.mkdir(mode=0o700, exist_ok=True)
-        if not given.database_path.exists():
-            copy_database(empty_database, given.database_path)
+        DATABASES.make(given, empty_database)
         made.append(Store(given, clock))
         return made[-1]
 
@@ -387,6 +471,7 @@ def start(tmp_path):
     started = []
 
     def start_one(*arguments, instance=tmp_path / "instance", **environment):
+        environment = DATABASES.environment(instance) | environment
         started.append(Service(instance, *arguments, **environment))
         return started[-1]
 
@@ -394,12 +479,14 @@ def start(tmp_path):
     for service in started:
         if service.process.poll() is None:
             service.stop()
+    DATABASES.forget(tmp_path)
 
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory):
     """One running service that many tests share; each takes keys of its own."""
-    with running(tmp_path_factory.mktemp("shared") / "instance") as one:
+    instance = tmp_path_factory.mktemp("shared") / "instance"
+    with running(instance, **DATABASES.environment(instance)) as one:
         yield one
 
 

@@ -14,13 +14,13 @@ import tempfile
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from orders.store import engine, opening
+from orders.store import opening, sqlite
 
 PAGE_BYTES = 4_096
 _LOCK = """
 import sys
-from orders.store import engine
-connection = engine.connect(sys.argv[1])
+from orders.store import sqlite
+connection = sqlite.connect(sys.argv[1])
 connection.execute("BEGIN IMMEDIATE")
 print("locked", flush=True)
 sys.stdin.read()
@@ -129,7 +129,7 @@ def locked(database):
 @contextmanager
 def damaged(database, table=None):
     """Have garbage on the first page of a table, or on the last of all, and so in what is read."""
-    with closing(engine.connect(database)) as connection:
+    with closing(sqlite.connect(database)) as connection:
         # So that the page is in the database itself, and not in its log.
         while connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
             pass

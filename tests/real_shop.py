@@ -9,12 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 
 import urllib3
-from conftest import Store, copy_database
+from conftest import Store
+from databases import copy_database
 
 from bench.service import running
 from orders.clock import Clock
 from orders.settings import Settings
-from orders.store import engine
+from orders.store import sqlite
 
 ORDERS = "/v1/store/orders"
 PET = "/v1/pets/7"
@@ -82,7 +83,7 @@ class Shop:
 
     def have_many_orders(self, count):
         """Put orders into the store, beside the service."""
-        with closing(engine.connect(self.database)) as connection:
+        with closing(sqlite.connect(self.database)) as connection:
             connection.execute(
                 "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) "
                 "INSERT INTO orders (pet_id, quantity, status, placed_at, updated_at) "

@@ -6,6 +6,8 @@ import pytest
 
 from bench import backup
 
+pytestmark = pytest.mark.sqlite_only("a copy of a file while it is written")
+
 
 @pytest.mark.slow
 def test_a_backup_under_load_and_its_restore_lose_revive_and_mislead_nothing(tmp_path, capsys):

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
-from conftest import assert_error
+from conftest import ONLY_WHERE_TIME_STANDS_STILL, WHERE_COUNTED, assert_error
 
 from orders import keys
 from orders.domain import format_instant
@@ -55,6 +55,11 @@ def told(response):
     return tuple(int(response.headers[name]) for name in names)
 
 
+@pytest.fixture(params=WHERE_COUNTED)
+def counting(request):
+    return request.param
+
+
 @pytest.fixture
 def start_again(make_store):
     """Stop a store and start another over the same folder; give the client's like there."""
@@ -94,6 +99,7 @@ def test_what_is_admitted_between_refusals_does_not_begin_the_count_anew(store, 
     assert codes(client, 15) == [*plain(14), "api_key_banned"]
 
 
+@ONLY_WHERE_TIME_STANDS_STILL
 def test_the_thirtieth_429_at_the_end_of_the_sixty_seconds_bans(store, clock):
     client = own(store, per_day=1)
     spend(client)
@@ -429,24 +435,14 @@ def test_a_clock_that_is_set_back_does_not_bring_an_old_ban_back(store, clock):
 # A database that is away.
 
 
-@pytest.fixture
-def moved_away(store):
-    """Give functions that move the database away and back again."""
-    path = store.settings.database_path
-    away = path.with_suffix(".away")
-    return lambda: path.rename(away), lambda: away.rename(path)
-
-
-def test_a_ban_that_cannot_be_written_is_kept_in_memory(store, clock, moved_away, caplog):
-    move, move_back = moved_away
+def test_a_ban_that_cannot_be_written_is_kept_in_memory(store, clock, caplog):
     client = own(store)
     spend(client)
     codes(client, 29)
-    move()
-    assert_error(client.get(LIST), 429, "api_key_banned")
-    assert_error(client.get(LIST), 429, "api_key_banned")
-    move_back()
-    kept = f"The ban of key {client.key_id} is kept in memory for now: the database "
+    with store.away():
+        assert_error(client.get(LIST), 429, "api_key_banned")
+        assert_error(client.get(LIST), 429, "api_key_banned")
+    kept = f"The ban of key {client.key_id} is kept in memory for now: the "
     assert any(message.startswith(kept) for message in caplog.messages), caplog.messages
     assert store.rows("SELECT banned_until FROM api_keys") == [{"banned_until": None}]
     clock.advance(100)  # the row is read again, and knows of no ban
@@ -455,30 +451,26 @@ def test_a_ban_that_cannot_be_written_is_kept_in_memory(store, clock, moved_away
     assert response.headers["Retry-After"] == "200"
 
 
-def test_a_ban_that_could_not_be_written_is_written_later(store, clock, moved_away, start_again):
-    move, move_back = moved_away
+def test_a_ban_that_could_not_be_written_is_written_later(store, clock, start_again):
     client = own(store)
     spend(client)
     codes(client, 29)
     until = format_instant(clock.now().replace(minute=5))
-    move()
-    client.get(LIST)
-    store.shop.limits.bans.flush()
-    move_back()
+    with store.away():
+        client.get(LIST)
+        store.shop.limits.bans.flush()
     clock.advance(2)
     store.shop.limits.bans.flush()
     assert store.rows("SELECT banned_until FROM api_keys") == [{"banned_until": until}]
     assert start_again(client).get(LIST).headers["Retry-After"] == "298"
 
 
-def test_a_ban_that_was_written_later_can_be_lifted(store, clock, moved_away):
-    move, move_back = moved_away
+def test_a_ban_that_was_written_later_can_be_lifted(store, clock):
     client = own(store)
     spend(client)
     codes(client, 29)
-    move()
-    client.get(LIST)
-    move_back()
+    with store.away():
+        client.get(LIST)
     store.shop.limits.bans.flush()
     clock.advance(60)
     unban(store, client)

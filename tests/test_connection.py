@@ -14,6 +14,7 @@ from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 import pytest
+from conftest import DATABASES
 
 from bench.service import running
 from orders.settings import Settings
@@ -28,7 +29,8 @@ from orders.web.server import Server
 def hasty(tmp_path_factory):
     """A service that waits a second for heads and bodies."""
     folder = tmp_path_factory.mktemp("hasty") / "instance"
-    with running(folder, ORDERS_HEAD_SECONDS="1", ORDERS_BODY_SECONDS="1") as service:
+    given = {"ORDERS_HEAD_SECONDS": "1", "ORDERS_BODY_SECONDS": "1"}
+    with running(folder, **given, **DATABASES.environment(folder)) as service:
         yield service
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from bench.crash.__main__ import Crashes, summary
 
+pytestmark = pytest.mark.sqlite_only("its inspector reads the file of a killed service")
+
 # No machine is so slow: how far the counters are behind is measured by the long form.
 ANY_TIME = 600
 

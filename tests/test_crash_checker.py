@@ -13,6 +13,8 @@ import pytest
 from bench.crash import checker, history
 from bench.crash.history import UNSENT, Kind, Operation
 
+pytestmark = pytest.mark.sqlite_only("its inspector reads a file")
+
 ORDERS = "/v1/store/orders"
 DATE = "2026-12-24T18:00:00.000Z"
 ANSWERS = {

@@ -20,7 +20,9 @@ from conftest import SetClock, Store
 from bench.service import ROOT
 from orders.clock import Clock
 from orders.settings import Settings
-from orders.store import engine, opening
+from orders.store import opening, sqlite
+
+pytestmark = pytest.mark.sqlite_only("backups and checks of a file")
 
 LIST = "/v1/store/orders"
 PAGE = 4096
@@ -36,7 +38,7 @@ def full_database(tmp_path_factory):
     opening.create(path)
     order = "7, 2, NULL, 'pending', '2026-12-01T12:00:00.000Z', '2026-12-01T12:00:00.000Z', NULL"
     numbers = f"WITH RECURSIVE n (id) AS (VALUES (1) UNION ALL SELECT id + 1 FROM n LIMIT {MANY})"
-    with closing(engine.connect(path)) as connection:
+    with closing(sqlite.connect(path)) as connection:
         connection.execute(f"INSERT INTO orders {numbers} SELECT id, {order} FROM n")
         connection.execute(
             "INSERT INTO order_events SELECT id, 'order.imported', id, placed_at, 'cli', NULL, "
@@ -77,7 +79,7 @@ def refused(store, *arguments):
 
 def rows_in(path, statement):
     """Ask a file something."""
-    with closing(engine.connect(path)) as connection:
+    with closing(sqlite.connect(path)) as connection:
         return connection.execute(statement).fetchall()
 
 
@@ -170,7 +172,7 @@ def test_check_finds_an_index_that_leads_astray(store):
             (f"INSERT INTO sqlite_schema ({columns}) VALUES (?, ?, ?, ?, ?, ?)", hidden),
         ],
     ):
-        with closing(engine.connect(path)) as connection:
+        with closing(sqlite.connect(path)) as connection:
             for statement in statements:
                 connection.execute(*statement)
     opening.check(path)
@@ -290,7 +292,7 @@ def test_a_copy_that_is_not_sound_is_not_kept(store, client, tmp_path, monkeypat
     # As with a database that is too large for the check before a command.
     monkeypatch.setattr(opening, "QUICK_CHECK_BYTES", 0)
     client.place()
-    with closing(engine.connect(store.database.path)) as connection:
+    with closing(sqlite.connect(store.database.path)) as connection:
         connection.execute("PRAGMA ignore_check_constraints = ON")
         connection.execute("UPDATE orders SET status = 'lost'")
     assert "is damaged" in refused(store, "db", "backup", tmp_path / "copy.db")

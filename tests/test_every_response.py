@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import pytest
-from conftest import Client, SetClock, Store, assert_error, logged
+from conftest import DATABASES, Client, SetClock, Store, assert_error, logged
 from sqlalchemy import insert
 
 from orders import keys
-from orders.settings import Settings
-from orders.store import engine, opening
+from orders.store import opening
 from orders.store.tables import PetRow
 from orders.web.protection import PROTECTION
 
@@ -239,9 +238,8 @@ ELSEWHERE = [
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
     """A store that all cases share: 1 is pending, 2 has shipped, 3 was cancelled; pet 7 is Rex."""
-    settings = Settings(instance=tmp_path_factory.mktemp("every") / "instance")
-    settings.instance.mkdir(mode=0o700)
-    opening.create(settings.database_path)
+    settings = DATABASES.settings(tmp_path_factory.mktemp("every") / "instance")
+    DATABASES.make(settings)
     store = Store(settings, SetClock())
     writer = store.client()
     with store.database.write() as connection:
@@ -533,7 +531,7 @@ def test_what_goes_wrong_outside_of_the_api_is_an_error_too(ask, monkeypatch):
 @pytest.fixture
 def impatient(make_store, monkeypatch):
     """A store that waits only a moment for a lock, with order 1 in it."""
-    monkeypatch.setattr(engine, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(DATABASES.module, "BUSY_SECONDS", 0.05)
     store = make_store()
     store.writer = store.client()
     store.writer.place()
@@ -556,17 +554,16 @@ READS = [("GET", ORDERS, {}), ("GET", f"{ORDERS}/1", {}), ("GET", "/v1/pets/7", 
 
 
 def test_while_another_program_writes_changes_are_refused_and_reading_goes_on(impatient, clock):
-    other_program = engine.connect(impatient.database.path)
-    other_program.execute("BEGIN IMMEDIATE")
-    for spent, (method, path, sent) in enumerate(WRITES, 2):
-        response = impatient.writer.request(method, path, **sent)
-        assert_unavailable(response, BUSINESS, (1_000 - spent, 100_000 - spent), clock)
-    assert [order["id"] for order in impatient.writer.get(ORDERS).get_json()] == [1]
-    other_program.close()
+    with impatient.locked():
+        for spent, (method, path, sent) in enumerate(WRITES, 2):
+            response = impatient.writer.request(method, path, **sent)
+            assert_unavailable(response, BUSINESS, (1_000 - spent, 100_000 - spent), clock)
+        assert [order["id"] for order in impatient.writer.get(ORDERS).get_json()] == [1]
     assert len(impatient.events()) == 1
     assert impatient.writer.ship(1).status_code == 200
 
 
+@pytest.mark.sqlite_only("the size of a file")
 def test_a_full_disk_refuses_changes_and_reading_goes_on(impatient):
     with impatient.database.write() as connection:
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
@@ -580,6 +577,7 @@ def test_a_full_disk_refuses_changes_and_reading_goes_on(impatient):
     assert len(impatient.writer.get(ORDERS).get_json()) == len(statuses)
 
 
+@pytest.mark.sqlite_only("a pragma; on PostgreSQL see test_postgres")
 def test_a_database_that_cannot_be_written_refuses_changes_and_reading_goes_on(impatient):
     with impatient.database.write() as connection:
         connection.exec_driver_sql("PRAGMA query_only = ON")
@@ -588,17 +586,15 @@ def test_a_database_that_cannot_be_written_refuses_changes_and_reading_goes_on(i
 
 
 def test_a_database_that_is_gone_refuses_everything_until_it_is_back(impatient, clock):
-    path = impatient.database.path
-    away = path.with_name("away.db")
-    path.rename(away)
-    for spent, (method, target, sent) in enumerate(WRITES + READS, 2):
-        response = impatient.writer.request(method, target, **sent)
-        assert_unavailable(response, BUSINESS, (1_000 - spent, 100_000 - spent), clock)
-    assert not path.exists()
-    away.rename(path)
+    with impatient.away():
+        for spent, (method, target, sent) in enumerate(WRITES + READS, 2):
+            response = impatient.writer.request(method, target, **sent)
+            assert_unavailable(response, BUSINESS, (1_000 - spent, 100_000 - spent), clock)
+        assert not impatient.settings.database_path.exists()
     assert impatient.writer.get(f"{ORDERS}/1").get_json()["complete"] is False
 
 
+@pytest.mark.sqlite_only("a file in the place of another")
 def test_a_database_that_was_replaced_is_not_written_to(impatient, tmp_path):
     replacement = tmp_path / "replacement.db"
     opening.create(replacement)
@@ -609,30 +605,25 @@ def test_a_database_that_was_replaced_is_not_written_to(impatient, tmp_path):
 
 def test_when_the_key_cannot_be_looked_up_nothing_is_counted(impatient, clock):
     clock.advance(1)  # for longer a key is not remembered
-    path = impatient.database.path
-    away = path.with_name("away.db")
-    path.rename(away)
-    for method, target, sent in (*WRITES, *READS, ("GET", "/v1/nothing", {})):
-        response = impatient.writer.request(method, target, **sent)
-        assert_unavailable(response, FREE, FREE, clock)
-    away.rename(path)
+    with impatient.away():
+        for method, target, sent in (*WRITES, *READS, ("GET", "/v1/nothing", {})):
+            response = impatient.writer.request(method, target, **sent)
+            assert_unavailable(response, FREE, FREE, clock)
     response = impatient.writer.get(ORDERS)
     assert (response.status_code, response.headers["X-RateLimit-Remaining"]) == (200, "998")
 
 
 def test_without_a_key_there_is_nothing_to_look_up(impatient):
-    path = impatient.database.path
-    path.rename(path.with_name("away.db"))
-    assert_error(impatient.anonymous().get(ORDERS), 401, "missing_api_key")
-    assert_error(Client(impatient, None, "nonsense").get(ORDERS), 401, "invalid_api_key")
+    with impatient.away():
+        assert_error(impatient.anonymous().get(ORDERS), 401, "missing_api_key")
+        assert_error(Client(impatient, None, "nonsense").get(ORDERS), 401, "invalid_api_key")
 
 
 def test_readiness_is_told_as_any_refusal_but_is_no_api_answer(impatient):
     assert impatient.anonymous().get("/readyz").status_code == 200
-    path = impatient.database.path
-    path.rename(path.with_name("away.db"))
-    response = impatient.anonymous().get("/readyz")
-    assert_error(response, 503, "store_unavailable")
-    assert response.headers["Retry-After"] == "5"
-    assert not [name for name in API_HEADERS if name in response.headers]
-    assert impatient.anonymous().get("/healthz").status_code == 200
+    with impatient.away():
+        response = impatient.anonymous().get("/readyz")
+        assert_error(response, 503, "store_unavailable")
+        assert response.headers["Retry-After"] == "5"
+        assert not [name for name in API_HEADERS if name in response.headers]
+        assert impatient.anonymous().get("/healthz").status_code == 200

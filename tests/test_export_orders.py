@@ -5,22 +5,23 @@ from __future__ import annotations
 import json
 import os
 import pty
-import shutil
 import subprocess
 import sys
-from contextlib import closing
 from datetime import UTC
 from stat import S_IMODE
 
 import pytest
+from conftest import DATABASES
 from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from sqlalchemy import insert
 from test_import_orders import Forks
 
 from bench.service import ROOT
 from orders import domain
-from orders.store import engine, opening
+from orders.store import opening
+from orders.store.tables import OrderRow
 
 HEADER = "id,petId,quantity,shipDate,status,placedAt,updatedAt,reference\n"
 LEFT_OUT = ", without their history and without keys and pets.\n"
@@ -41,35 +42,16 @@ def empty_database(tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module")
-def full_database(tmp_path_factory, empty_database):
-    """A database with many orders, to be copied."""
-    path = tmp_path_factory.mktemp("full") / "orders.db"
-    shutil.copy(empty_database, path)
-    now = "2026-12-01T12:00:00.000Z"
-    with closing(engine.connect(path)) as connection:
-        connection.execute("BEGIN")
-        connection.executemany(
-            "INSERT INTO orders (pet_id, quantity, status, placed_at, updated_at, reference) "
-            "VALUES (7, 1, 'pending', ?, ?, ?)",
-            ((now, now, f"a reference {n:040}") for n in range(MANY)),
-        )
-        connection.execute("COMMIT")
-    return path
-
-
 @pytest.fixture
-def settings(settings, empty_database):
-    settings.instance.mkdir(mode=0o700)
-    shutil.copy(empty_database, settings.database_path)
-    return settings
-
-
-@pytest.fixture
-def full_store(settings, make_store, full_database):
+def full_store(make_store):
     """A store with many orders."""
-    shutil.copy(full_database, settings.database_path)
-    return make_store()
+    store = make_store()
+    now = store.clock.now()
+    one = {"pet_id": 7, "quantity": 1, "status": "pending", "placed_at": now, "updated_at": now}
+    with store.database.write() as connection:
+        rows = [{**one, "reference": f"a reference {n:040}"} for n in range(MANY)]
+        connection.execute(insert(OrderRow), rows)
+    return store
 
 
 def orders_command(store, *arguments):
@@ -231,7 +213,7 @@ def emptied(store, empty_database):
 
     def empty():
         store.database.close()
-        shutil.copy(empty_database, store.database.path)
+        DATABASES.empty(store.settings, empty_database)
         return store
 
     return empty
@@ -406,6 +388,7 @@ def test_standard_output_is_utf_8_whatever_the_terminal_is_set_to(varied):
             "PATH": os.environ["PATH"],
             "PYTHONIOENCODING": "latin-1",
             "ORDERS_INSTANCE": str(varied.settings.instance),
+            **DATABASES.environment(varied.settings.instance),
         },
         capture_output=True,
         check=False,

@@ -16,7 +16,10 @@ import real_faults
 from conftest import run_app
 from real_shop import ORDERS, PET, assert_unavailable, is_cut_off, open_shop
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.sqlite_only("files that are full, locked, damaged or moved away"),
+]
 
 ORDER = f"{ORDERS}/3"
 EVERYTHING = {ORDERS: 200, ORDER: 200, PET: 200}

@@ -19,9 +19,9 @@ from real_shop import fill, open_shop, wait_until
 from bench.service import running
 from orders.clock import Clock
 from orders.settings import Settings
-from orders.store import engine
+from orders.store import sqlite
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sqlite_only("the files beside the database")]
 
 PLAIN = "/v1/nothing"
 
@@ -33,9 +33,9 @@ def journalled(instance):
     """Give how many requests of keys the counters' file knows of today; None without one."""
     sql = "SELECT sum(count) FROM windows WHERE key LIKE 'key:%' AND length = 86400"
     try:
-        with closing(engine.connect(instance / "counters.db")) as connection:
+        with closing(sqlite.connect(instance / "counters.db")) as connection:
             return connection.execute(sql).fetchone()[0]
-    except engine.sqlite_module().Error:
+    except sqlite.sqlite_module().Error:
         return None
 
 

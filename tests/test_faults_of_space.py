@@ -16,7 +16,7 @@ from real_shop import ORDERS, fill, open_shop, wait_until
 
 from bench.service import INHERITED, ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sqlite_only("files where there is no space")]
 
 
 # The log, on standard error.

@@ -17,11 +17,10 @@ PATH = "/v1/store/orders/1"
 def insert_row(store, order_id):
     """Insert a pending order of this id, as an import would."""
     now = "'2026-12-01T12:00:00.000Z'"
-    with store.database.write() as connection:
-        connection.exec_driver_sql(
-            "INSERT INTO orders (id, pet_id, quantity, status, placed_at, updated_at) "
-            f"VALUES ({order_id}, 7, 1, 'pending', {now}, {now})"
-        )
+    store.execute(
+        "INSERT INTO orders (id, pet_id, quantity, status, placed_at, updated_at) "
+        f"VALUES ({order_id}, 7, 1, 'pending', {now}, {now})"
+    )
 
 
 @pytest.fixture

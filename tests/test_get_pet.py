@@ -142,8 +142,8 @@ def test_an_answer_that_something_went_wrong_here_tells_it_too(client, monkeypat
 
 def test_an_answer_that_the_store_is_away_tells_it_too(client, store):
     client.get("/v1/pets/7")  # after which the key is known for a moment
-    store.database.path.rename(store.database.path.with_name("away"))
-    response = client.get("/v1/pets/7")
+    with store.away():
+        response = client.get("/v1/pets/7")
     assert_error(response, 503, "store_unavailable")
     assert announced(response) == (DEPRECATION, SUNSET)
 

@@ -6,12 +6,12 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from conftest import Client, assert_error
+from conftest import DATABASES, Client, assert_error
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from urllib3 import HTTPHeaderDict
 
-from orders.store import engine, idempotency
+from orders.store import idempotency
 
 PATH = "/v1/store/orders"
 KEY = "7f9c2ba4-e88f-4c1d-a1b0-6f2f6f1f8e55"
@@ -208,13 +208,11 @@ def test_an_order_that_broke_off_is_neither_placed_nor_remembered(client, store,
 
 
 def test_an_order_that_the_store_could_not_take_is_not_remembered(make_store, monkeypatch):
-    monkeypatch.setattr(engine, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(DATABASES.module, "BUSY_SECONDS", 0.05)
     store = make_store()
     client = store.client()
-    other_program = engine.connect(store.database.path)
-    other_program.execute("BEGIN IMMEDIATE")
-    assert_error(place(client), 503, "store_unavailable")
-    other_program.close()
+    with store.locked():
+        assert_error(place(client), 503, "store_unavailable")
     assert_places(place(client))
     assert len(store.events()) == 1
 

@@ -7,27 +7,25 @@ import io
 import json
 import os
 import pty
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from stat import S_IMODE
 
 import pytest
-from conftest import SetClock, Store, assert_error
+from conftest import DATABASES, SetClock, Store, assert_error
 from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from bench.service import ROOT
 from orders.clock import Clock
-from orders.settings import Settings
-from orders.store import engine, opening
+from orders.store import opening
 
 LIST = "/v1/store/orders"
 MAX_ID = 2**53 - 1
@@ -47,8 +45,7 @@ def empty_database(tmp_path_factory):
 
 @pytest.fixture
 def settings(settings, empty_database):
-    settings.instance.mkdir(mode=0o700)
-    shutil.copy(empty_database, settings.database_path)
+    DATABASES.make(settings, empty_database)
     return settings
 
 
@@ -67,10 +64,9 @@ def refused_here(store, tmp_path):
 @pytest.fixture(scope="module")
 def untouched(tmp_path_factory, empty_database):
     """An empty store that the tables of this file share: none of their files leaves a trace."""
-    instance = tmp_path_factory.mktemp("untouched") / "instance"
-    instance.mkdir(mode=0o700)
-    shutil.copy(empty_database, instance / "orders.db")
-    store = Store(Settings(instance=instance), SetClock())
+    settings = DATABASES.settings(tmp_path_factory.mktemp("untouched") / "instance")
+    DATABASES.make(settings, empty_database)
+    store = Store(settings, SetClock())
     yield store
     store.shop.database.close()
 
@@ -382,7 +378,7 @@ def test_an_id_that_exists_and_is_repeated_is_told_for_each_line(refused_here, c
 @example([None] * 3)
 def test_no_mixture_of_ids_collides(take, store, empty_database, ids):
     store.database.close()
-    shutil.copy(empty_database, store.database.path)
+    DATABASES.empty(store.settings, empty_database)
     rows = [(order_id or "", line) for line, order_id in enumerate(ids, start=2)]
     taken(take(table(("id", "petId"), *rows)), len(ids))
     found = {line: order_id for order_id, line in orders_of(store, "id, pet_id")}
@@ -717,11 +713,9 @@ def test_a_file_can_be_imported_again_once_it_is_mended(refused_here, take, stor
 
 
 def test_a_store_that_another_program_has_locked_is_told(refused_here, store, monkeypatch):
-    monkeypatch.setattr(engine, "BUSY_SECONDS", 0.05)
-    with closing(engine.connect(store.database.path)) as other:
-        other.execute("BEGIN IMMEDIATE")
+    monkeypatch.setattr(DATABASES.module, "BUSY_SECONDS", 0.05)
+    with store.locked():
         assert "locked by another program" in refused_here("petId\n7\n")
-        other.execute("ROLLBACK")
 
 
 # As a process of its own: cut off, watched, beside a running service. Python takes a second to
@@ -771,7 +765,10 @@ class Forks:
         """Begin a command whose output goes to files, none above a limit in bytes; give its id."""
         return self._ask(
             arguments=list(map(str, arguments)),
-            environment={"ORDERS_INSTANCE": str(store.settings.instance)},
+            environment={
+                "ORDERS_INSTANCE": str(store.settings.instance),
+                **DATABASES.environment(store.settings.instance),
+            },
             stdout=str(stdout),
             stderr=str(stderr),
             limit=limit,
@@ -870,7 +867,7 @@ def importing(forks, store, tmp_path):
 def test_a_service_goes_on_placing_orders_during_an_import(start, forks, tmp_path):
     folder = tmp_path / "instance"
     service = start()
-    beside = Store(Settings(instance=folder), Clock())
+    beside = Store(DATABASES.settings(folder), Clock())
     _, key = beside.issue()
     beside.database.close()
 
@@ -914,8 +911,8 @@ def test_what_waits_to_be_imported_is_for_its_owner_only(importing, store):
 
 
 def assert_sound(store):
-    """Check that the store's file is whole, and that each order has one event."""
-    opening.check_whole(store.database.path)
+    """Check that the store's database is whole, and that each order has one event."""
+    store.shop.upkeep.check_whole()
     counts = (
         "(SELECT count(*) FROM orders) AS orders, (SELECT count(*) FROM order_events) AS events"
     )
@@ -938,9 +935,8 @@ def test_an_import_that_is_killed_while_it_writes_leaves_nothing_half_done(
 ):
     file = tmp_path / "many.csv"
     file.write_text(UNNUMBERED + unnumbered(30_000))
-    log = store.database.path.with_name("orders.db-wal")
     running = importing(file=file)
-    wait_for(lambda: log.exists() and log.stat().st_size > 2**20)
+    wait_for(lambda: DATABASES.is_being_written(store.settings))
     running.stop(signal.SIGKILL)
     assert assert_sound(store) in {0, 30_000}
 

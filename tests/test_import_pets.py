@@ -6,13 +6,10 @@ import json
 from functools import partial
 
 import pytest
-from conftest import SetClock, Store, assert_error
+from conftest import DATABASES, SetClock, Store, assert_error
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-
-from orders.settings import Settings
-from orders.store import opening
 
 MAX_INT64 = 2**63 - 1
 COLUMNS = "id,name,categoryId,status"
@@ -29,11 +26,10 @@ def take(store, tmp_path):
 @pytest.fixture(scope="module")
 def bello(tmp_path_factory):
     """A store with one pet that the tables of this file share: none of their files changes it."""
-    instance = tmp_path_factory.mktemp("pets") / "instance"
-    instance.mkdir(mode=0o700)
-    opening.create(instance / "orders.db")
-    store = Store(Settings(instance=instance), SetClock())
-    taken(import_file(store, instance, lines(BELLO), "pets.jsonl"), 1)
+    settings = DATABASES.settings(tmp_path_factory.mktemp("pets") / "instance")
+    DATABASES.make(settings)
+    store = Store(settings, SetClock())
+    taken(import_file(store, settings.instance, lines(BELLO), "pets.jsonl"), 1)
     yield store
     store.shop.database.close()
 

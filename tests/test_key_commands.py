@@ -10,12 +10,12 @@ from pathlib import Path
 from stat import S_IMODE
 
 import pytest
-from conftest import Store, assert_error
+from conftest import DATABASES, Store, assert_error
 
 from bench.service import run_flask
 from orders import keys
 from orders.clock import Clock
-from orders.settings import DEFAULT_PLANS, Plan, Settings
+from orders.settings import DEFAULT_PLANS, Plan
 from orders.store import keys as key_store
 
 LIST = "/v1/store/orders"
@@ -377,6 +377,7 @@ def test_every_command_has_help(store):
 # Secrets.
 
 
+@pytest.mark.sqlite_only("its file")
 def test_no_secret_is_in_the_files_of_the_database(store):
     secrets = [issue(store, f"shop {n}", "--plan", "free").secret for n in range(3)]
     secrets.append(run(store, "rotate", 1, "--grace", "5").strip())
@@ -411,7 +412,8 @@ def test_no_command_repeats_a_secret(store):
 def environment(instance, **others):
     """Give the environment of a command over an instance folder."""
     path = {"PATH": os.environ["PATH"], "PYTHONWARNINGS": "error"}
-    return {**path, "ORDERS_INSTANCE": str(instance), **others}
+    database = DATABASES.environment(instance)
+    return {**path, **database, "ORDERS_INSTANCE": str(instance), **others}
 
 
 @pytest.mark.slow
@@ -428,13 +430,14 @@ def test_the_first_key_is_issued_before_the_first_start(tmp_path):
     assert keys.is_well_formed(done.stdout.removesuffix("\n"))
     assert S_IMODE(instance.stat().st_mode) == 0o700
     assert {S_IMODE(path.stat().st_mode) for path in instance.iterdir()} == {0o600}
-    found = Store(Settings(instance=instance), Clock())
+    found = Store(DATABASES.settings(instance), Clock())
     (key,) = listed(found)
     found.database.close()
     assert (key["name"], key["prefix"]) == ("shop", done.stdout[:8])
 
 
 @pytest.mark.slow
+@pytest.mark.sqlite_only("an empty file")
 def test_an_error_of_a_process_is_one_line_on_standard_error(tmp_path):
     (tmp_path / "orders.db").write_bytes(b"")
     done = run_flask("keys", "list", environment=environment(tmp_path))
@@ -446,7 +449,8 @@ def test_an_error_of_a_process_is_one_line_on_standard_error(tmp_path):
 @pytest.fixture
 def beside(service):
     """Run commands on the folder of the running service, from this other process."""
-    store = Store(Settings(instance=Path(service.environment["ORDERS_INSTANCE"])), Clock())
+    settings = DATABASES.settings(Path(service.environment["ORDERS_INSTANCE"]))
+    store = Store(settings, Clock())
     yield store
     store.database.close()
 

@@ -8,6 +8,8 @@ import pytest
 
 from orders.store import opening
 
+pytestmark = pytest.mark.sqlite_only("the check of a large file")
+
 
 @pytest.fixture
 def checked(store, monkeypatch):

@@ -7,7 +7,7 @@ import json
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC
+from datetime import UTC, datetime
 
 import pytest
 from conftest import Client, assert_error
@@ -22,7 +22,7 @@ from orders.store.tables import OrderRow
 from schemas.order import OrderSchema
 
 PATH = "/v1/store/orders"
-NOW = "'2026-12-01T12:00:00.000Z'"
+NOW = "2026-12-01T12:00:00.000Z"
 ROWS = 12_000
 VISIBLE = 9_000
 
@@ -33,14 +33,22 @@ def compact(value):
 
 def fill(store, rows=ROWS):
     """Insert many orders at once: every fourth is cancelled, every other has shipped."""
+    now = datetime.fromisoformat(NOW)
     with store.database.write() as connection:
-        connection.exec_driver_sql(f"""
-            INSERT INTO orders (pet_id, quantity, ship_date, status, placed_at, updated_at)
-            WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows})
-            SELECT i, 1 + i % 9, CASE WHEN i % 2 THEN {NOW} END,
-                CASE WHEN i % 4 = 0 THEN 'cancelled' WHEN i % 2 THEN 'shipped' ELSE 'pending' END,
-                {NOW}, {NOW} FROM n
-        """)
+        connection.execute(
+            insert(OrderRow),
+            [
+                {
+                    "pet_id": i,
+                    "quantity": 1 + i % 9,
+                    "ship_date": now if i % 2 else None,
+                    "status": "shipped" if i % 2 else "pending" if i % 4 else "cancelled",
+                    "placed_at": now,
+                    "updated_at": now,
+                }
+                for i in range(1, rows + 1)
+            ],
+        )
 
 
 def filled(rows=ROWS):
@@ -50,7 +58,7 @@ def filled(rows=ROWS):
             "id": i,
             "petId": i,
             "quantity": 1 + i % 9,
-            **({"shipDate": NOW.strip("'")} if i % 2 else {}),
+            **({"shipDate": NOW} if i % 2 else {}),
             "complete": bool(i % 2),
         }
         for i in range(1, rows + 1)

@@ -308,10 +308,10 @@ def test_a_traceback_does_not_tell_what_clients_sent(store):
     client = store.client()
     store.app.config["PROPAGATE_EXCEPTIONS"] = False
     with store.database.write() as connection:
-        connection.exec_driver_sql("DROP TABLE api_keys")
+        connection.exec_driver_sql("ALTER TABLE api_keys RENAME TO gone")
     with logged() as stream:
         client.get(LIST, headers={"Authorization": f"Bearer {keys.generate()}"})
-    assert "no such table: api_keys" in stream.getvalue()
+    assert re.search('no such table: api_keys|"api_keys" does not exist', stream.getvalue())
     assert "[parameters: " not in stream.getvalue()
 
 
@@ -350,7 +350,8 @@ def test_an_internal_error_is_logged_with_its_cause_and_told_by_its_request_id(s
     assert "pets" not in response.get_json()["message"]
     assert request_id in lines[0]
     assert "Traceback" in "".join(lines)
-    assert "no such table: pets" in "".join(lines)
+    told = "".join(lines).replace("\\", "")
+    assert "no such table: pets" in told or 'relation "pets" does not exist' in told
     if style == "json":
         error, access = map(json.loads, lines)
         assert (error["level"], access["status"]) == ("error", 500)

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from bench.receiver import answer_with
 from bench.service import ROOT, environment_for
 from orders.domain import EventType
-from orders.store import engine, webhooks
+from orders.store import sqlite, webhooks
 from orders.web.gauges import Question
 from orders.web.refusals import SERVER_ANSWERS
 
@@ -243,7 +243,7 @@ def test_the_store_is_measured(store):
     assert told("file_size_bytes", file="database") == size
     assert 0 < told("disk_free_bytes") <= told("disk_size_bytes")
     assert told("database_answer_seconds") > 0
-    assert told("build_info", sqlite=engine.sqlite_module().sqlite_version) == 1
+    assert told("build_info", sqlite=sqlite.sqlite_module().sqlite_version) == 1
 
 
 def test_damage_that_the_check_found_is_told(store):
@@ -275,7 +275,7 @@ def test_a_folder_that_is_gone_leaves_out_its_sizes(store):
 
 def test_a_database_that_is_locked_is_not_waited_for(store):
     path = store.settings.database_path
-    with closing(engine.sqlite_module().connect(str(path), isolation_level=None)) as other:
+    with closing(sqlite.sqlite_module().connect(str(path), isolation_level=None)) as other:
         other.execute("PRAGMA locking_mode = EXCLUSIVE")
         other.execute("BEGIN EXCLUSIVE")
         # A request would wait for five seconds. Nothing has read the database so far.

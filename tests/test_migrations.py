@@ -18,9 +18,13 @@ from alembic.migration import MigrationContext
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from bench.service import ROOT
-from orders.store import engine, opening
-from orders.store.engine import Database
+from orders.store import opening, sqlite
+from orders.store.sqlite import SqliteDatabase
 from orders.store.tables import Base
+
+pytestmark = pytest.mark.sqlite_only(
+    "the schema's history, which no PostgreSQL has seen, and copies of files"
+)
 
 MIGRATIONS = Path(opening.__file__).with_name("migrations")
 NUMBERS = sorted(int(file.name[:4]) for file in MIGRATIONS.glob("versions/[0-9]*.py"))
@@ -78,7 +82,7 @@ def path(tmp_path):
 
 def asked(path, *statements):
     """Give the rows of the last of some statements."""
-    with closing(engine.connect(path)) as connection:
+    with closing(sqlite.connect(path)) as connection:
         for statement in statements:
             rows = connection.execute(statement).fetchall()
     return rows
@@ -148,7 +152,7 @@ def first_rows():
 
 def filled(path):
     """Fill a new database; give its path."""
-    with closing(engine.connect(path)) as connection:
+    with closing(sqlite.connect(path)) as connection:
         connection.execute("BEGIN")
         for table, rows in first_rows().items():
             marks = ", ".join("?" for _ in rows[0])
@@ -162,7 +166,7 @@ def filled(path):
 def data(path):
     """Give all rows of the first schema's tables as dictionaries, and the ids given so far."""
     everything = {"given": dict(asked(path, "SELECT name, seq FROM sqlite_sequence"))}
-    with closing(engine.connect(path)) as connection:
+    with closing(sqlite.connect(path)) as connection:
         for table in TABLES:
             cursor = connection.execute(f"SELECT * FROM {table} ORDER BY 1")
             names = [column[0] for column in cursor.description]
@@ -184,7 +188,7 @@ def assert_kept(before, after):
 
 
 def test_the_migrations_make_the_tables_that_the_program_knows(path):
-    database = Database(path)
+    database = SqliteDatabase(path)
     with database.read() as connection:
         context = MigrationContext.configure(
             connection, opts={"compare_type": True, "compare_server_default": True}
@@ -195,7 +199,7 @@ def test_the_migrations_make_the_tables_that_the_program_knows(path):
 
 def test_constraints_are_the_same_too(path):
     # Alembic compares neither checks nor AUTOINCREMENT.
-    database = Database(path)
+    database = SqliteDatabase(path)
     with database.read() as connection:
         wanted = {
             table.name: {
@@ -266,7 +270,7 @@ BAD_ROWS = {
 @pytest.mark.parametrize("statement", BAD_ROWS.values(), ids=BAD_ROWS)
 def test_the_database_itself_refuses(path, statement):
     before = data(filled(path))
-    with pytest.raises(engine.sqlite_module().IntegrityError):
+    with pytest.raises(sqlite.sqlite_module().IntegrityError):
         asked(path, statement)
     assert data(path) == before
 
@@ -288,7 +292,7 @@ CHANGES = {
 @pytest.mark.parametrize("statement", CHANGES.values(), ids=CHANGES)
 def test_the_event_log_is_never_changed(path, statement):
     before = data(filled(path))
-    with pytest.raises(engine.sqlite_module().IntegrityError, match="event log is never changed"):
+    with pytest.raises(sqlite.sqlite_module().IntegrityError, match="event log is never changed"):
         asked(path, statement)
     assert data(path) == before
 

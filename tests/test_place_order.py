@@ -6,12 +6,9 @@ import json
 from datetime import UTC, datetime
 
 import pytest
-from conftest import SetClock, Store, assert_error
+from conftest import DATABASES, SetClock, Store, assert_error
 from hypothesis import example, given
 from hypothesis import strategies as st
-
-from orders.settings import Settings
-from orders.store import opening
 
 PATH = "/v1/store/orders"
 MAX_BODY = 65_536
@@ -23,9 +20,8 @@ SOUND = b'{"petId":7}'
 @pytest.fixture(scope="module")
 def patient(tmp_path_factory):
     """A client without limits to speak of, over a store that the tables of this file share."""
-    settings = Settings(instance=tmp_path_factory.mktemp("placing") / "instance")
-    settings.instance.mkdir(mode=0o700)
-    opening.create(settings.database_path)
+    settings = DATABASES.settings(tmp_path_factory.mktemp("placing") / "instance")
+    DATABASES.make(settings)
     store = Store(settings, SetClock())
     yield store.client(plan="enterprise", per_minute=10**9, per_day=10**9)
     store.shop.limits.storage.close()

@@ -6,7 +6,10 @@ import importlib
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.sqlite_only("a disk that forgets what SQLite did not sync"),
+]
 
 
 @pytest.fixture

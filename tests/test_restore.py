@@ -11,13 +11,16 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from conftest import Hooks, Store, copy_database
+from conftest import Hooks, Store
+from databases import copy_database
 from sqlalchemy import Engine, event
 
 from bench.service import ROOT
-from orders.store import deliveries, engine, opening, restoring, webhooks
+from orders.store import deliveries, opening, restoring, sqlite, webhooks
 from orders.store.deliveries import Refused
 from orders.store.failures import StoreUnavailable
+
+pytestmark = pytest.mark.sqlite_only("a file in the place of another")
 
 
 @pytest.fixture
@@ -189,7 +192,7 @@ def test_a_database_that_cannot_be_read_is_kept_with_its_log(shop):
 def test_it_is_refused_while_another_program_uses_the_database(shop):
     store, backup, client, *_ = shop
     store.shop.end()
-    with closing(engine.connect(store.database.path)) as connection:
+    with closing(sqlite.connect(store.database.path)) as connection:
         connection.execute("BEGIN")
         before = connection.execute("SELECT count(*) FROM orders").fetchone()
         done = flask(store, "db", "restore", str(backup))
@@ -237,7 +240,7 @@ def test_a_restore_that_is_killed_leaves_the_database_of_before_or_the_restored_
         )
         opening.check(path)
         opening.check_whole(path)
-        with closing(engine.connect(path)) as connection:
+        with closing(sqlite.connect(path)) as connection:
             found += connection.execute("SELECT count(*) FROM orders").fetchone()
         if done.returncode == 0:
             break

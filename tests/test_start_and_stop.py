@@ -19,15 +19,15 @@ from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
-from conftest import Store
+from conftest import DATABASES, Store
 
 from bench.service import ROOT, Service
 from orders import keys
 from orders.clock import Clock
 from orders.domain import NewOrder, Origin
-from orders.settings import DEFAULT_PLANS, Plan, Settings
-from orders.store import engine, opening
-from orders.store.instance import InstanceLock, make_private_folder
+from orders.settings import DEFAULT_PLANS, Plan
+from orders.store import sqlite
+from orders.store.instance import InstanceLock
 
 LIST = "/v1/store/orders"
 
@@ -35,10 +35,8 @@ LIST = "/v1/store/orders"
 @contextmanager
 def opened(instance, **changes):
     """Open the store of a folder in this process, as a service that starts there would."""
-    store = Store(Settings(instance=instance, **changes), Clock())
-    make_private_folder(instance)
-    if not store.settings.database_path.exists():
-        opening.create(store.settings.database_path)
+    store = Store(DATABASES.settings(instance, **changes), Clock())
+    DATABASES.make(store.settings)
     store.shop.begin()
     try:
         yield store
@@ -83,7 +81,7 @@ print(json.dumps([os.waitstatus_to_exitcode(end) for end in ends]))
 
 
 def foreign(path):
-    connection = engine.connect(path, create=True)
+    connection = sqlite.connect(path, create=True)
     connection.execute("CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT)")
     connection.execute("PRAGMA journal_mode = DELETE")
     connection.close()
@@ -108,7 +106,7 @@ def damaged(path):
 def newer(path):
     with opened(path.parent):
         pass
-    connection = engine.connect(path)
+    connection = sqlite.connect(path)
     connection.execute("PRAGMA user_version = 9999")
     connection.close()
 
@@ -143,6 +141,8 @@ WORDS = {name: words for name, (_, words) in UNFIT.items()} | {
     ],
 }
 
+# On PostgreSQL, see test_postgres.
+OF_FILES = pytest.mark.sqlite_only("starts on files that can't be used")
 OTHERS = {
     "help": ["app.py", "--help"],
     "flask run": ["flask", "run"],
@@ -225,6 +225,7 @@ def files_in(folder):
     return {path.name: path.read_bytes() for path in folder.glob("orders.db*")}
 
 
+@OF_FILES
 @pytest.mark.parametrize("what", WORDS)
 def test_a_start_that_cannot_work_says_in_one_line_why_and_how_to_mend_it(ended, what):
     told = ended[what].stderr.read_text()
@@ -235,11 +236,13 @@ def test_a_start_that_cannot_work_says_in_one_line_why_and_how_to_mend_it(ended,
     assert ended[what].stdout.read_text() == ""
 
 
+@OF_FILES
 @pytest.mark.parametrize("what", UNFIT)
 def test_a_database_that_is_refused_is_left_as_it_is(ended, what):
     assert files_in(ended[what].instance) == ended[what].before
 
 
+@OF_FILES
 def test_of_the_keys_only_those_that_still_use_the_vanished_plan_are_named(ended):
     told = ended["keys on a vanished plan"].stderr.read_text()
     assert "Zoo" in told
@@ -247,10 +250,12 @@ def test_of_the_keys_only_those_that_still_use_the_vanished_plan_are_named(ended
     assert "Pond" not in told
 
 
+@OF_FILES
 def test_a_service_survives_that_another_is_refused(ended, service):
     assert service.request("GET", "/readyz").status == 200
 
 
+@OF_FILES
 def test_flask_run_says_in_one_line_to_use_python_app_py(ended):
     done = ended["flask run"]
     told = done.stderr.read_text()
@@ -259,6 +264,7 @@ def test_flask_run_says_in_one_line_to_use_python_app_py(ended):
     assert not done.instance.exists()
 
 
+@OF_FILES
 def test_a_command_tells_of_a_bad_setting_in_one_line(ended):
     done = ended["flask keys"]
     told = done.stderr.read_text()
@@ -267,6 +273,7 @@ def test_a_command_tells_of_a_bad_setting_in_one_line(ended):
     assert not done.instance.exists()
 
 
+@OF_FILES
 def test_help_tells_of_the_demo_and_the_settings(ended):
     done = ended["help"]
     told = done.stdout.read_text()
@@ -294,7 +301,7 @@ def test_the_folder_and_its_files_are_for_their_owner_only(service):
     instance = Path(service.environment["ORDERS_INSTANCE"])
     assert S_IMODE(instance.stat().st_mode) == 0o700
     modes = {path.name: S_IMODE(path.stat().st_mode) for path in instance.iterdir()}
-    assert "orders.db" in modes
+    assert ("orders.db" in modes) is not DATABASES.are_on_postgres
     assert set(modes.values()) == {0o600}, modes
 
 
@@ -304,12 +311,8 @@ def test_the_folder_and_its_files_are_for_their_owner_only(service):
 @contextmanager
 def write_lock(instance):
     """Hold the database's write lock, as a long command would."""
-    with closing(engine.connect(instance / "orders.db")) as connection:
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        finally:
-            connection.execute("ROLLBACK")
+    with DATABASES.locked(DATABASES.settings(instance)):
+        yield
 
 
 def connect(service):
@@ -402,17 +405,15 @@ def test_counters_are_written_while_the_database_is_locked(start, tmp_path):
     with opened(instance) as store:
         _, secret = store.issue("free")
     service = start()
-    with closing(engine.connect(instance / "orders.db")) as other:
-        other.execute("BEGIN IMMEDIATE")
+    with write_lock(instance):
         for number in (1, 2):  # behind the first one, when the key was used waits for the database
             assert service.request("GET", LIST, key=secret).status == 200
             wait_until(lambda number=number: counted(instance) == number, 3)
-        other.execute("ROLLBACK")
 
 
 def counted(instance):
     """Give how many requests of keys the journal knows of today."""
-    with closing(engine.connect(instance / "counters.db")) as connection:
+    with closing(sqlite.connect(instance / "counters.db")) as connection:
         sql = "SELECT sum(count) FROM windows WHERE key LIKE 'key:%' AND length = 86400"
         return connection.execute(sql).fetchone()[0]
 
@@ -426,7 +427,7 @@ def own_orders(tmp_path_factory):
     instance = tmp_path_factory.mktemp("own") / "instance"
     with opened(instance) as store:
         store.shop.orders.place(NewOrder(7), Origin("cli"))
-    service = Service(instance, "--demo", ORDERS_HOST="0.0.0.0")
+    service = Service(instance, "--demo", ORDERS_HOST="0.0.0.0", **DATABASES.environment(instance))
     output = printed(service)
     service.process.send_signal(signal.SIGINT)  # at once: it has said that it serves
     status = service.process.wait(10)

@@ -20,7 +20,7 @@ from types import SimpleNamespace
 
 import pytest
 import urllib3
-from conftest import Client, SetClock, Store, copy_database
+from conftest import DATABASES, Client, SetClock, Store
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -34,7 +34,7 @@ from hypothesis.stateful import (
 from bench.service import Service
 from orders import domain
 from orders.clock import Clock
-from orders.settings import DEFAULT_PLANS, Plan, Settings, load
+from orders.settings import DEFAULT_PLANS, Plan, load
 from orders.store import keys as key_store
 from orders.store.instance import make_private_folder
 
@@ -334,15 +334,14 @@ class InProcess(Shopping):
     def __init__(self, folder, empty_database):
         self.folder, self.numbers = folder, count()
         self.clock = SetClock()
-        given = Settings(
-            instance=folder / str(next(self.numbers)),
+        given = DATABASES.settings(
+            folder / str(next(self.numbers)),
             plans={**DEFAULT_PLANS, **PLANS},
             ban_after=BAN.after,
             ban_window=BAN.window,
             ban_seconds=BAN.seconds,
         )
-        make_private_folder(given.instance)
-        copy_database(empty_database, given.database_path)
+        DATABASES.empty(given, empty_database)
         self.store = Store(given, self.clock)
         super().__init__()
 
@@ -460,10 +459,15 @@ class RealProcess(Shopping):
             )
         )
         # For what commands would do beside the service.
-        self.office = Store(load({"ORDERS_INSTANCE": str(instance)}), Clock())
-        copy_database(empty_database, self.office.settings.database_path)
-        self.service = Service(instance)
+        environment = DATABASES.environment(instance)
+        self.office = Store(load({"ORDERS_INSTANCE": str(instance), **environment}), Clock())
+        DATABASES.make(self.office.settings, empty_database)
+        self.service = self._start()
         super().__init__()
+
+    def _start(self):
+        instance = self.office.settings.instance
+        return Service(instance, **DATABASES.environment(instance))
 
     def now(self):
         return time.monotonic()
@@ -486,7 +490,7 @@ class RealProcess(Shopping):
         return [tuple(row.values()) for row in rows]
 
     def begin(self):
-        self.service, self.asked = Service(self.office.settings.instance), 0
+        self.service, self.asked = self._start(), 0
 
     @rule(key=KEYS, plan=st.sampled_from(sorted(UNLIMITED)))
     def change_plan(self, key, plan):

@@ -111,10 +111,11 @@ def test_a_reader_misses_nothing_and_sees_nothing_twice_whoever_writes(client_v2
         client = Client(client_v2.store, client_v2.key_id, client_v2.secret)
         seen, last = [], 0
         while not (done.is_set() and last == len(seen) == 240):
+            was_done = done.is_set()
             page = events(client, f"after={last}&limit=7")
             seen += page
             last = page[-1]["id"] if page else last
-            if done.is_set() and not page:
+            if was_done and not page:
                 break
         return seen
 

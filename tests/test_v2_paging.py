@@ -64,7 +64,12 @@ def parts_of(walk):
     return [dated] if walk.has_range() else [dated, undated]
 
 
+# On PostgreSQL, see test_postgres.
+PLANS = pytest.mark.sqlite_only("what its planner does")
+
+
 @pytest.mark.slow
+@PLANS
 def test_every_walk_uses_the_index_of_its_filter_and_sort_and_sorts_nothing(store):
     with store.database.read() as connection:
         for shape in shapes():
@@ -90,6 +95,7 @@ def every_statement(walk):
 
 
 @pytest.mark.slow
+@PLANS
 def test_every_range_is_gathered_by_the_index_of_its_column(store):
     with store.database.read() as connection:
         for shape in shapes():
@@ -107,6 +113,7 @@ def test_every_range_is_gathered_by_the_index_of_its_column(store):
                     assert all(index in line for line in searches), (gathering, lines)
 
 
+@PLANS
 def test_the_days_are_searched_and_not_scanned(store):
     with store.database.read() as connection:
         for shape in shapes():
@@ -134,6 +141,7 @@ def sizes(tmp_path_factory):
 
 
 @pytest.mark.slow
+@PLANS
 def test_a_page_of_one_filter_costs_no_more_in_a_larger_store(sizes):
     for case in pages.cases(pages.EXACT):
         for which, taken in pages.measure(*sizes, case).items():
@@ -141,6 +149,7 @@ def test_a_page_of_one_filter_costs_no_more_in_a_larger_store(sizes):
 
 
 @pytest.mark.slow
+@PLANS
 def test_a_page_of_several_filters_or_a_range_in_another_sort_has_a_bound(sizes):
     for case in pages.cases(pages.COMBINED):
         for which, taken in pages.measure(*sizes, case).items():

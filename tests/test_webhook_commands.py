@@ -281,8 +281,7 @@ def test_a_ping_that_fails_tells_why_and_changes_nothing(store, receiver, status
 
 def test_a_ping_is_under_the_guard(store, receiver):
     add(store, receiver)
-    with store.database.write() as connection:
-        connection.exec_driver_sql("UPDATE webhook_endpoints SET allow_private = 0")
+    store.execute("UPDATE webhook_endpoints SET allow_private = false")
     assert "Not delivered." in refused(store, "ping", 1)
     assert receiver.received == []
 

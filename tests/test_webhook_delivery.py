@@ -580,3 +580,12 @@ def test_what_looks_like_a_secret_in_an_answer_is_not_kept(client, hooks, receiv
     hooks.deliver()
     (made,) = hooks.ask(webhooks.deliveries, 1, 10)
     assert made.answer == "I know whsec_***."
+
+
+def test_an_answer_may_be_of_any_bytes(client, hooks, receiver):
+    hooks.add(receiver.url)
+    receiver.answering = answer_with(200, b"a\0b\xff")
+    place(client)
+    hooks.deliver()
+    (made,) = hooks.ask(webhooks.deliveries, 1, 10)
+    assert (made.answer, hooks.get().position) == ("a\ufffdb\ufffd", 1)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import random
 import threading
 import time
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from itertools import pairwise
 
 import pytest
-from conftest import Hooks, logged
+from conftest import DATABASES, Hooks, logged
+from sqlalchemy import insert
 
 from bench import webhooks as bench_webhooks
 from bench.receiver import answer_with, hang, receiving
-from orders.store import deliveries, engine, group_commit, webhooks
+from orders.store import deliveries, group_commit, webhooks
+from orders.store.tables import DeliveryRow
 from orders.webhooks import outbox
 
 # No machine is so slow.
@@ -169,24 +172,35 @@ def test_a_restart_need_not_wait_for_the_claim_of_before(store, client, hooks, r
 
 
 @pytest.mark.slow
+def test_one_of_several_processes_gives_its_claims_back_at_its_stop(store, client, hooks, receiver):
+    hooks.add(receiver.url)
+    client.place()
+    store.shop.outbox.start(alone=False)
+    assert arrived(receiver, 1) == [1]
+    until(lambda: hooks.get().position == 1)
+    assert hooks.get().claimed_by is not None
+    store.shop.outbox.stop()
+    assert hooks.get().claimed_by is None
+
+
 def test_what_can_t_be_written_down_yet_is_not_sent_again(make_store, receiver, monkeypatch):
-    for module in (engine, group_commit):
+    for module in (DATABASES.module, group_commit):
         monkeypatch.setattr(module, "BUSY_SECONDS", 0.1)
     store = make_store()
     client, hooks = store.client(), Hooks(store)
     hooks.add(receiver.url)
     client.place()
-    with closing(engine.connect(store.database.path)) as other, logged() as log:
+    with ExitStack() as others, logged() as log:
 
         def answering(handler, _):
-            other.execute("BEGIN IMMEDIATE")
+            others.enter_context(store.locked())
             handler.answer(200)
 
         receiver.answering = answering
         delivering = threading.Thread(target=hooks.deliver)
         delivering.start()
         until(lambda: "can't be written down yet" in log.getvalue())
-        other.execute("ROLLBACK")
+        others.close()
         delivering.join(ANY_TIME)
     assert (receiver.events, hooks.get().position) == ([1], 1)
     assert log.getvalue().count("can't be written down yet") == 1
@@ -199,13 +213,11 @@ def test_a_database_that_is_away_is_told_once_and_waited_for(
     monkeypatch.setattr(outbox, "POLL_SECONDS", 0.01)
     hooks.add(receiver.url)
     client.place()
-    path = store.database.path
-    away = path.with_name("away")
-    with logged() as log:
-        path.rename(away)
+    with logged() as log, ExitStack() as fault:
+        fault.enter_context(store.away())
         with at_work(store):
-            until(lambda: "wait for the database: the database file is gone" in log.getvalue())
-            away.rename(path)
+            until(lambda: "wait for the database: the " in log.getvalue())
+            fault.close()
             assert arrived(receiver, 1) == [1]
     assert log.getvalue().count("wait for the database") == 1
 
@@ -239,12 +251,10 @@ def test_many_old_tries_are_swept_a_few_at_a_time(store, client, hooks, receiver
     hooks.add(receiver.url)
     client.place()
     hooks.deliver()
+    old = datetime(2026, 1, 1, tzinfo=UTC)
+    row = {"endpoint_id": 1, "at": old, "outcome": "down", "milliseconds": 1, "answer": ""}
     with store.database.write() as connection:
-        connection.exec_driver_sql(
-            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1200) "
-            "INSERT INTO webhook_deliveries (endpoint_id, at, outcome, milliseconds, answer) "
-            "SELECT 1, '2026-01-01T00:00:00.000Z', 'down', 1, '' FROM n"
-        )
+        connection.execute(insert(DeliveryRow), [row] * 1_200)
     now = store.clock.now()
     swept = [hooks.change(deliveries.sweep, now - outbox.KEPT_FOR) for _ in range(3)]
     assert swept == [True, True, False]

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from orders.domain import Status
-from orders.store import engine
+from orders.store import sqlite
 
 # The status of an operation that never left: nobody listened any more.
 UNSENT = 0
@@ -167,7 +167,7 @@ def shown(order: OrderRow) -> dict[str, Any]:
 
 def _read_only(path: Path) -> Any:
     uri = f"file:{quote(str(path))}?mode=ro"
-    return engine.sqlite_module().connect(uri, uri=True, isolation_level=None)
+    return sqlite.sqlite_module().connect(uri, uri=True, isolation_level=None)
 
 
 def _rows(connection: Any, kind: Any, table: str, order_by: str) -> list[Any]:

@@ -1,7 +1,7 @@
 """Power cuts while the store is at work, to see that what was acknowledged is there.
 
 Run it as `python -m bench.power_cut`. What is tried is the project's own: the connections and
-pragmas of `orders.store.engine`, the use cases of `orders.service` (place with an Idempotency-Key,
+pragmas of `orders.store.sqlite`, the use cases of `orders.service` (place with an Idempotency-Key,
 ship, cancel, import), the schema of the migrations, and, after each cut, the checks of a start.
 Only the driver is another (`apsw_driver`), so that the files can be on a `disk` which
 loses what was not synced. A store goes on from what a cut left of it to the next cut; some cuts
@@ -29,7 +29,7 @@ from bench.power_cut import apsw_driver
 from bench.power_cut.disk import LOSSES, Disk
 from bench.power_cut.store_under_cuts import Store
 from orders.cli.progress import progress
-from orders.store import engine
+from orders.store import sqlite
 
 CUTS_OF_A_STORE = 20
 SHARE_IN_CHECKPOINT = 0.35
@@ -67,7 +67,7 @@ def main() -> int:
     parser.add_argument("--cuts", type=int, default=300, help="how many under each setting")
     parser.add_argument("--seed", type=int, default=1, help="the same seed, the same cuts")
     arguments = parser.parse_args()
-    own_version = engine.sqlite_module().sqlite_version
+    own_version = sqlite.sqlite_module().sqlite_version
     print(f"SQLite {apsw_driver.sqlite_version} (the service has {own_version})")
     tallies = [tried(arguments.cuts, arguments.seed, setting) for setting in (None, "NORMAL")]
     print_table(tallies)
@@ -90,7 +90,7 @@ def tried(cuts: int, seed: int, synchronous: str | None = None) -> Tally:
 @contextmanager
 def own_driver(synchronous: str | None) -> Iterator[None]:
     """Let the store connect through apsw meanwhile, with another `synchronous` if one is given."""
-    kept = engine.sqlite_module, engine.connect
+    kept = sqlite.sqlite_module, sqlite.connect
 
     def connect(path: Path, *, create: bool = False) -> Any:
         connection = kept[1](path, create=create)
@@ -98,11 +98,11 @@ def own_driver(synchronous: str | None) -> Iterator[None]:
             connection.execute(f"PRAGMA synchronous = {synchronous}")
         return connection
 
-    engine.sqlite_module, engine.connect = lambda: apsw_driver, connect
+    sqlite.sqlite_module, sqlite.connect = lambda: apsw_driver, connect
     try:
         yield
     finally:
-        engine.sqlite_module, engine.connect = kept
+        sqlite.sqlite_module, sqlite.connect = kept
         apsw_driver.layer = None
 
 

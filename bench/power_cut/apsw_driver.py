@@ -2,7 +2,7 @@
 
 A file system layer (VFS) belongs to the copy of SQLite that it is registered with, and the one in
 pysqlite3 can't be reached from Python. apsw brings its own copy, of the same version, with layers
-in Python. This module has of PEP 249 what `orders.store.engine` and SQLAlchemy's dialect ask for;
+in Python. This module has of PEP 249 what `orders.store.sqlite` and SQLAlchemy's dialect ask for;
 everything above it, each pragma, statement and transaction, is the project's own.
 """
 

@@ -1,6 +1,6 @@
 """A store on a disk that power cuts make forget, and what its clients were told.
 
-The parts are the project's own: the connections and pragmas of `orders.store.engine`, the use cases
+The parts are the project's own: the connections and pragmas of `orders.store.sqlite`, the use cases
 of `orders.service`, the schema of the migrations, the checks of a start. For `bench.power_cut`.
 """
 
@@ -24,10 +24,10 @@ from orders.domain import EventType, NewOrder, Origin, Refusal
 from orders.service import OrderService
 from orders.store import keys as key_store
 from orders.store import opening
-from orders.store.engine import Database
 from orders.store.failures import StoreUnavailable
 from orders.store.idempotency import IdempotencyKey
 from orders.store.keys import NewKey
+from orders.store.sqlite import SqliteDatabase
 from orders.transfer import Faults
 
 WHAT_HAPPENS = {"place": 60, "ship": 20, "cancel": 10, "import": 5, "read": 5}
@@ -85,7 +85,7 @@ class Store:
 
     def open(self) -> None:
         """Begin to use the database, as the service does after the checks of a start."""
-        self.database = Database(self.path)
+        self.database = SqliteDatabase(self.path)
         self._service = OrderService(self.database, Clock())
 
     def live_until_cut(self) -> Change:
@@ -188,7 +188,7 @@ class Store:
 def _issue_key(path: Path) -> int:
     secret = keys.generate()
     key = NewKey("power cuts", "business", ("read", "write"))
-    with closing(Database(path)) as database, database.write() as connection:
+    with closing(SqliteDatabase(path)) as database, database.write() as connection:
         opening.go_on_above(connection, "orders", LAST_IMPORTED_ID)
         return key_store.issue(
             connection, key, keys.shown_prefix(secret), keys.digest(secret), Clock().now()

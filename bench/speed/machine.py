@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.speed.peers.all import EVERYBODY, JsonServer
-from orders.store import engine
+from orders.store import sqlite
 
 # Packages by another name than what is imported.
 _DISTRIBUTIONS = {"flask_smorest": "flask-smorest", "flask_limiter": "flask-limiter"}
@@ -37,7 +37,7 @@ def versions() -> dict[str, str]:
     """Give the versions of everything that takes part and is installed, by name."""
     found = {
         "Python": platform.python_version(),
-        "SQLite": engine.sqlite_module().sqlite_version,
+        "SQLite": sqlite.sqlite_module().sqlite_version,
     }
     names = {name for each in EVERYBODY for name in each.packages} | {"limits"}
     for name in sorted(_DISTRIBUTIONS.get(each, each) for each in names):

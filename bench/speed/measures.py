@@ -24,7 +24,7 @@ from bench.speed import processes, wrk
 from bench.speed.contestants import Contestant, StoreOrders
 from bench.speed.reader import Reader
 from bench.speed.stocks import Stock
-from orders.store import engine
+from orders.store import sqlite
 
 Figures = dict[str, float]
 _MIN_TIMES = 3
@@ -172,7 +172,7 @@ class SqliteAlone:
             " FROM orders WHERE status <> 'cancelled'"
         )
         times = []
-        with closing(engine.sqlite_module().connect(path)) as connection:
+        with closing(sqlite.sqlite_module().connect(path)) as connection:
             for _ in _for_seconds(setting.seconds):
                 began = time.perf_counter()
                 connection.execute(sql).fetchone()

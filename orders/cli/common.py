@@ -13,12 +13,11 @@ from orders import keys
 from orders.domain import Refusal
 from orders.settings import SettingsError
 from orders.store import opening
-from orders.store.engine import (
-    sqlite_module,
-)
 from orders.store.failures import StoreUnavailable, unavailable_cause
 from orders.store.instance import InstanceLock, InstanceLocked, make_private_folder
 from orders.store.keys import KeyNotFound
+from orders.store.sqlite import sqlite_module
+from orders.store.upkeep import InUse
 from orders.store.webhooks import EndpointNotFound, EventNotFound, TooManyEndpoints
 from orders.web.shop import Shop, current_shop
 
@@ -80,12 +79,11 @@ def opened_shop() -> Shop:
         UnfitDatabase: the database is not ours, damaged, or of another version.
         OSError: the folder can't be made.
     """
-    shop = current_shop()
-    make_private_folder(shop.settings.instance)
-    if not shop.database.path.exists():
+    shop = _shop_of_folder()
+    if not shop.upkeep.exists():
         with stopped_shop():
             pass  # which makes a new one
-    opening.check(shop.database.path)
+    shop.upkeep.check()
     return shop
 
 
@@ -98,8 +96,7 @@ def stopped_shop(*, create: bool = True) -> Iterator[Shop]:
     Raises:
         ClickException: a service runs.
     """
-    shop = current_shop()
-    make_private_folder(shop.settings.instance)
+    shop = _shop_of_folder()
     lock = InstanceLock(shop.settings.instance)
     try:
         lock.acquire()
@@ -108,11 +105,23 @@ def stopped_shop(*, create: bool = True) -> Iterator[Shop]:
             "A service runs on this folder. Stop it first, then try again."
         ) from None
     try:
-        if create and not shop.database.path.exists():
-            opening.create(shop.database.path)
-        yield shop
+        with shop.upkeep.hold(alone=True):
+            if create and not shop.upkeep.exists():
+                shop.upkeep.create()
+            yield shop
+    except InUse:
+        raise click.ClickException(
+            f"A service uses {shop.database.where}. Stop it first, then try again."
+        ) from None
     finally:
         lock.release()
+
+
+def _shop_of_folder() -> Shop:
+    shop = current_shop()
+    make_private_folder(shop.settings.instance)
+    click.get_current_context().call_on_close(shop.database.close)
+    return shop
 
 
 def say(message: str) -> None:

@@ -8,7 +8,7 @@ import click
 
 from orders.cli.common import CommandGroup, opened_shop, say, stopped_shop
 from orders.cli.progress import working
-from orders.store import backup, opening, restoring
+from orders.store import backup, restoring
 
 
 @click.group("db", cls=CommandGroup)
@@ -20,8 +20,8 @@ def db_group() -> None:
 def upgrade() -> None:
     """Bring the database's schema up to date, keeping a copy. The service must be stopped."""
     with stopped_shop() as shop:
-        kept = opening.upgrade(shop.database.path)
-    say(f"Upgraded. The database as it was is in {kept}." if kept else "It is up to date.")
+        done = shop.upkeep.upgrade()
+    say(done)
 
 
 @db_group.command("check")
@@ -29,8 +29,8 @@ def check() -> None:
     """Check every page and index of the database. The service may go on running."""
     shop = opened_shop()
     with working("Checking"):
-        opening.check_whole(shop.database.path)
-    say(f"{shop.database.path} is sound.")
+        shop.upkeep.check_whole()
+    say(f"{shop.database.where} is sound.")
 
 
 @db_group.command("backup")
@@ -38,8 +38,9 @@ def check() -> None:
 def back_up(file: Path) -> None:
     """Copy the database to the new FILE, checked. The service may go on running."""
     shop = opened_shop()
+    database = shop.upkeep.file()
     with working("Copying") as alive:
-        backup.copy(shop.database.path, file, alive)
+        backup.copy(database, file, alive)
     say(f"Copied to {file}, and checked.")
 
 
@@ -57,9 +58,8 @@ def restore(file: Path, keep_keys: bool) -> None:
     that was revoked or removed comes back; ids go on above those that were given.
     """
     with stopped_shop(create=False) as shop, working("Restoring") as alive:
-        done = restoring.restore(
-            file, shop.database.path, shop.clock.now(), keep_keys=keep_keys, alive=alive
-        )
+        database = shop.upkeep.file()
+        done = restoring.restore(file, database, shop.clock.now(), keep_keys=keep_keys, alive=alive)
     say(f"Restored from {file}.")
     if done.replaced:
         say(f"The replaced database is kept in {done.replaced}.")
@@ -72,7 +72,26 @@ def restore(file: Path, keep_keys: bool) -> None:
     if not keep_keys:
         say(
             f"All keys are revoked ({done.revoked} were not yet): issue new ones, "
-            f"or remove {shop.database.path} and restore again with --keep-keys."
+            f"or remove {database} and restore again with --keep-keys."
         )
     if done.webhooks:
         say(f"{done.webhooks} webhooks are paused: `flask webhooks resume ID` or remove each.")
+
+
+@db_group.command("renew")
+@click.option("--keep-keys", is_flag=True, help="Keep all keys and webhooks as they are.")
+def renew(keep_keys: bool) -> None:
+    """Make a database that was put back by other means fit for use. The service must be stopped.
+
+    Such as by pg_restore. The store gets a new id and ids go on higher, so that no client is misled
+    by what it remembers; keys are revoked and webhooks paused, because nobody knows which were
+    revoked and removed since.
+    """
+    with stopped_shop(create=False) as shop:
+        shop.upkeep.check()
+        revoked, paused = restoring.renew(shop.database, shop.clock.now(), keep_keys=keep_keys)
+    say(f"The store has a new id, and ids go on {restoring.SKIPPED_IDS:,} higher.")
+    if revoked:
+        say(f"All keys are revoked ({revoked} were not yet): issue new ones.")
+    if paused:
+        say(f"{paused} webhooks are paused: `flask webhooks resume ID` or remove each.")

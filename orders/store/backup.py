@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from orders.store import engine, failures, instance, opening, scratch
+from orders.store import failures, instance, opening, scratch, sqlite
 
 # How many steps of SQLite's virtual machine pass between two signs of life.
 _STEPS = 100_000
@@ -39,11 +39,11 @@ def copy(source: Path, target: Path, alive: Callable[[], None] = lambda: None) -
 
 def _vacuum_into(source: Path, target: Path, alive: Callable[[], None]) -> None:
     instance.make_private_file(target)
-    connection = engine.connect(source)
+    connection = sqlite.connect(source)
     try:
         connection.set_progress_handler(alive, _STEPS)
         connection.execute("VACUUM INTO ?", (str(target),))
-    except engine.sqlite_module().Error as error:
+    except sqlite.sqlite_module().Error as error:
         cause = failures.unavailable_cause(error) or str(error)
         raise opening.UnfitDatabase(f"{source} can't be copied: {cause}.") from None
     finally:

@@ -14,10 +14,12 @@ from datetime import date, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import (
+    BigInteger,
     Connection,
     String,
     bindparam,
     case,
+    cast,
     func,
     insert,
     literal_column,
@@ -72,7 +74,8 @@ _ADD = Query(
     )
 )
 _BEGIN = Query(insert(DayRow).values({name: bindparam(f"new_{name}") for name in COLUMNS}))
-_SUMS = [func.coalesce(func.sum(getattr(DayRow, name)), 0) for name in _COUNTS]
+# PostgreSQL's sums of large integers are decimals.
+_SUMS = [cast(func.coalesce(func.sum(getattr(DayRow, name)), 0), BigInteger) for name in _COUNTS]
 # One statement, so that all is of the same moment. The first row has the sums of all days.
 _DAYS = Query(
     union_all(
@@ -85,13 +88,9 @@ _DAYS = Query(
 
 
 def note_all(connection: Connection, rows: Iterable[Sequence[Any]]) -> None:
-    """Note what is known of imported orders: rows of `COLUMNS`, instants as the API writes them."""
+    """Note what is known of imported orders: rows of `COLUMNS`."""
     for row in rows:
-        known = dict(zip(COLUMNS, row, strict=True))
-        for name in _BOUNDS:
-            if not name.endswith("_id") and known[name] is not None:
-                known[name] = domain.parse_instant(known[name])
-        _add(connection, known)
+        _add(connection, dict(zip(COLUMNS, row, strict=True)))
 
 
 def _add(connection: Connection, known: dict[str, object]) -> None:

@@ -27,14 +27,9 @@ from sqlalchemy import (
 
 from orders.domain import EventType
 from orders.store import forms
+from orders.store.instants import instant_of
 from orders.store.query import Query
-from orders.store.tables import (
-    DeliveryRow,
-    EndpointRow,
-    EventRow,
-    RefusedRow,
-    instant_of,
-)
+from orders.store.tables import DeliveryRow, EndpointRow, EventRow, RefusedRow
 from orders.store.webhooks import Delivery, Endpoint, EventNotFound
 
 _SWEPT_AT_ONCE = 500
@@ -183,6 +178,12 @@ def claim(
 def release_all(connection: Connection) -> None:
     """Forget who delivered: for a process that knows that it is alone."""
     claimed = update(EndpointRow).where(EndpointRow.claimed_by.is_not(None))
+    connection.execute(claimed.values(claimed_by=None, claimed_until=None))
+
+
+def release(connection: Connection, process: str) -> None:
+    """Forget that a process delivered: for one that ends."""
+    claimed = update(EndpointRow).where(EndpointRow.claimed_by == process)
     connection.execute(claimed.values(claimed_by=None, claimed_until=None))
 
 

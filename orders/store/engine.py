@@ -1,151 +1,79 @@
-"""Engines, pragmas, transactions, and the instance lock. The only place that opens connections.
+"""What the store asks of its database, whichever that is: transactions to write, reading.
 
-Two engines over one file. The writer has one connection, so that writers of this process queue for
-it in order instead of waiting in SQLite's unfair 100 ms steps; each of its transactions begins
-with BEGIN IMMEDIATE, because one that reads first and writes later may find that another wrote in
-between. Readers have a connection for each thread, which a thread that asks single questions keeps;
-they read in autocommit, or, where several statements must see the same state, in a transaction of
-their own.
+Two engines. The writer has one connection, so that writers of this process queue for it in order;
+and only one transaction writes at a time, of all processes. So one that reads first and writes
+later finds that nobody wrote in between, and events get their ids in the order of commit. Readers
+have a connection for each thread, which a thread that asks single questions keeps; they read in
+autocommit, or, where several statements must see the same state, in a transaction of their own.
 
-A commit is acknowledged once it is on the disk (synchronous=FULL): it survives a power cut.
+A commit is acknowledged once it is on the disk: it survives a power cut.
+
+`sqlite` and `postgres` have what each database does in its own way.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
-import itertools
-import math
 import threading
-import time
-from collections.abc import Iterator
-from functools import cache, cached_property
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 from weakref import WeakSet
 
-from sqlalchemy import (
-    Connection,
-    Engine,
-    PoolProxiedConnection,
-    QueuePool,
-    create_engine,
-    event,
-    text,
-)
+from sqlalchemy import Connection, Engine, PoolProxiedConnection, Table
 
-from orders.store.failures import (
-    StoreUnavailable,
-    given_up_when_spoilt,
-    name_of,
-    told_as_unavailable,
-)
+from orders.store.failures import given_up_when_spoilt, told_as_unavailable
 from orders.store.query import Query
 
 BUSY_SECONDS = 5
-LOOKED_AT_SECONDS = 0.02
 # How long a lock is waited for that has outlasted BUSY_SECONDS before.
-_STILL_BUSY_SECONDS = 0.05
-# SQLite before 3.51.3 can lose committed pages when two connections write or checkpoint at the
-# same instant (the WAL-reset bug).
-FIRST_SOUND_SQLITE = (3, 51, 3)
-# Each connection that a thread keeps is another one, whatever its address in memory.
-_numbers = itertools.count()
-_DATA_VERSION = Query(text("PRAGMA data_version"))
-_PRAGMAS = (
-    "journal_mode = WAL",
-    "synchronous = FULL",
-    "foreign_keys = ON",
-    # Or REPLACE would remove rows past the triggers that forbid it.
-    "recursive_triggers = ON",
-    f"journal_size_limit = {64 * 1024 * 1024}",
-)
+STILL_BUSY_SECONDS = 0.05
+# The name by which statements call what is not in the store itself.
+BESIDE = "beside"
 
 
-@cache
-def sqlite_module() -> Any:
-    """Give the SQLite driver: pysqlite3, which has a newer SQLite, or else Python's own."""
-    try:
-        return importlib.import_module("pysqlite3.dbapi2")
-    except ImportError:
-        return importlib.import_module("sqlite3")
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """An SQLite file whose tables a transaction is to see beside the store's, as `beside.…`."""
+
+    path: Path
+    tables: Sequence[Table]
 
 
-def connect(path: Path, *, create: bool = False) -> Any:
-    """Open a driver connection to an SQLite file, with the settings that all connections share.
+class Database(ABC):
+    """The store's database. Opens nothing until it is used.
 
-    The file must exist unless `create` is true: SQLite would otherwise begin a new, empty
-    database in the place of one that is gone.
+    `folder` is where files can be that are needed for a while.
     """
-    connection = sqlite_module().connect(
-        f"file:{quote(str(path))}?mode={'rwc' if create else 'rw'}",
-        uri=True,
-        timeout=BUSY_SECONDS,
-        isolation_level=None,  # transactions begin where this module says, not by themselves
-        check_same_thread=False,  # the pool gives a connection to one thread at a time
-    )
-    try:
-        for pragma in (f"busy_timeout = {round(BUSY_SECONDS * 1000)}", *_PRAGMAS):
-            connection.execute(f"PRAGMA {pragma}").close()
-    except BaseException:
-        connection.close()
-        raise
-    return connection
 
-
-class Database:
-    """The store's SQLite database. Opens nothing until it is used."""
-
-    def __init__(self, path: Path, threads: int = 4) -> None:
-        """Take the file's path and how many threads will read at the same time."""
-        self.path = path
+    def __init__(self, folder: Path, threads: int) -> None:
+        """Take that folder, and how many threads will read at the same time."""
+        self.folder = folder
         self._threads = threads
-        self._looked_at = -math.inf
         self._own = threading.local()
         # Weakly, so that a thread's connection goes back to the pool when the thread ends.
         self._kept: WeakSet[PoolProxiedConnection] = WeakSet()
-        self._long_locked = False
 
-    @cached_property
-    def _writer(self) -> Engine:
-        engine = self._engine(pool_size=1, max_overflow=0)
-        event.listen(engine, "begin", self._begin_to_write)
-        return engine
-
-    @cached_property
-    def _reader(self) -> Engine:
-        # For each thread one that it keeps and one to stream from. Readers wait for nobody: there
-        # are as many as there are threads.
-        return self._engine(pool_size=2 * self._threads, max_overflow=-1)
-
-    @cached_property
-    def _identity(self) -> tuple[int, int]:
-        return _identity_of(self.path)
+    @property
+    @abstractmethod
+    def where(self) -> str:
+        """What messages call it. Without a password."""
 
     @contextlib.contextmanager
-    def write(
-        self, beside: Path | None = None, *, foreign_keys: bool = True
-    ) -> Iterator[Connection]:
+    @abstractmethod
+    def write(self, beside: Beside | None = None) -> Iterator[Connection]:
         """Give a connection in a transaction that may write; it commits unless left by raising.
 
-        The tables of another SQLite file, if given, are there as `beside.…`. Without
-        `foreign_keys`, tables that others refer to can be made anew.
+        No other transaction writes until it has ended. The tables of another file, if given, are
+        there as `beside.…`.
 
         Raises:
-            StoreUnavailable: the database is locked, full, read-only, damaged or gone.
+            StoreUnavailable: the database can't be written, or is away.
         """
-        with told_as_unavailable():
-            self._refuse_another_file()
-            with (
-                self._writer.connect() as connection,
-                given_up_when_spoilt(connection),
-                _prepared(connection, beside, foreign_keys=foreign_keys),
-                connection.begin(),
-            ):
-                # It may have waited for a restore to end.
-                self._refuse_another_file()
-                yield connection
+        yield from ()
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Connection]:
@@ -155,7 +83,7 @@ class Database:
             StoreUnavailable: the database can't be read.
         """
         with told_as_unavailable():
-            self._refuse_another_file()
+            self._make_sure_of_it()
             with self._reader.connect() as connection, given_up_when_spoilt(connection):
                 yield connection
 
@@ -163,29 +91,19 @@ class Database:
     def snapshot(self) -> Iterator[Connection]:
         """Give a connection whose statements all see the store as it was at the first of them."""
         with self.read() as connection:
-            connection.exec_driver_sql("BEGIN")
+            self._begin_to_read(connection)
             yield connection
 
+    @abstractmethod
     def ask(self, query: Query, **parameters: Any) -> list[tuple[Any, ...]]:
         """Give the rows of one query, on this thread's own connection.
 
         Raises:
             StoreUnavailable: the database can't be read.
         """
-        with told_as_unavailable():
-            # Not at each question: it would cost as much as most of them. A file that is gone or
-            # was replaced still shows what was true a moment ago; it is writes that it would lose.
-            if time.monotonic() - self._looked_at > LOOKED_AT_SECONDS:
-                self._refuse_another_file()
-                self._looked_at = time.monotonic()
-            connection = self._own_connection()
-            with given_up_when_spoilt(connection):
-                rows: list[tuple[Any, ...]] = query.execute_on(
-                    connection.driver_connection, self._reader.dialect, parameters
-                ).fetchall()
-                return rows
 
-    def version(self) -> tuple[int, int]:
+    @abstractmethod
+    def version(self) -> Hashable:
         """Give a value that is another one after any commit, by this process or another.
 
         It can be compared with what the same thread was given before, and with nothing else.
@@ -193,9 +111,6 @@ class Database:
         Raises:
             StoreUnavailable: the database can't be read.
         """
-        # https://www.sqlite.org/pragma.html#pragma_data_version
-        ((version,),) = self.ask(_DATA_VERSION)
-        return self._own.number, version
 
     def close(self) -> None:
         """Close all connections. Later use opens new ones."""
@@ -207,72 +122,42 @@ class Database:
             engine = self.__dict__.pop(name, None)
             if engine is not None:
                 engine.dispose()
-        self.__dict__.pop("_identity", None)
 
-    def _engine(self, **pool: int) -> Engine:
-        return create_engine(
-            "sqlite://",
-            module=sqlite_module(),
-            creator=lambda: connect(self.path),
-            # An error that goes to the log tells the statement, not what the clients sent.
-            hide_parameters=True,
-            poolclass=QueuePool,
-            pool_timeout=BUSY_SECONDS,
-            **pool,
-        )
+    @cached_property
+    def _writer(self) -> Engine:
+        return self._writing_engine()
 
-    def _begin_to_write(self, connection: Connection) -> None:
-        # A lock that has outlasted one request's patience is not waited for by the next: they
-        # would hold all threads, and nothing could be read.
-        try:
-            _driver_of(connection).execute("BEGIN IMMEDIATE").close()
-        except sqlite_module().OperationalError as error:
-            if name_of(error) == "SQLITE_BUSY":
-                self._wait_for_locks(connection, long_locked=True)
-            raise
-        if self._long_locked:
-            self._wait_for_locks(connection, long_locked=False)
+    @cached_property
+    def _reader(self) -> Engine:
+        return self._reading_engine()
 
-    def _wait_for_locks(self, connection: Connection, *, long_locked: bool) -> None:
-        self._long_locked = long_locked
-        seconds = _STILL_BUSY_SECONDS if long_locked else BUSY_SECONDS
-        _driver_of(connection).execute(f"PRAGMA busy_timeout = {round(seconds * 1000)}").close()
+    @abstractmethod
+    def _writing_engine(self) -> Engine:
+        """Make the engine that has one connection."""
+
+    @abstractmethod
+    def _reading_engine(self) -> Engine:
+        """Make the engine that has as many as are needed: readers wait for nobody."""
+
+    @abstractmethod
+    def _begin_to_read(self, connection: Connection) -> None:
+        """Begin a transaction that sees one state."""
+
+    def _make_sure_of_it(self) -> None:  # noqa: B027 - there may be nothing to be sure of
+        """Refuse to go on with a database that is another one than before."""
 
     def _own_connection(self) -> PoolProxiedConnection:
         connection: PoolProxiedConnection | None = getattr(self._own, "connection", None)
         if connection is None or not connection.is_valid:
             self._own.connection = connection = self._reader.raw_connection()
-            self._own.number = next(_numbers)
+            self._note_own()
             self._kept.add(connection)
         return connection
 
-    def _refuse_another_file(self) -> None:
-        # A file that was moved away or replaced would go on taking writes that nobody finds again.
-        if _identity_of(self.path) != self._identity:
-            raise StoreUnavailable("the database file was replaced while the service ran")
+    def _note_own(self) -> None:  # noqa: B027 - there may be nothing to be noted
+        """Note that this thread has another connection of its own than before."""
 
 
-@contextlib.contextmanager
-def _prepared(connection: Connection, beside: Path | None, *, foreign_keys: bool) -> Iterator[None]:
-    # Asked of the driver, before SQLAlchemy begins the transaction: none of this can be in one.
-    driver = _driver_of(connection)
-    with contextlib.ExitStack() as undo:
-        if beside is not None:
-            driver.execute("ATTACH ? AS beside", (str(beside),))
-            undo.callback(driver.execute, "DETACH beside")
-        if not foreign_keys:
-            driver.execute("PRAGMA foreign_keys = OFF")
-            undo.callback(driver.execute, "PRAGMA foreign_keys = ON")
-        yield
-
-
-def _driver_of(connection: Connection) -> Any:
+def driver_of(connection: Connection) -> Any:
+    """Give the driver's connection below one of SQLAlchemy's."""
     return connection.connection.driver_connection
-
-
-def _identity_of(path: Path) -> tuple[int, int]:
-    try:
-        status = path.stat()
-    except OSError:
-        raise StoreUnavailable("the database file is gone") from None
-    return status.st_dev, status.st_ino

@@ -8,8 +8,9 @@ from sqlalchemy import Connection, Select, String, bindparam, func, insert, sele
 
 from orders.domain import EventType, Order, Origin
 from orders.store.failures import damage_told
+from orders.store.instants import Instant
 from orders.store.query import Query
-from orders.store.tables import EventRow, Instant, OrderRow, order_of
+from orders.store.tables import EventRow, OrderRow, order_of
 
 # The part of an order that each of its events repeats, as it stood after the change.
 _COPIED = (

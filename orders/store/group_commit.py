@@ -3,7 +3,8 @@
 A commit is acknowledged when it is on the disk, and disks take from 0.1 to 10 ms for that. While
 one commit waits, the changes that arrive queue up, and the next commit takes all of them. Where one
 of them can't be made, nothing of all that stays, and the others are made again without it: that is
-rare, and a savepoint for each change would cost all of them two more calls into the database.
+rare, and a savepoint for each change would cost all of them two more calls into the database. All
+are made once more, too, where the connection was lost before the commit was asked for.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, Generic, TypeVar, cast
 from sqlalchemy import Connection
 
 from orders.store.engine import BUSY_SECONDS, Database
-from orders.store.failures import StoreUnavailable, means_unavailable
+from orders.store.failures import StoreUnavailable, may_be_tried_again, means_unavailable
 
 Result = TypeVar("Result")
 
@@ -107,7 +108,9 @@ class GroupCommit:
             for change in changes:
                 change.ended = True
 
-    def _make(self, changes: Sequence[_Change[Any]]) -> _Change[Any] | None:
+    def _make(
+        self, changes: Sequence[_Change[Any]], *, is_second: bool = False
+    ) -> _Change[Any] | None:
         # Gives the one for whose own sake nothing was made.
         making = None
         try:
@@ -119,6 +122,8 @@ class GroupCommit:
             if making is not None and not means_unavailable(error):
                 making.failed(error)
                 return making
+            if may_be_tried_again(error) and not is_second:
+                return self._make(changes, is_second=True)
             for change in changes:
                 change.failed(error)
         else:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from orders.store import engine, instance
+from orders.store import instance, sqlite
 from orders.store.windows import Row
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class Journal:
 
     def read(self) -> list[Row]:
         """Give all rows; none where there is no sound file."""
-        sqlite = engine.sqlite_module()
+        driver = sqlite.sqlite_module()
         try:
             rows: list[Row] = (
                 self._open()
@@ -54,7 +54,7 @@ class Journal:
                 )
                 .fetchall()
             )
-        except (sqlite.Error, OSError) as error:
+        except (driver.Error, OSError) as error:
             if _is_damaged(error):
                 log.warning("The journal of the counters is damaged and made anew: %s", error)
                 self._start_anew()
@@ -95,7 +95,7 @@ class Journal:
             connection.execute("DELETE FROM windows WHERE ends <= ?", (wall,))
             connection.execute("COMMIT")
             self._left_as = self._state()
-        except (engine.sqlite_module().Error, OSError) as error:
+        except (sqlite.sqlite_module().Error, OSError) as error:
             self._fail(error)
             return
         if self.failed:
@@ -112,7 +112,7 @@ class Journal:
         if self._connection is None:
             with contextlib.suppress(FileExistsError):
                 instance.make_private_file(self._path)
-            connection = engine.connect(self._path)
+            connection = sqlite.connect(self._path)
             try:
                 # What a power cut may take of the last counts is not worth a wait for the disk.
                 connection.execute("PRAGMA synchronous = OFF")

@@ -16,6 +16,7 @@ from typing import Any
 from sqlalchemy import (
     BigInteger,
     Connection,
+    Select,
     bindparam,
     func,
     literal_column,
@@ -23,6 +24,7 @@ from sqlalchemy import (
     select,
     union_all,
 )
+from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from orders.domain import Status
 from orders.store import events, forms
@@ -65,17 +67,48 @@ _CHUNK_ORDERS = (
 _CHUNK_JSON = _CHUNK_ORDERS.subquery()
 # Not a parameter, which this function alone would have rendered anew at each execution.
 _COMMA: Any = literal_column("','")
-# One statement, so that the orders and the revision are of the same moment.
-_CHUNK = Query(
-    select(
-        func.coalesce(func.aggregate_strings(_CHUNK_JSON.c.json, _COMMA), ""),
-        func.max(_CHUNK_JSON.c.id),
-        func.count(),
-        events.REVISION,
+# PostgreSQL merges them where each is sorted and cut for itself, and keeps no order that it is not
+# asked for.
+_CHUNK_ON_POSTGRES = (
+    union_all(
+        *(
+            select(
+                select(OrderRow.id, forms.order_v1().label("json"))
+                .where(
+                    OrderRow.status == status.value,
+                    OrderRow.id > bindparam("after", type_=BigInteger),
+                )
+                .order_by(OrderRow.id)
+                .limit(bindparam("size"))
+                .subquery()
+            )
+            for status in _VISIBLE_STATUSES
+        )
     )
+    .order_by(literal_column("id"))
+    .limit(bindparam("size"))
+    .subquery()
 )
+_IN_ORDER = aggregate_order_by(_COMMA, _CHUNK_ON_POSTGRES.c.id)
+
+
+def _chunk(rows: Any, joined: Any) -> Select[Any]:
+    # One statement, so that the orders and the revision are of the same moment.
+    return select(func.coalesce(joined, ""), func.max(rows.c.id), func.count(), events.REVISION)
+
+
+_CHUNK = Query(
+    _chunk(_CHUNK_JSON, func.aggregate_strings(_CHUNK_JSON.c.json, _COMMA)),
+    _chunk(_CHUNK_ON_POSTGRES, func.string_agg(_CHUNK_ON_POSTGRES.c.json, _IN_ORDER)),
+)
+_REVISION_FIRST = union_all(
+    select(events.REVISION.label("id"), null().label("json")), select(_CHUNK_ON_POSTGRES)
+).subquery()
 # The first row has the revision in the place of an id: there may be no other.
-_EACH = Query(union_all(select(events.REVISION, null()), _CHUNK_ORDERS))
+_EACH = Query(
+    union_all(select(events.REVISION, null()), _CHUNK_ORDERS),
+    select(_REVISION_FIRST).order_by(_REVISION_FIRST.c.json.is_not(None), _REVISION_FIRST.c.id),
+)
 _CHANGES = Query(
     select(EventRow.id, EventRow.order_id, EventRow.status, forms.order_v1_after())
     .where(EventRow.id > bindparam("after", type_=BigInteger))

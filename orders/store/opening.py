@@ -18,8 +18,8 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from orders.store import engine, failures, instance, scratch
-from orders.store.engine import Database
+from orders.store import failures, instance, numbers, scratch, sqlite
+from orders.store.sqlite import SqliteDatabase
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +32,14 @@ _HEADER_BYTES = 100
 # Beyond this size the quick check takes longer than a start may.
 QUICK_CHECK_BYTES = 256 * 1024 * 1024
 
+OLDER = (
+    "{} was made by an older version of this program. "
+    "Start the service, or run `flask db upgrade`, to bring it up to date."
+)
+NEWER = (
+    "{} was made by a newer version of this program (its schema is {}, "
+    "this program knows {}). Start that version."
+)
 _NO_DATABASE = "{} is damaged, or no database at all. Restore a backup, or move it away."
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
@@ -98,10 +106,7 @@ def check(path: Path) -> None:
     """
     version = identify(path)
     if version < schema_version():
-        raise UnfitDatabase(
-            f"{path} was made by an older version of this program. "
-            "Start the service, or run `flask db upgrade`, to bring it up to date."
-        )
+        raise UnfitDatabase(OLDER.format(path))
     if not is_large(path):
         check_quickly(path)
 
@@ -178,10 +183,7 @@ def identify(path: Path) -> int:
         )
     (version,) = _ask(path, "PRAGMA user_version")
     if version > schema_version():
-        raise UnfitDatabase(
-            f"{path} was made by a newer version of this program (its schema is {version}, "
-            f"this program knows {schema_version()}). Start that version."
-        )
+        raise UnfitDatabase(NEWER.format(path, version, schema_version()))
     return int(version)
 
 
@@ -193,9 +195,9 @@ def _check_soundness(path: Path, pragma: str) -> None:
 
 def _ask(path: Path, statement: str) -> Any:
     try:
-        with closing(engine.connect(path)) as connection:
+        with closing(sqlite.connect(path)) as connection:
             return connection.execute(statement).fetchone()
-    except engine.sqlite_module().Error as error:
+    except sqlite.sqlite_module().Error as error:
         name = getattr(error, "sqlite_errorname", "")
         if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
             raise UnfitDatabase(_NO_DATABASE.format(path)) from None
@@ -204,20 +206,14 @@ def _ask(path: Path, statement: str) -> Any:
 
 
 def _migrate(path: Path) -> None:
-    # Loaded only where it is needed: see the top of this file.
-    from alembic import command
-    from alembic.config import Config
-
-    config = Config()
-    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
-    database = Database(path)
+    database = SqliteDatabase(path)
     try:
         with database.write(foreign_keys=False) as connection:
-            given = ids_given(connection)
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+            given = numbers.given(connection)
+            run_migrations(connection)
+            # Which SQLite forgets when a table is made anew.
             for table, last_id in given.items():
-                go_on_above(connection, table, last_id)
+                numbers.go_on_above(connection, table, last_id)
             if connection.exec_driver_sql("PRAGMA foreign_key_check").first():
                 raise UnfitDatabase(f"{path}: a foreign key does not hold. It is as it was.")
             connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -231,26 +227,19 @@ def _migrate(path: Path) -> None:
         database.close()
 
 
-def ids_given(connection: Connection) -> dict[str, int]:
-    """Give the highest id that each table gave, which SQLite forgets when one is made anew."""
-    if not connection.exec_driver_sql(
-        "SELECT 1 FROM sqlite_master WHERE name = 'sqlite_sequence'"
-    ).first():
-        return {}
-    rows = connection.exec_driver_sql("SELECT name, seq FROM sqlite_sequence")
-    return dict(map(tuple, rows))
+def run_migrations(connection: Connection, target: str = "head") -> None:
+    """Run the migrations that a database has not seen yet, in the connection's transaction.
 
+    The last is `target`, or the newest.
+    """
+    # Loaded only where it is needed: see the top of this file.
+    from alembic import command
+    from alembic.config import Config
 
-def go_on_above(connection: Connection, table: str, last_id: int) -> None:
-    """Let the ids that the store gives to a table's rows go on above this one at least."""
-    connection.exec_driver_sql(
-        "INSERT INTO sqlite_sequence (name, seq) SELECT ?, 0 "
-        "WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = ?)",
-        (table, table),
-    )
-    connection.exec_driver_sql(
-        "UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = ?", (last_id, table)
-    )
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, target)
 
 
 def _companions(path: Path) -> list[Path]:

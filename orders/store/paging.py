@@ -23,8 +23,8 @@ from orders.domain import MAX_INT64, Status
 from orders.store import events, statements, walks
 from orders.store.days import day_of
 from orders.store.engine import Database
+from orders.store.instants import instant_of
 from orders.store.query import Query
-from orders.store.tables import instant_of
 from orders.store.walks import Gathering, Part, Sort, SortBy, Walk
 
 # How many entries of an index are looked at in the first turn, and how much more in each next.

@@ -2,6 +2,8 @@
 
 SQLAlchemy prepares each execution for whatever may come: events, result metadata, the look-up in
 its cache. A statement whose shape never changes needs none of that, and costs 5 µs in place of 100.
+
+Parameters go by their place, which both drivers know: `?` of SQLite's, `%s` of psycopg's.
 """
 
 from __future__ import annotations
@@ -33,9 +35,13 @@ class _Compiled:
 class Query:
     """A statement whose shape never changes. Its open parameters are `bindparam`s."""
 
-    def __init__(self, statement: ClauseElement) -> None:
-        """Take the statement. It is compiled when it is first executed."""
+    def __init__(self, statement: ClauseElement, on_postgres: ClauseElement | None = None) -> None:
+        """Take the statement, and another for PostgreSQL if it is to be asked differently.
+
+        It is compiled when it is first executed.
+        """
         self._statement = statement
+        self._on_postgres = on_postgres
         self._compiled: dict[str, _Compiled] = {}
 
     def execute(self, connection: Connection, **parameters: Any) -> Any:
@@ -57,7 +63,9 @@ class Query:
         return compiled.text, len(compiled.parameters)
 
     def _compile(self, dialect: Dialect) -> _Compiled:
-        compiled: Any = self._statement.compile(dialect=dialect)
+        on_postgres = self._on_postgres if dialect.name == "postgresql" else None
+        statement = self._statement if on_postgres is None else on_postgres
+        compiled: Any = statement.compile(dialect=dialect)
         parameters = []
         for name in compiled.positiontup or ():
             bind = compiled.binds[name]

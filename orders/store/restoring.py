@@ -22,8 +22,9 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, select, update
 
-from orders.store import backup, engine, failures, instance, opening, scratch
+from orders.store import backup, failures, instance, numbers, opening, scratch, sqlite
 from orders.store.engine import Database
+from orders.store.sqlite import SqliteDatabase
 from orders.store.tables import DeliveryRow, EndpointRow, EventRow, KeyRow, RefusedRow, StoreRow
 
 SKIPPED_IDS = 1_000_000
@@ -73,7 +74,7 @@ def restore(
         backup.copy(readable, copied, alive)
         opening.upgrade(copied, keep_copy=False)
         known = _known_to(target, copied, held)
-        with closing(Database(copied)) as database, database.write() as connection:
+        with closing(SqliteDatabase(copied)) as database, database.write() as connection:
             revoked, keys = _carry_over(connection, known, now, keep_keys=keep_keys)
             webhooks = _carry_webhooks_over(connection, known, now, keep=keep_keys)
         _leave_log(copied)
@@ -81,6 +82,20 @@ def restore(
         copied.replace(target)
         instance.sync(target.parent)
     return Restored(kept, known is not None, revoked, keys, webhooks)
+
+
+def renew(database: Database, now: datetime, *, keep_keys: bool = False) -> tuple[int, int]:
+    """Make a database that was put back by other means one that misleads nobody.
+
+    As in `restore` where the replaced database can't be read. Gives how many keys were revoked, and
+    how many webhooks were paused.
+
+    Raises:
+        StoreUnavailable: the database can't be written.
+    """
+    with database.write() as connection:
+        revoked, _ = _carry_over(connection, None, now, keep_keys=keep_keys)
+        return revoked, _carry_webhooks_over(connection, None, now, keep=keep_keys)
 
 
 def _readable(file: Path, folder: Path) -> Path:
@@ -116,7 +131,7 @@ def _known_to(path: Path, restored: Path, held: ExitStack) -> _Known | None:
     try:
         opening.identify(path)
         with ExitStack() as resources:
-            connection = resources.enter_context(closing(engine.connect(path)))
+            connection = resources.enter_context(closing(sqlite.connect(path)))
             # Which leaves nothing of it in the log beside it, and works only for whoever is alone.
             connection.execute("PRAGMA journal_mode = DELETE").fetchall()
             connection.execute("BEGIN EXCLUSIVE")
@@ -126,7 +141,7 @@ def _known_to(path: Path, restored: Path, held: ExitStack) -> _Known | None:
         raise
     except (FileNotFoundError, opening.UnfitDatabase):
         return None
-    except engine.sqlite_module().Error as error:
+    except sqlite.sqlite_module().Error as error:
         cause = failures.unavailable_cause(error)
         if cause in {None, failures.DAMAGED}:
             return None
@@ -158,7 +173,7 @@ def _all_rows(connection: Any, table: str) -> list[dict[str, Any]] | None:
 
 def _is_same_store(known: _Known, restored: Path) -> bool:
     # A restore gives a store another id, and a key was issued once under one id at one moment.
-    with closing(engine.connect(restored)) as connection:
+    with closing(sqlite.connect(restored)) as connection:
         (store_id,) = connection.execute("SELECT store_id FROM store").fetchone()
         own = set(connection.execute("SELECT id, created_at FROM api_keys").fetchall())
     return store_id == known.store_id or any(
@@ -180,12 +195,12 @@ def _carry_over(
 
 
 def _skip_ids(connection: Connection, known: _Known | None) -> None:
-    own = opening.ids_given(connection)
+    own = numbers.given(connection)
     for table in _NUMBERED:
         if known is None:
-            opening.go_on_above(connection, table, own.get(table, 0) + SKIPPED_IDS)
+            numbers.go_on_above(connection, table, own.get(table, 0) + SKIPPED_IDS)
         else:
-            opening.go_on_above(connection, table, known.given.get(table, 0))
+            numbers.go_on_above(connection, table, known.given.get(table, 0))
 
 
 def _keep_keys_as_they_were(connection: Connection, known: _Known) -> tuple[int, int]:
@@ -233,7 +248,7 @@ def _insert(connection: Connection, table: str, rows: list[dict[str, Any]]) -> N
 
 def _leave_log(path: Path) -> None:
     # What was carried over is in the file itself, or the keys of the backup would be in force.
-    with closing(engine.connect(path)) as connection:
+    with closing(sqlite.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE").fetchall()
     instance.sync(path)
 

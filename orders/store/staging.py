@@ -1,8 +1,8 @@
 """Where rows wait for their one transaction: an SQLite file of their own, beside the store's.
 
 Checking a large file takes seconds, and the store is not locked for them. It is locked for the
-moment in which SQLite copies the checked rows from one file to the other. On PostgreSQL, COPY will
-have its place here.
+moment in which SQLite copies the checked rows from one file to the other. PostgreSQL is sent them
+before, as temporary tables, and locked for the same.
 """
 
 from __future__ import annotations
@@ -15,31 +15,32 @@ from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    Column,
     Connection,
-    Integer,
-    column,
+    MetaData,
+    Select,
+    Table,
     func,
     insert,
     select,
-    table,
-    text,
     update,
 )
 
 from orders.domain import EventType, Origin
-from orders.store import bulk, days, engine, events, scratch
-from orders.store.tables import OrderRow
+from orders.store import days, events, numbers, scratch, sqlite
+from orders.store.engine import BESIDE, Beside
+from orders.store.tables import DayRow, OrderRow
 
 _ORDER = [name.key for name in OrderRow.__table__.columns]
 # `nth` counts the rows that the store is to give an id.
 _COLUMNS = ["line", "nth", *_ORDER]
-_STAGED = table(
+_BESIDE = MetaData(schema=BESIDE)
+_STAGED = Table(
     "staged",
-    column("line", Integer),
-    column("nth", Integer),
-    column("id", BigInteger),
-    *(column(name) for name in _ORDER if name != "id"),
-    schema="beside",
+    _BESIDE,
+    Column("line", BigInteger),
+    Column("nth", BigInteger),
+    *(Column(each.key, each.type) for each in OrderRow.__table__.columns),
 )
 
 # What `days` knows of each day. Of rows without an id, `nth` says which it will be.
@@ -73,17 +74,13 @@ _SUMMARIZE = """
         FROM staged WHERE status = 'cancelled' GROUP BY 1
     ) GROUP BY day
 """
-# As `days.COLUMNS`. Ids that are given come after all that are there.
-_SUMMARY = text("""
-    SELECT day, placed, shipped, cancelled,
-        coalesce(placed_min_id, :last_id + placed_min_nth),
-        coalesce(:last_id + placed_max_nth, placed_max_id),
-        placed_min_ship_date, placed_max_ship_date,
-        coalesce(ships_min_id, :last_id + ships_min_nth),
-        coalesce(:last_id + ships_max_nth, ships_max_id),
-        ships_min_placed_at, ships_max_placed_at
-    FROM beside.days
-""")
+_NTH = ("placed_min_nth", "placed_max_nth", "ships_min_nth", "ships_max_nth")
+_DAYS = Table(
+    "days",
+    _BESIDE,
+    *(Column(each.key, each.type) for each in DayRow.__table__.columns),
+    *(Column(name, BigInteger) for name in _NTH),
+)
 
 
 class Staging:
@@ -92,8 +89,8 @@ class Staging:
     def __init__(self, folder: Path) -> None:
         """Make an empty one, in a file that only its owner can read."""
         with ExitStack() as resources:
-            self.path = resources.enter_context(scratch.folder(folder, "import")) / "rows.db"
-            connection = engine.connect(self.path, create=True)
+            self._path = resources.enter_context(scratch.folder(folder, "import")) / "rows.db"
+            connection = sqlite.connect(self._path, create=True)
             resources.callback(connection.close)
             # Nothing here need survive anything.
             connection.execute("PRAGMA journal_mode = OFF")
@@ -118,6 +115,10 @@ class Staging:
     def summarize(self) -> None:
         """Find out what the rows say of each day, for `copy_to_store`."""
         self._connection.execute(_SUMMARIZE)
+
+    def beside(self) -> Beside:
+        """Give what a transaction is to see beside the store."""
+        return Beside(self._path, (_STAGED, _DAYS))
 
     def repeated_ids(self) -> list[tuple[int, int]]:
         """Give line and id of the rows whose id stands on an earlier line, too."""
@@ -144,14 +145,28 @@ def copy_to_store(connection: Connection, origin: Origin, now: datetime) -> int:
     The rows were summarized before.
     """
     highest = connection.scalar(select(func.max(_STAGED.c.id))) or 0
-    last_id = max(highest, bulk.last_id(connection))
+    last_id = max(highest, numbers.last_given(connection, OrderRow.__tablename__))
     unnumbered = update(_STAGED).where(_STAGED.c.id.is_(None))
     connection.execute(unnumbered.values(id=last_id + _STAGED.c.nth))
-    days.note_all(connection, connection.execute(_SUMMARY, {"last_id": last_id}))
+    days.note_all(connection, connection.execute(_summary(last_id)))
     source = select(*(_STAGED.c[name] for name in _ORDER)).order_by(_STAGED.c.line)
-    inserted = connection.execute(insert(OrderRow).from_select(_ORDER, source))
+    copied = insert(OrderRow).from_select(_ORDER, source)
+    inserted = connection.execute(copied.execution_options(preserve_rowcount=True)).rowcount
+    newest = connection.scalar(select(func.max(_STAGED.c.id))) or 0
+    numbers.go_on_above(connection, OrderRow.__tablename__, newest)
     events.append_for_all(connection, EventType.IMPORTED, select(_STAGED.c.id), origin, now)
-    return inserted.rowcount
+    return inserted
+
+
+def _summary(last_id: int) -> Select[Any]:
+    # As `days.COLUMNS`. Ids that are given come after all that are there.
+    def known(name: str) -> Any:
+        if not name.endswith("_id"):
+            return _DAYS.c[name]
+        own, given = _DAYS.c[name], last_id + _DAYS.c[name.replace("_id", "_nth")]
+        return func.coalesce(own, given) if "_min_" in name else func.coalesce(given, own)
+
+    return select(*(known(name) for name in days.COLUMNS))
 
 
 def _counted(rows: Iterable[tuple[int, Sequence[Any]]]) -> Iterable[tuple[Any, ...]]:

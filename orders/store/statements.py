@@ -38,7 +38,7 @@ def rows(walk: Walk, *, started: bool, stopped: bool = False) -> Query:
         events.REVISION.label("revision"),
     )
     conditions = [*walk.conditions(), *walk.limits(started=started, stopped=stopped)]
-    return Query(_merged(walk, select(*shown).where(*conditions)).limit(bindparam("size")))
+    return _merged(walk, select(*shown).where(*conditions), bindparam("size"))
 
 
 @lru_cache(maxsize=_KEPT_STATEMENTS)
@@ -46,7 +46,7 @@ def entry_after(walk: Walk, *, started: bool) -> Query:
     """Give the statement for the key and id that a walk has met after `skipped` others."""
     limits = walk.limits(started=started, stopped=False)
     entries = select(walk.shown_key().label("sort_key"), OrderRow.id.label("order_id"))
-    return Query(_merged(walk, entries.where(*limits)).limit(1).offset(bindparam("skipped")))
+    return _merged(walk, entries.where(*limits), 1, bindparam("skipped"))
 
 
 @lru_cache(maxsize=_KEPT_STATEMENTS)
@@ -68,10 +68,20 @@ def next_place(walk: Walk, column: str, *, started: bool) -> Query:
     return Query(statement.where(can_come) if started else statement)
 
 
-def _merged(walk: Walk, statement: Select[Any]) -> Any:
+def _merged(walk: Walk, statement: Select[Any], size: Any, skipped: Any = 0) -> Query:
+    """Give the statement for the first rows of the ranges of a walk, after `skipped` others."""
+
+    def cut(rows: Any) -> Any:
+        ordered = rows.order_by(*walk.order()).limit(size)
+        return ordered if isinstance(skipped, int) else ordered.offset(skipped)
+
     ranges = [statement.where(prefix) for prefix in walk.prefixes()]
-    merged: Any = union_all(*ranges) if len(ranges) > 1 else ranges[0]
-    return merged.order_by(*walk.order())
+    if len(ranges) == 1:
+        return Query(cut(ranges[0]))
+    # SQLite merges them. PostgreSQL would read them whole and sort them, unless each is cut, too.
+    own = [each.order_by(*walk.order()).limit(size + skipped) for each in ranges]
+    parts = [select(each.subquery()) for each in own]
+    return Query(cut(union_all(*ranges)), on_postgres=cut(union_all(*parts)))
 
 
 @lru_cache(maxsize=_KEPT_STATEMENTS)

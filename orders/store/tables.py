@@ -6,68 +6,42 @@ The migrations in `migrations/` make them; a test holds the two together.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, cast
 
 from sqlalchemy import (
     BigInteger,
     Boolean,
     CheckConstraint,
-    DateTime,
-    Dialect,
     ForeignKey,
     Index,
     Integer,
     LargeBinary,
     String,
-    TypeDecorator,
+    Text,
     text,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
-from sqlalchemy.types import TypeEngine
 
-from orders import domain
 from orders.domain import Order, Status
 from orders.store.failures import damage_told
+from orders.store.instants import Instant, instant_of
 
 
-class Instant(TypeDecorator[datetime]):
-    """An aware datetime in UTC with milliseconds.
+def words(length: int) -> String:
+    """Give the type of texts that are meant to have so many characters at most.
 
-    SQLite has no such type and would drop the time zone without a word. There it is kept as the
-    text of the API (`2026-12-01T08:00:00.000Z`), which sorts by time and goes into JSON as it is.
+    How long one may be is checked where it comes in. SQLite does not ask again, and PostgreSQL,
+    which would refuse it then, has a type that does not either.
     """
-
-    impl = String(24)
-    cache_ok = True
-
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        """Choose the column's type for this database."""
-        if dialect.name == "sqlite":
-            return dialect.type_descriptor(String(24))
-        return dialect.type_descriptor(DateTime(timezone=True))
-
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> object:
-        """Turn a datetime into what the database keeps."""
-        if value is None or dialect.name != "sqlite":
-            return value
-        return domain.format_instant(value)
-
-    def process_result_value(self, value: object, dialect: Dialect) -> datetime | None:
-        """Turn what the database keeps into a datetime."""
-        return instant_of(value)
-
-
-def instant_of(value: object) -> datetime | None:
-    """Give the datetime that a driver's value stands for."""
-    if isinstance(value, str):
-        with damage_told():
-            return datetime.fromisoformat(value)
-    return value.astimezone(UTC) if isinstance(value, datetime) else None
+    return String(length).with_variant(Text(), "postgresql")
 
 
 # SQLite numbers rows by itself only where the column is called INTEGER.
 RowId = BigInteger().with_variant(Integer, "sqlite")
+
+# Compared byte by byte, whatever language the server speaks.
+Day = String(10).with_variant(String(10, collation="C"), "postgresql")
 
 _IS_STATUS = "status IN ('pending', 'shipped', 'cancelled')"
 # Ids are never given twice, even after the newest rows are lost in a restore.
@@ -85,7 +59,7 @@ class StoreRow(Base):
 
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     # Random, from the first start: half of every ETag, so that no other database's tag fits.
-    store_id: Mapped[str] = mapped_column(String(32))
+    store_id: Mapped[str] = mapped_column(words(32))
     # The key that `--demo` issued, which is what makes this a demo database.
     demo_key_id: Mapped[int | None] = mapped_column(ForeignKey("api_keys.id"))
 
@@ -96,10 +70,10 @@ class OrderColumns:
     pet_id: Mapped[int] = mapped_column(BigInteger)
     quantity: Mapped[int] = mapped_column(Integer)
     ship_date: Mapped[datetime | None] = mapped_column(Instant)
-    status: Mapped[str] = mapped_column(String(16))
+    status: Mapped[str] = mapped_column(words(16))
     placed_at: Mapped[datetime] = mapped_column(Instant)
     updated_at: Mapped[datetime] = mapped_column(Instant)
-    reference: Mapped[str | None] = mapped_column(String(64))
+    reference: Mapped[str | None] = mapped_column(words(64))
 
 
 def _of_referenced(name: str, *columns: str) -> Index:
@@ -151,11 +125,11 @@ class EventRow(OrderColumns, Base):
     )
 
     id: Mapped[int] = mapped_column(RowId, primary_key=True)
-    type: Mapped[str] = mapped_column(String(24))
+    type: Mapped[str] = mapped_column(words(24))
     order_id: Mapped[int] = mapped_column(ForeignKey("orders.id"))
     at: Mapped[datetime] = mapped_column(Instant)
-    actor: Mapped[str] = mapped_column(String(32))
-    request_id: Mapped[str | None] = mapped_column(String(32))
+    actor: Mapped[str] = mapped_column(words(32))
+    request_id: Mapped[str | None] = mapped_column(words(32))
 
 
 class DayRow(Base):
@@ -170,7 +144,7 @@ class DayRow(Base):
     __tablename__ = "order_days"
 
     # As in an instant: 2026-12-01.
-    day: Mapped[str] = mapped_column(String(10), primary_key=True)
+    day: Mapped[str] = mapped_column(Day, primary_key=True)
     # How many orders were placed, shipped, cancelled on it.
     placed: Mapped[int] = mapped_column(BigInteger)
     shipped: Mapped[int] = mapped_column(BigInteger)
@@ -195,7 +169,7 @@ class IdempotencyRow(Base):
 
     key_id: Mapped[int] = mapped_column(ForeignKey("api_keys.id"), primary_key=True)
     version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    value: Mapped[str] = mapped_column(String(255), primary_key=True)
+    value: Mapped[str] = mapped_column(words(255), primary_key=True)
     event_id: Mapped[int] = mapped_column(ForeignKey("order_events.id"))
     at: Mapped[datetime] = mapped_column(Instant)
 
@@ -211,18 +185,18 @@ class KeyRow(Base):
     )
 
     id: Mapped[int] = mapped_column(RowId, primary_key=True)
-    name: Mapped[str] = mapped_column(String(255))
-    prefix: Mapped[str] = mapped_column(String(16))
+    name: Mapped[str] = mapped_column(words(255))
+    prefix: Mapped[str] = mapped_column(words(16))
     secret_hash: Mapped[bytes] = mapped_column(LargeBinary(32))
     previous_hash: Mapped[bytes | None] = mapped_column(LargeBinary(32))
     previous_until: Mapped[datetime | None] = mapped_column(Instant)
-    plan: Mapped[str] = mapped_column(String(64))
+    plan: Mapped[str] = mapped_column(words(64))
     # Both are None but for enterprise, whose figures come with the key.
     per_minute: Mapped[int | None] = mapped_column(Integer)
     per_day: Mapped[int | None] = mapped_column(Integer)
     # Grows with each change of plan, so that new windows begin.
     plan_revision: Mapped[int] = mapped_column(Integer, default=0)
-    scopes: Mapped[str] = mapped_column(String(64))
+    scopes: Mapped[str] = mapped_column(words(64))
     created_at: Mapped[datetime] = mapped_column(Instant)
     last_used_at: Mapped[datetime | None] = mapped_column(Instant)
     expires_at: Mapped[datetime | None] = mapped_column(Instant)
@@ -239,9 +213,9 @@ class PetRow(Base):
     )
 
     id: Mapped[int] = mapped_column(RowId, primary_key=True, autoincrement=False)
-    name: Mapped[str] = mapped_column(String(255))
+    name: Mapped[str] = mapped_column(words(255))
     category_id: Mapped[int | None] = mapped_column(BigInteger)
-    status: Mapped[str] = mapped_column(String(16))
+    status: Mapped[str] = mapped_column(words(16))
 
 
 class EndpointRow(Base):
@@ -251,13 +225,13 @@ class EndpointRow(Base):
     __table_args__ = (_NEVER_REUSED,)
 
     id: Mapped[int] = mapped_column(RowId, primary_key=True)
-    url: Mapped[str] = mapped_column(String(2048))
+    url: Mapped[str] = mapped_column(words(2048))
     # The types of events that it wants, with blanks between.
-    events: Mapped[str] = mapped_column(String(255))
+    events: Mapped[str] = mapped_column(words(255))
     allow_private: Mapped[bool] = mapped_column(Boolean)
     # As they are: messages are signed with them. The previous one signs, too, until its time.
-    secret: Mapped[str] = mapped_column(String(128))
-    previous_secret: Mapped[str | None] = mapped_column(String(128))
+    secret: Mapped[str] = mapped_column(words(128))
+    previous_secret: Mapped[str | None] = mapped_column(words(128))
     previous_until: Mapped[datetime | None] = mapped_column(Instant)
     created_at: Mapped[datetime] = mapped_column(Instant)
     # Every event up to this one was delivered, is not wanted, or was put aside.
@@ -266,9 +240,9 @@ class EndpointRow(Base):
     tries: Mapped[int] = mapped_column(Integer)
     next_at: Mapped[datetime | None] = mapped_column(Instant)
     paused_at: Mapped[datetime | None] = mapped_column(Instant)
-    paused_because: Mapped[str | None] = mapped_column(String(255))
+    paused_because: Mapped[str | None] = mapped_column(words(255))
     # The process that delivers to it, until it has not done so for a while.
-    claimed_by: Mapped[str | None] = mapped_column(String(32))
+    claimed_by: Mapped[str | None] = mapped_column(words(32))
     claimed_until: Mapped[datetime | None] = mapped_column(Instant)
 
 
@@ -298,13 +272,13 @@ class DeliveryRow(Base):
     # None for a ping.
     event_id: Mapped[int | None] = mapped_column(ForeignKey("order_events.id"))
     at: Mapped[datetime] = mapped_column(Instant)
-    outcome: Mapped[str] = mapped_column(String(16))
+    outcome: Mapped[str] = mapped_column(words(16))
     # None where there was no answer, and then the fault says why.
     status: Mapped[int | None] = mapped_column(Integer)
-    fault: Mapped[str | None] = mapped_column(String(255))
+    fault: Mapped[str | None] = mapped_column(words(255))
     milliseconds: Mapped[int] = mapped_column(Integer)
     # The first characters of the answer's body.
-    answer: Mapped[str] = mapped_column(String(200))
+    answer: Mapped[str] = mapped_column(words(200))
 
 
 @damage_told()

@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from orders.store import engine, measures, opening
+from orders.store import measures, opening, sqlite
 from orders.store.failures import StoreUnavailable
 from orders.store.measures import Backlog, StoreMeasures
 from orders.web.server import Server
@@ -107,7 +107,7 @@ class Gauges(Collector):
         facts = {
             "version": _program_version(),
             "schema": str(opening.schema_version()),
-            "sqlite": engine.sqlite_module().sqlite_version,
+            "sqlite": sqlite.sqlite_module().sqlite_version,
         }
         yield InfoMetricFamily(PREFIX + "build", "What runs here.", facts)
 
@@ -133,13 +133,12 @@ class Gauges(Collector):
 
     def _of_disk(self) -> Iterator[Metric]:
         settings = self._shop.settings
-        database = settings.database_path
-        files = {
-            "database": database,
-            "wal": database.with_name(database.name + "-wal"),
-            "counters": settings.counters_path,
-        }
-        found = measures.disk(files, database.parent)
+        files, folder = {"counters": settings.counters_path}, settings.instance
+        if not settings.is_on_postgres:
+            database = settings.database_path
+            files["database"], folder = database, database.parent
+            files["wal"] = database.with_name(database.name + "-wal")
+        found = measures.disk(files, folder)
         if found is not None:
             sizes = [((name,), size) for name, size in found.files.items()]
             yield _gauge("file_size_bytes", "Size of a file.", sizes, "file")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
@@ -20,6 +21,7 @@ from orders.store.engine import Database
 from orders.store.group_commit import GroupCommit
 from orders.store.kept import Kept
 from orders.store.listing import CurrentList
+from orders.store.upkeep import Upkeep
 from orders.web.auth import KeyRing
 from orders.web.limits import Limits
 from orders.web.logs import Tell, access_log
@@ -52,6 +54,7 @@ class Shop:
     settings: Settings
     clock: Clock
     database: Database
+    upkeep: Upkeep
     keyring: KeyRing
     limits: Limits
     # What is known of the database: ok, being checked, or damaged.
@@ -59,6 +62,11 @@ class Shop:
     # Who is told of each answer that has gone out.
     tell: Tell = access_log.write
     metrics: Metrics | None = None
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other process may serve the database, because it would count apart."""
+        return not self.settings.limits_url
 
     @cached_property
     def changes(self) -> GroupCommit:
@@ -96,19 +104,21 @@ class Shop:
 
         Raises:
             StoreUnavailable: the database can't be read.
+            CountersRefused: Redis, where counters are set to be, refuses.
         """
         self.limits.storage.load()
         self.limits.bans.load()
 
     def check_behind(self) -> None:
         """Check a large database in a thread of its own, and log and keep what is found."""
-        if opening.is_large(self.database.path):
+        check = self.upkeep.long_check()
+        if check is not None:
             self.soundness = "being checked"
-            threading.Thread(target=self._check, name="check", daemon=True).start()
+            threading.Thread(target=self._check, args=(check,), name="check", daemon=True).start()
 
-    def _check(self) -> None:
+    def _check(self, check: Callable[[], None]) -> None:
         try:
-            opening.check_quickly(self.database.path)
+            check()
         except opening.UnfitDatabase as error:
             self.soundness = "damaged"
             log.error("%s", error)  # noqa: TRY400 - the message says all
@@ -117,7 +127,7 @@ class Shop:
             log.info("The database is sound.")
 
     def write_counters(self) -> None:
-        """Write what requests counted. Called twice a second."""
+        """Write what requests counted, or find Redis again. Called twice a second."""
         self.limits.storage.flush()
 
     def write_keys(self) -> None:

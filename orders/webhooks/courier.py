@@ -120,6 +120,14 @@ class Courier:
             was_aside = task.aside is not None
         return True
 
+    def release(self) -> None:
+        """Let other processes deliver at once to all that this one delivered to.
+
+        Raises:
+            StoreUnavailable: the database can't be written.
+        """
+        self._changes.run(lambda connection: deliveries.release(connection, self._name))
+
     def _next(self, endpoint_id: int, *, aside_first: bool) -> _Task | None:
         with self._database.read() as connection:
             endpoint = webhooks.find(connection, endpoint_id)

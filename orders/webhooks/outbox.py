@@ -15,7 +15,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from datetime import timedelta
 
 from orders.clock import Clock
@@ -65,14 +65,16 @@ class Outbox:
         self._has_endpoints = False
         self._is_waiting = False
         self._is_told = False
-        self._seen: tuple[int, int] | None = None
+        self._is_alone = True
+        self._seen: Hashable = None
         self._swept = -math.inf
         self._resting: dict[int, float] = {}
         self._at_work: dict[int, threading.Thread] = {}
         self._watching = threading.Thread(target=self._watch, name="webhooks", daemon=True)
 
-    def start(self) -> None:
-        """Begin to deliver. No other process may be delivering from this database."""
+    def start(self, *, alone: bool = True) -> None:
+        """Begin to deliver, `alone`, or with other processes from the same database."""
+        self._is_alone = alone
         self._watching.start()
 
     def wake(self) -> None:
@@ -91,6 +93,8 @@ class Outbox:
         if self._at_work:
             self.sender.cancel()
             self._await_couriers(_BREAKING_OFF_SECONDS)
+        if self._has_endpoints and not self._is_alone:
+            self._guarded(self.courier.release)
 
     def _await_couriers(self, seconds: float) -> None:
         ends = time.monotonic() + seconds
@@ -98,7 +102,8 @@ class Outbox:
             thread.join(max(0.0, ends - time.monotonic()))
 
     def _watch(self) -> None:
-        self._guarded(self._release)
+        if self._is_alone:
+            self._guarded(self._release)
         while not self._stopped.is_set():
             self._news.clear()
             self._guarded(self._look)
@@ -121,7 +126,7 @@ class Outbox:
             self._is_told = False
 
     def _release(self) -> None:
-        # What an earlier process had claimed, which is no more: this one has the instance's lock.
+        # What an earlier process had claimed, which is no more: this one is alone.
         with self._database.read() as connection:
             is_claimed = any(each.claimed_by for each in webhooks.get_all(connection))
         if is_claimed:

@@ -258,7 +258,8 @@ def _beginning(response: http.client.HTTPResponse) -> str:
     with suppress(*_FAULTS):
         while chunk := response.read1(_CHUNK):
             kept = (kept + chunk)[:_KEPT_BYTES]
-    return kept.decode("utf-8", "replace")[:KEPT_CHARACTERS]
+    # The one character that not every database keeps.
+    return kept.decode("utf-8", "replace").replace("\0", "\ufffd")[:KEPT_CHARACTERS]
 
 
 def _reason(error: Exception) -> str:

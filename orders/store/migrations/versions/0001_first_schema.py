@@ -13,6 +13,11 @@ depends_on = None
 ROW_ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 
 
+def words(length: int) -> sa.String:
+    """Give the column type of a text, whose length PostgreSQL is not to judge."""
+    return sa.String(length).with_variant(sa.Text(), "postgresql")
+
+
 def instant() -> sa.types.TypeEngine[object]:
     """Give the column type of an instant: text on SQLite, a timestamp elsewhere."""
     return sa.DateTime(timezone=True).with_variant(sa.String(24), "sqlite")
@@ -24,10 +29,10 @@ def order_columns() -> list[sa.Column[object]]:
         sa.Column("pet_id", sa.BigInteger, nullable=False),
         sa.Column("quantity", sa.Integer, nullable=False),
         sa.Column("ship_date", instant()),
-        sa.Column("status", sa.String(16), nullable=False),
+        sa.Column("status", words(16), nullable=False),
         sa.Column("placed_at", instant(), nullable=False),
         sa.Column("updated_at", instant(), nullable=False),
-        sa.Column("reference", sa.String(64)),
+        sa.Column("reference", words(64)),
     ]
 
 
@@ -40,15 +45,15 @@ def upgrade() -> None:
     op.create_table(
         "pets",
         sa.Column("id", ROW_ID, primary_key=True, autoincrement=False),
-        sa.Column("name", sa.String(255), nullable=False),
+        sa.Column("name", words(255), nullable=False),
         sa.Column("category_id", sa.BigInteger),
-        sa.Column("status", sa.String(16), nullable=False),
+        sa.Column("status", words(16), nullable=False),
         sa.CheckConstraint("status IN ('available', 'pending', 'sold')", name="pets_status"),
     )
     store = op.create_table(
         "store",
         sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
-        sa.Column("store_id", sa.String(32), nullable=False),
+        sa.Column("store_id", words(32), nullable=False),
         sa.Column("demo_key_id", ROW_ID, sa.ForeignKey("api_keys.id")),
     )
     op.bulk_insert(store, [{"id": 1, "store_id": secrets.token_hex(8)}])
@@ -58,16 +63,16 @@ def _make_keys() -> None:
     op.create_table(
         "api_keys",
         sa.Column("id", ROW_ID, primary_key=True),
-        sa.Column("name", sa.String(255), nullable=False),
-        sa.Column("prefix", sa.String(16), nullable=False),
+        sa.Column("name", words(255), nullable=False),
+        sa.Column("prefix", words(16), nullable=False),
         sa.Column("secret_hash", sa.LargeBinary(32), nullable=False),
         sa.Column("previous_hash", sa.LargeBinary(32)),
         sa.Column("previous_until", instant()),
-        sa.Column("plan", sa.String(64), nullable=False),
+        sa.Column("plan", words(64), nullable=False),
         sa.Column("per_minute", sa.Integer),
         sa.Column("per_day", sa.Integer),
         sa.Column("plan_revision", sa.Integer, nullable=False),
-        sa.Column("scopes", sa.String(64), nullable=False),
+        sa.Column("scopes", words(64), nullable=False),
         sa.Column("created_at", instant(), nullable=False),
         sa.Column("last_used_at", instant()),
         sa.Column("expires_at", instant()),
@@ -98,11 +103,11 @@ def _make_events() -> None:
     op.create_table(
         "order_events",
         sa.Column("id", ROW_ID, primary_key=True),
-        sa.Column("type", sa.String(24), nullable=False),
+        sa.Column("type", words(24), nullable=False),
         sa.Column("order_id", ROW_ID, sa.ForeignKey("orders.id"), nullable=False),
         sa.Column("at", instant(), nullable=False),
-        sa.Column("actor", sa.String(32), nullable=False),
-        sa.Column("request_id", sa.String(32)),
+        sa.Column("actor", words(32), nullable=False),
+        sa.Column("request_id", words(32)),
         *order_columns(),
         sa.CheckConstraint(
             "type IN ('order.placed', 'order.shipped', 'order.cancelled', 'order.imported')",
@@ -113,10 +118,22 @@ def _make_events() -> None:
     op.create_index("order_events_by_order", "order_events", ["order_id", "id"])
     # The log is what clients, webhooks and ETags rest on: not even a slip in this program's own
     # code may change what it said.
-    for verb in ("UPDATE", "DELETE"):
+    if op.get_bind().dialect.name == "sqlite":
+        for verb in ("UPDATE", "DELETE"):
+            op.execute(
+                f"CREATE TRIGGER order_events_no_{verb.lower()} BEFORE {verb} ON order_events "
+                "BEGIN SELECT RAISE(ABORT, 'the event log is never changed'); END"
+            )
+        return
+    op.execute(
+        "CREATE FUNCTION order_events_never_changed() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION 'the event log is never changed' "
+        "USING ERRCODE = 'integrity_constraint_violation'; END $$"
+    )
+    for verb in ("UPDATE", "DELETE", "TRUNCATE"):
         op.execute(
             f"CREATE TRIGGER order_events_no_{verb.lower()} BEFORE {verb} ON order_events "
-            "BEGIN SELECT RAISE(ABORT, 'the event log is never changed'); END"
+            "FOR EACH STATEMENT EXECUTE FUNCTION order_events_never_changed()"
         )
 
 
@@ -125,7 +142,7 @@ def _make_idempotency_keys() -> None:
         "idempotency_keys",
         sa.Column("key_id", ROW_ID, sa.ForeignKey("api_keys.id"), primary_key=True),
         sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
-        sa.Column("value", sa.String(255), primary_key=True),
+        sa.Column("value", words(255), primary_key=True),
         sa.Column("event_id", ROW_ID, sa.ForeignKey("order_events.id"), nullable=False),
         sa.Column("at", instant(), nullable=False),
     )

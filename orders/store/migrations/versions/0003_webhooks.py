@@ -11,6 +11,11 @@ depends_on = None
 ROW_ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 
 
+def words(length: int) -> sa.String:
+    """Give the column type of a text, whose length PostgreSQL is not to judge."""
+    return sa.String(length).with_variant(sa.Text(), "postgresql")
+
+
 def instant() -> sa.types.TypeEngine[object]:
     """Give the column type of an instant: text on SQLite, a timestamp elsewhere."""
     return sa.DateTime(timezone=True).with_variant(sa.String(24), "sqlite")
@@ -21,19 +26,19 @@ def upgrade() -> None:
     op.create_table(
         "webhook_endpoints",
         sa.Column("id", ROW_ID, primary_key=True),
-        sa.Column("url", sa.String(2048), nullable=False),
-        sa.Column("events", sa.String(255), nullable=False),
+        sa.Column("url", words(2048), nullable=False),
+        sa.Column("events", words(255), nullable=False),
         sa.Column("allow_private", sa.Boolean, nullable=False),
-        sa.Column("secret", sa.String(128), nullable=False),
-        sa.Column("previous_secret", sa.String(128)),
+        sa.Column("secret", words(128), nullable=False),
+        sa.Column("previous_secret", words(128)),
         sa.Column("previous_until", instant()),
         sa.Column("created_at", instant(), nullable=False),
         sa.Column("position", sa.BigInteger, nullable=False),
         sa.Column("tries", sa.Integer, nullable=False),
         sa.Column("next_at", instant()),
         sa.Column("paused_at", instant()),
-        sa.Column("paused_because", sa.String(255)),
-        sa.Column("claimed_by", sa.String(32)),
+        sa.Column("paused_because", words(255)),
+        sa.Column("claimed_by", words(32)),
         sa.Column("claimed_until", instant()),
         sqlite_autoincrement=True,
     )
@@ -50,11 +55,11 @@ def upgrade() -> None:
         _endpoint_id(nullable=False),
         sa.Column("event_id", ROW_ID, sa.ForeignKey("order_events.id")),
         sa.Column("at", instant(), nullable=False),
-        sa.Column("outcome", sa.String(16), nullable=False),
+        sa.Column("outcome", words(16), nullable=False),
         sa.Column("status", sa.Integer),
-        sa.Column("fault", sa.String(255)),
+        sa.Column("fault", words(255)),
         sa.Column("milliseconds", sa.Integer, nullable=False),
-        sa.Column("answer", sa.String(200), nullable=False),
+        sa.Column("answer", words(200), nullable=False),
         sqlite_autoincrement=True,
     )
     op.create_index("webhook_deliveries_by_endpoint", "webhook_deliveries", ["endpoint_id", "id"])

@@ -38,14 +38,53 @@ BOUNDS = {
 }
 
 
+# The same for PostgreSQL, which wants one function, and whose `least` and `greatest` take what is
+# known. Its connections are in UTC.
+ON_POSTGRES = """
+    CREATE FUNCTION order_days_kept() RETURNS trigger LANGUAGE plpgsql AS $$
+    DECLARE
+        placed_on CONSTANT text := to_char(NEW.placed_at AT TIME ZONE 'UTC', 'YYYY-MM-DD');
+        ships_on CONSTANT text := to_char(NEW.ship_date AT TIME ZONE 'UTC', 'YYYY-MM-DD');
+        is_new CONSTANT int := (NEW.type = 'order.placed')::int;
+        has_shipped CONSTANT int := (NEW.type = 'order.shipped')::int;
+    BEGIN
+        IF NEW.type = 'order.cancelled' THEN
+            INSERT INTO order_days (day, placed, shipped, cancelled)
+            VALUES (to_char(NEW.at AT TIME ZONE 'UTC', 'YYYY-MM-DD'), 0, 0, 1)
+            ON CONFLICT (day) DO UPDATE SET cancelled = order_days.cancelled + 1;
+            RETURN NULL;
+        END IF;
+        INSERT INTO order_days (day, placed, shipped, cancelled, {placed})
+        VALUES (placed_on, is_new, 0, 0, {order_placed})
+        ON CONFLICT (day) DO UPDATE SET placed = order_days.placed + is_new, {wider_placed};
+        IF NEW.ship_date IS NOT NULL THEN
+            INSERT INTO order_days (day, placed, shipped, cancelled, {ships})
+            VALUES (ships_on, 0, has_shipped, 0, {order_ships})
+            ON CONFLICT (day) DO UPDATE SET
+                shipped = order_days.shipped + has_shipped, {wider_ships};
+        END IF;
+        RETURN NULL;
+    END $$
+"""
+
+
 def upgrade() -> None:
     """Make the triggers, one for each type of event."""
+    is_sqlite = op.get_bind().dialect.name == "sqlite"
+    widened = wider if is_sqlite else wider_on_postgres
     parts = {}
     for days, columns in BOUNDS.items():
         bounds = [f"{days}_{most}_{name}" for name in columns for most in ("min", "max")]
         parts[days] = ", ".join(bounds)
         parts[f"order_{days}"] = ", ".join(f"NEW.{of}" for of in columns.values() for _ in range(2))
-        parts[f"wider_{days}"] = ", ".join(map(wider, bounds))
+        parts[f"wider_{days}"] = ", ".join(map(widened, bounds))
+    if not is_sqlite:
+        op.execute(ON_POSTGRES.format(**parts))
+        op.execute(
+            "CREATE TRIGGER order_days_kept AFTER INSERT ON order_events FOR EACH ROW "
+            "WHEN (NEW.type <> 'order.imported') EXECUTE FUNCTION order_days_kept()"
+        )
+        return
     for event, statements in KEPT_BY.items():
         op.execute(
             f"CREATE TRIGGER order_days_{event} AFTER INSERT ON order_events "
@@ -58,3 +97,9 @@ def wider(bound: str) -> str:
     widest = "min" if "_min_" in bound else "max"
     old, new = f"coalesce({bound}, excluded.{bound})", f"coalesce(excluded.{bound}, {bound})"
     return f"{bound} = {widest}({old}, {new})"
+
+
+def wider_on_postgres(bound: str) -> str:
+    """Give the same for PostgreSQL."""
+    widest = "least" if "_min_" in bound else "greatest"
+    return f"{bound} = {widest}(order_days.{bound}, excluded.{bound})"

@@ -1,0 +1,147 @@
+// Version 2 of the interface, and nothing else: sends requests with the key, and knows its limits.
+
+import { session } from "./session.js";
+
+const SECONDS_TO_ANSWER = 20;
+const PAGES_KEPT = 30;
+
+/** The service refused: `status` and `code` as it says, `wait` in seconds where it gives them. */
+export class Refusal extends Error {
+  constructor(status, code, message, wait) {
+    super(message);
+    Object.assign(this, { status, code, wait });
+  }
+}
+
+/** Nothing came back: whether the request arrived is not known. */
+export class NoAnswer extends Error {}
+
+/** Both windows as the last answer told, and until when nothing may be sent (in ms, 0: now). */
+export const limits = { minute: null, day: null, until: 0, banned: false };
+
+/** Tells `limits`, `connection` (with whether there is one) and `ended` (the key opens nothing). */
+export const happenings = new EventTarget();
+
+const kept = new Map();
+
+/** Forget the answers that are kept. */
+export function forget() {
+  kept.clear();
+  Object.assign(limits, { minute: null, day: null, until: 0, banned: false });
+}
+
+/** Give what was answered to this path before, or undefined. */
+export function remembered(path) {
+  return kept.get(path)?.data;
+}
+
+/** For how many seconds nothing may be sent. */
+export function mustWait() {
+  return Math.max(0, Math.ceil((limits.until - Date.now()) / 1000));
+}
+
+/**
+ * Get something; an answer that is still good comes from memory.
+ * Throws Refusal or NoAnswer; AbortError where `signal` says so.
+ */
+export async function get(path, { signal, key } = {}) {
+  const known = kept.get(path);
+  const headers = known ? { "If-None-Match": known.etag } : {};
+  const response = await send("GET", path, { headers, signal, key });
+  if (response.status === 304) return known.data;
+  const data = parse(await response.text());
+  const etag = response.headers.get("ETag");
+  if (etag) keep(path, { etag, data });
+  return data;
+}
+
+/** Change something; give the answer's data (null where it has none) and its headers. */
+export async function change(method, path, body, headers = {}) {
+  const json = body === undefined ? {} : { "Content-Type": "application/json" };
+  const response = await send(method, path, {
+    headers: { ...json, ...headers },
+    body: body === undefined ? undefined : JSON.stringify(body),
+  });
+  const data = response.status === 204 ? null : parse(await response.text());
+  return { data, headers: response.headers };
+}
+
+// A pet's number may be longer than JavaScript's numbers are exact: it stays as it was written.
+function parse(text) {
+  return JSON.parse(text, (name, value, context) =>
+    Number.isInteger(value) && !Number.isSafeInteger(value) ? context?.source ?? value : value);
+}
+
+async function send(method, path, { headers, body, signal, key = session.key }) {
+  if (mustWait()) throw tooSoon();
+  const response = await reach(`v2/${path}`, signal, {
+    method,
+    body,
+    headers: { ...headers, Authorization: `Bearer ${key}` },
+    cache: "no-store",
+    credentials: "omit",
+    redirect: "error",
+  });
+  if (method !== "GET") session.own.add(response.headers.get("X-Request-Id"));
+  learn(response);
+  if (response.ok || response.status === 304) return response;
+  throw await refusal(response, key);
+}
+
+async function reach(path, signal, request) {
+  const late = new AbortController();
+  const timer = setTimeout(() => late.abort(), SECONDS_TO_ANSWER * 1000);
+  const stop = () => late.abort();
+  signal?.addEventListener("abort", stop);
+  try {
+    if (signal?.aborted) throw new DOMException("", "AbortError");
+    const response = await fetch(path, { ...request, signal: late.signal });
+    tellOf("connection", true);
+    return response;
+  } catch {
+    if (signal?.aborted) throw new DOMException("", "AbortError");
+    tellOf("connection", false);
+    throw new NoAnswer();
+  } finally {
+    clearTimeout(timer);
+    signal?.removeEventListener("abort", stop);
+  }
+}
+
+async function refusal(response, key) {
+  const told = await response.json().catch(() => ({}));
+  const wait = Number(response.headers.get("Retry-After")) || 0;
+  if (response.status === 429) {
+    limits.until = Date.now() + Math.max(1, wait) * 1000;
+    limits.banned = told.code === "api_key_banned";
+    tellOf("limits");
+  }
+  if (response.status === 401 && key === session.key) tellOf("ended");
+  return new Refusal(response.status, told.code || "", told.message || "", wait);
+}
+
+function tooSoon() {
+  return new Refusal(429, limits.banned ? "api_key_banned" : "rate_limit_exceeded", "", mustWait());
+}
+
+// `"minute";r=59;t=42, "day";r=999;t=86342`, and in the policy `"minute";q=60;w=60, …`.
+function learn(response) {
+  const standing = response.headers.get("RateLimit") || "";
+  const policy = response.headers.get("RateLimit-Policy") || "";
+  for (const [, name, remaining, seconds] of standing.matchAll(/"(\w+)";r=(\d+);t=(\d+)/g)) {
+    const limit = Number(policy.match(new RegExp(`"${name}";q=(\\d+)`))?.[1]);
+    const resets = Date.now() + Number(seconds) * 1000;
+    limits[name] = { limit, remaining: Number(remaining), resets };
+  }
+  tellOf("limits");
+}
+
+function keep(path, answer) {
+  kept.delete(path);
+  kept.set(path, answer);
+  if (kept.size > PAGES_KEPT) kept.delete(kept.keys().next().value);
+}
+
+function tellOf(what, detail) {
+  happenings.dispatchEvent(new CustomEvent(what, { detail }));
+}
