@@ -6,7 +6,8 @@ import re
 from contextlib import contextmanager
 from dataclasses import replace
 
-from conftest import Store, copy_database
+from conftest import Store
+from databases import copy_database
 from real_browser import expect
 
 from bench.service import running
