@@ -79,6 +79,10 @@ export function form(go) {
     const found = given.reference && given.reference !== asked.reference;
     go(place(asked, found ? { ...given, status: "all" } : given));
   });
+  // The browser tells of a date that is half there, and can point at it only where it is seen.
+  made.addEventListener("invalid", () => {
+    more.open = true;
+  }, true);
   clear.addEventListener("click", () => go(place({ ...asked, ...empty() }, { status: asked.status })));
   const show = (now) => {
     asked = now;
