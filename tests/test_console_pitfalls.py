@@ -65,3 +65,17 @@ def test_a_date_that_is_half_there_never_means_now_or_none(shop, at_desk):
     page.keyboard.press("Enter")
     expect(page.get_by_label("Ships until")).to_be_focused()
     assert page.url == f"{shop.url}/#/orders"
+
+
+def test_an_address_that_names_what_every_object_has_leads_to_the_orders(shop, at_desk):
+    page = at_desk(refusals=(422,))
+    for name in ("constructor", "__proto__", "toString"):
+        page.evaluate("name => { location.hash = `#/${name}` }", name)
+        expect(page).to_have_url(f"{shop.url}/#/orders")
+        wait_for_rows(page)
+    page.evaluate("location.hash = '#/orders?status=all&sort=constructor'")
+    expect(page.locator("tbody tr")).to_have_count(shop.count())
+    page.evaluate("location.hash = '#/orders?status=constructor'")
+    expect(page.locator("#view").get_by_role("alert")).to_be_visible()
+    page.evaluate("location.hash = '#/figures'")
+    expect(page.locator(".picture").first).to_be_visible()

@@ -139,7 +139,7 @@ function showView() {
   if (!session.profile) return;
   const place = here();
   const name = place.name === "orders" && place.id ? "order" : place.name;
-  const known = VIEWS[name] && (name !== "new" || session.mayWrite);
+  const known = Object.hasOwn(VIEWS, name) && (name !== "new" || session.mayWrite);
   if (!known) {
     go("#/orders", { replace: true });
     return;

@@ -18,8 +18,9 @@ const MORE = NAMES.slice(1);
 export function read(params) {
   const status = params.get("status") || "pending";
   const asked = Object.fromEntries(NAMES.map((name) => [name, params.get(name) || ""]));
-  const usual = USUAL_SORTS[status] || "-placedAt";
-  const sort = asked.sort in SORTS ? asked.sort : usual;
+  // Anything may stand in an address, also the names that every object has.
+  const usual = Object.hasOwn(USUAL_SORTS, status) ? USUAL_SORTS[status] : "-placedAt";
+  const sort = Object.hasOwn(SORTS, asked.sort) ? asked.sort : usual;
   return { ...asked, status, sort, usual, after: params.get("after") || "" };
 }
 
