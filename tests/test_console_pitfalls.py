@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from console_desk import desk_shop, sign_in, wait_for_rows
+from console_desk import ORDERS, desk_shop, sign_in, wait_for_rows
 from real_browser import expect
+from slow_way import slow_way
 
 pytestmark = pytest.mark.browser
 
@@ -79,3 +80,42 @@ def test_an_address_that_names_what_every_object_has_leads_to_the_orders(shop, a
     expect(page.locator("#view").get_by_role("alert")).to_be_visible()
     page.evaluate("location.hash = '#/figures'")
     expect(page.locator(".picture").first).to_be_visible()
+
+
+def test_an_address_asks_for_an_order_only_by_a_number(shop, at_desk):
+    page = at_desk()
+    for order_id in ("..", "%2e%2e", ".", "02", "2e0"):
+        page.evaluate("id => { location.hash = `#/orders/${id}` }", order_id)
+        expect(page.get_by_role("heading", level=1)).to_have_text(f"Order {order_id}")
+        expect(page.locator("#view").get_by_role("alert")).to_contain_text("no such order")
+        expect(page.get_by_role("button", name="Ship")).to_have_count(0)
+    # Nobody asked for a history but once for the newest order's, where following begins.
+    newest = f"{shop.url}{ORDERS}/{shop.count()}/events"
+    assert {url for url in page.requested if url.endswith("/events")} == {newest}
+
+
+def test_a_body_that_comes_late_shows_nothing_and_one_that_never_comes_is_given_up(shop, visit):
+    with slow_way(shop.url) as way:
+        page = visit(way.url, loses=True)
+        page.clock.install()
+        sign_in(page, shop.store.issue()[1])
+        wait_for_rows(page)
+        let_go = way.hold("orders?limit=50&sort=-shipDate&status=shipped")
+        with page.expect_response("**/v2/store/orders?*status=shipped"):
+            page.get_by_role("link", name="Shipped").click()
+        page.get_by_role("link", name="All").click()
+        expect(page.locator("tbody tr")).to_have_count(shop.count())
+        let_go()
+        page.wait_for_timeout(300)
+        expect(page.locator("tbody tr")).to_have_count(shop.count())
+
+        let_go = way.hold("stats?days=30")
+        with page.expect_response("**/v2/store/stats?days=30"):
+            page.get_by_role("link", name="Figures").click()
+        page.clock.run_for(21_000)
+        expect(page.locator("#view").get_by_role("alert")).to_contain_text("no connection")
+        let_go()
+        way.hold("nothing")
+        page.clock.run_for(5_000)
+        # By itself.
+        expect(page.locator(".picture").first).to_be_visible()
