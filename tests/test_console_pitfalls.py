@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from contextlib import closing
+
 import pytest
-from console_desk import ORDERS, desk_shop, sign_in, wait_for_rows
-from real_browser import expect
+from console_desk import ORDERS, PLENTY, desk_shop, row, sign_in, wait_for_rows
+from real_browser import FLAGS, expect, no_violations
 from slow_way import slow_way
 
 pytestmark = pytest.mark.browser
@@ -119,3 +123,30 @@ def test_a_body_that_comes_late_shows_nothing_and_one_that_never_comes_is_given_
         page.clock.run_for(5_000)
         # By itself.
         expect(page.locator(".picture").first).to_be_visible()
+
+
+def test_following_begins_even_if_the_first_look_fails(shop, visit):
+    page = visit(shop.url, refusals=(503,))
+    page.route("**/v2/store/orders?sort=-id&limit=1", lambda route: route.fulfill(status=503))
+    sign_in(page, shop.store.issue(**PLENTY)[1])
+    wait_for_rows(page)
+    expect(page.locator("#looked")).to_contain_text("Could not look yet, tries again")
+    page.unroute("**/v2/store/orders?sort=-id&limit=1")
+    expect(page.locator("#looked")).to_contain_text("Looked at")
+    order_id = shop.place()
+    expect(row(page, order_id)).to_be_visible()
+
+
+def test_a_browser_that_keeps_nothing_is_told_of(shop, browser, tmp_path):
+    blocked = {"profile": {"default_content_setting_values": {"cookies": 2}}}
+    (tmp_path / "Default").mkdir()
+    (tmp_path / "Default" / "Preferences").write_text(json.dumps(blocked))
+    context = browser.browser_type.launch_persistent_context(
+        tmp_path, executable_path=shutil.which("chromium"), args=list(FLAGS)
+    )
+    with closing(context):
+        page = context.new_page()
+        page.goto(shop.url)
+        expect(page.get_by_role("alert")).to_contain_text("lets the page keep nothing")
+        expect(page.get_by_label("Key", exact=True)).to_be_disabled()
+        no_violations(page)

@@ -99,6 +99,13 @@ function showDoor(notice) {
   byId("key").focus();
 }
 
+// A browser that keeps nothing for pages forgets the key at once.
+function closeDoor() {
+  for (const each of byId("sign-in").elements) each.disabled = true;
+  showDoor("This browser lets the page keep nothing, not even the key while you use it. " +
+    "Allow this address to store data (cookies) in the browser's settings, then load the page again.");
+}
+
 function leave(notice) {
   watch?.stop();
   view?.dispose();
@@ -189,8 +196,8 @@ function tellNews({ events, skipped }) {
 
 function showLooked({ detail }) {
   const { lookedAt, nextAt } = watch;
-  byId("looked").replaceChildren(
-    "Looked at ", el("time", { datetime: new Date(lookedAt).toISOString(), text: clock(lookedAt) }),
+  const at = lookedAt && el("time", { datetime: new Date(lookedAt).toISOString(), text: clock(lookedAt) });
+  byId("looked").replaceChildren(at ? "Looked at " : "Could not look yet, ", at || "",
     el("span", { text: detail.failed ? `tries again at ${clock(nextAt)}` : `again in ${lasting(detail.seconds)}` }));
 }
 
@@ -244,7 +251,8 @@ async function begin() {
   happenings.addEventListener("connection", showConnection);
   happenings.addEventListener("ended", () => session.profile && leave(inWords(new Refusal(401))));
   onArrival(showView);
-  if (session.key && session.profile) await comeBack();
+  if (!session.isPossible) closeDoor();
+  else if (session.key && session.profile) await comeBack();
   else showDoor("");
 }
 

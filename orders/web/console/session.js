@@ -5,7 +5,17 @@ const PROFILE = "profile";
 const PLACE = "watch";
 const DRAFT = "draft";
 
-export const session = {  /** The requests of this page, by their ids: their events are no news. */
+export const session = {
+  /** Whether the browser keeps anything for this page: it may be told not to. */
+  get isPossible() {
+    try {
+      return Boolean(sessionStorage);
+    } catch {
+      return false;
+    }
+  },
+
+  /** The requests of this page, by their ids: their events are no news. */
   own: new Set(),
 
   /** What getUsage told of the key last: name, plan, scopes. */
