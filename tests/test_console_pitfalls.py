@@ -150,3 +150,31 @@ def test_a_browser_that_keeps_nothing_is_told_of(shop, browser, tmp_path):
         expect(page.get_by_role("alert")).to_contain_text("lets the page keep nothing")
         expect(page.get_by_label("Key", exact=True)).to_be_disabled()
         no_violations(page)
+
+
+OLDER_BROWSER = """
+const parse = JSON.parse;
+JSON.parse = (text, reviver) => parse(text, reviver && ((name, value) => reviver(name, value)));
+"""
+
+
+def test_an_older_browser_shows_no_other_number_for_a_long_one(shop, at_desk):
+    order_id = shop.place(9223372036854775807)
+    page = at_desk()
+    page.add_init_script(OLDER_BROWSER)
+    page.goto(f"{shop.url}/#/orders/{order_id}")
+    page.reload()
+    expect(page.locator("#view .facts")).to_contain_text("No. too long for this browser")
+
+
+def test_the_page_of_other_peoples_code_gets_a_tab_that_knows_no_key(at_desk):
+    page = at_desk()
+    page.evaluate("location.hash = '#/key'")
+    with page.context.expect_page() as opened:
+        page.get_by_role("link", name="For programmers").click()
+    docs = opened.value
+    expect(docs.locator("#description .info")).to_be_visible()
+    assert docs.url.endswith("/docs")
+    assert docs.evaluate("sessionStorage.length") == 0
+    assert docs.evaluate("window.opener") is None
+    assert page.evaluate("sessionStorage.getItem('key')").startswith("sok_")

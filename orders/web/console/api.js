@@ -65,10 +65,11 @@ export async function change(method, path, body, headers = {}) {
   return { data: answer.text ? parse(answer.text) : null, headers: answer.headers };
 }
 
-// A pet's number may be longer than JavaScript's numbers are exact: it stays as it was written.
+// A pet's number may be longer than JavaScript's numbers are exact: it stays as it was written, and
+// where an older browser doesn't tell how that was, no other number stands for it.
 function parse(text) {
   return JSON.parse(text, (name, value, context) =>
-    Number.isInteger(value) && !Number.isSafeInteger(value) ? context?.source ?? value : value);
+    Number.isInteger(value) && !Number.isSafeInteger(value) ? context?.source ?? "too long for this browser" : value);
 }
 
 async function send(method, path, { headers, body, signal, key }) {

@@ -2,7 +2,7 @@
 
 import { ship } from "./actions.js";
 import { get, remembered } from "./api.js";
-import { el, icon } from "./dom.js";
+import { docsLink, el, icon } from "./dom.js";
 import * as filters from "./filters.js";
 import { chip, count, instant, lateness, STATUSES } from "./format.js";
 import { failurePanel } from "./notices.js";
@@ -244,7 +244,7 @@ function firstSteps() {
       ? ["Place a first order", "By hand, to see how it goes.", el("a", { class: "button main", href: "#/new", text: "New order" })]
       : ["Wait for the first order", "Your key may look, but not place any. It appears here by itself."],
     ["Bring the orders that you have", "Whoever looks after the service can take them in from a table (CSV). README tells how, under “Moving in and out”."],
-    ["Let the web shop place them", "It needs a key of its own. The programmer finds all there is to know here.", el("a", { class: "button", href: "docs", target: "_blank", rel: "noopener", text: "For programmers" })],
+    ["Let the web shop place them", "It needs a key of its own. The programmer finds all there is to know here.", docsLink()],
   ];
   return el("div", { class: "panel steps" },
     el("h2", { text: "No orders yet" }),
