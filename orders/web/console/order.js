@@ -54,9 +54,10 @@ export function orderView(root, shop) {
   function actions(order) {
     const button = (text, kind, work) => {
       const act = async () => {
-        if (!await work(order)) return;
-        await shop.changedHere();
-        root.querySelector("h1").focus();
+        const isChanged = await work(order);
+        if (isChanged) await shop.changedHere();
+        // The button may have been made anew while the question was open.
+        if (isChanged || !root.contains(document.activeElement)) root.querySelector("h1").focus();
       };
       return el("button", { class: `button ${kind}`, type: "button", text, on: { click: act } });
     };

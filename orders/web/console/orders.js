@@ -136,11 +136,18 @@ export function ordersView(root, shop) {
   function shipButton(order) {
     if (order.status !== "pending") return null;
     const act = async () => {
-      if (await ship(order)) shop.changedHere();
+      const isChanged = await ship(order);
+      // Its row may have been made anew while the question was open.
+      if (!root.contains(document.activeElement)) focusOrder(order.id);
+      if (isChanged) shop.changedHere();
     };
     return el("button", {
       class: "button small", type: "button", text: "Ship", "aria-label": `Ship order ${order.id}`, on: { click: act },
     });
+  }
+
+  function focusOrder(id) {
+    (results.querySelector(`tr[data-id="${id}"] a`) || root.querySelector("h1")).focus();
   }
 
   function table(rows) {
