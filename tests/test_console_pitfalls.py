@@ -178,3 +178,30 @@ def test_the_page_of_other_peoples_code_gets_a_tab_that_knows_no_key(at_desk):
     assert docs.evaluate("sessionStorage.length") == 0
     assert docs.evaluate("window.opener") is None
     assert page.evaluate("sessionStorage.getItem('key')").startswith("sok_")
+
+
+def test_a_key_that_ends_takes_all_along_and_says_so(shop, visit):
+    page = visit(shop.url, refusals=(401,))
+    key_id, secret = shop.store.issue()
+    page.get_by_label("Show the key").check()
+    sign_in(page, secret)
+    page.evaluate("location.hash = '#/new'")
+    page.get_by_label("Pet number").fill("7")
+    shop.revoke(key_id)
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    expect(page.get_by_role("alert")).to_contain_text("you were writing was not kept")
+    assert page.evaluate("sessionStorage.length") == 0
+    # The next key is not shown because this one was.
+    expect(page.get_by_label("Show the key")).not_to_be_checked()
+    expect(page.get_by_label("Key", exact=True)).to_have_attribute("type", "password")
+
+
+def test_a_question_gives_the_focus_back_to_a_row_that_changed_meanwhile(shop, visit):
+    page = visit(shop.url)
+    sign_in(page, shop.store.issue(**PLENTY)[1])
+    page.get_by_role("link", name="All").click()
+    page.get_by_role("button", name="Ship order 3").click()
+    shop.ship(3)
+    expect(row(page, 3)).to_contain_text("Shipped")
+    page.keyboard.press("Escape")
+    expect(row(page, 3).get_by_role("link")).to_be_focused()

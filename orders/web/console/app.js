@@ -95,6 +95,9 @@ function showDoor(notice) {
   byId("shop").hidden = true;
   byId("door").hidden = false;
   tell(byId("door-notice"), notice);
+  // The next key is not shown because the last one was.
+  byId("key-shown").checked = false;
+  byId("key").type = "password";
   document.title = "Sign in · Store Orders";
   byId("key").focus();
 }
@@ -104,6 +107,10 @@ function closeDoor() {
   for (const each of byId("sign-in").elements) each.disabled = true;
   showDoor("This browser lets the page keep nothing, not even the key while you use it. " +
     "Allow this address to store data (cookies) in the browser's settings, then load the page again.");
+}
+
+function lost() {
+  return session.draft.values ? " The order that you were writing was not kept: write it again with the new key." : "";
 }
 
 function leave(notice) {
@@ -249,7 +256,7 @@ async function begin() {
   });
   happenings.addEventListener("limits", showLimits);
   happenings.addEventListener("connection", showConnection);
-  happenings.addEventListener("ended", () => session.profile && leave(inWords(new Refusal(401))));
+  happenings.addEventListener("ended", () => session.profile && leave(inWords(new Refusal(401)) + lost()));
   onArrival(showView);
   if (!session.isPossible) closeDoor();
   else if (session.key && session.profile) await comeBack();

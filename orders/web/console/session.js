@@ -1,4 +1,5 @@
-// The key, and what is known of it. It is in sessionStorage only: this tab's, until it is closed.
+// The key, and what is known of it. It is in sessionStorage only: this tab's, until somebody signs
+// out. Closing the tab is less sure: browsers give tabs back with what they kept.
 
 const KEY = "key";
 const PROFILE = "profile";
@@ -60,8 +61,9 @@ export const session = {
     return read(DRAFT) || {};
   },
 
+  // What comes back after the sign-out leaves nothing behind.
   set draft(value) {
-    write(DRAFT, value);
+    if (this.key) write(DRAFT, value);
   },
 };
 
