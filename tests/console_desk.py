@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from conftest import Store
-from databases import copy_database
 from real_browser import expect
 
+from bench import store as stores
 from bench.service import running
 from orders.clock import Clock
 from orders.settings import Settings
@@ -28,7 +28,7 @@ class DeskShop:
 
     @property
     def database(self):
-        return self.store.database.path
+        return self.store.settings.instance / "orders.db"
 
     def api(self, method, path, key=None, **kwargs):
         """Send a request as another client does; give the answer."""
@@ -63,11 +63,10 @@ class DeskShop:
 
 
 @contextmanager
-def desk_shop(instance, empty_database, orders=0, **environment):
+def desk_shop(instance, orders=0, **environment):
     """Run the service over a new folder with some orders, the first of which has shipped."""
-    instance.mkdir(mode=0o700, exist_ok=True)
+    stores.make(instance, [])
     store = Store(replace(Settings(), instance=instance), Clock())
-    copy_database(empty_database, store.database.path)
     with running(instance, **environment) as service:
         shop = DeskShop(store, service)
         for number in range(1, orders + 1):

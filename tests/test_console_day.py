@@ -23,8 +23,8 @@ MARKUP = "<img src=x onerror=\"document.title='run'\">"
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory, empty_database):
-    with desk_shop(tmp_path_factory.mktemp("day") / "instance", empty_database, orders=6) as one:
+def shop(tmp_path_factory):
+    with desk_shop(tmp_path_factory.mktemp("day") / "instance", orders=6) as one:
         yield one
 
 

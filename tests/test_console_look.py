@@ -24,9 +24,9 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory, empty_database):
+def shop(tmp_path_factory):
     folder = tmp_path_factory.mktemp("look") / "instance"
-    with desk_shop(folder, empty_database, orders=ORDERS) as one:
+    with desk_shop(folder, orders=ORDERS) as one:
         one.cancel(5)
         yield one
 

@@ -23,9 +23,9 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory, empty_database):
+def shop(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trouble") / "instance"
-    with desk_shop(folder, empty_database, orders=6, ORDERS_BAN_AFTER="5") as one:
+    with desk_shop(folder, orders=6, ORDERS_BAN_AFTER="5") as one:
         yield one
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import socket
 import subprocess
@@ -128,6 +129,13 @@ def test_requests_are_counted_by_version_operation_method_and_status(store):
     assert requests_of(told, "v1", "unknown", 405, "DELETE") == 1
     assert requests_of(told, "v2", "unknown", 404) == 1
     assert requests_of(told, "none", "healthz", 200) == 1
+
+
+def test_all_files_of_pages_are_counted_as_one(store):
+    page = store.anonymous().get("/docs")
+    (script,) = re.findall(r'src="(docs/page\.js)"', page.text)
+    assert store.anonymous().get(f"/{script}").status_code == 200
+    assert requests_of(read(store), "none", "file", 200) == 2
 
 
 @pytest.mark.parametrize("version", [1, 2])

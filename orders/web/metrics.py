@@ -134,8 +134,11 @@ class Metrics:
             return _version_of(call.path), UNREADABLE if call.path == "-" else UNKNOWN
         view = self._app.view_functions[call.endpoint]
         documented = getattr(view, "_apidoc", {}).get("manual_doc", {})
-        version, _, name = call.endpoint.rpartition(".")
-        return version or NO_VERSION, documented.get("operationId", name)
+        operation = documented.get("operationId")
+        if operation is None:
+            # All files of pages are one: `file /docs/…`.
+            return NO_VERSION, call.endpoint.partition(" ")[0]
+        return call.endpoint.partition(".")[0], operation
 
 
 def install(app: Flask, shop: Shop) -> None:
