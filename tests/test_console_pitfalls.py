@@ -7,7 +7,7 @@ import shutil
 from contextlib import closing
 
 import pytest
-from console_desk import ORDERS, PLENTY, desk_shop, row, sign_in, wait_for_rows
+from console_desk import ORDERS, PLENTY, desk_shop, row, said, sign_in, wait_for_rows
 from real_browser import FLAGS, expect, no_violations
 from slow_way import slow_way
 
@@ -205,3 +205,21 @@ def test_a_question_gives_the_focus_back_to_a_row_that_changed_meanwhile(shop, v
     expect(row(page, 3)).to_contain_text("Shipped")
     page.keyboard.press("Escape")
     expect(row(page, 3).get_by_role("link")).to_be_focused()
+
+
+def test_an_answer_to_a_question_that_was_left_is_told_and_disturbs_no_other(shop, at_desk):
+    page = at_desk(viewport={"width": 1360, "height": 900})
+    left, next_one = shop.place(), shop.place()
+    page.get_by_role("button", name="Look now").click()
+    waiting = []
+    page.route(f"**{ORDERS}/{left}/ship", lambda route: waiting.append(route))  # noqa: PLW0108 - Playwright marks it
+    page.get_by_role("button", name=f"Ship order {left}").click()
+    with page.expect_request(f"**{ORDERS}/{left}/ship"):
+        page.get_by_role("button", name="Ship it").click()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name=f"Ship order {next_one}").click()
+    waiting[0].continue_()
+    said(page, f"Order {left} has shipped.")
+    expect(row(page, left)).to_have_count(0)
+    expect(page.get_by_role("dialog")).to_contain_text(f"Ship order {next_one}?")
+    expect(page.get_by_role("button", name="Ship it")).to_be_enabled()

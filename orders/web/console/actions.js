@@ -72,10 +72,12 @@ function question({ title, body, yes, no, danger, done, said, date, work }) {
   dialog.showModal();
   refuse.focus();
   return new Promise((resolve) => {
-    const state = { changed: false, uncertain: false, stop: null };
-    const answer = async (event) => {
+    const state = { changed: false, uncertain: false, isOver: false, stop: null, working: null };
+    const answer = (event) => {
       event.preventDefault();
-      if (accept.disabled || !isFinished()) return;
+      if (!accept.disabled && isFinished()) state.working = attempt();
+    };
+    const attempt = async () => {
       accept.disabled = true;
       dialog.setAttribute("aria-busy", "true");
       try {
@@ -85,7 +87,7 @@ function question({ title, body, yes, no, danger, done, said, date, work }) {
         if (failure.status === 409 && state.uncertain && failure.code === done) succeed();
         else explain(failure);
       } finally {
-        dialog.removeAttribute("aria-busy");
+        if (!state.isOver) dialog.removeAttribute("aria-busy");
       }
     };
     // Shipping can't be taken back: a date that is half there does not mean now.
@@ -99,12 +101,15 @@ function question({ title, body, yes, no, danger, done, said, date, work }) {
     const succeed = () => {
       state.changed = true;
       say(said);
-      dialog.close();
+      if (!state.isOver) dialog.close();
     };
     const explain = (failure) => {
+      if (failure.name === "AbortError") return undefined;
+      const words = failure instanceof NoAnswer ? UNCERTAIN : inWords(failure);
+      if (state.isOver) return say(`${title} ${words}`);
       accept.disabled = false;
       if (failure instanceof NoAnswer) state.uncertain = true;
-      tell(notice, failure instanceof NoAnswer ? UNCERTAIN : inWords(failure));
+      tell(notice, words);
       if ([403, 404, 409].includes(failure.status)) {
         state.changed = failure.status !== 403;
         accept.hidden = true;
@@ -112,6 +117,7 @@ function question({ title, body, yes, no, danger, done, said, date, work }) {
         refuse.focus();
       } else accept.textContent = "Try again";
       if (mustWait()) hold();
+      return undefined;
     };
     const hold = () => {
       accept.disabled = true;
@@ -123,10 +129,13 @@ function question({ title, body, yes, no, danger, done, said, date, work }) {
       state.stop = countdown(accept, again, (left) => `In ${left}`);
     };
     const end = () => {
+      state.isOver = true;
       state.stop?.();
+      dialog.removeAttribute("aria-busy");
       form.removeEventListener("submit", answer);
       refuse.removeEventListener("click", close);
-      resolve(state.changed);
+      // The dialog may ask something else by now; what comes of this is still told, and shown.
+      Promise.resolve(state.working).then(() => resolve(state.changed));
     };
     const close = () => dialog.close();
     form.addEventListener("submit", answer);
