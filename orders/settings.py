@@ -42,7 +42,7 @@ class Plan:
 
 _POSTGRES = "postgresql+psycopg://"
 # What these are is never shown: it may be a password.
-_SECRET = frozenset({"database_url"})
+_SECRET = frozenset({"database_url", "copy_to"})
 
 # From the specification, "Limits".
 DEFAULT_PLANS = {
@@ -66,6 +66,7 @@ class Settings:
     staging_base_url: str = ""
     # Which may hold a password.
     database_url: str = field(default="", repr=False)
+    copy_to: str = field(default="", repr=False)
     limits_url: str = ""
     ban_after: int = 30
     ban_window: int = 60
@@ -247,6 +248,13 @@ def _postgres_url(url: str) -> str:
     return _POSTGRES + rest
 
 
+def _copy_to(raw: object) -> str:
+    url = _text(raw)
+    if url and not url.startswith(("postgresql", "postgres:")):
+        raise ValueError("it must be postgresql+psycopg://USER@HOST/DATABASE")
+    return _postgres_url(url) if url else ""
+
+
 def _limits_url(raw: object) -> str:
     url = _text(raw)
     if url.startswith("redis"):
@@ -295,6 +303,7 @@ SETTINGS: dict[str, Callable[[object], object]] = {
     "base_url": _base_url,
     "staging_base_url": _optional_base_url,
     "database_url": _database_url,
+    "copy_to": _copy_to,
     "limits_url": _limits_url,
     "ban_after": _whole_number(1, MAX_FIGURE),
     "ban_window": _whole_number(1, 86_400),
