@@ -166,11 +166,22 @@ def _copy_all(old: _Side, new: _Side, shown: AbstractContextManager[Callable[[in
     new.connection.exec_driver_sql(f"ALTER TABLE {events} DISABLE TRIGGER {_DAYS_KEPT}")
     with shown as advance:
         for table in _TABLES:
-            _copy(old, new, table, advance)
+            _copy_without_indexes(old, new, table, advance)
     new.connection.exec_driver_sql(f"ALTER TABLE {events} ENABLE TRIGGER {_DAYS_KEPT}")
     for table in _TABLES:
         # Or the server would choose its ways without knowing how much there is.
         new.connection.exec_driver_sql(f"ANALYZE {table.name}")
+
+
+def _copy_without_indexes(
+    old: _Side, new: _Side, table: Table, advance: Callable[[int], None]
+) -> None:
+    # An index of rows that are there takes a third of the time of one that grows with each.
+    for index in table.indexes:
+        index.drop(new.connection)
+    _copy(old, new, table, advance)
+    for index in table.indexes:
+        index.create(new.connection)
 
 
 def _copy(old: _Side, new: _Side, table: Table, advance: Callable[[int], None]) -> None:
