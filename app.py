@@ -32,7 +32,7 @@ from orders.store.databases import database_of
 from orders.store.failures import StoreUnavailable
 from orders.store.instance import InstanceLock, InstanceLocked, make_private_folder
 from orders.store.upkeep import Hold, InUse
-from orders.web import health, logs, v1, v2
+from orders.web import health, logs, site, v1, v2
 from orders.web.api import Api, Hooks, OrdersFlask
 from orders.web.auth import KeyRing
 from orders.web.housekeeping import Housekeeping
@@ -71,6 +71,7 @@ def create_app(given: Settings | None = None, clock: Clock | None = None) -> Fla
     Api(app, given, v1.blueprint, v1.VERSION)
     Api(app, given, v2.blueprint, v2.VERSION)
     health.register(app, shop)
+    site.register(app)
     groups = (keys_group, orders_group, pets_group, events_group, webhooks_group, db_group)
     for group in groups:
         app.cli.add_command(group)

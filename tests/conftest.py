@@ -38,6 +38,9 @@ from orders.webhooks import signing
 from orders.webhooks.courier import Courier
 from orders.webhooks.sender import Sender
 
+# The fixtures of tests with a browser.
+pytest_plugins = ["real_browser"]
+
 # Where files are in memory, a commit that waits for the disk waits for nothing.
 MEMORY = Path("/dev/shm")
 if os.access(MEMORY, os.W_OK):

@@ -73,13 +73,14 @@ class Databases:
             copy_database(empty_database, settings.database_path)
 
     def empty(self, settings, empty_database):
-        """Make a store's database an empty one, which nobody may be using."""
+        """Make a store's database an empty one, with an id of its own."""
+        settings.instance.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self.are_on_postgres:
             name = self._names[settings.instance]
             self.server.drop(name)
             self.server.create_store(name)
         else:
-            shutil.copyfile(empty_database, settings.database_path)
+            copy_database(empty_database, settings.database_path)
 
     def is_being_written(self, settings):
         """Tell whether somebody has written something that is not committed yet."""

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 
 import urllib3
-from conftest import Store, copy_database
+from conftest import Store
+from databases import copy_database
 
 from bench.service import running
 from orders.clock import Clock

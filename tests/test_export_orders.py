@@ -388,6 +388,7 @@ def test_standard_output_is_utf_8_whatever_the_terminal_is_set_to(varied):
             "PATH": os.environ["PATH"],
             "PYTHONIOENCODING": "latin-1",
             "ORDERS_INSTANCE": str(varied.settings.instance),
+            **DATABASES.environment(varied.settings.instance),
         },
         capture_output=True,
         check=False,

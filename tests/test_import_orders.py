@@ -765,7 +765,10 @@ class Forks:
         """Begin a command whose output goes to files, none above a limit in bytes; give its id."""
         return self._ask(
             arguments=list(map(str, arguments)),
-            environment={"ORDERS_INSTANCE": str(store.settings.instance)},
+            environment={
+                "ORDERS_INSTANCE": str(store.settings.instance),
+                **DATABASES.environment(store.settings.instance),
+            },
             stdout=str(stdout),
             stderr=str(stderr),
             limit=limit,

@@ -87,6 +87,10 @@ def test_there_are_no_other_operations(document):
     assert set(operations(document)) == set(OPERATIONS)
 
 
+def test_there_are_the_tags_that_operations_have_and_no_others(document):
+    assert document["tags"] == [{"name": "orders"}, {"name": "pets"}]
+
+
 def test_the_pets_are_deprecated_with_a_sunset(document, tmp_path):
     _, _, told = operations(document)["getPet"]
     assert told["deprecated"] is True

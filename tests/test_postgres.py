@@ -15,13 +15,14 @@ from pathlib import Path
 import psycopg
 import pytest
 import urllib3
-from conftest import Client, SetClock, Store, assert_error, copy_database, run_app
+from conftest import Client, SetClock, Store, assert_error, run_app
+from databases import copy_database
 from real_postgres import running_postgres
 
 from bench.service import ROOT, Service, environment_for, run_flask
 from orders.domain import Status
 from orders.settings import Settings
-from orders.store import feed, listing, opening, postgres
+from orders.store import feed, listing, opening, postgres, postgres_upkeep
 from orders.store.databases import database_of
 from orders.store.paging import Filters, PageQuery, read_page
 from orders.store.upkeep import InUse
@@ -338,28 +339,41 @@ def _as_settings(environment):
     return {"instance": Path(environment["ORDERS_INSTANCE"]), **others}
 
 
-def upkeep_of(settings):
-    return database_of(settings, 4)[1]
+@pytest.fixture
+def upkeep_of():
+    """Give the care of the database of some settings, as another process has it."""
+    made = []
+
+    def make(settings):
+        database, upkeep = database_of(settings, 4)
+        made.append(database)
+        return upkeep
+
+    yield make
+    for database in made:
+        database.close()
 
 
-def is_in_use(settings, *, alone):
+def is_in_use(upkeep, *, alone):
     try:
-        upkeep_of(settings).hold(alone=alone).release()
+        upkeep.hold(alone=alone).release()
     except InUse:
         return True
     return False
 
 
-def test_whoever_serves_it_takes_the_lock_again_after_a_restart(server, settings, store):
+def test_whoever_serves_it_takes_the_lock_again_after_a_restart(server, settings, store, upkeep_of):
     hold = store.shop.upkeep.hold(alone=True)
-    assert is_in_use(settings, alone=True)
+    assert is_in_use(upkeep_of(settings), alone=True)
     server.restart()
     assert hold.keep()
-    assert is_in_use(settings, alone=True)
+    assert is_in_use(upkeep_of(settings), alone=True)
     hold.release()
 
 
-def test_whoever_serves_it_is_told_that_another_took_it_meanwhile(server, settings, store):
+def test_whoever_serves_it_is_told_that_another_took_it_meanwhile(
+    server, settings, store, upkeep_of
+):
     hold = store.shop.upkeep.hold(alone=True)
     server.restart()
     with upkeep_of(settings).hold(alone=True):
@@ -368,11 +382,11 @@ def test_whoever_serves_it_is_told_that_another_took_it_meanwhile(server, settin
     hold.release()
 
 
-def test_those_who_count_together_serve_it_together_and_with_nobody_else(settings):
+def test_those_who_count_together_serve_it_together_and_with_nobody_else(settings, upkeep_of):
     with upkeep_of(settings).hold(alone=False), upkeep_of(settings).hold(alone=False):
-        assert is_in_use(settings, alone=True)
+        assert is_in_use(upkeep_of(settings), alone=True)
     with upkeep_of(settings).hold(alone=True):
-        assert is_in_use(settings, alone=False)
+        assert is_in_use(upkeep_of(settings), alone=False)
 
 
 def test_processes_that_start_at_the_same_time_make_the_tables_once(server, tmp_path):
@@ -393,6 +407,40 @@ def test_processes_that_start_at_the_same_time_make_the_tables_once(server, tmp_
     assert server.execute("SELECT version_num FROM alembic_version", name) == [
         (f"{opening.schema_version():04}",)
     ]
+
+
+@pytest.fixture
+def old(server, tmp_path):
+    """Settings of a store whose tables are an older version's."""
+    name = server.create()
+    given = Settings(instance=tmp_path, database_url=server.url(name))
+    database, _ = database_of(given, 1)
+    with database.write() as connection:
+        opening.run_migrations(connection, "0003")
+    database.close()
+    return given
+
+
+def versions(given):
+    with psycopg.connect(given.database_url.replace("+psycopg", "")) as connection:
+        return connection.execute("SELECT version_num FROM alembic_version").fetchall()
+
+
+def test_of_processes_that_start_at_the_same_time_one_brings_the_tables_up_to_date(old, upkeep_of):
+    upkeeps = [upkeep_of(old) for _ in range(3)]
+    with ThreadPoolExecutor(len(upkeeps)) as threads:
+        list(threads.map(lambda upkeep: upkeep.prepare(), upkeeps))
+    assert versions(old) == [(f"{opening.schema_version():04}",)]
+
+
+def test_what_an_older_version_serves_is_not_brought_up_to_date(old, monkeypatch, upkeep_of):
+    monkeypatch.setattr(postgres_upkeep, "BUSY_SECONDS", 0)
+    with upkeep_of(old).hold(alone=False):
+        with pytest.raises(opening.UnfitDatabase, match="Stop all of its services"):
+            upkeep_of(old).prepare()
+        assert versions(old) == [("0003",)]
+    upkeep_of(old).prepare()
+    upkeep_of(old).check()
 
 
 # What a start says.

@@ -11,7 +11,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from conftest import Hooks, Store, copy_database
+from conftest import Hooks, Store
+from databases import copy_database
 from sqlalchemy import Engine, event
 
 from bench.service import ROOT

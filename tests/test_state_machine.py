@@ -341,7 +341,7 @@ class InProcess(Shopping):
             ban_window=BAN.window,
             ban_seconds=BAN.seconds,
         )
-        DATABASES.make(given, empty_database)
+        DATABASES.empty(given, empty_database)
         self.store = Store(given, self.clock)
         super().__init__()
 

@@ -258,8 +258,11 @@ def _migrate(path: Path) -> None:
         database.close()
 
 
-def run_migrations(connection: Connection) -> None:
-    """Run all migrations that a database has not seen yet, in the connection's transaction."""
+def run_migrations(connection: Connection, target: str = "head") -> None:
+    """Run the migrations that a database has not seen yet, in the connection's transaction.
+
+    The last is `target`, or the newest.
+    """
     # Loaded only where it is needed: see the top of this file.
     from alembic import command
     from alembic.config import Config
@@ -267,7 +270,7 @@ def run_migrations(connection: Connection) -> None:
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    command.upgrade(config, target)
 
 
 def _companions(path: Path) -> list[Path]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from orders.store import opening, postgres, postgres_checks, scratch
+from orders.store.engine import BUSY_SECONDS
 from orders.store.failures import StoreUnavailable, told_as_unavailable
 from orders.store.opening import AwayDatabase, UnfitDatabase
 from orders.store.postgres import LOCKS, SERVING, PostgresDatabase
@@ -28,6 +30,7 @@ log = logging.getLogger(__name__)
 FIRST_SERVER = 130_000
 # How long one that migrates waits for another that does.
 _MIGRATION_SECONDS = 60.0
+_LOOK_AGAIN_SECONDS = 0.1
 # All that has to be known of a database before it is used, in one question.
 _FACTS = text("""
     SELECT current_setting('server_version_num')::int AS server,
@@ -66,8 +69,11 @@ class PostgresUpkeep(Upkeep):
     def prepare(self) -> None:
         """Before it is served: make the tables where there are none, or bring them up to date."""
         scratch.sweep(self._database.folder)
-        if self._version() < opening.schema_version():
-            self._migrate()
+        version = self._version()
+        if not version:
+            self._migrate()  # nobody serves what is not there
+        elif version < opening.schema_version():
+            self._migrate_alone()
 
     def check(self) -> None:
         """Make sure that it is ours, and of this schema."""
@@ -95,6 +101,20 @@ class PostgresUpkeep(Upkeep):
             return "It is up to date."
         self._migrate()
         return "Upgraded."
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[Connection]:
+        """Give a transaction in which the tables are up to date, and that may take its time.
+
+        Raises:
+            UnfitDatabase: the database can't be used, or was lost meanwhile.
+        """
+        waiting = self._database.waiting(_MIGRATION_SECONDS)
+        with self._told(), waiting, self._database.write() as connection:
+            # It may take as long as it takes. Another process may have done it meanwhile.
+            connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
+            self._bring_up_to_date(connection)
+            yield connection
 
     def hold(self, *, alone: bool) -> Hold:
         """Begin to serve it: by a lock that the server keeps as long as a connection lasts."""
@@ -137,19 +157,20 @@ class PostgresUpkeep(Upkeep):
             raise UnfitDatabase(f"{where} has no schema for this user to make tables in.")
         return 0
 
-    @contextlib.contextmanager
-    def write(self) -> Iterator[Connection]:
-        """Give a transaction in which the tables are up to date, and that may take its time.
-
-        Raises:
-            UnfitDatabase: the database can't be used, or was lost meanwhile.
-        """
-        waiting = self._database.waiting(_MIGRATION_SECONDS)
-        with self._told(), waiting, self._database.write() as connection:
-            # It may take as long as it takes. Another process may have done it meanwhile.
-            connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
-            self._bring_up_to_date(connection)
-            yield connection
+    def _migrate_alone(self) -> None:
+        # An older version of this program may be serving it, and another process be migrating it.
+        ends = time.monotonic() + BUSY_SECONDS
+        while self._version() < opening.schema_version():
+            try:
+                with self.hold(alone=True):
+                    self._migrate()
+            except InUse:
+                if time.monotonic() > ends:
+                    raise UnfitDatabase(
+                        f"{self._database.where} was made by an older version of this program, and "
+                        "a service uses it. Stop all of its services, then start again."
+                    ) from None
+                time.sleep(_LOOK_AGAIN_SECONDS)
 
     def _migrate(self) -> None:
         with self.write():

@@ -7,6 +7,7 @@ refusals with their examples and the headers, is added when the document is made
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import Any, TypeVar
 
 from flask_smorest import Blueprint
@@ -225,6 +226,7 @@ def complete(spec: dict[str, Any], version: int, settings: Settings) -> dict[str
         for each in item.values():
             if isinstance(each, dict):
                 _complete_operation(each, settings)
+    spec["tags"] = _tags(spec["paths"])
     if version >= WEBHOOKS_SINCE:
         spec[description.EXTENSION] = description.webhooks({"$ref": "#/components/schemas/Order"})
     first = {name: spec.pop(name) for name in ("openapi", "info", "servers", "security", "tags")}
@@ -238,6 +240,13 @@ def _servers(settings: Settings, version: int) -> list[dict[str, str]]:
         for url, description in servers
         if url
     ]
+
+
+def _tags(paths: dict[str, Any]) -> list[dict[str, str]]:
+    # flask-smorest's own is the name of the version, under which nothing stands.
+    operations = [each for item in paths.values() for each in item.values()]
+    names = [each["tags"] for each in operations if isinstance(each, dict)]
+    return [{"name": name} for name in dict.fromkeys(chain.from_iterable(names))]
 
 
 def _complete_operation(told: dict[str, Any], settings: Settings) -> None:

@@ -1,0 +1,29 @@
+"""The pages for people, and what they are made of. They need no key; what they ask the API does.
+
+Swagger UI comes from the package flask-swagger-ui, of which nothing but these files is used: that
+is brought up to date with each of its releases, and brings nothing along.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib import resources
+from pathlib import Path
+
+from flask import Flask
+
+from orders.web.files import serve_file, serve_page
+
+_HERE = Path(__file__).parent
+_SWAGGER_FILES = ("swagger-ui-bundle.js", "swagger-ui.css", "favicon-32x32.png")
+
+
+def register(app: Flask) -> None:
+    """Add the pages to an application: /docs, which shows both interface descriptions."""
+    serve_page(app, "/docs", _HERE / "docs")
+    for name in _SWAGGER_FILES:
+        serve_file(app, f"/docs/{name}", partial(_of_swagger, name))
+
+
+def _of_swagger(name: str) -> Path:
+    return Path(str(resources.files("flask_swagger_ui") / "dist" / name))

@@ -1,0 +1,143 @@
+"""A real browser for tests of pages: Debian's Chromium, driven by Playwright.
+
+A page that a test visits must be sound: the test fails if the browser reports an error, if a script
+raises one, or if anything is asked of another origin.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+import pytest
+
+FLAGS = (
+    # The tests run as root, in containers too, where Chromium's own sandbox can't.
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    # No other name is looked up: what is not here is not there.
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
+)
+# What Chromium says of any answer of 400 and above to a script.
+_REFUSED = re.compile(r"Failed to load resource: the server responded with a status of (\d+)")
+_OF_THE_BROWSER = ("about:", "blob:", "data:")
+SETTLED_MS = 10_000
+
+
+@dataclass
+class Watch:
+    """What was wrong with the pages of a visit. `refusals` are statuses that the test asks for."""
+
+    origin: str
+    refusals: tuple[int, ...]
+    faults: list[str] = field(default_factory=list)
+    requested: list[str] = field(default_factory=list)
+
+    def on_console(self, message):
+        refused = _REFUSED.match(message.text)
+        expected = refused and int(refused[1]) in self.refusals
+        if message.type in {"error", "warning"} and not expected:
+            self.faults.append(f"console: {message.text} ({message.location.get('url')})")
+
+    def on_page_error(self, error):
+        self.faults.append(f"script: {error}")
+
+    def on_request(self, request):
+        self.requested.append(request.url)
+        if request.url.startswith(_OF_THE_BROWSER):
+            return
+        parts = urlsplit(request.url)
+        if f"{parts.scheme}://{parts.netloc}" != self.origin:
+            self.faults.append(f"another origin: {request.url}")
+
+
+class Visits:
+    """Visits to pages, each in a new context: nothing is left of the one before."""
+
+    def __init__(self, browser):
+        self._browser = browser
+        self._contexts = []
+        self._watches = []
+
+    def __call__(self, url, path="/", refusals=(), **options):
+        """Open a page of a service; give Playwright's page.
+
+        `refusals` are statuses of 400 and above that this visit is to meet. The other options are
+        those of a context: `viewport`, `color_scheme`, `reduced_motion`, `java_script_enabled`, ….
+        """
+        parts = urlsplit(url)
+        watch = Watch(f"{parts.scheme}://{parts.netloc}", tuple(refusals))
+        context = self._browser.new_context(**{"locale": "en-GB", **options})
+        context.set_default_timeout(SETTLED_MS)
+        for event, handler in (
+            ("console", watch.on_console),
+            ("weberror", lambda error: watch.on_page_error(error.error)),
+            ("request", watch.on_request),
+        ):
+            context.on(event, handler)
+        self._contexts.append(context)
+        self._watches.append(watch)
+        page = context.new_page()
+        page.goto(url + path)
+        page.requested = watch.requested
+        return page
+
+    def close(self):
+        """Leave all pages; give what was wrong with them."""
+        for context in self._contexts:
+            context.close()
+        return [fault for watch in self._watches for fault in watch.faults]
+
+
+def expect(what):
+    """Give Playwright's expectations of a page or a part of it, which wait until they come true."""
+    # Where there is no Playwright, tests of pages are left out, but read.
+    from playwright import sync_api
+
+    return sync_api.expect(what)
+
+
+def violations(page, **options):
+    """Give what axe-core finds against accessibility in a page, as `rule: element` each."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page, options=options or None).response["violations"]
+    return sorted(
+        f"{rule['id']}: {' '.join(map(str, node['target']))}"
+        for rule in found
+        for node in rule["nodes"]
+    )
+
+
+def no_violations(page, **options):
+    """Check that axe-core finds nothing against accessibility in a page, as it stands now."""
+    assert violations(page, **options) == []
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A browser that all tests share; each visit has a context of its own."""
+    from playwright.sync_api import sync_playwright
+
+    path = shutil.which("chromium")
+    assert path, "there is no chromium: apt-get install chromium"
+    with sync_playwright() as playwright:
+        one = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        yield one
+        one.close()
+
+
+@pytest.fixture
+def visit(browser):
+    """Open pages, which must be sound until the test ends."""
+    visits = Visits(browser)
+    yield visits
+    assert visits.close() == []
