@@ -152,8 +152,8 @@ def _refuse_data(old: _Side, new: _Side) -> None:
         return
     if new.store_id() == old.store_id():
         raise UnfitDatabase(
-            f"{new.where} has this shop already. Serve it from there (ORDERS_DATABASE_URL), or "
-            "remove that database and make an empty one, then try again."
+            f"{new.where} has this shop already. Serve it from there (ORDERS_DATABASE_URL). Only "
+            "if it never was, remove that database, make an empty one and try again."
         )
     raise UnfitDatabase(
         f"{new.where} has data already. Give ORDERS_COPY_TO an empty database (createdb)."
