@@ -31,6 +31,7 @@ from orders.store import keys, opening, sqlite
 from orders.store.databases import database_of
 from orders.store.failures import StoreUnavailable
 from orders.store.instance import InstanceLock, InstanceLocked, make_private_folder
+from orders.store.shared_counters import CountersRefused
 from orders.store.upkeep import Hold, InUse
 from orders.web import health, logs, site, v1, v2
 from orders.web.api import Api, Hooks, OrdersFlask
@@ -67,6 +68,10 @@ def create_app(given: Settings | None = None, clock: Clock | None = None) -> Fla
     limits = Limits(given, database, clock)
     shop = Shop(given, clock, database, upkeep, KeyRing(database, clock), limits)
     shop.install(app)
+    if given.metrics:
+        from orders.web import metrics  # with a library that only they need
+
+        metrics.install(app, shop)
     Hooks(app, shop)
     Api(app, given, v1.blueprint, v1.VERSION)
     Api(app, given, v2.blueprint, v2.VERSION)
@@ -92,9 +97,10 @@ def main() -> int:
     os.umask(0o077)
     try:
         given = settings.load()
+        settings.check_packages(given)
         logs.configure(given.log)
         _serve(given, with_demo=arguments.demo)
-    except (CannotStart, SettingsError, opening.UnfitDatabase) as error:
+    except (CannotStart, SettingsError, opening.UnfitDatabase, CountersRefused) as error:
         print(f"Error: {' '.join(str(error).split())}", file=sys.stderr)
         return EXIT_CANNOT_START
     _let_go_of_the_log()
@@ -178,7 +184,8 @@ def _lock(given: Settings) -> InstanceLock:
     except InstanceLocked:
         raise CannotStart(
             f"Another service uses the folder {given.instance}. "
-            "Stop that one, or choose another folder with ORDERS_INSTANCE."
+            "Stop that one, or choose another folder with ORDERS_INSTANCE. "
+            "docs/scaling.md says how several serve one store."
         ) from None
     return lock
 
@@ -209,7 +216,9 @@ def _prepare_database(shop: Shop) -> None:
 def _bind(app: Flask, shop: Shop) -> Server:
     given = shop.settings
     try:
-        return Server(app, given, lambda: shop.limits.uncounted().headers(shop.clock.time()))
+        server = Server(
+            app, given, lambda: shop.limits.uncounted().headers(shop.clock.time()), shop.tell
+        )
     except OSError as error:
         if error.errno == errno.EADDRNOTAVAIL:
             mend = "Choose an address of this machine with ORDERS_HOST."
@@ -219,6 +228,9 @@ def _bind(app: Flask, shop: Shop) -> Server:
             f"Port {given.port} on {given.host} can't be listened on: "
             f"{os.strerror(error.errno or 0)}. {mend}"
         ) from None
+    if shop.metrics is not None:
+        shop.metrics.watch(server)
+    return server
 
 
 def _welcome(shop: Shop, server: Server, *, with_demo: bool) -> None:
@@ -279,11 +291,13 @@ def _settings_for_flask() -> Settings:
             "`flask run` has neither the limits' memory nor a clean stop. Use: python app.py"
         )
     try:
-        return settings.load()
+        given = settings.load()
+        settings.check_packages(given)
     except SettingsError as error:
         # Not an exception that Flask would show with a traceback.
         click.echo(f"Error: {error}", err=True)
         raise SystemExit(EXIT_CANNOT_START) from None
+    return given
 
 
 if __name__ == "__main__":

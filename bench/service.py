@@ -31,14 +31,19 @@ INHERITED = {
 class Service:
     """A running service over an instance folder, on a port of its own."""
 
-    def __init__(self, instance: Path, *arguments: str, **environment: str) -> None:
+    def __init__(
+        self, instance: Path, *arguments: str, root: Path = ROOT, **environment: str
+    ) -> None:
         """Start it, and wait until it serves. Settings are given as `ORDERS_…`.
+
+        `root` is the folder of the program, where it is not this one.
 
         Raises:
             AssertionError: it did not start; with its log.
         """
         self.environment = environment_for(instance, **environment)
-        self.process = launch(self.environment, *arguments)
+        self.root = root
+        self.process = launch(self.environment, *arguments, root=root)
         self.log: list[str] = []
         self.url = self._wait_for_address()
         # Read on, or the pipe fills and the service stands still.
@@ -63,7 +68,7 @@ class Service:
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a flask command beside the service; give the completed process."""
-        return run_flask(*arguments, environment=self.environment)
+        return run_flask(*arguments, environment=self.environment, root=self.root)
 
     def issue(self, plan: str = "business", *options: str) -> str:
         """Issue a key with the command; give its secret."""
@@ -114,15 +119,18 @@ def environment_for(instance: Path, **settings: str) -> dict[str, str]:
 
 
 def launch(
-    environment: dict[str, str], *arguments: str, log: int | IO[str] = subprocess.PIPE
+    environment: dict[str, str],
+    *arguments: str,
+    log: int | IO[str] = subprocess.PIPE,
+    root: Path = ROOT,
 ) -> subprocess.Popen[str]:
     """Start `python app.py` with this environment; give the process, which may not serve yet.
 
     Its log goes to a pipe, which somebody must read, or to a file.
     """
     return subprocess.Popen(  # noqa: S603 - this program
-        [sys.executable, str(ROOT / "app.py"), *arguments],
-        cwd=ROOT,
+        [sys.executable, str(root / "app.py"), *arguments],
+        cwd=root,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=log,
@@ -131,9 +139,11 @@ def launch(
 
 
 @contextmanager
-def running(instance: Path, *arguments: str, **environment: str) -> Iterator[Service]:
+def running(
+    instance: Path, *arguments: str, root: Path = ROOT, **environment: str
+) -> Iterator[Service]:
     """Run the service while something talks to it; stop it at the end."""
-    service = Service(instance, *arguments, **environment)
+    service = Service(instance, *arguments, root=root, **environment)
     try:
         yield service
     finally:
@@ -141,11 +151,13 @@ def running(instance: Path, *arguments: str, **environment: str) -> Iterator[Ser
             service.stop()
 
 
-def run_flask(*arguments: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def run_flask(
+    *arguments: str, environment: dict[str, str], root: Path = ROOT
+) -> subprocess.CompletedProcess[str]:
     """Run a flask command in the project's folder; give the completed process."""
     return subprocess.run(  # noqa: S603 - this program
         [sys.executable, "-m", "flask", *arguments],
-        cwd=ROOT,
+        cwd=root,
         env=environment,
         capture_output=True,
         text=True,

@@ -19,10 +19,15 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+from orders.urls import redis_url
+
 PREFIX = "ORDERS_"
 CONFIG_FILE = "config.toml"
 # Set by the test for a folder of its own; everybody else gets the folder beside app.py.
 DEFAULT_INSTANCE = Path(__file__).resolve().parent.parent / "instance"
+
+# What may hold a password, and is not shown.
+_SECRET = {"database_url", "copy_to", "limits_url"}
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -41,8 +46,6 @@ class Plan:
 
 
 _POSTGRES = "postgresql+psycopg://"
-# What these are is never shown: it may be a password.
-_SECRET = frozenset({"database_url", "copy_to"})
 
 # From the specification, "Limits".
 DEFAULT_PLANS = {
@@ -67,7 +70,7 @@ class Settings:
     # Which may hold a password.
     database_url: str = field(default="", repr=False)
     copy_to: str = field(default="", repr=False)
-    limits_url: str = ""
+    limits_url: str = field(default="", repr=False)
     ban_after: int = 30
     ban_window: int = 60
     ban_seconds: int = 300
@@ -117,6 +120,19 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     values = {name: _read_value(name, source, raw) for name, (source, raw) in given.items()}
     values.setdefault("base_url", _default_base_url(values))
     return Settings(instance=instance, plans=plans, **cast("dict[str, Any]", values))
+
+
+def check_packages(settings: Settings) -> None:
+    """Make sure that there is what the settings need beyond a plain install.
+
+    Raises:
+        SettingsError: there is not; with how to install it.
+    """
+    if settings.limits_url and importlib.util.find_spec("redis") is None:
+        raise SettingsError(
+            "ORDERS_LIMITS_URL needs a package that is not installed. Install it with: "
+            ".venv/bin/pip install -e '.[redis]'"
+        )
 
 
 def _default_base_url(values: Mapping[str, Any]) -> str:
@@ -257,11 +273,7 @@ def _copy_to(raw: object) -> str:
 
 def _limits_url(raw: object) -> str:
     url = _text(raw)
-    if url.startswith("redis"):
-        raise ValueError("Redis comes with a later version; leave it out to count in memory")
-    if url:
-        raise ValueError("leave it out to count in memory")
-    return url
+    return redis_url(url) if url else url
 
 
 def _date(raw: object) -> date:
@@ -283,16 +295,22 @@ def _networks(raw: object) -> tuple[Network, ...]:
         ) from None
 
 
+_ON = ("on", "true", "1")
+_OFF = ("off", "false", "0", "")
+
+
 def _log(raw: object) -> str:
     if raw not in ("text", "json"):
         raise ValueError("it must be text or json")
     return str(raw)
 
 
-def _off(raw: object) -> bool:
-    if raw is not False and raw not in ("off", "false", "0", ""):
-        raise ValueError("metrics come with a later version; it can only be off")
-    return False
+def _switch(raw: object) -> bool:
+    if isinstance(raw, bool):
+        return raw
+    if raw not in _ON + _OFF:
+        raise ValueError("it must be on or off")
+    return raw in _ON
 
 
 SETTINGS: dict[str, Callable[[object], object]] = {
@@ -313,5 +331,5 @@ SETTINGS: dict[str, Callable[[object], object]] = {
     "head_seconds": _whole_number(1, 3_600),
     "body_seconds": _whole_number(1, 3_600),
     "log": _log,
-    "metrics": _off,
+    "metrics": _switch,
 }

@@ -5,7 +5,8 @@ from __future__ import annotations
 import marshmallow as ma
 
 from orders.domain import MAX_INT64, Status
-from schemas.fields import Int64
+from schemas.base import SparseSchema
+from schemas.fields import Instant, Int64
 
 
 def _count(description: str) -> Int64:
@@ -29,7 +30,14 @@ class DaySchema(ma.Schema):
     cancelled = _count("Orders that were cancelled on it.")
 
 
-class StatsSchema(ma.Schema):
+class PausedWebhookSchema(ma.Schema):
+    """A webhook that is sent nothing until somebody resumes it."""
+
+    id = Int64(1, MAX_INT64, required=True, metadata={"description": "Which, as commands name it."})
+    since = Instant(required=True, metadata={"description": "Since when."})
+
+
+class StatsSchema(SparseSchema):
     """Figures of the store."""
 
     byStatus = ma.fields.Nested(  # noqa: N815 - as the API's other names
@@ -42,6 +50,11 @@ class StatsSchema(ma.Schema):
         ma.fields.Nested(DaySchema),
         required=True,
         metadata={"description": "The days asked for, today last."},
+    )
+    pausedWebhooks = ma.fields.List(  # noqa: N815 - as the API's other names
+        ma.fields.Nested(PausedWebhookSchema),
+        attribute="paused_webhooks",
+        metadata={"description": "Webhooks that are paused; absent while there are none."},
     )
 
 

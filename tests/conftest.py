@@ -19,16 +19,18 @@ import real_faults
 from databases import DATABASES
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
+from redis_time import RedisTime
 from sqlalchemy import text
 
 from app import create_app
 from bench.receiver import receiving
+from bench.redis_server import redis_running
 from bench.service import INHERITED, ROOT, Service, running
 from orders import keys
 from orders.clock import Clock
 from orders.domain import EventType, format_instant
 from orders.settings import Settings
-from orders.store import deliveries, opening, webhooks
+from orders.store import deliveries, opening, redis_link, webhooks
 from orders.store import keys as key_store
 from orders.store.keys import NewKey
 from orders.store.webhooks import NewEndpoint
@@ -102,6 +104,24 @@ def pytest_collection_modifyitems(config, items):
         left_out = [item for item in items if item.get_closest_marker("sqlite_only")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
+
+
+class ClockBesideRedis(SetClock):
+    """A clock that Redis goes by. Wall time that is set is this machine's own."""
+
+    def __init__(self, server):
+        super().__init__()
+        self._redis_time = RedisTime(server)
+
+    def advance(self, seconds):
+        self.monotonic()
+        super().advance(seconds)
+        self.monotonic()
+
+    def monotonic(self):
+        """Give the time, which is looked at before and after each question to Redis."""
+        self._redis_time.set(self.run)
+        return super().monotonic()
 
 
 @dataclass
@@ -241,14 +261,46 @@ class Client:
         return self.delete(f"{self.orders}/{order_id}")
 
 
+# Where limits are counted: tests that hold wherever that is say `counting` over.
+WHERE_COUNTED = ["memory", pytest.param("redis", marks=pytest.mark.redis)]
+# In Redis, it runs on for the moment that a question takes.
+ONLY_WHERE_TIME_STANDS_STILL = pytest.mark.parametrize("counting", ["memory"])
+
+
 @pytest.fixture
-def clock():
+def counting():
+    return "memory"
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory):
+    with redis_running(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture
+def redis(redis_server, monkeypatch):
+    """A real Redis with nothing in it, which is waited for however busy the machine is."""
+    monkeypatch.setattr(redis_link, "TIMEOUT_SECONDS", 10)
+    redis_server.command("FLUSHALL")
+    return redis_server
+
+
+@pytest.fixture
+def limits_url(counting, request):
+    return request.getfixturevalue("redis").url if counting == "redis" else ""
+
+
+@pytest.fixture
+def clock(counting, request):
+    if counting == "redis":
+        return ClockBesideRedis(request.getfixturevalue("redis"))
     return SetClock()
 
 
 @pytest.fixture
-def settings(tmp_path):
-    yield DATABASES.settings(tmp_path / "instance")
+def settings(tmp_path, limits_url):
+    yield DATABASES.settings(tmp_path / "instance", limits_url=limits_url)
     DATABASES.forget(tmp_path)
 
 
@@ -306,12 +358,12 @@ class Hooks:
         self.sender = sender or Sender(seconds=5)
         self.courier = self.another_courier()
 
-    def another_courier(self):
+    def another_courier(self, changes=None):
         """Give another process' courier, as far as the database knows."""
         shop = self.store.shop
         return Courier(
             shop.database,
-            shop.changes,
+            changes or shop.changes,
             self.store.clock,
             self.sender,
             store_id=lambda: shop.store_id,

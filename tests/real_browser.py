@@ -28,22 +28,30 @@ FLAGS = (
 )
 # What Chromium says of any answer of 400 and above to a script.
 _REFUSED = re.compile(r"Failed to load resource: the server responded with a status of (\d+)")
+# What it says where no answer comes: the network is gone, or the service.
+_LOST = "Failed to load resource: net::ERR_"
 _OF_THE_BROWSER = ("about:", "blob:", "data:")
-SETTLED_MS = 10_000
+# On a machine that is busy otherwise; nothing waits for longer than it takes.
+SETTLED_MS = 30_000
 
 
 @dataclass
 class Watch:
-    """What was wrong with the pages of a visit. `refusals` are statuses that the test asks for."""
+    """What was wrong with the pages of a visit. `refusals` are statuses that the test asks for.
+
+    `loses` tells that the test takes the network away.
+    """
 
     origin: str
     refusals: tuple[int, ...]
+    loses: bool = False
     faults: list[str] = field(default_factory=list)
     requested: list[str] = field(default_factory=list)
 
     def on_console(self, message):
         refused = _REFUSED.match(message.text)
         expected = refused and int(refused[1]) in self.refusals
+        expected = expected or (self.loses and message.text.startswith(_LOST))
         if message.type in {"error", "warning"} and not expected:
             self.faults.append(f"console: {message.text} ({message.location.get('url')})")
 
@@ -67,14 +75,15 @@ class Visits:
         self._contexts = []
         self._watches = []
 
-    def __call__(self, url, path="/", refusals=(), **options):
+    def __call__(self, url, path="/", refusals=(), *, loses=False, **options):
         """Open a page of a service; give Playwright's page.
 
-        `refusals` are statuses of 400 and above that this visit is to meet. The other options are
-        those of a context: `viewport`, `color_scheme`, `reduced_motion`, `java_script_enabled`, ….
+        `refusals` are statuses of 400 and above that this visit is to meet; `loses` that the
+        network is taken away. The other options are those of a context: `viewport`,
+        `color_scheme`, `reduced_motion`, `java_script_enabled`, ….
         """
         parts = urlsplit(url)
-        watch = Watch(f"{parts.scheme}://{parts.netloc}", tuple(refusals))
+        watch = Watch(f"{parts.scheme}://{parts.netloc}", tuple(refusals), loses)
         context = self._browser.new_context(**{"locale": "en-GB", **options})
         context.set_default_timeout(SETTLED_MS)
         for event, handler in (
@@ -102,6 +111,7 @@ def expect(what):
     # Where there is no Playwright, tests of pages are left out, but read.
     from playwright import sync_api
 
+    sync_api.expect.set_options(timeout=SETTLED_MS)
     return sync_api.expect(what)
 
 

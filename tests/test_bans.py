@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
-from conftest import assert_error
+from conftest import ONLY_WHERE_TIME_STANDS_STILL, WHERE_COUNTED, assert_error
 
 from orders import keys
 from orders.domain import format_instant
@@ -55,6 +55,11 @@ def told(response):
     return tuple(int(response.headers[name]) for name in names)
 
 
+@pytest.fixture(params=WHERE_COUNTED)
+def counting(request):
+    return request.param
+
+
 @pytest.fixture
 def start_again(make_store):
     """Stop a store and start another over the same folder; give the client's like there."""
@@ -94,6 +99,7 @@ def test_what_is_admitted_between_refusals_does_not_begin_the_count_anew(store, 
     assert codes(client, 15) == [*plain(14), "api_key_banned"]
 
 
+@ONLY_WHERE_TIME_STANDS_STILL
 def test_the_thirtieth_429_at_the_end_of_the_sixty_seconds_bans(store, clock):
     client = own(store, per_day=1)
     spend(client)

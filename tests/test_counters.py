@@ -14,7 +14,7 @@ from limits.storage import storage_from_string
 
 from orders.store import counters as counters_module
 from orders.store import sqlite
-from orders.store.counters import MAX_ADDRESSES, Ask, CounterStorage
+from orders.store.counters import MAX_ADDRESSES, Ask, Counters, CounterStorage, Standing
 from orders.store.journal import Journal
 
 MINUTE, DAY = 60, 86_400
@@ -243,6 +243,68 @@ def test_requests_are_counted_between_the_rows_of_a_long_writing(counters, begin
     counters.flush()
     again = begin()
     assert [again.get(f"key:{number}") for number in (0, 1, 999)] == [11, 1, 1]
+
+
+# Refusals on the way to a ban.
+
+
+def test_the_last_of_so_many_strikes_is_told_and_the_count_begins_anew(counters, clock):
+    told = [counters.strike("strikes:1", MINUTE, 3) for _ in range(4)]
+    assert told == [None, None, 0.0, None]
+    clock.advance(MINUTE)
+    told = [counters.strike("strikes:1", MINUTE, 3) for _ in range(3)]
+    assert told == [None, None, 0.0]
+
+
+# What is learned of whoever counts for several processes.
+
+
+@pytest.fixture
+def learned(clock):
+    """Counters in memory, and a function that tells them how both windows stand."""
+    counters = Counters(clock)
+
+    def tell(minute, day, ends_in=(MINUTE, DAY), identity="key:1.0"):
+        told = [Standing(minute, ends_in[0]), Standing(day, ends_in[1])]
+        counters.learn(asks(identity), told, clock.monotonic())
+
+    return counters, tell
+
+
+def test_what_was_learned_is_gone_on_from(learned, clock):
+    counters, tell = learned
+    tell(4, 44, (10, 1_000))
+    assert standing(counters) == [(4, 10), (44, 1_000)]
+    assert hit(counters)
+    assert not hit(counters)
+    clock.advance(10)
+    assert hit(counters)
+    assert standing(counters) == [(1, MINUTE), (46, 990)]
+
+
+def test_what_was_overtaken_changes_nothing(learned):
+    counters, tell = learned
+    tell(4, 44, (10, 1_000))
+    tell(3, 43, (12, 1_002))
+    assert standing(counters) == [(4, 10), (44, 1_000)]
+    tell(5, 45, (9, 999))
+    assert standing(counters) == [(5, 9), (45, 999)]
+
+
+def test_of_windows_without_a_request_nothing_is_learned(learned):
+    counters, tell = learned
+    tell(0, 0)
+    assert counters.forget_all() == 0
+
+
+def test_windows_that_were_learned_leave_the_memory_when_they_are_over(learned, clock):
+    counters, tell = learned
+    for number in range(100):
+        tell(1, 1, identity=f"key:{number}.0")
+    clock.advance(DAY)
+    for number in range(100):
+        tell(1, 1, identity=f"key:new{number}.0")
+    assert counters.forget_all() == 200
 
 
 # Restarts.

@@ -134,7 +134,11 @@ WORDS = {name: words for name, (_, words) in UNFIT.items()} | {
     "an unknown setting": ["ORDERS_PROT is not a setting", "ORDERS_PORT"],
     "a bad setting": ["ORDERS_THREADS", "from 1 to 64"],
     "a database in a missing folder": ["missing", "orders.db"],
-    "a folder that another service uses": ["Another service", "ORDERS_INSTANCE"],
+    "a folder that another service uses": [
+        "Another service",
+        "ORDERS_INSTANCE",
+        "docs/scaling.md",
+    ],
 }
 
 # On PostgreSQL, see test_postgres.

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from conftest import assert_error
 
-from orders.store import days
+from orders.store import days, webhooks
 from orders.store.tables import DayRow
 
 STATS, USAGE = "/v2/store/stats", "/v2/usage"
@@ -136,6 +136,22 @@ def test_what_is_kept_of_days_is_what_the_orders_say(client_v2, tmp_path):
             assert ships["ships_min_placed_at"] <= order["placed_at"]
             assert order["placed_at"] <= ships["ships_max_placed_at"]
     assert set(days.COLUMNS) == set(DayRow.__table__.columns.keys())
+
+
+# Webhooks that are paused.
+
+
+def test_a_paused_webhook_is_told_until_it_is_resumed(client_v2, hooks):
+    first, second = hooks.add("https://one.example/"), hooks.add("https://two.example/")
+    assert "pausedWebhooks" not in stats(client_v2)
+    hooks.change(webhooks.pause, second, "a person did", client_v2.store.clock.now())
+    told = stats(client_v2)
+    # Which, and since when: its address may hold a secret of its own, and is not told.
+    assert told["pausedWebhooks"] == [{"id": second, "since": "2026-12-01T12:00:00.000Z"}]
+    assert list(told) == ["byStatus", "days", "pausedWebhooks"]
+    hooks.change(webhooks.resume, second, client_v2.store.clock.now(), None)
+    assert list(stats(client_v2)) == ["byStatus", "days"]
+    assert first != second
 
 
 # getUsage.

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench.limits import crowd, cuts, million
+from bench.limits import crowd, cuts, million, shared
 
 
 def main() -> int:
@@ -24,14 +24,20 @@ def main() -> int:
     parser.add_argument("--stops", type=int, default=3)
     parser.add_argument("--addresses", type=int, default=1_000_000)
     parser.add_argument("--keys", type=int, default=1_000_000)
+    parser.add_argument(
+        "--redis", action="store_true", help="only the counters in Redis; starts a redis-server"
+    )
     arguments = parser.parse_args()
     chance = random.Random(arguments.seed)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        # First, because it looks at the memory of this process.
-        faults = million.prove(folder / "counters.db", arguments.addresses, arguments.keys)
-        faults += crowd.prove(folder / "crowd")
-        faults += cuts.prove(folder / "cuts", chance, arguments.stops, arguments.kills)
+        if arguments.redis:
+            faults = shared.prove(folder / "redis")
+        else:
+            # First, because it looks at the memory of this process.
+            faults = million.prove(folder / "counters.db", arguments.addresses, arguments.keys)
+            faults += crowd.prove(folder / "crowd")
+            faults += cuts.prove(folder / "cuts", chance, arguments.stops, arguments.kills)
     for fault in faults:
         print(f"violated   {fault}")
     return 1 if faults else 0

@@ -14,6 +14,7 @@ from bench.process import resident_bytes
 from orders.cli.progress import progress
 from orders.clock import Clock
 from orders.store.counters import ADDRESS_PREFIX, MAX_ADDRESSES, Ask, CounterStorage
+from orders.store.shared_counters import SharedCounterStorage
 
 # What the windows of addresses may add to the memory, and take of the disk, however many there are.
 MOST_MEMORY_MIB = 96
@@ -65,17 +66,17 @@ def prove(path: Path, address_count: int, key_count: int) -> list[str]:
     storage.load()
     use = Use(path)
     few = [asks(f"key:{number}.0") for number in range(10)]
-    _tell_cost("10 keys", storage, few)
+    tell_cost("10 keys", storage, few)
     faults = _flood(storage, use, address_count)
-    _tell_cost(f"{address_count:,} addresses", storage, few)
+    tell_cost(f"{address_count:,} addresses", storage, few)
     print(f"addresses  {use.memory:.0f} MiB of memory, {use.disk:.0f} MiB of disk at most")
     _tell_flush("the room full", storage, path)
     faults += _faults_of_use(use) + _faults_of_forgetting(storage)
     many = [asks(f"key:{number}.0") for number in range(key_count)]
     for each in many:
         storage.take(each)
-    _tell_cost(f"{key_count:,} keys", storage, few)
-    _tell_cost("all in turn", storage, many[:: max(1, key_count // _HITS)])
+    tell_cost(f"{key_count:,} keys", storage, few)
+    tell_cost("all in turn", storage, many[:: max(1, key_count // _HITS)])
     _tell_flush("all keys", storage, path)
     faults += _faults_of_restart(storage, path)
     return faults
@@ -137,7 +138,10 @@ def _faults_of_restart(storage: CounterStorage, path: Path) -> list[str]:
     return [] if after[1] == before[1] else [f"a restart made {after} of {before}"]
 
 
-def _tell_cost(among: str, storage: CounterStorage, identities: Sequence[Sequence[Ask]]) -> None:
+def tell_cost(
+    among: str, storage: CounterStorage | SharedCounterStorage, identities: Sequence[Sequence[Ask]]
+) -> None:
+    """Count many requests, in turn; print what one takes, at best of three."""
     best = float("inf")
     for _ in range(3):
         began = time.perf_counter_ns()

@@ -1,4 +1,4 @@
-"""The limits' counters: a `limits` storage in memory, journalled to an SQLite file.
+"""The limits' counters in memory, and a `limits` storage that journals them to an SQLite file.
 
 A hit that went to a file would give Python's lock away and win it back, which costs more than
 the counting. So the counters live in memory, and twice a second what changed is written to the file
@@ -56,30 +56,16 @@ class Standing:
     ends_in: float
 
 
-class CounterStorage(Storage):
-    """Fixed windows in memory, with a journal. Safe to use from any thread."""
+class Counters:
+    """Fixed windows in memory. Safe to use from any thread."""
 
-    STORAGE_SCHEME = ["journal"]  # noqa: RUF012 - as `limits` declares it
-
-    def __init__(
-        self,
-        uri: str | None = None,
-        wrap_exceptions: bool = False,
-        *,
-        path: Path,
-        clock: Clock,
-        **options: float | str | bool,
-    ) -> None:
-        """Take where the journal is and what time it is. Opens nothing."""
-        super().__init__(uri, wrap_exceptions=wrap_exceptions, **options)
+    def __init__(self, clock: Clock, *, is_journalled: bool = False) -> None:
+        """Take what time it is, and whether somebody writes down what changes."""
         self._clock = clock
+        self._is_journalled = is_journalled
         self._lock = threading.Lock()
         # A shelf for each length, and apart for addresses.
         self._shelves: dict[tuple[int, bool], Shelf] = {}
-        self._journal = Journal(path)
-        self._to_wall = clock.time() - clock.monotonic()
-        # Whether the journal is to be written whole, whatever has changed.
-        self._is_behind = False
 
     # What the limits of a request need: all windows at once, or none.
 
@@ -119,6 +105,67 @@ class CounterStorage(Storage):
                 for ask in asks
             ]
 
+    def strike(self, key: str, window: int, after: int) -> float | None:
+        """Count something in a key's window of so many seconds, until it happened `after` times.
+
+        Gives None until then. With the last one it gives 0.0, and the count begins anew.
+        """
+        now = self._clock.monotonic()
+        with self._lock:
+            shelf = self._shelf(key, window)
+            if shelf.count("", key, now).count < after:
+                return None
+            shelf.remove(key)
+            return 0.0
+
+    def learn(self, asks: Sequence[Ask], told: Sequence[Standing], as_of: float) -> None:
+        """Take over how windows stood at a monotonic time, from whoever counts for all."""
+        now = self._clock.monotonic()
+        with self._lock:
+            for ask, standing in zip(asks, told, strict=True):
+                if standing.count:
+                    window = Window(ask.terms, standing.count, as_of + standing.ends_in)
+                    self._shelf(ask.key, ask.length).learn(ask.key, window, now)
+
+    def forget_all(self) -> int:
+        """Forget all windows; give how many there were."""
+        with self._lock:
+            forgotten = sum(map(len, self._shelves.values()))
+            self._shelves.clear()
+            return forgotten
+
+    def _shelf(self, key: str, length: int) -> Shelf:
+        is_address = key.startswith(ADDRESS_PREFIX)
+        shelf = self._shelves.get((length, is_address))
+        if shelf is None:
+            most = MAX_ADDRESSES if is_address else None
+            shelf = Shelf(length, most, is_journalled=self._is_journalled)
+            self._shelves[length, is_address] = shelf
+        return shelf
+
+
+class CounterStorage(Counters, Storage):
+    """Fixed windows in memory, with a journal. Safe to use from any thread."""
+
+    STORAGE_SCHEME = ["journal"]  # noqa: RUF012 - as `limits` declares it
+
+    def __init__(
+        self,
+        uri: str | None = None,
+        wrap_exceptions: bool = False,
+        *,
+        path: Path,
+        clock: Clock,
+        **options: float | str | bool,
+    ) -> None:
+        """Take where the journal is and what time it is. Opens nothing."""
+        Counters.__init__(self, clock, is_journalled=True)
+        Storage.__init__(self, uri, wrap_exceptions=wrap_exceptions, **options)
+        self._journal = Journal(path)
+        self._to_wall = clock.time() - clock.monotonic()
+        # Whether the journal is to be written whole, whatever has changed.
+        self._is_behind = False
+
     # The interface of `limits`.
 
     @property
@@ -147,13 +194,16 @@ class CounterStorage(Storage):
         """Tell whether the journal is being written."""
         return not self._journal.failed
 
+    @property
+    def trouble(self) -> str:
+        """Say in words what keeps the counters from being safe: nothing where all is well."""
+        return "" if self.check() else "not written, counting in memory"
+
     def reset(self) -> int:
         """Forget all windows; give how many there were."""
-        with self._lock:
-            forgotten = sum(map(len, self._shelves.values()))
-            self._shelves.clear()
-            self._is_behind = True
-            return forgotten
+        forgotten = self.forget_all()
+        self._is_behind = True
+        return forgotten
 
     def clear(self, key: str) -> None:
         """Forget a key's windows."""
@@ -207,14 +257,6 @@ class CounterStorage(Storage):
                 with self._lock:
                     rows = list(shelf.rows(some[begin : begin + _SLICE], self._to_wall))
                 yield from rows
-
-    def _shelf(self, key: str, length: int) -> Shelf:
-        is_address = key.startswith(ADDRESS_PREFIX)
-        shelf = self._shelves.get((length, is_address))
-        if shelf is None:
-            shelf = Shelf(length, MAX_ADDRESSES if is_address else None)
-            self._shelves[length, is_address] = shelf
-        return shelf
 
     def _find(self, key: str) -> Window | None:
         now = self._clock.monotonic()

@@ -18,6 +18,7 @@ from sqlalchemy import (
     and_,
     bindparam,
     delete,
+    func,
     insert,
     or_,
     select,
@@ -32,6 +33,8 @@ from orders.store.tables import DeliveryRow, EndpointRow, EventRow, RefusedRow
 from orders.store.webhooks import Delivery, Endpoint, EventNotFound
 
 _SWEPT_AT_ONCE = 500
+# So many events are looked at to say how far an endpoint is behind: some milliseconds.
+MOST_BEHIND = 10_000
 _REFUSED = (RefusedRow.event_id, RefusedRow.tries, RefusedRow.next_at)
 _EVENT = (EventRow.id, EventRow.type, EventRow.at, forms.order_v2_after())
 # One for each type that an endpoint may want, so that the statement's shape never changes.
@@ -124,6 +127,23 @@ def event(connection: Connection, event_id: int) -> Event:
     if row is None:
         raise EventNotFound(event_id)
     return _event(row)
+
+
+def behind(connection: Connection, endpoint: Endpoint, after: int) -> tuple[int, datetime | None]:
+    """Tell how many events an endpoint wants after that one, and when the oldest happened.
+
+    Looks at the next `MOST_BEHIND` events, whatever their types.
+    """
+    later = (
+        select(EventRow.type, EventRow.at)
+        .where(EventRow.id > after)
+        .order_by(EventRow.id)
+        .limit(MOST_BEHIND)
+        .subquery()
+    )
+    wanted = select(func.count(), func.min(later.c.at)).where(later.c.type.in_(endpoint.events))
+    count, oldest = connection.execute(wanted).one()
+    return count, oldest
 
 
 def next_refused(connection: Connection, endpoint_id: int) -> Refused | None:

@@ -22,6 +22,7 @@ from sqlalchemy import (
 
 from orders.domain import EventType
 from orders.store import events
+from orders.store.engine import Database
 from orders.store.instants import instant_of
 from orders.store.query import Query
 from orders.store.tables import DeliveryRow, EndpointRow, EventRow, RefusedRow
@@ -91,6 +92,11 @@ _INSTANTS = ("previous_until", "created_at", "next_at", "paused_at", "claimed_un
 _COLUMNS = [getattr(EndpointRow, name) for name in _NAMES]
 _FIND = Query(select(*_COLUMNS).where(EndpointRow.id == bindparam("endpoint_id")))
 _ALL = Query(select(*_COLUMNS).order_by(EndpointRow.id))
+_PAUSED = Query(
+    select(EndpointRow.id, EndpointRow.paused_at)
+    .where(EndpointRow.paused_at.is_not(None))
+    .order_by(EndpointRow.id)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +189,16 @@ def find(connection: Connection, endpoint_id: int) -> Endpoint | None:
 def get_all(connection: Connection) -> list[Endpoint]:
     """Give all endpoints, the oldest first."""
     return [_endpoint(row) for row in _ALL.execute(connection).fetchall()]
+
+
+def paused(database: Database) -> list[tuple[int, datetime]]:
+    """Give the ids of the endpoints that are paused, and since when.
+
+    Raises:
+        StoreUnavailable: the database can't be read.
+    """
+    rows = [(int(row[0]), instant_of(row[1])) for row in database.ask(_PAUSED)]
+    return [(endpoint_id, since) for endpoint_id, since in rows if since is not None]
 
 
 def standings(connection: Connection) -> list[Standing]:

@@ -25,12 +25,16 @@ class Window:
 class Shelf:
     """Windows of one length. Not safe by itself: whoever calls holds a lock."""
 
-    def __init__(self, length: int, most: int | None = None) -> None:
-        """Take the length in seconds, and how many windows there may be, if not any number."""
+    def __init__(self, length: int, most: int | None = None, *, is_journalled: bool) -> None:
+        """Take the length in seconds, and how many windows there may be, if not any number.
+
+        What changes is noted for the journal, where there is one.
+        """
         self.length = length
         self._most = most
         self._windows: dict[str, Window] = {}
         self._changed: set[str] = set()
+        self._is_journalled = is_journalled
 
     def __len__(self) -> int:
         return len(self._windows)
@@ -50,14 +54,22 @@ class Shelf:
     def count(self, terms: str, key: str, now: float, amount: int = 1) -> Window:
         """Add to a key's window, which begins with this if there is none; give the window."""
         window = self.live_on(terms, key, now)
-        self._changed.add(key)
+        self._note(key)
         if window is not None:
             window.count += amount
             return window
-        self._windows.pop(key, None)  # so that the new window goes to the end
-        self._windows[key] = window = Window(terms, amount, now + self.length)
-        self._sweep(now)
-        return window
+        return self._begin(key, Window(terms, amount, now + self.length), now)
+
+    def learn(self, key: str, told: Window, now: float) -> None:
+        """Take over how a key's window stands with whoever counts for several processes.
+
+        What is told may have been overtaken by what another thread was told: counts only rise.
+        """
+        window = self.live_on(told.terms, key, now)
+        if window is None:
+            self._begin(key, told, now)
+        elif told.count >= window.count:
+            window.count, window.ends = told.count, told.ends
 
     def put(self, key: str, window: Window) -> None:
         """Take over a window from an earlier process: those that end first, first."""
@@ -66,7 +78,7 @@ class Shelf:
     def remove(self, key: str) -> None:
         """Forget a key's window."""
         if self._windows.pop(key, None):
-            self._changed.add(key)
+            self._note(key)
 
     def take_changed(self) -> list[str]:
         """Give the keys whose windows changed since the last time."""
@@ -90,6 +102,16 @@ class Shelf:
             else:
                 yield key, self.length, window.terms, window.count, window.ends + to_wall
 
+    def _begin(self, key: str, window: Window, now: float) -> Window:
+        self._windows.pop(key, None)  # so that the new window goes to the end
+        self._windows[key] = window
+        self._sweep(now)
+        return window
+
+    def _note(self, key: str) -> None:
+        if self._is_journalled:
+            self._changed.add(key)
+
     def _sweep(self, now: float) -> None:
         # Two at a time: each new window pays for itself, and memory follows the live ones. Where
         # there is room for so many only, the one that began first is forgotten.
@@ -99,4 +121,4 @@ class Shelf:
             if self._windows[oldest].ends > now and not is_too_much:
                 return
             del self._windows[oldest]
-            self._changed.add(oldest)
+            self._note(oldest)

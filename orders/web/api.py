@@ -24,7 +24,6 @@ from orders.settings import Settings
 from orders.web import auth, document
 from orders.web.bodies import BodyParser
 from orders.web.call import Call, current_call, is_api_path, path_of_target
-from orders.web.logs import access_log
 from orders.web.protection import PROTECTION
 from orders.web.refusals import (
     ANSWERS,
@@ -174,6 +173,7 @@ def render(error: Exception) -> Response:
         answer, message = INTERNAL_ERROR, INTERNAL_ERROR.words(call.request_id)
     else:
         message = answer.words(error)
+    current_call().refusal = answer.code
     response = Response(
         error_body(answer.code, message, answer.status),
         answer.status,
@@ -209,6 +209,7 @@ class Hooks:
         self._limits = shop.limits
         self._clock = shop.clock
         self._trusted = shop.settings.trusted_proxy
+        self._tell = shop.tell
         app.before_request(self.admit)
         app.after_request(self.finish)
 
@@ -223,6 +224,7 @@ class Hooks:
             self._address(asked.environ),
             asked.method,
             path,
+            endpoint=asked.endpoint,
         )
         if call.is_api:
             self._admit_to_api(call, asked.environ.get("HTTP_AUTHORIZATION"))
@@ -231,7 +233,7 @@ class Hooks:
             raise NotFound
 
     def finish(self, response: Response) -> Response:
-        """Put the headers on the answer, and see to its line in the log."""
+        """Put the headers on the answer, and see to it that it is told when it has gone out."""
         call = current_call()
         status = response.status_code
         if status in _WITHOUT_BODY:
@@ -244,7 +246,7 @@ class Hooks:
         there = {name for name, _ in response.headers}
         headers += [each for each in PROTECTION.items() if each[0] not in there]
         _plain(request).environ[_COMMON_HEADERS] = headers
-        response.call_on_close(lambda: access_log.write(call, status, self._clock.monotonic()))
+        response.call_on_close(lambda: self._tell(call, status, self._clock.monotonic()))
         return response
 
     def _admit_to_api(self, call: Call, authorization: str | None) -> None:

@@ -1,8 +1,9 @@
 """Bans: a key that goes on sending after being told to wait is shut out for a while.
 
 A ban is in two places. The key's row holds it in wall time, so that it survives a restart, can be
-seen and can be lifted. Memory holds it in monotonic time, so that setting the clock changes
-nothing, and so that it is in force even where the row could not be written.
+seen and can be lifted, and so that other processes over the same database learn of it. Memory holds
+it in monotonic time, so that setting the clock changes nothing, and so that it is in force even
+where the row could not be written.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from orders.store.counters import CounterStorage
 from orders.store.engine import Database
 from orders.store.failures import StoreUnavailable
 from orders.store.keys import ApiKey
+from orders.store.shared_counters import SharedCounterStorage
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +38,11 @@ class Bans:
     """Which keys are banned, and for how long."""
 
     def __init__(
-        self, settings: Settings, database: Database, storage: CounterStorage, clock: Clock
+        self,
+        settings: Settings,
+        database: Database,
+        storage: CounterStorage | SharedCounterStorage,
+        clock: Clock,
     ) -> None:
         """Take the figures of bans, where keys are, where refusals are counted, and the time."""
         self._after = settings.ban_after
@@ -47,6 +53,15 @@ class Bans:
         self._clock = clock
         self._bans: dict[int, _Ban] = {}
         self._lock = threading.Lock()
+        # How many bans this process has begun.
+        self.begun = 0
+
+    @property
+    def in_force(self) -> int:
+        """How many keys are banned now, as far as this process knows."""
+        now = self._clock.monotonic()
+        with self._lock:
+            return sum(ban.ends > now for ban in self._bans.values())
 
     def load(self) -> None:
         """Take over the bans that keys' rows hold, at the start: later the clock may be set."""
@@ -78,15 +93,18 @@ class Bans:
             standing = self._bans.get(key.id)
             if standing is not None and standing.ends > self._clock.monotonic():
                 return standing.ends - self._clock.monotonic()
-            strikes = f"strikes:{key.id}"
-            if self._storage.incr(strikes, self._window) < self._after:
+            since = self._storage.strike(f"strikes:{key.id}", self._window, self._after)
+            if since is None:
                 return 0.0
-            self._storage.clear(strikes)
+            if since > 0:
+                # Another process has banned the key, whose row will tell.
+                return max(0.0, self._seconds - since)
             self._bans[key.id] = ban = _Ban(
                 self._clock.now() + timedelta(seconds=self._seconds),
                 self._clock.monotonic() + self._seconds,
                 None,
             )
+            self.begun += 1
         log.warning("Key %d is banned for %d s: it went on after 429.", key.id, self._seconds)
         self._write(key.id, ban)
         return float(self._seconds)

@@ -19,7 +19,8 @@ class Call:
     """One request. `began` is in monotonic seconds; `path` is decoded, as WSGI writes it.
 
     `judged_at` is the wall time of the verdict, 0 where there is none. `headers` go out with the
-    answer, whatever it is.
+    answer, whatever it is. `endpoint` is Flask's name of the route, None where there is no such
+    route; `refusal` is the code of an answer of 400 and above.
     """
 
     request_id: str
@@ -32,6 +33,8 @@ class Call:
     verdict: Verdict | None = None
     judged_at: float = 0.0
     headers: dict[str, str] = field(default_factory=dict)
+    endpoint: str | None = None
+    refusal: str | None = None
 
     @property
     def key_name(self) -> str | None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from flask import Flask, Response, request
 
-from orders.web.compression import accepts_gzip, compressed_well, is_large
+from orders.web.compression import accepts_gzip, compressed_well
 
 TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -33,6 +33,8 @@ POLICY = (
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _INDEX = "index.html"
+# They are packed once, and not for each answer: a packet saved is worth it.
+_PACKED_FROM_BYTES = 1024
 
 
 class ServedFile:
@@ -52,12 +54,12 @@ class ServedFile:
             ("Content-Security-Policy", self._policy),
             ("Referrer-Policy", "no-referrer"),
         ]
-        if is_large(self._body):
+        if self._is_packed:
             headers.append(("Vary", "Accept-Encoding"))
         if request.if_none_match.contains_weak(self._tag):
             return Response(status=304, headers=headers)
         body = self._body
-        if is_large(body) and accepts_gzip(request):
+        if self._is_packed and accepts_gzip(request):
             headers.append(("Content-Encoding", "gzip"))
             body = self._packed
         return Response(body, headers=headers, content_type=self._content_type)
@@ -65,6 +67,10 @@ class ServedFile:
     @cached_property
     def _body(self) -> bytes:
         return self._find().read_bytes()
+
+    @property
+    def _is_packed(self) -> bool:
+        return len(self._body) >= _PACKED_FROM_BYTES
 
     @cached_property
     def _packed(self) -> bytes:

@@ -18,12 +18,11 @@ def register(app: Flask, shop: Shop) -> None:
         # Away is told as any request is told of it: 503, with the reason.
         with shop.database.read() as connection:
             events.newest_id(connection)
-        # Without their journal the limits go on in memory: worth knowing, no reason to send
-        # clients elsewhere.
-        journal = (
-            "ok" if shop.limits.storage.check() else "degraded: not written, counting in memory"
-        )
-        return jsonify(status="ready", database=shop.soundness, counters=journal)
+        # Without their journal or Redis the limits go on in memory: worth knowing, no reason to
+        # send clients elsewhere.
+        trouble = shop.limits.storage.trouble
+        counters = f"degraded: {trouble}" if trouble else "ok"
+        return jsonify(status="ready", database=shop.soundness, counters=counters)
 
     app.add_url_rule("/healthz", "healthz", healthz)
     app.add_url_rule("/readyz", "readyz", readyz)

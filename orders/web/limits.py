@@ -22,8 +22,10 @@ from limits.strategies import STRATEGIES, FixedWindowRateLimiter
 
 from orders.clock import Clock
 from orders.settings import Plan, Settings
+from orders.store import keys as key_store
 from orders.store.counters import Ask, CounterStorage, Standing
 from orders.store.engine import Database
+from orders.store.shared_counters import SharedCounterStorage
 from orders.web.auth import Caller
 from orders.web.bans import Bans
 from orders.web.refusals import KeyBanned, RateLimited
@@ -45,7 +47,7 @@ class Windows:
 class FixedWindowsTogether(FixedWindowRateLimiter):
     """Fixed windows that take a request all together or not at all."""
 
-    storage: CounterStorage
+    storage: CounterStorage | SharedCounterStorage
 
     def windows(self, items: Sequence[RateLimitItem], identity: str) -> Windows:
         """Give the windows in which a caller's requests are counted."""
@@ -156,16 +158,15 @@ class Limits:
 
     def __init__(self, settings: Settings, database: Database, clock: Clock) -> None:
         """Set up the counters and the strategy. Opens nothing."""
+        uri, options = _storage(settings, database, clock)
         limiter = Limiter(
             # Never asked, as the check is filtered out; who counts as whom is `Caller.identity`.
             key_func=lambda: "",
             # Its hooks go to an application that serves nothing.
             app=Flask("limits"),
             strategy=STRATEGY,
-            storage_uri="journal://",
-            storage_options=cast(
-                "dict[str, str | int]", {"path": settings.counters_path, "clock": clock}
-            ),
+            storage_uri=uri,
+            storage_options=cast("dict[str, str | int]", options),
         )
         self._strategy = cast("FixedWindowsTogether", limiter.limiter)
         self.storage = self._strategy.storage
@@ -193,6 +194,21 @@ class Limits:
 
     def _make_windows(self, identity: str, per_minute: int, per_day: int) -> Windows:
         return self._strategy.windows(_items(per_minute, per_day), identity)
+
+
+def _storage(settings: Settings, database: Database, clock: Clock) -> tuple[str, dict[str, object]]:
+    """Give where to count, as Flask-Limiter is told of it: the scheme of a class, and its options.
+
+    The address of Redis, which may hold a password, is no part of what Flask-Limiter keeps as URI.
+    """
+    if not settings.limits_url:
+        return "journal://", {"path": settings.counters_path, "clock": clock}
+
+    def store_id() -> str:
+        with database.read() as connection:
+            return key_store.store_id(connection)
+
+    return "shared://", {"url": settings.limits_url, "store_id": store_id, "clock": clock}
 
 
 def figures_in_force(caller: Caller, plans: Mapping[str, Plan]) -> tuple[int, int]:

@@ -11,6 +11,7 @@ import logging
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -21,6 +22,9 @@ from orders import keys
 
 if TYPE_CHECKING:
     from orders.web.call import Call
+
+# What is told of a request when its answer has gone out: itself, the status, the monotonic time.
+Tell = Callable[["Call", int, float], None]
 
 _LEVELS_SHOWN = {"WARNING": "warning: ", "ERROR": "error: ", "CRITICAL": "error: "}
 # A path may have thousands of characters, and each may be shown as three.

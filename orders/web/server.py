@@ -28,6 +28,7 @@ from waitress.task import ThreadedTaskDispatcher
 from orders.settings import Settings
 from orders.web.buffers import MAX_UNSENT_BYTES
 from orders.web.connection import Channel
+from orders.web.logs import Tell, access_log
 from orders.web.long_answers import LongAnswers
 from orders.web.tasks import MAX_BODY_BYTES, MAX_HEAD_BYTES
 
@@ -47,6 +48,7 @@ class Listener(TcpWSGIServer):
     head_seconds = 10.0
     body_seconds = 30.0
     uncounted_headers: Callable[[], list[tuple[str, str]]]
+    tell: Tell
     # Waitress would do its maintenance by the wall clock: not at all for an hour, where that is set
     # back by one. `maintain_in_time` does it.
     next_channel_cleanup = math.inf
@@ -108,9 +110,13 @@ class Server:
     """The listening sockets of an application, and the loop that serves them."""
 
     def __init__(
-        self, app: Flask, settings: Settings, uncounted_headers: Callable[[], list[tuple[str, str]]]
+        self,
+        app: Flask,
+        settings: Settings,
+        uncounted_headers: Callable[[], list[tuple[str, str]]],
+        tell: Tell = access_log.write,
     ) -> None:
-        """Bind the sockets.
+        """Bind the sockets. `tell` hears of what is refused before it is a request.
 
         Raises:
             OSError: the address is taken, or not of this machine.
@@ -138,6 +144,7 @@ class Server:
             listener.head_seconds = settings.head_seconds
             listener.body_seconds = settings.body_seconds
             listener.uncounted_headers = uncounted_headers
+            listener.tell = tell
             listener.long_answers = self._long_answers
 
     @property
@@ -147,6 +154,16 @@ class Server:
             f"http://{_shown_host(listener.effective_host)}:{listener.effective_port}"
             for listener in self._listeners
         ]
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return len(self._channels())
+
+    @property
+    def waiting(self) -> int:
+        """How many connections have a whole request that no thread has begun to answer."""
+        return len(self._dispatcher.queue)
 
     def stop_on_signals(self) -> None:
         """From now on, SIGTERM and Ctrl-C end the serving, be it begun or not."""
@@ -186,7 +203,7 @@ class Server:
             listener.trigger.close()
 
     def _channels(self) -> list[Channel]:
-        return [each for each in self._map.values() if isinstance(each, Channel)]
+        return [each for each in list(self._map.values()) if isinstance(each, Channel)]
 
     def _loop_once(self, timeout: float) -> None:
         for listener in self._listeners:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
+from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
 from flask import Flask, current_app
@@ -24,7 +24,12 @@ from orders.store.listing import CurrentList
 from orders.store.upkeep import Upkeep
 from orders.web.auth import KeyRing
 from orders.web.limits import Limits
+from orders.web.logs import Tell, access_log
 from orders.webhooks.outbox import Outbox
+
+if TYPE_CHECKING:
+    # It loads a library that is not needed where ORDERS_METRICS is off.
+    from orders.web.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +59,9 @@ class Shop:
     limits: Limits
     # What is known of the database: ok, being checked, or damaged.
     soundness: str = "ok"
+    # Who is told of each answer that has gone out.
+    tell: Tell = access_log.write
+    metrics: Metrics | None = None
 
     @property
     def is_alone(self) -> bool:
@@ -96,6 +104,7 @@ class Shop:
 
         Raises:
             StoreUnavailable: the database can't be read.
+            CountersRefused: Redis, where counters are set to be, refuses.
         """
         self.limits.storage.load()
         self.limits.bans.load()
@@ -118,7 +127,7 @@ class Shop:
             log.info("The database is sound.")
 
     def write_counters(self) -> None:
-        """Write what requests counted. Called twice a second."""
+        """Write what requests counted, or find Redis again. Called twice a second."""
         self.limits.storage.flush()
 
     def write_keys(self) -> None:

@@ -12,14 +12,19 @@ from pathlib import Path
 
 from flask import Flask
 
+from orders.web import files
 from orders.web.files import serve_file, serve_page
 
 _HERE = Path(__file__).parent
+# In the console, what comes from orders is text: the browser refuses whatever would read it as
+# markup (https://www.w3.org/TR/trusted-types/).
+_TEXT_ONLY = "; require-trusted-types-for 'script'; trusted-types 'none'"
 _SWAGGER_FILES = ("swagger-ui-bundle.js", "swagger-ui.css", "favicon-32x32.png")
 
 
 def register(app: Flask) -> None:
-    """Add the pages to an application: /docs, which shows both interface descriptions."""
+    """Add the pages to an application: the console at /, and /docs with the descriptions."""
+    serve_page(app, "/", _HERE / "console", files.POLICY + _TEXT_ONLY)
     serve_page(app, "/docs", _HERE / "docs")
     for name in _SWAGGER_FILES:
         serve_file(app, f"/docs/{name}", partial(_of_swagger, name))

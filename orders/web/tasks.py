@@ -17,7 +17,6 @@ from waitress.utilities import Error as WaitressError
 
 from orders.store.failures import StoreUnavailable
 from orders.web.call import Call
-from orders.web.logs import access_log
 from orders.web.protection import PROTECTION
 from orders.web.refusals import INTERNAL_ERROR, SERVER_ANSWERS, error_body
 
@@ -122,6 +121,7 @@ class RefusalTask(_Answering, ErrorTask):
         """Write an Error body, and close the connection."""
         status = self.request.error.code
         call = Call(os.urandom(8).hex(), time.monotonic(), True, self.channel.addr[0], "-", "-")
+        call.refusal = SERVER_ANSWERS[status]
         self.status = f"{status} {self.request.error.reason}"
         self.response_headers += [
             ("Content-Type", "application/json"),
@@ -130,11 +130,11 @@ class RefusalTask(_Answering, ErrorTask):
             *self.channel.server.uncounted_headers(),
         ]
         words = WORDS.get(status) or INTERNAL_ERROR.words(call.request_id)
-        body = error_body(SERVER_ANSWERS[status], words, status)
+        body = error_body(call.refusal, words, status)
         self.set_close_on_finish()
         self.content_length = len(body)
         self.write(b"" if self.request.command == "HEAD" else body)
-        access_log.write(call, status, time.monotonic())
+        self.channel.server.tell(call, status, time.monotonic())
 
 
 @contextmanager

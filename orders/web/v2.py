@@ -9,7 +9,7 @@ from typing import Any
 from flask import Response, request
 
 from orders.domain import NewOrder, Order, OrderNotFound
-from orders.store import days, feed
+from orders.store import days, feed, webhooks
 from orders.web import entity, ordering, pages
 from orders.web.api import ApiBlueprint
 from orders.web.call import current_call
@@ -241,6 +241,12 @@ def get_stats(asked: dict[str, int]) -> dict[str, Any]:
             }
             for day, each in told.days.items()
         ],
+        # What nobody need know while it is well is left out.
+        "paused_webhooks": [
+            {"id": endpoint_id, "since": since}
+            for endpoint_id, since in webhooks.paused(shop.database)
+        ]
+        or None,
     }
 
 

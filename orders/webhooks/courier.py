@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -37,10 +38,11 @@ log = logging.getLogger(__name__)
 # What is left to be said when a change was committed.
 Tell = Callable[[], None]
 
-# A process that has not delivered for so long may have died.
-CLAIM = timedelta(seconds=60)
-# No try takes longer than what is left of a claim that is not renewed yet.
-_RENEWED_BEFORE = timedelta(seconds=30)
+# A process that has not said for so long that it is at work may have died.
+CLAIM = timedelta(seconds=15)
+# No try begins with less left of a claim, and while it lasts the claim is renewed: see `renew`.
+_RENEWED_BEFORE = timedelta(seconds=10)
+_RENEWED_EVERY_SECONDS = 3.0
 _WRITTEN_AGAIN_SECONDS = 1.0
 PAUSED = "Webhook %d (%s) is paused: %s. `flask webhooks resume %d` goes on."
 
@@ -52,6 +54,14 @@ class _Task:
     endpoint: Endpoint
     event: Event
     aside: Refused | None
+
+
+@dataclass(slots=True)
+class _Trying:
+    """A try that goes on: since when, or when its claim was last renewed, in monotonic seconds."""
+
+    endpoint_id: int
+    since: float
 
 
 class Courier:
@@ -80,6 +90,15 @@ class Courier:
         self._alarms = Alarms(clock)
         # Up to which event nothing is wanted: by endpoint, with the position that it was true at.
         self._looked: dict[int, tuple[int, int]] = {}
+        self._trying: dict[int, _Trying] = {}
+        self._counting = threading.Lock()
+        self._outcomes: Counter[tuple[int, Outcome]] = Counter()
+
+    @property
+    def outcomes(self) -> dict[tuple[int, Outcome], int]:
+        """How often each came of this process' tries, by endpoint."""
+        with self._counting:
+            return dict(self._outcomes)
 
     def seconds_to_work(
         self, endpoint: Endpoint, newest_event: int, refused: Refused | None
@@ -88,7 +107,7 @@ class Courier:
         if endpoint.paused_at is not None:
             return None
         waits = self._waits(endpoint)
-        if waits or newest_event > self._looked_up_to(endpoint):
+        if waits or newest_event > self.looked_up_to(endpoint):
             return waits
         return None if refused is None else self._refused_waits(endpoint, refused)
 
@@ -105,11 +124,29 @@ class Courier:
             task = self._next(endpoint_id, aside_first=not was_aside)
             if task is None:
                 break
-            if not self._is_claimed(task.endpoint):
+            if self._has(task.endpoint):
+                self._try(task)
+                was_aside = task.aside is not None
+            elif not self._takes(task.endpoint):
                 return False
-            self._try(task)
-            was_aside = task.aside is not None
+            # Whoever had it before may have delivered this just now: then something else is next.
         return True
+
+    def renew(self) -> None:
+        """Say that this process is still at work, where a try takes long. Call it every second.
+
+        Raises:
+            StoreUnavailable: the database can't be written.
+        """
+        now = self._clock.monotonic()
+        trying = list(self._trying.values())
+        due = [each for each in trying if now - each.since >= _RENEWED_EVERY_SECONDS]
+        if due:
+            self._changes.run(
+                lambda connection: [self._claim(connection, each.endpoint_id) for each in due]
+            )
+        for each in due:
+            each.since = now
 
     def release(self) -> None:
         """Let other processes deliver at once to all that this one delivered to.
@@ -140,13 +177,14 @@ class Courier:
 
     def _next_in_order(self, connection: Connection, endpoint: Endpoint) -> _Task | None:
         newest = events.newest_id(connection)
-        event = deliveries.next_wanted(connection, endpoint, self._looked_up_to(endpoint))
+        event = deliveries.next_wanted(connection, endpoint, self.looked_up_to(endpoint))
         if event is None:
             self._looked[endpoint.id] = (endpoint.position, newest)
             return None
         return _Task(endpoint, event, None)
 
-    def _looked_up_to(self, endpoint: Endpoint) -> int:
+    def looked_up_to(self, endpoint: Endpoint) -> int:
+        """Give the event up to which nothing is left that the endpoint wants, as far as known."""
         position, looked = self._looked.get(endpoint.id, (None, 0))
         known = looked if position == endpoint.position else 0
         return max(known, endpoint.position)
@@ -161,24 +199,40 @@ class Courier:
         name = (endpoint.id, refused.event_id)
         return self._alarms.left(name, refused.next_at, rules.longest_delay(refused.tries))
 
-    def _is_claimed(self, endpoint: Endpoint) -> bool:
-        if endpoint.claimed_by == self._name and endpoint.claimed_until is not None:
-            left = endpoint.claimed_until - self._clock.now()
-            if _RENEWED_BEFORE < left <= CLAIM:
-                return True
-        return self._changes.run(lambda connection: self._claim(connection, endpoint))
+    def _has(self, endpoint: Endpoint) -> bool:
+        if endpoint.claimed_by != self._name or endpoint.claimed_until is None:
+            return False
+        return _RENEWED_BEFORE < endpoint.claimed_until - self._clock.now() <= CLAIM
 
-    def _claim(self, connection: Connection, endpoint: Endpoint) -> bool:
+    def _takes(self, endpoint: Endpoint) -> bool:
+        is_anothers = endpoint.claimed_by not in {None, self._name}
+        if is_anothers and endpoint.claimed_until is not None:
+            left = endpoint.claimed_until - self._clock.now()
+            if timedelta(0) < left <= CLAIM:
+                return False  # for which no lock is needed
+        return self._changes.run(lambda connection: self._claim(connection, endpoint.id))
+
+    def _claim(self, connection: Connection, endpoint_id: int) -> bool:
         now = self._clock.now()
-        return deliveries.claim(connection, endpoint.id, self._name, now, now + CLAIM)
+        return deliveries.claim(connection, endpoint_id, self._name, now, now + CLAIM)
 
     def _try(self, task: _Task) -> None:
+        endpoint_id = task.endpoint.id
+        self._trying[endpoint_id] = _Trying(endpoint_id, self._clock.monotonic())
+        try:
+            self._send(task)
+        finally:
+            del self._trying[endpoint_id]
+
+    def _send(self, task: _Task) -> None:
         at = self._clock.now()
         message = messages.of_event(task.event, self._store_id())
         answer = attempt.send(self._sender, task.endpoint, message, at)
         if self._sender.is_cancelled:
             return  # which is nobody's fault
         delivery = attempt.delivery_of(task.endpoint, task.event.id, at, answer)
+        with self._counting:
+            self._outcomes[task.endpoint.id, Outcome(delivery.outcome)] += 1
         self._write(lambda connection: self._settle(connection, task, delivery))
 
     def _write(self, work: Callable[[Connection], Tell]) -> None:
@@ -202,7 +256,7 @@ class Courier:
         endpoint = task.endpoint
         if not deliveries.log_delivery(connection, delivery):
             return lambda: None  # it was removed
-        self._claim(connection, endpoint)
+        self._claim(connection, endpoint.id)
         outcome = Outcome(delivery.outcome)
         if outcome is Outcome.GONE:
             return self._pause(connection, endpoint, rules.GONE)

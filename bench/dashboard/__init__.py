@@ -1,0 +1,1 @@
+"""The dashboard in deploy/, with the data of a real run."""

@@ -1,0 +1,122 @@
+// One order: what it is, what may be done with it, and what happened to it.
+
+import { cancel, ship } from "./actions.js";
+import { get, Refusal } from "./api.js";
+import { el, icon } from "./dom.js";
+import { chip, count, instant, lateness } from "./format.js";
+import { failurePanel } from "./notices.js";
+import { session } from "./session.js";
+
+const WORDS = {
+  "order.placed": "Placed",
+  "order.shipped": "Shipped",
+  "order.cancelled": "Cancelled",
+  "order.imported": "Taken over from a file",
+};
+const ID = /^[1-9]\d{0,15}$/;
+
+/** Make the view. */
+export function orderView(root, shop) {
+  const loading = new AbortController();
+  let id = "";
+  let events = [];
+
+  async function update(place) {
+    id = place.id;
+    await load();
+  }
+
+  // The history tells all: its last event has the order as it stands.
+  async function load() {
+    try {
+      // In an address, `..` would be the way to another operation.
+      if (!ID.test(id)) throw new Refusal(404, "order_not_found", "");
+      ({ events } = await get(`store/orders/${id}/events`, { signal: loading.signal }));
+      show();
+    } catch (failure) {
+      if (failure.name === "AbortError") return;
+      root.replaceChildren(back(), el("h1", { tabindex: "-1", text: `Order ${id}` }), failurePanel(failure, load));
+    }
+  }
+
+  function show() {
+    const { order } = events.at(-1);
+    const had = root.contains(document.activeElement) && document.activeElement.tagName === "BUTTON";
+    root.replaceChildren(
+      back(),
+      el("div", { class: "head" },
+        el("h1", { tabindex: "-1" }, `Order ${order.id}`, " ", chip(order.status)),
+        session.mayWrite && order.status === "pending" ? actions(order) : null),
+      el("div", { class: "two" }, about(order), history()));
+    if (had) root.querySelector("h1").focus();
+  }
+
+  function actions(order) {
+    const button = (text, kind, work) => {
+      const act = async () => {
+        const isChanged = await work(order);
+        if (isChanged) await shop.changedHere();
+        // The button may have been made anew while the question was open.
+        if (isChanged || !root.contains(document.activeElement)) root.querySelector("h1").focus();
+      };
+      return el("button", { class: `button ${kind}`, type: "button", text, on: { click: act } });
+    };
+    return el("div", { class: "buttons" }, button("Cancel order", "", cancel), button("Ship order", "main", ship));
+  }
+
+  function history() {
+    const steps = events.map((event) => el("li", { class: event.order.status },
+      el("b", { text: WORDS[event.type] || "Changed" }), instant(event.at), el("span", { class: "soft", text: who(event) })));
+    return el("section", { class: "panel", "aria-labelledby": "history" },
+      el("h2", { id: "history", text: "What happened" }), el("ol", { class: "timeline" }, ...steps));
+  }
+
+  function changed(news) {
+    const own = news.filter((event) => `${event.orderId}` === id);
+    const known = new Set(events.map((event) => event.id));
+    const fresh = own.filter((event) => !known.has(event.id));
+    if (!fresh.length || !events.length) return news.length && events.length ? undefined : load();
+    events = [...events, ...fresh];
+    return show();
+  }
+
+  return { title: "Order", update, changed, dispose: () => loading.abort() };
+}
+
+function back() {
+  return el("a", { class: "button quiet back", href: "#/orders", on: { click: goBack } }, icon("back"), "Orders");
+}
+
+// The list is left as it was, where one came from it.
+function goBack(event) {
+  if (!history.state?.fromList) return;
+  event.preventDefault();
+  history.back();
+}
+
+function about(order) {
+  const late = lateness(order);
+  const pairs = [
+    ["Reference", order.reference || "none"],
+    ["Pet", `No. ${order.petId}`],
+    ["Quantity", count(order.quantity)],
+    ["Placed", instant(order.placedAt)],
+    [order.status === "shipped" ? "Shipped" : "Ships", shipDate(order, late)],
+    ["Changed last", instant(order.updatedAt)],
+  ];
+  return el("section", { class: "panel", "aria-labelledby": "about" },
+    el("h2", { id: "about", text: "The order" }),
+    el("dl", { class: "facts" }, ...pairs.map(([name, value]) =>
+      el("div", {}, el("dt", { text: name }), el("dd", {}, value)))));
+}
+
+function shipDate(order, late) {
+  if (!order.shipDate) return "no date yet";
+  return el("span", {}, instant(order.shipDate), late ? " " : "", late ? el("strong", { class: "tag", text: late }) : "");
+}
+
+function who({ actor, requestId }) {
+  if (requestId && session.own.has(requestId)) return "by you, here";
+  if (actor === "cli") return "by a command, where the service runs";
+  return `with key ${actor.replace("key:", "no. ")}`;
+}
