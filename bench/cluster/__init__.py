@@ -1,0 +1,1 @@
+"""Several processes of the service behind nginx, on one PostgreSQL and one Redis: proof and speed."""
