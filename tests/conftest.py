@@ -358,12 +358,12 @@ class Hooks:
         self.sender = sender or Sender(seconds=5)
         self.courier = self.another_courier()
 
-    def another_courier(self):
+    def another_courier(self, changes=None):
         """Give another process' courier, as far as the database knows."""
         shop = self.store.shop
         return Courier(
             shop.database,
-            shop.changes,
+            changes or shop.changes,
             self.store.clock,
             self.sender,
             store_id=lambda: shop.store_id,
