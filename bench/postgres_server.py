@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from psycopg import sql
 
 from orders.settings import Settings
 from orders.store.databases import database_of
@@ -182,16 +183,20 @@ class Postgres:
     def is_being_written(self, name: str) -> bool:
         """Tell whether a transaction that writes has begun to."""
         found = self.execute(
-            "SELECT 1 FROM pg_locks JOIN pg_database ON database = pg_database.oid "
-            f"WHERE datname = '{name}' AND mode = 'RowExclusiveLock'"
+            sql.SQL(
+                "SELECT 1 FROM pg_locks JOIN pg_database ON database = pg_database.oid "
+                "WHERE datname = {} AND mode = 'RowExclusiveLock'"
+            ).format(name)
         )
         return bool(found)
 
     def end_connections(self, name: str) -> list[tuple[Any, ...]]:
         """End all connections to a database, as an administrator can."""
         return self.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-            f"WHERE datname = '{name}' AND pid <> pg_backend_pid()"
+            sql.SQL(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = {} AND pid <> pg_backend_pid()"
+            ).format(name)
         )
 
 

@@ -1,1 +1,1 @@
-"""Several processes of the service behind nginx, on one PostgreSQL and one Redis: proof and speed."""
+"""Several processes of the service behind nginx, over one PostgreSQL and one Redis: a proof."""

@@ -31,6 +31,7 @@ class Stage:
         self._folder = folder
         self._ports = [free_port() for _ in range(processes)]
         self._url = postgres.url(postgres.create(name=_STORE))
+        self._ever: list[Service] = []
         # One of them makes the tables, while the others wait for it.
         with ThreadPoolExecutor(processes) as pool:
             self.services = list(pool.map(self._started, range(processes)))
@@ -67,6 +68,16 @@ class Stage:
         self.services[number] = self._started(number)
         return time.monotonic() - began
 
+    def add_webhook(self, url: str, types: Sequence[str]) -> None:
+        """Have events of some types sent to an address."""
+        wanted = [word for each in types for word in ("--event", each)]
+        done = self.services[0].command("webhooks", "add", url, "--allow-private", *wanted)
+        assert done.returncode == 0, done.stderr  # noqa: S101 - a harness' own check
+
+    def times_redis_was_lost(self) -> int:
+        """Count how often a process took Redis for gone, those that have ended too."""
+        return sum("is away (" in line for each in self._ever for line in list(each.log))
+
     def close(self) -> None:
         """End services and nginx."""
         self.nginx.stop()
@@ -75,7 +86,7 @@ class Stage:
                 service.stop()
 
     def _started(self, number: int) -> Service:
-        return Service(
+        service = Service(
             self._folder / f"instance{number}",
             ORDERS_PORT=str(self._ports[number]),
             ORDERS_DATABASE_URL=self._url,
@@ -83,6 +94,8 @@ class Stage:
             ORDERS_TRUSTED_PROXY="127.0.0.1",
             ORDERS_METRICS="on",
         )
+        self._ever.append(service)
+        return service
 
 
 @contextmanager
