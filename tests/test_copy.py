@@ -17,8 +17,8 @@ from dataclasses import replace
 import pytest
 from conftest import Client, Hooks, SetClock, Store, assert_error
 from databases import copy_database
-from real_postgres import running_postgres
 
+from bench.postgres_server import running_postgres
 from bench.receiver import answer_with, receiving
 from bench.service import ROOT, environment_for
 from orders.settings import Settings
