@@ -17,9 +17,9 @@ UNFINISHED = "Finish the date, or clear it."
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory, empty_database):
+def shop(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pitfalls") / "instance"
-    with desk_shop(folder, empty_database, orders=4) as one:
+    with desk_shop(folder, orders=4) as one:
         yield one
 
 
