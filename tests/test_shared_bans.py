@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 from conftest import assert_error
+from databases import DATABASES
 from test_bans import LIST, codes, own, plain, spend, unban
+
+from orders.store import group_commit
 
 pytestmark = pytest.mark.redis
 
@@ -14,6 +17,13 @@ BAN = 300
 @pytest.fixture
 def counting():
     return "redis"
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Have stores wait for a lock for a moment only."""
+    for module in (DATABASES.module, group_commit):
+        monkeypatch.setattr(module, "BUSY_SECONDS", 0.1)
 
 
 @pytest.fixture
@@ -48,6 +58,20 @@ def test_the_other_process_knows_of_the_ban_at_once(both, caplog):
     assert_error(response, 429, "api_key_banned")
     assert int(response.headers["Retry-After"]) in {BAN - 1, BAN}
     assert len(caplog.messages) == 1, "only the one that banned says so"
+
+
+def test_the_other_process_knows_of_the_ban_until_the_keys_row_tells(impatient, both, clock):
+    one, other = both
+    with one.store.locked():
+        banned_by(one, other)
+        clock.advance(3)
+        assert codes(other, 2) == ["api_key_banned"] * 2
+    one.store.shop.write_keys()
+    clock.advance(1)
+    assert codes(other, 2) == ["api_key_banned"] * 2
+    unban(one.store, one)
+    clock.advance(1)
+    assert codes(other, 15) == plain(15)
 
 
 def test_the_other_process_goes_by_the_keys_row_after_a_second(both, clock):

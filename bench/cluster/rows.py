@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime
 from typing import Any
 
@@ -21,6 +22,16 @@ def read(conninfo: str) -> Contents:
             _rows(connection, EventRow, "order_events", "id"),
             _rows(connection, RememberedRow, "idempotency_keys", "event_id"),
         )
+
+
+def tries(conninfo: str) -> Counter[tuple[int, str]]:
+    """Count what came of the tries to deliver, by endpoint."""
+    asked = (
+        "SELECT endpoint_id, coalesce(fault, outcome), count(*) FROM webhook_deliveries "
+        "GROUP BY 1, 2"
+    )
+    with psycopg.connect(conninfo) as connection:
+        return Counter({(each, what): count for each, what, count in connection.execute(asked)})
 
 
 def _rows(connection: Any, kind: Any, table: str, order_by: str) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -61,6 +62,8 @@ class Findings:
     receivers: list[Receiver] = field(default_factory=list)
     delivered_after: float = 0.0
     contents: Contents = field(default_factory=lambda: Contents([], [], []))
+    # What came of tries to deliver, by endpoint.
+    tries: Counter[tuple[int, str]] = field(default_factory=Counter)
     access_log: str = ""
     complaints: list[str] = field(default_factory=list)
 
@@ -224,4 +227,5 @@ class Run:
                 self._wait(lambda receiver=receiver, last=last: last in receiver.events[-5:])
         found.delivered_after = time.monotonic() - began
         found.complaints += self._looked_over()
+        found.tries = rows.tries(self._stage.conninfo)
         found.access_log = self._stage.nginx.log

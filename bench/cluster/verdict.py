@@ -31,6 +31,7 @@ def complaints(found: Findings, clients: int) -> list[str]:
         *checker.complaints(history, found.contents),
         *(each for reader in found.readers for each in unlike_the_log(reader.seen, found.contents)),
         *_deliveries(found),
+        *_tries(found),
         *_attacks(found, twice),
         *_unanswered(found, LOADS * clients + ATTACKERS),
     ]
@@ -53,12 +54,21 @@ def whole_history(found: Findings, twice: set[str]) -> Iterator[Operation]:
                 each.ended += _GRACE_SECONDS
             yield each
             if each.request_id in twice:
-                yield dataclasses.replace(each, status=None, order=None, request_id=None)
+                yield dataclasses.replace(
+                    each, status=None, order=None, request_id=None, replayed=False
+                )
 
 
 def _deliveries(found: Findings) -> Iterator[str]:
     for receiver, types in zip(found.receivers, TYPES, strict=True):
         yield from misdelivered(receiver.received, types, found.kills, found.contents)
+
+
+def _tries(found: Findings) -> Iterator[str]:
+    """Complain of tries that failed: the receivers are always there."""
+    for (endpoint, what), count in found.tries.items():
+        if what != "delivered":
+            yield f"{count} tries to deliver to webhook {endpoint} failed: {what}"
 
 
 def _attacks(found: Findings, twice: set[str]) -> Iterator[str]:

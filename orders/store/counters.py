@@ -118,6 +118,9 @@ class Counters:
             shelf.remove(key)
             return 0.0
 
+    def settle(self, key: str) -> None:
+        """Hear that what a count led to is known: here, it began anew at once."""
+
     def learn(self, asks: Sequence[Ask], told: Sequence[Standing], as_of: float) -> None:
         """Take over how windows stood at a monotonic time, from whoever counts for all."""
         now = self._clock.monotonic()

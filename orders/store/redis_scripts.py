@@ -56,20 +56,37 @@ return answer
 """
 
 # Counts something, KEYS[1], until it happened ARGV[1] times in ARGV[2] ms. Then the count stays for
-# ARGV[3] ms as a mark that others find, and is gone.
+# ARGV[3] ms, or until some time after SETTLE, as a mark that others find, and is gone.
 # Gives -1 until then, 0 with the last one, and while the mark stands how long it has stood.
 STRIKE = """
 local after, window, mark = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local count = redis.call('INCR', KEYS[1])
+local count = redis.call('HINCRBY', KEYS[1], 'count', 1)
 local left = redis.call('PTTL', KEYS[1])
 if count == after then
+  redis.call('HSET', KEYS[1], 'stood', 0, 'rest', mark)
   redis.call('PEXPIRE', KEYS[1], mark)
   return {0}
 end
 if count > after then
-  if left < 0 or left > mark then redis.call('PEXPIRE', KEYS[1], mark) end
-  return {math.max(1, mark - left)}
+  local told = redis.call('HMGET', KEYS[1], 'stood', 'rest')
+  local stood, rest = tonumber(told[1]), tonumber(told[2])
+  if left < 0 or left > rest then
+    left = rest
+    redis.call('PEXPIRE', KEYS[1], rest)
+  end
+  return {math.max(1, stood + rest - left)}
 end
 if left < 0 or left > window then redis.call('PEXPIRE', KEYS[1], window) end
 return {-1}
+"""
+
+# Lets the mark of KEYS[1], if there is one, stand for no more than ARGV[1] ms from now.
+SETTLE = """
+local rest, new = tonumber(redis.call('HGET', KEYS[1], 'rest') or 0), tonumber(ARGV[1])
+if rest > new then
+  local stood = math.max(0, rest - redis.call('PTTL', KEYS[1]))
+  redis.call('HSET', KEYS[1], 'stood', stood, 'rest', new)
+  redis.call('PEXPIRE', KEYS[1], new)
+end
+return {}
 """

@@ -21,15 +21,17 @@ from limits.storage import RedisStorage
 from orders.clock import Clock
 from orders.store.counters import Ask, Counters, Standing
 from orders.store.redis_link import RedisAway, RedisLink, RedisRefused, connection_options
-from orders.store.redis_scripts import STRIKE, TAKE
+from orders.store.redis_scripts import SETTLE, STRIKE, TAKE
 from orders.urls import place_of_redis
 
 log = logging.getLogger(__name__)
 
 PREFIX = "store-orders"
-# So long after a ban began do others learn of it from Redis. By then the key's row tells them:
-# rows are remembered for less than a second.
-_MARK_MS = 1000
+# Others learn of a ban from Redis until so long after its key's row tells of it, as a row is kept
+# in mind for less than a second. Where the row can't be written they do for longer, and then count
+# anew.
+_KNOWN_MS = 1_000
+_MARK_MS = 10_000
 # The clocks of two machines drift apart by less than this part of a window. What is remembered of
 # one that has no more left than that, or than a second, may be over already.
 _DRIFT = 0.001
@@ -63,6 +65,7 @@ class SharedCounterStorage(RedisStorage):
         self._link = RedisLink(self.storage.connection_pool)
         self._take = self.storage.register_script(TAKE)
         self._strike = self.storage.register_script(STRIKE)
+        self._settle = self.storage.register_script(SETTLE)
         self._place = place_of_redis(url)
         self._store_id = store_id
         self._prefix = ""
@@ -92,7 +95,7 @@ class SharedCounterStorage(RedisStorage):
         """Count something in a key's window of so many seconds, until it happened `after` times.
 
         Gives None until then. With the last one it gives 0.0, and the count begins anew a second
-        later; until then it gives the seconds since the last one.
+        after `settle`, or ten later; until then it gives the seconds since the last one.
         """
         if not self._is_away:
             arguments = (after, window * 1000, _MARK_MS)
@@ -103,6 +106,15 @@ class SharedCounterStorage(RedisStorage):
             else:
                 return None if since < 0 else since / 1000
         return self._local.strike(key, window, after)
+
+    def settle(self, key: str) -> None:
+        """Let a count that has come to its end begin anew: what it led to is known from now on."""
+        if self._is_away:
+            return
+        try:
+            self._link.run(self._settle, [self.prefixed_key(key)], (_KNOWN_MS,))
+        except RedisAway as error:
+            self._lose(error)
 
     def load(self) -> None:
         """See whether Redis counts, at the start. One that can't be reached may come later.

@@ -93,7 +93,7 @@ class Bans:
             standing = self._bans.get(key.id)
             if standing is not None and standing.ends > self._clock.monotonic():
                 return standing.ends - self._clock.monotonic()
-            since = self._storage.strike(f"strikes:{key.id}", self._window, self._after)
+            since = self._storage.strike(_strikes(key.id), self._window, self._after)
             if since is None:
                 return 0.0
             if since > 0:
@@ -140,3 +140,8 @@ class Bans:
             log.warning("The ban of key %d is kept in memory for now: %s", key_id, error)
         else:
             ban.known = self._clock.monotonic()
+            self._storage.settle(_strikes(key_id))
+
+
+def _strikes(key_id: int) -> str:
+    return f"strikes:{key_id}"
