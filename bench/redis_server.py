@@ -90,11 +90,6 @@ class RedisServer:
         """Give the names of all keys, sorted."""
         return sorted(self.command("KEYS", "*"))
 
-    def let_time_pass(self, seconds: float) -> None:
-        """Make all keys end so much earlier."""
-        for key in self.names():
-            self.command("PEXPIRE", key, round(self.command("PTTL", key) - seconds * 1000))
-
     def _is_there(self) -> bool:
         with socket.socket(socket.AF_UNIX) as one:
             return one.connect_ex(os.fspath(self.socket)) == 0

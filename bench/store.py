@@ -10,6 +10,7 @@ from orders.clock import Clock
 from orders.settings import Settings
 from orders.store import keys as key_store
 from orders.store import opening
+from orders.store.engine import Database
 from orders.store.instance import make_private_folder
 from orders.store.keys import NewKey
 from orders.store.sqlite import SqliteDatabase
@@ -28,13 +29,22 @@ def make(instance: Path, quotas: Sequence[tuple[int, int]], free: int | None = N
     path = Settings(instance=instance).database_path
     opening.create(path)
     database = SqliteDatabase(path)
-    secrets = [keys.generate() for _ in quotas]
+    made = issue(database, quotas)
+    database.close()
+    return list(made)
+
+
+def issue(
+    database: Database, quotas: Sequence[tuple[int, int]], scopes: Sequence[str] = ("read", "write")
+) -> dict[str, int]:
+    """Issue a key for each (per minute, per day); give their ids by their secrets."""
+    made = {}
     with database.write() as connection:
-        for secret, (per_minute, per_day) in zip(secrets, quotas, strict=True):
+        for per_minute, per_day in quotas:
+            secret = keys.generate()
             new = NewKey(
-                "bench", "enterprise", ("read", "write"), per_minute=per_minute, per_day=per_day
+                "bench", "enterprise", tuple(scopes), per_minute=per_minute, per_day=per_day
             )
             prefix, digest = keys.shown_prefix(secret), keys.digest(secret)
-            key_store.issue(connection, new, prefix, digest, Clock().now())
-    database.close()
-    return secrets
+            made[secret] = key_store.issue(connection, new, prefix, digest, Clock().now())
+    return made

@@ -19,6 +19,7 @@ import real_faults
 from databases import DATABASES
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
+from redis_time import RedisTime
 from sqlalchemy import text
 
 from app import create_app
@@ -106,15 +107,21 @@ def pytest_collection_modifyitems(config, items):
 
 
 class ClockBesideRedis(SetClock):
-    """A clock that Redis follows when time passes. A set wall clock is this machine's own."""
+    """A clock that Redis goes by. Wall time that is set is this machine's own."""
 
     def __init__(self, server):
         super().__init__()
-        self._server = server
+        self._redis_time = RedisTime(server)
 
     def advance(self, seconds):
+        self.monotonic()
         super().advance(seconds)
-        self._server.let_time_pass(seconds)
+        self.monotonic()
+
+    def monotonic(self):
+        """Give the time, which is looked at before and after each question to Redis."""
+        self._redis_time.set(self.run)
+        return super().monotonic()
 
 
 @dataclass
@@ -256,7 +263,7 @@ class Client:
 
 # Where limits are counted: tests that hold wherever that is say `counting` over.
 WHERE_COUNTED = ["memory", pytest.param("redis", marks=pytest.mark.redis)]
-# In Redis, time does not stand still between two requests.
+# In Redis, it runs on for the moment that a question takes.
 ONLY_WHERE_TIME_STANDS_STILL = pytest.mark.parametrize("counting", ["memory"])
 
 
@@ -351,12 +358,12 @@ class Hooks:
         self.sender = sender or Sender(seconds=5)
         self.courier = self.another_courier()
 
-    def another_courier(self):
+    def another_courier(self, changes=None):
         """Give another process' courier, as far as the database knows."""
         shop = self.store.shop
         return Courier(
             shop.database,
-            shop.changes,
+            changes or shop.changes,
             self.store.clock,
             self.sender,
             store_id=lambda: shop.store_id,

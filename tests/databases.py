@@ -36,7 +36,7 @@ class Databases:
     @cached_property
     def server(self):
         """The server of this process, started when it is first needed."""
-        from real_postgres import Postgres  # which loads the driver
+        from bench.postgres_server import Postgres  # which loads the driver
 
         server = Postgres()
         server.make_template(server.folder)

@@ -9,10 +9,10 @@ import threading
 import time
 
 import pytest
-import real_nginx
 import urllib3
-from real_nginx import Nginx
 
+from bench import nginx_server
+from bench.nginx_server import Nginx
 from bench.service import ROOT, running
 from orders.web.protection import PROTECTION
 
@@ -204,7 +204,7 @@ def line_of(service, path):
 )
 def test_metrics_are_not_to_be_had_from_outside(nginx, service, target):
     assert service.request("GET", "/metrics").status == 200
-    request = f"GET {target} HTTP/1.1\r\nHost: {real_nginx.HOST}\r\nConnection: close\r\n\r\n"
+    request = f"GET {target} HTTP/1.1\r\nHost: {nginx_server.HOST}\r\nConnection: close\r\n\r\n"
     answer = nginx.send(request.encode())
     assert answer.startswith(b"HTTP/1.1 404 ")
     assert b'"code":"not_found"' in answer
@@ -253,7 +253,7 @@ def test_what_nginx_can_not_read_is_refused_in_the_same_shape(nginx):
 def test_without_tls_nothing_but_the_first_page_is_sent_on(nginx, key):
     plain = f"http://127.0.0.1:{nginx.plain_port}"
     page = nginx.http.request("GET", plain + "/", redirect=False)
-    assert (page.status, page.headers["Location"]) == (308, f"https://{real_nginx.HOST}/")
+    assert (page.status, page.headers["Location"]) == (308, f"https://{nginx_server.HOST}/")
     request = nginx.http.request("GET", plain + ORDERS, headers={"Authorization": f"Bearer {key}"})
     assert request.status == 404
 
@@ -282,13 +282,13 @@ def test_head_of_a_service_that_is_down_has_no_body(nobody_there):
 
 @pytest.fixture(scope="module")
 def nobody_there(tmp_path_factory):
-    one = Nginx(tmp_path_factory.mktemp("nobody"), f"127.0.0.1:{real_nginx.free_port()}")
+    one = Nginx(tmp_path_factory.mktemp("nobody"), f"127.0.0.1:{nginx_server.free_port()}")
     yield one
     one.stop()
 
 
 def test_a_process_that_is_gone_costs_no_request(front, service, key):
-    nginx = front(("127.0.0.1", real_nginx.free_port()), service.address)
+    nginx = front(("127.0.0.1", nginx_server.free_port()), service.address)
     for _ in range(10):
         assert nginx.request("POST", ORDERS, key, json={"petId": 7}).status == 201
     tried = re.findall(r"127\.0\.0\.1:\d+, 127\.0\.0\.1:\d+ 502, 201", nginx.log)
@@ -356,5 +356,5 @@ def front_again(nginx, *processes):
 def test_the_nginx_of_compose_accepts_its_configuration(tmp_path):
     text = (ROOT / "deploy" / "compose" / "nginx.conf").read_text(encoding="utf-8")
     site = text.replace("/etc/nginx/store-orders/", f"{ROOT}/deploy/nginx/")
-    assert real_nginx.check(tmp_path, site) == ""
-    assert "[emerg]" in real_nginx.check(tmp_path, site.replace("listen", "lissen"))
+    assert nginx_server.check(tmp_path, site) == ""
+    assert "[emerg]" in nginx_server.check(tmp_path, site.replace("listen", "lissen"))

@@ -5,16 +5,9 @@ from __future__ import annotations
 import logging
 import re
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
-from conftest import (
-    ONLY_WHERE_TIME_STANDS_STILL,
-    WHERE_COUNTED,
-    Store,
-    assert_error,
-    copy_database,
-)
+from conftest import ONLY_WHERE_TIME_STANDS_STILL, WHERE_COUNTED, assert_error
 
 from orders.settings import DEFAULT_PLANS, Plan
 from orders.store import keys as key_store
@@ -633,10 +626,7 @@ def test_a_503_after_the_key_was_found_is_counted_and_headed_as_usual(store, mon
     assert left(client.get(LIST)) == (2, 47)
 
 
-def test_two_applications_share_no_counters(make_store, settings, tmp_path, empty_database):
-    one = make_store()
-    (tmp_path / "other").mkdir()
-    other = Store(replace(settings, instance=tmp_path / "other"), one.clock)
-    copy_database(empty_database, other.settings.database_path)
+def test_two_applications_share_no_counters(make_store, tmp_path):
+    one, other = make_store(), make_store(instance=tmp_path / "other")
     one.anonymous().get(LIST)
     assert left(other.anonymous().get(LIST)) == (59, 999)

@@ -17,8 +17,8 @@ import pytest
 import urllib3
 from conftest import Client, SetClock, Store, assert_error, run_app
 from databases import copy_database
-from real_postgres import running_postgres
 
+from bench.postgres_server import running_postgres
 from bench.service import ROOT, Service, environment_for, run_flask
 from orders.domain import Status
 from orders.settings import Settings

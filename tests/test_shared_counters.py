@@ -340,9 +340,9 @@ def test_what_may_be_over_is_not_brought_back(counters, redis, clock):
     assert hit(counters) == (True, 1, 6)
 
 
-def test_a_redis_that_stands_still_delays_a_request_once(own_redis, begin, clock, monkeypatch):
+def test_a_redis_that_stands_still_delays_a_request_once(own_redis, begin, monkeypatch):
     monkeypatch.setattr(redis_link, "TIMEOUT_SECONDS", 0.5)
-    counters = begin(own_redis, clock)
+    counters = begin(own_redis, Clock())
     hit(counters)
     own_redis.pause()
     with ThreadPoolExecutor(8) as threads:
@@ -352,7 +352,7 @@ def test_a_redis_that_stands_still_delays_a_request_once(own_redis, begin, clock
     began = time.monotonic()
     for _ in range(100):
         hit(counters)
-    assert time.monotonic() - began < 0.4
+    assert time.monotonic() - began < 0.5  # of all hundred: what one would have waited
     own_redis.resume()
     counters.flush()
     assert counters.check()

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import socket
+import threading
 import time
 from random import Random
 
@@ -519,13 +520,13 @@ def test_a_restart_goes_on_where_it_was(client, hooks, receiver):
     assert receiver.events == [1, 1, 1, 2]
 
 
-def test_of_two_processes_one_delivers_until_it_has_not_for_a_minute(client, hooks, receiver):
+def test_of_two_processes_one_delivers_until_it_has_not_for_15_seconds(client, hooks, receiver):
     hooks.add(receiver.url)
     place(client)
     assert hooks.deliver()
     another = hooks.another_courier()
     place(client)
-    hooks.store.clock.advance(59)
+    hooks.store.clock.advance(14)
     assert not another.deliver(1)
     assert receiver.events == [1]
     hooks.store.clock.advance(1)
@@ -533,6 +534,58 @@ def test_of_two_processes_one_delivers_until_it_has_not_for_a_minute(client, hoo
     place(client)
     assert not hooks.deliver()
     assert receiver.events == [1, 2]
+
+
+def test_while_a_try_takes_long_no_other_process_begins_one(client, hooks, receiver):
+    hooks.add(receiver.url)
+    place(client)
+    answered = threading.Event()
+
+    def answering(handler, _):
+        answered.wait(10)
+        handler.answer(204)
+
+    receiver.answering = answering
+    another = hooks.another_courier()
+    trying = threading.Thread(target=hooks.deliver)
+    trying.start()
+    receiver.arrivals.get(timeout=10)
+    for _ in range(4):
+        hooks.store.clock.advance(5)
+        hooks.courier.renew()
+        assert not another.deliver(1)
+    answered.set()
+    trying.join()
+    assert receiver.events == [1]
+    # Nothing goes on any more, so nothing is renewed.
+    hooks.store.clock.advance(15)
+    hooks.courier.renew()
+    place(client)
+    assert another.deliver(1)
+    assert receiver.events == [1, 2]
+
+
+def test_what_another_process_delivered_a_moment_ago_is_not_sent_again(
+    store, client, hooks, receiver
+):
+    hooks.add(receiver.url)
+    place(client, 2)
+
+    class Changes:
+        """Has the first process deliver and end between the second's look and its claim."""
+
+        def run(self, work):
+            if not receiver.events:
+                hooks.deliver()
+                hooks.courier.release()
+            return store.shop.changes.run(work)
+
+    another = hooks.another_courier(Changes())
+    assert another.deliver(1)
+    assert receiver.events == [1, 2]
+    place(client)
+    assert another.deliver(1)
+    assert receiver.events == [1, 2, 3]
 
 
 def test_a_claim_from_before_the_clock_was_set_back_is_none(client, hooks, receiver):

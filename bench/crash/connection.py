@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +35,8 @@ class Books:
     history: list[Operation] = field(default_factory=list)
     recent: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT))
     serials: Any = field(default_factory=lambda: itertools.count(1))
+    # When, what, and why, of what was sent and not answered by the service.
+    unanswered: list[tuple[float, Kind, str]] = field(default_factory=list)
 
     def order_of_one_pet(self) -> dict[str, Any]:
         """Give an order by whose petId it is told from all others."""
@@ -43,12 +46,20 @@ class Books:
 class Connection:
     """A connection to the service; what is sent over it is noted in the books."""
 
-    def __init__(self, url: str, books: Books) -> None:
-        """Take where the service is, and the books."""
+    def __init__(
+        self, url: str, books: Books, *, unknown: Collection[int] = (), ca_certs: str | None = None
+    ) -> None:
+        """Take where the service is, and the books.
+
+        `unknown` are statuses that leave open whether something was done, such as those of a server
+        in between; `ca_certs` is whose certificates are trusted.
+        """
+        tls = {} if ca_certs is None else {"ca_certs": ca_certs}
         self._http = urllib3.connectionpool.connection_from_url(
-            url, maxsize=1, retries=False, timeout=_TIMEOUT_SECONDS
+            url, maxsize=1, retries=False, timeout=_TIMEOUT_SECONDS, **tls
         )
         self._books = books
+        self._unknown = unknown
 
     def send(
         self, operation: Operation, key: Key, method: str, path: str, **request: Any
@@ -59,14 +70,20 @@ class Connection:
         self._books.history.append(operation)
         try:
             response = self._http.request(method, path, headers=headers, **request)
-            return _noted(operation, response)
+            if response.status not in self._unknown:
+                return _noted(operation, response)
+            self._unanswered(operation, str(response.status))
         except urllib3.exceptions.NewConnectionError:
             operation.status = UNSENT
-        except urllib3.exceptions.HTTPError:
-            pass  # sent, at least in part: it stays unknown
+        except urllib3.exceptions.HTTPError as error:
+            # Sent, at least in part: it stays unknown.
+            self._unanswered(operation, type(error).__name__)
         finally:
             operation.ended = time.monotonic()
         return None
+
+    def _unanswered(self, operation: Operation, why: str) -> None:
+        self._books.unanswered.append((time.monotonic(), operation.kind, why))
 
     def close(self) -> None:
         """Hang up."""

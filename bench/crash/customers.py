@@ -74,13 +74,19 @@ class Customer:
     def shop(self, url: str) -> None:
         """Send requests until one is not answered."""
         habits, weights = list(self._habits), list(self._habits.values())
-        with closing(Connection(url, self._books)) as self._connection:
+        with closing(self._connect(url)) as self._connection:
             unanswered = self._last
             if unanswered is not None and not self._ask_again(unanswered):
                 self._last = unanswered
                 return
-            while self._chance.choices(habits, weights)[0]():
+            while self._goes_on() and self._chance.choices(habits, weights)[0]():
                 pass
+
+    def _connect(self, url: str) -> Connection:
+        return Connection(url, self._books)
+
+    def _goes_on(self) -> bool:
+        return True
 
     # What it does. Each tells whether it was answered.
 

@@ -64,7 +64,7 @@ def ask(folder: Path, seconds: float) -> tuple[dict[Panel, list[Series]], list[s
         fixed = (service.address, key, small, standing, CLIENTS, REQUESTS_PER_SECOND)
         _load(Plan(*fixed, seconds, "dashboard", str(folder / "records.json")))
         time.sleep(_SETTLE_SECONDS)
-        found = {panel: _series(prometheus, panel, since) for panel in panels()}
+        found = {panel: prometheus.shown(panel, since) for panel in panels()}
         return found, [*_empty(found), *_broken(prometheus)]
 
 
@@ -108,11 +108,6 @@ def _load(plan: Plan) -> None:
         text=True,
         check=True,
     )
-
-
-def _series(prometheus: Prometheus, panel: Panel, since: float) -> list[Series]:
-    until = time.time()
-    return [each for query in panel.queries for each in prometheus.series(query, since, until)]
 
 
 def _empty(found: dict[Panel, list[Series]]) -> list[str]:

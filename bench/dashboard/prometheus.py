@@ -1,4 +1,4 @@
-"""A Prometheus of one's own, which watches one service, and what a dashboard would ask of it."""
+"""A Prometheus of one's own, which watches services, and what a dashboard would ask of it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ global: {{scrape_interval: {every}s, evaluation_interval: {every}s}}
 rule_files: ["{alerts}"]
 scrape_configs:
   - job_name: store-orders
-    static_configs: [{{targets: ["{target}"]}}]
+    static_configs: [{{targets: {targets}}}]
 """
 
 
@@ -107,8 +107,13 @@ class Prometheus:
             for each in self._ask("query_range", **asked)["result"]
         ]
 
+    def shown(self, panel: Panel, since: float) -> list[Series]:
+        """Give what a panel shows of the time since then."""
+        until = time.time()
+        return [each for query in panel.queries for each in self.series(query, since, until)]
+
     def is_ready(self) -> bool:
-        """Tell whether it has read the service once."""
+        """Tell whether it has read a service once."""
         try:
             return bool(self._ask("query", query="up == 1")["result"])
         except (urllib3.exceptions.HTTPError, ValueError):
@@ -127,8 +132,8 @@ class Prometheus:
 
 
 @contextmanager
-def watching(folder: Path, target: str) -> Iterator[Prometheus]:
-    """Let a Prometheus watch a service, given as host:port, until left; it keeps all in a folder.
+def watching(folder: Path, *targets: str) -> Iterator[Prometheus]:
+    """Let a Prometheus watch services, each given as host:port, until left. It writes to a folder.
 
     Raises:
         FileNotFoundError: there is no Prometheus on this machine.
@@ -141,7 +146,8 @@ def watching(folder: Path, target: str) -> Iterator[Prometheus]:
         address = f"127.0.0.1:{one.getsockname()[1]}"
     config = folder / "prometheus.yml"
     config.write_text(
-        _CONFIG.format(every=SCRAPED_EVERY, alerts=ALERTS, target=target), encoding="utf-8"
+        _CONFIG.format(every=SCRAPED_EVERY, alerts=ALERTS, targets=json.dumps(targets)),
+        encoding="utf-8",
     )
     process = subprocess.Popen(  # noqa: S603 - found above
         [

@@ -38,10 +38,11 @@ log = logging.getLogger(__name__)
 # What is left to be said when a change was committed.
 Tell = Callable[[], None]
 
-# A process that has not delivered for so long may have died.
-CLAIM = timedelta(seconds=60)
-# No try takes longer than what is left of a claim that is not renewed yet.
-_RENEWED_BEFORE = timedelta(seconds=30)
+# A process that has not said for so long that it is at work may have died.
+CLAIM = timedelta(seconds=15)
+# No try begins with less left of a claim, and while it lasts the claim is renewed: see `renew`.
+_RENEWED_BEFORE = timedelta(seconds=10)
+_RENEWED_EVERY_SECONDS = 3.0
 _WRITTEN_AGAIN_SECONDS = 1.0
 PAUSED = "Webhook %d (%s) is paused: %s. `flask webhooks resume %d` goes on."
 
@@ -53,6 +54,14 @@ class _Task:
     endpoint: Endpoint
     event: Event
     aside: Refused | None
+
+
+@dataclass(slots=True)
+class _Trying:
+    """A try that goes on: since when, or when its claim was last renewed, in monotonic seconds."""
+
+    endpoint_id: int
+    since: float
 
 
 class Courier:
@@ -81,6 +90,7 @@ class Courier:
         self._alarms = Alarms(clock)
         # Up to which event nothing is wanted: by endpoint, with the position that it was true at.
         self._looked: dict[int, tuple[int, int]] = {}
+        self._trying: dict[int, _Trying] = {}
         self._counting = threading.Lock()
         self._outcomes: Counter[tuple[int, Outcome]] = Counter()
 
@@ -114,11 +124,29 @@ class Courier:
             task = self._next(endpoint_id, aside_first=not was_aside)
             if task is None:
                 break
-            if not self._is_claimed(task.endpoint):
+            if self._has(task.endpoint):
+                self._try(task)
+                was_aside = task.aside is not None
+            elif not self._takes(task.endpoint):
                 return False
-            self._try(task)
-            was_aside = task.aside is not None
+            # Whoever had it before may have delivered this just now: then something else is next.
         return True
+
+    def renew(self) -> None:
+        """Say that this process is still at work, where a try takes long. Call it every second.
+
+        Raises:
+            StoreUnavailable: the database can't be written.
+        """
+        now = self._clock.monotonic()
+        trying = list(self._trying.values())
+        due = [each for each in trying if now - each.since >= _RENEWED_EVERY_SECONDS]
+        if due:
+            self._changes.run(
+                lambda connection: [self._claim(connection, each.endpoint_id) for each in due]
+            )
+        for each in due:
+            each.since = now
 
     def release(self) -> None:
         """Let other processes deliver at once to all that this one delivered to.
@@ -171,18 +199,32 @@ class Courier:
         name = (endpoint.id, refused.event_id)
         return self._alarms.left(name, refused.next_at, rules.longest_delay(refused.tries))
 
-    def _is_claimed(self, endpoint: Endpoint) -> bool:
-        if endpoint.claimed_by == self._name and endpoint.claimed_until is not None:
-            left = endpoint.claimed_until - self._clock.now()
-            if _RENEWED_BEFORE < left <= CLAIM:
-                return True
-        return self._changes.run(lambda connection: self._claim(connection, endpoint))
+    def _has(self, endpoint: Endpoint) -> bool:
+        if endpoint.claimed_by != self._name or endpoint.claimed_until is None:
+            return False
+        return _RENEWED_BEFORE < endpoint.claimed_until - self._clock.now() <= CLAIM
 
-    def _claim(self, connection: Connection, endpoint: Endpoint) -> bool:
+    def _takes(self, endpoint: Endpoint) -> bool:
+        is_anothers = endpoint.claimed_by not in {None, self._name}
+        if is_anothers and endpoint.claimed_until is not None:
+            left = endpoint.claimed_until - self._clock.now()
+            if timedelta(0) < left <= CLAIM:
+                return False  # for which no lock is needed
+        return self._changes.run(lambda connection: self._claim(connection, endpoint.id))
+
+    def _claim(self, connection: Connection, endpoint_id: int) -> bool:
         now = self._clock.now()
-        return deliveries.claim(connection, endpoint.id, self._name, now, now + CLAIM)
+        return deliveries.claim(connection, endpoint_id, self._name, now, now + CLAIM)
 
     def _try(self, task: _Task) -> None:
+        endpoint_id = task.endpoint.id
+        self._trying[endpoint_id] = _Trying(endpoint_id, self._clock.monotonic())
+        try:
+            self._send(task)
+        finally:
+            del self._trying[endpoint_id]
+
+    def _send(self, task: _Task) -> None:
         at = self._clock.now()
         message = messages.of_event(task.event, self._store_id())
         answer = attempt.send(self._sender, task.endpoint, message, at)
@@ -214,7 +256,7 @@ class Courier:
         endpoint = task.endpoint
         if not deliveries.log_delivery(connection, delivery):
             return lambda: None  # it was removed
-        self._claim(connection, endpoint)
+        self._claim(connection, endpoint.id)
         outcome = Outcome(delivery.outcome)
         if outcome is Outcome.GONE:
             return self._pause(connection, endpoint, rules.GONE)

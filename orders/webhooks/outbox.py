@@ -34,7 +34,7 @@ TOGETHER_SECONDS = 0.05
 # How long a stop waits for what is being sent.
 IN_FLIGHT_SECONDS = 5.0
 _BREAKING_OFF_SECONDS = 1.0
-# Until an endpoint is looked at again where something went wrong, or another process has it.
+# Until an endpoint is looked at again where something went wrong.
 _REST_SECONDS = 5.0
 KEPT_FOR = timedelta(days=30)
 _SWEPT_EVERY_SECONDS = 3_600
@@ -106,6 +106,8 @@ class Outbox:
             self._guarded(self._release)
         while not self._stopped.is_set():
             self._news.clear()
+            if not self._is_alone:
+                self._guarded(self.courier.renew)
             self._guarded(self._look)
             self._news.wait(POLL_SECONDS)
             self._stopped.wait(TOGETHER_SECONDS)
@@ -166,15 +168,15 @@ class Outbox:
 
     def _deliver(self, endpoint_id: int) -> None:
         try:
-            is_ours = self.courier.deliver(endpoint_id)
+            # Another process may have it, which may die.
+            rest = 0.0 if self.courier.deliver(endpoint_id) else POLL_SECONDS
         except StoreUnavailable as error:
             log.warning("Webhook %d waits for the database: %s.", endpoint_id, error)
-            is_ours = False
+            rest = _REST_SECONDS
         except Exception:
             log.exception("Webhook %d could not be served; it is tried again.", endpoint_id)
-            is_ours = False
-        if not is_ours:
-            self._resting[endpoint_id] = time.monotonic() + _REST_SECONDS
+            rest = _REST_SECONDS
+        self._resting[endpoint_id] = time.monotonic() + rest
         del self._at_work[endpoint_id]
         # What was committed after it had looked for the last time would else be overlooked.
         self._ended.set()

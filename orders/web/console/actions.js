@@ -2,7 +2,7 @@
 
 import { change, mustWait, NoAnswer } from "./api.js";
 import { byId, el, tell } from "./dom.js";
-import { fromField, instant, named } from "./format.js";
+import { fromField, instant, isUnfinished, named, UNFINISHED } from "./format.js";
 import { countdown, say } from "./notices.js";
 import { inWords } from "./words.js";
 
@@ -23,6 +23,7 @@ export function ship(order) {
     no: "Not yet",
     done: "order_already_shipped",
     said: `Order ${order.id} has shipped.`,
+    date: time,
     work: () => {
       const shipDate = fromField(time.value);
       return change("POST", `store/orders/${order.id}/ship`, shipDate ? { shipDate } : undefined);
@@ -55,7 +56,7 @@ function facts(order) {
     el("div", {}, el("dt", { text: name }), el("dd", {}, value))));
 }
 
-function question({ title, body, yes, no, danger, done, said, work }) {
+function question({ title, body, yes, no, danger, done, said, date, work }) {
   const dialog = byId("question");
   const [form, accept, refuse, notice] = [
     dialog.firstElementChild, byId("question-yes"), byId("question-no"), byId("question-notice"),
@@ -74,7 +75,7 @@ function question({ title, body, yes, no, danger, done, said, work }) {
     const state = { changed: false, uncertain: false, stop: null };
     const answer = async (event) => {
       event.preventDefault();
-      if (accept.disabled) return;
+      if (accept.disabled || !isFinished()) return;
       accept.disabled = true;
       dialog.setAttribute("aria-busy", "true");
       try {
@@ -86,6 +87,14 @@ function question({ title, body, yes, no, danger, done, said, work }) {
       } finally {
         dialog.removeAttribute("aria-busy");
       }
+    };
+    // Shipping can't be taken back: a date that is half there does not mean now.
+    const isFinished = () => {
+      const isWrong = Boolean(date && isUnfinished(date));
+      tell(notice, isWrong ? UNFINISHED : "");
+      date?.setAttribute("aria-invalid", `${isWrong}`);
+      if (isWrong) date.focus();
+      return !isWrong;
     };
     const succeed = () => {
       state.changed = true;
