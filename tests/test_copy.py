@@ -18,6 +18,7 @@ import pytest
 from conftest import Client, Hooks, SetClock, Store, assert_error
 from databases import copy_database
 
+from bench import copy as bench_copy
 from bench.postgres_server import running_postgres
 from bench.receiver import answer_with, receiving
 from bench.service import ROOT, environment_for
@@ -672,3 +673,8 @@ def test_many_more_rows_than_fit_in_a_batch_are_copied(store, patient):
     assert gzip.decompress(again.data) == gzip.decompress(listed.data)
     assert len(gzip.decompress(again.data)) > 300_000
     client.store.shop.end()
+
+
+def test_the_measure_moves_a_shop_and_finds_nothing_wrong(tmp_path, capsys):
+    assert bench_copy.moved(tmp_path, 300) == []
+    assert "MiB at most" in capsys.readouterr().out
