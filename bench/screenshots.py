@@ -32,7 +32,7 @@ def main(folder: Path) -> None:
         running(Path(instance), "--demo") as service,
         browser() as one,
     ):
-        issued = service.command("keys", "issue", "the counter", "--plan", "business")
+        issued = service.command("keys", "issue", "Counter", "--plan", "business")
         for name, (place, look) in PICTURES.items():
             page = one.new_context(locale="en-GB", timezone_id="Europe/Berlin", **look).new_page()
             page.goto(service.url)

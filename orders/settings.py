@@ -27,7 +27,7 @@ CONFIG_FILE = "config.toml"
 DEFAULT_INSTANCE = Path(__file__).resolve().parent.parent / "instance"
 
 # What may hold a password, and is not shown.
-_SECRET = {"database_url", "limits_url"}
+_SECRET = {"database_url", "copy_to", "limits_url"}
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -69,6 +69,7 @@ class Settings:
     staging_base_url: str = ""
     # Which may hold a password.
     database_url: str = field(default="", repr=False)
+    copy_to: str = field(default="", repr=False)
     limits_url: str = field(default="", repr=False)
     ban_after: int = 30
     ban_window: int = 60
@@ -263,6 +264,13 @@ def _postgres_url(url: str) -> str:
     return _POSTGRES + rest
 
 
+def _copy_to(raw: object) -> str:
+    url = _text(raw)
+    if url and not url.startswith(("postgresql", "postgres:")):
+        raise ValueError("it must be postgresql+psycopg://USER@HOST/DATABASE")
+    return _postgres_url(url) if url else ""
+
+
 def _limits_url(raw: object) -> str:
     url = _text(raw)
     return redis_url(url) if url else url
@@ -313,6 +321,7 @@ SETTINGS: dict[str, Callable[[object], object]] = {
     "base_url": _base_url,
     "staging_base_url": _optional_base_url,
     "database_url": _database_url,
+    "copy_to": _copy_to,
     "limits_url": _limits_url,
     "ban_after": _whole_number(1, MAX_FIGURE),
     "ban_window": _whole_number(1, 86_400),

@@ -63,11 +63,14 @@ class Shop:
     def change(self, _=None):
         """Ask for one change of each kind; give the answers."""
         order_id = min(self.acknowledged)
-        return [
-            self.place(),
-            self.request("DELETE", f"{ORDERS}/{order_id}"),
-            self.request("POST", f"{ORDERS}/{order_id}/ship"),
-        ]
+        placed = self.place()
+        cancelled = self.request("DELETE", f"{ORDERS}/{order_id}")
+        if cancelled.status == 204:
+            self.acknowledged.pop(order_id, None)
+        shipped = self.request("POST", f"{ORDERS}/{order_id}/ship")
+        if shipped.status == 200:
+            self.acknowledged[order_id] = shipped.json()
+        return [placed, cancelled, shipped]
 
     def read(self, path):
         """Read something as a client that does not wait for long; give the status."""

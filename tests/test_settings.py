@@ -25,6 +25,8 @@ EXAMPLES = [
     ("staging_base_url", "https://s.example/v1", '"https://s.example/v1"', None),
     ("staging_base_url", "", '""', ""),
     ("database_url", "sqlite:////data/x.db", '"sqlite:////data/x.db"', None),
+    ("copy_to", "", '""', ""),
+    ("copy_to", "postgresql+psycopg://db/x", '"postgresql+psycopg://db/x"', None),
     ("limits_url", "", '""', ""),
     ("limits_url", "redis://cache", '"redis://cache"', "redis://cache"),
     ("limits_url", "rediss://shop@cache:1/2", '"rediss://shop@cache:1/2"', None),
@@ -116,6 +118,8 @@ BAD = [
     ("log", "xml", '"xml"'),
     ("log", "", '""'),
     ("log", None, "true"),
+    ("copy_to", "sqlite:////data/x.db", '"sqlite:////data/x.db"'),
+    ("copy_to", "postgresql://db", "1"),
     ("metrics", "yes", '"yes"'),
     ("metrics", "2", "2"),
 ]
@@ -154,6 +158,7 @@ def test_without_any_setting_the_defaults_hold(tmp_path):
         "base_url": "http://127.0.0.1:8080/v1",
         "staging_base_url": "",
         "database_url": "",
+        "copy_to": "",
         "limits_url": "",
         "ban_after": 30,
         "ban_window": 60,
@@ -274,8 +279,9 @@ def test_postgresql_is_chosen_by_its_address(tmp_path):
 
 def test_without_the_driver_it_is_said_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    told = complaint(from_environment, tmp_path, ORDERS_DATABASE_URL="postgresql://db/orders")
-    assert "pip install -e '.[postgres]'" in told
+    for name in ("ORDERS_DATABASE_URL", "ORDERS_COPY_TO"):
+        told = complaint(from_environment, tmp_path, **{name: "postgresql://db/orders"})
+        assert "pip install -e '.[postgres]'" in told
 
 
 @pytest.mark.parametrize(
@@ -289,12 +295,13 @@ def test_without_the_driver_it_is_said_how_to_install_it(tmp_path, monkeypatch):
     ],
 )
 def test_no_message_shows_a_password(tmp_path, url):
-    assert "hunter2" not in complaint(from_environment, tmp_path, ORDERS_DATABASE_URL=url)
+    for name in ("ORDERS_DATABASE_URL", "ORDERS_COPY_TO"):
+        assert "hunter2" not in complaint(from_environment, tmp_path, **{name: url})
 
 
 def test_settings_do_not_show_a_password():
     url = "postgresql://me:hunter2@db/orders"  # pragma: allowlist secret
-    assert "hunter2" not in repr(Settings(database_url=url))
+    assert "hunter2" not in repr(Settings(database_url=url, copy_to=url))
 
 
 @pytest.mark.parametrize("name", ["database_url", "limits_url"])

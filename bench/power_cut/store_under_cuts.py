@@ -23,7 +23,7 @@ from orders.clock import Clock
 from orders.domain import EventType, NewOrder, Origin, Refusal
 from orders.service import OrderService
 from orders.store import keys as key_store
-from orders.store import opening
+from orders.store import numbers, opening
 from orders.store.failures import StoreUnavailable
 from orders.store.idempotency import IdempotencyKey
 from orders.store.keys import NewKey
@@ -189,7 +189,7 @@ def _issue_key(path: Path) -> int:
     secret = keys.generate()
     key = NewKey("power cuts", "business", ("read", "write"))
     with closing(SqliteDatabase(path)) as database, database.write() as connection:
-        opening.go_on_above(connection, "orders", LAST_IMPORTED_ID)
+        numbers.go_on_above(connection, "orders", LAST_IMPORTED_ID)
         return key_store.issue(
             connection, key, keys.shown_prefix(secret), keys.digest(secret), Clock().now()
         )

@@ -1,19 +1,23 @@
-"""`flask db`: upgrade, check, back up and restore the database."""
+"""`flask db`: upgrade, check, back up, restore and move the database."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import click
 
 from orders.cli.common import CommandGroup, opened_shop, say, stopped_shop
-from orders.cli.progress import working
+from orders.cli.progress import progress, working
+from orders.cli.tables import print_table
+from orders.settings import Settings
 from orders.store import backup, restoring
+from orders.web.shop import current_shop
 
 
 @click.group("db", cls=CommandGroup)
 def db_group() -> None:
-    """Upgrade, check, back up and restore the database."""
+    """Upgrade, check, back up, restore and move the database."""
 
 
 @db_group.command("upgrade")
@@ -95,3 +99,42 @@ def renew(keep_keys: bool) -> None:
         say(f"All keys are revoked ({revoked} were not yet): issue new ones.")
     if paused:
         say(f"{paused} webhooks are paused: `flask webhooks resume ID` or remove each.")
+
+
+@db_group.command("copy")
+def copy() -> None:
+    """Move the shop from SQLite to PostgreSQL. The service must be stopped.
+
+    The address of an empty database is read from ORDERS_COPY_TO, so that no password stands among
+    the command's arguments: postgresql+psycopg://USER@HOST/DATABASE. Everything is copied and then
+    compared row by row: ids, events, keys, bans, webhooks. If anything differs or fails, nothing is
+    left there, and the command can be run again. Afterwards the shop is served from there: set
+    ORDERS_DATABASE_URL. The SQLite file is kept, and not served any more.
+    """
+    _refuse_to_copy(current_shop().settings)
+    from orders.store import postgres_copy  # which loads the driver
+
+    began = time.monotonic()
+    with stopped_shop(create=False) as shop:
+        shop.upkeep.check()
+        with working("Checking"):
+            shop.upkeep.check_whole()
+        copied = postgres_copy.copy(shop.database, shop.settings, progress)
+    print_table([{"table": table, "rows": f"{rows:,}"} for table, rows in copied.rows.items()])
+    total, seconds = sum(copied.rows.values()), time.monotonic() - began
+    say(f"Copied {total:,} rows to {copied.where} and compared each, in {seconds:.1f} s.")
+    say("Now set ORDERS_DATABASE_URL to what ORDERS_COPY_TO is, and start the service.")
+    say(f"Keep {shop.database.where}: it is as it was, but for a mark, and is not served any more.")
+
+
+def _refuse_to_copy(settings: Settings) -> None:
+    if settings.is_on_postgres:
+        raise click.ClickException(
+            "The shop is on PostgreSQL already: ORDERS_DATABASE_URL says so. To move it to another "
+            "server, use pg_dump and pg_restore."
+        )
+    if not settings.copy_to:
+        raise click.ClickException(
+            "ORDERS_COPY_TO is not set. Set it to the address of an empty database: "
+            "postgresql+psycopg://USER@HOST/DATABASE."
+        )

@@ -2,9 +2,11 @@
 
 A commit is acknowledged when it is on the disk, and disks take from 0.1 to 10 ms for that. While
 one commit waits, the changes that arrive queue up, and the next commit takes all of them. Where one
-of them can't be made, nothing of all that stays, and the others are made again without it: that is
-rare, and a savepoint for each change would cost all of them two more calls into the database. All
-are made once more, too, where the connection was lost before the commit was asked for.
+of them can't be made, nothing of all that stays: the others are made again without it, and then it
+is tried again by itself, because what it was refused for may have been the others' doing, which in
+the end did not come to be. That is rare, and a savepoint for each change would cost all of them two
+more calls into the database. All are made once more, too, where the connection was lost before the
+commit was asked for.
 """
 
 from __future__ import annotations
@@ -98,12 +100,14 @@ class GroupCommit:
                 yield self._waiting.popleft()
 
     def _commit(self, changes: Sequence[_Change[Any]]) -> None:
-        remaining = list(changes)
+        remaining, failed = list(changes), []
         try:
-            while remaining:
-                failed = self._make(remaining)
-                # Where it is not one's own trouble, this was the last time.
-                remaining = [change for change in remaining if failed and change is not failed]
+            while remaining and (one := self._make(remaining)):
+                remaining.remove(one)
+                failed.append(one)
+            if len(changes) > 1:
+                for one in failed:
+                    self._make([one])
         finally:
             for change in changes:
                 change.ended = True

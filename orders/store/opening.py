@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 # "SOrd" in ASCII.
 APPLICATION_ID = 0x534F7264
+# "SOrm": of a shop that has moved to PostgreSQL. It is ours, and is not served any more.
+_MOVED_ID = 0x534F726D
 # Where these stand in the file (https://www.sqlite.org/fileformat.html, section 1.3).
 _MAGIC = b"SQLite format 3\0"
 _APPLICATION_ID_AT = 68
@@ -39,6 +41,10 @@ OLDER = (
 NEWER = (
     "{} was made by a newer version of this program (its schema is {}, "
     "this program knows {}). Start that version."
+)
+_MOVED = (
+    "{0} was moved to PostgreSQL, where the shop goes on: set ORDERS_DATABASE_URL to that "
+    "database. To go back to what is in the file, run `flask db restore {0}`."
 )
 _NO_DATABASE = "{} is damaged, or no database at all. Restore a backup, or move it away."
 _MIGRATIONS = Path(__file__).parent / "migrations"
@@ -105,6 +111,7 @@ def check(path: Path) -> None:
         UnfitDatabase: it is not.
     """
     version = identify(path)
+    refuse_moved(path)
     if version < schema_version():
         raise UnfitDatabase(OLDER.format(path))
     if not is_large(path):
@@ -147,6 +154,7 @@ def upgrade(path: Path, *, keep_copy: bool = True) -> Path | None:
     version = identify(path)
     if version == schema_version():
         return None
+    refuse_moved(path)
     check_quickly(path)
     kept = _keep_copy(path) if keep_copy else None
     log.info("The schema of %s is brought from %d to %d.", path, version, schema_version())
@@ -176,7 +184,7 @@ def identify(path: Path) -> int:
         header = file.read(_HEADER_BYTES)
     if header and not header.startswith(_MAGIC):
         raise UnfitDatabase(_NO_DATABASE.format(path))
-    if int.from_bytes(header[_APPLICATION_ID_AT:][:4]) != APPLICATION_ID:
+    if int.from_bytes(header[_APPLICATION_ID_AT:][:4]) not in {APPLICATION_ID, _MOVED_ID}:
         raise UnfitDatabase(
             f"{path} is not a database of this program. Move it away, "
             "or choose another folder with ORDERS_INSTANCE."
@@ -185,6 +193,29 @@ def identify(path: Path) -> int:
     if version > schema_version():
         raise UnfitDatabase(NEWER.format(path, version, schema_version()))
     return int(version)
+
+
+def refuse_moved(path: Path) -> None:
+    """Make sure that the shop in the file goes on there, not on PostgreSQL.
+
+    Raises:
+        UnfitDatabase: it was moved.
+    """
+    # Asked of SQLite: what was written last may still stand in the log beside the file.
+    (number,) = _ask(path, "PRAGMA application_id")
+    if number == _MOVED_ID:
+        raise UnfitDatabase(_MOVED.format(path))
+
+
+def mark_as_moved(connection: Connection) -> None:
+    """Have the file served no more: its shop goes on elsewhere. In the connection's transaction."""
+    connection.exec_driver_sql(f"PRAGMA application_id = {_MOVED_ID}")
+
+
+def take_back(path: Path) -> None:
+    """Have a file served again that may be of a shop that was moved."""
+    with closing(sqlite.connect(path)) as connection:
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
 
 
 def _check_soundness(path: Path, pragma: str) -> None:

@@ -102,6 +102,20 @@ class PostgresUpkeep(Upkeep):
         self._migrate()
         return "Upgraded."
 
+    @contextlib.contextmanager
+    def write(self) -> Iterator[Connection]:
+        """Give a transaction in which the tables are up to date, and that may take its time.
+
+        Raises:
+            UnfitDatabase: the database can't be used, or was lost meanwhile.
+        """
+        waiting = self._database.waiting(_MIGRATION_SECONDS)
+        with self._told(), waiting, self._database.write() as connection:
+            # It may take as long as it takes. Another process may have done it meanwhile.
+            connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
+            self._bring_up_to_date(connection)
+            yield connection
+
     def hold(self, *, alone: bool) -> Hold:
         """Begin to serve it: by a lock that the server keeps as long as a connection lasts."""
         hold = _HeldByConnection(self._database, alone=alone)
@@ -136,8 +150,8 @@ class PostgresUpkeep(Upkeep):
             return version
         if facts.has_tables or facts.has_version:
             raise UnfitDatabase(
-                f"{where} has tables, and they are not this program's. Give it a database of its "
-                "own with ORDERS_DATABASE_URL."
+                f"{where} has tables, and they are not this program's. Give this program a "
+                "database of its own."
             )
         if facts.schema is None:
             raise UnfitDatabase(f"{where} has no schema for this user to make tables in.")
@@ -159,21 +173,21 @@ class PostgresUpkeep(Upkeep):
                 time.sleep(_LOOK_AGAIN_SECONDS)
 
     def _migrate(self) -> None:
-        waiting = self._database.waiting(_MIGRATION_SECONDS)
-        with self._told(), waiting, self._database.write() as connection:
-            # It may take as long as it takes. Another process may have done it meanwhile.
-            connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
-            version = self._version_on(connection)
-            if version == opening.schema_version():
-                return
-            if version:
-                log.info(
-                    "The schema of %s is brought from %d to %d.",
-                    self._database.where,
-                    version,
-                    opening.schema_version(),
-                )
-            opening.run_migrations(connection)
+        with self.write():
+            pass
+
+    def _bring_up_to_date(self, connection: Connection) -> None:
+        version = self._version_on(connection)
+        if version == opening.schema_version():
+            return
+        if version:
+            log.info(
+                "The schema of %s is brought from %d to %d.",
+                self._database.where,
+                version,
+                opening.schema_version(),
+            )
+        opening.run_migrations(connection)
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
@@ -185,7 +199,7 @@ class PostgresUpkeep(Upkeep):
             raise AwayDatabase(
                 f"{self._database.where}: {error}. {details} Mend that, then try again."
             ) from None
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, psycopg.Error) as error:
             cause = getattr(error, "orig", error)
             raise UnfitDatabase(f"{self._database.where} can't be used: {cause}.") from error
 

@@ -72,6 +72,7 @@ def restore(
         readable = _readable(file, folder)
         opening.check_whole(readable)
         backup.copy(readable, copied, alive)
+        opening.take_back(copied)
         opening.upgrade(copied, keep_copy=False)
         known = _known_to(target, copied, held)
         with closing(SqliteDatabase(copied)) as database, database.write() as connection:
@@ -130,6 +131,7 @@ def _known_to(path: Path, restored: Path, held: ExitStack) -> _Known | None:
     """
     try:
         opening.identify(path)
+        opening.refuse_moved(path)  # what became of it since is not in it
         with ExitStack() as resources:
             connection = resources.enter_context(closing(sqlite.connect(path)))
             # Which leaves nothing of it in the log beside it, and works only for whoever is alone.

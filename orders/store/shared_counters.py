@@ -27,8 +27,9 @@ from orders.urls import place_of_redis
 log = logging.getLogger(__name__)
 
 PREFIX = "store-orders"
-# Others learn of a ban from Redis until so long after its key's row tells of it: rows are kept in
-# mind for less than a second. Where a row can't be written they do for longer, and then count anew.
+# Others learn of a ban from Redis until so long after its key's row tells of it, as a row is kept
+# in mind for less than a second. Where the row can't be written they do for longer, and then count
+# anew.
 _KNOWN_MS = 1_000
 _MARK_MS = 10_000
 # The clocks of two machines drift apart by less than this part of a window. What is remembered of

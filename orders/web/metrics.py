@@ -7,14 +7,12 @@ reads. Labels have few values, all of them known here: a client's text is never 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from flask import Flask, Response, request
 from prometheus_client import (
     CollectorRegistry,
     Counter,
     GCCollector,
-    Histogram,
     PlatformCollector,
     ProcessCollector,
     disable_created_metrics,
@@ -25,9 +23,8 @@ from orders.web.call import Call
 from orders.web.gauges import Gauges
 from orders.web.server import Server
 from orders.web.shop import Shop
+from orders.web.tallies import Labels, Tallies, Tally
 
-# In seconds, from what most answers take to what nobody waits for.
-BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 # What has no route, and what the server could not read as a request.
 UNKNOWN = "unknown"
 UNREADABLE = "unreadable"
@@ -45,14 +42,6 @@ _READABLE = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Series:
-    """What one kind of answer is counted in. Looked up once: the library takes a while for it."""
-
-    requests: Counter
-    seconds: Histogram
-
-
 class Metrics:
     """Counts what it is told of, and gives it in the formats that Prometheus reads."""
 
@@ -61,19 +50,8 @@ class Metrics:
         self._app = app
         self._plans = shop.settings.plans
         self._registry = registry = CollectorRegistry()
-        self._requests = Counter(
-            "store_orders_http_requests",
-            "Requests answered.",
-            ["version", "operation", "method", "status"],
-            registry=registry,
-        )
-        self._seconds = Histogram(
-            "store_orders_http_request_duration_seconds",
-            "From a request's turn to its answer's last byte handed over.",
-            ["version", "operation"],
-            buckets=BUCKETS,
-            registry=registry,
-        )
+        self._requests = Tallies(registry)
+        self._known: dict[tuple[str, str, int], Tally] = {}
         self._refusals = Counter(
             "store_orders_http_refusals", "Answers of 400 and above.", ["code"], registry=registry
         )
@@ -87,7 +65,6 @@ class Metrics:
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         GCCollector(registry=registry)
-        self._series: dict[tuple[str | None, str, int, str], _Series] = {}
 
     def watch(self, server: Server) -> None:
         """Tell of a server's connections, too."""
@@ -96,15 +73,13 @@ class Metrics:
     def note(self, call: Call, status: int, ended: float) -> None:
         """Count an answer that has gone out. `ended` is in monotonic seconds."""
         # What has no route has a version by its path, which is the client's: cut to what is known.
-        place = call.path if call.endpoint is None else ""
-        key = (call.endpoint, call.method, status, place and _version_of(place))
-        series = self._series.get(key)
-        if series is None:
-            series = self._find_series(call, status)
+        key = (call.endpoint or _version_of(call.path), call.method, status)
+        tally = self._known.get(key)
+        if tally is None:
+            tally = self._requests.of(self._labels(call, status))
             if call.method in _METHODS:
-                self._series[key] = series
-        series.requests.inc()
-        series.seconds.observe(ended - call.began)
+                self._known[key] = tally
+        self._requests.add(tally, ended - call.began)
         if call.refusal is not None:
             self._note_refusal(call, call.refusal, status)
 
@@ -121,13 +96,9 @@ class Metrics:
             plan = key.plan if key and key.plan in self._plans else NO_PLAN
             self._limited.labels(plan).inc()
 
-    def _find_series(self, call: Call, status: int) -> _Series:
-        version, operation = self._named(call)
+    def _labels(self, call: Call, status: int) -> Labels:
         method = call.method if call.method in _METHODS else OTHER
-        return _Series(
-            self._requests.labels(version, operation, method, str(status)),
-            self._seconds.labels(version, operation),
-        )
+        return *self._named(call), method, str(status)
 
     def _named(self, call: Call) -> tuple[str, str]:
         if call.endpoint is None:

@@ -2,7 +2,7 @@
 
 import { change, mustWait, NoAnswer } from "./api.js";
 import { byId, el, tell } from "./dom.js";
-import { fromField, instant, named } from "./format.js";
+import { fromField, instant, isUnfinished, named, UNFINISHED } from "./format.js";
 import { countdown, say } from "./notices.js";
 import { inWords } from "./words.js";
 
@@ -23,6 +23,7 @@ export function ship(order) {
     no: "Not yet",
     done: "order_already_shipped",
     said: `Order ${order.id} has shipped.`,
+    date: time,
     work: () => {
       const shipDate = fromField(time.value);
       return change("POST", `store/orders/${order.id}/ship`, shipDate ? { shipDate } : undefined);
@@ -55,7 +56,7 @@ function facts(order) {
     el("div", {}, el("dt", { text: name }), el("dd", {}, value))));
 }
 
-function question({ title, body, yes, no, danger, done, said, work }) {
+function question({ title, body, yes, no, danger, done, said, date, work }) {
   const dialog = byId("question");
   const [form, accept, refuse, notice] = [
     dialog.firstElementChild, byId("question-yes"), byId("question-no"), byId("question-notice"),
@@ -71,10 +72,12 @@ function question({ title, body, yes, no, danger, done, said, work }) {
   dialog.showModal();
   refuse.focus();
   return new Promise((resolve) => {
-    const state = { changed: false, uncertain: false, stop: null };
-    const answer = async (event) => {
+    const state = { changed: false, uncertain: false, isOver: false, stop: null, working: null };
+    const answer = (event) => {
       event.preventDefault();
-      if (accept.disabled) return;
+      if (!accept.disabled && isFinished()) state.working = attempt();
+    };
+    const attempt = async () => {
       accept.disabled = true;
       dialog.setAttribute("aria-busy", "true");
       try {
@@ -84,18 +87,29 @@ function question({ title, body, yes, no, danger, done, said, work }) {
         if (failure.status === 409 && state.uncertain && failure.code === done) succeed();
         else explain(failure);
       } finally {
-        dialog.removeAttribute("aria-busy");
+        if (!state.isOver) dialog.removeAttribute("aria-busy");
       }
+    };
+    // Shipping can't be taken back: a date that is half there does not mean now.
+    const isFinished = () => {
+      const isWrong = Boolean(date && isUnfinished(date));
+      tell(notice, isWrong ? UNFINISHED : "");
+      date?.setAttribute("aria-invalid", `${isWrong}`);
+      if (isWrong) date.focus();
+      return !isWrong;
     };
     const succeed = () => {
       state.changed = true;
       say(said);
-      dialog.close();
+      if (!state.isOver) dialog.close();
     };
     const explain = (failure) => {
+      if (failure.name === "AbortError") return undefined;
+      const words = failure instanceof NoAnswer ? UNCERTAIN : inWords(failure);
+      if (state.isOver) return say(`${title} ${words}`);
       accept.disabled = false;
       if (failure instanceof NoAnswer) state.uncertain = true;
-      tell(notice, failure instanceof NoAnswer ? UNCERTAIN : inWords(failure));
+      tell(notice, words);
       if ([403, 404, 409].includes(failure.status)) {
         state.changed = failure.status !== 403;
         accept.hidden = true;
@@ -103,6 +117,7 @@ function question({ title, body, yes, no, danger, done, said, work }) {
         refuse.focus();
       } else accept.textContent = "Try again";
       if (mustWait()) hold();
+      return undefined;
     };
     const hold = () => {
       accept.disabled = true;
@@ -114,10 +129,13 @@ function question({ title, body, yes, no, danger, done, said, work }) {
       state.stop = countdown(accept, again, (left) => `In ${left}`);
     };
     const end = () => {
+      state.isOver = true;
       state.stop?.();
+      dialog.removeAttribute("aria-busy");
       form.removeEventListener("submit", answer);
       refuse.removeEventListener("click", close);
-      resolve(state.changed);
+      // The dialog may ask something else by now; what comes of this is still told, and shown.
+      Promise.resolve(state.working).then(() => resolve(state.changed));
     };
     const close = () => dialog.close();
     form.addEventListener("submit", answer);

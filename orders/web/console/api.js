@@ -47,59 +47,66 @@ export function mustWait() {
 export async function get(path, { signal, key } = {}) {
   const known = kept.get(path);
   const headers = known ? { "If-None-Match": known.etag } : {};
-  const response = await send("GET", path, { headers, signal, key });
-  if (response.status === 304) return known.data;
-  const data = parse(await response.text());
-  const etag = response.headers.get("ETag");
-  if (etag) keep(path, { etag, data });
+  const answer = await send("GET", path, { headers, signal, key });
+  if (answer.status === 304) return known.data;
+  const data = parse(answer.text);
+  const etag = answer.headers.get("ETag");
+  if (etag && !key) keep(path, { etag, data });
   return data;
 }
 
 /** Change something; give the answer's data (null where it has none) and its headers. */
 export async function change(method, path, body, headers = {}) {
   const json = body === undefined ? {} : { "Content-Type": "application/json" };
-  const response = await send(method, path, {
+  const answer = await send(method, path, {
     headers: { ...json, ...headers },
     body: body === undefined ? undefined : JSON.stringify(body),
   });
-  const data = response.status === 204 ? null : parse(await response.text());
-  return { data, headers: response.headers };
+  return { data: answer.text ? parse(answer.text) : null, headers: answer.headers };
 }
 
-// A pet's number may be longer than JavaScript's numbers are exact: it stays as it was written.
+// A pet's number may be longer than JavaScript's numbers are exact: it stays as it was written, and
+// where an older browser doesn't tell how that was, no other number stands for it.
 function parse(text) {
   return JSON.parse(text, (name, value, context) =>
-    Number.isInteger(value) && !Number.isSafeInteger(value) ? context?.source ?? value : value);
+    Number.isInteger(value) && !Number.isSafeInteger(value) ? context?.source ?? "too long for this browser" : value);
 }
 
-async function send(method, path, { headers, body, signal, key = session.key }) {
+async function send(method, path, { headers, body, signal, key }) {
   if (mustWait()) throw tooSoon();
-  const response = await reach(`v2/${path}`, signal, {
+  const sent = key ?? session.key;
+  const answer = await reach(`v2/${path}`, signal, {
     method,
     body,
-    headers: { ...headers, Authorization: `Bearer ${key}` },
+    headers: { ...headers, Authorization: `Bearer ${sent}` },
     cache: "no-store",
     credentials: "omit",
     redirect: "error",
   });
-  if (method !== "GET") session.own.add(response.headers.get("X-Request-Id"));
-  learn(response);
-  if (response.ok || response.status === 304) return response;
-  throw await refusal(response, key);
+  // Who asked may have signed out meanwhile: it is nothing to whoever signs in next.
+  if (!key && sent !== session.key) throw givenUp();
+  if (method !== "GET") session.own.add(answer.headers.get("X-Request-Id"));
+  learn(answer);
+  if (answer.ok || answer.status === 304) return answer;
+  throw refusal(answer, sent);
 }
 
+// An answer is there when all of it is: until then it may be given up, and is not waited for longer.
 async function reach(path, signal, request) {
   const late = new AbortController();
   const timer = setTimeout(() => late.abort(), SECONDS_TO_ANSWER * 1000);
   const stop = () => late.abort();
   signal?.addEventListener("abort", stop);
   try {
-    if (signal?.aborted) throw new DOMException("", "AbortError");
+    if (signal?.aborted) throw givenUp();
     const response = await fetch(path, { ...request, signal: late.signal });
+    const text = await response.text();
+    if (signal?.aborted) throw givenUp();
     tellOf("connection", true);
-    return response;
+    const { status, ok, headers } = response;
+    return { status, ok, headers, text };
   } catch {
-    if (signal?.aborted) throw new DOMException("", "AbortError");
+    if (signal?.aborted) throw givenUp();
     tellOf("connection", false);
     throw new NoAnswer();
   } finally {
@@ -108,16 +115,29 @@ async function reach(path, signal, request) {
   }
 }
 
-async function refusal(response, key) {
-  const told = await response.json().catch(() => ({}));
-  const wait = Number(response.headers.get("Retry-After")) || 0;
-  if (response.status === 429) {
+function givenUp() {
+  return new DOMException("", "AbortError");
+}
+
+function refusal({ status, headers, text }, key) {
+  const told = saidIn(text);
+  const wait = Number(headers.get("Retry-After")) || 0;
+  if (status === 429) {
     limits.until = Date.now() + Math.max(1, wait) * 1000;
     limits.banned = told.code === "api_key_banned";
     tellOf("limits");
   }
-  if (response.status === 401 && key === session.key) tellOf("ended");
-  return new Refusal(response.status, told.code || "", told.message || "", wait);
+  if (status === 401 && key === session.key) tellOf("ended");
+  return new Refusal(status, told.code || "", told.message || "", wait);
+}
+
+// A server in front may refuse with a page of its own.
+function saidIn(text) {
+  try {
+    return JSON.parse(text) || {};
+  } catch {
+    return {};
+  }
 }
 
 function tooSoon() {
@@ -125,9 +145,9 @@ function tooSoon() {
 }
 
 // `"minute";r=59;t=42, "day";r=999;t=86342`, and in the policy `"minute";q=60;w=60, …`.
-function learn(response) {
-  const standing = response.headers.get("RateLimit") || "";
-  const policy = response.headers.get("RateLimit-Policy") || "";
+function learn({ headers }) {
+  const standing = headers.get("RateLimit") || "";
+  const policy = headers.get("RateLimit-Policy") || "";
   for (const [, name, remaining, seconds] of standing.matchAll(/"(\w+)";r=(\d+);t=(\d+)/g)) {
     const limit = Number(policy.match(new RegExp(`"${name}";q=(\\d+)`))?.[1]);
     const resets = Date.now() + Number(seconds) * 1000;

@@ -95,8 +95,22 @@ function showDoor(notice) {
   byId("shop").hidden = true;
   byId("door").hidden = false;
   tell(byId("door-notice"), notice);
+  // The next key is not shown because the last one was.
+  byId("key-shown").checked = false;
+  byId("key").type = "password";
   document.title = "Sign in · Store Orders";
   byId("key").focus();
+}
+
+// A browser that keeps nothing for pages forgets the key at once.
+function closeDoor() {
+  for (const each of byId("sign-in").elements) each.disabled = true;
+  showDoor("This browser lets the page keep nothing, not even the key while you use it. " +
+    "Allow this address to store data (cookies) in the browser's settings, then load the page again.");
+}
+
+function lost() {
+  return session.draft.values ? " The order that you were writing was not kept: write it again with the new key." : "";
 }
 
 function leave(notice) {
@@ -139,7 +153,7 @@ function showView() {
   if (!session.profile) return;
   const place = here();
   const name = place.name === "orders" && place.id ? "order" : place.name;
-  const known = VIEWS[name] && (name !== "new" || session.mayWrite);
+  const known = Object.hasOwn(VIEWS, name) && (name !== "new" || session.mayWrite);
   if (!known) {
     go("#/orders", { replace: true });
     return;
@@ -189,8 +203,8 @@ function tellNews({ events, skipped }) {
 
 function showLooked({ detail }) {
   const { lookedAt, nextAt } = watch;
-  byId("looked").replaceChildren(
-    "Looked at ", el("time", { datetime: new Date(lookedAt).toISOString(), text: clock(lookedAt) }),
+  const at = lookedAt && el("time", { datetime: new Date(lookedAt).toISOString(), text: clock(lookedAt) });
+  byId("looked").replaceChildren(at ? "Looked at " : "Could not look yet, ", at || "",
     el("span", { text: detail.failed ? `tries again at ${clock(nextAt)}` : `again in ${lasting(detail.seconds)}` }));
 }
 
@@ -242,9 +256,10 @@ async function begin() {
   });
   happenings.addEventListener("limits", showLimits);
   happenings.addEventListener("connection", showConnection);
-  happenings.addEventListener("ended", () => session.profile && leave(inWords(new Refusal(401))));
+  happenings.addEventListener("ended", () => session.profile && leave(inWords(new Refusal(401)) + lost()));
   onArrival(showView);
-  if (session.key && session.profile) await comeBack();
+  if (!session.isPossible) closeDoor();
+  else if (session.key && session.profile) await comeBack();
   else showDoor("");
 }
 

@@ -17,6 +17,15 @@ export function icon(name) {
   return svg("svg", { "aria-hidden": "true" }, svg("use", { href: `#i-${name}` }));
 }
 
+/**
+ * Make the way to /docs. Its page is other people's code at this address: it gets a tab of its own,
+ * which does not know what this one keeps, the key above all.
+ */
+export function docsLink() {
+  const way = { href: "docs", target: "_blank", rel: "noopener" };
+  return el("a", { class: "button", ...way }, "For programmers", el("span", { class: "unseen", text: ", in a new tab" }));
+}
+
 /** Find an element of index.html by its id. */
 export function byId(id) {
   return document.getElementById(id);

@@ -18,8 +18,9 @@ const MORE = NAMES.slice(1);
 export function read(params) {
   const status = params.get("status") || "pending";
   const asked = Object.fromEntries(NAMES.map((name) => [name, params.get(name) || ""]));
-  const usual = USUAL_SORTS[status] || "-placedAt";
-  const sort = asked.sort in SORTS ? asked.sort : usual;
+  // Anything may stand in an address, also the names that every object has.
+  const usual = Object.hasOwn(USUAL_SORTS, status) ? USUAL_SORTS[status] : "-placedAt";
+  const sort = Object.hasOwn(SORTS, asked.sort) ? asked.sort : usual;
   return { ...asked, status, sort, usual, after: params.get("after") || "" };
 }
 
@@ -79,6 +80,10 @@ export function form(go) {
     const found = given.reference && given.reference !== asked.reference;
     go(place(asked, found ? { ...given, status: "all" } : given));
   });
+  // The browser tells of a date that is half there, and can point at it only where it is seen.
+  made.addEventListener("invalid", () => {
+    more.open = true;
+  }, true);
   clear.addEventListener("click", () => go(place({ ...asked, ...empty() }, { status: asked.status })));
   const show = (now) => {
     asked = now;

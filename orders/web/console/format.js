@@ -78,6 +78,14 @@ export function fromField(value) {
   return Number.isNaN(then.getTime()) ? null : then.toISOString();
 }
 
+/** What is said of a date that was begun: its field gives no value, as if it were empty. */
+export const UNFINISHED = "Finish the date, or clear it.";
+
+/** Tell whether a field of a date has been begun and not finished. */
+export function isUnfinished(field) {
+  return field.validity.badInput;
+}
+
 /** Give how an order is named in a sentence. */
 export function named(order) {
   return `order ${order.id}`;

@@ -1,7 +1,7 @@
 // What the key may do, and what it has left: both windows as bars.
 
 import { get, happenings, limits } from "./api.js";
-import { el, svg } from "./dom.js";
+import { docsLink, el, svg } from "./dom.js";
 import { count, lasting, soon } from "./format.js";
 import { failurePanel } from "./notices.js";
 import { session } from "./session.js";
@@ -19,7 +19,7 @@ export function keyView(root) {
     el("div", { class: "two" },
       el("section", { class: "panel", "aria-labelledby": "left" }, el("h2", { id: "left", text: "What it has left" }), bars,
         el("p", { class: "hint", text: "Each time this page, or anything else with this key, asks the service, it counts one." })),
-      about));
+      el("div", { class: "stack" }, about, programs())));
   const show = () => bars.replaceChildren(...Object.keys(WINDOWS).filter((name) => limits[name]).map(bar));
   const timer = setInterval(show, 1000);
   happenings.addEventListener("limits", show);
@@ -55,6 +55,11 @@ function facts({ name, plan, scopes }) {
   return el("section", { class: "panel", "aria-labelledby": "what" }, el("h2", { id: "what", text: "The key" }),
     el("dl", { class: "facts" }, ...pairs.map(([term, value]) =>
       el("div", {}, el("dt", { text: term }), el("dd", { text: value })))));
+}
+
+function programs() {
+  return el("section", { class: "panel stack", "aria-labelledby": "programs" }, el("h2", { id: "programs", text: "Other programs" }),
+    el("p", { text: "A web shop can place and follow orders by itself, with a key of its own." }), el("div", { class: "buttons" }, docsLink()));
 }
 
 function bar(name) {

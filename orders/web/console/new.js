@@ -2,7 +2,7 @@
 
 import { change, mustWait, NoAnswer } from "./api.js";
 import { el, tell } from "./dom.js";
-import { counted, fromField } from "./format.js";
+import { counted, fromField, isUnfinished, UNFINISHED } from "./format.js";
 import { countdown, say } from "./notices.js";
 import { go } from "./router.js";
 import { session } from "./session.js";
@@ -113,6 +113,7 @@ function read(form) {
   }
   if (values.quantity) whole("quantity", MOST_AT_ONCE, "Write how many: 1 or more.");
   if (values.reference) order.reference = values.reference;
+  if (isUnfinished(form.elements.shipDate)) wrong.shipDate = UNFINISHED;
   if (values.shipDate) order.shipDate = fromField(values.shipDate);
   return { order, wrong };
 }

@@ -19,15 +19,14 @@ export function say(text) {
 }
 
 /** Show a banner of this name, or take it away where `text` is empty. */
-export function banner(name, text, kind = "warn") {
+export function banner(name, text) {
   const id = `banner-${name}`;
   const there = byId(id);
   if (!text) return there?.remove();
-  // What is said already is not said again to screen readers.
-  if (there?.dataset.text === text) return undefined;
-  const shown = el("p", { id, class: `notice ${kind}`, role: "status", "data-text": text, text });
-  if (there) there.replaceWith(shown);
-  else byId("banners").append(shown);
+  // Screen readers say what changes within an element that was there; nothing is said twice.
+  if (there?.textContent === text) return undefined;
+  if (there) there.textContent = text;
+  else byId("banners").append(el("p", { id, class: "notice", text }));
   return undefined;
 }
 

@@ -1,7 +1,7 @@
 // One order: what it is, what may be done with it, and what happened to it.
 
 import { cancel, ship } from "./actions.js";
-import { get } from "./api.js";
+import { get, Refusal } from "./api.js";
 import { el, icon } from "./dom.js";
 import { chip, count, instant, lateness } from "./format.js";
 import { failurePanel } from "./notices.js";
@@ -13,6 +13,7 @@ const WORDS = {
   "order.cancelled": "Cancelled",
   "order.imported": "Taken over from a file",
 };
+const ID = /^[1-9]\d{0,15}$/;
 
 /** Make the view. */
 export function orderView(root, shop) {
@@ -28,7 +29,9 @@ export function orderView(root, shop) {
   // The history tells all: its last event has the order as it stands.
   async function load() {
     try {
-      ({ events } = await get(`store/orders/${encodeURIComponent(id)}/events`, { signal: loading.signal }));
+      // In an address, `..` would be the way to another operation.
+      if (!ID.test(id)) throw new Refusal(404, "order_not_found", "");
+      ({ events } = await get(`store/orders/${id}/events`, { signal: loading.signal }));
       show();
     } catch (failure) {
       if (failure.name === "AbortError") return;
@@ -51,9 +54,10 @@ export function orderView(root, shop) {
   function actions(order) {
     const button = (text, kind, work) => {
       const act = async () => {
-        if (!await work(order)) return;
-        await shop.changedHere();
-        root.querySelector("h1").focus();
+        const isChanged = await work(order);
+        if (isChanged) await shop.changedHere();
+        // The button may have been made anew while the question was open.
+        if (isChanged || !root.contains(document.activeElement)) root.querySelector("h1").focus();
       };
       return el("button", { class: `button ${kind}`, type: "button", text, on: { click: act } });
     };

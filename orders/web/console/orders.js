@@ -2,7 +2,7 @@
 
 import { ship } from "./actions.js";
 import { get, remembered } from "./api.js";
-import { el, icon } from "./dom.js";
+import { docsLink, el, icon } from "./dom.js";
 import * as filters from "./filters.js";
 import { chip, count, instant, lateness, STATUSES } from "./format.js";
 import { failurePanel } from "./notices.js";
@@ -136,11 +136,18 @@ export function ordersView(root, shop) {
   function shipButton(order) {
     if (order.status !== "pending") return null;
     const act = async () => {
-      if (await ship(order)) shop.changedHere();
+      const isChanged = await ship(order);
+      // Its row may have been made anew while the question was open.
+      if (!root.contains(document.activeElement)) focusOrder(order.id);
+      if (isChanged) shop.changedHere();
     };
     return el("button", {
       class: "button small", type: "button", text: "Ship", "aria-label": `Ship order ${order.id}`, on: { click: act },
     });
+  }
+
+  function focusOrder(id) {
+    (results.querySelector(`tr[data-id="${id}"] a`) || root.querySelector("h1")).focus();
   }
 
   function table(rows) {
@@ -244,7 +251,7 @@ function firstSteps() {
       ? ["Place a first order", "By hand, to see how it goes.", el("a", { class: "button main", href: "#/new", text: "New order" })]
       : ["Wait for the first order", "Your key may look, but not place any. It appears here by itself."],
     ["Bring the orders that you have", "Whoever looks after the service can take them in from a table (CSV). README tells how, under “Moving in and out”."],
-    ["Let the web shop place them", "It needs a key of its own. The programmer finds all there is to know here.", el("a", { class: "button", href: "docs", target: "_blank", rel: "noopener", text: "For programmers" })],
+    ["Let the web shop place them", "It needs a key of its own. The programmer finds all there is to know here.", docsLink()],
   ];
   return el("div", { class: "panel steps" },
     el("h2", { text: "No orders yet" }),

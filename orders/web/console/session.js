@@ -1,11 +1,22 @@
-// The key, and what is known of it. It is in sessionStorage only: this tab's, until it is closed.
+// The key, and what is known of it. It is in sessionStorage only: this tab's, until somebody signs
+// out. Closing the tab is less sure: browsers give tabs back with what they kept.
 
 const KEY = "key";
 const PROFILE = "profile";
 const PLACE = "watch";
 const DRAFT = "draft";
 
-export const session = {  /** The requests of this page, by their ids: their events are no news. */
+export const session = {
+  /** Whether the browser keeps anything for this page: it may be told not to. */
+  get isPossible() {
+    try {
+      return Boolean(sessionStorage);
+    } catch {
+      return false;
+    }
+  },
+
+  /** The requests of this page, by their ids: their events are no news. */
   own: new Set(),
 
   /** What getUsage told of the key last: name, plan, scopes. */
@@ -50,8 +61,9 @@ export const session = {  /** The requests of this page, by their ids: their eve
     return read(DRAFT) || {};
   },
 
+  // What comes back after the sign-out leaves nothing behind.
   set draft(value) {
-    write(DRAFT, value);
+    if (this.key) write(DRAFT, value);
   },
 };
 

@@ -106,7 +106,7 @@ export class Watch extends EventTarget {
   // Shown again, or connected again: the wait is what is left of the usual one.
   #turn = () => {
     if (!document.hidden) this.#failures = 0;
-    if (this.lookedAt && !this.#looking) this.#plan(Date.now() - this.lookedAt);
+    if (!this.#looking) this.#plan(Date.now() - this.lookedAt);
   };
 
   async #news() {

@@ -36,7 +36,7 @@ export function faults(failure) {
   const found = {};
   for (const part of (failure.message || "").replace(/\.$/, "").split("; ")) {
     const [, name, fault] = part.match(/^(\w+): (.*)$/s) || [];
-    if (name in FIELDS) found[name] = fault;
+    if (Object.hasOwn(FIELDS, name)) found[name] = fault;
   }
   return found;
 }
