@@ -1,10 +1,10 @@
 """Measures how many requests a second a cluster answers, and which of its parts takes the time.
 
-Run it as `python -m bench.cluster.speed`, on a machine that does nothing else. For each number of
-processes, wrk asks through nginx (HTTPS, eight connections) for one order and for the list of 20
-orders, and places orders. wrk, nginx, PostgreSQL, Redis and the processes share the machine: what
-each of them takes of its processors is told beside. PostgreSQL waits for the disk at each commit,
-as in real life.
+Run it as `python -m bench.cluster.speed`, on a machine that does nothing else. wrk asks through nginx
+(HTTPS, eight connections) for one order and for the list of 20 orders, and places orders; before
+one process, before two, and so on, in turn, round after round. wrk, nginx, PostgreSQL, Redis and
+the processes share the machine: what each of them takes of its processors for a request is told,
+too, in milliseconds. PostgreSQL waits for the disk at each commit, as in real life.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ import os
 import resource
 import statistics
 import tempfile
-import time
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.cluster.run import PLENTY
 from bench.cluster.stage import Stage, staged
-from bench.crash.connection import ORDERS
+from bench.crash.connection import ORDERS, Key
+from bench.nginx_server import Nginx
 from bench.speed import wrk
 from bench.speed.processes import cpu_seconds
 
@@ -32,11 +34,15 @@ _CREATED = 201
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One round. `busy` is the share of one processor that each part took."""
+    """One round. `cost` is the processor time of each part for a request, in milliseconds."""
 
     requests_per_second: float
     p99: float
-    busy: dict[str, float]
+    cost: dict[str, float]
+
+
+# By how many processes, and what was asked.
+Rounds = dict[tuple[int, str], list[Figure]]
 
 
 def measure(stage: Stage, request: wrk.Request, seconds: float) -> Figure:
@@ -45,21 +51,40 @@ def measure(stage: Stage, request: wrk.Request, seconds: float) -> Figure:
     Raises:
         AssertionError: something was.
     """
-    before, began = _used(stage), time.monotonic()
+    before = _used(stage)
     load = wrk.run(request, seconds)
-    passed = time.monotonic() - began
     assert not load.refused + load.broken, load  # noqa: S101 - a harness' own check
-    busy = {name: (used - before[name]) / passed for name, used in _used(stage).items()}
-    return Figure(load.requests_per_second, load.p99, busy)
+    used = {name: each - before[name] for name, each in _used(stage).items()}
+    cost = {name: each / load.requests * 1_000 for name, each in used.items()}
+    return Figure(load.requests_per_second, load.p99, cost)
 
 
-def requests(stage: Stage) -> dict[str, wrk.Request]:
-    """Furnish the store; give what is asked of it."""
+def measure_all(stage: Stage, processes: Sequence[int], rounds: int, seconds: float) -> Rounds:
+    """Measure everything in turn, round after round; the first round only warms up."""
     (key,) = stage.issue(PLENTY)
+    _furnish(stage, key)
+    fronts = {count: _requests(stage.front(count), key) for count in processes}
+    found: Rounds = defaultdict(list)
+    # Lists would grow with what is placed.
+    for names in (("getOrder", "listOrders"), ("placeOrder",)):
+        for number in range(rounds + 1):
+            for count in processes:
+                for name in names:
+                    length = seconds if number else _WARM_UP_SECONDS
+                    figure = measure(stage, fronts[count][name], length)
+                    if number:
+                        found[count, name].append(figure)
+    return found
+
+
+def _furnish(stage: Stage, key: Key) -> None:
     for number in range(STANDING):
         placed = stage.nginx.request("POST", ORDERS, key.secret, json={"petId": number + 1})
         assert placed.status == _CREATED, placed.data  # noqa: S101 - as above
-    headers, url = {"Authorization": f"Bearer {key.secret}"}, stage.url + ORDERS
+
+
+def _requests(front: Nginx, key: Key) -> dict[str, wrk.Request]:
+    headers, url = {"Authorization": f"Bearer {key.secret}"}, front.url + ORDERS
     return {
         "getOrder": wrk.Request("GET", f"{url}/7", headers),
         "listOrders": wrk.Request("GET", url, headers),
@@ -73,38 +98,38 @@ def _used(stage: Stage) -> dict[str, float]:
         "services": sum(cpu_seconds(each.process.pid) for each in stage.services),
         "postgresql": cpu_seconds(stage.postgres.process.pid),
         "redis": cpu_seconds(stage.redis.process.pid),
-        "nginx": cpu_seconds(stage.nginx.process.pid),
+        "nginx": sum(cpu_seconds(each.process.pid) for each in stage.fronts),
         "wrk": ended.ru_utime + ended.ru_stime,
     }
 
 
-def _tell(processes: int, name: str, rounds: list[Figure]) -> None:
-    middle = statistics.median(each.requests_per_second for each in rounds)
+def line(processes: int, name: str, rounds: Sequence[Figure]) -> str:
+    """Tell the medians of rounds."""
+    rate = statistics.median(each.requests_per_second for each in rounds)
     p99 = statistics.median(each.p99 for each in rounds)
-    busy = ", ".join(
-        f"{part} {statistics.median(each.busy[part] for each in rounds):.2f}"
-        for part in rounds[0].busy
+    cost = {part: statistics.median(each.cost[part] for each in rounds) for part in rounds[0].cost}
+    told = ", ".join(f"{part} {each:.2f}" for part, each in cost.items())
+    return (
+        f"{processes}  {name:<11} {rate:6,.0f}/s  p99 {p99:5.1f} ms  "
+        f"{sum(cost.values()):.2f} ms each: {told}"
     )
-    print(f"{processes}  {name:<11} {middle:7,.0f}/s  p99 {p99:5.1f} ms  {busy}", flush=True)
 
 
 def main() -> int:
     """Measure, print, and give the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2], help="how many in turn")
-    parser.add_argument("--rounds", type=int, default=3, help="the median of so many is told")
-    parser.add_argument("--seconds", type=float, default=5, help="of each round")
+    parser.add_argument("--rounds", type=int, default=5, help="the median of so many is told")
+    parser.add_argument("--seconds", type=float, default=4, help="of each round")
     given = parser.parse_args()
-    print(f"{os.cpu_count()} processors; of one each part took, beside:")
-    for processes in given.processes:
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            staged(Path(folder), processes, careless=False) as stage,
-        ):
-            for name, request in requests(stage).items():
-                measure(stage, request, _WARM_UP_SECONDS)
-                rounds = [measure(stage, request, given.seconds) for _ in range(given.rounds)]
-                _tell(processes, name, rounds)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        staged(Path(folder), max(given.processes), careless=False) as stage,
+    ):
+        found = measure_all(stage, given.processes, given.rounds, given.seconds)
+    print(f"{os.cpu_count()} processors")
+    for (processes, name), rounds in found.items():
+        print(line(processes, name, rounds))
     return 0
 
 

@@ -32,13 +32,12 @@ class Stage:
         self._ports = [free_port() for _ in range(processes)]
         self._url = postgres.url(postgres.create(name=_STORE))
         self._ever: list[Service] = []
+        self.fronts: list[Nginx] = []
         # One of them makes the tables, while the others wait for it.
         with ThreadPoolExecutor(processes) as pool:
             self.services = list(pool.map(self._started, range(processes)))
-        web = folder / "nginx"
-        web.mkdir()
-        self.nginx = Nginx(web, *(f"127.0.0.1:{port}" for port in self._ports))
-        self.ca_certs = str(web / "fullchain.pem")
+        self.nginx = self.front(processes)
+        self.ca_certs = str(self.nginx.folder / "fullchain.pem")
 
     @property
     def url(self) -> str:
@@ -49,6 +48,14 @@ class Stage:
     def conninfo(self) -> str:
         """How the driver connects to the store's database."""
         return self.postgres.conninfo(_STORE)
+
+    def front(self, processes: int) -> Nginx:
+        """Start nginx in front of the first so many services."""
+        folder = self._folder / f"nginx{len(self.fronts)}"
+        folder.mkdir()
+        ports = self._ports[:processes]
+        self.fronts.append(Nginx(folder, *(f"127.0.0.1:{port}" for port in ports)))
+        return self.fronts[-1]
 
     def issue(
         self, *quotas: tuple[int, int], scopes: Sequence[str] = ("read", "write")
@@ -80,7 +87,8 @@ class Stage:
 
     def close(self) -> None:
         """End services and nginx."""
-        self.nginx.stop()
+        for front in self.fronts:
+            front.stop()
         for service in self.services:
             if service.process.poll() is None:
                 service.stop()
