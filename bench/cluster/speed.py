@@ -1,10 +1,10 @@
 """Measures how many requests a second a cluster answers, and which of its parts takes the time.
 
-Run it as `python -m bench.cluster.speed`, on a machine that does nothing else. wrk asks through nginx
-(HTTPS, eight connections) for one order and for the list of 20 orders, and places orders; before
-one process, before two, and so on, in turn, round after round. wrk, nginx, PostgreSQL, Redis and
-the processes share the machine: what each of them takes of its processors for a request is told,
-too, in milliseconds. PostgreSQL waits for the disk at each commit, as in real life.
+Run it as `python -m bench.cluster.speed`, on a machine that does nothing else. wrk asks through
+nginx (HTTPS, eight connections) for one order and for the list of 20 orders, and places orders;
+before one process, before two, and so on, in turn, round after round. wrk, nginx, PostgreSQL, Redis
+and the processes share the machine: what each of them takes of its processors for a request is
+told, too, in milliseconds. PostgreSQL waits for the disk at each commit, as in real life.
 """
 
 from __future__ import annotations
