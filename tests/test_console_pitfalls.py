@@ -207,6 +207,24 @@ def test_a_question_gives_the_focus_back_to_a_row_that_changed_meanwhile(shop, v
     expect(row(page, 3).get_by_role("link")).to_be_focused()
 
 
+def test_what_stays_is_not_made_anew_under_whoever_is_about_to_press_it(shop, visit):
+    page = visit(shop.url)
+    sign_in(page, shop.store.issue(**PLENTY)[1])
+    order_id = shop.place()
+    expect(row(page, order_id)).to_be_visible()
+    about_to_be_pressed = [
+        row(page, order_id).get_by_role("link").element_handle(),
+        page.get_by_role("link", name="To ship").element_handle(),
+    ]
+    page.get_by_role("link", name="All").click()
+    expect(row(page, 1)).to_be_visible()
+    assert all(each.evaluate("one => one.isConnected") for each in about_to_be_pressed)
+    # What is called otherwise is.
+    expect(page.get_by_role("columnheader", name="Ships")).to_be_visible()
+    page.get_by_role("link", name="Shipped").click()
+    expect(page.get_by_role("columnheader", name="Shipped")).to_be_visible()
+
+
 def test_an_answer_to_a_question_that_was_left_is_told_and_disturbs_no_other(shop, at_desk):
     page = at_desk(viewport={"width": 1360, "height": 900})
     left, next_one = shop.place(), shop.place()

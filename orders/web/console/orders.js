@@ -16,7 +16,8 @@ export const FIGURES = "store/stats?days=1";
 
 /** Make the view. */
 export function ordersView(root, shop) {
-  const tabs = el("nav", { class: "tabs", "aria-label": "Orders by status" });
+  const tabs = Object.fromEntries(Object.entries({ ...STATUSES, all: "All" }).map(([status, name]) =>
+    [status, el("a", { class: `tab ${status}` }, el("b"), el("span", { text: name }))]));
   const form = filters.form((to) => go(to));
   const results = el("section", { class: "results", "aria-label": "Orders" });
   const pages = el("nav", { class: "pages", "aria-label": "Pages" });
@@ -25,7 +26,8 @@ export function ordersView(root, shop) {
     : null;
   root.replaceChildren(
     el("div", { class: "head" }, el("h1", { tabindex: "-1", text: "Orders" }), write),
-    tabs, form.element, results, pages);
+    el("nav", { class: "tabs", "aria-label": "Orders by status" }, ...Object.values(tabs)),
+    form.element, results, pages);
   let asked = null;
   let loading = new AbortController();
 
@@ -75,18 +77,16 @@ export function ordersView(root, shop) {
     return undefined;
   }
 
+  // A tab or row that stays is changed, not made anew: whoever is about to press it presses what was there.
   function showTabs(counts) {
     const all = counts && Object.values(counts).reduce((sum, each) => sum + each, 0);
     const figures = { ...counts, all };
-    const shown = Object.entries({ ...STATUSES, all: "All" }).map(([status, name]) =>
-      el("a", {
-        href: filters.place(asked, { status }),
-        class: `tab ${status}`,
-        "aria-current": status === asked.status && "page",
-      }, el("b", { text: counts ? count(figures[status]) : "…" }), el("span", { text: name })));
-    const focused = [...tabs.children].indexOf(document.activeElement);
-    tabs.replaceChildren(...shown);
-    shown[focused]?.focus();
+    for (const [status, tab] of Object.entries(tabs)) {
+      tab.href = filters.place(asked, { status });
+      tab.firstChild.textContent = counts ? count(figures[status]) : "…";
+      if (status === asked.status) tab.setAttribute("aria-current", "page");
+      else tab.removeAttribute("aria-current");
+    }
   }
 
   function showRows(orders) {
@@ -95,13 +95,14 @@ export function ordersView(root, shop) {
     const rows = orders.map((order) => {
       const text = JSON.stringify(order);
       const there = before.get(`${order.id}`);
-      if (there?.dataset.told === text && there.dataset.status === asked.status) return there;
+      if (there?.dataset.told === text) return there;
       return row(order, text, before.size > 0 && asked.shown === asked);
     });
     asked.shown = asked;
     const body = results.querySelector("tbody");
     if (body) replaceRows(body, rows);
     else results.replaceChildren(table(rows));
+    nameShipDates();
     if (focused >= 0 && !results.contains(document.activeElement)) {
       (rows[Math.min(focused, rows.length - 1)]?.querySelector("a") || root.querySelector("h1")).focus();
     }
@@ -119,18 +120,21 @@ export function ordersView(root, shop) {
       chip(order.status),
     ];
     const made = el("tr", {
-      role: "row", "data-id": order.id, "data-told": text, "data-status": asked.status,
+      role: "row", "data-id": order.id, "data-told": text,
       class: [late && "late", isFresh && "fresh"].filter(Boolean).join(" "),
     });
     made.append(...cells.map((cell, index) =>
-      el("td", { role: "cell", "data-name": heading(NAMES[index]), class: NAMES[index] }, cell)));
+      el("td", { role: "cell", "data-name": COLUMNS[NAMES[index]], class: NAMES[index] }, cell)));
     if (session.mayWrite) made.append(el("td", { role: "cell", class: "act" }, shipButton(order)));
     if (isFresh) setTimeout(() => made.classList.remove("fresh"), FRESH_MS);
     return made;
   }
 
-  function heading(name) {
-    return name === "ships" && asked.status === "shipped" ? "Shipped" : COLUMNS[name];
+  // Their column is called otherwise where all have shipped.
+  function nameShipDates() {
+    const name = asked.status === "shipped" ? "Shipped" : COLUMNS.ships;
+    results.querySelector("th.ships").textContent = name;
+    for (const cell of results.querySelectorAll("td.ships")) cell.dataset.name = name;
   }
 
   function shipButton(order) {
@@ -151,7 +155,7 @@ export function ordersView(root, shop) {
   }
 
   function table(rows) {
-    const heads = NAMES.map((name) => el("th", { role: "columnheader", scope: "col", class: name, text: heading(name) }));
+    const heads = NAMES.map((name) => el("th", { role: "columnheader", scope: "col", class: name, text: COLUMNS[name] }));
     if (session.mayWrite) {
       heads.push(el("th", { role: "columnheader", scope: "col" }, el("span", { class: "unseen", text: "Action" })));
     }
