@@ -320,6 +320,16 @@ def test_redis_counts_again_when_it_is_back(own_redis, begin, clock, caplog):
     assert hit(other) == (True, 4, 4)
 
 
+def test_a_process_that_nobody_asks_finds_out_that_redis_is_away(own_redis, begin, clock, caplog):
+    counters = begin(own_redis, clock)
+    own_redis.kill()
+    for _ in range(3):
+        counters.flush()
+    assert not counters.check()
+    assert "is away" in warnings(caplog)[0]
+    assert len(warnings(caplog)) == 1
+
+
 def test_a_redis_that_lost_its_memory_gives_nobody_new_windows(own_redis, begin, clock):
     counters = begin(own_redis, clock)
     hit(counters, 5)

@@ -2,7 +2,8 @@
 
 Each request is one script in Redis, which counts it in all windows or in none. What it tells is
 remembered in memory. While Redis is away, each process goes on from there by itself, and no request
-waits for it: the first that fails says so for all, and housekeeping finds out when it is back.
+waits for it: the first that fails says so for all. Housekeeping looks whether it is there, for a
+process that nobody asks is to know it, too, and finds out when it is back.
 
 Redis is then told again what is remembered, and the higher count holds. So a Redis that lost its
 memory gives nobody new windows. What several processes counted meanwhile is not added up: of a
@@ -135,16 +136,18 @@ class SharedCounterStorage(RedisStorage):
             log.info("Limits are counted in Redis at %s.", self._place)
 
     def flush(self) -> None:
-        """Find out whether Redis is back, if it was away. Called twice a second."""
-        if not self._is_away:
-            return
+        """Find out whether Redis is there. Called twice a second, however few requests ask it."""
         try:
             self._probe()
         except RedisAway as error:
-            self._tell_refusal(error)
+            if self._is_away:
+                self._tell_refusal(error)
+            else:
+                self._lose(error)
             return
-        self._is_away = self._is_refusing = False
-        log.warning("Redis at %s is back, and counts again.", self._place)
+        if self._is_away:
+            self._is_away = self._is_refusing = False
+            log.warning("Redis at %s is back, and counts again.", self._place)
 
     def close(self) -> None:
         """Close all connections. What was counted is in Redis."""
