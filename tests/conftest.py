@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -45,8 +46,11 @@ pytest_plugins = ["real_browser"]
 
 # Where files are in memory, a commit that waits for the disk waits for nothing.
 MEMORY = Path("/dev/shm")
+MANY_DATABASES = 4 * 2**30
 if os.access(MEMORY, os.W_OK):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+    if shutil.disk_usage(MEMORY).free > MANY_DATABASES:
+        os.environ.setdefault("PG_FOLDER", str(MEMORY))
 
 hypothesis_settings.register_profile(
     "default",
@@ -101,7 +105,12 @@ def pytest_unconfigure():
 
 def pytest_collection_modifyitems(config, items):
     if DATABASES.are_on_postgres:
-        left_out = [item for item in items if item.get_closest_marker("sqlite_only")]
+        # What never asks for a store says the same wherever stores are.
+        left_out = [
+            item
+            for item in items
+            if item.get_closest_marker("sqlite_only") or "databases" not in item.fixturenames
+        ]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
 
@@ -261,6 +270,12 @@ class Client:
         return self.delete(f"{self.orders}/{order_id}")
 
 
+@pytest.fixture(scope="session")
+def databases():
+    """Where stores are. With --database=postgres, the tests that ask for this are run."""
+    return DATABASES
+
+
 # Where limits are counted: tests that hold wherever that is say `counting` over.
 WHERE_COUNTED = ["memory", pytest.param("redis", marks=pytest.mark.redis)]
 # In Redis, it runs on for the moment that a question takes.
@@ -299,9 +314,9 @@ def clock(counting, request):
 
 
 @pytest.fixture
-def settings(tmp_path, limits_url):
-    yield DATABASES.settings(tmp_path / "instance", limits_url=limits_url)
-    DATABASES.forget(tmp_path)
+def settings(tmp_path, limits_url, databases):
+    yield databases.settings(tmp_path / "instance", limits_url=limits_url)
+    databases.forget(tmp_path)
 
 
 @pytest.fixture(scope="session")
@@ -473,12 +488,12 @@ def run_app(*arguments, **environment):
 
 
 @pytest.fixture
-def start(tmp_path):
+def start(tmp_path, databases):
     """Start services over this test's instance folder; they are stopped at the end of it."""
     started = []
 
     def start_one(*arguments, instance=tmp_path / "instance", **environment):
-        environment = DATABASES.environment(instance) | environment
+        environment = databases.environment(instance) | environment
         started.append(Service(instance, *arguments, **environment))
         return started[-1]
 
@@ -486,14 +501,14 @@ def start(tmp_path):
     for service in started:
         if service.process.poll() is None:
             service.stop()
-    DATABASES.forget(tmp_path)
+    databases.forget(tmp_path)
 
 
 @pytest.fixture(scope="session")
-def service(tmp_path_factory):
+def service(tmp_path_factory, databases):
     """One running service that many tests share; each takes keys of its own."""
     instance = tmp_path_factory.mktemp("shared") / "instance"
-    with running(instance, **DATABASES.environment(instance)) as one:
+    with running(instance, **databases.environment(instance)) as one:
         yield one
 
 

@@ -14,7 +14,6 @@ from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 import pytest
-from conftest import DATABASES
 
 from bench.service import running
 from orders.settings import Settings
@@ -26,11 +25,11 @@ from orders.web.server import Server
 
 
 @pytest.fixture(scope="module")
-def hasty(tmp_path_factory):
+def hasty(tmp_path_factory, databases):
     """A service that waits a second for heads and bodies."""
     folder = tmp_path_factory.mktemp("hasty") / "instance"
     given = {"ORDERS_HEAD_SECONDS": "1", "ORDERS_BODY_SECONDS": "1"}
-    with running(folder, **given, **DATABASES.environment(folder)) as service:
+    with running(folder, **given, **databases.environment(folder)) as service:
         yield service
 
 

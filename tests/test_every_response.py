@@ -236,10 +236,10 @@ ELSEWHERE = [
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory):
+def shared(tmp_path_factory, databases):
     """A store that all cases share: 1 is pending, 2 has shipped, 3 was cancelled; pet 7 is Rex."""
-    settings = DATABASES.settings(tmp_path_factory.mktemp("every") / "instance")
-    DATABASES.make(settings)
+    settings = databases.settings(tmp_path_factory.mktemp("every") / "instance")
+    databases.make(settings)
     store = Store(settings, SetClock())
     writer = store.client()
     with store.database.write() as connection:

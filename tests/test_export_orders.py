@@ -20,7 +20,6 @@ from test_import_orders import Forks
 
 from bench.service import ROOT
 from orders import domain
-from orders.store import opening
 from orders.store.tables import OrderRow
 
 HEADER = "id,petId,quantity,shipDate,status,placedAt,updatedAt,reference\n"
@@ -32,14 +31,6 @@ MAX_QUANTITY = 2**31 - 1
 MANY = 6_000
 # Too little for many orders.
 LITTLE_SPACE = 128 * 1024
-
-
-@pytest.fixture(scope="module")
-def empty_database(tmp_path_factory):
-    """A new database, to be copied."""
-    path = tmp_path_factory.mktemp("empty") / "orders.db"
-    opening.create(path)
-    return path
 
 
 @pytest.fixture

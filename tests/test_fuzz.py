@@ -12,7 +12,6 @@ import socket
 from dataclasses import dataclass
 
 import pytest
-from conftest import DATABASES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,11 +28,11 @@ CODES = {
 
 
 @pytest.fixture(scope="module")
-def hasty(tmp_path_factory):
+def hasty(tmp_path_factory, databases):
     """A service that waits a second for heads and bodies; nothing may go wrong in it."""
     folder = tmp_path_factory.mktemp("fuzzed") / "instance"
     given = {"ORDERS_HEAD_SECONDS": "1", "ORDERS_BODY_SECONDS": "1"}
-    with running(folder, **given, **DATABASES.environment(folder)) as service:
+    with running(folder, **given, **databases.environment(folder)) as service:
         yield service
         assert service.request("GET", "/healthz").status == 200
     told = [line for line in service.log if "Traceback" in line or "rror:" in line]

@@ -25,7 +25,6 @@ from hypothesis import strategies as st
 
 from bench.service import ROOT
 from orders.clock import Clock
-from orders.store import opening
 
 LIST = "/v1/store/orders"
 MAX_ID = 2**53 - 1
@@ -33,14 +32,6 @@ MAX_INT64 = 2**63 - 1
 MAX_QUANTITY = 2**31 - 1
 NOW = "2026-12-01T12:00:00.000Z"
 COLUMNS = ["id", "petId", "quantity", "shipDate", "status", "placedAt", "updatedAt", "reference"]
-
-
-@pytest.fixture(scope="module")
-def empty_database(tmp_path_factory):
-    """A new database, to be copied."""
-    path = tmp_path_factory.mktemp("empty") / "orders.db"
-    opening.create(path)
-    return path
 
 
 @pytest.fixture
@@ -62,10 +53,10 @@ def refused_here(store, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def untouched(tmp_path_factory, empty_database):
+def untouched(tmp_path_factory, databases, empty_database):
     """An empty store that the tables of this file share: none of their files leaves a trace."""
-    settings = DATABASES.settings(tmp_path_factory.mktemp("untouched") / "instance")
-    DATABASES.make(settings, empty_database)
+    settings = databases.settings(tmp_path_factory.mktemp("untouched") / "instance")
+    databases.make(settings, empty_database)
     store = Store(settings, SetClock())
     yield store
     store.shop.database.close()

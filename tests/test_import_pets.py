@@ -6,7 +6,7 @@ import json
 from functools import partial
 
 import pytest
-from conftest import DATABASES, SetClock, Store, assert_error
+from conftest import SetClock, Store, assert_error
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -24,10 +24,10 @@ def take(store, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def bello(tmp_path_factory):
+def bello(tmp_path_factory, databases):
     """A store with one pet that the tables of this file share: none of their files changes it."""
-    settings = DATABASES.settings(tmp_path_factory.mktemp("pets") / "instance")
-    DATABASES.make(settings)
+    settings = databases.settings(tmp_path_factory.mktemp("pets") / "instance")
+    databases.make(settings)
     store = Store(settings, SetClock())
     taken(import_file(store, settings.instance, lines(BELLO), "pets.jsonl"), 1)
     yield store

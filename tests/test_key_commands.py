@@ -18,6 +18,9 @@ from orders.clock import Clock
 from orders.settings import DEFAULT_PLANS, Plan
 from orders.store import keys as key_store
 
+# Commands make stores by themselves.
+pytestmark = pytest.mark.usefixtures("databases")
+
 LIST = "/v1/store/orders"
 FIELDS = [
     "id",

@@ -6,7 +6,7 @@ import json
 from datetime import UTC, datetime
 
 import pytest
-from conftest import DATABASES, SetClock, Store, assert_error
+from conftest import SetClock, Store, assert_error
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -18,10 +18,10 @@ SOUND = b'{"petId":7}'
 
 
 @pytest.fixture(scope="module")
-def patient(tmp_path_factory):
+def patient(tmp_path_factory, databases):
     """A client without limits to speak of, over a store that the tables of this file share."""
-    settings = DATABASES.settings(tmp_path_factory.mktemp("placing") / "instance")
-    DATABASES.make(settings)
+    settings = databases.settings(tmp_path_factory.mktemp("placing") / "instance")
+    databases.make(settings)
     store = Store(settings, SetClock())
     yield store.client(plan="enterprise", per_minute=10**9, per_day=10**9)
     store.shop.limits.storage.close()

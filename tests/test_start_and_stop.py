@@ -29,6 +29,9 @@ from orders.settings import DEFAULT_PLANS, Plan
 from orders.store import sqlite
 from orders.store.instance import InstanceLock
 
+# A start makes a store by itself.
+pytestmark = pytest.mark.usefixtures("databases")
+
 LIST = "/v1/store/orders"
 
 
