@@ -17,8 +17,6 @@ PHONE = {"width": 360, "height": 740}
 VIEWS = ("orders", "orders?status=all", "orders/1", "orders/2", "new", "figures", "key")
 SETTINGS = {
     "light": {"viewport": WIDE},
-    "dark": {"viewport": WIDE, "color_scheme": "dark"},
-    "phone": {"viewport": PHONE},
     "dark phone": {"viewport": PHONE, "color_scheme": "dark"},
 }
 
