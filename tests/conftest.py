@@ -52,6 +52,15 @@ if os.access(MEMORY, os.W_OK):
     if shutil.disk_usage(MEMORY).free > MANY_DATABASES:
         os.environ.setdefault("PG_FOLDER", str(MEMORY))
 
+# The files whose few tests take longest.
+LONGEST = {
+    "test_cluster",
+    "test_deploy",
+    "test_state_machine",
+    "test_v2_schemathesis",
+    "test_webhook_outbox",
+}
+
 hypothesis_settings.register_profile(
     "default",
     max_examples=100,
@@ -104,6 +113,8 @@ def pytest_unconfigure():
 
 
 def pytest_collection_modifyitems(config, items):
+    # With --no-loadscope-reorder, these are begun first: at the end, other processes would wait.
+    items.sort(key=lambda item: item.path.stem not in LONGEST)
     if DATABASES.are_on_postgres:
         # What never asks for a store says the same wherever stores are.
         left_out = [
