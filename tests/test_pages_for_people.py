@@ -9,7 +9,7 @@ import pytest
 from conftest import assert_error
 
 from orders.web.compression import LARGE_BYTES
-from orders.web.files import POLICY, serve_file, serve_page
+from orders.web.files import POLICY, serve_page
 
 LARGE = "export const words = [" + "'pet', " * LARGE_BYTES + "]\n"
 
@@ -76,13 +76,13 @@ def test_the_contents_come_as_they_stand_in_the_file(visitor, folder):
     assert visitor.get("/desk/words.js").data == (folder / "words.js").read_bytes()
 
 
-def test_a_file_is_not_opened_before_it_is_asked_for_and_only_once(store, tmp_path):
-    path = tmp_path / "later.js"
-    serve_file(store.app, "/later.js", lambda: path)
+def test_a_file_is_not_looked_for_before_it_is_asked_for_and_only_once(store, folder, tmp_path):
+    path = tmp_path / "of-a-package.js"
+    serve_page(store.app, "/at-the-desk", folder, more={"later.js": lambda: path})
     path.write_text("first()", encoding="utf-8")
-    assert store.anonymous().get("/later.js").text == "first()"
+    assert store.anonymous().get("/desk/later.js").text == "first()"
     path.unlink()
-    assert store.anonymous().get("/later.js").text == "first()"
+    assert store.anonymous().get("/desk/later.js").text == "first()"
 
 
 def test_a_copy_is_asked_about_each_time_and_good_while_the_contents_are_the_same(visitor):

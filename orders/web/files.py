@@ -11,9 +11,10 @@ pages name their files, and each other, by relative addresses.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from pathlib import Path
+from types import MappingProxyType
 
 from flask import Flask, Response, request
 
@@ -82,19 +83,31 @@ class ServedFile:
         return hashlib.sha256(self._policy.encode() + self._body).hexdigest()[:32]
 
 
-def serve_page(app: Flask, address: str, folder: Path, policy: str = POLICY) -> None:
+def serve_page(
+    app: Flask,
+    address: str,
+    folder: Path,
+    policy: str = POLICY,
+    more: Mapping[str, Callable[[], Path]] = MappingProxyType({}),
+) -> None:
     """Serve a page at an address: a folder's index.html, and its other files below its name.
 
     The page of the folder `console` is made of `/console/main.js`, and so on. What is no file for
-    browsers by its ending is left out.
+    browsers by its ending is left out. `more` are files from elsewhere, by their names here.
     """
-    for path in sorted(folder.iterdir()):
-        if path.suffix in TYPES:
-            at = address if path.name == _INDEX else f"/{folder.name}/{path.name}"
-            serve_file(app, at, partial(Path, path), policy)
-
-
-def serve_file(app: Flask, address: str, find: Callable[[], Path], policy: str = POLICY) -> None:
-    """Serve one file at an address, whose ending says what it is; without one it is a page."""
-    content_type = TYPES[Path(address).suffix or ".html"]
-    app.add_url_rule(address, f"file {address}", ServedFile(find, content_type, policy))
+    found: dict[str, Callable[[], Path]] = {
+        path.name: partial(Path, path) for path in sorted(folder.iterdir())
+    }
+    files = {
+        name: ServedFile(find, TYPES[Path(name).suffix], policy)
+        for name, find in {**found, **more}.items()
+        if Path(name).suffix in TYPES
+    }
+    app.add_url_rule(address, f"file {address}", files.pop(_INDEX))
+    # A rule for each would be most of what an application has, and take a third of its making.
+    names = ", ".join(f'"{name}"' for name in files)
+    app.add_url_rule(
+        f"/{folder.name}/<any({names}):name>",
+        f"file /{folder.name}/",
+        lambda name: files[name](),
+    )

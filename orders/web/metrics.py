@@ -107,7 +107,7 @@ class Metrics:
         documented = getattr(view, "_apidoc", {}).get("manual_doc", {})
         operation = documented.get("operationId")
         if operation is None:
-            # All files of pages are one: `file /docs/…`.
+            # All files of pages are one: `file /docs/`.
             return NO_VERSION, call.endpoint.partition(" ")[0]
         return call.endpoint.partition(".")[0], operation
 

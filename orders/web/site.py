@@ -13,7 +13,7 @@ from pathlib import Path
 from flask import Flask
 
 from orders.web import files
-from orders.web.files import serve_file, serve_page
+from orders.web.files import serve_page
 
 _HERE = Path(__file__).parent
 # In the console, what comes from orders is text: the browser refuses whatever would read it as
@@ -25,9 +25,8 @@ _SWAGGER_FILES = ("swagger-ui-bundle.js", "swagger-ui.css", "favicon-32x32.png")
 def register(app: Flask) -> None:
     """Add the pages to an application: the console at /, and /docs with the descriptions."""
     serve_page(app, "/", _HERE / "console", files.POLICY + _TEXT_ONLY)
-    serve_page(app, "/docs", _HERE / "docs")
-    for name in _SWAGGER_FILES:
-        serve_file(app, f"/docs/{name}", partial(_of_swagger, name))
+    swagger = {name: partial(_of_swagger, name) for name in _SWAGGER_FILES}
+    serve_page(app, "/docs", _HERE / "docs", more=swagger)
 
 
 def _of_swagger(name: str) -> Path:
