@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 from stat import S_IMODE
@@ -12,7 +14,7 @@ from stat import S_IMODE
 import pytest
 from conftest import DATABASES, Store, assert_error
 
-from bench.service import run_flask
+from bench.service import ROOT, run_flask
 from orders import keys
 from orders.clock import Clock
 from orders.settings import DEFAULT_PLANS, Plan
@@ -437,6 +439,25 @@ def test_the_first_key_is_issued_before_the_first_start(tmp_path):
     (key,) = listed(found)
     found.database.close()
     assert (key["name"], key["prefix"]) == ("shop", done.stdout[:8])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command", [["keys", "issue", "shop", "--plan", "free"], ["orders", "export"]]
+)
+def test_nothing_is_done_where_nobody_would_see_what_is_printed(tmp_path, command):
+    instance = tmp_path / "instance"
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "flask", *command],
+        cwd=ROOT,
+        env=environment(instance),
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, one_line(done.stderr)) == (1, True), done.stderr
+    assert "Standard output is closed" in done.stderr
+    assert not instance.exists()
 
 
 @pytest.mark.slow

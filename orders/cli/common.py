@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -45,6 +46,11 @@ class CommandGroup(AppGroup):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         with _errors_in_a_line():
+            # Python has none where it was closed (`>&-`). A key that nobody is shown would be lost.
+            if sys.stdout is None:
+                raise click.ClickException(
+                    "Standard output is closed. Leave it open, or send it to a file."
+                )
             return super().invoke(ctx)
 
 
