@@ -48,6 +48,10 @@ def test_errors_of_connections_are_counted():
     assert wrk.parse(TOLD.replace("  Non-2xx", errors + "  Non-2xx")).broken == 6
 
 
+def test_whole_seconds_are_read_with_the_space_that_follows_them():
+    assert wrk.parse(TOLD.replace("1.25s", "1.25s ")).p99 == 1250
+
+
 def test_anything_else_that_wrk_tells_is_a_failure():
     with pytest.raises(wrk.WrkFailed, match="unable to connect"):
         wrk.parse("unable to connect to 127.0.0.1:1 Connection refused\n")

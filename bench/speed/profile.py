@@ -49,6 +49,7 @@ OPERATIONS = {
     "cancelOrder": ("cancel", 204),
 }
 _SITE = "/site-packages/"
+_BENCH = str(ROOT / "bench")
 # By the end of a file's path; the first that fits, for the innermost function that fits any.
 _FUNCTIONS = {
     ("sqlalchemy/engine/default.py", "do_execute"): "SQLite",
@@ -194,11 +195,13 @@ def _looked_at(work: Callable[[], object]) -> dict[str, Spent]:
         nonlocal seen, cpu_seen
         layers[_layer(frame)].add(time.thread_time() - cpu_seen, time.perf_counter() - seen)
         seen, cpu_seen = time.perf_counter(), time.thread_time()
+        # Not by itself: on a slow machine a look would begin before the one before it had ended.
+        signal.setitimer(signal.ITIMER_REAL, _LOOK_EVERY_SECONDS)
 
     before = signal.signal(signal.SIGALRM, look)
     # What waits for the disk goes on waiting.
     signal.siginterrupt(signal.SIGALRM, False)
-    signal.setitimer(signal.ITIMER_REAL, _LOOK_EVERY_SECONDS, _LOOK_EVERY_SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, _LOOK_EVERY_SECONDS)
     try:
         work()
     finally:
@@ -210,7 +213,7 @@ def _looked_at(work: Callable[[], object]) -> dict[str, Spent]:
 def _layer(frame: FrameType | None) -> str:
     while frame is not None:
         path, name = frame.f_code.co_filename, frame.f_code.co_name
-        if _SITE in path or not path.startswith(str(ROOT / "bench")):
+        if _SITE in path or not path.startswith(_BENCH):
             for (file, function), layer in _FUNCTIONS.items():
                 if name == function and path.endswith(file):
                     return layer

@@ -99,7 +99,8 @@ def parse(told: str) -> Load:
 
 
 def _percentile(told: str, percent: int) -> float:
-    found = re.search(rf"^\s+{percent}%\s+([\d.]+)(us|ms|s|m)$", told, re.MULTILINE)
+    # Whole seconds are followed by a space, so that columns align.
+    found = re.search(rf"^\s+{percent}%\s+([\d.]+)(us|ms|s|m) *$", told, re.MULTILINE)
     if found is None:
         raise WrkFailed(told.strip())
     return float(found[1]) * _MILLISECONDS[found[2]]
