@@ -297,6 +297,16 @@ def test_of_windows_without_a_request_nothing_is_learned(learned):
     assert counters.forget_all() == 0
 
 
+def test_a_window_that_was_over_before_it_was_told_is_no_window(clock):
+    # The answer took longer than the window had left, and there is no other window yet.
+    counters = Counters(clock)
+    asked_at = clock.monotonic()
+    clock.advance(2)
+    counters.learn(asks()[:1], [Standing(3, 1.0)], asked_at)
+    assert [each.count for each in counters.peek(asks()[:1])] == [0]
+    assert counters.take(asks()[:1])[0]
+
+
 def test_windows_that_were_learned_leave_the_memory_when_they_are_over(learned, clock):
     counters, tell = learned
     for number in range(100):

@@ -29,6 +29,7 @@ class FeedReader:
         self._url, self._key, self._ca_certs = url, key, ca_certs
         self.seen: list[dict[str, Any]] = []
         self.unanswered = 0
+        self.complaints: list[str] = []
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
@@ -62,6 +63,10 @@ class FeedReader:
         looking = Operation(Kind.LOOK, self._key.actor, (200,))
         response = connection.send(looking, self._key, "GET", _FEED.format(self._last))
         if response is None:
+            return False
+        if response.status not in looking.allowed:
+            told = response.data.decode()
+            self.complaints.append(f"a reader of the feed was told {response.status}: {told}")
             return False
         events = response.json()["events"]
         self.seen += events

@@ -222,6 +222,7 @@ class Run:
         newest = found.contents.events[-1].id
         for each in found.readers:
             each.end(newest, PATIENCE_SECONDS)
+            found.complaints += each.complaints
         for receiver, types in zip(found.receivers, TYPES, strict=True):
             last = max(row.id for row in found.contents.events if row.type in types)
             with suppress(AssertionError):  # whatever is missing is told by name

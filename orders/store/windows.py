@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 # Key, length in seconds, terms, count, and the wall time of the end.
 Row = tuple[str, int, str, int, float]
@@ -115,8 +116,7 @@ class Shelf:
     def _sweep(self, now: float) -> None:
         # Two at a time: each new window pays for itself, and memory follows the live ones. Where
         # there is room for so many only, the one that began first is forgotten.
-        for _ in range(2):
-            oldest = next(iter(self._windows))
+        for oldest in list(islice(self._windows, 2)):
             is_too_much = self._most is not None and len(self._windows) > self._most
             if self._windows[oldest].ends > now and not is_too_much:
                 return
