@@ -56,7 +56,10 @@ if os.access(MEMORY, os.W_OK):
 LONGEST = {
     "test_cluster",
     "test_deploy",
+    "test_redis_service",
+    "test_security",
     "test_state_machine",
+    "test_v2_paging",
     "test_v2_schemathesis",
     "test_webhook_outbox",
 }
