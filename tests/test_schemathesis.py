@@ -37,7 +37,7 @@ from orders.store.instance import make_private_folder
 
 pytestmark = pytest.mark.schemathesis
 
-EXAMPLES = 25  # for each operation
+EXAMPLES = 15  # for each operation
 ENDLESS = "per_minute = 1000000000\nper_day = 1000000000\n"
 # Requests with no key or a wrong one count against the free plan, by their address.
 PLANS = f"[plans.free]\n{ENDLESS}[plans.endless]\n{ENDLESS}"

@@ -559,7 +559,7 @@ class RealProcess(Shopping):
 MANY_STEPS = {"suppress_health_check": list(HealthCheck), "print_blob": False}
 
 
-@pytest.mark.parametrize("examples", [10, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [10, pytest.param(20, marks=pytest.mark.slow)])
 def test_the_service_is_as_the_model_says_through_restarts_and_crashes(
     tmp_path, empty_database, examples
 ):
@@ -575,6 +575,6 @@ def test_a_real_process_is_as_the_model_says_though_it_is_killed(tmp_path, empty
         lambda: RealProcess(tmp_path, empty_database),
         # An example takes seconds: what fails is shown as it was found.
         settings=settings(
-            max_examples=3, stateful_step_count=50, phases=[Phase.generate], **MANY_STEPS
+            max_examples=2, stateful_step_count=50, phases=[Phase.generate], **MANY_STEPS
         ),
     )
