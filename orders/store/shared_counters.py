@@ -137,15 +137,17 @@ class SharedCounterStorage(RedisStorage):
 
     def flush(self) -> None:
         """Find out whether Redis is there. Called twice a second, however few requests ask it."""
+        # What a request finds out while this asks is newer than the answer to this.
+        was_away = self._is_away
         try:
             self._probe()
         except RedisAway as error:
-            if self._is_away:
+            if was_away:
                 self._tell_refusal(error)
             else:
                 self._lose(error)
             return
-        if self._is_away:
+        if was_away:
             self._is_away = self._is_refusing = False
             log.warning("Redis at %s is back, and counts again.", self._place)
 
