@@ -290,6 +290,16 @@ def databases():
     return DATABASES
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A PostgreSQL server that the tests of a file have to themselves."""
+    from bench.postgres_server import running_postgres  # which loads the driver
+
+    with running_postgres() as one:
+        one.make_template(tmp_path_factory.mktemp("template"))
+        yield one
+
+
 # Where limits are counted: tests that hold wherever that is say `counting` over.
 WHERE_COUNTED = ["memory", pytest.param("redis", marks=pytest.mark.redis)]
 # In Redis, it runs on for the moment that a question takes.

@@ -15,13 +15,12 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from conftest import Client, Hooks, SetClock, Store, assert_error
+from conftest import Client, Hooks, SetClock, Store, assert_error, run_app
 from databases import copy_database
 
 from bench import copy as bench_copy
-from bench.postgres_server import running_postgres
 from bench.receiver import answer_with, receiving
-from bench.service import ROOT, environment_for
+from bench.service import ROOT, environment_for, run_flask
 from orders.settings import Settings
 from orders.store import sqlite
 from orders.store.tables import Base
@@ -49,13 +48,6 @@ ASKED = (
     "/v2/store/events?after=2&limit=2",
     "/v2/store/stats?days=30",
 )
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with running_postgres() as one:
-        one.make_template(tmp_path_factory.mktemp("template"))
-        yield one
 
 
 @pytest.fixture
@@ -345,15 +337,7 @@ def test_the_old_file_is_not_served_any_more(store, patient):
             assert done.exit_code == 1
             assert "moved to PostgreSQL" in done.stderr
             assert "ORDERS_DATABASE_URL" in done.stderr
-    process = subprocess.run(
-        [sys.executable, "app.py"],
-        cwd=ROOT,
-        env=environment_for(store.settings.instance),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    process = run_app(ORDERS_INSTANCE=str(store.settings.instance))
     assert process.returncode != 0
     assert "moved to PostgreSQL" in process.stderr
 
@@ -420,15 +404,7 @@ def test_without_an_address_it_is_said_how_to_give_one(store):
 )
 def test_an_address_of_something_else_is_refused(store, url):
     environment = environment_for(store.settings.instance, ORDERS_COPY_TO=url)
-    done = subprocess.run(
-        [sys.executable, "-m", "flask", "db", "copy"],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = run_flask("db", "copy", environment=environment)
     assert done.returncode != 0
     assert re.fullmatch(r"Error: ORDERS_COPY_TO is not usable: [^\n]+\n", done.stderr)
     assert SECRET not in done.stderr

@@ -18,7 +18,6 @@ import urllib3
 from conftest import Client, SetClock, Store, assert_error, run_app
 from databases import copy_database
 
-from bench.postgres_server import running_postgres
 from bench.service import ROOT, Service, environment_for, run_flask
 from orders.domain import Status
 from orders.settings import Settings
@@ -45,13 +44,6 @@ shop = shop_of(create_app(Settings(instance=Path(sys.argv[1]), database_url=sys.
 for number in range(int(sys.argv[3])):
     shop.orders.place(NewOrder(1 + number, 1, None, None), Origin("cli"))
 """
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with running_postgres() as one:
-        one.make_template(tmp_path_factory.mktemp("template"))
-        yield one
 
 
 @pytest.fixture
