@@ -26,22 +26,25 @@ from orders.cli.files import orders_group, pets_group
 from orders.cli.keys import keys_group
 from orders.cli.webhooks import webhooks_group
 from orders.clock import Clock
+from orders.counters.shared import CountersRefused
 from orders.settings import Settings, SettingsError
-from orders.store import keys, opening, sqlite
-from orders.store.databases import database_of
-from orders.store.failures import StoreUnavailable
-from orders.store.instance import InstanceLock, InstanceLocked, make_private_folder
-from orders.store.shared_counters import CountersRefused
-from orders.store.upkeep import Hold, InUse
-from orders.web import health, logs, site, v1, v2
+from orders.store import keys
+from orders.store.care import opening
+from orders.store.care.databases import database_of
+from orders.store.care.instance import InstanceLock, InstanceLocked, make_private_folder
+from orders.store.care.upkeep import Hold, InUse
+from orders.store.database import sqlite
+from orders.store.database.errors import StoreUnavailable
+from orders.web import health, logs, v1, v2
 from orders.web.api import Api, Hooks, OrdersFlask
 from orders.web.auth import KeyRing
 from orders.web.housekeeping import Housekeeping
 from orders.web.limits import Limits
 from orders.web.logs import access_log
-from orders.web.long_answers import MAX_LENT
-from orders.web.server import Server
-from orders.web.shop import Shop, shop_of
+from orders.web.pages import site
+from orders.web.server.long_answers import MAX_LENT
+from orders.web.server.server import Server
+from orders.web.services import Shop, shop_of
 
 log = logging.getLogger("orders")
 

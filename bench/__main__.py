@@ -20,13 +20,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench.service import ROOT
 from bench.speed import profile as profiles
 from bench.speed import report, wrk
 from bench.speed.machine import machine, versions
 from bench.speed.rounds import Course, Outcome
 from bench.speed.stocks import Stocks
 from bench.speed.works import FULL, SHORT, works
+from tests.support.service import ROOT
 
 _PROFILED = ("listOrders", "notModified", "getOrder", "placeOrder")
 _PROFILED_IN_SHORT = ("listOrders",)

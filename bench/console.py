@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.desk import browser, sign_in, store_of
-from bench.service import running
+from tests.support.desk import browser, sign_in, store_of
+from tests.support.service import running
 
 ORDERS = 200_000
 ROUNDS = 15

@@ -15,7 +15,7 @@ import time
 import venv
 from pathlib import Path
 
-from bench.process import resident_bytes
+from tests.support.process import resident_bytes
 
 ROOT = Path(__file__).resolve().parent.parent
 MAX_PACKAGES = 40

@@ -17,9 +17,9 @@ from pathlib import Path
 from flask import Flask
 
 from app import create_app
-from bench import store
 from orders.settings import Settings
-from orders.web.shop import shop_of
+from orders.web.services import shop_of
+from tests.support import stores as store
 
 PLENTY = 1_000_000_000
 ROUNDS = 60

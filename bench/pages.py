@@ -22,13 +22,14 @@ from typing import Any
 from sqlalchemy import event
 from sqlalchemy.pool import Pool
 
-from orders import transfer, year
+from orders import year
 from orders.clock import Clock
 from orders.domain import MAX_INT64, Status, format_instant
+from orders.files import formats
 from orders.service import OrderService
-from orders.store import opening
+from orders.store.care import opening
+from orders.store.database.sqlite import SqliteDatabase
 from orders.store.paging import Filters, PageQuery, Position, read_page
-from orders.store.sqlite import SqliteDatabase
 from orders.store.walks import Sort, SortBy
 
 SIZE = 50
@@ -62,7 +63,7 @@ class Steps:
         self.taken += 1
 
 
-def rows(number: int, chance: random.Random) -> Iterator[tuple[int, transfer.Cells]]:
+def rows(number: int, chance: random.Random) -> Iterator[tuple[int, formats.Cells]]:
     """Give the orders of two years, as the rows of a file."""
     for line, life in enumerate(year.lives(number, BEGIN, END, chance), start=1):
         ship_date = life.shipped_at or life.expected
@@ -85,7 +86,7 @@ def filled(folder: Path, number: int, seed: int) -> SqliteDatabase:
     opening.create(path)
     database = SqliteDatabase(path)
     OrderService(database, Clock()).import_orders(
-        rows(number, random.Random(seed)), transfer.Faults()
+        rows(number, random.Random(seed)), formats.Faults()
     )
     return database
 

@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench.desk import browser, sign_in
-from bench.service import running
+from tests.support.desk import browser, sign_in
+from tests.support.service import running
 
 WIDE = {"viewport": {"width": 1280, "height": 800}}
 PHONE = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2}

@@ -14,7 +14,7 @@ from orders.clock import Clock
 from orders.domain import NewOrder, Origin, Pet, PetStatus
 from orders.store import keys as key_store
 from orders.store import orders, pets
-from orders.store.engine import Database
+from orders.store.database.engine import Database
 from orders.store.keys import NewKey
 from orders.year import Life
 

@@ -16,16 +16,17 @@ from functools import partial
 
 from sqlalchemy import Connection
 
-from orders import domain, transfer
+from orders import domain
 from orders.clock import Clock
 from orders.domain import NewOrder, Order, Origin
-from orders.store import events, idempotency, pets, staging
+from orders.files import formats, staging
+from orders.files.formats import Cells, Fault, Faults
+from orders.files.staging import Staging
+from orders.store import events, idempotency, pets
 from orders.store import orders as order_store
-from orders.store.engine import Database
-from orders.store.group_commit import GroupCommit, Result
+from orders.store.database.engine import Database
+from orders.store.database.group_commit import GroupCommit, Result
 from orders.store.idempotency import IdempotencyKey
-from orders.store.staging import Staging
-from orders.transfer import Cells, Fault, Faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +122,9 @@ class OrderService:
         Raises:
             FileRefused: some rows can't be taken.
         """
-        check = partial(transfer.check_order, now=domain.format_instant(self._clock.now()))
+        check = partial(formats.check_order, now=domain.format_instant(self._clock.now()))
         with closing(Staging(self._database.folder)) as staged:
-            staged.extend(transfer.checked(rows, check, faults))
+            staged.extend(formats.checked(rows, check, faults))
             for line, order_id in staged.repeated_ids():
                 faults.add(Fault(line, "id", f"{order_id} stands on an earlier line, too"))
             staged.summarize()
@@ -139,7 +140,7 @@ class OrderService:
         Raises:
             FileRefused: some rows can't be taken.
         """
-        found = {pet.id: pet for _, pet in transfer.checked(rows, transfer.check_pet, faults)}
+        found = {pet.id: pet for _, pet in formats.checked(rows, formats.check_pet, faults)}
         faults.raise_if_any()
         with self._database.write() as connection:
             pets.replace_all(connection, list(found.values()))

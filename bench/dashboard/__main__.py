@@ -16,13 +16,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench import store
 from bench.dashboard.drawing import draw, shown
 from bench.dashboard.prometheus import Panel, Prometheus, Series, panels, watching
-from bench.receiver import answer_with, receiving
-from bench.service import ROOT, Service, running
-from bench.soak.load import ORDERS, Plan
-from bench.wire import Wire
+from proofs.soak.load import ORDERS, Plan
+from tests.support import stores as store
+from tests.support.receiver import answer_with, receiving
+from tests.support.service import ROOT, Service, running
+from tests.support.wire import Wire
 
 PLENTY = 1_000_000_000
 STANDING = 300
@@ -102,7 +102,7 @@ def _furnish(service: Service, key: str) -> list[int]:
 
 def _load(plan: Plan) -> None:
     subprocess.run(
-        [sys.executable, "-m", "bench.soak.load"],
+        [sys.executable, "-m", "proofs.soak.load"],
         cwd=ROOT,
         input=plan.to_json(),
         text=True,

@@ -16,9 +16,9 @@ from typing import IO, ClassVar
 
 import urllib3
 
-from bench.service import INHERITED, ROOT, environment_for, launch
 from bench.speed import processes, wrk
 from bench.speed.stocks import Stock
+from tests.support.service import INHERITED, ROOT, environment_for, launch
 
 START_SECONDS = 60
 _LOOK_EVERY_SECONDS = 0.005

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.speed.peers.all import EVERYBODY, JsonServer
-from orders.store import sqlite
+from orders.store.database import sqlite
 
 # Packages by another name than what is imported.
 _DISTRIBUTIONS = {"flask_smorest": "flask-smorest", "flask_limiter": "flask-limiter"}

@@ -19,12 +19,12 @@ from typing import Protocol
 
 import urllib3
 
-from bench.service import ROOT, environment_for, run_flask
 from bench.speed import processes, wrk
 from bench.speed.contestants import Contestant, StoreOrders
 from bench.speed.reader import Reader
 from bench.speed.stocks import Stock
-from orders.store import sqlite
+from orders.store.database import sqlite
+from tests.support.service import ROOT, environment_for, run_flask
 
 Figures = dict[str, float]
 _MIN_TIMES = 3

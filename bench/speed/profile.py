@@ -27,14 +27,14 @@ from flask import Flask
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 from app import create_app
-from bench.service import ROOT
 from bench.speed import wrk
 from bench.speed.contestants import StoreOrders
 from bench.speed.measures import Setting, UnderLoad
 from bench.speed.stocks import Ask, Stock, Stocks
 from orders import settings
 from orders.web import logs
-from orders.web.shop import shop_of
+from orders.web.services import shop_of
+from tests.support.service import ROOT
 
 ORDERS_IN_STORE = 20
 _TO_CANCEL = 20_000

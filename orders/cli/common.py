@@ -13,14 +13,14 @@ from flask.cli import AppGroup
 from orders import keys
 from orders.domain import Refusal
 from orders.settings import SettingsError
-from orders.store import opening
-from orders.store.failures import StoreUnavailable, unavailable_cause
-from orders.store.instance import InstanceLock, InstanceLocked, make_private_folder
+from orders.store.care import opening
+from orders.store.care.instance import InstanceLock, InstanceLocked, make_private_folder
+from orders.store.care.upkeep import InUse
+from orders.store.database.errors import StoreUnavailable, unavailable_cause
+from orders.store.database.sqlite import sqlite_module
 from orders.store.keys import KeyNotFound
-from orders.store.sqlite import sqlite_module
-from orders.store.upkeep import InUse
-from orders.store.webhooks import EndpointNotFound, EventNotFound, TooManyEndpoints
-from orders.web.shop import Shop, current_shop
+from orders.web.services import Shop, current_shop
+from orders.webhooks.endpoints import EndpointNotFound, EventNotFound, TooManyEndpoints
 
 _TOLD_IN_A_LINE = (
     EndpointNotFound,

@@ -11,8 +11,8 @@ from orders.cli.common import CommandGroup, opened_shop, say, stopped_shop
 from orders.cli.progress import progress, working
 from orders.cli.tables import print_table
 from orders.settings import Settings
-from orders.store import backup, restoring
-from orders.web.shop import current_shop
+from orders.store.care import backup, restoring
+from orders.web.services import current_shop
 
 
 @click.group("db", cls=CommandGroup)
@@ -112,14 +112,14 @@ def copy() -> None:
     ORDERS_DATABASE_URL. The SQLite file is kept, and not served any more.
     """
     _refuse_to_copy(current_shop().settings)
-    from orders.store import postgres_copy  # which loads the driver
+    from orders.store.postgres import copying  # which loads the driver
 
     began = time.monotonic()
     with stopped_shop(create=False) as shop:
         shop.upkeep.check()
         with working("Checking"):
             shop.upkeep.check_whole()
-        copied = postgres_copy.copy(shop.database, shop.settings, progress)
+        copied = copying.copy(shop.database, shop.settings, progress)
     print_table([{"table": table, "rows": f"{rows:,}"} for table, rows in copied.rows.items()])
     total, seconds = sum(copied.rows.values()), time.monotonic() - began
     say(f"Copied {total:,} rows to {copied.where} and compared each, in {seconds:.1f} s.")

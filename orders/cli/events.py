@@ -13,7 +13,7 @@ import click
 from orders.cli.common import CommandGroup, opened_shop
 from orders.cli.files import orders_group
 from orders.store import feed, listing
-from orders.store.engine import Database
+from orders.store.database.engine import Database
 
 _BATCH = 200
 _LOOK_EVERY_SECONDS = 0.5

@@ -12,11 +12,11 @@ from typing import Any, TextIO
 
 import click
 
-from orders import transfer
 from orders.cli.common import CommandGroup, opened_shop, say
 from orders.cli.progress import progress
-from orders.store import bulk, scratch
-from orders.transfer import Cells, Faults
+from orders.files import formats, rows_out
+from orders.files.formats import Cells, Faults
+from orders.store.care import scratch
 
 _ExistingFile = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 
@@ -40,7 +40,7 @@ def import_orders(file: Path) -> None:
     updatedAt (placedAt), reference. The service may go on running.
     """
     shop = opened_shop()
-    count = _read(file, transfer.ORDER_COLUMNS, shop.orders.import_orders)
+    count = _read(file, formats.ORDER_COLUMNS, shop.orders.import_orders)
     say(f"Imported {count:,} orders.")
 
 
@@ -52,7 +52,7 @@ def import_pets(file: Path) -> None:
     A pet takes the place of one with the same id; others are kept.
     """
     shop = opened_shop()
-    count = _read(file, transfer.PET_COLUMNS, shop.orders.import_pets)
+    count = _read(file, formats.PET_COLUMNS, shop.orders.import_pets)
     say(f"Imported {count:,} pets.")
 
 
@@ -61,14 +61,14 @@ def import_pets(file: Path) -> None:
 def export_orders(file: Path | None) -> None:
     """Export all orders to FILE (.csv or .jsonl), or as CSV to standard output."""
     shop = opened_shop()
-    ending = transfer.ending_of(file) if file else ".csv"
+    ending = formats.ending_of(file) if file else ".csv"
     if ending not in {".csv", ".jsonl", ".ndjson"}:
         raise click.ClickException(f"{file} must end in .csv or .jsonl.")
-    total = bulk.count_all(shop.database)
+    total = rows_out.count_all(shop.database)
     with progress("Exporting", total) as advance, _target(file) as target:
-        counted = _Counted(bulk.batches_of_rows(shop.database), advance)
+        counted = _Counted(rows_out.batches_of_rows(shop.database), advance)
         try:
-            transfer.write(target, ending, counted)
+            formats.write(target, ending, counted)
             target.flush()
         except BrokenPipeError:
             # Whoever reads has seen enough (`| head`). Python would complain of it at the end.
@@ -87,7 +87,7 @@ def _read(
         _Watched(opened, advance) as watched,
     ):
         buffered = io.BufferedReader(watched, 1024 * 1024)
-        rows = transfer.read(buffered, transfer.ending_of(file), columns, faults)
+        rows = formats.read(buffered, formats.ending_of(file), columns, faults)
         return take(rows, faults)
 
 

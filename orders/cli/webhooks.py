@@ -16,12 +16,12 @@ import click
 from orders.cli.common import CommandGroup, opened_shop, say
 from orders.cli.tables import print_table, time_text
 from orders.domain import MAX_INT64, EventType
-from orders.store import deliveries as delivery_store
-from orders.store import webhooks as store
-from orders.store.webhooks import Delivery, Endpoint, NewEndpoint, Standing
-from orders.web.shop import Shop
+from orders.web.services import Shop
 from orders.webhooks import addresses, attempt, messages, rules, signing
+from orders.webhooks import deliveries as delivery_store
+from orders.webhooks import endpoints as store
 from orders.webhooks.addresses import PrivateAddress, UnfitURL
+from orders.webhooks.endpoints import Delivery, Endpoint, NewEndpoint, Standing
 from orders.webhooks.messages import Message
 from orders.webhooks.rules import Outcome
 

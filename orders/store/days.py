@@ -30,8 +30,8 @@ from sqlalchemy import (
 
 from orders import domain
 from orders.domain import Status
-from orders.store.engine import Database
-from orders.store.query import Query
+from orders.store.database.engine import Database
+from orders.store.database.queries import Query
 from orders.store.tables import DayRow
 
 COLUMNS = [column.name for column in DayRow.__table__.columns]

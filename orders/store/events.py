@@ -7,9 +7,9 @@ from datetime import datetime
 from sqlalchemy import Connection, Select, String, bindparam, func, insert, select
 
 from orders.domain import EventType, Order, Origin
-from orders.store.failures import damage_told
-from orders.store.instants import Instant
-from orders.store.query import Query
+from orders.store.database.errors import damage_told
+from orders.store.database.queries import Query
+from orders.store.database.types import Instant
 from orders.store.tables import EventRow, OrderRow, order_of
 
 # The part of an order that each of its events repeats, as it stood after the change.

@@ -11,19 +11,19 @@ from dataclasses import dataclass
 
 from sqlalchemy import BigInteger, bindparam, select
 
-from orders.store import events, forms
-from orders.store.engine import Database
-from orders.store.query import Query
+from orders.store import events, orders_json
+from orders.store.database.engine import Database
+from orders.store.database.queries import Query
 from orders.store.tables import EventRow
 
 _AFTER = Query(
-    select(forms.event(), EventRow.id)
+    select(orders_json.event(), EventRow.id)
     .where(EventRow.id > bindparam("after", type_=BigInteger))
     .order_by(EventRow.id)
     .limit(bindparam("size"))
 )
 _OF_ORDER = Query(
-    select(forms.event())
+    select(orders_json.event())
     .where(EventRow.order_id == bindparam("order_id", type_=BigInteger))
     .order_by(EventRow.id)
 )

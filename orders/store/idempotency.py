@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, tuple_
 
-from orders.store.query import Query
+from orders.store.database.queries import Query
 from orders.store.tables import IdempotencyRow
 
 REMEMBERED_FOR = timedelta(hours=24)

@@ -10,8 +10,8 @@ from typing import Any
 
 from sqlalchemy import BindParameter, Connection, Row, bindparam, insert, or_, select, update
 
-from orders.store.failures import damage_told
-from orders.store.query import Query
+from orders.store.database.errors import damage_told
+from orders.store.database.queries import Query
 from orders.store.tables import KeyRow, StoreRow
 
 _PUBLIC = [

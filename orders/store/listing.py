@@ -27,10 +27,10 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from orders.domain import Status
-from orders.store import events, forms
-from orders.store.engine import Database
-from orders.store.failures import damage_told
-from orders.store.query import Query
+from orders.store import events, orders_json
+from orders.store.database.engine import Database
+from orders.store.database.errors import damage_told
+from orders.store.database.queries import Query
 from orders.store.tables import EventRow, OrderRow
 
 CHUNK_ROWS = 4_000
@@ -60,7 +60,7 @@ _CHUNK_IDS = (
     .subquery()
 )
 _CHUNK_ORDERS = (
-    select(OrderRow.id, forms.order_v1().label("json"))
+    select(OrderRow.id, orders_json.order_v1().label("json"))
     .select_from(_CHUNK_IDS)
     .join(OrderRow, OrderRow.id == _CHUNK_IDS.c.order_id)
 )
@@ -73,7 +73,7 @@ _CHUNK_ON_POSTGRES = (
     union_all(
         *(
             select(
-                select(OrderRow.id, forms.order_v1().label("json"))
+                select(OrderRow.id, orders_json.order_v1().label("json"))
                 .where(
                     OrderRow.status == status.value,
                     OrderRow.id > bindparam("after", type_=BigInteger),
@@ -110,7 +110,7 @@ _EACH = Query(
     select(_REVISION_FIRST).order_by(_REVISION_FIRST.c.json.is_not(None), _REVISION_FIRST.c.id),
 )
 _CHANGES = Query(
-    select(EventRow.id, EventRow.order_id, EventRow.status, forms.order_v1_after())
+    select(EventRow.id, EventRow.order_id, EventRow.status, orders_json.order_v1_after())
     .where(EventRow.id > bindparam("after", type_=BigInteger))
     .order_by(EventRow.id)
     .limit(bindparam("size"))
@@ -121,8 +121,8 @@ _LATEST_EVENT = (
 )
 _IS_IT = OrderRow.id == bindparam("order_id")
 _ONE = {
-    1: Query(select(forms.order_v1(), _LATEST_EVENT).where(_IS_IT, _VISIBLE)),
-    2: Query(select(forms.order_v2(), _LATEST_EVENT).where(_IS_IT)),
+    1: Query(select(orders_json.order_v1(), _LATEST_EVENT).where(_IS_IT, _VISIBLE)),
+    2: Query(select(orders_json.order_v2(), _LATEST_EVENT).where(_IS_IT)),
 }
 
 

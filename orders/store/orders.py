@@ -10,8 +10,8 @@ from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from orders.domain import EventType, NewOrder, Order, Origin, Status
 from orders.store import events
-from orders.store.failures import damage_told
-from orders.store.query import Query
+from orders.store.database.errors import damage_told
+from orders.store.database.queries import Query
 from orders.store.tables import OrderRow, order_of
 
 _INSERT = Query(

@@ -21,10 +21,10 @@ from typing import Any, Protocol, cast
 
 from orders.domain import MAX_INT64, Status
 from orders.store import events, statements, walks
+from orders.store.database.engine import Database
+from orders.store.database.queries import Query
+from orders.store.database.types import instant_of
 from orders.store.days import day_of
-from orders.store.engine import Database
-from orders.store.instants import instant_of
-from orders.store.query import Query
 from orders.store.walks import Gathering, Part, Sort, SortBy, Walk
 
 # How many entries of an index are looked at in the first turn, and how much more in each next.

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from sqlalchemy import Connection, delete, insert, select
 
 from orders.domain import Pet, PetStatus
-from orders.store.failures import damage_told
+from orders.store.database.errors import damage_told
 from orders.store.tables import PetRow
 
 _BATCH = 500

@@ -15,8 +15,8 @@ from sqlalchemy import (
     union_all,
 )
 
-from orders.store import events, forms
-from orders.store.query import Query
+from orders.store import events, orders_json
+from orders.store.database.queries import Query
 from orders.store.tables import DayRow, OrderRow
 from orders.store.walks import DAYS_OF, Gathering, Part, Sort, Walk
 
@@ -32,7 +32,7 @@ def rows(walk: Walk, *, started: bool, stopped: bool = False) -> Query:
     `started`, `until_key` and `until_id` where it is `stopped`, and includes the row there.
     """
     shown = (
-        forms.order_v2().label("json"),
+        orders_json.order_v2().label("json"),
         walk.shown_key().label("sort_key"),
         OrderRow.id.label("order_id"),
         events.REVISION.label("revision"),
@@ -107,7 +107,7 @@ def gathered(gathering: Gathering, start: Part | None) -> Query:
     ranges = union_all(*(entries.where(prefix) for prefix in walk.prefixes())).subquery()
     chosen = select(ranges).order_by(*_last_without_key(ranges, walk.sort))
     page = chosen.limit(bindparam("size")).subquery()
-    shown = select(forms.order_v2(), page.c.sort_key, page.c.order_id, events.REVISION)
+    shown = select(orders_json.order_v2(), page.c.sort_key, page.c.order_id, events.REVISION)
     return Query(
         shown.join(page, OrderRow.id == page.c.order_id).order_by(
             *_last_without_key(page, walk.sort)

@@ -24,8 +24,8 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from orders.domain import Order, Status
-from orders.store.failures import damage_told
-from orders.store.instants import Instant, instant_of
+from orders.store.database.errors import damage_told
+from orders.store.database.types import Instant, instant_of
 
 
 def words(length: int) -> String:

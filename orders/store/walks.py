@@ -27,7 +27,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import NULLTYPE, TypeEngine
 
 from orders.domain import Status
-from orders.store.instants import Instant
+from orders.store.database.types import Instant
 from orders.store.tables import OrderRow
 
 # The columns that filters compare for equality, those that leave the fewest orders first.

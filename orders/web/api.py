@@ -34,7 +34,7 @@ from orders.web.refusals import (
     PayloadTooLarge,
     error_body,
 )
-from orders.web.shop import Shop
+from orders.web.services import Shop
 from schemas.error import ErrorSchema
 from schemas.fields import Instant, Int64, Whole
 

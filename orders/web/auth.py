@@ -16,11 +16,11 @@ from functools import lru_cache
 
 from orders import keys
 from orders.clock import Clock
+from orders.counters.memory import ADDRESS_PREFIX
 from orders.settings import Network
 from orders.store import keys as key_store
-from orders.store.counters import ADDRESS_PREFIX
-from orders.store.engine import Database
-from orders.store.failures import StoreUnavailable
+from orders.store.database.engine import Database
+from orders.store.database.errors import StoreUnavailable
 from orders.store.keys import ApiKey
 from orders.web.refusals import InsufficientScope, InvalidKey, MissingKey
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from orders.clock import Clock
+from orders.counters.memory import CounterStorage
+from orders.counters.shared import SharedCounterStorage
 from orders.settings import Settings
 from orders.store import keys as key_store
-from orders.store.counters import CounterStorage
-from orders.store.engine import Database
-from orders.store.failures import StoreUnavailable
+from orders.store.database.engine import Database
+from orders.store.database.errors import StoreUnavailable
 from orders.store.keys import ApiKey
-from orders.store.shared_counters import SharedCounterStorage
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from flask_smorest import Blueprint
 
 from orders import domain
 from orders.settings import Settings
-from orders.store.failures import StoreUnavailable
+from orders.store.database.errors import StoreUnavailable
 from orders.web.bodies import MAX_BYTES
 from orders.web.refusals import (
     ANSWERS,

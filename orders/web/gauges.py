@@ -18,11 +18,13 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from orders.store import measures, opening, sqlite
-from orders.store.failures import StoreUnavailable
-from orders.store.measures import Backlog, StoreMeasures
-from orders.web.server import Server
-from orders.web.shop import Shop
+from orders.store.care import opening
+from orders.store.database import sqlite
+from orders.store.database.errors import StoreUnavailable
+from orders.web import measures
+from orders.web.measures import Backlog, StoreMeasures
+from orders.web.server.server import Server
+from orders.web.services import Shop
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flask import Flask, Response, jsonify
 
 from orders.store import events
-from orders.web.shop import Shop
+from orders.web.services import Shop
 
 
 def register(app: Flask, shop: Shop) -> None:

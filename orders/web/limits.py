@@ -21,11 +21,11 @@ from limits import RateLimitItem, parse_many
 from limits.strategies import STRATEGIES, FixedWindowRateLimiter
 
 from orders.clock import Clock
+from orders.counters.memory import Ask, CounterStorage, Standing
+from orders.counters.shared import SharedCounterStorage
 from orders.settings import Plan, Settings
 from orders.store import keys as key_store
-from orders.store.counters import Ask, CounterStorage, Standing
-from orders.store.engine import Database
-from orders.store.shared_counters import SharedCounterStorage
+from orders.store.database.engine import Database
 from orders.web.auth import Caller
 from orders.web.bans import Bans
 from orders.web.refusals import KeyBanned, RateLimited

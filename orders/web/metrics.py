@@ -21,8 +21,8 @@ from prometheus_client.exposition import choose_encoder
 
 from orders.web.call import Call
 from orders.web.gauges import Gauges
-from orders.web.server import Server
-from orders.web.shop import Shop
+from orders.web.server.server import Server
+from orders.web.services import Shop
 from orders.web.tallies import Labels, Tallies, Tally
 
 # What has no route, and what the server could not read as a request.

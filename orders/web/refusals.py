@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orders import domain, keys
-from orders.store.failures import StoreUnavailable
+from orders.store.database.errors import StoreUnavailable
 
 
 class WebRefusal(Exception):

@@ -12,11 +12,11 @@ from orders import domain
 from orders.domain import NewOrder, Order, OrderAlreadyCancelled, OrderNotFound, Pet
 from orders.store import pets
 from orders.store.listing import OrderList
-from orders.web import entity, ordering
+from orders.web import conditional, order_views
 from orders.web.api import ApiBlueprint, render
 from orders.web.call import current_call
 from orders.web.document import operation
-from orders.web.shop import current_shop
+from orders.web.services import current_shop
 from schemas.order import NewOrderSchema, OrderSchema, ShipmentSchema
 from schemas.pet import PetSchema
 
@@ -54,20 +54,20 @@ def list_orders() -> Response:
     """Give all orders that were not cancelled, by id. Query parameters are ignored."""
     shop = current_shop()
     orders = shop.list.now()
-    unchanged = entity.not_modified(orders.revision, orders.body)
+    unchanged = conditional.not_modified(orders.revision, orders.body)
     if unchanged is not None:
         return unchanged
     if orders.body is not None:
-        return entity.entity(orders.body, orders.revision)
+        return conditional.entity(orders.body, orders.revision)
     stream = OrderList(shop.database)
-    return entity.entity(stream, stream.revision)
+    return conditional.entity(stream, stream.revision)
 
 
 @blueprint.route("/store/orders", methods=["POST"], tags=ORDERS)
 @operation(
     "placeOrder",
     "Place an order.",
-    refusals=ordering.PLACE_REFUSALS,
+    refusals=order_views.PLACE_REFUSALS,
     headers=("Location", "Idempotent-Replayed"),
     parameters=("Idempotency-Key",),
     stability="experimental",
@@ -76,7 +76,7 @@ def list_orders() -> Response:
 @blueprint.response(201, OrderSchema, description="The order, placed.", example=PENDING_ORDER)
 def place_order(new: NewOrder) -> Order:
     """Place an order; with an Idempotency-Key, at most once."""
-    return ordering.place(new, VERSION)
+    return order_views.place(new, VERSION)
 
 
 @blueprint.route("/store/orders/<id:orderId>", methods=["GET"], tags=ORDERS)
@@ -90,20 +90,20 @@ def place_order(new: NewOrder) -> Order:
 @blueprint.response(200, OrderSchema, description="The order.", example=PENDING_ORDER)
 def get_order(orderId: str) -> Response:  # noqa: N803 - named in the interface
     """Give an order that was not cancelled."""
-    return ordering.get(orderId, VERSION)
+    return order_views.get(orderId, VERSION)
 
 
 @blueprint.route("/store/orders/<id:orderId>", methods=["DELETE"], tags=ORDERS)
 @operation(
     "cancelOrder",
     "Cancel one order by its identifier.",
-    refusals=ordering.CANCEL_REFUSALS,
+    refusals=order_views.CANCEL_REFUSALS,
     stability="beta",
 )
 @blueprint.response(204, description="Order cancelled successfully.")
 def cancel_order(orderId: str) -> Response:  # noqa: N803 - named in the interface
     """Cancel a pending order."""
-    ordering.cancel(orderId)
+    order_views.cancel(orderId)
     return Response(status=204)
 
 
@@ -111,7 +111,7 @@ def cancel_order(orderId: str) -> Response:  # noqa: N803 - named in the interfa
 @operation(
     "shipOrder",
     "Ship one order.",
-    refusals=ordering.SHIP_REFUSALS,
+    refusals=order_views.SHIP_REFUSALS,
     stability="experimental",
 )
 @blueprint.arguments(ShipmentSchema, location="optional_json", required=False, example=SHIPMENT)
@@ -121,7 +121,7 @@ def ship_order(
     orderId: str,  # noqa: N803 - named in the interface
 ) -> Order:
     """Ship a pending order, at the time given or now."""
-    return ordering.ship(orderId, shipment)
+    return order_views.ship(orderId, shipment)
 
 
 @blueprint.route("/pets/<id:petId>", methods=["GET"], tags=["pets"])

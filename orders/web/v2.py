@@ -9,13 +9,14 @@ from typing import Any
 from flask import Response, request
 
 from orders.domain import NewOrder, Order, OrderNotFound
-from orders.store import days, feed, webhooks
-from orders.web import entity, ordering, pages
+from orders.store import days, feed
+from orders.web import conditional, order_views, pagination
 from orders.web.api import ApiBlueprint
 from orders.web.call import current_call
 from orders.web.document import operation
 from orders.web.refusals import MissingKey, ValidationFailed
-from orders.web.shop import current_shop
+from orders.web.services import current_shop
+from orders.webhooks import endpoints
 from schemas.event import EventPageSchema, HistorySchema
 from schemas.order_v2 import NewOrderSchema, OrderPageSchema, OrderSchema, ShipmentSchema
 from schemas.query import EventsQuerySchema, OrdersQuerySchema, StatsQuerySchema
@@ -101,21 +102,21 @@ blueprint = ApiBlueprint("v2", __name__, url_prefix=f"/v{VERSION}")
 def list_orders(asked: dict[str, Any]) -> Response:
     """Give a page of orders."""
     shop = current_shop()
-    query = pages.page_query(asked, shop.store_id)
-    unchanged = entity.still_good(lambda: feed.newest_id(shop.database), varies=True)
+    query = pagination.page_query(asked, shop.store_id)
+    unchanged = conditional.still_good(lambda: feed.newest_id(shop.database), varies=True)
     if unchanged is not None:
         return unchanged
-    page = shop.pages.get(request.query_string, lambda: pages.listed(query))
+    page = shop.pages.get(request.query_string, lambda: pagination.listed(query))
     if page.link is not None:
         current_call().headers["Link"] = page.link
-    return entity.entity(page.body, page.revision, varies=True)
+    return conditional.entity(page.body, page.revision, varies=True)
 
 
 @blueprint.route("/store/orders", methods=["POST"], tags=ORDERS)
 @operation(
     "placeOrder",
     "Place an order.",
-    refusals=ordering.PLACE_REFUSALS,
+    refusals=order_views.PLACE_REFUSALS,
     headers=("Location", "Idempotent-Replayed"),
     parameters=("Idempotency-Key",),
     stability="beta",
@@ -124,7 +125,7 @@ def list_orders(asked: dict[str, Any]) -> Response:
 @blueprint.response(201, OrderSchema, description="The order, placed.", example=PENDING_ORDER)
 def place_order(new: NewOrder) -> Order:
     """Place an order; with an Idempotency-Key, at most once."""
-    return ordering.place(new, VERSION)
+    return order_views.place(new, VERSION)
 
 
 @blueprint.route("/store/orders/<id:orderId>", methods=["GET"], tags=ORDERS)
@@ -138,20 +139,20 @@ def place_order(new: NewOrder) -> Order:
 @blueprint.response(200, OrderSchema, description="The order.", example=PENDING_ORDER)
 def get_order(orderId: str) -> Response:  # noqa: N803 - named in the interface
     """Give an order, whatever became of it."""
-    return ordering.get(orderId, VERSION)
+    return order_views.get(orderId, VERSION)
 
 
 @blueprint.route("/store/orders/<id:orderId>", methods=["DELETE"], tags=ORDERS)
 @operation(
     "cancelOrder",
     "Cancel one order by its identifier.",
-    refusals=(*ordering.CANCEL_REFUSALS, "order_already_cancelled"),
+    refusals=(*order_views.CANCEL_REFUSALS, "order_already_cancelled"),
     stability="beta",
 )
 @blueprint.response(204, description="Order cancelled successfully.")
 def cancel_order(orderId: str) -> Response:  # noqa: N803 - named in the interface
     """Cancel a pending order."""
-    ordering.cancel(orderId)
+    order_views.cancel(orderId)
     return Response(status=204)
 
 
@@ -159,7 +160,7 @@ def cancel_order(orderId: str) -> Response:  # noqa: N803 - named in the interfa
 @operation(
     "shipOrder",
     "Ship one order.",
-    refusals=(*ordering.SHIP_REFUSALS, "order_already_cancelled"),
+    refusals=(*order_views.SHIP_REFUSALS, "order_already_cancelled"),
     stability="beta",
 )
 @blueprint.arguments(ShipmentSchema, location="optional_json", required=False, example=SHIPMENT)
@@ -169,7 +170,7 @@ def ship_order(
     orderId: str,  # noqa: N803 - named in the interface
 ) -> Order:
     """Ship a pending order, at the time given or now."""
-    return ordering.ship(orderId, shipment)
+    return order_views.ship(orderId, shipment)
 
 
 @blueprint.route("/store/orders/<id:orderId>/events", methods=["GET"], tags=EVENTS)
@@ -187,7 +188,7 @@ def ship_order(
 )
 def list_order_events(orderId: str) -> Response:  # noqa: N803 - named in the interface
     """Give the history of an order. Each order has at least the event that made it."""
-    events = feed.history(current_shop().database, ordering.known(orderId))
+    events = feed.history(current_shop().database, order_views.known(orderId))
     if not events:
         raise OrderNotFound(orderId)
     return _json(f'{{"events":[{",".join(events)}]}}')
@@ -244,7 +245,7 @@ def get_stats(asked: dict[str, int]) -> dict[str, Any]:
         # What nobody need know while it is well is left out.
         "paused_webhooks": [
             {"id": endpoint_id, "since": since}
-            for endpoint_id, since in webhooks.paused(shop.database)
+            for endpoint_id, since in endpoints.paused(shop.database)
         ]
         or None,
     }

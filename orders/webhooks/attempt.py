@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from orders import keys
-from orders.store.webhooks import Delivery, Endpoint
 from orders.webhooks import rules, signing
+from orders.webhooks.endpoints import Delivery, Endpoint
 from orders.webhooks.messages import Message
 from orders.webhooks.sender import Answer, Sender
 

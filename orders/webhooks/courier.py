@@ -21,15 +21,15 @@ from random import Random, SystemRandom
 from sqlalchemy import Connection
 
 from orders.clock import Clock
-from orders.store import deliveries, events, webhooks
-from orders.store.deliveries import Event, Refused
-from orders.store.engine import Database
-from orders.store.failures import StoreUnavailable
-from orders.store.group_commit import GroupCommit
-from orders.store.webhooks import Delivery, Endpoint
-from orders.webhooks import attempt, messages, rules
+from orders.store import events
+from orders.store.database.engine import Database
+from orders.store.database.errors import StoreUnavailable
+from orders.store.database.group_commit import GroupCommit
+from orders.webhooks import attempt, deliveries, endpoints, messages, rules
 from orders.webhooks.addresses import host_of
 from orders.webhooks.alarms import Alarms
+from orders.webhooks.deliveries import Event, Refused
+from orders.webhooks.endpoints import Delivery, Endpoint
 from orders.webhooks.rules import Outcome
 from orders.webhooks.sender import Sender
 
@@ -158,7 +158,7 @@ class Courier:
 
     def _next(self, endpoint_id: int, *, aside_first: bool) -> _Task | None:
         with self._database.read() as connection:
-            endpoint = webhooks.find(connection, endpoint_id)
+            endpoint = endpoints.find(connection, endpoint_id)
             if endpoint is None or endpoint.paused_at is not None or self._waits(endpoint):
                 return None
             # In turn: neither a stream of new events nor slow old ones shut out the others.
@@ -323,7 +323,7 @@ class Courier:
         )
 
     def _pause(self, connection: Connection, endpoint: Endpoint, because: str) -> Tell:
-        is_news = webhooks.pause(connection, endpoint.id, because, self._clock.now())
+        is_news = endpoints.pause(connection, endpoint.id, because, self._clock.now())
         host = host_of(endpoint.url)
         return lambda: (
             log.warning(PAUSED, endpoint.id, host, because, endpoint.id) if is_news else None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from orders.domain import format_instant
-from orders.store.deliveries import Event
+from orders.webhooks.deliveries import Event
 
 PING = "ping"
 

@@ -19,10 +19,11 @@ from collections.abc import Callable, Hashable
 from datetime import timedelta
 
 from orders.clock import Clock
-from orders.store import deliveries, events, webhooks
-from orders.store.engine import Database
-from orders.store.failures import StoreUnavailable
-from orders.store.group_commit import GroupCommit
+from orders.store import events
+from orders.store.database.engine import Database
+from orders.store.database.errors import StoreUnavailable
+from orders.store.database.group_commit import GroupCommit
+from orders.webhooks import deliveries, endpoints
 from orders.webhooks.courier import Courier
 from orders.webhooks.sender import Sender
 
@@ -130,7 +131,7 @@ class Outbox:
     def _release(self) -> None:
         # What an earlier process had claimed, which is no more: this one is alone.
         with self._database.read() as connection:
-            is_claimed = any(each.claimed_by for each in webhooks.get_all(connection))
+            is_claimed = any(each.claimed_by for each in endpoints.get_all(connection))
         if is_claimed:
             self._changes.run(deliveries.release_all)
 
@@ -140,16 +141,16 @@ class Outbox:
             return
         self._ended.clear()
         with self._database.read() as connection:
-            endpoints = webhooks.get_all(connection)
+            known = endpoints.get_all(connection)
             newest = events.newest_id(connection)
             refused = deliveries.soonest_refused(connection)
-        self._has_endpoints = bool(endpoints)
+        self._has_endpoints = bool(known)
         self._is_waiting = False
-        for endpoint in endpoints:
+        for endpoint in known:
             if endpoint.id not in self._at_work:
                 wait = self.courier.seconds_to_work(endpoint, newest, refused.get(endpoint.id))
                 self._begin(endpoint.id, wait)
-        if endpoints:
+        if known:
             self._sweep()
         # Not before: where something failed, all is looked at again.
         self._seen = version

@@ -8,9 +8,9 @@ import sqlite3
 import sys
 from typing import Any, ClassVar
 
-from bench.service import ROOT
 from bench.speed.contestants import Contestant, StoreOrders
 from bench.speed.peers import bare_waitress, tables
+from tests.support.service import ROOT
 
 
 class _PythonPeer(Contestant):

@@ -1,0 +1,179 @@
+"""Where rows wait for their one transaction: an SQLite file of their own, beside the store's.
+
+Checking a large file takes seconds, and the store is not locked for them. It is locked for the
+moment in which SQLite copies the checked rows from one file to the other. PostgreSQL is sent them
+before, as temporary tables, and locked for the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    MetaData,
+    Select,
+    Table,
+    func,
+    insert,
+    select,
+    update,
+)
+
+from orders.domain import EventType, Origin
+from orders.store import days, events
+from orders.store.care import scratch
+from orders.store.database import sequences, sqlite
+from orders.store.database.engine import BESIDE, Beside
+from orders.store.tables import DayRow, OrderRow
+
+_ORDER = [name.key for name in OrderRow.__table__.columns]
+# `nth` counts the rows that the store is to give an id.
+_COLUMNS = ["line", "nth", *_ORDER]
+_BESIDE = MetaData(schema=BESIDE)
+_STAGED = Table(
+    "staged",
+    _BESIDE,
+    Column("line", BigInteger),
+    Column("nth", BigInteger),
+    *(Column(each.key, each.type) for each in OrderRow.__table__.columns),
+)
+
+# What `days` knows of each day. Of rows without an id, `nth` says which it will be.
+_SUMMARIZE = """
+    CREATE TABLE days AS
+    SELECT day, sum(placed) AS placed, sum(shipped) AS shipped, sum(cancelled) AS cancelled,
+        min(placed_id) AS placed_min_id, max(placed_last_id) AS placed_max_id,
+        min(placed_nth) AS placed_min_nth, max(placed_last_nth) AS placed_max_nth,
+        min(ship_date) AS placed_min_ship_date, max(last_ship_date) AS placed_max_ship_date,
+        min(ships_id) AS ships_min_id, max(ships_last_id) AS ships_max_id,
+        min(ships_nth) AS ships_min_nth, max(ships_last_nth) AS ships_max_nth,
+        min(placed_at) AS ships_min_placed_at, max(last_placed_at) AS ships_max_placed_at
+    FROM (
+        SELECT substr(placed_at, 1, 10) AS day, count(*) AS placed, 0 AS shipped, 0 AS cancelled,
+            min(id) AS placed_id, max(id) AS placed_last_id,
+            min(iif(id IS NULL, nth, NULL)) AS placed_nth,
+            max(iif(id IS NULL, nth, NULL)) AS placed_last_nth,
+            min(ship_date) AS ship_date, max(ship_date) AS last_ship_date,
+            NULL AS ships_id, NULL AS ships_last_id, NULL AS ships_nth, NULL AS ships_last_nth,
+            NULL AS placed_at, NULL AS last_placed_at
+        FROM staged GROUP BY 1
+        UNION ALL
+        SELECT substr(ship_date, 1, 10), 0, sum(status = 'shipped'), 0,
+            NULL, NULL, NULL, NULL, NULL, NULL,
+            min(id), max(id), min(iif(id IS NULL, nth, NULL)), max(iif(id IS NULL, nth, NULL)),
+            min(placed_at), max(placed_at)
+        FROM staged WHERE ship_date IS NOT NULL GROUP BY 1
+        UNION ALL
+        SELECT substr(updated_at, 1, 10), 0, 0, count(*),
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+        FROM staged WHERE status = 'cancelled' GROUP BY 1
+    ) GROUP BY day
+"""
+_NTH = ("placed_min_nth", "placed_max_nth", "ships_min_nth", "ships_max_nth")
+_DAYS = Table(
+    "days",
+    _BESIDE,
+    *(Column(each.key, each.type) for each in DayRow.__table__.columns),
+    *(Column(name, BigInteger) for name in _NTH),
+)
+
+
+class Staging:
+    """Order rows with the lines of the file that they come from. Close it after use."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make an empty one, in a file that only its owner can read."""
+        with ExitStack() as resources:
+            self._path = resources.enter_context(scratch.folder(folder, "import")) / "rows.db"
+            connection = sqlite.connect(self._path, create=True)
+            resources.callback(connection.close)
+            # Nothing here need survive anything.
+            connection.execute("PRAGMA journal_mode = OFF")
+            connection.execute("PRAGMA synchronous = OFF")
+            connection.execute(f"CREATE TABLE staged ({', '.join(_COLUMNS)})")
+            self._connection = connection
+            self._resources = resources.pop_all()
+
+    def close(self) -> None:
+        """Forget all rows."""
+        self._resources.close()
+
+    def extend(self, rows: Iterable[tuple[int, Sequence[Any]]]) -> None:
+        """Add rows: a line number and the values of an order, instants as the API has them."""
+        self._connection.execute("BEGIN")
+        self._connection.executemany(  # nothing in it but question marks
+            f"INSERT INTO staged VALUES ({', '.join('?' for _ in _COLUMNS)})",  # noqa: S608 # nosec B608
+            _counted(rows),
+        )
+        self._connection.execute("COMMIT")
+
+    def summarize(self) -> None:
+        """Find out what the rows say of each day, for `copy_to_store`."""
+        self._connection.execute(_SUMMARIZE)
+
+    def beside(self) -> Beside:
+        """Give what a transaction is to see beside the store."""
+        return Beside(self._path, (_STAGED, _DAYS))
+
+    def repeated_ids(self) -> list[tuple[int, int]]:
+        """Give line and id of the rows whose id stands on an earlier line, too."""
+        rows: list[tuple[int, int]] = self._connection.execute(
+            "SELECT line, id FROM (SELECT line, id, row_number() OVER "
+            "(PARTITION BY id ORDER BY line) AS nth FROM staged WHERE id IS NOT NULL) "
+            "WHERE nth > 1 ORDER BY line"
+        ).fetchall()
+        return rows
+
+
+def existing_ids(connection: Connection) -> list[tuple[int, int]]:
+    """Give line and id of the rows whose id an order of the store has.
+
+    The connection is one with a staging beside it.
+    """
+    known = select(_STAGED.c.line, _STAGED.c.id).join(OrderRow, OrderRow.id == _STAGED.c.id)
+    return [(row.line, row.id) for row in connection.execute(known.order_by(_STAGED.c.line))]
+
+
+def copy_to_store(connection: Connection, origin: Origin, now: datetime) -> int:
+    """Insert all rows as orders, with an `order.imported` event for each; give how many.
+
+    The rows were summarized before.
+    """
+    highest = connection.scalar(select(func.max(_STAGED.c.id))) or 0
+    last_id = max(highest, sequences.last_given(connection, OrderRow.__tablename__))
+    unnumbered = update(_STAGED).where(_STAGED.c.id.is_(None))
+    connection.execute(unnumbered.values(id=last_id + _STAGED.c.nth))
+    days.note_all(connection, connection.execute(_summary(last_id)))
+    source = select(*(_STAGED.c[name] for name in _ORDER)).order_by(_STAGED.c.line)
+    copied = insert(OrderRow).from_select(_ORDER, source)
+    inserted = connection.execute(copied.execution_options(preserve_rowcount=True)).rowcount
+    newest = connection.scalar(select(func.max(_STAGED.c.id))) or 0
+    sequences.go_on_above(connection, OrderRow.__tablename__, newest)
+    events.append_for_all(connection, EventType.IMPORTED, select(_STAGED.c.id), origin, now)
+    return inserted
+
+
+def _summary(last_id: int) -> Select[Any]:
+    # As `days.COLUMNS`. Ids that are given come after all that are there.
+    def known(name: str) -> Any:
+        if not name.endswith("_id"):
+            return _DAYS.c[name]
+        own, given = _DAYS.c[name], last_id + _DAYS.c[name.replace("_id", "_nth")]
+        return func.coalesce(own, given) if "_min_" in name else func.coalesce(given, own)
+
+    return select(*(known(name) for name in days.COLUMNS))
+
+
+def _counted(rows: Iterable[tuple[int, Sequence[Any]]]) -> Iterable[tuple[Any, ...]]:
+    nth = 0
+    for line, row in rows:
+        if row[0] is None:
+            nth += 1
+        yield (line, nth, *row)

@@ -1,0 +1,1 @@
+"""The care of a database: opening, upgrading, checking, backing up, restoring."""

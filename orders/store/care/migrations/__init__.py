@@ -1,0 +1,1 @@
+"""The migrations, in Alembic's form. `orders.store.care.opening` runs them."""

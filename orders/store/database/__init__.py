@@ -1,0 +1,1 @@
+"""A database as a thing: connections, transactions, compiled queries, errors; and SQLite."""

@@ -1,0 +1,231 @@
+"""SQLite: the driver, its settings, the database as a file.
+
+The writer waits in this process' own queue instead of in SQLite's unfair 100 ms steps; each of its
+transactions begins with BEGIN IMMEDIATE. A commit is on the disk when it is acknowledged
+(synchronous=FULL).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import itertools
+import math
+import time
+from collections.abc import Iterator
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from sqlalchemy import Connection, Engine, QueuePool, create_engine, event, text
+
+from orders.store.database.engine import (
+    BESIDE,
+    BUSY_SECONDS,
+    STILL_BUSY_SECONDS,
+    Beside,
+    Database,
+    driver_of,
+)
+from orders.store.database.errors import (
+    StoreUnavailable,
+    given_up_when_spoilt,
+    name_of,
+    told_as_unavailable,
+)
+from orders.store.database.queries import Query
+
+LOOKED_AT_SECONDS = 0.02
+# SQLite before 3.51.3 can lose committed pages when two connections write or checkpoint at the
+# same instant (the WAL-reset bug).
+FIRST_SOUND_SQLITE = (3, 51, 3)
+# Each connection that a thread keeps is another one, whatever its address in memory.
+_numbers = itertools.count()
+_DATA_VERSION = Query(text("PRAGMA data_version"))
+_PRAGMAS = (
+    "journal_mode = WAL",
+    "synchronous = FULL",
+    "foreign_keys = ON",
+    # Or REPLACE would remove rows past the triggers that forbid it.
+    "recursive_triggers = ON",
+    f"journal_size_limit = {64 * 1024 * 1024}",
+)
+
+
+@cache
+def sqlite_module() -> Any:
+    """Give the SQLite driver: pysqlite3, which has a newer SQLite, or else Python's own."""
+    try:
+        return importlib.import_module("pysqlite3.dbapi2")
+    except ImportError:
+        return importlib.import_module("sqlite3")
+
+
+def connect(path: Path, *, create: bool = False) -> Any:
+    """Open a driver connection to an SQLite file, with the settings that all connections share.
+
+    The file must exist unless `create` is true: SQLite would otherwise begin a new, empty
+    database in the place of one that is gone.
+    """
+    connection = sqlite_module().connect(
+        f"file:{quote(str(path))}?mode={'rwc' if create else 'rw'}",
+        uri=True,
+        timeout=BUSY_SECONDS,
+        isolation_level=None,  # transactions begin where this module says, not by themselves
+        check_same_thread=False,  # the pool gives a connection to one thread at a time
+    )
+    try:
+        for pragma in (f"busy_timeout = {round(BUSY_SECONDS * 1000)}", *_PRAGMAS):
+            connection.execute(f"PRAGMA {pragma}").close()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+class SqliteDatabase(Database):
+    """The store's database as an SQLite file."""
+
+    def __init__(self, path: Path, threads: int = 4) -> None:
+        """Take the file's path and how many threads will read at the same time."""
+        super().__init__(path.parent, threads)
+        self.path = path
+        self._looked_at = -math.inf
+        self._long_locked = False
+
+    @property
+    def where(self) -> str:
+        """The file's path."""
+        return str(self.path)
+
+    @cached_property
+    def _identity(self) -> tuple[int, int]:
+        return _identity_of(self.path)
+
+    @contextlib.contextmanager
+    def write(
+        self, beside: Beside | None = None, *, foreign_keys: bool = True
+    ) -> Iterator[Connection]:
+        """Give a connection in a transaction that may write; it commits unless left by raising.
+
+        The tables of another file, if given, are there as `beside.…`. Without `foreign_keys`,
+        tables that others refer to can be made anew.
+
+        Raises:
+            StoreUnavailable: the database is locked, full, read-only, damaged or gone.
+        """
+        with told_as_unavailable():
+            self._make_sure_of_it()
+            with (
+                self._writer.connect() as connection,
+                given_up_when_spoilt(connection),
+                _prepared(connection, beside, foreign_keys=foreign_keys),
+                connection.begin(),
+            ):
+                # It may have waited for a restore to end.
+                self._make_sure_of_it()
+                yield connection
+
+    def ask(self, query: Query, **parameters: Any) -> list[tuple[Any, ...]]:
+        """Give the rows of one query, on this thread's own connection.
+
+        Raises:
+            StoreUnavailable: the database can't be read.
+        """
+        with told_as_unavailable():
+            # Not at each question: it would cost as much as most of them. A file that is gone or
+            # was replaced still shows what was true a moment ago; it is writes that it would lose.
+            if time.monotonic() - self._looked_at > LOOKED_AT_SECONDS:
+                self._make_sure_of_it()
+                self._looked_at = time.monotonic()
+            connection = self._own_connection()
+            with given_up_when_spoilt(connection):
+                rows: list[tuple[Any, ...]] = query.execute_on(
+                    connection.driver_connection, self._reader.dialect, parameters
+                ).fetchall()
+                return rows
+
+    def version(self) -> tuple[int, int]:
+        """Give a value that is another one after any commit, by this process or another."""
+        # https://www.sqlite.org/pragma.html#pragma_data_version
+        ((version,),) = self.ask(_DATA_VERSION)
+        return self._own.number, version
+
+    def close(self) -> None:
+        """Close all connections. Later use opens new ones."""
+        super().close()
+        self.__dict__.pop("_identity", None)
+
+    def _writing_engine(self) -> Engine:
+        engine = self._engine(pool_size=1, max_overflow=0)
+        event.listen(engine, "begin", self._begin_to_write)
+        return engine
+
+    def _reading_engine(self) -> Engine:
+        # For each thread one that it keeps and one to stream from.
+        return self._engine(pool_size=2 * self._threads, max_overflow=-1)
+
+    def _engine(self, **pool: int) -> Engine:
+        return create_engine(
+            "sqlite://",
+            module=sqlite_module(),
+            creator=lambda: connect(self.path),
+            # An error that goes to the log tells the statement, not what the clients sent.
+            hide_parameters=True,
+            poolclass=QueuePool,
+            pool_timeout=BUSY_SECONDS,
+            **pool,
+        )
+
+    def _begin_to_write(self, connection: Connection) -> None:
+        # A lock that has outlasted one request's patience is not waited for by the next: they
+        # would hold all threads, and nothing could be read.
+        try:
+            driver_of(connection).execute("BEGIN IMMEDIATE").close()
+        except sqlite_module().OperationalError as error:
+            if name_of(error) == "SQLITE_BUSY":
+                self._wait_for_locks(connection, long_locked=True)
+            raise
+        if self._long_locked:
+            self._wait_for_locks(connection, long_locked=False)
+
+    def _wait_for_locks(self, connection: Connection, *, long_locked: bool) -> None:
+        self._long_locked = long_locked
+        seconds = STILL_BUSY_SECONDS if long_locked else BUSY_SECONDS
+        driver_of(connection).execute(f"PRAGMA busy_timeout = {round(seconds * 1000)}").close()
+
+    def _begin_to_read(self, connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN")
+
+    def _note_own(self) -> None:
+        self._own.number = next(_numbers)
+
+    def _make_sure_of_it(self) -> None:
+        # A file that was moved away or replaced would go on taking writes that nobody finds again.
+        if _identity_of(self.path) != self._identity:
+            raise StoreUnavailable("the database file was replaced while the service ran")
+
+
+@contextlib.contextmanager
+def _prepared(
+    connection: Connection, beside: Beside | None, *, foreign_keys: bool
+) -> Iterator[None]:
+    # Asked of the driver, before SQLAlchemy begins the transaction: none of this can be in one.
+    driver = driver_of(connection)
+    with contextlib.ExitStack() as undo:
+        if beside is not None:
+            driver.execute(f"ATTACH ? AS {BESIDE}", (str(beside.path),))
+            undo.callback(driver.execute, f"DETACH {BESIDE}")
+        if not foreign_keys:
+            driver.execute("PRAGMA foreign_keys = OFF")
+            undo.callback(driver.execute, "PRAGMA foreign_keys = ON")
+        yield
+
+
+def _identity_of(path: Path) -> tuple[int, int]:
+    try:
+        status = path.stat()
+    except OSError:
+        raise StoreUnavailable("the database file is gone") from None
+    return status.st_dev, status.st_ino

@@ -1,1 +1,0 @@
-"""The migrations, in Alembic's form. `orders.store.opening` runs them."""

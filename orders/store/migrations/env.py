@@ -1,6 +1,0 @@
-"""How Alembic runs the migrations: over the connection that `orders.store.opening` hands it."""
-
-from alembic import context
-
-context.configure(connection=context.config.attributes["connection"])
-context.run_migrations()

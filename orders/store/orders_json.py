@@ -1,0 +1,117 @@
+"""What orders and events look like as JSON, written in SQL: the database makes the text.
+
+Making 100,000 orders into JSON in Python takes two seconds; SQLite does it in 40 ms, and other
+threads run meanwhile. Whatever can hold free text is quoted by the database's own JSON functions.
+Both databases make the same bytes: a test compares them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, String, case, cast, literal_column
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+
+from orders.domain import Status
+from orders.store.database.types import InstantText
+from orders.store.tables import EventRow, OrderColumns, OrderRow
+
+_NOTHING: ColumnElement[str] = literal_column("''", String)
+
+
+class _Quoted(FunctionElement[str]):
+    """A text as JSON."""
+
+    type = String()
+    inherit_cache = True
+
+
+@compiles(_Quoted, "sqlite")
+def _quoted_by_sqlite(element: _Quoted, compiler: SQLCompiler, **options: Any) -> str:
+    return f"json_quote({compiler.process(element.clauses, **options)})"
+
+
+@compiles(_Quoted, "postgresql")
+def _quoted_by_postgres(element: _Quoted, compiler: SQLCompiler, **options: Any) -> str:
+    return f"CAST(to_json(CAST({compiler.process(element.clauses, **options)} AS text)) AS text)"
+
+
+def order_v1() -> ColumnElement[str]:
+    """Give the SQL for an order of version 1: five fields, none of which can hold free text."""
+    return _joined(*_order_v1(OrderRow, OrderRow.id), "}")
+
+
+def order_v1_after() -> ColumnElement[str]:
+    """Give the SQL for the order of an event in version 1's form, as it stood after it."""
+    return _joined(*_order_v1(EventRow, EventRow.order_id), "}")
+
+
+def order_v2() -> ColumnElement[str]:
+    """Give the SQL for an order of version 2."""
+    return _joined(*_order_v2(OrderRow, OrderRow.id))
+
+
+def order_v2_after() -> ColumnElement[str]:
+    """Give the SQL for the order of an event in version 2's form, as it stood after it."""
+    return _joined(*_order_v2(EventRow, EventRow.order_id))
+
+
+def event() -> ColumnElement[str]:
+    """Give the SQL for an event, with its order in version 2's form as it stood after it."""
+    request_id = case(
+        (EventRow.request_id.is_(None), literal_column("'null'", String)),
+        else_=_Quoted(EventRow.request_id),
+    )
+    return _joined(
+        *('{"id":', _number(EventRow.id)),
+        *(',"type":"', EventRow.type),
+        *('","orderId":', _number(EventRow.order_id)),
+        *(',"at":"', InstantText(EventRow.at)),
+        *('","actor":', _Quoted(EventRow.actor)),
+        *(',"requestId":', request_id),
+        *(',"order":', *_order_v2(EventRow, EventRow.order_id)),
+        "}",
+    )
+
+
+def _order_v1(of: type[OrderColumns], order_id: Any) -> list[Any]:
+    complete = case((of.status == Status.SHIPPED.value, "true"), else_="false")
+    return [
+        *('{"id":', _number(order_id)),
+        *(',"petId":', _number(of.pet_id)),
+        *(',"quantity":', _number(of.quantity)),
+        _where_known(of.ship_date, ',"shipDate":"', InstantText(of.ship_date), '"'),
+        *(',"complete":', complete),
+    ]
+
+
+def _order_v2(of: type[OrderColumns], order_id: Any) -> list[Any]:
+    # Version 1's fields, and then its own.
+    return [
+        *_order_v1(of, order_id),
+        *(',"status":"', of.status),
+        *('","placedAt":"', InstantText(of.placed_at)),
+        *('","updatedAt":"', InstantText(of.updated_at)),
+        '"',
+        _where_known(of.reference, ',"reference":', _Quoted(of.reference)),
+        "}",
+    ]
+
+
+def _where_known(column: Any, *parts: Any) -> ColumnElement[str]:
+    return case((column.is_(None), _NOTHING), else_=_joined(*parts))
+
+
+def _number(column: Any) -> ColumnElement[str]:
+    return cast(column, String)
+
+
+def _joined(*parts: Any) -> ColumnElement[str]:
+    joined: ColumnElement[str] = _NOTHING
+    for part in parts:
+        # Texts of this file stand in the statement: as parameters they would be sent each time.
+        piece = literal_column(f"'{part}'", String) if isinstance(part, str) else part
+        joined = piece if joined is _NOTHING else joined.concat(piece)
+    return joined

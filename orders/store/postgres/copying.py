@@ -1,0 +1,248 @@
+"""Moving a shop from an SQLite file to a PostgreSQL server: all rows, verified, or none.
+
+What clients remember stays good: ids, events and the positions in them, the store's id and with it
+ETags and cursors, keys by their hashes. So the shop must not go on in both places: nobody can write
+to the file meanwhile, and afterwards it is marked as moved (`opening`).
+
+All that is done on the server, its tables too, is one transaction. Rows go over as they are, table
+by table, those first that others refer to. Then both sides are read in the order of the primary
+key, and compared value by value, instants as the API shows them. Rows are streamed, so that memory
+does not grow with the shop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from sqlalchemy import Connection, Select, String, Table, func, make_url, select
+
+from orders.settings import Settings
+from orders.store.care import opening
+from orders.store.care.opening import AwayDatabase, UnfitDatabase
+from orders.store.care.upkeep import InUse
+from orders.store.database import sequences
+from orders.store.database.engine import Database, driver_of
+from orders.store.database.errors import StoreUnavailable, told_as_unavailable
+from orders.store.database.types import Instant, InstantText
+from orders.store.postgres.database import PostgresDatabase
+from orders.store.postgres.upkeep import PostgresUpkeep
+from orders.store.tables import Base, EventRow, StoreRow
+
+# How many rows of each side are in memory.
+BATCH = 2_000
+# The days come over as they are: the events that come over must not count in them once more.
+_DAYS_KEPT = "order_days_kept"
+# Those first that others refer to.
+_TABLES: Sequence[Table] = Base.metadata.sorted_tables
+# A bar for work of so many steps, which is told of those that are done.
+Show = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """Where the shop is now, and how many rows each of its tables has."""
+
+    where: str
+    rows: dict[str, int]
+
+
+def copy(source: Database, settings: Settings, show: Show) -> Copied:
+    """Move a shop to the PostgreSQL database of the setting `copy_to`, and mark its file as moved.
+
+    Nobody may serve the shop. `show` makes the bars of a terminal.
+
+    Raises:
+        UnfitDatabase: the target is not empty, or can't be used, or what is in it then is not what
+            the source has. Nothing was changed, but for what the message says.
+    """
+    target = PostgresDatabase(make_url(settings.copy_to), settings.instance, threads=1)
+    is_copied = False
+    try:
+        with closing(target), _held(target) as upkeep, source.write() as connection:
+            old = _Side(source.where, connection)
+            with upkeep.write() as new:
+                rows = _copy_verified(old, _Side(target.where, new), show)
+            is_copied = True
+            opening.mark_as_moved(connection)
+    except StoreUnavailable as error:  # of the source: the target's are told by its upkeep
+        if is_copied:
+            raise UnfitDatabase(
+                f"The shop is in {target.where} now, but {source.where} could not be marked as "
+                f"moved ({error}). Don't start a service on it any more."
+            ) from None
+        raise AwayDatabase(f"{source.where}: {error}. Mend that, then try again.") from None
+    return Copied(target.where, rows)
+
+
+@contextmanager
+def _held(target: PostgresDatabase) -> Iterator[PostgresUpkeep]:
+    """Give the care of a target that no service uses, and none can begin to."""
+    upkeep = PostgresUpkeep(target)
+    try:
+        hold = upkeep.hold(alone=True)
+    except InUse:
+        raise UnfitDatabase(
+            f"A service uses {target.where}. ORDERS_COPY_TO must be an empty database."
+        ) from None
+    with hold:
+        yield upkeep
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One of the two databases, in a transaction."""
+
+    where: str
+    connection: Connection
+
+    def rows(self, table: Table) -> Iterator[list[tuple[Any, ...]]]:
+        """Give a table's rows by primary key, in lists of `BATCH`, with instants as texts."""
+        statement = _all_rows(table, self.connection.dialect.name)
+        try:
+            with told_as_unavailable(), self.connection.execute(statement) as result:
+                while rows := result.fetchmany(BATCH):
+                    yield list(map(tuple, rows))
+        except StoreUnavailable as error:
+            # Named here, because one side is read while the other is written.
+            raise AwayDatabase(f"{self.where}: {error}. Mend that, then try again.") from None
+
+    def count(self, table: Table) -> int:
+        """Give how many rows a table has."""
+        return self.connection.scalar(select(func.count()).select_from(table)) or 0
+
+    def store_id(self) -> str:
+        """Give the store's id."""
+        return self.connection.scalars(select(StoreRow.store_id)).one()
+
+
+def _all_rows(table: Table, dialect: str) -> Select[Any]:
+    # By the bytes of texts, whatever language the server speaks.
+    bytewise = "BINARY" if dialect == "sqlite" else "C"
+    keys = (
+        column.collate(bytewise) if isinstance(column.type, String) else column
+        for column in table.primary_key
+    )
+    shown = (
+        InstantText(column) if isinstance(column.type, Instant) else column
+        for column in table.columns
+    )
+    return select(*shown).order_by(*keys).execution_options(yield_per=BATCH)
+
+
+def _copy_verified(old: _Side, new: _Side, show: Show) -> dict[str, int]:
+    _refuse_data(old, new)
+    rows = {table.name: old.count(table) for table in _TABLES}
+    _copy_all(old, new, show("Copying", sum(rows.values())))
+    with show("Verifying", sum(rows.values())) as advance:
+        for table in _TABLES:
+            _verify(old, new, table, advance)
+    for name, last_id in sequences.given(old.connection).items():
+        sequences.go_on_above(new.connection, name, last_id)
+    return rows
+
+
+def _refuse_data(old: _Side, new: _Side) -> None:
+    # The tables themselves bring one row along: that of the store.
+    if not any(new.count(table) for table in _TABLES if table is not StoreRow.__table__):
+        return
+    if new.store_id() == old.store_id():
+        raise UnfitDatabase(
+            f"{new.where} has this shop already. Serve it from there (ORDERS_DATABASE_URL). Only "
+            "if it never was, remove that database, make an empty one and try again."
+        )
+    raise UnfitDatabase(
+        f"{new.where} has data already. Give ORDERS_COPY_TO an empty database (createdb)."
+    )
+
+
+def _copy_all(old: _Side, new: _Side, shown: AbstractContextManager[Callable[[int], None]]) -> None:
+    events = EventRow.__tablename__
+    new.connection.exec_driver_sql(f"DELETE FROM {StoreRow.__tablename__}")  # noqa: S608 # nosec B608 - a name of ours
+    new.connection.exec_driver_sql(f"ALTER TABLE {events} DISABLE TRIGGER {_DAYS_KEPT}")
+    with shown as advance:
+        for table in _TABLES:
+            _copy_without_indexes(old, new, table, advance)
+    new.connection.exec_driver_sql(f"ALTER TABLE {events} ENABLE TRIGGER {_DAYS_KEPT}")
+    for table in _TABLES:
+        # Or the server would choose its ways without knowing how much there is.
+        new.connection.exec_driver_sql(f"ANALYZE {table.name}")
+
+
+def _copy_without_indexes(
+    old: _Side, new: _Side, table: Table, advance: Callable[[int], None]
+) -> None:
+    # An index of rows that are there takes a third of the time of one that grows with each.
+    for index in table.indexes:
+        index.drop(new.connection)
+    _copy(old, new, table, advance)
+    for index in table.indexes:
+        index.create(new.connection)
+
+
+def _copy(old: _Side, new: _Side, table: Table, advance: Callable[[int], None]) -> None:
+    names = sql.SQL(", ").join(sql.Identifier(column.name) for column in table.columns)
+    into = sql.SQL("COPY {} ({}) FROM STDIN").format(sql.Identifier(table.name), names)
+    row: Sequence[Any] | None = None
+    try:
+        with driver_of(new.connection).cursor().copy(into) as copying:
+            for rows in old.rows(table):
+                for row in rows:
+                    copying.write_row(row)
+                advance(len(rows))
+    except (psycopg.DataError, psycopg.IntegrityError) as error:
+        raise _not_taken(old, table, row, error) from None
+
+
+def _not_taken(
+    old: _Side, table: Table, row: Sequence[Any] | None, error: psycopg.Error
+) -> UnfitDatabase:
+    """Say what PostgreSQL does not take, without the value: it may be a secret."""
+    if error.diag.message_primary is None and row is not None:  # it was not even sent
+        place, fault = f"{table.name}, {_named(table, _key(table, row))}", str(error)
+    else:
+        place = (error.diag.context or table.name).split(":")[0].removeprefix("COPY ")
+        fault = error.diag.constraint_name or error.diag.sqlstate or "not known"
+    return UnfitDatabase(
+        f"PostgreSQL does not take what is in {old.where} ({place}: {fault}). Nothing was copied."
+    )
+
+
+def _verify(old: _Side, new: _Side, table: Table, advance: Callable[[int], None]) -> None:
+    none: list[tuple[Any, ...]] = []
+    for ours, theirs in zip_longest(old.rows(table), new.rows(table), fillvalue=none):
+        if ours != theirs:
+            raise UnfitDatabase(
+                f"The copy in {new.where} is not what {old.where} has: {table.name}, "
+                f"{_difference(table, ours, theirs)}. Nothing of it was kept. Look for triggers "
+                "and rules of others in that database, or take a new one, then try again."
+            )
+        advance(len(ours))
+
+
+def _difference(table: Table, ours: list[tuple[Any, ...]], theirs: list[tuple[Any, ...]]) -> str:
+    """Say which row is the first that differs, and in what, without the values."""
+    old, new = next(pair for pair in zip_longest(ours, theirs) if pair[0] != pair[1])
+    if new is None or (old is not None and _key(table, old) < _key(table, new)):
+        return f"{_named(table, _key(table, old))}, is missing"
+    if old is None or _key(table, new) < _key(table, old):
+        return f"{_named(table, _key(table, new))}, should not be there"
+    pairs = zip(table.columns, old, new, strict=True)
+    columns = ", ".join(column.name for column, was, is_now in pairs if was != is_now)
+    return f"{_named(table, _key(table, old))}, differs in {columns}"
+
+
+def _key(table: Table, row: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(
+        value for column, value in zip(table.columns, row, strict=True) if column.primary_key
+    )
+
+
+def _named(table: Table, key: tuple[Any, ...]) -> str:
+    pairs = zip(table.primary_key, key, strict=True)
+    return ", ".join(f"{column.name} {value}" for column, value in pairs)

@@ -1,0 +1,1 @@
+"""The HTTP server: waitress, with deadlines, strict parsing and a clean stop."""

@@ -1,0 +1,161 @@
+"""The parts that a running application is made of, and where views find them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, cast
+from urllib.parse import urlsplit
+
+from flask import Flask, current_app
+
+from orders.clock import Clock
+from orders.service import OrderService
+from orders.settings import Settings
+from orders.store import keys as key_store
+from orders.store.care import opening
+from orders.store.care.upkeep import Upkeep
+from orders.store.database.commit_cache import Kept
+from orders.store.database.engine import Database
+from orders.store.database.group_commit import GroupCommit
+from orders.store.listing import CurrentList
+from orders.web.auth import KeyRing
+from orders.web.limits import Limits
+from orders.web.logs import Tell, access_log
+from orders.webhooks.outbox import Outbox
+
+if TYPE_CHECKING:
+    # It loads a library that is not needed where ORDERS_METRICS is off.
+    from orders.web.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+_EXTENSION = "store-orders"
+# For each thread. A page has 200 orders at most, about 50 KB.
+_KEPT_PAGES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ListedPage:
+    """A page of orders as it goes out: its body, its Link, and the event that it is as of."""
+
+    body: bytes
+    link: str | None
+    revision: int
+
+
+@dataclass
+class Shop:
+    """What one application has. Opens nothing until it is used."""
+
+    settings: Settings
+    clock: Clock
+    database: Database
+    upkeep: Upkeep
+    keyring: KeyRing
+    limits: Limits
+    # What is known of the database: ok, being checked, or damaged.
+    soundness: str = "ok"
+    # Who is told of each answer that has gone out.
+    tell: Tell = access_log.write
+    metrics: Metrics | None = None
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other process may serve the database, because it would count apart."""
+        return not self.settings.limits_url
+
+    @cached_property
+    def changes(self) -> GroupCommit:
+        """What makes changes that come together wait for the disk together."""
+        return GroupCommit(self.database)
+
+    @cached_property
+    def orders(self) -> OrderService:
+        """The use cases."""
+        return OrderService(self.database, self.clock, self.changes, self.outbox.wake)
+
+    @cached_property
+    def outbox(self) -> Outbox:
+        """What sends webhooks."""
+        return Outbox(self.database, self.changes, self.clock, lambda: self.store_id)
+
+    @cached_property
+    def list(self) -> CurrentList:
+        """The list of all orders."""
+        return CurrentList(self.database)
+
+    @cached_property
+    def pages(self) -> Kept[ListedPage]:
+        """The pages of orders that are asked for again and again."""
+        return Kept(self.database, _KEPT_PAGES)
+
+    @cached_property
+    def store_id(self) -> str:
+        """The random id of the store, which does not change while a service runs."""
+        with self.database.read() as connection:
+            return key_store.store_id(connection)
+
+    def begin(self) -> None:
+        """Take over what an earlier process counted and banned.
+
+        Raises:
+            StoreUnavailable: the database can't be read.
+            CountersRefused: Redis, where counters are set to be, refuses.
+        """
+        self.limits.storage.load()
+        self.limits.bans.load()
+
+    def check_behind(self) -> None:
+        """Check a large database in a thread of its own, and log and keep what is found."""
+        check = self.upkeep.long_check()
+        if check is not None:
+            self.soundness = "being checked"
+            threading.Thread(target=self._check, args=(check,), name="check", daemon=True).start()
+
+    def _check(self, check: Callable[[], None]) -> None:
+        try:
+            check()
+        except opening.UnfitDatabase as error:
+            self.soundness = "damaged"
+            log.error("%s", error)  # noqa: TRY400 - the message says all
+        else:
+            self.soundness = "ok"
+            log.info("The database is sound.")
+
+    def write_counters(self) -> None:
+        """Write what requests counted, or find Redis again. Called twice a second."""
+        self.limits.storage.flush()
+
+    def write_keys(self) -> None:
+        """Write what is noted of keys, which may wait for the database. Called twice a second."""
+        self.limits.bans.flush()
+        self.keyring.flush()
+
+    def end(self) -> None:
+        """Write everything, and close what is open."""
+        self.limits.storage.close()
+        self.write_keys()
+        self.database.close()
+
+    @property
+    def path_prefix(self) -> str:
+        """The path of the service's public address, without the version: `` or `/shop`."""
+        return urlsplit(self.settings.base_url).path.removesuffix("/v1")
+
+    def install(self, app: Flask) -> None:
+        """Make this the shop of an application."""
+        app.extensions[_EXTENSION] = self
+
+
+def current_shop() -> Shop:
+    """Give the shop of the application that is at work."""
+    return shop_of(current_app)
+
+
+def shop_of(app: Flask) -> Shop:
+    """Give the shop of an application."""
+    return cast("Shop", app.extensions[_EXTENSION])

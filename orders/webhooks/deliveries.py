@@ -1,0 +1,254 @@
+"""What is due to a webhook's endpoint, and what came of it.
+
+Whether what came of a try is still true of its endpoint is part of the statements: a command may
+have paused it, moved its position or removed it while the message was on its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import zip_longest
+from typing import Any, cast
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
+
+from orders.domain import EventType
+from orders.store import orders_json
+from orders.store.database.queries import Query
+from orders.store.database.types import instant_of
+from orders.store.tables import DeliveryRow, EndpointRow, EventRow, RefusedRow
+from orders.webhooks.endpoints import Delivery, Endpoint, EventNotFound
+
+_SWEPT_AT_ONCE = 500
+# So many events are looked at to say how far an endpoint is behind: some milliseconds.
+MOST_BEHIND = 10_000
+_REFUSED = (RefusedRow.event_id, RefusedRow.tries, RefusedRow.next_at)
+_EVENT = (EventRow.id, EventRow.type, EventRow.at, orders_json.order_v2_after())
+# One for each type that an endpoint may want, so that the statement's shape never changes.
+_TYPES = [f"type_{number}" for number, _ in enumerate(EventType)]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A row of the event log; the order as it stood after it, as JSON in version 2's form."""
+
+    id: int
+    type: EventType
+    at: datetime
+    order: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An event that was put aside: how often it was tried, and when it is tried again."""
+
+    event_id: int
+    tries: int
+    next_at: datetime
+
+
+# Those of each delivery are compiled once; the others are asked when something failed.
+_NEXT_WANTED = Query(
+    select(*_EVENT)
+    .where(EventRow.id > bindparam("after"), EventRow.type.in_([bindparam(t) for t in _TYPES]))
+    .order_by(EventRow.id)
+    .limit(1)
+)
+_NEXT_REFUSED = Query(
+    select(*_REFUSED)
+    .where(RefusedRow.endpoint_id == bindparam("of_endpoint"))
+    .order_by(RefusedRow.next_at, RefusedRow.event_id)
+    .limit(1)
+)
+_CLAIM = Query(
+    update(EndpointRow)
+    .where(
+        EndpointRow.id == bindparam("of_endpoint"),
+        or_(
+            EndpointRow.claimed_by.is_(None),
+            EndpointRow.claimed_by == bindparam("process"),
+            EndpointRow.claimed_until <= bindparam("now"),
+            EndpointRow.claimed_until > bindparam("until"),
+        ),
+    )
+    .values(claimed_by=bindparam("process"), claimed_until=bindparam("until"))
+)
+_MOVE_ON = Query(
+    update(EndpointRow)
+    .where(
+        EndpointRow.id == bindparam("of_endpoint"),
+        EndpointRow.position == bindparam("from_position"),
+    )
+    .values(position=bindparam("to_position"), tries=0, next_at=None)
+)
+# Nothing where the endpoint was removed.
+_LOG = Query(
+    insert(DeliveryRow).from_select(
+        Delivery.__slots__,
+        select(
+            EndpointRow.id,
+            *(
+                bindparam(f"made_{name}", type_=DeliveryRow.__table__.c[name].type)
+                for name in Delivery.__slots__[1:]
+            ),
+        ).where(EndpointRow.id == bindparam("of_endpoint")),
+    )
+)
+
+
+def next_wanted(connection: Connection, endpoint: Endpoint, after: int) -> Event | None:
+    """Give the first event after that one, of a type that the endpoint wants; None if none."""
+    # Fewer types than there are: the last one stands for the others, too.
+    types = dict(zip_longest(_TYPES, endpoint.events, fillvalue=endpoint.events[-1]))
+    rows = _NEXT_WANTED.execute(connection, after=after, **types).fetchall()
+    return _event(rows[0]) if rows else None
+
+
+def event(connection: Connection, event_id: int) -> Event:
+    """Give an event.
+
+    Raises:
+        EventNotFound: there is none of this id.
+    """
+    row = connection.execute(select(*_EVENT).where(EventRow.id == event_id)).one_or_none()
+    if row is None:
+        raise EventNotFound(event_id)
+    return _event(row)
+
+
+def behind(connection: Connection, endpoint: Endpoint, after: int) -> tuple[int, datetime | None]:
+    """Tell how many events an endpoint wants after that one, and when the oldest happened.
+
+    Looks at the next `MOST_BEHIND` events, whatever their types.
+    """
+    later = (
+        select(EventRow.type, EventRow.at)
+        .where(EventRow.id > after)
+        .order_by(EventRow.id)
+        .limit(MOST_BEHIND)
+        .subquery()
+    )
+    wanted = select(func.count(), func.min(later.c.at)).where(later.c.type.in_(endpoint.events))
+    count, oldest = connection.execute(wanted).one()
+    return count, oldest
+
+
+def next_refused(connection: Connection, endpoint_id: int) -> Refused | None:
+    """Give the event that was put aside and is tried again the soonest; None if none was."""
+    rows = _NEXT_REFUSED.execute(connection, of_endpoint=endpoint_id).fetchall()
+    if not rows:
+        return None
+    event_id, tries, next_at = rows[0]
+    return Refused(event_id, tries, cast("datetime", instant_of(next_at)))
+
+
+def soonest_refused(connection: Connection) -> dict[int, Refused]:
+    """Give for each endpoint, by its id, what `next_refused` gives; only where there is any."""
+    order = (RefusedRow.endpoint_id, RefusedRow.next_at.desc(), RefusedRow.event_id.desc())
+    rows = connection.execute(select(RefusedRow.endpoint_id, *_REFUSED).order_by(*order))
+    return {row[0]: Refused(*row[1:]) for row in rows}
+
+
+def claim(
+    connection: Connection, endpoint_id: int, process: str, now: datetime, until: datetime
+) -> bool:
+    """Let a process be the one that delivers to an endpoint; tell whether no other one is.
+
+    A claim that lies further off than `until` was made before the clock was set back: it is none.
+    """
+    claimed = _CLAIM.execute(
+        connection, of_endpoint=endpoint_id, process=process, now=now, until=until
+    )
+    return bool(claimed.rowcount)
+
+
+def release_all(connection: Connection) -> None:
+    """Forget who delivered: for a process that knows that it is alone."""
+    claimed = update(EndpointRow).where(EndpointRow.claimed_by.is_not(None))
+    connection.execute(claimed.values(claimed_by=None, claimed_until=None))
+
+
+def release(connection: Connection, process: str) -> None:
+    """Forget that a process delivered: for one that ends."""
+    claimed = update(EndpointRow).where(EndpointRow.claimed_by == process)
+    connection.execute(claimed.values(claimed_by=None, claimed_until=None))
+
+
+def log_delivery(connection: Connection, delivery: Delivery) -> bool:
+    """Append to the log of deliveries; false where the endpoint is gone."""
+    made = {f"made_{name}": getattr(delivery, name) for name in Delivery.__slots__}
+    return bool(_LOG.execute(connection, of_endpoint=delivery.endpoint_id, **made).rowcount)
+
+
+def move_on(connection: Connection, endpoint: Endpoint, position: int) -> bool:
+    """Go on after an event; false where a command has set another position meanwhile."""
+    moved = _MOVE_ON.execute(
+        connection,
+        of_endpoint=endpoint.id,
+        from_position=endpoint.position,
+        to_position=position,
+    )
+    return bool(moved.rowcount)
+
+
+def wait(connection: Connection, endpoint: Endpoint, tries: int, next_at: datetime) -> bool:
+    """Try the event after the position again at that time; false as in `move_on`."""
+    same = update(EndpointRow).where(
+        EndpointRow.id == endpoint.id, EndpointRow.position == endpoint.position
+    )
+    return connection.execute(same.values(tries=tries, next_at=next_at)).rowcount > 0
+
+
+def put_aside(connection: Connection, endpoint: Endpoint, refused: Refused) -> bool:
+    """Go on after an event that is tried again by itself; false as in `move_on`."""
+    if not move_on(connection, endpoint, refused.event_id):
+        return False
+    forget_refused(connection, endpoint.id, refused.event_id)
+    values = {name: getattr(refused, name) for name in Refused.__slots__}
+    connection.execute(insert(RefusedRow).values(endpoint_id=endpoint.id, **values))
+    return True
+
+
+def try_again(connection: Connection, endpoint_id: int, refused: Refused) -> None:
+    """Write when an event that was put aside is tried again."""
+    connection.execute(
+        update(RefusedRow)
+        .where(_is_refused(endpoint_id, refused.event_id))
+        .values(tries=refused.tries, next_at=refused.next_at)
+    )
+
+
+def forget_refused(connection: Connection, endpoint_id: int, event_id: int) -> None:
+    """Try an event that was put aside no more."""
+    connection.execute(delete(RefusedRow).where(_is_refused(endpoint_id, event_id)))
+
+
+def sweep(connection: Connection, before: datetime) -> bool:
+    """Remove some tries from before that time; tell whether there may be more."""
+    old = select(DeliveryRow.id).where(DeliveryRow.at < before).order_by(DeliveryRow.at)
+    swept = connection.execute(
+        delete(DeliveryRow).where(DeliveryRow.id.in_(old.limit(_SWEPT_AT_ONCE)))
+    )
+    return swept.rowcount == _SWEPT_AT_ONCE
+
+
+def _is_refused(endpoint_id: int, event_id: int) -> ColumnElement[bool]:
+    return and_(RefusedRow.endpoint_id == endpoint_id, RefusedRow.event_id == event_id)
+
+
+def _event(row: Sequence[Any]) -> Event:
+    event_id, kind, at, order = row
+    return Event(event_id, EventType(kind), cast("datetime", instant_of(at)), order)

@@ -1,0 +1,1 @@
+"""Long proofs: kills, power cuts, several processes, crowds, soaks. Run `python -m proofs.NAME`."""

@@ -1,0 +1,93 @@
+"""A key with few requests a minute, used from all sides at once: it gets exactly those."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from proofs.cluster.shoppers import UNKNOWN
+from proofs.crash.connection import ORDERS, Books, Connection, Key
+from proofs.crash.history import Kind, Operation
+
+QUOTA = 200
+CLIENTS = 4
+# The service's own: so many answers of 429 ban a key, the last of them says so already.
+BANNED_BY = 30
+# Each client goes on for so long after its first refusal.
+_MORE = 30
+_NOBODYS = 2**53
+_RATE_LIMITED, _NOT_FOUND = 429, 404
+_MINUTE = 60.0
+
+
+@dataclass
+class Attack:
+    """How requests with one key were answered. `unanswered` may have been counted or not."""
+
+    key: Key
+    admitted: int = 0
+    limited: int = 0
+    banned: int = 0
+    unanswered: int = 0
+    request_ids: set[str | None] = field(default_factory=set)
+    seconds: float = 0.0
+    # Whether all processes counted in Redis meanwhile.
+    is_exact: bool = True
+
+    @property
+    def counts(self) -> bool:
+        """Whether it says anything: if all counted together, and within one window."""
+        return self.is_exact and self.seconds < _MINUTE
+
+    def complaints(self, sent_twice: int) -> list[str]:
+        """Complain of too many or too few. nginx sent so many of its requests twice."""
+        least, most = QUOTA - self.unanswered - sent_twice, QUOTA
+        if not least <= self.admitted <= most:
+            return [f"{self.key.actor} may send {QUOTA} a minute: {self}"]
+        refused = BANNED_BY - 1
+        if not refused - self.unanswered - sent_twice <= self.limited <= refused:
+            return [f"{self.key.actor} is banned by the {BANNED_BY}th refusal: {self}"]
+        return []
+
+    def __str__(self) -> str:
+        """Say how it was answered."""
+        return (
+            f"{self.admitted} admitted, {self.limited} refused, {self.banned} banned, "
+            f"{self.unanswered} not answered, in {self.seconds:.1f} s"
+        )
+
+
+def attack(url: str, ca_certs: str | None, key: Key) -> Attack:
+    """Send requests until all are refused, and some more."""
+    found, began = Attack(key), time.monotonic()
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        sending = [pool.submit(_send, url, ca_certs, key) for _ in range(CLIENTS)]
+        told: Counter[str] = Counter()
+        for each in sending:
+            counted, request_ids = each.result()
+            told += counted
+            found.request_ids |= request_ids
+    found.admitted, found.limited = told["admitted"], told["rate_limit_exceeded"]
+    found.banned, found.unanswered = told["api_key_banned"], told["unanswered"]
+    found.seconds = time.monotonic() - began
+    return found
+
+
+def _send(url: str, ca_certs: str | None, key: Key) -> tuple[Counter[str], set[str | None]]:
+    books, told, refused = Books(), Counter[str](), 0
+    while refused < _MORE:
+        connection = Connection(url, books, unknown=UNKNOWN, ca_certs=ca_certs)
+        with closing(connection):
+            while refused < _MORE:
+                asking = Operation(Kind.LOOK, key.actor, (_NOT_FOUND, _RATE_LIMITED), _NOBODYS)
+                response = connection.send(asking, key, "GET", f"{ORDERS}/{_NOBODYS}")
+                if response is None:
+                    told["unanswered"] += 1
+                    break
+                is_refused = response.status == _RATE_LIMITED
+                told[response.json()["code"] if is_refused else "admitted"] += 1
+                refused += is_refused
+    return told, {each.request_id for each in books.history}

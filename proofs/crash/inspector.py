@@ -1,0 +1,129 @@
+"""Looks a store over whose service was killed and started again, before its clients go on."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import urllib3
+
+from proofs.crash import checker, history
+from proofs.crash.connection import ORDERS, Books, Connection, Key
+from proofs.crash.customers import Ban
+from proofs.crash.history import UNSENT, Contents, Kind, Operation
+
+# What the customers' key may send: more than it does.
+MINUTE_QUOTA, DAY_QUOTA = 1_000_000, 100_000_000
+_LOOKED_AT = 20
+_NOBODYS = 2**53
+_OK, _NOT_FOUND, _RATE_LIMITED = 200, 404, 429
+# Retry-After is rounded up, and a ban's end is kept in milliseconds.
+_ROUNDING_SECONDS = 2
+_LEFT_OF_THE_DAY = re.compile(r'"day";r=(\d+)')
+
+
+class Inspector:
+    """Compares a store with its clients' books, at each start.
+
+    `behind` is the most that the counters were behind at a kill, in seconds; `bans_seen` is how
+    often a ban was found in force after one.
+    """
+
+    def __init__(self, database: Path, books: Books, key: Key, reader: Key, seed: int) -> None:
+        """Take the database's file, the books, the customers' key, and one that may only read."""
+        self.bans: list[Ban] = []
+        self.contents = Contents([], [], [])
+        self.behind = 0.0
+        self.bans_seen = 0
+        self._database, self._books, self._key, self._reader = database, books, key, reader
+        self._chance = random.Random(seed)
+        # Where the books stood, and the counter, when the service was last started.
+        self._begins_at = 0
+        self._counted_before = 0
+
+    def look_over(self, url: str, killed_at: float | None, longest_behind: float) -> list[str]:
+        """Give all complaints; nobody else may use the service meanwhile.
+
+        `killed_at` is when it was killed, in monotonic seconds: None if it was not.
+        """
+        earlier, self.contents = self.contents, history.read(self._database)
+        with closing(Connection(url, self._books)) as connection:
+            return [
+                *self._counters(connection, killed_at, longest_behind),
+                *checker.rewritten(earlier, self.contents),
+                *checker.complaints(self._books.history, self.contents),
+                *self._list(connection),
+                *self._single_orders(connection),
+                *self._standing_bans(connection),
+            ]
+
+    def _counters(
+        self, connection: Connection, killed_at: float | None, longest_behind: float
+    ) -> Iterator[str]:
+        since = self._books.history[self._begins_at :]
+        self._begins_at = len(self._books.history)
+        mine = [each for each in since if each.actor == self._key.actor and each.status != UNSENT]
+        answered = [each.ended for each in mine if each.status not in {None, _RATE_LIMITED}]
+        counted = self._counted(connection)
+        new, self._counted_before = counted - self._counted_before, counted
+        if new > len(mine):
+            yield f"{new} requests were counted, {len(mine)} were sent"
+        if killed_at is None and new < len(answered):
+            yield f"{new} requests were counted, {len(answered)} were answered, and none killed"
+        if killed_at is not None:
+            behind = checker.seconds_behind(answered, new, killed_at)
+            self.behind = max(self.behind, behind)
+            if behind > longest_behind:
+                yield f"the counters are {behind:.2f} s behind"
+
+    def _counted(self, connection: Connection) -> int:
+        # The request that asks counts itself.
+        nobodys = Operation(Kind.LOOK, self._key.actor, (_NOT_FOUND,), _NOBODYS)
+        response = _answered(connection, nobodys, self._key, f"{ORDERS}/{_NOBODYS}")
+        (left,) = _LEFT_OF_THE_DAY.findall(response.headers["RateLimit"])
+        return DAY_QUOTA - int(left) - 1
+
+    def _list(self, connection: Connection) -> list[str]:
+        listing = Operation(Kind.LOOK, self._reader.actor, (_OK,))
+        response = _answered(connection, listing, self._reader, ORDERS)
+        if response.status != _OK:
+            return [f"listOrders answered {response.status}"]
+        return checker.listed_otherwise(response.json(), self.contents)
+
+    def _single_orders(self, connection: Connection) -> Iterator[str]:
+        orders = self.contents.orders
+        for order in self._chance.sample(orders, min(_LOOKED_AT, len(orders))):
+            looking = Operation(Kind.LOOK, self._reader.actor, (_OK, _NOT_FOUND), order.id)
+            _answered(connection, looking, self._reader, f"{ORDERS}/{order.id}")
+            expected = None if order.status == "cancelled" else history.shown(order)
+            if looking.order != expected:
+                yield f"getOrder shows {looking.order} for {order}"
+
+    def _standing_bans(self, connection: Connection) -> Iterator[str]:
+        for ban in self.bans:
+            if ban.ends - time.monotonic() > _ROUNDING_SECONDS:
+                yield from self._ban_in_force(connection, ban)
+
+    def _ban_in_force(self, connection: Connection, ban: Ban) -> Iterator[str]:
+        banned = Operation(Kind.LOOK, ban.key.actor, (_RATE_LIMITED,))
+        response = _answered(connection, banned, ban.key, ORDERS)
+        expected = ban.ends - time.monotonic()
+        if response.status != _RATE_LIMITED or response.json()["code"] != "api_key_banned":
+            yield f"the ban of {ban.key.actor} is not in force: {response.status}"
+        elif abs(int(response.headers["Retry-After"]) - expected) > _ROUNDING_SECONDS:
+            yield f"the ban of {ban.key.actor} ends in {expected:.0f} s: {response.headers}"
+        else:
+            self.bans_seen += 1
+
+
+def _answered(
+    connection: Connection, operation: Operation, key: Key, path: str
+) -> urllib3.BaseHTTPResponse:
+    response = connection.send(operation, key, "GET", path)
+    if response is None:
+        raise AssertionError(f"it serves, and did not answer {operation}")
+    return response

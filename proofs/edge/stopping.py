@@ -1,0 +1,160 @@
+"""A stop under load answers every request that had arrived whole before the signal.
+
+Arrived are the bytes that the service's side of the connection has acknowledged: those that a
+client sent less those that its system still keeps for sending again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import struct
+import termios
+import threading
+import time
+from dataclasses import dataclass
+from http import HTTPStatus
+from itertools import chain
+from typing import BinaryIO
+
+from proofs.edge.slow_client import connect, get, read_answer
+from proofs.edge.slow_readers import LIST
+from tests.support.figures import Read
+from tests.support.service import STOP_SECONDS, Service
+
+LOAD_SECONDS = 2
+ANSWERED = {HTTPStatus.OK, HTTPStatus.CREATED}
+
+
+@dataclass
+class Stop:
+    """What came of it."""
+
+    arrived: dict[str, int]
+    dropped: dict[str, int]
+    refused: int
+    seconds: float
+    status: int
+    log: list[str]
+
+    @property
+    def faults(self) -> list[str]:
+        """What must not be, whatever the machine."""
+        cut_off = sum("cut off" in line or "Traceback" in line for line in self.log)
+        found = {f"{count} dropped: {kind}": count for kind, count in self.dropped.items()}
+        found |= {f"nothing had arrived: {kind}": not n for kind, n in self.arrived.items()}
+        found |= {
+            f"{self.refused} answers were refusals": self.refused,
+            f"exit status {self.status}": self.status,
+            f"{cut_off} complaints in the log": cut_off,
+        }
+        return [fault for fault, is_so in found.items() if is_so]
+
+
+class Client(threading.Thread):
+    """Sends the same request again and again over one connection, some before it reads."""
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        request: bytes,
+        ahead: int = 1,
+        bytes_a_second: float | None = None,
+    ) -> None:
+        """Connect, and begin; `ahead` requests are sent before their answers are read."""
+        super().__init__(daemon=True)
+        self.request, self.ahead, self.bytes_a_second = request, ahead, bytes_a_second
+        self.connection = connect(address, small_buffer=bytes_a_second is not None)
+        self.sent = 0
+        self.answers = 0
+        self.refused = 0
+        self.told_to_close = False
+        self._send_some()
+        self.start()
+
+    def run(self) -> None:
+        """Send and read until the service hangs up."""
+        with self.connection.makefile("rb") as file:
+            with contextlib.suppress(ConnectionError):
+                while all(self._read_one(file) for _ in range(self.ahead)) and self._send_some():
+                    pass
+            # Hung up on while sending; what was answered before that may still be there.
+            while self._read_one(file):
+                pass
+
+    def arrived(self) -> int:
+        """Give how many requests have reached the service's side whole."""
+        sent = self.sent
+        kept = struct.unpack("i", fcntl.ioctl(self.connection, termios.TIOCOUTQ, bytes(4)))[0]
+        return max(0, sent - kept) // len(self.request)
+
+    def _send_some(self) -> bool:
+        """Send the next requests; tell whether the service still wants any."""
+        if self.told_to_close:
+            return False
+        unsent = memoryview(self.request * self.ahead)
+        while unsent:
+            count = self.connection.send(unsent)
+            self.sent += count
+            unsent = unsent[count:]
+        return True
+
+    def _read_one(self, file: BinaryIO) -> bool:
+        """Read an answer; tell whether it came whole."""
+        try:
+            answer = read_answer(file, self.bytes_a_second)
+        except OSError:
+            return False
+        if answer is None:
+            return False
+        self.answers += 1
+        self.refused += answer.status not in ANSWERED
+        self.told_to_close |= answer.says_close
+        return True
+
+
+def stop_under_load(service: Service, one: Read, bytes_a_second: float) -> Stop:
+    """Stop the service while clients of all kinds are at work; slow ones read at this pace."""
+    read, whole_list = get(one.path, one.key), get(LIST, one.key)
+    kinds = {
+        "reads, one after the other": (16, read, 1, None),
+        "reads, 20 ahead": (6, read, 20, None),
+        "reads, 400 ahead": (4, read, 400, None),
+        "orders placed": (4, placing(one.key), 1, None),
+        "lists read slowly": (8, whole_list, 1, bytes_a_second),
+        "lists read slowly, one ahead": (2, whole_list, 2, bytes_a_second),
+    }
+    clients = {
+        kind: [Client(service.address, *what) for _ in range(count)]
+        for kind, (count, *what) in kinds.items()
+    }
+    time.sleep(LOAD_SECONDS)
+    clients["reads of the last moment"] = [Client(service.address, read) for _ in range(50)]
+    arrived = {kind: [each.arrived() for each in group] for kind, group in clients.items()}
+    began = time.monotonic()
+    service.process.terminate()
+    for each in chain.from_iterable(clients.values()):
+        each.join(2 * STOP_SECONDS)
+        each.connection.close()
+    status = service.stop()
+    return Stop(
+        arrived={kind: sum(counts) for kind, counts in arrived.items()},
+        dropped={kind: dropped(clients[kind], counts) for kind, counts in arrived.items()},
+        refused=sum(each.refused for each in chain.from_iterable(clients.values())),
+        seconds=time.monotonic() - began,
+        status=status,
+        log=service.log,
+    )
+
+
+def dropped(clients: list[Client], arrived: list[int]) -> int:
+    """Give how many requests had arrived, and were not answered whole."""
+    return sum(max(0, n - each.answers) for each, n in zip(clients, arrived, strict=True))
+
+
+def placing(key: str) -> bytes:
+    """Give a request that places an order."""
+    return (
+        f"POST {LIST} HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {key}\r\n"
+        'Content-Type: application/json\r\nContent-Length: 12\r\n\r\n{"petId": 7}'
+    ).encode()

@@ -1,0 +1,185 @@
+"""Counters among a million: what they take of memory and disk, and what a hit costs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from orders.cli.progress import progress
+from orders.clock import Clock
+from orders.counters.memory import ADDRESS_PREFIX, MAX_ADDRESSES, Ask, CounterStorage
+from orders.counters.shared import SharedCounterStorage
+from tests.support.process import resident_bytes
+
+# What the windows of addresses may add to the memory, and take of the disk, however many there are.
+MOST_MEMORY_MIB = 96
+MOST_DISK_MIB = 96
+REAL_KEY = "key:1.0"
+_MINUTE, _DAY = 60, 86_400
+_QUOTA = 1_000_000_000
+_FREE_QUOTA = 60
+# So many new addresses at most come between two writings of the journal.
+_ADDRESSES_A_FLUSH = 2_000
+_HITS = 10_000
+
+
+def asks(identity: str, quota: int = _QUOTA) -> tuple[Ask, ...]:
+    """Give what a request of one identity asks for."""
+    return (
+        Ask(f"{identity}/minute", quota, _MINUTE, "bench"),
+        Ask(f"{identity}/day", quota, _DAY, "bench"),
+    )
+
+
+def addresses(begin: int = 0) -> Iterator[str]:
+    """Give the /64 networks of an attacker: there are cheap offers of 65,536 and more of them."""
+    number = begin
+    while True:
+        yield f"{ADDRESS_PREFIX}2001:db8:{number >> 16:x}:{number & 0xFFFF:x}::/64"
+        number += 1
+
+
+@dataclass
+class Use:
+    """The most that was seen of memory above the beginning, and of disk, in MiB."""
+
+    path: Path
+    begin: int = field(default_factory=resident_bytes)
+    memory: float = 0.0
+    disk: float = 0.0
+
+    def look(self) -> None:
+        """Look once."""
+        self.memory = max(self.memory, (resident_bytes() - self.begin) / 2**20)
+        files = self.path.parent.glob(self.path.name + "*")
+        self.disk = max(self.disk, sum(file.stat().st_size for file in files) / 2**20)
+
+
+def prove(path: Path, address_count: int, key_count: int) -> list[str]:
+    """Count so many addresses and so many keys, with the journal at a path; give the faults."""
+    storage = CounterStorage(path=path, clock=Clock())
+    storage.load()
+    use = Use(path)
+    few = [asks(f"key:{number}.0") for number in range(10)]
+    tell_cost("10 keys", storage, few)
+    faults = _flood(storage, use, address_count)
+    tell_cost(f"{address_count:,} addresses", storage, few)
+    print(f"addresses  {use.memory:.0f} MiB of memory, {use.disk:.0f} MiB of disk at most")
+    _tell_flush("the room full", storage, path)
+    faults += _faults_of_use(use) + _faults_of_forgetting(storage)
+    many = [asks(f"key:{number}.0") for number in range(key_count)]
+    for each in many:
+        storage.take(each)
+    tell_cost(f"{key_count:,} keys", storage, few)
+    tell_cost("all in turn", storage, many[:: max(1, key_count // _HITS)])
+    _tell_flush("all keys", storage, path)
+    faults += _faults_of_restart(storage, path)
+    return faults
+
+
+def _flood(storage: CounterStorage, use: Use, count: int) -> list[str]:
+    for _ in range(7):
+        storage.take(asks(REAL_KEY))
+    before = [standing.count for standing in storage.peek(asks(REAL_KEY))]
+    coming = addresses()
+    with progress("addresses", count) as done:
+        for _ in range(0, count, _ADDRESSES_A_FLUSH):
+            for address in islice(coming, _ADDRESSES_A_FLUSH):
+                storage.take(asks(address))
+            storage.flush()
+            use.look()
+            done(_ADDRESSES_A_FLUSH)
+    # The minute may have ended; the day has not.
+    after = [standing.count for standing in storage.peek(asks(REAL_KEY))]
+    return [] if after[1] == before[1] else [f"a key's counters went from {before} to {after}"]
+
+
+def _faults_of_use(use: Use) -> list[str]:
+    faults = []
+    if use.memory > MOST_MEMORY_MIB:
+        faults.append(f"addresses took {use.memory:.0f} MiB of memory, over {MOST_MEMORY_MIB}")
+    if use.disk > MOST_DISK_MIB:
+        faults.append(f"addresses took {use.disk:.0f} MiB of disk, over {MOST_DISK_MIB}")
+    return faults
+
+
+def _faults_of_forgetting(storage: CounterStorage) -> list[str]:
+    """Find out what it takes an attacker to have the windows of an address forgotten."""
+    used_up = asks(f"{ADDRESS_PREFIX}203.0.113.9", _FREE_QUOTA)
+    while storage.take(used_up)[0]:
+        pass
+    others = 0
+    for address in islice(addresses(begin=2**24), 2 * MAX_ADDRESSES):
+        if storage.take(asks(address))[0]:
+            others += 1
+        if storage.peek(used_up)[1].count == 0:
+            break
+    print(
+        f"forgotten  an address, after {others:,} requests from as many others, "
+        f"for {_FREE_QUOTA} requests"
+    )
+    return [] if others >= MAX_ADDRESSES else [f"an address was forgotten after {others} others"]
+
+
+def _faults_of_restart(storage: CounterStorage, path: Path) -> list[str]:
+    before = [standing.count for standing in storage.peek(asks(REAL_KEY))]
+    storage.close()
+    again = CounterStorage(path=path, clock=Clock())
+    began = time.perf_counter()
+    again.load()
+    print(f"restart    {time.perf_counter() - began:.1f} s to load what all keys left")
+    after = [standing.count for standing in again.peek(asks(REAL_KEY))]
+    again.close()
+    return [] if after[1] == before[1] else [f"a restart made {after} of {before}"]
+
+
+def tell_cost(
+    among: str, storage: CounterStorage | SharedCounterStorage, identities: Sequence[Sequence[Ask]]
+) -> None:
+    """Count many requests, in turn; print what one takes, at best of three."""
+    best = float("inf")
+    for _ in range(3):
+        began = time.perf_counter_ns()
+        for number in range(_HITS):
+            storage.take(identities[number % len(identities)])
+        best = min(best, (time.perf_counter_ns() - began) / _HITS)
+    print(f"a hit      {best:,.0f} ns among {among}")
+
+
+def _tell_flush(among: str, storage: CounterStorage, path: Path) -> None:
+    # The journal is lost, so that everything is written.
+    for file in path.parent.glob(path.name + "*"):
+        file.unlink()
+    with _waiting(storage) as longest:
+        began = time.perf_counter()
+        storage.flush()
+        seconds = time.perf_counter() - began
+    print(
+        f"a flush    {seconds:.2f} s with {among}; a hit waited {longest() * 1000:.1f} ms at most"
+    )
+
+
+@contextmanager
+def _waiting(storage: CounterStorage) -> Iterator[Callable[[], float]]:
+    """Count requests beside what is done; give a function that tells the longest one's seconds."""
+    done = threading.Event()
+    seconds = [0.0]
+
+    def count() -> None:
+        while not done.wait(0.0005):
+            began = time.perf_counter()
+            storage.take(asks(REAL_KEY))
+            seconds.append(time.perf_counter() - began)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    try:
+        yield lambda: max(seconds)
+    finally:
+        done.set()
+        thread.join()

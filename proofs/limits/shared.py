@@ -1,0 +1,118 @@
+"""Counters in Redis: exact among four processes, what a hit costs, and what an outage does."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+
+from orders.clock import Clock
+from orders.counters.memory import Ask, CounterStorage
+from orders.counters.shared import SharedCounterStorage
+from proofs.limits.million import tell_cost
+from tests.support.redis_server import RedisServer, redis_running
+
+PROCESSES = 4
+THREADS = 4
+QUOTA = 10_000
+# Of each process; all together they ask for more than there is.
+REQUESTS = 3_000
+_KEYS = 10_000
+# As a key on the plan "business" has them.
+_TERMS = "1000 per 1 minute;100000 per 1 day"
+_PLENTY = 1_000_000_000
+
+
+def prove(folder: Path) -> list[str]:
+    """Count in a redis-server of its own, in a new folder; give the faults."""
+    with redis_running(folder) as server:
+        _tell_costs(server, folder)
+        _tell_size(server)
+        return _faults_of_crowd(server) + _faults_of_outage(server)
+
+
+def asks(identity: str, quota: int = _PLENTY) -> list[Ask]:
+    """Give what a request of one identity asks for."""
+    return [
+        Ask(f"{identity}/minute", quota, 60, _TERMS),
+        Ask(f"{identity}/day", quota, 86_400, _TERMS),
+    ]
+
+
+def storage_of(url: str) -> SharedCounterStorage:
+    """Give counters as a process of the service has them."""
+    return SharedCounterStorage("shared://", url=url, store_id=lambda: "bench", clock=Clock())
+
+
+def _tell_costs(server: RedisServer, folder: Path) -> None:
+    keys = [asks(f"key:{number}.0") for number in range(10)]
+    tell_cost("10 keys in memory", CounterStorage(path=folder / "none", clock=Clock()), keys)
+    for among, url in (("a socket", server.url), ("TCP on one machine", server.tcp_url)):
+        storage = storage_of(url)
+        tell_cost(f"10 keys in Redis, over {among}", storage, keys)
+        storage.close()
+
+
+def _tell_size(server: RedisServer) -> None:
+    before = server.command("INFO", "memory")["used_memory"]
+    storage = storage_of(server.url)
+    for number in range(_KEYS):
+        storage.take(asks(f"key:{number + 10_000}.0"))
+    storage.close()
+    each = (server.command("INFO", "memory")["used_memory"] - before) / _KEYS
+    print(f"memory     {each:.0f} bytes of Redis for both windows of a key")
+
+
+def rush(url: str) -> int:
+    """Ask in a process of its own, with some threads; give how many requests were admitted."""
+    logging.disable()
+    storage = storage_of(url)
+    wanted = asks("key:crowd", QUOTA)
+    with ThreadPoolExecutor(THREADS) as threads:
+        admitted = sum(threads.map(lambda _: storage.take(wanted)[0], range(REQUESTS)))
+    is_exact = storage.check()
+    storage.close()
+    return admitted if is_exact else -1
+
+
+def _faults_of_crowd(server: RedisServer) -> list[str]:
+    spawned = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(PROCESSES, mp_context=spawned) as processes:
+        admitted = list(processes.map(rush, [server.url] * PROCESSES))
+    print(
+        f"crowd      {PROCESSES} processes of {THREADS} threads: {sum(admitted):,} of "
+        f"{PROCESSES * REQUESTS:,}, allowed {QUOTA:,}"
+    )
+    if -1 in admitted:
+        return ["Redis did not answer in time: this machine is too busy to prove anything"]
+    return [] if sum(admitted) == QUOTA else [f"{sum(admitted)} were admitted, allowed {QUOTA}"]
+
+
+def _faults_of_outage(server: RedisServer) -> list[str]:
+    logging.disable()
+    storage, wanted = storage_of(server.url), asks("key:outage")
+    for _ in range(10):
+        storage.take(wanted)
+    server.pause()
+    first = _milliseconds(lambda: storage.take(wanted))
+    others = max(_milliseconds(lambda: storage.take(wanted)) for _ in range(1_000))
+    server.kill()
+    server.start()
+    storage.flush()
+    storage.take(wanted)
+    (count, *_) = (window.count for window in storage.peek(wanted))
+    storage.close()
+    print(
+        f"outage     the first request waited {first:.0f} ms, 1,000 others {others:.2f} at most; "
+        f"{count:,} of 1,012 are counted in a Redis that began anew"
+    )
+    return [] if count == 1_012 else [f"after an outage {count} of 1,012 were counted"]  # noqa: PLR2004
+
+
+def _milliseconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return (time.perf_counter() - began) * 1000

@@ -1,0 +1,159 @@
+"""Power cuts while the store is at work, to see that what was acknowledged is there.
+
+Run it as `python -m proofs.power_cut`. What is tried is the project's own: the connections and
+pragmas of `orders.store.database.sqlite`, the use cases of `orders.service` (place with an
+Idempotency-Key, ship, cancel, import), the schema of the migrations, and, after each cut, the
+checks of a start. Only the driver is another (`apsw_driver`), so that the files can be on a `disk`
+which loses what was not synced. A store goes on from what a cut left of it to the next cut; some
+cuts come while the log is copied into the database (a checkpoint). After each, clients ask again
+for what was not acknowledged.
+
+The same with synchronous=NORMAL tells what that would have lost, and that a loss would be found.
+Exits 1 if the project's settings lost or damaged anything, or something that was asked for again is
+not there once, or if NORMAL lost nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orders.cli.progress import progress
+from orders.store.database import sqlite
+from proofs.power_cut import apsw_driver
+from proofs.power_cut.disk import LOSSES, Disk
+from proofs.power_cut.store_under_cuts import Store
+
+CUTS_OF_A_STORE = 20
+SHARE_IN_CHECKPOINT = 0.35
+SYNCHRONOUS = ("OFF", "NORMAL", "FULL", "EXTRA")
+# The cut comes at one of so many changes of files, or of pages that checkpoints write.
+CHANGES_UNTIL_CUT = 1_500
+PAGES_UNTIL_CUT = 150
+# A folder in memory, where there is one: the disk that is tried is not the machine's.
+MEMORY = Path("/dev/shm")  # noqa: S108 - a new folder in it
+
+
+@dataclass
+class Tally:
+    """What was counted over all cuts under one setting."""
+
+    settings: str = ""
+    cuts: int = 0
+    acknowledged: int = 0
+    lost: int = 0
+    cuts_that_lost: int = 0
+    damaged: int = 0
+    not_once: int = 0
+    checkpoints: int = 0
+    cuts_in_checkpoint: int = 0
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing was lost or damaged, and all is there once."""
+        return not (self.lost or self.damaged or self.not_once)
+
+
+def main() -> int:
+    """Cut, print what was counted, and give the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m proofs.power_cut", description=__doc__)
+    parser.add_argument("--cuts", type=int, default=300, help="how many under each setting")
+    parser.add_argument("--seed", type=int, default=1, help="the same seed, the same cuts")
+    arguments = parser.parse_args()
+    own_version = sqlite.sqlite_module().sqlite_version
+    print(f"SQLite {apsw_driver.sqlite_version} (the service has {own_version})")
+    tallies = [tried(arguments.cuts, arguments.seed, setting) for setting in (None, "NORMAL")]
+    print_table(tallies)
+    own, normal = tallies
+    return 0 if own.is_clean and normal.lost else 1
+
+
+def tried(cuts: int, seed: int, synchronous: str | None = None) -> Tally:
+    """Cut the power so often, under the project's own settings or another `synchronous`."""
+    chance = random.Random(seed)
+    with own_driver(synchronous), progress("Cutting", cuts) as advance:
+        tally = Tally()
+        while tally.cuts < cuts:
+            with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
+                outlive_cuts(Path(folder), min(CUTS_OF_A_STORE, cuts - tally.cuts), chance, tally)
+                advance(CUTS_OF_A_STORE)
+    return tally
+
+
+@contextmanager
+def own_driver(synchronous: str | None) -> Iterator[None]:
+    """Let the store connect through apsw meanwhile, with another `synchronous` if one is given."""
+    kept = sqlite.sqlite_module, sqlite.connect
+
+    def connect(path: Path, *, create: bool = False) -> Any:
+        connection = kept[1](path, create=create)
+        if synchronous:
+            connection.execute(f"PRAGMA synchronous = {synchronous}")
+        return connection
+
+    sqlite.sqlite_module, sqlite.connect = lambda: apsw_driver, connect
+    try:
+        yield
+    finally:
+        sqlite.sqlite_module, sqlite.connect = kept
+        apsw_driver.layer = None
+
+
+def outlive_cuts(folder: Path, cuts: int, chance: random.Random, tally: Tally) -> None:
+    """Cut the power of one store so often, or until it is damaged, and count."""
+    store = Store(folder / "orders.db", chance)
+    tally.settings = settings_of(store)
+    for _ in range(cuts):
+        before = len(store.events)
+        set_cut(store.disk, chance)
+        under_way = store.live_until_cut()
+        tally.cuts += 1
+        tally.acknowledged += len(store.events) - before
+        tally.checkpoints += store.disk.checkpoints
+        tally.cuts_in_checkpoint += store.disk.is_checkpointing
+        store.disk.power_up(LOSSES[tally.cuts % len(LOSSES)])
+        found = store.start_again(under_way)
+        tally.lost += found.lost
+        tally.cuts_that_lost += found.lost > 0
+        if not found.is_sound:
+            tally.damaged += 1
+            return
+        tally.not_once += store.ask_again(under_way)
+
+
+def settings_of(store: Store) -> str:
+    """Give what the connection that writes says of its settings."""
+    names = ("journal_mode", "synchronous", "wal_autocheckpoint")
+    with store.database.write() as connection:
+        mode, synchronous, pages = (
+            connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in names
+        )
+    return f"{mode}, synchronous={SYNCHRONOUS[synchronous]}, checkpoints at {pages} pages"
+
+
+def set_cut(disk: Disk, chance: random.Random) -> None:
+    """Let the power go at some moment from now on."""
+    disk.in_checkpoint = chance.random() < SHARE_IN_CHECKPOINT
+    disk.until_cut = chance.randint(1, PAGES_UNTIL_CUT if disk.in_checkpoint else CHANGES_UNTIL_CUT)
+
+
+def print_table(tallies: list[Tally]) -> None:
+    """Print what was counted."""
+    row = "{:<50}{:>6}{:>14}{:>7}{:>9}{:>9}{:>10}{:>13}{:>8}"
+    heads = ("settings", "cuts", "acknowledged", "lost", "by cuts", "damaged", "not once")
+    print(row.format(*heads, "checkpoints", "cut in"))
+    for each in tallies:
+        counted = (each.cuts, each.acknowledged, each.lost, each.cuts_that_lost, each.damaged)
+        seen = (each.not_once, each.checkpoints, each.cuts_in_checkpoint)
+        print(row.format(each.settings, *counted, *seen))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,247 @@
+"""Minutes of mixed load at three quarters of the possible rate: does anything grow or slow down.
+
+Run it as `python -m proofs.soak`. It first finds the rate that the service can answer, then sends
+three quarters of that whatever the answers take, and looks at the service's memory, threads,
+descriptors and files every five seconds. Exits 1 where a bound that is stated here is broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import quantiles
+
+from orders.cli.progress import progress
+from proofs.soak import load
+from proofs.soak.load import ORDERS, Plan, Record
+from tests.support import stores as store
+from tests.support.process import descriptors, resident_bytes, threads
+from tests.support.service import ROOT, Service, running
+from tests.support.wire import Wire
+
+SHARE = 0.75
+CLIENTS = 8
+STANDING = 200
+PLENTY = 1_000_000_000
+MIB = 2**20
+# The bounds, from the end of the first minute on. Of memory, SQLite's page caches may go on filling
+# while the database grows: 2 MiB for each of seven connections.
+MOST_GROWTH = 24 * MIB
+MOST_OF_A_CHANGE = 1024
+MOST_WAL = 64 * MIB
+# Connections are opened when they are first needed: one to write, two to read for each of the four
+# threads (one that it keeps, one to stream from), and one for each thread beside them. Each has the
+# file and its -wal; the -shm is shared.
+MOST_OF_DATABASE = 2 * (1 + 2 * 4 + 4) + 1
+MOST_COUNTERS = MIB
+# The last minute may be this much slower than the first: so many times, and so many seconds more.
+MOST_SLOWER = {50: (1.25, 0.001), 99: (2.0, 0.005)}
+_CHANGES = {"place", "place_safely", "cancel", "ship"}
+_WARM_UP_SECONDS = 2
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What the service used at a moment: memory and files in bytes, descriptors by number.
+
+    Those of orders.db and the files beside it are counted apart.
+    """
+
+    at: float
+    memory: int
+    threads: int
+    descriptors: int
+    of_database: int
+    files: dict[str, int]
+
+
+def main() -> int:
+    """Soak, print what was found, and give the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--seed", type=int, default=1, help="of what the clients do")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        records, samples = soak(Path(folder), arguments.minutes * 60, arguments.seed)
+    first, last = ends_of(records)
+    faults = [
+        *faults_of_answers(records),
+        *faults_of_use(samples, records),
+        *faults_of_time(first, last),
+    ]
+    tell(records, samples, first, last)
+    for fault in faults:
+        print(f"violated   {fault}")
+    return 1 if faults else 0
+
+
+def soak(
+    folder: Path, seconds: float, seed: int, find_seconds: float = 8, every: float = 5
+) -> tuple[list[Record], list[Sample]]:
+    """Load a service for so long; give the requests, and samples of what it used."""
+    instance = folder / "instance"
+    key, small = store.make(instance, [(PLENTY, PLENTY), (1, PLENTY)], free=PLENTY)
+    with running(instance) as service:
+        standing = _furnish(service, key)
+
+        def launched(phase: str, rate: float, seconds: float) -> subprocess.Popen[str]:
+            file = str(folder / "records.json")
+            fixed = (service.address, key, small, standing, CLIENTS)
+            return _launch(Plan(*fixed, rate, seconds, f"{seed}/{phase}", file))
+
+        _finish(launched("warm up", 0, _WARM_UP_SECONDS))
+        _finish(launched("find", 0, find_seconds))
+        possible = len(load.read(folder / "records.json")) / find_seconds
+        print(f"rate       {possible:,.0f} requests/s possible, {possible * SHARE:,.0f} sent")
+        process = launched("soak", possible * SHARE, seconds)
+        samples = _watch(process, service, instance, seconds, every)
+        _finish(process)
+        return load.read(folder / "records.json"), samples
+
+
+def _furnish(service: Service, key: str) -> list[int]:
+    """Place the orders that nobody changes; the last of them has shipped."""
+    wire = Wire(service.address, key)
+    for number in range(STANDING):
+        wire.ask("POST", ORDERS, {"petId": number + 1})
+    wire.ask("POST", f"{ORDERS}/{STANDING}/ship")
+    wire.close()
+    return list(range(1, STANDING + 1))
+
+
+def _launch(plan: Plan) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "proofs.soak.load"], cwd=ROOT, stdin=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None  # noqa: S101 - it was asked for
+    process.stdin.write(plan.to_json())
+    process.stdin.close()
+    return process
+
+
+def _finish(process: subprocess.Popen[str]) -> None:
+    if process.wait() != 0:
+        raise AssertionError("the clients failed")
+
+
+def _watch(
+    process: subprocess.Popen[str], service: Service, instance: Path, seconds: float, every: float
+) -> list[Sample]:
+    began = time.monotonic()
+    samples = []
+    with progress("soaking", int(seconds // every)) as done:
+        while time.monotonic() - began < seconds - every and process.poll() is None:
+            time.sleep(every)
+            samples.append(_sample(service, instance, time.monotonic() - began))
+            done(1)
+    return samples
+
+
+def _sample(service: Service, instance: Path, at: float) -> Sample:
+    pid = service.process.pid
+    is_of_database = [str(instance / "orders.db") in name for name in descriptors(pid)]
+    return Sample(
+        at,
+        resident_bytes(pid),
+        threads(pid),
+        is_of_database.count(False),
+        is_of_database.count(True),
+        {file.name: file.stat().st_size for file in instance.iterdir()},
+    )
+
+
+def ends_of(records: Sequence[Record]) -> tuple[list[float], list[float]]:
+    """Give the seconds that the requests of the first and of the last minute took, sorted."""
+    end = records[-1].at
+    span = min(60.0, end / 3)
+    first = sorted(record.took for record in records if record.at < span)
+    last = sorted(record.took for record in records if record.at > end - span)
+    return first, last
+
+
+def percentile(seconds: Sequence[float], percent: int) -> float:
+    """Give the time within which so many percent of the requests were answered."""
+    return quantiles(seconds, n=100)[percent - 1]
+
+
+def faults_of_answers(records: Sequence[Record]) -> list[str]:
+    """Give the answers that were not to be expected, each kind once."""
+    odd = {(each.what, each.status) for each in records if not each.is_expected}
+    return [f"{what} was answered {status}" for what, status in sorted(odd)]
+
+
+def faults_of_use(samples: Sequence[Sample], records: Sequence[Record]) -> list[str]:
+    """Give what grew beyond its bound."""
+    span = min(60.0, samples[-1].at / 3)
+    begin, *rest = [sample for sample in samples if sample.at >= span]
+    faults = [
+        f"{name} went from {before:,} to {now:,} by second {sample.at:.0f}"
+        for sample in rest
+        for name, before, now, most in _pairs(begin, sample, _changes(records, begin, sample))
+        if now > most
+    ]
+    if any(sample.files.keys() != begin.files.keys() for sample in rest):
+        faults.append("files came or went in the instance folder")
+    return faults
+
+
+def _pairs(begin: Sample, now: Sample, changes: int) -> list[tuple[str, int, int, int]]:
+    """Give what is bounded: its name, what it was, what it is, and what it may be at most."""
+    database = begin.files["orders.db"] + MOST_OF_A_CHANGE * changes + MIB
+    counters = begin.files["counters.db"] + MOST_COUNTERS
+    return [
+        ("memory", begin.memory, now.memory, begin.memory + MOST_GROWTH),
+        ("the number of threads", begin.threads, now.threads, begin.threads),
+        ("the number of descriptors", begin.descriptors, now.descriptors, begin.descriptors),
+        ("the descriptors of orders.db", begin.of_database, now.of_database, MOST_OF_DATABASE),
+        ("orders.db", begin.files["orders.db"], now.files["orders.db"], database),
+        ("orders.db-wal", begin.files["orders.db-wal"], now.files["orders.db-wal"], MOST_WAL),
+        ("counters.db", begin.files["counters.db"], now.files["counters.db"], counters),
+        ("counters.db-wal", begin.files["counters.db-wal"], now.files["counters.db-wal"], MOST_WAL),
+    ]
+
+
+def _changes(records: Sequence[Record], begin: Sample, now: Sample) -> int:
+    return sum(record.what in _CHANGES and begin.at <= record.at <= now.at for record in records)
+
+
+def faults_of_time(first: Sequence[float], last: Sequence[float]) -> list[str]:
+    """Give where the last minute was slower than the first by more than its bound."""
+    return [
+        f"the {percent}th percentile went from {before * 1000:.1f} to {after * 1000:.1f} ms"
+        for percent, (times, more) in MOST_SLOWER.items()
+        for before, after in [(percentile(first, percent), percentile(last, percent))]
+        if after > before * times + more
+    ]
+
+
+def tell(
+    records: Sequence[Record],
+    samples: Sequence[Sample],
+    first: Sequence[float],
+    last: Sequence[float],
+) -> None:
+    """Print what was found."""
+    changes = sum(record.what in _CHANGES for record in records)
+    print(f"requests   {len(records):,}, {changes:,} of them changes")
+    for name, seconds in (("first", first), ("last", last)):
+        times = ", ".join(f"p{each} {percentile(seconds, each) * 1000:.1f} ms" for each in (50, 99))
+        print(f"{name:10} {times}")
+    for name in ("memory", "threads", "descriptors", "of_database"):
+        values = [getattr(sample, name) for sample in samples]
+        scale, unit = (MIB, " MiB") if name == "memory" else (1, "")
+        told = [f"{value / scale:.0f}{unit}" for value in (values[0], max(values), values[-1])]
+        print(f"{name:16} {told[0]} at first, {told[1]} at most, {told[2]} at last")
+    for name in sorted(samples[-1].files):
+        sizes = [sample.files.get(name, 0) / MIB for sample in samples]
+        print(f"{name:16} {sizes[0]:.1f} MiB at first, {max(sizes):.1f} at most")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

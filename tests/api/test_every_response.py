@@ -1,0 +1,630 @@
+"""What every answer has in common: its headers, the one error shape, and the order of checks."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+import pytest
+from sqlalchemy import insert
+
+from orders import keys
+from orders.store.care import opening
+from orders.store.tables import PetRow
+from orders.web.protection import PROTECTION
+from tests.support.databases import DATABASES
+from tests.support.shop import Client, SetClock, Store, assert_error, logged
+
+ORDERS, ORDERS_V2 = "/v1/store/orders", "/v2/store/orders"
+# What has an ETag: orders and lists of them.
+TAGGED = re.compile(r"/store/orders(?!/\d+/events)")
+JSON = "application/json"
+API_HEADERS = (
+    "X-RateLimit-Limit",
+    "X-RateLimit-Remaining",
+    "X-RateLimit-Reset",
+    "RateLimit",
+    "RateLimit-Policy",
+    "X-Request-Id",
+)
+# Requests a minute and a day: those of the business plan, and of the free one for addresses.
+BUSINESS, FREE = (1_000, 100_000), (60, 1_000)
+REALM = 'Bearer realm="store-orders"'
+CHALLENGES = {
+    "missing_api_key": REALM,
+    "invalid_api_key": f'{REALM}, error="invalid_token"',
+    "insufficient_scope": f'{REALM}, error="insufficient_scope"',
+}
+
+
+@dataclass
+class Case:
+    """A request, and what must come of it. `code` is None where the answer is no Error."""
+
+    who: str
+    method: str
+    target: str
+    status: int
+    code: str | None = None
+    sent: dict = field(default_factory=dict)
+
+    def __str__(self):
+        told = f"{self.who} {self.method} {self.target[:50]} {self.status}"
+        return f"{told} {self.code}" if self.code else told
+
+
+def body(text, content_type=JSON, **headers):
+    """Give what a request with a body is made with."""
+    return {"data": text, "content_type": content_type, "headers": headers}
+
+
+ANSWERS = [
+    # Successes.
+    Case("writer", "GET", ORDERS, 200),
+    Case("writer", "HEAD", ORDERS, 200),
+    Case("writer", "OPTIONS", ORDERS, 204),
+    Case("writer", "GET", f"{ORDERS}?limit=%ff", 200),
+    Case("writer", "GET", "http://shop.example/v1/store/orders", 200),
+    Case("writer", "GET", "HTTPS://shop.example:8080/v1/store/orders?x#y", 200),
+    Case("writer", "GET", "/%761/%73tore/orders", 200),
+    Case("writer", "GET", ORDERS, 304, sent={"headers": {"If-None-Match": "*"}}),
+    Case("writer", "POST", ORDERS, 201, sent=body(b'{"petId":7}')),
+    Case("writer", "GET", f"{ORDERS}/1", 200),
+    Case("writer", "HEAD", f"{ORDERS}/1", 200),
+    Case("writer", "OPTIONS", f"{ORDERS}/abc", 204),
+    Case("writer", "GET", f"{ORDERS}/1", 304, sent={"headers": {"If-None-Match": "*"}}),
+    Case("writer", "OPTIONS", f"{ORDERS}/1/ship", 204),
+    Case("writer", "GET", "/v1/pets/7", 200),
+    Case("writer", "HEAD", "/v1/pets/7", 200),
+    Case("writer", "OPTIONS", "/v1/pets/Rex", 204),
+    # Version 2.
+    Case("writer", "GET", ORDERS_V2, 200),
+    Case("writer", "HEAD", f"{ORDERS_V2}/1", 200),
+    Case("writer", "OPTIONS", ORDERS_V2, 204),
+    Case("writer", "GET", ORDERS_V2, 304, sent={"headers": {"If-None-Match": "*"}}),
+    Case("writer", "GET", f"{ORDERS_V2}/1", 304, sent={"headers": {"If-None-Match": "*"}}),
+    Case("writer", "GET", ORDERS_V2, 422, "validation_failed", {"query_string": "limit=201"}),
+    Case("writer", "GET", ORDERS_V2, 422, "validation_failed", {"query_string": "%ff"}),
+    Case("writer", "POST", ORDERS_V2, 201, sent=body(b'{"petId":7,"reference":"R"}')),
+    Case("writer", "POST", ORDERS_V2, 422, "validation_failed", body(b'{"reference":""}')),
+    Case("writer", "POST", ORDERS_V2, 415, "unsupported_media_type"),
+    Case("writer", "PUT", ORDERS_V2, 405, "method_not_allowed"),
+    Case("writer", "DELETE", f"{ORDERS_V2}/2", 409, "order_already_shipped"),
+    Case("writer", "DELETE", f"{ORDERS_V2}/3", 409, "order_already_cancelled"),
+    Case("writer", "POST", f"{ORDERS_V2}/3/ship", 409, "order_already_cancelled"),
+    Case("writer", "DELETE", f"{ORDERS}/3", 404, "order_not_found"),
+    Case("writer", "GET", f"{ORDERS_V2}/3", 200),
+    Case("writer", "GET", f"{ORDERS_V2}/99", 404, "order_not_found"),
+    Case("writer", "GET", f"{ORDERS_V2}/1/events", 200),
+    Case("writer", "GET", f"{ORDERS_V2}/99/events", 404, "order_not_found"),
+    Case("writer", "GET", f"{ORDERS_V2}/events", 404, "order_not_found"),
+    Case("writer", "GET", "/v2/store/events", 200),
+    Case("writer", "HEAD", "/v2/store/events", 200),
+    Case("writer", "POST", "/v2/store/events", 405, "method_not_allowed"),
+    Case("writer", "GET", "/v2/store/stats", 200),
+    Case("writer", "GET", "/v2/usage", 200),
+    Case("reader", "GET", "/v2/usage", 200),
+    Case("reader", "POST", ORDERS_V2, 403, "insufficient_scope", body(b'{"petId":7}')),
+    Case("writer", "GET", "/v2/pets/7", 404, "not_found"),
+    Case("writer", "GET", f"{ORDERS_V2}/", 404, "not_found"),
+    Case("nobody", "GET", "/v2/usage", 401, "missing_api_key"),
+    Case("stranger", "GET", "/v2/store/events", 401, "invalid_api_key"),
+    # The body.
+    Case("writer", "POST", ORDERS, 415, "unsupported_media_type", body(b"{", "text/plain")),
+    Case("writer", "POST", ORDERS, 415, "unsupported_media_type"),
+    Case("writer", "POST", ORDERS, 400, "malformed_request", body(b"{")),
+    Case("writer", "POST", ORDERS, 422, "validation_failed", body(b"{}")),
+    Case("writer", "POST", ORDERS, 413, "payload_too_large", body(b" " * 65_537)),
+    Case(
+        *("writer", "POST", ORDERS, 400, "malformed_request"),
+        body(b'{"petId":7}', **{"Idempotency-Key": "a,b"}),
+    ),
+    # The order.
+    Case("writer", "GET", f"{ORDERS}/99", 404, "order_not_found"),
+    Case("writer", "HEAD", f"{ORDERS}/99", 404, "order_not_found"),
+    Case("writer", "DELETE", f"{ORDERS}/abc", 404, "order_not_found"),
+    Case("writer", "DELETE", f"{ORDERS}/1%2F1", 404, "order_not_found"),
+    Case("writer", "DELETE", f"{ORDERS}/2", 409, "order_already_shipped"),
+    Case("writer", "POST", f"{ORDERS}/2/ship", 409, "order_already_shipped"),
+    Case("writer", "POST", f"{ORDERS}/99/ship", 404, "order_not_found"),
+    Case("writer", "GET", "/v1/pets/9", 404, "pet_not_found"),
+    # The route.
+    Case("writer", "GET", "/v1", 404, "not_found"),
+    Case("writer", "GET", "/v1/", 404, "not_found"),
+    Case("writer", "GET", "/v2", 404, "not_found"),
+    Case("writer", "GET", "/v1?x", 404, "not_found"),
+    Case("writer", "GET", "http://shop.example/v1", 404, "not_found"),
+    Case("writer", "HEAD", "/v1/nothing", 404, "not_found"),
+    Case("writer", "OPTIONS", "/v1/nothing", 404, "not_found"),
+    Case("writer", "POST", "/v2/nothing/here", 404, "not_found"),
+    Case("writer", "GET", "//v1/store/orders", 404, "not_found"),
+    Case("writer", "OPTIONS", "//v1/store/orders", 404, "not_found"),
+    Case("writer", "POST", "///v1/store/orders", 404, "not_found", body(b'{"petId":7}')),
+    Case("writer", "GET", "//v1", 404, "not_found"),
+    Case("writer", "GET", "//v2/store/orders", 404, "not_found"),
+    Case("writer", "GET", "http://shop.example//v1/store/orders", 404, "not_found"),
+    Case("writer", "GET", "/v1//store/orders", 404, "not_found"),
+    Case("writer", "GET", "/v1/store//orders", 404, "not_found"),
+    Case("writer", "GET", f"{ORDERS}/", 404, "not_found"),
+    Case("writer", "GET", f"{ORDERS}//1", 404, "not_found"),
+    Case("writer", "DELETE", f"{ORDERS}/1/", 404, "not_found"),
+    Case("writer", "POST", f"{ORDERS}/1/ship/", 404, "not_found"),
+    Case("writer", "GET", "/v1/store%2Forders", 404, "not_found"),
+    Case("writer", "GET", "/v1/store%2forders/1", 404, "not_found"),
+    Case("writer", "GET", "/v1/Store/orders", 404, "not_found"),
+    Case("writer", "GET", "/v1/store/orders;x", 404, "not_found"),
+    Case("writer", "GET", "/v1/%ff%00", 404, "not_found"),
+    # The method.
+    Case("writer", "PUT", ORDERS, 405, "method_not_allowed"),
+    Case("writer", "DELETE", ORDERS, 405, "method_not_allowed"),
+    Case("writer", "PUT", f"{ORDERS}/abc", 405, "method_not_allowed"),
+    Case("writer", "PATCH", f"{ORDERS}/1", 405, "method_not_allowed"),
+    Case("writer", "GET", f"{ORDERS}/1/ship", 405, "method_not_allowed"),
+    Case("writer", "HEAD", f"{ORDERS}/1/ship", 405, "method_not_allowed"),
+    Case("writer", "POST", "/v1/pets/7", 405, "method_not_allowed"),
+    Case("writer", "BREW", ORDERS, 405, "method_not_allowed"),
+    # The route and the method come before the body.
+    Case("writer", "POST", "/v1/nothing", 404, "not_found", body(b" " * 65_537, "text/plain")),
+    Case("writer", "PUT", ORDERS, 405, "method_not_allowed", body(b" " * 65_537, "text/plain")),
+    # What the key may do comes before the route, the method and the body.
+    Case("reader", "GET", ORDERS, 200),
+    Case("reader", "HEAD", f"{ORDERS}/1", 200),
+    Case("reader", "OPTIONS", ORDERS, 204),
+    Case("reader", "GET", "/v1/nothing", 404, "not_found"),
+    Case("reader", "OPTIONS", "/v1/nothing", 404, "not_found"),
+    Case("reader", "HEAD", f"{ORDERS}/1/ship", 405, "method_not_allowed"),
+    Case("reader", "POST", ORDERS, 403, "insufficient_scope", body(b'{"petId":7}')),
+    Case("reader", "POST", ORDERS, 403, "insufficient_scope", body(b" " * 65_537, "text/plain")),
+    Case("reader", "DELETE", f"{ORDERS}/1", 403, "insufficient_scope"),
+    Case("reader", "DELETE", f"{ORDERS}/99", 403, "insufficient_scope"),
+    Case("reader", "PUT", ORDERS, 403, "insufficient_scope"),
+    Case("reader", "BREW", ORDERS, 403, "insufficient_scope"),
+    Case("reader", "POST", "/v1/nothing", 403, "insufficient_scope"),
+    Case("reader", "DELETE", "//v1/store/orders/1", 403, "insufficient_scope"),
+    # The key comes before everything else.
+    *(
+        Case(who, method, target, 401, code, sent)
+        for who, code in (("nobody", "missing_api_key"), ("stranger", "invalid_api_key"))
+        for method, target, sent in (
+            ("GET", ORDERS, {}),
+            ("HEAD", ORDERS, {}),
+            ("OPTIONS", ORDERS, {}),
+            ("PUT", ORDERS, {}),
+            ("POST", ORDERS, body(b" " * 65_537, "text/plain")),
+            ("DELETE", f"{ORDERS}/99", {}),
+            ("GET", "/v1/pets/7", {}),
+            ("GET", "/v1/nothing", {}),
+            ("GET", "/v2/nothing", {}),
+            ("GET", "//v1/store/orders", {}),
+            ("GET", "http://shop.example/v1", {}),
+        )
+    ),
+]
+
+# What has nothing to do with the API, whoever asks. Of the pages only that is said here.
+ELSEWHERE = [
+    Case(who, method, target, status, code)
+    for who in ("writer", "nobody")
+    for method, target, status, code in (
+        ("GET", "/healthz", 200, None),
+        ("HEAD", "/healthz", 200, None),
+        ("GET", "http://shop.example/healthz", 200, None),
+        ("GET", "/readyz", 200, None),
+        ("GET", "/openapi/v1.json", 200, None),
+        ("POST", "/healthz", 405, "method_not_allowed"),
+        ("DELETE", "/openapi/v1.json", 405, "method_not_allowed"),
+        ("POST", "/docs", 405, "method_not_allowed"),
+        ("GET", "/docs/", 404, "not_found"),
+        ("GET", "/docs/nothing.js", 404, "not_found"),
+        ("GET", "/V1/store/orders", 404, "not_found"),
+        ("GET", "/V2", 404, "not_found"),
+        ("GET", "/v1x/store/orders", 404, "not_found"),
+        ("GET", "/v11", 404, "not_found"),
+        ("GET", "/v3/store/orders", 404, "not_found"),
+        ("GET", "/v1%2Fstore/orders", 404, "not_found"),
+        ("GET", "/api/v1/store/orders", 404, "not_found"),
+        ("HEAD", "/nothing", 404, "not_found"),
+        ("POST", "/nothing", 404, "not_found"),
+        ("GET", "/healthz/", 404, "not_found"),
+        ("GET", "//healthz", 404, "not_found"),
+        ("GET", "http://shop.example//healthz", 404, "not_found"),
+        ("OPTIONS", "*", 404, "not_found"),
+    )
+]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory, databases):
+    """A store that all cases share: 1 is pending, 2 has shipped, 3 was cancelled; pet 7 is Rex."""
+    settings = databases.settings(tmp_path_factory.mktemp("every") / "instance")
+    databases.make(settings)
+    store = Store(settings, SetClock())
+    writer = store.client()
+    with store.database.write() as connection:
+        connection.execute(insert(PetRow).values(id=7, name="Rex", status="sold"))
+    for _ in range(3):
+        writer.place()
+    writer.ship(2)
+    writer.cancel(3)
+    store.clients = {
+        "writer": writer,
+        "reader": store.client(scopes=("read",)),
+        "nobody": store.anonymous(),
+        "stranger": Client(store, None, keys.generate(), "127.0.0.2"),
+    }
+    yield store
+    store.shop.limits.storage.close()
+    store.shop.database.close()
+
+
+@pytest.fixture
+def ask(shared):
+    """Send the request of a case in a minute of its own; give the response."""
+
+    def send(case):
+        shared.clock.advance(61)
+        # The target as it came over the network, of which the test client would change some.
+        return shared.clients[case.who].request(
+            case.method, "/", environ_overrides={"REQUEST_URI": case.target}, **case.sent
+        )
+
+    return send
+
+
+def assert_answer(response, case):
+    """Check the status, and that an answer of 400 and above is an Error and no other is."""
+    assert response.status_code == case.status
+    if case.code is None:
+        assert case.status < 400
+    elif case.method == "HEAD":
+        assert response.content_type == JSON
+    else:
+        assert_error(response, case.status, case.code)
+    if case.method == "HEAD" or case.status in {204, 304}:
+        assert response.data == b""
+    assert response.headers.get("WWW-Authenticate") == CHALLENGES.get(case.code)
+    assert ("Allow" in response.headers) == (
+        case.status == 405 or (case.method == "OPTIONS" and case.status == 204)
+    )
+    assert ("Retry-After" in response.headers) == (case.status in {429, 503})
+    assert not [name for name, _ in response.headers if name.startswith("Access-Control")]
+    for name in ("Content-Security-Policy", "X-Content-Type-Options"):
+        assert response.headers.getlist(name) == [PROTECTION[name]]
+    assert "Cache-Control" in response.headers
+
+
+def assert_headed(response, plan, remaining, now):
+    """Check the headers of an API response that began its minute.
+
+    `plan` has the requests a minute and a day, `remaining` what is left of both; None is not asked.
+    """
+    (per_minute, per_day), (minute_left, day_left) = plan, remaining
+    assert response.headers["RateLimit-Policy"] == (
+        f'"minute";q={per_minute};w=60, "day";q={per_day};w=86400'
+    )
+    left = re.fullmatch(
+        r'"minute";r=(\d+);t=(\d+), "day";r=(\d+);t=(\d+)', response.headers["RateLimit"]
+    )
+    minute_told, minute_ends, day_told, day_ends = map(int, left.groups())
+    assert (minute_told, minute_ends) == (minute_left, 60)
+    assert day_left in {day_told, None}
+    assert 0 < day_ends <= 86_400
+    told = (per_minute, minute_told, minute_ends)
+    if day_told < minute_told:
+        told = (per_day, day_told, day_ends)
+    names = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
+    assert tuple(int(response.headers[name]) for name in names) == (*told[:2], now + told[2])
+    assert re.fullmatch(r"[!-~]{8,64}", response.headers["X-Request-Id"])
+    has_tag = "ETag" in response.headers
+    assert response.headers["Cache-Control"] == ("private, no-cache" if has_tag else "no-store")
+    assert has_tag == ("Authorization" in response.headers.get("Vary", "").split(", "))
+
+
+# The tables.
+
+
+@pytest.mark.parametrize("case", ANSWERS, ids=str)
+def test_every_api_answer_is_headed_and_every_refusal_is_an_error(shared, ask, case):
+    response = ask(case)
+    assert_answer(response, case)
+    plan = BUSINESS if case.who in {"writer", "reader"} else FREE
+    assert_headed(response, plan, (plan[0] - 1, None), shared.clock.time())
+    is_tagged = "%73" in case.target or TAGGED.search(case.target)
+    assert ("ETag" in response.headers) == (case.status in {200, 304} and bool(is_tagged))
+
+
+@pytest.mark.parametrize("case", ELSEWHERE, ids=str)
+def test_no_other_answer_is_headed_and_every_refusal_is_an_error(ask, case):
+    response = ask(case)
+    assert_answer(response, case)
+    assert not [name for name in API_HEADERS if name in response.headers]
+    assert response.headers["Cache-Control"] == "no-store"
+
+
+def test_a_page_may_have_a_policy_of_its_own(make_store):
+    store = make_store()
+    policy = {"Content-Security-Policy": "default-src 'self'", "Cache-Control": "no-cache"}
+    store.app.add_url_rule("/page", "page", lambda: ("a page", policy))
+    response = store.anonymous().get("/page")
+    assert response.headers.getlist("Content-Security-Policy") == ["default-src 'self'"]
+    assert response.headers.getlist("Cache-Control") == ["no-cache"]
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize("target", ["/", "/docs", "/docs/", "/metrics", "/openapi/v2.json"])
+def test_pages_and_measurements_are_not_headed(ask, target):
+    response = ask(Case("nobody", "GET", target, 200))
+    assert response.status_code < 500
+    assert not [name for name in API_HEADERS if name in response.headers]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("writer", "GET", ORDERS, 200),
+        Case("writer", "HEAD", ORDERS, 200),
+        Case("writer", "GET", ORDERS, 304, sent={"headers": {"If-None-Match": "*"}}),
+        Case("writer", "GET", f"{ORDERS}/1", 200),
+        Case("writer", "GET", "/v1/pets/7", 200),
+        Case("writer", "POST", ORDERS, 201, sent=body(b'{"petId":7}')),
+        Case("writer", "OPTIONS", ORDERS, 204),
+        Case("writer", "PUT", ORDERS, 405),
+        Case("nobody", "GET", "/v1/nothing", 401),
+    ],
+    ids=str,
+)
+def test_every_api_request_has_its_line_in_the_log(ask, case):
+    with logged("json") as stream:
+        response = ask(case)
+        response.get_data()
+        response.close()
+    facts = json.loads(stream.getvalue())
+    assert facts["status"] == case.status
+    assert facts["method"] == case.method
+    assert facts["requestId"] == response.headers["X-Request-Id"]
+
+
+ALLOWED = {
+    ORDERS: {"GET", "HEAD", "OPTIONS", "POST"},
+    f"{ORDERS}/1": {"GET", "HEAD", "OPTIONS", "DELETE"},
+    f"{ORDERS}/abc": {"GET", "HEAD", "OPTIONS", "DELETE"},
+    f"{ORDERS}/1/ship": {"OPTIONS", "POST"},
+    "/v1/pets/7": {"GET", "HEAD", "OPTIONS"},
+    "/healthz": {"GET", "HEAD", "OPTIONS"},
+}
+
+
+@pytest.mark.parametrize("target", ALLOWED)
+def test_allow_names_the_methods_that_a_path_knows(ask, target):
+    for method, status in (("OPTIONS", 204), ("PUT", 405)):
+        response = ask(Case("writer", method, target, status))
+        assert response.status_code == status
+        assert set(response.headers["Allow"].split(", ")) == ALLOWED[target]
+
+
+def test_the_request_id_is_the_services_own_and_never_twice_the_same(ask):
+    sent = {"headers": {"X-Request-Id": "the-clients-own"}}
+    cases = [Case("writer", "GET", ORDERS, 200, sent=sent)] * 50
+    given = {ask(case).headers["X-Request-Id"] for case in cases}
+    assert len(given) == 50
+    assert "the-clients-own" not in given
+
+
+def test_a_message_repeats_no_key(ask, shared):
+    secret = shared.clients["writer"].secret
+    response = ask(Case("writer", "POST", ORDERS, 422, sent=body(f'{{"petId":7,"{secret}":1}}')))
+    assert_error(response, 422, "validation_failed")
+    assert secret[4:] not in response.text
+
+
+@pytest.mark.slow
+def test_the_server_hands_on_targets_as_they_came(service):
+    key = service.issue()
+    for target, status, is_api in (
+        (ORDERS, 200, True),
+        ("//v1/store/orders", 404, True),
+        ("///v1", 404, True),
+        ("http://shop.example/v1/store/orders", 200, True),
+        ("http://shop.example//v1/store/orders", 404, True),
+        ("/%761/store/orders", 200, True),
+        ("/v1/pets/1%2F1", 404, True),
+        ("/v1/store%2Forders", 404, True),
+        (f"{ORDERS}/", 404, True),
+        ("/v1%2Fstore/orders", 404, False),
+        ("/V1/store/orders", 404, False),
+        ("//healthz", 404, False),
+        ("/healthz", 200, False),
+    ):
+        connection = http.client.HTTPConnection(urlsplit(service.url).netloc, timeout=10)
+        connection.request("GET", target, headers={"Authorization": f"Bearer {key}"})
+        response = connection.getresponse()
+        names = {name for name, _ in response.getheaders()}
+        connection.close()
+        assert response.status == status, target
+        assert names.issuperset(API_HEADERS) if is_api else names.isdisjoint(API_HEADERS), target
+
+
+# The limits come before the key, and the key's rights before the route.
+
+
+ANYTHING = (
+    ("GET", ORDERS),
+    ("HEAD", ORDERS),
+    ("OPTIONS", ORDERS),
+    ("DELETE", f"{ORDERS}/1"),
+    ("PUT", ORDERS),
+    ("GET", "/v1/nothing"),
+    ("GET", "//v1/store/orders"),
+)
+
+
+def test_over_its_limit_a_key_is_refused_before_anything_else(make_store, subtests):
+    store = make_store(ban_after=3)
+    for method, target in ANYTHING:
+        reader = store.client(plan="enterprise", scopes=("read",), per_minute=1, per_day=50)
+        assert reader.get(ORDERS).status_code == 200
+        for code in ("rate_limit_exceeded", "rate_limit_exceeded", "api_key_banned"):
+            with subtests.test(f"{method} {target}", code=code):
+                response = reader.request(method, "/", environ_overrides={"REQUEST_URI": target})
+                assert_answer(response, Case("reader", method, target, 429, code))
+                assert not [name for name in API_HEADERS if name not in response.headers]
+                assert response.headers["Cache-Control"] == "no-store"
+
+
+def test_over_the_limit_of_its_address_a_request_without_a_key_is_refused_before_401(store):
+    nobody, stranger = store.anonymous(), Client(store, None, keys.generate())
+    for _ in range(60):
+        assert_error(nobody.get("/v1/nothing"), 401, "missing_api_key")
+    assert_error(nobody.get("/v1/nothing"), 429, "rate_limit_exceeded")
+    assert_error(stranger.delete(f"{ORDERS}/1"), 429, "rate_limit_exceeded")
+    assert store.client().get(ORDERS).status_code == 200
+
+
+# 500.
+
+BREAKS = {
+    "orders.store.orders.insert_pending": ("POST", ORDERS, body(b'{"petId":7}')),
+    "orders.store.orders.cancel_pending": ("DELETE", f"{ORDERS}/1", {}),
+    "orders.store.orders.ship_pending": ("POST", f"{ORDERS}/1/ship", {}),
+    "orders.store.listing.one_order": ("GET", f"{ORDERS}/1", {}),
+    "orders.store.listing.CurrentList.now": ("GET", ORDERS, {}),
+    "orders.store.pets.find": ("GET", "/v1/pets/7", {}),
+    "orders.store.keys.find_by_secret": ("GET", ORDERS, {}),
+}
+
+
+@pytest.mark.parametrize("broken", BREAKS)
+def test_what_goes_wrong_here_is_told_by_the_request_id_only(
+    shared, ask, broken, monkeypatch, caplog
+):
+    def break_off(*_, **__):
+        raise LookupError("a detail for the log")
+
+    monkeypatch.setattr(broken, break_off)
+    method, target, sent = BREAKS[broken]
+    changes = len(shared.events())
+    response = ask(Case("writer", method, target, 500, sent=sent))
+    assert_answer(response, Case("writer", method, target, 500, "internal_error"))
+    request_id = response.headers["X-Request-Id"]
+    words = response.get_json()["message"].split(request_id)
+    assert words == ["Something went wrong here. Quote the request id ", "."]
+    assert not [name for name in API_HEADERS if name not in response.headers]
+    assert response.headers["Cache-Control"] == "no-store"
+    assert request_id in caplog.text
+    assert "LookupError: a detail for the log" in caplog.text
+    assert len(shared.events()) == changes
+
+
+def test_what_goes_wrong_outside_of_the_api_is_an_error_too(ask, monkeypatch):
+    monkeypatch.setattr("orders.store.events.newest_id", lambda _: 1 / 0)
+    response = ask(Case("nobody", "GET", "/readyz", 500))
+    assert_answer(response, Case("nobody", "GET", "/readyz", 500, "internal_error"))
+    assert "division" not in response.text
+    assert not [name for name in API_HEADERS if name in response.headers]
+
+
+# 503.
+
+
+@pytest.fixture
+def impatient(make_store, monkeypatch):
+    """A store that waits only a moment for a lock, with order 1 in it."""
+    monkeypatch.setattr(DATABASES.module, "BUSY_SECONDS", 0.05)
+    store = make_store()
+    store.writer = store.client()
+    store.writer.place()
+    return store
+
+
+def assert_unavailable(response, plan, remaining, clock):
+    """Check that the answer says that the store is away, with these figures."""
+    assert_error(response, 503, "store_unavailable")
+    assert response.headers["Retry-After"] == "5"
+    assert_headed(response, plan, remaining, clock.time())
+
+
+WRITES = [
+    ("POST", ORDERS, body(b'{"petId":7}')),
+    ("DELETE", f"{ORDERS}/1", {}),
+    ("POST", f"{ORDERS}/1/ship", {}),
+]
+READS = [("GET", ORDERS, {}), ("GET", f"{ORDERS}/1", {}), ("GET", "/v1/pets/7", {})]
+
+
+def test_while_another_program_writes_changes_are_refused_and_reading_goes_on(impatient, clock):
+    with impatient.locked():
+        for spent, (method, path, sent) in enumerate(WRITES, 2):
+            response = impatient.writer.request(method, path, **sent)
+            assert_unavailable(response, BUSINESS, (1_000 - spent, 100_000 - spent), clock)
+        assert [order["id"] for order in impatient.writer.get(ORDERS).get_json()] == [1]
+    assert len(impatient.events()) == 1
+    assert impatient.writer.ship(1).status_code == 200
+
+
+@pytest.mark.sqlite_only("the size of a file")
+def test_a_full_disk_refuses_changes_and_reading_goes_on(impatient):
+    with impatient.database.write() as connection:
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+    statuses = []
+    while 503 not in statuses and len(statuses) < 500:
+        response = impatient.writer.place()
+        statuses.append(response.status_code)
+    assert_error(response, 503, "store_unavailable")
+    assert set(statuses[:-1]) <= {201}
+    assert len(impatient.writer.get(ORDERS).get_json()) == len(statuses)
+
+
+@pytest.mark.sqlite_only("a pragma; on PostgreSQL see test_postgres")
+def test_a_database_that_cannot_be_written_refuses_changes_and_reading_goes_on(impatient):
+    with impatient.database.write() as connection:
+        connection.exec_driver_sql("PRAGMA query_only = ON")
+    assert_error(impatient.writer.ship(1), 503, "store_unavailable")
+    assert impatient.writer.get(f"{ORDERS}/1").get_json()["complete"] is False
+
+
+def test_a_database_that_is_gone_refuses_everything_until_it_is_back(impatient, clock):
+    with impatient.away():
+        for spent, (method, target, sent) in enumerate(WRITES + READS, 2):
+            response = impatient.writer.request(method, target, **sent)
+            assert_unavailable(response, BUSINESS, (1_000 - spent, 100_000 - spent), clock)
+        assert not impatient.settings.database_path.exists()
+    assert impatient.writer.get(f"{ORDERS}/1").get_json()["complete"] is False
+
+
+@pytest.mark.sqlite_only("a file in the place of another")
+def test_a_database_that_was_replaced_is_not_written_to(impatient, tmp_path):
+    replacement = tmp_path / "replacement.db"
+    opening.create(replacement)
+    replacement.replace(impatient.database.path)
+    assert_error(impatient.writer.place(), 503, "store_unavailable")
+    assert_error(impatient.writer.get(ORDERS), 503, "store_unavailable")
+
+
+def test_when_the_key_cannot_be_looked_up_nothing_is_counted(impatient, clock):
+    clock.advance(1)  # for longer a key is not remembered
+    with impatient.away():
+        for method, target, sent in (*WRITES, *READS, ("GET", "/v1/nothing", {})):
+            response = impatient.writer.request(method, target, **sent)
+            assert_unavailable(response, FREE, FREE, clock)
+    response = impatient.writer.get(ORDERS)
+    assert (response.status_code, response.headers["X-RateLimit-Remaining"]) == (200, "998")
+
+
+def test_without_a_key_there_is_nothing_to_look_up(impatient):
+    with impatient.away():
+        assert_error(impatient.anonymous().get(ORDERS), 401, "missing_api_key")
+        assert_error(Client(impatient, None, "nonsense").get(ORDERS), 401, "invalid_api_key")
+
+
+def test_readiness_is_told_as_any_refusal_but_is_no_api_answer(impatient):
+    assert impatient.anonymous().get("/readyz").status_code == 200
+    with impatient.away():
+        response = impatient.anonymous().get("/readyz")
+        assert_error(response, 503, "store_unavailable")
+        assert response.headers["Retry-After"] == "5"
+        assert not [name for name in API_HEADERS if name in response.headers]
+        assert impatient.anonymous().get("/healthz").status_code == 200

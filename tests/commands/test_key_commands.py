@@ -1,0 +1,526 @@
+"""`flask keys …`: issue, list, revoke, unban, plan, rotate."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from stat import S_IMODE
+
+import pytest
+
+from orders import keys
+from orders.clock import Clock
+from orders.settings import DEFAULT_PLANS, Plan
+from orders.store import keys as key_store
+from tests.support.databases import DATABASES
+from tests.support.service import ROOT, run_flask
+from tests.support.shop import Store, assert_error
+
+# Commands make stores by themselves.
+pytestmark = pytest.mark.usefixtures("databases")
+
+LIST = "/v1/store/orders"
+FIELDS = [
+    "id",
+    "name",
+    "prefix",
+    "plan",
+    "perMinute",
+    "perDay",
+    "scopes",
+    "created",
+    "lastUsed",
+    "expires",
+    "revoked",
+    "bannedUntil",
+]
+COMMANDS = ("issue", "list", "revoke", "unban", "plan", "rotate")
+# Changes are in force within a second; this is less.
+SOON = 0.85
+
+
+def keys_command(store, *arguments):
+    """Run `flask keys …` over a store; give the result."""
+    return store.app.test_cli_runner().invoke(args=["keys", *map(str, arguments)])
+
+
+def run(store, *arguments):
+    """Run a command that must work; give what it prints on standard output."""
+    done = keys_command(store, *arguments)
+    assert done.exit_code == 0, done.stderr
+    return done.stdout
+
+
+def refused(store, *arguments):
+    """Run a command that must be refused, in one line and without a traceback; give the line."""
+    done = keys_command(store, *arguments)
+    assert done.exit_code != 0
+    assert isinstance(done.exception, SystemExit), done.exception
+    assert done.stdout == ""
+    assert one_line(done.stderr), done.stderr
+    return done.stderr
+
+
+def one_line(text):
+    """Tell whether a text is one line, with its end."""
+    return text.strip() != "" and text.endswith("\n") and text.count("\n") == 1
+
+
+def issue(store, *arguments):
+    """Issue a key with the command; give its client."""
+    secret = run(store, "issue", *arguments).strip()
+    client = store.anonymous()
+    client.secret, client.key_id = secret, listed(store)[-1]["id"]
+    return client
+
+
+def listed(store):
+    """Give what `flask keys list --json` lists."""
+    return json.loads(run(store, "list", "--json"))
+
+
+def policy(response):
+    """Give the figures of both windows, as RateLimit-Policy tells them."""
+    return tuple(map(int, re.findall(r"q=(\d+)", response.headers["RateLimit-Policy"])))
+
+
+def left(response):
+    """Give what is left of both windows, as RateLimit tells it."""
+    return tuple(map(int, re.findall(r";r=(\d+)", response.headers["RateLimit"])))
+
+
+# issue
+
+
+def test_issue_prints_the_key_alone_on_standard_output(store):
+    done = keys_command(store, "issue", "Zoo Linz", "--plan", "free")
+    assert done.exit_code == 0
+    assert re.fullmatch(r"sok_[0-9A-Za-z]{38}\n", done.stdout)
+    assert "Zoo Linz" in done.stderr
+    assert done.stdout.strip() not in done.stderr
+
+
+def test_an_issued_key_works_and_may_read_and_write(store):
+    client = issue(store, "shop", "--plan", "pro")
+    assert client.place().status_code == 201
+    assert policy(client.get(LIST)) == (300, 10_000)
+
+
+def test_a_key_issued_to_read_may_not_write(store):
+    client = issue(store, "reader", "--plan", "free", "--scope", "read")
+    assert client.get(LIST).status_code == 200
+    assert_error(client.place(), 403, "insufficient_scope")
+
+
+def test_a_key_expires_after_its_days(store, clock):
+    client = issue(store, "guest", "--plan", "free", "--expires", "3")
+    clock.advance(3 * 86_400 - 1)
+    assert client.get(LIST).status_code == 200
+    clock.advance(1)
+    assert_error(client.get(LIST), 401, "invalid_api_key")
+
+
+def test_an_enterprise_key_is_issued_with_its_figures(store):
+    client = issue(
+        store, "big", "--plan", "enterprise", "--per-minute", "5000", "--per-day", "2000000"
+    )
+    assert policy(client.get(LIST)) == (5_000, 2_000_000)
+
+
+def test_a_plan_of_the_shops_own_can_be_issued(make_store):
+    store = make_store(plans={**DEFAULT_PLANS, "gold": Plan("gold", 7, 70)})
+    assert policy(issue(store, "goldie", "--plan", "gold").get(LIST)) == (7, 70)
+
+
+def test_names_need_not_be_unique(store):
+    first, second = (issue(store, "shop", "--plan", "free") for _ in range(2))
+    assert first.secret != second.secret
+    assert [key["name"] for key in listed(store)] == ["shop", "shop"]
+
+
+def test_a_key_that_makes_no_sense_is_not_issued(store):
+    enterprise = ["shop", "--plan", "enterprise"]
+    for arguments, told in (
+        (["shop", "--plan", "gold"], "free, pro, business, enterprise"),
+        (["shop", "--plan", "two\nlines"], "free, pro, business, enterprise"),
+        (enterprise, "--per-minute and --per-day"),
+        ([*enterprise, "--per-minute", "5"], "--per-day"),
+        ([*enterprise, "--per-day", "5"], "--per-minute"),
+        (["shop", "--plan", "free", "--per-minute", "5", "--per-day", "5"], "own figures"),
+        (["shop", "--plan", "free", "--per-day", "5"], "own figures"),
+        (["", "--plan", "free"], "name"),
+        (["   ", "--plan", "free"], "name"),
+        (["x" * 101, "--plan", "free"], "name"),
+        (["two\nlines", "--plan", "free"], "name"),
+        (["\x1b[31mred", "--plan", "free"], "name"),
+    ):
+        assert told in refused(store, "issue", *arguments)
+    assert listed(store) == []
+
+
+def test_arguments_that_cannot_be_read_are_told_in_one_line(store):
+    for arguments, told in (
+        (["shop"], "--plan"),
+        (["--plan", "free"], "NAME"),
+        (["shop", "--plan", "free", "--scope", "admin"], "admin"),
+        (["shop", "--plan", "free", "--expires", "0"], "--expires"),
+        (["shop", "--plan", "free", "--expires", "tomorrow"], "tomorrow"),
+        (["shop", "--plan", "enterprise", "--per-minute", "0", "--per-day", "1"], "--per-minute"),
+        (["shop", "--plan", "free", "--colour", "red"], "--colour"),
+        (["shop", "keeper", "--plan", "free"], "keeper"),
+    ):
+        assert told in refused(store, "issue", *arguments)
+
+
+def test_an_unknown_command_is_told_in_one_line(store):
+    assert "destroy" in refused(store, "destroy", "1")
+
+
+def test_a_key_given_for_a_name_is_not_repeated(store):
+    secret = keys.generate()
+    assert secret not in refused(store, "issue", secret, "--plan", "free")
+    assert listed(store) == []
+
+
+def test_a_key_given_for_an_id_is_not_repeated(store):
+    client = store.client()
+    for command in ("revoke", "unban", "rotate"):
+        done = keys_command(store, command, client.secret)
+        assert done.exit_code != 0
+        assert client.secret not in done.output, command
+
+
+# list
+
+
+def test_list_gives_exactly_the_documented_fields(store, clock):
+    client = issue(store, "Zoo", "--plan", "pro", "--scope", "read", "--expires", "2")
+    assert listed(store) == [
+        {
+            "id": client.key_id,
+            "name": "Zoo",
+            "prefix": client.secret[:8],
+            "plan": "pro",
+            "perMinute": 300,
+            "perDay": 10_000,
+            "scopes": ["read"],
+            "created": "2026-12-01T12:00:00.000Z",
+            "lastUsed": None,
+            "expires": "2026-12-03T12:00:00.000Z",
+            "revoked": None,
+            "bannedUntil": None,
+        }
+    ]
+    assert list(listed(store)[0]) == FIELDS
+
+
+def test_list_tells_what_became_of_a_key(store, clock):
+    client = issue(store, "big", "--plan", "enterprise", "--per-minute", "1", "--per-day", "99")
+    for _ in range(31):
+        client.get(LIST)
+    store.shop.keyring.flush()
+    clock.advance(61)
+    run(store, "revoke", client.key_id)
+    (key,) = listed(store)
+    assert (key["perMinute"], key["perDay"], key["scopes"]) == (1, 99, ["read", "write"])
+    assert key["lastUsed"] == "2026-12-01T12:00:00.000Z"
+    assert key["bannedUntil"] == "2026-12-01T12:05:00.000Z"
+    assert key["revoked"] == "2026-12-01T12:01:01.000Z"
+
+
+def test_a_ban_that_is_over_is_not_listed(store, clock):
+    client = issue(store, "big", "--plan", "enterprise", "--per-minute", "1", "--per-day", "99")
+    for _ in range(31):
+        client.get(LIST)
+    clock.advance(299.999)
+    assert listed(store)[0]["bannedUntil"] == "2026-12-01T12:05:00.000Z"
+    clock.advance(0.001)
+    assert listed(store)[0]["bannedUntil"] is None
+
+
+def test_an_empty_list_is_an_empty_array(store):
+    assert listed(store) == []
+
+
+def test_the_list_for_people_has_a_line_a_key(store):
+    first, second = issue(store, "Zoo", "--plan", "pro"), issue(store, "Café", "--plan", "free")
+    head, *lines = run(store, "list").splitlines()
+    assert head.split() == FIELDS
+    assert [line.split()[1] for line in lines] == ["Zoo", "Café"]
+    assert "read,write" in lines[0]
+    assert first.secret not in "".join(lines)
+    assert second.secret not in "".join(lines)
+
+
+def test_an_empty_list_tells_how_to_issue_a_key(store):
+    done = keys_command(store, "list")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert "flask keys issue" in done.stderr
+
+
+# revoke, unban, plan, rotate
+
+
+@pytest.mark.slow
+def test_a_revoked_key_stops_working_within_a_second(store, clock):
+    client = store.client()
+    client.get(LIST)
+    assert run(store, "revoke", client.key_id) == ""
+    clock.advance(SOON)
+    assert_error(client.get(LIST), 401, "invalid_api_key")
+
+
+def test_a_second_revocation_keeps_the_time_of_the_first(store, clock):
+    client = store.client()
+    run(store, "revoke", client.key_id)
+    clock.advance(100)
+    run(store, "revoke", client.key_id)
+    assert listed(store)[0]["revoked"] == "2026-12-01T12:00:00.000Z"
+
+
+def test_unban_lifts_a_ban_within_a_second(store, clock):
+    client = issue(store, "big", "--plan", "enterprise", "--per-minute", "1", "--per-day", "99")
+    for _ in range(31):
+        last = client.get(LIST)
+    assert_error(last, 429, "api_key_banned")
+    assert run(store, "unban", client.key_id) == ""
+    assert listed(store)[0]["bannedUntil"] is None
+    clock.advance(SOON)
+    response = client.get(LIST)
+    assert_error(response, 429, "rate_limit_exceeded")
+    assert left(response) == (0, 98)
+
+
+def test_plan_changes_the_plan_with_new_windows(store, clock):
+    client = issue(store, "shop", "--plan", "free")
+    client.get(LIST)
+    assert run(store, "plan", client.key_id, "business") == ""
+    clock.advance(SOON)
+    response = client.get(LIST)
+    assert (policy(response), left(response)) == ((1_000, 100_000), (999, 99_999))
+    run(store, "plan", client.key_id, "enterprise", "--per-minute", "7", "--per-day", "70")
+    clock.advance(SOON)
+    assert policy(client.get(LIST)) == (7, 70)
+    run(store, "plan", client.key_id, "free")
+    clock.advance(SOON)
+    response = client.get(LIST)
+    assert (policy(response), left(response)) == ((60, 1_000), (59, 999))
+    (key,) = listed(store)
+    assert (key["plan"], key["perMinute"], key["perDay"]) == ("free", 60, 1_000)
+
+
+def test_a_plan_that_makes_no_sense_changes_nothing(store):
+    client = issue(store, "shop", "--plan", "pro")
+    before = listed(store)
+    assert "free, pro, business" in refused(store, "plan", client.key_id, "gold")
+    assert "--per-minute" in refused(store, "plan", client.key_id, "enterprise")
+    assert "own figures" in refused(store, "plan", client.key_id, "free", "--per-day", "5")
+    assert listed(store) == before
+
+
+def test_rotate_prints_a_new_secret_alone_and_ends_the_old_one(store, clock):
+    client = issue(store, "shop", "--plan", "pro")
+    client.get(LIST)
+    done = keys_command(store, "rotate", client.key_id)
+    new = done.stdout.strip()
+    assert (done.exit_code, keys.is_well_formed(new)) == (0, True)
+    assert new not in done.stderr
+    clock.advance(SOON)
+    assert_error(client.get(LIST), 401, "invalid_api_key")
+    client.secret = new
+    assert left(client.get(LIST)) == (298, 9_998)
+    (key,) = listed(store)
+    assert (key["id"], key["prefix"], key["plan"]) == (client.key_id, new[:8], "pro")
+
+
+def test_rotate_with_grace_leaves_the_old_secret_its_hours(store, clock):
+    client = issue(store, "shop", "--plan", "pro")
+    new = run(store, "rotate", client.key_id, "--grace", "2").strip()
+    clock.advance(2 * 3_600 - 1)
+    assert client.get(LIST).status_code == 200
+    clock.advance(1)
+    assert_error(client.get(LIST), 401, "invalid_api_key")
+    client.secret = new
+    assert client.get(LIST).status_code == 200
+
+
+def test_a_revoked_or_expired_key_is_not_rotated(store, clock):
+    revoked = issue(store, "shop", "--plan", "pro")
+    run(store, "revoke", revoked.key_id)
+    assert "revoked or expired" in refused(store, "rotate", revoked.key_id)
+    expired = issue(store, "shop", "--plan", "pro", "--expires", "1")
+    clock.advance(86_400)
+    assert "revoked or expired" in refused(store, "rotate", expired.key_id)
+
+
+def test_a_key_that_is_not_there_is_told_in_one_line(store):
+    for key_id in ("7", "9223372036854775807"):
+        for name, *rest in (["revoke"], ["unban"], ["rotate"], ["plan", "free"]):
+            assert f"no key {key_id}" in refused(store, name, key_id, *rest)
+
+
+def test_an_id_that_no_key_can_have_is_told_in_one_line(store):
+    for name, *rest in (["revoke"], ["unban"], ["rotate"], ["plan", "free"]):
+        assert "9223372036854775808" in refused(store, name, "9223372036854775808", *rest)
+
+
+def test_an_id_that_is_no_number_is_told_in_one_line(store):
+    assert "seven" in refused(store, "revoke", "seven")
+
+
+def test_every_command_has_help(store):
+    told = run(store, "--help")
+    for command in COMMANDS:
+        assert re.search(rf"^  {command} ", told, re.MULTILINE), command
+        assert run(store, command, "--help").startswith("Usage: "), command
+
+
+# Secrets.
+
+
+@pytest.mark.sqlite_only("its file")
+def test_no_secret_is_in_the_files_of_the_database(store):
+    secrets = [issue(store, f"shop {n}", "--plan", "free").secret for n in range(3)]
+    secrets.append(run(store, "rotate", 1, "--grace", "5").strip())
+    for secret in secrets:
+        assert store.anonymous().get(LIST, headers={"Authorization": f"Bearer {secret}"}).json == []
+    store.shop.keyring.flush()
+    store.shop.limits.storage.flush()
+    files = [path for path in store.settings.instance.iterdir() if path.is_file()]
+    kept = b"".join(path.read_bytes() for path in files)
+    assert b"shop 2" in kept
+    for secret in secrets:
+        assert secret.encode() not in kept
+        assert secret[4:20].encode() not in kept
+
+
+def test_no_command_repeats_a_secret(store):
+    client = issue(store, "shop", "--plan", "free")
+    for arguments in (
+        ["list"],
+        ["list", "--json"],
+        ["plan", "1", "pro"],
+        ["unban", "1"],
+        ["rotate", "1"],
+        ["revoke", "1"],
+    ):
+        assert client.secret[:20] not in keys_command(store, *arguments).output
+
+
+# As processes: before the first start, over what is no database, beside a running service.
+
+
+def environment(instance, **others):
+    """Give the environment of a command over an instance folder."""
+    path = {"PATH": os.environ["PATH"], "PYTHONWARNINGS": "error"}
+    database = DATABASES.environment(instance)
+    return {**path, **database, "ORDERS_INSTANCE": str(instance), **others}
+
+
+@pytest.mark.slow
+def test_the_first_key_is_issued_before_the_first_start(tmp_path):
+    instance = tmp_path / "new" / "instance"
+    before = os.umask(0o022)
+    try:
+        done = run_flask(
+            "keys", "issue", "shop", "--plan", "free", environment=environment(instance)
+        )
+    finally:
+        os.umask(before)
+    assert done.returncode == 0, done.stderr
+    assert keys.is_well_formed(done.stdout.removesuffix("\n"))
+    assert S_IMODE(instance.stat().st_mode) == 0o700
+    assert {S_IMODE(path.stat().st_mode) for path in instance.iterdir()} == {0o600}
+    found = Store(DATABASES.settings(instance), Clock())
+    (key,) = listed(found)
+    found.database.close()
+    assert (key["name"], key["prefix"]) == ("shop", done.stdout[:8])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command", [["keys", "issue", "shop", "--plan", "free"], ["orders", "export"]]
+)
+def test_nothing_is_done_where_nobody_would_see_what_is_printed(tmp_path, command):
+    instance = tmp_path / "instance"
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "flask", *command],
+        cwd=ROOT,
+        env=environment(instance),
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, one_line(done.stderr)) == (1, True), done.stderr
+    assert "Standard output is closed" in done.stderr
+    assert not instance.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.sqlite_only("an empty file")
+def test_an_error_of_a_process_is_one_line_on_standard_error(tmp_path):
+    (tmp_path / "orders.db").write_bytes(b"")
+    done = run_flask("keys", "list", environment=environment(tmp_path))
+    assert (done.returncode != 0, done.stdout) == (True, "")
+    assert one_line(done.stderr), done.stderr
+    assert "orders.db" in done.stderr
+
+
+@pytest.fixture
+def beside(service):
+    """Run commands on the folder of the running service, from this other process."""
+    settings = DATABASES.settings(Path(service.environment["ORDERS_INSTANCE"]))
+    store = Store(settings, Clock())
+    yield store
+    store.database.close()
+
+
+def wait_for(service, secret, wanted, ends):
+    """Send requests until one is answered as wanted, which must be before a moment; give it."""
+    while True:
+        response = service.request("GET", LIST, key=secret)
+        if wanted(response):
+            return response
+        assert time.monotonic() < ends, response.data
+        time.sleep(0.02)
+
+
+def issue_beside(store, *plan):
+    """Issue a key on the folder of the running service; give its id and its secret."""
+    secret = run(store, "issue", "test", "--plan", *plan).strip()
+    with store.database.read() as connection:
+        return key_store.find_by_secret(connection, keys.digest(secret)).id, secret
+
+
+@pytest.mark.slow
+def test_a_key_is_revoked_beside_a_running_service_within_a_second(service, beside):
+    key_id, secret = issue_beside(beside, "free")
+    assert service.request("GET", LIST, key=secret).status == 200
+    done = service.command("keys", "revoke", str(key_id))
+    assert (done.returncode, done.stdout) == (0, "")
+    ends = time.monotonic() + 1
+    response = wait_for(service, secret, lambda answer: answer.status == 401, ends)
+    assert response.json()["code"] == "invalid_api_key"
+
+
+def test_other_changes_reach_a_running_service_within_a_second(service, beside):
+    changed_id, changed = issue_beside(beside, "free")
+    rotated_id, rotated = issue_beside(beside, "free")
+    banned_id, banned = issue_beside(beside, "enterprise", "--per-minute", "1", "--per-day", "9")
+    for secret in (changed, rotated, *[banned] * 31):
+        last = service.request("GET", LIST, key=secret)
+    assert last.json()["code"] == "api_key_banned"
+
+    run(beside, "plan", changed_id, "pro")
+    new = run(beside, "rotate", rotated_id).strip()
+    run(beside, "unban", banned_id)
+    assert service.request("GET", LIST, key=new).status == 200
+    ends = time.monotonic() + 1
+    wait_for(service, rotated, lambda answer: answer.status == 401, ends)
+    wait_for(service, changed, lambda answer: policy(answer) == (300, 10_000), ends)
+    wait_for(service, banned, lambda answer: b"api_key_banned" not in answer.data, ends)

@@ -1,0 +1,270 @@
+"""The console in a real browser: every view for everybody, keeping its place, within its budget."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+
+import pytest
+
+from tests.support.browser import expect, no_violations
+from tests.support.console import desk_shop, row, sign_in, wait_for_rows
+
+pytestmark = pytest.mark.browser
+
+ORDERS = 130
+WIDE = {"width": 1360, "height": 900}
+PHONE = {"width": 360, "height": 740}
+VIEWS = ("orders", "orders?status=all", "orders/1", "orders/2", "new", "figures", "key")
+SETTINGS = {
+    "light": {"viewport": WIDE},
+    "dark phone": {"viewport": PHONE, "color_scheme": "dark"},
+}
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("look") / "instance"
+    with desk_shop(folder, orders=ORDERS) as one:
+        one.cancel(5)
+        yield one
+
+
+@pytest.fixture
+def at_desk(shop, visit):
+    """Sign in, in a browser with these settings; give the page."""
+
+    def sit_down(secret=None, **options):
+        page = visit(shop.url, **options)
+        sign_in(page, secret or shop.store.issue()[1])
+        wait_for_rows(page)
+        return page
+
+    return sit_down
+
+
+def go_to(page, view):
+    """Go to a view, and wait until it shows what it is about."""
+    page.evaluate("hash => { location.hash = hash }", f"#/{view}")
+    expect(page.locator("table, .facts, .picture, form.place").first).to_be_visible()
+
+
+def too_wide(page):
+    return page.evaluate("document.documentElement.scrollWidth > innerWidth")
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_every_view_is_for_everybody(at_desk, name):
+    page = at_desk(**SETTINGS[name])
+    for view in VIEWS:
+        # axe-core takes seconds for a list of 50; one of each status tells the same.
+        shown = view if name == "light" else view.replace("all", "shipped")
+        go_to(page, shown)
+        no_violations(page)
+        assert not too_wide(page), view
+    page.get_by_role("button", name="Sign out").click()
+    no_violations(page)
+
+
+def test_the_question_is_for_everybody(at_desk):
+    page = at_desk(color_scheme="dark")
+    page.get_by_role("button", name="Ship order 2", exact=True).click()
+    no_violations(page)
+    page.get_by_text("Not yet").click()
+    page.get_by_text("Filter and sort").click()
+    no_violations(page)
+
+
+def test_text_of_twice_the_size_fits(at_desk):
+    page = at_desk(viewport={"width": 640, "height": 800})
+    page.evaluate("document.documentElement.style.fontSize = '200%'")
+    for view in VIEWS:
+        go_to(page, view)
+        assert not too_wide(page), view
+
+
+def test_what_is_pressed_is_large_enough_to_hit(at_desk):
+    page = at_desk(viewport=PHONE, has_touch=True)
+    for view in VIEWS:
+        go_to(page, view)
+        small = page.evaluate("""
+            [...document.querySelectorAll("a, button, input, select, summary")]
+                .filter((each) => each.checkVisibility() && !each.matches(".skip"))
+                .map((each) => [each.outerHTML.slice(0, 80), each.getBoundingClientRect()])
+                .filter(([, box]) => box.height && (box.height < 43.9 || box.width < 43.9))
+                .map(([text, box]) => `${text} ${box.width} x ${box.height}`)
+        """)
+        assert small == [], view
+
+
+def test_nothing_moves_for_whom_motion_is_too_much(shop, at_desk):
+    page = at_desk(reduced_motion="reduce")
+    shop.place()
+    page.get_by_role("button", name="Look now").click()
+    go_to(page, "figures")
+    moving = page.evaluate("document.getAnimations().length")
+    assert moving == 0
+
+
+def test_pages_keep_their_place_through_back_and_reload(at_desk):
+    page = at_desk(viewport=WIDE)
+    go_to(page, "orders?status=all&sort=placedAt")
+    expect(page.locator("tbody tr").first).to_have_attribute("data-id", "1")
+    page.get_by_role("button", name="Next page").click()
+    expect(page.locator(".pages")).to_contain_text("Page 2")
+    expect(row(page, 51)).to_be_visible()
+    page.reload()
+    expect(page.locator(".pages")).to_contain_text("Page 2")
+    row(page, 90).scroll_into_view_if_needed()
+    page.wait_for_timeout(500)
+    scrolled = page.evaluate("scrollY")
+    row(page, 90).get_by_role("link").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Order 90")
+    page.get_by_role("link", name="Orders").last.click()
+    expect(page.locator(".pages")).to_contain_text("Page 2")
+    expect(row(page, 90)).to_be_in_viewport()
+    assert abs(page.evaluate("scrollY") - scrolled) < 100
+    page.get_by_role("button", name="Previous page").click()
+    expect(row(page, 1)).to_be_visible()
+    expect(page.locator(".pages")).to_contain_text("Page 1")
+    page.go_back()
+    expect(row(page, 51)).to_be_visible()
+
+
+def test_a_page_that_is_gone_leads_to_the_first(shop, visit):
+    page = visit(shop.url, refusals=(422,))
+    sign_in(page, shop.store.issue()[1])
+    page.evaluate("location.hash = '#/orders?status=all&after=WzQxLCI5ZjhlIl0'")
+    wait_for_rows(page)
+    expect(page).to_have_url(re.compile(r"#/orders\?status=all$"))
+
+
+def test_filters_are_part_of_the_place(at_desk):
+    page = at_desk()
+    page.get_by_text("Filter and sort").click()
+    page.get_by_label("Placed from").fill("2001-01-01")
+    page.get_by_label("Placed until").fill("2001-12-31")
+    page.get_by_role("button", name="Show", exact=True).click()
+    expect(page.get_by_role("heading", name="Nothing found")).to_be_visible()
+    expect(page.locator(".badge")).to_have_text("2 on")
+    page.reload()
+    expect(page.get_by_role("heading", name="Nothing found")).to_be_visible()
+    no_violations(page)
+    page.get_by_role("link", name="Show all orders").click()
+    wait_for_rows(page)
+
+
+def test_a_number_that_is_no_reference_leads_to_the_order(at_desk):
+    page = at_desk()
+    page.get_by_role("searchbox").fill("17")
+    page.get_by_role("button", name="Search by reference").click()
+    page.get_by_role("link", name="Open order number 17").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Order 17")
+
+
+def test_an_answer_that_comes_late_changes_nothing(at_desk):
+    page = at_desk()
+    late = []
+    page.route("**/v2/store/orders?*status=cancelled*", lambda route: late.append(route))  # noqa: PLW0108 - Playwright marks it
+    page.get_by_role("link", name="Cancelled").click()
+    page.get_by_role("link", name="Shipped").click()
+    expect(row(page, 1)).to_be_visible()
+    for route in late:
+        # The page has given it up, as it should; a page that has not gets the answer now.
+        with suppress(Exception):
+            route.continue_()
+    page.wait_for_timeout(300)
+    assert late
+    expect(row(page, 1)).to_be_visible()
+    expect(row(page, 5)).to_have_count(0)
+
+
+def test_the_figures_are_pictures_and_a_table(shop, at_desk):
+    page = at_desk()
+    told = shop.api("GET", "/v2/store/stats?days=7").json()
+    go_to(page, "figures")
+    for days in ("90", "7"):
+        page.get_by_role("link", name=f"{days} days").click()
+        expect(page.locator("details tbody tr")).to_have_count(int(days))
+        assert page.locator(".chart").first.locator("rect.placed").count() == int(days)
+    today = told["days"][-1]
+    picture = page.get_by_role("img", name=re.compile("^Placed, by day"))
+    expect(picture.locator("desc")).to_contain_text(f"{today['placed']} in 7 days.")
+    page.get_by_text("The figures as a table").click()
+    cells = page.locator("details tbody tr").first.locator("td").all_inner_texts()
+    assert cells == [str(today[name]) for name in ("placed", "shipped", "cancelled")]
+    status = page.get_by_role("img", name=re.compile("^Orders by status"))
+    expect(status.locator("desc")).to_contain_text(f"To ship: {told['byStatus']['pending']}")
+
+
+def test_the_windows_of_the_key_are_bars_with_the_time_of_reset(shop, at_desk):
+    page = at_desk(secret=shop.store.issue("pro")[1])
+    go_to(page, "key")
+    expect(page.get_by_role("img", name=re.compile("This minute: .* of 300"))).to_be_visible()
+    minute, day = page.locator(".window").all()
+    expect(minute).to_contain_text("of 300 left")
+    expect(day).to_contain_text("of 10,000 left")
+    expect(day).to_contain_text("Whole again in")
+    expect(page.locator("#view .facts")).to_contain_text("pro")
+
+
+def test_an_empty_shop_is_told_what_to_do_first(start, tmp_path, visit):
+    service = start()
+    page = visit(service.url)
+    sign_in(page, service.issue())
+    expect(page.get_by_role("heading", name="No orders yet")).to_be_visible()
+    no_violations(page)
+    page.get_by_role("link", name="New order").last.click()
+    page.get_by_label("Pet number").fill("1")
+    page.get_by_role("button", name="Place the order").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Order 1")
+
+
+PAUSE = """
+async ([minute, day, given]) => {
+    const { pause } = await import("/console/watch.js");
+    const resets = 1e12 + 86_400_000;
+    const windows = { minute: { limit: minute }, day: { limit: day, remaining: day, resets } };
+    return pause(windows, 1e12, given);
+}
+"""
+
+
+def test_how_often_it_looks_follows_from_the_plan(shop, visit):
+    page = visit(shop.url)
+
+    def pause(minute, day, **given):
+        return page.evaluate(PAUSE, [minute, day, given])
+
+    assert pause(1_000, 100_000) == 4
+    # A quarter of the day: 250 and 2,500 requests.
+    assert pause(60, 1_000) == pytest.approx(86_400 / 250)
+    assert pause(300, 10_000) == pytest.approx(86_400 / 2_500)
+    # A tenth of the minute, where a look was followed by two more requests.
+    assert pause(60, 10**9, round=3) == 30
+    assert pause(60, 1_000, spent=125) == pytest.approx(86_400 / 125)
+    assert pause(60, 1_000, spent=400) == 86_400
+    assert pause(1_000, 100_000, hidden=True) == 60
+
+
+def test_a_day_of_looking_takes_no_more_than_its_share(shop, visit):
+    page = visit(shop.url)
+    spent = page.evaluate("""
+        async () => {
+            const { pause } = await import("/console/watch.js");
+            const told = {};
+            for (const [limit, minute] of [[1000, 60], [10_000, 300], [100_000, 1000]]) {
+                let [now, spent, day] = [0, 0, { limit, remaining: limit, resets: 86_400_000 }];
+                while (now < day.resets) {
+                    const windows = { minute: { limit: minute }, day };
+                    now += 1000 * pause(windows, now, { spent, round: 3 });
+                    spent += 3;
+                    day.remaining -= 3;
+                }
+                told[limit] = spent;
+            }
+            return told;
+        }
+    """)
+    for limit, requests in spent.items():
+        assert int(limit) / 10 < requests <= int(limit) / 4 + 3

@@ -1,0 +1,244 @@
+"""The console in a real browser: what is easily got wrong and does harm, in a short visit each."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import closing
+
+import pytest
+
+from tests.support.browser import FLAGS, expect, no_violations
+from tests.support.console import ORDERS, PLENTY, desk_shop, row, said, sign_in, wait_for_rows
+from tests.support.slow_network import slow_way
+
+pytestmark = pytest.mark.browser
+
+UNFINISHED = "Finish the date, or clear it."
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pitfalls") / "instance"
+    with desk_shop(folder, orders=4) as one:
+        yield one
+
+
+@pytest.fixture
+def at_desk(shop, visit):
+    """Sign in on a visit with these options; give the page."""
+
+    def sit_down(**options):
+        page = visit(shop.url, **options)
+        sign_in(page, shop.store.issue()[1])
+        wait_for_rows(page)
+        return page
+
+    return sit_down
+
+
+def begin_a_date(page, label):
+    """Type a day into a field of a date, and not the rest of it."""
+    page.get_by_label(label).focus()
+    page.keyboard.type("24")
+
+
+def test_a_date_that_is_half_there_never_means_now_or_none(shop, at_desk):
+    page = at_desk()
+    before = shop.count()
+    page.get_by_role("button", name="Ship order 2").click()
+    begin_a_date(page, "Shipped at")
+    page.get_by_role("button", name="Ship it").click()
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_have_text(UNFINISHED)
+    expect(page.get_by_label("Shipped at")).to_be_focused()
+    assert shop.order(2)["status"] == "pending"
+    page.get_by_role("button", name="Not yet").click()
+
+    page.evaluate("location.hash = '#/new'")
+    page.get_by_label("Pet number").fill("7")
+    begin_a_date(page, "Ships on")
+    page.get_by_role("button", name="Place the order").click()
+    expect(page.get_by_text(UNFINISHED).filter(visible=True)).to_be_visible()
+    expect(page.get_by_label("Ships on")).to_be_focused()
+    assert shop.count() == before
+
+    page.evaluate("location.hash = '#/orders'")
+    page.get_by_text("Filter and sort").click()
+    begin_a_date(page, "Ships until")
+    # Nobody sees any more what was begun, and searches for something else.
+    page.get_by_text("Filter and sort").click()
+    page.get_by_role("searchbox").fill("R-3")
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Ships until")).to_be_focused()
+    assert page.url == f"{shop.url}/#/orders"
+
+
+def test_an_address_that_names_what_every_object_has_leads_to_the_orders(shop, at_desk):
+    page = at_desk(refusals=(422,))
+    for name in ("constructor", "__proto__", "toString"):
+        page.evaluate("name => { location.hash = `#/${name}` }", name)
+        expect(page).to_have_url(f"{shop.url}/#/orders")
+        wait_for_rows(page)
+    page.evaluate("location.hash = '#/orders?status=all&sort=constructor'")
+    expect(page.locator("tbody tr")).to_have_count(shop.count())
+    page.evaluate("location.hash = '#/orders?status=constructor'")
+    expect(page.locator("#view").get_by_role("alert")).to_be_visible()
+    page.evaluate("location.hash = '#/figures'")
+    expect(page.locator(".picture").first).to_be_visible()
+
+
+def test_an_address_asks_for_an_order_only_by_a_number(shop, at_desk):
+    page = at_desk()
+    for order_id in ("..", "%2e%2e", ".", "02", "2e0"):
+        page.evaluate("id => { location.hash = `#/orders/${id}` }", order_id)
+        expect(page.get_by_role("heading", level=1)).to_have_text(f"Order {order_id}")
+        expect(page.locator("#view").get_by_role("alert")).to_contain_text("no such order")
+        expect(page.get_by_role("button", name="Ship")).to_have_count(0)
+    # Nobody asked for a history but once for the newest order's, where following begins.
+    newest = f"{shop.url}{ORDERS}/{shop.count()}/events"
+    assert {url for url in page.requested if url.endswith("/events")} == {newest}
+
+
+def test_a_body_that_comes_late_shows_nothing_and_one_that_never_comes_is_given_up(shop, visit):
+    with slow_way(shop.url) as way:
+        page = visit(way.url, loses=True)
+        page.clock.install()
+        sign_in(page, shop.store.issue()[1])
+        wait_for_rows(page)
+        let_go = way.hold("orders?limit=50&sort=-shipDate&status=shipped")
+        with page.expect_response("**/v2/store/orders?*status=shipped"):
+            page.get_by_role("link", name="Shipped").click()
+        page.get_by_role("link", name="All").click()
+        expect(page.locator("tbody tr")).to_have_count(shop.count())
+        let_go()
+        page.wait_for_timeout(300)
+        expect(page.locator("tbody tr")).to_have_count(shop.count())
+
+        let_go = way.hold("stats?days=30")
+        with page.expect_response("**/v2/store/stats?days=30"):
+            page.get_by_role("link", name="Figures").click()
+        page.clock.run_for(21_000)
+        expect(page.locator("#view").get_by_role("alert")).to_contain_text("no connection")
+        let_go()
+        way.hold("nothing")
+        page.clock.run_for(5_000)
+        # By itself.
+        expect(page.locator(".picture").first).to_be_visible()
+
+
+def test_following_begins_even_if_the_first_look_fails(shop, visit):
+    page = visit(shop.url, refusals=(503,))
+    page.route("**/v2/store/orders?sort=-id&limit=1", lambda route: route.fulfill(status=503))
+    sign_in(page, shop.store.issue(**PLENTY)[1])
+    wait_for_rows(page)
+    expect(page.locator("#looked")).to_contain_text("Could not look yet, tries again")
+    page.unroute("**/v2/store/orders?sort=-id&limit=1")
+    expect(page.locator("#looked")).to_contain_text("Looked at")
+    order_id = shop.place()
+    expect(row(page, order_id)).to_be_visible()
+
+
+def test_a_browser_that_keeps_nothing_is_told_of(shop, browser, tmp_path):
+    blocked = {"profile": {"default_content_setting_values": {"cookies": 2}}}
+    (tmp_path / "Default").mkdir()
+    (tmp_path / "Default" / "Preferences").write_text(json.dumps(blocked))
+    context = browser.browser_type.launch_persistent_context(
+        tmp_path, executable_path=shutil.which("chromium"), args=list(FLAGS)
+    )
+    with closing(context):
+        page = context.new_page()
+        page.goto(shop.url)
+        expect(page.get_by_role("alert")).to_contain_text("lets the page keep nothing")
+        expect(page.get_by_label("Key", exact=True)).to_be_disabled()
+        no_violations(page)
+
+
+OLDER_BROWSER = """
+const parse = JSON.parse;
+JSON.parse = (text, reviver) => parse(text, reviver && ((name, value) => reviver(name, value)));
+"""
+
+
+def test_an_older_browser_shows_no_other_number_for_a_long_one(shop, at_desk):
+    order_id = shop.place(9223372036854775807)
+    page = at_desk()
+    page.add_init_script(OLDER_BROWSER)
+    page.goto(f"{shop.url}/#/orders/{order_id}")
+    page.reload()
+    expect(page.locator("#view .facts")).to_contain_text("No. too long for this browser")
+
+
+def test_the_page_of_other_peoples_code_gets_a_tab_that_knows_no_key(at_desk):
+    page = at_desk()
+    page.evaluate("location.hash = '#/key'")
+    with page.context.expect_page() as opened:
+        page.get_by_role("link", name="For programmers").click()
+    docs = opened.value
+    expect(docs.locator("#description .info")).to_be_visible()
+    assert docs.url.endswith("/docs")
+    assert docs.evaluate("sessionStorage.length") == 0
+    assert docs.evaluate("window.opener") is None
+    assert page.evaluate("sessionStorage.getItem('key')").startswith("sok_")
+
+
+def test_a_key_that_ends_takes_all_along_and_says_so(shop, visit):
+    page = visit(shop.url, refusals=(401,))
+    key_id, secret = shop.store.issue()
+    page.get_by_label("Show the key").check()
+    sign_in(page, secret)
+    page.evaluate("location.hash = '#/new'")
+    page.get_by_label("Pet number").fill("7")
+    shop.revoke(key_id)
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    expect(page.get_by_role("alert")).to_contain_text("you were writing was not kept")
+    assert page.evaluate("sessionStorage.length") == 0
+    # The next key is not shown because this one was.
+    expect(page.get_by_label("Show the key")).not_to_be_checked()
+    expect(page.get_by_label("Key", exact=True)).to_have_attribute("type", "password")
+
+
+def test_a_question_gives_the_focus_back_to_a_row_that_changed_meanwhile(shop, visit):
+    page = visit(shop.url)
+    sign_in(page, shop.store.issue(**PLENTY)[1])
+    page.get_by_role("link", name="All").click()
+    page.get_by_role("button", name="Ship order 3").click()
+    shop.ship(3)
+    expect(row(page, 3)).to_contain_text("Shipped")
+    page.keyboard.press("Escape")
+    expect(row(page, 3).get_by_role("link")).to_be_focused()
+
+
+def test_what_stays_is_not_made_anew_under_whoever_is_about_to_press_it(shop, visit):
+    page = visit(shop.url)
+    sign_in(page, shop.store.issue(**PLENTY)[1])
+    order_id = shop.place()
+    expect(row(page, order_id)).to_be_visible()
+    about_to_be_pressed = [
+        row(page, order_id).get_by_role("link").element_handle(),
+        page.get_by_role("link", name="To ship").element_handle(),
+    ]
+    page.get_by_role("link", name="All").click()
+    expect(row(page, 1)).to_be_visible()
+    assert all(each.evaluate("one => one.isConnected") for each in about_to_be_pressed)
+    # What is called otherwise is.
+    expect(page.get_by_role("columnheader", name="Ships")).to_be_visible()
+    page.get_by_role("link", name="Shipped").click()
+    expect(page.get_by_role("columnheader", name="Shipped")).to_be_visible()
+
+
+def test_an_answer_to_a_question_that_was_left_is_told_and_disturbs_no_other(shop, at_desk):
+    page = at_desk(viewport={"width": 1360, "height": 900})
+    left, next_one = shop.place(), shop.place()
+    page.get_by_role("button", name="Look now").click()
+    waiting = []
+    page.route(f"**{ORDERS}/{left}/ship", lambda route: waiting.append(route))  # noqa: PLW0108 - Playwright marks it
+    page.get_by_role("button", name=f"Ship order {left}").click()
+    with page.expect_request(f"**{ORDERS}/{left}/ship"):
+        page.get_by_role("button", name="Ship it").click()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name=f"Ship order {next_one}").click()
+    waiting[0].continue_()
+    said(page, f"Order {left} has shipped.")
+    expect(row(page, left)).to_have_count(0)
+    expect(page.get_by_role("dialog")).to_contain_text(f"Ship order {next_one}?")
+    expect(page.get_by_role("button", name="Ship it")).to_be_enabled()

@@ -1,0 +1,168 @@
+"""How pages and their files are served: read once, asked about cheaply, under a strict policy."""
+
+from __future__ import annotations
+
+import gzip
+import re
+
+import pytest
+
+from orders.web.compression import LARGE_BYTES
+from orders.web.pages.files import POLICY, serve_page
+from tests.support.shop import assert_error
+
+LARGE = "export const words = [" + "'pet', " * LARGE_BYTES + "]\n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The files of a page, in the folder `desk`."""
+    folder = tmp_path / "desk"
+    folder.mkdir()
+    (folder / "index.html").write_text("<!doctype html><title>Ä desk</title>", encoding="utf-8")
+    (folder / "main.js").write_text("export const one = 1\n", encoding="utf-8")
+    (folder / "words.js").write_text(LARGE, encoding="utf-8")
+    (folder / "look.css").write_text("body { margin: 0 }\n", encoding="utf-8")
+    (folder / "sign.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def visitor(store, folder):
+    """A client without a key, of a service with a page at /at-the-desk."""
+    serve_page(store.app, "/at-the-desk", folder)
+    return store.anonymous()
+
+
+TYPES = {
+    "/at-the-desk": "text/html; charset=utf-8",
+    "/desk/main.js": "text/javascript; charset=utf-8",
+    "/desk/look.css": "text/css; charset=utf-8",
+    "/desk/sign.svg": "image/svg+xml",
+}
+
+
+@pytest.mark.parametrize("path", TYPES)
+def test_a_page_and_its_files_need_no_key_and_count_nothing(visitor, path):
+    for _ in range(70):  # more than an address may ask of the API in a minute
+        response = visitor.get(path)
+    assert response.status_code == 200
+    assert response.content_type == TYPES[path]
+    assert not [name for name, _ in response.headers if "ratelimit" in name.lower()]
+    assert "X-Request-Id" not in response.headers
+
+
+@pytest.mark.parametrize("path", TYPES)
+def test_the_policy_allows_the_services_own_files_and_nothing_inline(visitor, path):
+    headers = visitor.get(path).headers
+    assert headers.getlist("Content-Security-Policy") == [POLICY]
+    assert "unsafe" not in POLICY
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Referrer-Policy"] == "no-referrer"
+
+
+def test_a_page_may_have_another_policy(visitor, make_store, folder):
+    before = visitor.get("/desk/main.js").headers["ETag"]
+    other = make_store()
+    serve_page(other.app, "/at-the-desk", folder, "default-src 'none'")
+    # A copy that came with the first policy is not good any more.
+    response = other.anonymous().get("/desk/main.js", headers={"If-None-Match": before})
+    assert response.status_code == 200
+    assert response.headers.getlist("Content-Security-Policy") == ["default-src 'none'"]
+
+
+def test_the_contents_come_as_they_stand_in_the_file(visitor, folder):
+    assert visitor.get("/at-the-desk").data == (folder / "index.html").read_bytes()
+    assert visitor.get("/desk/words.js").data == (folder / "words.js").read_bytes()
+
+
+def test_a_file_is_not_looked_for_before_it_is_asked_for_and_only_once(store, folder, tmp_path):
+    path = tmp_path / "of-a-package.js"
+    serve_page(store.app, "/at-the-desk", folder, more={"later.js": lambda: path})
+    path.write_text("first()", encoding="utf-8")
+    assert store.anonymous().get("/desk/later.js").text == "first()"
+    path.unlink()
+    assert store.anonymous().get("/desk/later.js").text == "first()"
+
+
+def test_a_copy_is_asked_about_each_time_and_good_while_the_contents_are_the_same(visitor):
+    first = visitor.get("/desk/main.js")
+    assert first.headers["Cache-Control"] == "no-cache"
+    for tag in (first.headers["ETag"], f'"other", {first.headers["ETag"]}', "*"):
+        again = visitor.get("/desk/main.js", headers={"If-None-Match": tag})
+        assert (again.status_code, again.data) == (304, b"")
+        assert again.headers["ETag"] == first.headers["ETag"]
+        assert again.headers["Cache-Control"] == "no-cache"
+    other = visitor.get("/desk/main.js", headers={"If-None-Match": '"other"'})
+    assert (other.status_code, other.data) == (200, first.data)
+
+
+def test_other_contents_have_another_tag(visitor, make_store, folder):
+    before = visitor.get("/desk/main.js").headers["ETag"]
+    (folder / "main.js").write_text("export const one = 2\n", encoding="utf-8")
+    restarted = make_store()
+    serve_page(restarted.app, "/at-the-desk", folder)
+    after = restarted.anonymous().get("/desk/main.js", headers={"If-None-Match": before})
+    assert after.status_code == 200
+    assert after.headers["ETag"] != before
+
+
+def test_a_large_file_comes_as_gzip_to_clients_that_accept_it(visitor):
+    plain = visitor.get("/desk/words.js")
+    packed = visitor.get("/desk/words.js", headers={"Accept-Encoding": "gzip, br"})
+    assert "Content-Encoding" not in plain.headers
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert len(packed.data) < len(plain.data) / 10
+    assert gzip.decompress(packed.data) == plain.data
+    good = visitor.get("/desk/words.js", headers={"If-None-Match": packed.headers["ETag"]})
+    for response in (plain, packed, good):
+        assert response.headers["Vary"] == "Accept-Encoding"
+    small = visitor.get("/desk/main.js", headers={"Accept-Encoding": "gzip"})
+    assert not {"Content-Encoding", "Vary"} & set(small.headers.keys())
+
+
+def test_head_answers_like_get_without_a_body(visitor):
+    for path in TYPES:
+        asked, got = visitor.head(path), visitor.get(path)
+        assert (asked.status_code, asked.data) == (200, b"")
+        assert asked.headers == got.headers
+
+
+def test_what_is_no_file_is_404_and_a_wrong_method_405(visitor):
+    for path in (
+        "/desk",
+        "/desk/",
+        "/at-the-desk/",
+        "/desk/index.html",
+        "/desk/nothing.js",
+        "/desk/main.js/",
+        "/desk//main.js",
+        "/desk/../desk/main.js",
+        "/desk/%2e%2e/desk/main.js",
+        "/desk/..%2Fdesk%2Fmain.js",
+    ):
+        assert_error(visitor.get(path), 404, "not_found")
+        assert_error(visitor.post(path), 404, "not_found")
+    for path in TYPES:
+        refused = visitor.post(path)
+        assert_error(refused, 405, "method_not_allowed")
+        assert set(refused.headers["Allow"].split(", ")) == {"GET", "HEAD", "OPTIONS"}
+        assert visitor.options(path).status_code == 204
+
+
+def test_what_is_not_meant_for_browsers_is_not_served(store, folder):
+    for name in ("notes.txt", "main.js~", ".main.js.swp", "main.py"):
+        (folder / name).write_text("not for browsers", encoding="utf-8")
+    serve_page(store.app, "/at-the-desk", folder)
+    for name in ("notes.txt", "main.js~", ".main.js.swp", "main.py"):
+        assert_error(store.anonymous().get(f"/desk/{name}"), 404, "not_found")
+
+
+def test_the_page_of_the_descriptions_has_all_that_it_names(store):
+    client = store.anonymous()
+    page = client.get("/docs")
+    assert page.content_type == "text/html; charset=utf-8"
+    named = re.findall(r'(?:href|src)="(docs/[^"]+|openapi/[^"]+)"', page.text)
+    assert len(named) == 7
+    for path in named:
+        assert client.get(f"/{path}").status_code == 200, path

@@ -1,0 +1,259 @@
+"""deploy/: what its files say of the service, of each other, and of what is documented is so."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+from itertools import combinations
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from bench.dashboard import prometheus
+from bench.dashboard.prometheus import Query
+from orders.settings import SETTINGS, Settings
+from orders.web.refusals import ANSWERS, SERVER_ANSWERS
+from orders.web.server.answers import MAX_BODY_BYTES, MAX_HEAD_BYTES
+from orders.web.server.server import IDLE_SECONDS, MAX_CONNECTIONS, STOP_SECONDS
+from orders.webhooks.outbox import IN_FLIGHT_SECONDS
+from tests.support.service import ROOT, running
+
+DEPLOY = ROOT / "deploy"
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+UNIT = (DEPLOY / "systemd" / "store-orders@.service").read_text(encoding="utf-8")
+HTTP = (DEPLOY / "nginx" / "http.conf").read_text(encoding="utf-8")
+PROXY = (DEPLOY / "nginx" / "proxy.conf").read_text(encoding="utf-8")
+SITE = (DEPLOY / "nginx" / "store-orders.conf").read_text(encoding="utf-8")
+COMPOSE = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text(encoding="utf-8"))
+ALERTS = {
+    rule["alert"]: rule
+    for rule in yaml.safe_load(prometheus.ALERTS.read_text(encoding="utf-8"))["groups"][0]["rules"]
+}
+PANELS = prometheus.panels()
+EXPRESSIONS = [
+    *(rule["expr"] for rule in ALERTS.values()),
+    *(query.expression for panel in PANELS for query in panel.queries),
+]
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """The names of all samples of a service that has done a little of everything."""
+    plans = "[plans.free]\nper_minute = 3\nper_day = 3\n"
+    instance = tmp_path_factory.mktemp("exported")
+    (instance / "config.toml").write_text(plans, encoding="utf-8")
+    with running(instance, ORDERS_METRICS="on") as service:
+        key = service.issue()
+        service.command("webhooks", "add", "http://127.0.0.1:1/", "--allow-private")
+        service.request("POST", "/v1/store/orders", key, json={"petId": 7})
+        for _ in range(4):
+            service.request("GET", "/v1/store/orders")
+        ends = time.monotonic() + 20
+        text = ""
+        while "webhook_deliveries_total{" not in text and time.monotonic() < ends:
+            text = service.request("GET", "/metrics").data.decode()
+    return {
+        sample.name for family in text_string_to_metric_families(text) for sample in family.samples
+    }
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_alerts_and_panels_ask_only_for_what_metrics_tell(exported, expression):
+    asked = set(re.findall(r"\b(?:store_orders|process|python)_\w+", expression))
+    assert asked or "up" in expression
+    assert asked <= exported
+
+
+def test_the_table_of_metrics_is_what_metrics_tell(exported):
+    rows = re.findall(r"^\| ([^|]+) \|[^|]*\|[^|]*\|$", OPERATIONS, re.MULTILINE)
+    said = {f"store_orders_{name}" for row in rows for name in re.findall(r"`([a-z_]+)`", row)}
+    meant = {re.sub(r"_(bucket|count|sum)$", "", name) for name in exported}
+    assert said == {name for name in meant if name.startswith("store_orders_")}
+
+
+def test_every_alert_says_what_to_do_here_and_in_the_documentation():
+    assert re.findall(r"^### (StoreOrders\w+)$", OPERATIONS, re.MULTILINE) == list(ALERTS)
+    for name, rule in ALERTS.items():
+        severity = rule["labels"]["severity"]
+        assert re.search(rf"^### {name}\n\n\*{severity}\.\*", OPERATIONS, re.MULTILINE)
+        assert set(rule["annotations"]) == {"summary", "description"}
+
+
+def test_every_alert_has_a_panel_that_shows_what_it_looks_at():
+    text = prometheus.DASHBOARD.read_text(encoding="utf-8")
+    described = [panel.get("description", "") for panel in json.loads(text)["panels"]]
+    named = {name for words in described for name in re.findall(r"StoreOrders\w+", words)}
+    assert named == set(ALERTS)
+
+
+def test_the_panels_of_the_dashboard_stand_beside_each_other():
+    told = json.loads(prometheus.DASHBOARD.read_text(encoding="utf-8"))
+    ids = [panel["id"] for panel in told["panels"]]
+    assert len(set(ids)) == len(ids)
+    for one, other in combinations(PANELS, 2):
+        (x, y, width, height), (left, top, columns, rows) = one.box, other.box
+        assert x + width <= 24
+        apart = x + width <= left or left + columns <= x or y + height <= top or top + rows <= y
+        assert apart, (one.title, other.title)
+
+
+def test_the_dashboard_asks_whichever_prometheus_is_chosen():
+    told = json.loads(prometheus.DASHBOARD.read_text(encoding="utf-8"))
+    assert {each["name"] for each in told["templating"]["list"]} == {"datasource", "instance"}
+    sources = [panel["datasource"] for panel in told["panels"] if panel["type"] != "row"]
+    sources += [each["datasource"] for panel in told["panels"] for each in panel.get("targets", ())]
+    assert {source["uid"] for source in sources} == {"${datasource}"}
+
+
+def test_a_legend_names_a_series_by_its_labels():
+    query = Query('rate(x{instance=~"$instance"}[$__rate_interval])', "{{version}} {{operation}}")
+    assert query.filled_in == 'rate(x{instance=~".+"}[15s])'
+    assert query.name({"version": "v1", "operation": "getOrder"}) == "v1 getOrder"
+
+
+def test_files_name_only_settings_that_there_are():
+    text = "".join(
+        path.read_text(encoding="utf-8")
+        for path in [*DEPLOY.rglob("*"), ROOT / "Dockerfile", ROOT / "docs" / "operations.md"]
+        if path.is_file()
+    )
+    named = set(re.findall(r"\bORDERS_([A-Z_]+)\b", text))
+    assert {name.lower() for name in named} <= set(SETTINGS)
+    assert {"INSTANCE", "HOST", "PORT", "TRUSTED_PROXY", "METRICS"} <= named
+
+
+def seconds(name, text):
+    """Give the seconds that a line of a file has."""
+    return int(re.findall(rf"^\s*{name}[=: ]*(\d+)s?;?$", text, re.MULTILINE)[0])
+
+
+def test_nginx_waits_longer_than_the_service_and_takes_more():
+    assert seconds("proxy_read_timeout", PROXY) > STOP_SECONDS
+    assert seconds("client_header_timeout", PROXY) == Settings().head_seconds
+    assert seconds("client_body_timeout", PROXY) == Settings().body_seconds
+    assert seconds("keepalive_timeout", SITE) < IDLE_SECONDS
+    assert "client_max_body_size 2m;" in PROXY
+    assert MAX_BODY_BYTES < 2 * 1024 * 1024
+    assert "large_client_header_buffers 4 32k;" in PROXY
+    assert MAX_HEAD_BYTES < 32 * 1024
+
+
+def test_nginx_refuses_with_the_codes_of_the_service():
+    codes = re.findall(r"^    (\d+) +([a-z_]+);$", HTTP, re.MULTILINE)
+    meant = {(str(answer.status), answer.code) for answer in ANSWERS.values()}
+    meant |= {(str(status), code) for status, code in SERVER_ANSWERS.items()}
+    assert set(codes) <= meant
+    assert "default store_unavailable;" in HTTP
+    assert f"at most {MAX_HEAD_BYTES} bytes" in HTTP
+
+
+def test_a_stop_is_given_the_time_that_it_may_take():
+    longest = STOP_SECONDS + IN_FLIGHT_SECONDS + 1
+    assert seconds("TimeoutStopSec", UNIT) > longest
+    for name in ("orders-1", "orders-2"):
+        assert int(COMPOSE["services"][name]["stop_grace_period"].removesuffix("s")) > longest
+
+
+def test_the_unit_lets_the_service_have_all_its_connections():
+    assert seconds("LimitNOFILE", UNIT) > MAX_CONNECTIONS + 200
+
+
+def test_the_addresses_in_compose_are_those_that_its_parts_know():
+    services = COMPOSE["services"]
+    address = {name: each["networks"]["inside"]["ipv4_address"] for name, each in services.items()}
+    assert len(set(address.values())) == len(address)
+    processes = [name for name in services if name.startswith("orders-")]
+    for name in processes:
+        assert services[name]["environment"]["ORDERS_TRUSTED_PROXY"] == address["nginx"]
+    text = (DEPLOY / "compose" / "nginx.conf").read_text(encoding="utf-8")
+    upstreams = re.findall(r"^    server ([\d.]+):8080 ", text, re.MULTILINE)
+    assert upstreams == [address[name] for name in processes]
+
+
+def test_the_image_has_all_that_the_program_imports_and_nothing_else():
+    copied = re.findall(r"^COPY (\S+) ", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert [name for name in copied if not name.startswith("--")] == [
+        "pyproject.toml",
+        "app.py",
+        "orders",
+        "schemas",
+    ]
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    let_in = {line[1:] for line in ignored if line.startswith("!")}
+    assert let_in == {"app.py", "orders", "schemas", "pyproject.toml", "README.md"}
+    assert "*" in ignored
+
+
+def promtool(*arguments, cwd=DEPLOY / "prometheus"):
+    """Run promtool; give the completed process."""
+    program = shutil.which("promtool")
+    assert program, "promtool is missing: apt-get install prometheus"
+    return subprocess.run(
+        [program, *arguments], cwd=cwd, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.prometheus
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("check", "rules", "alerts.yml"),
+        ("check", "config", "prometheus.yml"),
+        ("test", "rules", "alerts_test.yml"),
+    ],
+)
+def test_prometheus_finds_no_fault_with(arguments):
+    done = promtool(*arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.prometheus
+def test_an_alert_that_would_not_fire_fails_its_test(tmp_path):
+    shutil.copytree(DEPLOY / "prometheus", tmp_path, dirs_exist_ok=True)
+    alerts = tmp_path / "alerts.yml"
+    changed = alerts.read_text(encoding="utf-8").replace("database_up == 0", "database_up == 2")
+    alerts.write_text(changed, encoding="utf-8")
+    assert (
+        "StoreOrdersDatabaseAway"
+        in promtool("test", "rules", "alerts_test.yml", cwd=tmp_path).stderr
+    )
+
+
+@pytest.mark.prometheus
+def test_every_alert_is_tried_by_promtool():
+    text = (DEPLOY / "prometheus" / "alerts_test.yml").read_text(encoding="utf-8")
+    assert set(re.findall(r"StoreOrders\w+", text)) == set(ALERTS)
+
+
+@pytest.mark.prometheus
+def test_every_panel_shows_something_of_a_real_service_and_no_alert_is_broken(tmp_path):
+    picture = tmp_path / "dashboard.svg"
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.dashboard", picture, "--seconds", "15"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    drawn = picture.read_text(encoding="utf-8")
+    assert [panel.title for panel in PANELS if panel.title not in drawn] == []
+
+
+@pytest.mark.slow
+def test_an_older_database_is_upgraded_and_rolled_back_as_documented():
+    done = subprocess.run(
+        [sys.executable, "-m", "proofs.upgrade", "--orders", "500"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    steps = re.findall(r"^(\w+) {2,}", done.stdout, re.MULTILINE)
+    assert steps == ["filled", "upgraded", "worked", "refused", "restored", "lost", "taken"]

@@ -1,0 +1,206 @@
+"""What README, the example of a configuration and docs/architecture.md say is so."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import tomllib
+from pathlib import Path
+
+import click
+import pytest
+
+from orders import settings as settings_module
+from orders.settings import DEFAULT_PLANS, SETTINGS, Settings
+from orders.web.protection import PROTECTION
+from orders.web.refusals import ANSWERS, CODES, INTERNAL_ERROR, SERVER_ANSWERS
+from tests.support.service import ROOT
+from tests.support.shop import SetClock, Store
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def section(heading):
+    """Give the text below a heading, up to the next of the same or a higher level."""
+    level = heading.split(" ")[0]
+    text = README.split(f"\n{heading}\n", 1)[1]
+    return re.split(rf"\n#{{2,{len(level)}}} ", text, maxsplit=1)[0]
+
+
+def table(heading):
+    """Give the rows of the first table below a heading, without its head."""
+    rows = [line for line in section(heading).splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows[2:]]
+
+
+def code(cell):
+    """Give what stands in backticks."""
+    return re.findall(r"`([^`]*)`", cell)[0]
+
+
+@pytest.mark.parametrize("heading", ["## Run it", "## Test it"])
+def test_the_heading_has_exactly_one_command(heading):
+    blocks = re.findall(r"```sh\n(.*?)```", section(heading), re.DOTALL)
+    assert len(blocks[0].strip().splitlines()) == 1
+    # Run it goes on to say how a key is issued.
+    assert len(blocks) == (2 if heading == "## Run it" else 1)
+
+
+@pytest.mark.slow
+def test_the_run_command_starts_a_demo_whose_lines_work_from_a_fresh_clone(tmp_path):
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "-q", ROOT, clone], check=True, capture_output=True)
+    command = re.findall(r"```sh\n(.*?)```", section("## Run it"), re.DOTALL)[0]
+    service = subprocess.Popen(
+        ["bash", "-c", command],
+        cwd=clone,
+        env={**environment(), "ORDERS_PORT": "18080"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        lines = []
+        for line in service.stdout:
+            lines.append(line)
+            if "/v1/pets/1" in line:
+                break
+        curls = [line.strip() for line in lines if line.startswith("  curl ")]
+        assert len(curls) == 6
+        answers = [
+            subprocess.run(
+                [*shlex.split(curl), "-s", "--retry", "5", "--retry-connrefused"],
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout
+            for curl in curls
+        ]
+    finally:
+        os.killpg(service.pid, signal.SIGTERM)
+        service.communicate()
+    assert '"complete":' in answers[0]
+    assert '"id":41,' in answers[1]
+    assert "order_already_shipped" in answers[4]
+    assert "RateLimit" in answers[5]
+
+
+def environment():
+    """Give this process' environment without the service's settings."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("ORDERS_")}
+
+
+def test_the_table_of_settings_is_the_codes():
+    rows = {code(name): default for name, default, _ in table("## Settings")}
+    assert set(rows) == {settings_module.PREFIX + name.upper() for name in SETTINGS}
+    said = {
+        "ORDERS_BASE_URL": "http://HOST:PORT/v1",
+        "ORDERS_METRICS": "off",
+    }
+    for name, default in rows.items():
+        if default.startswith("`") and name != "ORDERS_INSTANCE":
+            value = getattr(Settings(), name.removeprefix("ORDERS_").lower())
+            assert code(default) == said.get(name, str(value)), name
+
+
+def test_the_table_of_codes_is_the_codes():
+    said = {code(cell): int(status) for status, cell, _ in table("### Errors")}
+    meant = {answer.code: answer.status for answer in [*ANSWERS.values(), INTERNAL_ERROR]}
+    meant |= {name: status for status, name in SERVER_ANSWERS.items() if name not in meant}
+    assert said == meant
+    assert set(said) == set(CODES)
+
+
+def test_the_table_of_plans_is_the_codes():
+    said = {name: (minute, day) for name, minute, day in table("### Plans and limits")}
+    meant = {
+        plan.name: (f"{plan.per_minute:,}", f"{plan.per_day:,}")
+        if plan.per_minute
+        else ("given with the key", "given with the key")
+        for plan in DEFAULT_PLANS.values()
+    }
+    assert said == meant
+
+
+@pytest.fixture(scope="module")
+def groups(tmp_path_factory):
+    store = Store(Settings(instance=tmp_path_factory.mktemp("instance")), SetClock())
+    return {
+        name: group
+        for name, group in store.app.cli.commands.items()
+        if isinstance(group, click.Group)
+    }
+
+
+def test_the_table_of_commands_is_the_codes(groups):
+    said = {" ".join(code(cell).split()[1:3]) for cell, _ in table("## Commands")}
+    meant = {f"{group} {name}" for group, each in groups.items() for name in each.commands}
+    assert said == meant
+
+
+def test_every_command_says_what_it_does(groups):
+    for each in groups.values():
+        assert each.help
+        assert all(command.help for command in each.commands.values())
+
+
+def test_the_example_of_a_configuration_shows_every_setting_at_its_default(tmp_path):
+    example = (ROOT / "instance" / "config.example.toml").read_text(encoding="utf-8")
+    shown = "\n".join(
+        line.removeprefix("# ")
+        for line in example.splitlines()
+        if re.match(r"# (\w+ = |\[plans)", line)
+    )
+    config = tomllib.loads(shown)
+    plans = config.pop("plans")
+    assert set(config) == set(SETTINGS) - {"instance"}
+    (tmp_path / "config.toml").write_text(shown, encoding="utf-8")
+    loaded = settings_module.load({"ORDERS_INSTANCE": str(tmp_path)})
+    for name in config:
+        assert getattr(loaded, name) == getattr(Settings(), name), name
+    assert plans["free"] == {"per_minute": 60, "per_day": 1000}
+
+
+def test_the_architecture_names_every_module_and_no_other():
+    said = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    picture = said.split("```")[1]
+    for folder in (ROOT / "orders", ROOT / "schemas"):
+        for module in folder.rglob("*.py"):
+            if module.name != "__init__.py" and "migrations" not in module.parts:
+                assert re.search(rf"\b{module.name}\b", picture), module
+    for name in re.findall(r"\b\w+\.py\b", picture):
+        folders = ("", "orders/**/", "bench/**/", "*/")
+        assert any([*ROOT.glob(folder + name)] for folder in folders), name
+
+
+def test_the_links_of_readme_lead_to_files():
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", README):
+        assert Path(ROOT / target).exists(), target
+
+
+SECURITY = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+RISKS = re.findall(r"^### (API\d+:2023) .*?\n(.*?)(?=^##)", SECURITY, re.MULTILINE | re.DOTALL)
+NAMED_TEST = re.compile(r"`(test_\w+)::(test_\w+)`")
+
+
+def test_every_risk_has_tests_that_show_what_is_done():
+    assert [name for name, _ in RISKS] == [f"API{number}:2023" for number in range(1, 11)]
+    for name, text in RISKS:
+        assert NAMED_TEST.search(text), name
+
+
+@pytest.mark.parametrize("named", sorted(set(NAMED_TEST.findall(SECURITY))), ids="::".join)
+def test_a_test_that_the_security_page_names_exists(named):
+    file, function = named
+    (path,) = (ROOT / "tests").rglob(f"{file}.py")
+    text = path.read_text(encoding="utf-8")
+    assert re.search(rf"^def {function}\(", text, re.MULTILINE)
+
+
+def test_the_security_page_names_the_headers_that_every_answer_has():
+    for name, value in PROTECTION.items():
+        assert f"`{name}: {value}`" in SECURITY

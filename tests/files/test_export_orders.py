@@ -1,0 +1,388 @@
+"""`flask orders export [FILE]`: all orders, in a file that can be imported again."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from datetime import UTC
+from stat import S_IMODE
+
+import pytest
+from hypothesis import example, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from sqlalchemy import insert
+from test_import_orders import Forks
+
+from orders import domain
+from orders.store.tables import OrderRow
+from tests.support.databases import DATABASES
+from tests.support.service import ROOT
+
+HEADER = "id,petId,quantity,shipDate,status,placedAt,updatedAt,reference\n"
+LEFT_OUT = ", without their history and without keys and pets.\n"
+MAX_ID = 2**53 - 1
+MAX_INT64 = 2**63 - 1
+MAX_QUANTITY = 2**31 - 1
+# More than what is read of the store, or fits into a pipe, at once.
+MANY = 6_000
+# Too little for many orders.
+LITTLE_SPACE = 128 * 1024
+
+
+@pytest.fixture
+def full_store(make_store):
+    """A store with many orders."""
+    store = make_store()
+    now = store.clock.now()
+    one = {"pet_id": 7, "quantity": 1, "status": "pending", "placed_at": now, "updated_at": now}
+    with store.database.write() as connection:
+        rows = [{**one, "reference": f"a reference {n:040}"} for n in range(MANY)]
+        connection.execute(insert(OrderRow), rows)
+    return store
+
+
+def orders_command(store, *arguments):
+    return store.app.test_cli_runner().invoke(args=["orders", *map(str, arguments)])
+
+
+def export(store, *file):
+    """Export a store's orders; give what goes to standard output and the file's content."""
+    done = orders_command(store, "export", *file)
+    assert done.exit_code == 0, done.stderr
+    assert done.stderr.count("\n") == 1
+    return done.stdout_bytes, *(path.read_bytes() for path in file)
+
+
+def put(store, content, file):
+    """Import a file of this content."""
+    file.write_text(content, encoding="utf-8", newline="")
+    done = orders_command(store, "import", file)
+    assert done.exit_code == 0, done.stderr
+
+
+@pytest.fixture
+def varied(store, client, tmp_path):
+    """A store with orders of every kind."""
+    client.place(7, quantity=2, shipDate="2026-12-05T10:00:00+02:00")
+    client.place(8)
+    store.clock.advance(1.25)
+    client.ship(2)
+    client.place(9)
+    client.cancel(3)
+    row = {"petId": MAX_INT64, "quantity": MAX_QUANTITY, "id": MAX_ID, "reference": 'a "b", ö'}
+    put(store, json.dumps(row), tmp_path / "more.jsonl")
+    return store
+
+
+CSV = """\
+id,petId,quantity,shipDate,status,placedAt,updatedAt,reference
+1,7,2,2026-12-05T08:00:00.000Z,pending,2026-12-01T12:00:00.000Z,2026-12-01T12:00:00.000Z,
+2,8,1,2026-12-01T12:00:01.250Z,shipped,2026-12-01T12:00:00.000Z,2026-12-01T12:00:01.250Z,
+3,9,1,,cancelled,2026-12-01T12:00:01.250Z,2026-12-01T12:00:01.250Z,
+9007199254740991,9223372036854775807,2147483647,,pending,2026-12-01T12:00:01.250Z,\
+2026-12-01T12:00:01.250Z,"a ""b"", ö"
+"""
+JSON_LINES = """\
+{"id":1,"petId":7,"quantity":2,"shipDate":"2026-12-05T08:00:00.000Z","status":"pending",\
+"placedAt":"2026-12-01T12:00:00.000Z","updatedAt":"2026-12-01T12:00:00.000Z"}
+{"id":2,"petId":8,"quantity":1,"shipDate":"2026-12-01T12:00:01.250Z","status":"shipped",\
+"placedAt":"2026-12-01T12:00:00.000Z","updatedAt":"2026-12-01T12:00:01.250Z"}
+{"id":3,"petId":9,"quantity":1,"status":"cancelled",\
+"placedAt":"2026-12-01T12:00:01.250Z","updatedAt":"2026-12-01T12:00:01.250Z"}
+{"id":9007199254740991,"petId":9223372036854775807,"quantity":2147483647,"status":"pending",\
+"placedAt":"2026-12-01T12:00:01.250Z","updatedAt":"2026-12-01T12:00:01.250Z",\
+"reference":"a \\"b\\", ö"}
+"""
+
+
+# What is exported.
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("orders.csv", CSV),
+        ("ORDERS.CSV", CSV),
+        ("orders.jsonl", JSON_LINES),
+        ("orders.ndjson", JSON_LINES),
+    ],
+)
+def test_a_file_has_every_order_with_all_its_columns(varied, tmp_path, name, content):
+    assert export(varied, tmp_path / name) == (b"", content.encode())
+
+
+def test_without_a_file_csv_goes_to_standard_output(varied):
+    assert export(varied) == (CSV.encode(),)
+
+
+def test_an_empty_store_is_exported_as_such(store, tmp_path):
+    assert export(store) == (HEADER.encode(),)
+    assert export(store, tmp_path / "orders.jsonl") == (b"", b"")
+
+
+def test_it_is_told_what_is_left_out(varied, store, tmp_path):
+    for file in ([], [tmp_path / "orders.csv"]):
+        assert orders_command(varied, "export", *file).stderr == f"Exported 4 orders{LEFT_OUT}"
+
+
+def test_nothing_of_keys_and_events_is_exported(varied, client):
+    (exported,) = export(varied)
+    for secret in (client.secret.encode(), b"key:", b"order.placed"):
+        assert secret not in exported
+
+
+def test_thousands_of_orders_are_all_there_in_order(full_store, tmp_path):
+    _, content = export(full_store, tmp_path / "orders.jsonl")
+    assert [json.loads(line)["id"] for line in content.splitlines()] == list(range(1, MANY + 1))
+
+
+def test_a_file_is_for_its_owner_only(varied, tmp_path):
+    before = os.umask(0)
+    try:
+        export(varied, tmp_path / "orders.csv")
+    finally:
+        os.umask(before)
+    assert S_IMODE((tmp_path / "orders.csv").stat().st_mode) == 0o600
+
+
+def test_a_new_export_takes_the_place_of_an_older_one(varied, client, tmp_path):
+    file = tmp_path / "orders.csv"
+    _, first = export(varied, file)
+    client.cancel(1)
+    _, second = export(varied, file)
+    assert first == CSV.encode()
+    assert b"1,7,2,2026-12-05T08:00:00.000Z,cancelled," in second
+    assert names_in(tmp_path) == {"orders.csv", "more.jsonl", "instance"}
+
+
+def names_in(folder):
+    return {path.name for path in folder.iterdir()}
+
+
+# There and back.
+
+# What is text, neither controls nor half of a pair.
+CHARACTERS = st.characters(exclude_categories=["Cc", "Cs"]) | st.sampled_from("\",;'\\=\u2028 ")
+REFERENCES = st.text(CHARACTERS, min_size=1, max_size=64)
+# Cells of CSV are trimmed.
+TRIMMED = REFERENCES.map(str.strip).filter(bool)
+INSTANTS = st.datetimes(timezones=st.just(UTC)).map(domain.format_instant)
+
+
+def an_order(references):
+    """Give a strategy of orders, as JSON Lines have them."""
+    return st.fixed_dictionaries(
+        {
+            "petId": st.integers(1, MAX_INT64),
+            "quantity": st.integers(1, MAX_QUANTITY),
+            "shipDate": INSTANTS,
+            "status": st.sampled_from(["pending", "shipped", "cancelled"]),
+            "placedAt": INSTANTS,
+            "updatedAt": INSTANTS,
+        },
+        optional={"id": st.integers(1, MAX_ID - 1_000), "reference": references},
+    ) | st.fixed_dictionaries(
+        {"petId": st.integers(1, MAX_INT64), "status": st.sampled_from(["pending", "cancelled"])},
+        optional={"reference": references},
+    )
+
+
+def some_orders(references):
+    """Give a strategy of some orders, whose ids differ."""
+    return st.lists(
+        an_order(references), max_size=12, unique_by=lambda order: order.get("id", object())
+    )
+
+
+@pytest.fixture
+def emptied(store, empty_database):
+    """Make the store an empty one, once more."""
+
+    def empty():
+        store.database.close()
+        DATABASES.empty(store.settings, empty_database)
+        return store
+
+    return empty
+
+
+@pytest.mark.slow
+@hypothesis_settings(max_examples=8)
+@given(some_orders(TRIMMED))
+@example([{"petId": 1, "reference": '"'}, {"petId": 1, "reference": ',"\u2028"'}])
+@example([{"petId": 1, "reference": "=1+1"}, {"petId": 1, "reference": "\ufeffx"}])
+@example([{"petId": 1, "reference": "None"}, {"petId": 1, "reference": "0007"}])
+def test_csv_comes_back_byte_for_byte(emptied, tmp_path, orders):
+    assert_comes_back(emptied, orders, tmp_path, ".csv")
+
+
+@hypothesis_settings(max_examples=8)
+@given(some_orders(REFERENCES))
+@example([{"petId": 1, "reference": " "}, {"petId": 1, "reference": "\ufeff x "}])
+def test_json_lines_come_back_byte_for_byte(emptied, tmp_path, orders):
+    assert_comes_back(emptied, orders, tmp_path, ".jsonl")
+
+
+def assert_comes_back(emptied, orders, folder, ending):
+    made = "".join(json.dumps(order) + "\n" for order in orders)
+    first, second = folder / f"first{ending}", folder / f"second{ending}"
+    store = emptied()
+    put(store, made, folder / "made.jsonl")
+    export(store, first)
+    rows = store.rows("SELECT * FROM orders ORDER BY id")
+    assert len(rows) == len(orders)
+    store = emptied()
+    assert orders_command(store, "import", first).exit_code == 0
+    export(store, second)
+    assert second.read_bytes() == first.read_bytes()
+    assert store.rows("SELECT * FROM orders ORDER BY id") == rows
+
+
+def test_one_format_can_be_turned_into_the_other(varied, emptied, tmp_path):
+    as_csv, as_json = tmp_path / "orders.csv", tmp_path / "orders.jsonl"
+    export(varied, as_csv)
+    orders_command(emptied(), "import", as_csv)
+    assert export(varied, as_json) == (b"", JSON_LINES.encode())
+    orders_command(emptied(), "import", as_json)
+    assert export(varied) == (CSV.encode(),)
+
+
+# What is refused.
+
+
+def refused(store, *arguments):
+    """Run an export that must be refused in one line; give the line."""
+    done = orders_command(store, "export", *arguments)
+    assert done.exit_code != 0
+    assert isinstance(done.exception, SystemExit), done.exception
+    assert (done.stdout, done.stderr.count("\n")) == ("", 1), done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("name", ["orders.txt", "orders", "orders.csv.gz", "two\nlines.xlsx"])
+def test_a_name_with_another_ending_is_refused(store, tmp_path, name):
+    assert ".csv or .jsonl" in refused(store, tmp_path / name)
+    assert names_in(tmp_path) == {"instance"}
+
+
+def test_a_folder_that_is_not_there_is_told(store, tmp_path):
+    assert str(tmp_path / "nowhere") in refused(store, tmp_path / "nowhere" / "orders.csv")
+    assert names_in(tmp_path) == {"instance"}
+
+
+def test_a_folder_is_no_file(store, tmp_path):
+    folder = tmp_path / "orders.csv"
+    folder.mkdir()
+    assert str(folder) in refused(store, folder)
+    assert names_in(folder) == set()
+
+
+# As a process of its own: a full disk, pipes, a terminal, changes meanwhile.
+
+
+@pytest.fixture(scope="module")
+def forks():
+    host = Forks()
+    yield host
+    host.close()
+
+
+@pytest.fixture
+def begin(forks, full_store, tmp_path_factory):
+    """Begin an export of many orders; give what waits for its end and tells what it said."""
+
+    def begin_one(*file, **options):
+        said = tmp_path_factory.mktemp("said") / "stderr"
+        pid = forks.begin(
+            full_store,
+            *("orders", "export", *file),
+            **{"stdout": os.devnull, "stderr": said, **options},
+        )
+        return lambda: (forks.wait(pid), said.read_text() if said.exists() else "")
+
+    return begin_one
+
+
+@pytest.mark.slow
+def test_an_export_that_fills_the_disk_leaves_no_half_file(begin, tmp_path):
+    new, older = tmp_path / "new.csv", tmp_path / "older.jsonl"
+    older.write_bytes(b"an older export")
+    for file in (new, older):
+        status, stderr = begin(file, limit=LITTLE_SPACE)()
+        assert status != 0
+        assert "Traceback" not in stderr
+        assert stderr.count("\n") == 1
+        assert "File too large" in stderr
+        assert "None" not in stderr
+    assert names_in(tmp_path) == {"instance", older.name}
+    assert older.read_bytes() == b"an older export"
+
+
+@pytest.fixture
+def pipe(tmp_path):
+    """A named pipe, to be read while the other end is written."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    return path
+
+
+@pytest.mark.slow
+def test_a_reader_who_has_seen_enough_is_no_fault(begin, pipe):
+    end = begin(stdout=pipe)
+    with pipe.open() as opened:
+        assert opened.readline() == HEADER
+    status, stderr = end()
+    assert status != 0
+    assert "Traceback" not in stderr
+    assert "Exception ignored" not in stderr
+    assert "None" not in stderr
+    assert stderr.count("\n") <= 1
+
+
+def test_an_export_is_of_one_moment(begin, pipe, full_store):
+    client = full_store.client()
+    end = begin(stdout=pipe)
+    with pipe.open() as opened:
+        opened.readline()
+        # Most of it is still to be read.
+        assert client.cancel(MANY).status_code == 204
+        assert client.place().status_code == 201
+        rows = opened.read().splitlines()
+    assert end() == (0, f"Exported {MANY:,} orders{LEFT_OUT}")
+    assert len(rows) == MANY
+    assert rows[-1].startswith(f"{MANY},7,1,,pending,")
+
+
+def test_a_terminal_is_shown_the_progress_beside_the_data(begin, tmp_path):
+    terminal, end = pty.openpty()
+    ended = begin(stdout=tmp_path / "stdout", stderr=os.ttyname(end))
+    assert ended() == (0, "")
+    told = os.read(terminal, 65_536)
+    os.close(end)
+    os.close(terminal)
+    assert len((tmp_path / "stdout").read_text().splitlines()) == MANY + 1
+    assert b"Exporting" in told
+    assert b"100%" in told
+    assert told.endswith(LEFT_OUT.replace("\n", "\r\n").encode())
+
+
+@pytest.mark.slow
+def test_standard_output_is_utf_8_whatever_the_terminal_is_set_to(varied):
+    done = subprocess.run(
+        [sys.executable, "-m", "flask", "orders", "export"],
+        cwd=ROOT,
+        env={
+            "PATH": os.environ["PATH"],
+            "PYTHONIOENCODING": "latin-1",
+            "ORDERS_INSTANCE": str(varied.settings.instance),
+            **DATABASES.environment(varied.settings.instance),
+        },
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (0, CSV.encode())

@@ -1,0 +1,482 @@
+"""Whose request it is, and whether they may: keys, scopes, expiry, rotation, proxies."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import Pool, event
+
+from orders import keys
+from orders.store import keys as key_store
+from tests.support.shop import assert_error
+
+LIST = "/v1/store/orders"
+REALM = 'Bearer realm="store-orders"'
+# Changes are in force within a second; this is less.
+SOON = 0.85
+
+
+def change(store, client, **values):
+    """Change a client's key as a command does."""
+    with store.database.write() as connection:
+        key_store.change(connection, client.key_id, **values)
+
+
+def rotate(store, client, grace=None):
+    """Give a client's key a new secret as the command does; give that."""
+    new = keys.generate()
+    until = store.clock.now() + grace if grace else None
+    with store.database.write() as connection:
+        key_store.rotate(connection, client.key_id, keys.shown_prefix(new), keys.digest(new), until)
+    return new
+
+
+def send(store, authorization):
+    """List the orders with this Authorization header; give the response."""
+    return store.anonymous().get(LIST, headers={"Authorization": authorization})
+
+
+def works(store, secret):
+    """Tell whether a secret opens anything."""
+    return send(store, f"Bearer {secret}").status_code == 200
+
+
+def left(response):
+    """Give what is left of the minute, as RateLimit tells it."""
+    return int(re.search(r'"minute";r=(\d+)', response.headers["RateLimit"])[1])
+
+
+# The Authorization header.
+
+
+def test_a_request_without_a_key_is_told_how_to_send_one(store):
+    response = store.anonymous().get(LIST)
+    assert_error(response, 401, "missing_api_key")
+    assert response.headers["WWW-Authenticate"] == REALM
+    assert "Authorization: Bearer" in response.get_json()["message"]
+
+
+def test_a_request_with_a_wrong_key_is_told_so(store):
+    response = send(store, f"Bearer {keys.generate()}")
+    assert_error(response, 401, "invalid_api_key")
+    assert response.headers["WWW-Authenticate"] == f'{REALM}, error="invalid_token"'
+
+
+def test_the_word_bearer_is_read_in_any_case(store):
+    _, secret = store.issue()
+    for word in ("Bearer", "bearer", "BEARER", "bEaReR"):
+        assert send(store, f"{word} {secret}").status_code == 200, word
+
+
+def test_blanks_around_the_key_are_no_part_of_it(store):
+    _, secret = store.issue()
+    assert send(store, f"Bearer   {secret}  ").status_code == 200
+
+
+def test_a_header_without_bearer_and_a_key_is_a_missing_key(store):
+    _, secret = store.issue()
+    for header in (
+        "",
+        "Bearer",
+        "Bearer ",
+        secret,
+        f"Basic {secret}",
+        f"Token {secret}",
+        f"Bearer:{secret}",
+        f"BearerX {secret}",
+        f'Digest username="{secret}"',
+    ):
+        assert_error(send(store, header), 401, "missing_api_key")
+
+
+def test_a_key_that_is_not_exactly_one_of_ours_is_invalid(store):
+    _, secret = store.issue()
+    for token in (
+        secret[:-1],
+        secret + "0",
+        secret.removeprefix("sok_"),
+        secret.replace("sok_", "SOK_"),
+        secret.swapcase(),
+        f"{secret} {secret}",
+        f"{secret}, Bearer {secret}",
+        f'"{secret}"',
+        f"token={secret}",
+        "sok_",
+        "sok_" + "a" * 38,
+        "x" * 5_000,
+        "ÿ" * 42,
+        "sok_" + "٣" * 3,
+    ):
+        assert_error(
+            send(store, f"Bearer {token.encode().decode('latin-1')}"), 401, "invalid_api_key"
+        )
+
+
+def test_a_key_counts_in_no_other_place(store):
+    _, secret = store.issue()
+    anonymous = store.anonymous()
+    assert_error(anonymous.get(f"{LIST}?api_key={secret}"), 401, "missing_api_key")
+    assert_error(anonymous.get(LIST, headers={"X-Api-Key": secret}), 401, "missing_api_key")
+    assert_error(anonymous.get(LIST, headers={"Cookie": f"key={secret}"}), 401, "missing_api_key")
+
+
+def test_unknown_revoked_and_expired_keys_are_answered_alike(store):
+    revoked = store.client(name="revoked")
+    change(store, revoked, revoked_at=store.clock.now())
+    expired = store.client(name="expired", expires_at=store.clock.now())
+    answers = [
+        send(store, f"Bearer {secret}")
+        for secret in (keys.generate(), "nonsense", revoked.secret, expired.secret)
+    ]
+    assert {(each.status_code, each.data) for each in answers} == {(401, answers[0].data)}
+    assert len({each.headers["WWW-Authenticate"] for each in answers}) == 1
+
+
+@pytest.mark.sqlite_only("what it executes is told by its driver")
+def test_keys_that_open_nothing_take_the_same_work(store, clock):
+    revoked, expired, rotated = (store.client() for _ in range(3))
+    change(store, revoked, revoked_at=clock.now())
+    change(store, expired, expires_at=clock.now())
+    rotate(store, rotated, timedelta(hours=1))
+    clock.advance(3600)
+    asked = []
+
+    def note(statement):
+        if "api_keys" in statement:
+            asked.append(re.sub(r"[xX]?'[^']*'", "…", statement))
+
+    def watch(connection, _):
+        connection.set_trace_callback(note)
+
+    store.database.close()
+    event.listen(Pool, "connect", watch)
+    try:
+        for secret in (keys.generate(), revoked.secret, expired.secret, rotated.secret):
+            for _ in range(3):  # one that works would be remembered
+                assert not works(store, secret)
+    finally:
+        event.remove(Pool, "connect", watch)
+    assert len(asked) == 4 * 3
+    assert len(set(asked)) == 1
+
+
+def test_an_unknown_route_without_a_key_is_401(store):
+    assert_error(store.anonymous().get("/v1/nothing"), 401, "missing_api_key")
+    assert_error(store.anonymous().put(LIST), 401, "missing_api_key")
+    assert_error(store.anonymous().options(LIST), 401, "missing_api_key")
+
+
+# Scopes.
+
+
+def test_a_read_key_may_get_head_and_options(store):
+    reader = store.client(scopes=("read",))
+    assert reader.get(LIST).status_code == 200
+    assert reader.head(LIST).status_code == 200
+    assert reader.options(LIST).status_code == 204
+    assert_error(reader.get("/v1/nothing"), 404, "not_found")
+    assert_error(reader.get(f"{LIST}/1/ship"), 405, "method_not_allowed")
+
+
+def test_a_read_key_may_not_write(store):
+    store.client().place()
+    reader = store.client(scopes=("read",))
+    for response in (reader.place(), reader.cancel(1), reader.ship(1)):
+        assert_error(response, 403, "insufficient_scope")
+        assert response.headers["WWW-Authenticate"] == f'{REALM}, error="insufficient_scope"'
+    assert [event["type"] for event in store.events()] == ["order.placed"]
+
+
+def test_scopes_are_judged_before_the_route_and_the_body(store):
+    reader = store.client(scopes=("read",))
+    assert_error(reader.post("/v1/nothing"), 403, "insufficient_scope")
+    assert_error(reader.put(LIST), 403, "insufficient_scope")
+    assert_error(reader.request("PATCH", "/v1"), 403, "insufficient_scope")
+    assert_error(reader.post(LIST, data="{"), 403, "insufficient_scope")
+    assert_error(reader.cancel("abc"), 403, "insufficient_scope")
+
+
+def test_a_key_with_both_scopes_may_do_everything(client):
+    assert client.place().status_code == 201
+    assert client.ship(1).status_code == 200
+    assert client.get(f"{LIST}/1").status_code == 200
+
+
+# What changes while the service runs.
+
+
+def test_a_new_key_works_at_once_though_it_was_tried_before(store):
+    secret = keys.generate()
+    assert not works(store, secret)
+    with store.database.write() as connection:
+        key_store.issue(
+            connection,
+            key_store.NewKey("late", "free", ("read",)),
+            keys.shown_prefix(secret),
+            keys.digest(secret),
+            store.clock.now(),
+        )
+    assert works(store, secret)
+
+
+def test_a_revoked_key_stops_working_within_a_second(store, clock):
+    client = store.client()
+    assert client.get(LIST).status_code == 200
+    clock.advance(0.3)
+    change(store, client, revoked_at=clock.now())
+    clock.advance(SOON)
+    assert_error(client.get(LIST), 401, "invalid_api_key")
+
+
+def test_a_key_in_constant_use_is_not_remembered_for_longer(store, clock):
+    client = store.client()
+    client.get(LIST)
+    change(store, client, revoked_at=clock.now())
+    for _ in range(8):
+        clock.advance(SOON / 8)
+        last = client.get(LIST)
+    assert_error(last, 401, "invalid_api_key")
+
+
+def test_a_change_of_scopes_is_in_force_within_a_second(store, clock):
+    client = store.client(scopes=("read",))
+    assert_error(client.place(), 403, "insufficient_scope")
+    change(store, client, scopes="read write")
+    clock.advance(SOON)
+    assert client.place().status_code == 201
+
+
+def test_a_key_expires_at_its_moment(store, clock):
+    client = store.client(expires_at=clock.now() + timedelta(seconds=10))
+    assert client.get(LIST).status_code == 200
+    clock.advance(9.999)
+    assert client.get(LIST).status_code == 200
+    clock.advance(0.001)
+    assert_error(client.get(LIST), 401, "invalid_api_key")
+
+
+def test_a_key_that_has_expired_stays_so_for_each_of_its_requests(store, clock):
+    client = store.client(expires_at=clock.now())
+    assert_error(client.place(), 401, "invalid_api_key")
+    assert_error(client.get(LIST), 401, "invalid_api_key")
+    assert store.events() == []
+
+
+# Rotation.
+
+
+def test_a_rotated_key_has_a_new_secret_and_no_old_one(store, clock):
+    client = store.client()
+    assert works(store, client.secret)
+    new = rotate(store, client)
+    assert works(store, new)
+    clock.advance(SOON)
+    assert not works(store, client.secret)
+    assert works(store, new)
+
+
+def test_during_the_grace_both_secrets_work(store, clock):
+    client = store.client()
+    new = rotate(store, client, timedelta(hours=2))
+    clock.advance(2 * 3_600 - 0.001)
+    assert works(store, client.secret)
+    assert works(store, new)
+    clock.advance(0.001)
+    assert not works(store, client.secret)
+    assert works(store, new)
+
+
+def test_a_grace_ends_at_its_moment_for_a_secret_in_use(store, clock):
+    client = store.client()
+    rotate(store, client, timedelta(hours=1))
+    clock.advance(3_599.9)
+    assert works(store, client.secret)
+    clock.advance(0.1)
+    assert not works(store, client.secret)
+
+
+def test_at_most_two_secrets_are_live(store, clock):
+    client = store.client()
+    second = rotate(store, client, timedelta(hours=5))
+    assert works(store, client.secret)
+    third = rotate(store, client, timedelta(hours=5))
+    clock.advance(SOON)
+    assert [works(store, secret) for secret in (client.secret, second, third)] == [
+        False,
+        True,
+        True,
+    ]
+
+
+def test_a_rotation_without_grace_ends_an_earlier_grace(store, clock):
+    client = store.client()
+    second = rotate(store, client, timedelta(hours=5))
+    third = rotate(store, client)
+    clock.advance(SOON)
+    assert [works(store, secret) for secret in (client.secret, second, third)] == [
+        False,
+        False,
+        True,
+    ]
+
+
+def test_both_secrets_count_in_the_keys_windows(store):
+    client = store.client(plan="free")
+    assert left(client.get(LIST)) == 59
+    client.secret, old = rotate(store, client, timedelta(hours=1)), client.secret
+    assert left(client.get(LIST)) == 58
+    client.secret = old
+    assert left(client.get(LIST)) == 57
+
+
+def test_a_revoked_key_has_no_working_secret(store, clock):
+    client = store.client()
+    new = rotate(store, client, timedelta(hours=1))
+    change(store, client, revoked_at=clock.now())
+    clock.advance(SOON)
+    assert not works(store, client.secret)
+    assert not works(store, new)
+
+
+def test_both_secrets_act_as_the_same_key(store):
+    client = store.client()
+    client.place()
+    client.secret = rotate(store, client)
+    client.place()
+    assert {event["actor"] for event in store.events()} == {f"key:{client.key_id}"}
+
+
+# When a key was last used.
+
+
+def last_used(store):
+    """Give when each key was last used, as the database has it."""
+    return [row["last_used_at"] for row in store.rows("SELECT last_used_at FROM api_keys")]
+
+
+def test_the_last_use_is_written_behind_to_the_minute(store, clock):
+    client = store.client()
+    clock.advance(42.5)
+    client.get(LIST)
+    assert last_used(store) == [None]
+    store.shop.keyring.flush()
+    assert last_used(store) == ["2026-12-01T12:00:00.000Z"]
+    clock.advance(60)
+    client.get(LIST)
+    store.shop.keyring.flush()
+    assert last_used(store) == ["2026-12-01T12:01:00.000Z"]
+
+
+def test_the_last_use_is_written_once_a_minute(store, clock):
+    client = store.client()
+    client.get(LIST)
+    store.shop.keyring.flush()
+    change(store, client, last_used_at=None)
+    clock.advance(59)
+    client.get(LIST)
+    store.shop.keyring.flush()
+    assert last_used(store) == [None]
+
+
+def test_only_a_valid_key_is_used(store):
+    client = store.client(expires_at=store.clock.now())
+    client.get(LIST)
+    store.shop.keyring.flush()
+    assert last_used(store) == [None]
+
+
+def test_a_refused_request_is_a_use_too(store):
+    store.client(scopes=("read",)).place()
+    store.shop.keyring.flush()
+    assert last_used(store) == ["2026-12-01T12:00:00.000Z"]
+
+
+def test_a_last_use_that_cannot_be_written_refuses_nothing_and_is_written_later(store):
+    one, other = store.client(), store.client()
+    one.get(LIST)
+    with store.away():
+        store.shop.keyring.flush()
+    assert last_used(store) == [None, None]
+    assert other.get(LIST).status_code == 200
+    store.shop.keyring.flush()
+    assert last_used(store) == ["2026-12-01T12:00:00.000Z"] * 2
+
+
+# Proxies.
+
+
+def proxied(make_store, *trusted):
+    """Give a store that believes these proxies."""
+    return make_store(trusted_proxy=tuple(map(ipaddress.ip_network, trusted)))
+
+
+def client_of(store, peer, forwarded):
+    """Tell which address a request counted for: the one whose window has one request less."""
+    headers = {} if forwarded is None else {"X-Forwarded-For": forwarded}
+    store.anonymous(peer).get(LIST, headers=headers)
+    seen = {peer, *re.split(r"[\s,]+", forwarded or peer)} - {""}
+    found = [each for each in seen if left(store.anonymous(each).get(LIST)) == 58]
+    store.shop.limits.storage.reset()
+    return found
+
+
+def test_without_a_trusted_proxy_the_header_is_ignored(store):
+    assert client_of(store, "10.0.0.1", "203.0.113.9") == ["10.0.0.1"]
+
+
+def test_a_trusted_proxys_client_is_the_right_most_entry_that_is_no_proxy(make_store):
+    store = proxied(make_store, "10.0.0.0/8", "2001:db8:ff::/48", "192.0.2.7")
+    for peer, forwarded, client in (
+        ("10.0.0.1", "203.0.113.9", "203.0.113.9"),
+        ("192.0.2.7", "203.0.113.9", "203.0.113.9"),
+        ("2001:db8:ff::1", "203.0.113.9", "203.0.113.9"),
+        ("10.0.0.1", "2001:db8::1", "2001:db8::1"),
+        ("10.0.0.1", "198.51.100.1, 203.0.113.9", "203.0.113.9"),
+        ("10.0.0.1", "198.51.100.1,203.0.113.9", "203.0.113.9"),
+        ("10.0.0.1", "203.0.113.9, 10.0.0.2", "203.0.113.9"),
+        ("10.0.0.1", "198.51.100.1, 203.0.113.9, 192.0.2.7, 10.0.0.2", "203.0.113.9"),
+        ("10.0.0.1", "nonsense, 203.0.113.9", "203.0.113.9"),
+    ):
+        assert client_of(store, peer, forwarded) == [client], (peer, forwarded)
+
+
+def test_who_is_no_trusted_proxy_is_the_client_whatever_it_sends(make_store):
+    store = proxied(make_store, "10.0.0.0/8")
+    assert client_of(store, "192.0.2.1", "203.0.113.9") == ["192.0.2.1"]
+    assert client_of(store, "192.0.2.1", "203.0.113.9, 10.0.0.1") == ["192.0.2.1"]
+
+
+def test_a_proxy_that_names_nobody_is_the_client_itself(make_store):
+    store = proxied(make_store, "10.0.0.0/8")
+    assert client_of(store, "10.0.0.1", None) == ["10.0.0.1"]
+    assert client_of(store, "10.0.0.1", "") == ["10.0.0.1"]
+
+
+def test_where_all_are_proxies_the_first_of_them_is_the_client(make_store):
+    store = proxied(make_store, "10.0.0.0/8")
+    assert client_of(store, "10.0.0.1", "10.0.0.3, 10.0.0.2") == ["10.0.0.3"]
+
+
+def test_a_proxy_whose_address_is_ipv4_mapped_is_known(make_store):
+    store = proxied(make_store, "10.0.0.0/8")
+    assert client_of(store, "::ffff:10.0.0.1", "203.0.113.9") == ["203.0.113.9"]
+
+
+def test_a_proxys_clients_are_limited_apart(make_store):
+    store = proxied(make_store, "10.0.0.1")
+    for host in range(1, 100):
+        answer = store.anonymous("10.0.0.1").get(
+            LIST, headers={"X-Forwarded-For": f"203.0.113.{host}"}
+        )
+        assert left(answer) == 59
+
+
+@pytest.mark.parametrize("entry", ["unknown", "", "999.1.1.1", "_hidden", "203.0.113.9, -"])
+def test_an_entry_that_is_no_address_frees_nobody(make_store, entry):
+    store = proxied(make_store, "10.0.0.1")
+    proxy = store.anonymous("10.0.0.1")
+    answers = [proxy.get(LIST, headers={"X-Forwarded-For": entry}) for _ in range(61)]
+    assert_error(answers[-1], 429, "rate_limit_exceeded")

@@ -1,0 +1,477 @@
+"""Bans: 30 answers of 429 within 60 s shut a key out for 300 s."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+
+from orders import keys
+from orders.domain import format_instant
+from orders.store import keys as key_store
+from tests.support.shop import ONLY_WHERE_TIME_STANDS_STILL, WHERE_COUNTED, assert_error
+
+LIST = "/v1/store/orders"
+BAN, DAY = 300, 86_400
+
+
+def own(store, per_minute=1, per_day=100_000):
+    """Give a client whose key has figures of its own."""
+    return store.client(plan="enterprise", per_minute=per_minute, per_day=per_day)
+
+
+def codes(client, times):
+    """Send so many requests that are refused; give the codes of the answers."""
+    return [client.get(LIST).get_json()["code"] for _ in range(times)]
+
+
+def plain(times):
+    """Give the codes of so many answers of 429 without a ban."""
+    return ["rate_limit_exceeded"] * times
+
+
+def spend(client):
+    """Use up the one request of a client's window."""
+    assert client.get(LIST).status_code == 200
+
+
+def ban(client):
+    """Use up the one request of a client's window, and go on until the key is banned."""
+    spend(client)
+    assert codes(client, 30) == [*plain(29), "api_key_banned"]
+
+
+def unban(store, client):
+    """Lift a ban as the command does, and wait until that is in force."""
+    with store.database.write() as connection:
+        key_store.change(connection, client.key_id, banned_until=None)
+    store.clock.advance(1)
+
+
+def told(response):
+    """Give what X-RateLimit-* say: limit, remaining, reset; and Retry-After."""
+    names = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "Retry-After")
+    return tuple(int(response.headers[name]) for name in names)
+
+
+@pytest.fixture(params=WHERE_COUNTED)
+def counting(request):
+    return request.param
+
+
+@pytest.fixture
+def start_again(make_store):
+    """Stop a store and start another over the same folder; give the client's like there."""
+
+    def again(client):
+        client.store.shop.end()
+        store = make_store()
+        store.shop.begin()
+        return type(client)(store, client.key_id, client.secret)
+
+    return again
+
+
+# When a ban begins.
+
+
+def test_the_thirtieth_429_within_a_minute_is_the_ban_already(store, caplog):
+    client = own(store)
+    spend(client)
+    assert codes(client, 29) == plain(29)
+    assert caplog.messages == []
+    banned = client.get(LIST)
+    assert_error(banned, 429, "api_key_banned")
+    assert f"Wait {BAN} s," in banned.get_json()["message"]
+    warning = f"Key {client.key_id} is banned for {BAN} s: it went on after 429."
+    assert caplog.messages == [warning]
+    assert banned.headers["Retry-After"] == str(BAN)
+
+
+def test_what_is_admitted_between_refusals_does_not_begin_the_count_anew(store, clock):
+    client = own(store)
+    spend(client)
+    clock.advance(59)
+    assert codes(client, 15) == plain(15)
+    clock.advance(1)
+    spend(client)
+    assert codes(client, 15) == [*plain(14), "api_key_banned"]
+
+
+@ONLY_WHERE_TIME_STANDS_STILL
+def test_the_thirtieth_429_at_the_end_of_the_sixty_seconds_bans(store, clock):
+    client = own(store, per_day=1)
+    spend(client)
+    assert codes(client, 1) == plain(1)
+    clock.advance(59.9)
+    assert codes(client, 29) == [*plain(28), "api_key_banned"]
+
+
+def test_after_sixty_seconds_from_the_first_429_the_count_begins_anew(store, clock):
+    client = own(store, per_day=1)
+    spend(client)
+    assert codes(client, 29) == plain(29)
+    clock.advance(60)
+    assert codes(client, 30) == [*plain(29), "api_key_banned"]
+
+
+def test_a_client_that_retries_every_three_seconds_is_never_banned(store, clock):
+    client = own(store, per_day=1)
+    spend(client)
+    for _ in range(100):
+        assert codes(client, 1) == plain(1)
+        clock.advance(3)
+
+
+def test_any_operation_counts_towards_a_ban(store):
+    client = own(store)
+    spend(client)
+    requests = [("HEAD", LIST), ("POST", LIST), ("GET", "/v1/nothing")] * 10
+    responses = [client.request(method, path) for method, path in requests]
+    assert {each.status_code for each in responses} == {429}
+    waits = [each.headers["Retry-After"] for each in responses]
+    assert waits == ["60"] * 29 + [str(BAN)]
+
+
+def test_the_three_figures_are_settings(make_store, clock):
+    store = make_store(ban_after=3, ban_window=10, ban_seconds=20)
+    client = own(store, per_day=1)
+    spend(client)
+    assert codes(client, 2) == plain(2)
+    clock.advance(10)
+    assert codes(client, 3) == [*plain(2), "api_key_banned"]
+    assert client.get(LIST).headers["Retry-After"] == str(DAY - 10)
+    clock.advance(20)
+    assert codes(client, 1) == plain(1)
+
+
+def test_among_sixteen_threads_exactly_the_thirtieth_bans(store):
+    client = own(store)
+    spend(client)
+    likes = [type(client)(store, client.key_id, client.secret) for _ in range(16)]
+    with ThreadPoolExecutor(16) as pool:
+        answers = [code for some in pool.map(lambda like: codes(like, 10), likes) for code in some]
+    assert sorted(answers) == ["api_key_banned"] * 131 + plain(29)
+
+
+# While a ban lasts.
+
+
+def test_requests_during_a_ban_neither_prolong_it_nor_count(store, clock):
+    client = own(store)
+    ban(client)
+    for rest in range(BAN - 5, 0, -5):
+        clock.advance(5)
+        response = client.get(LIST)
+        assert_error(response, 429, "api_key_banned")
+        assert response.headers["Retry-After"] == str(rest)
+    assert response.headers["RateLimit"] == '"minute";r=1;t=60, "day";r=99999;t=86105'
+    clock.advance(5)
+    ban(client)
+
+
+def test_a_request_that_was_under_way_when_the_ban_began_is_told_its_end(store, clock):
+    client = own(store)
+    ban(client)
+    clock.advance(10)
+    with store.database.read() as connection:
+        (key,) = key_store.get_all(connection)
+    assert store.shop.limits.bans.strike(key) == BAN - 10
+
+
+def test_a_ban_ends_after_its_300_seconds(store, clock):
+    client = own(store)
+    ban(client)
+    clock.advance(BAN - 0.001)
+    assert client.get(LIST).headers["Retry-After"] == "1"
+    clock.advance(0.001)
+    assert client.get(LIST).status_code == 200
+
+
+def test_a_ban_comes_before_every_other_check_of_a_key(store):
+    client = own(store)
+    ban(client)
+    assert_error(client.get("/v1/nothing"), 429, "api_key_banned")
+    assert_error(client.post(LIST, data="{"), 429, "api_key_banned")
+    assert store.events() == []
+
+
+def test_the_headers_of_the_ban_itself_tell_the_exhausted_minute_and_the_bans_end(store, clock):
+    client = own(store, per_minute=1, per_day=500)
+    spend(client)
+    codes(client, 29)
+    clock.advance(10)
+    response = client.get(LIST)
+    assert told(response) == (1, 0, clock.time() + BAN, BAN)
+    assert response.headers["RateLimit-Policy"] == '"minute";q=1;w=60, "day";q=500;w=86400'
+    assert response.headers["RateLimit"] == '"minute";r=0;t=50, "day";r=499;t=86390'
+
+
+def test_the_headers_of_a_ban_without_an_exhausted_window_tell_the_minutes_limit(store, clock):
+    client = own(store, per_minute=1, per_day=500)
+    ban(client)
+    clock.advance(100)
+    response = client.get(LIST)
+    assert told(response) == (1, 0, clock.time() + 200, 200)
+    assert response.headers["RateLimit"] == '"minute";r=1;t=60, "day";r=499;t=86300'
+
+
+def test_the_headers_of_a_ban_with_an_exhausted_day_tell_the_days_end(store, clock):
+    client = own(store, per_minute=5, per_day=1)
+    ban(client)
+    clock.advance(100)
+    response = client.get(LIST)
+    assert_error(response, 429, "api_key_banned")
+    assert told(response) == (1, 0, clock.time() + DAY - 100, DAY - 100)
+    assert response.headers["RateLimit"] == '"minute";r=5;t=60, "day";r=0;t=86300'
+
+
+def test_a_ban_that_outlasts_the_exhausted_day_is_the_longest_restriction(store, clock):
+    client = own(store, per_minute=5, per_day=3)
+    spend(client)
+    clock.advance(DAY - 100)
+    spend(client)
+    spend(client)
+    codes(client, 29)
+    response = client.get(LIST)
+    assert_error(response, 429, "api_key_banned")
+    assert told(response) == (3, 0, clock.time() + BAN, BAN)
+    assert response.headers["RateLimit"] == '"minute";r=3;t=60, "day";r=0;t=100'
+
+
+def test_other_keys_are_untouched(store):
+    ban(own(store))
+    other = own(store)
+    spend(other)
+    assert codes(other, 1) == plain(1)
+
+
+def test_a_banned_keys_address_is_untouched(store):
+    ban(own(store))
+    assert_error(store.anonymous().get(LIST), 401, "missing_api_key")
+
+
+def test_an_address_is_never_banned(store, clock):
+    anonymous = store.anonymous()
+    assert codes(anonymous, 60) == ["missing_api_key"] * 60
+    assert codes(anonymous, 100) == plain(100)
+    assert anonymous.get(LIST).headers["Retry-After"] == "60"
+    clock.advance(60)
+    assert codes(anonymous, 1) == ["missing_api_key"]
+
+
+def test_a_ban_holds_for_both_secrets_of_a_rotated_key(store, clock):
+    client = own(store)
+    ban(client)
+    new = keys.generate()
+    until = clock.now() + timedelta(hours=1)
+    with store.database.write() as connection:
+        key_store.rotate(connection, client.key_id, new[:8], keys.digest(new), until)
+    clock.advance(1)
+    assert codes(client, 1) == ["api_key_banned"]
+    client.secret = new
+    assert codes(client, 1) == ["api_key_banned"]
+
+
+def test_a_change_of_plan_does_not_lift_a_ban(store, clock):
+    client = own(store)
+    ban(client)
+    with store.database.write() as connection:
+        key_store.change_plan(connection, client.key_id, "business", None, None)
+    clock.advance(1)
+    response = client.get(LIST)
+    assert_error(response, 429, "api_key_banned")
+    assert told(response) == (1_000, 0, clock.time() + BAN - 1, BAN - 1)
+
+
+# After a ban.
+
+
+def test_after_a_ban_the_count_begins_at_zero(store, clock):
+    client = own(store, per_day=1)
+    ban(client)
+    clock.advance(BAN)
+    assert codes(client, 30) == [*plain(29), "api_key_banned"]
+    assert client.get(LIST).headers["Retry-After"] == str(DAY - BAN)
+
+
+def test_a_second_ban_is_as_long_as_the_first(store, clock):
+    client = own(store)
+    ban(client)
+    clock.advance(BAN)
+    ban(client)
+    assert client.get(LIST).headers["Retry-After"] == str(BAN)
+
+
+def test_an_unbanned_key_is_served_within_a_second(store):
+    client = own(store)
+    ban(client)
+    store.clock.advance(60)
+    assert codes(client, 1) == ["api_key_banned"]
+    unban(store, client)
+    assert client.get(LIST).status_code == 200
+
+
+def test_unban_leaves_the_windows_as_they_are(store):
+    client = own(store, per_minute=1, per_day=500)
+    ban(client)
+    unban(store, client)
+    response = client.get(LIST)
+    assert_error(response, 429, "rate_limit_exceeded")
+    assert response.headers["RateLimit"] == '"minute";r=0;t=59, "day";r=499;t=86399'
+
+
+def test_after_unban_the_count_begins_at_zero(store):
+    client = own(store, per_day=1)
+    ban(client)
+    codes(client, 20)
+    unban(store, client)
+    assert codes(client, 30) == [*plain(29), "api_key_banned"]
+
+
+def test_a_ban_that_another_process_wrote_is_in_force_and_can_be_lifted(store, clock):
+    client = own(store)
+    spend(client)
+    until = clock.now() + timedelta(seconds=100)
+    with store.database.write() as connection:
+        key_store.change(connection, client.key_id, banned_until=until)
+    clock.advance(1)
+    assert client.get(LIST).headers["Retry-After"] == "99"
+    unban(store, client)
+    assert codes(client, 1) == plain(1)
+
+
+# Restarts and clocks.
+
+
+def test_a_ban_is_written_to_the_keys_row_at_once(store, clock):
+    client = own(store)
+    ban(client)
+    until = format_instant(clock.now().replace(minute=5))
+    assert store.rows("SELECT banned_until FROM api_keys") == [{"banned_until": until}]
+
+
+def test_a_ban_survives_a_restart(store, clock, start_again):
+    client = own(store)
+    ban(client)
+    clock.advance(100)
+    client = start_again(client)
+    response = client.get(LIST)
+    assert_error(response, 429, "api_key_banned")
+    assert response.headers["Retry-After"] == "200"
+    clock.advance(200)
+    assert client.get(LIST).status_code == 200
+
+
+def test_a_ban_can_be_lifted_after_a_restart(store, start_again):
+    client = own(store)
+    ban(client)
+    client = start_again(client)
+    unban(client.store, client)
+    assert codes(client, 1) == plain(1)
+
+
+def test_refusals_counted_before_a_restart_count_after_it(store, start_again):
+    client = own(store)
+    spend(client)
+    assert codes(client, 29) == plain(29)
+    assert codes(start_again(client), 1) == ["api_key_banned"]
+
+
+def test_a_ban_that_was_over_before_a_restart_stays_over(store, clock, start_again):
+    client = own(store)
+    ban(client)
+    clock.advance(BAN)
+    assert start_again(client).get(LIST).status_code == 200
+
+
+def test_a_ban_is_cut_to_its_length_when_the_clock_was_set_back(store, clock, start_again):
+    client = own(store)
+    ban(client)
+    clock.set_wall(-3_600)
+    client = start_again(client)
+    assert client.get(LIST).headers["Retry-After"] == str(BAN)
+    clock.advance(BAN)
+    assert client.get(LIST).status_code == 200
+
+
+def test_a_clock_that_jumps_neither_ends_nor_prolongs_a_ban(store, clock):
+    for jump in (3_600, -3_600):
+        client = own(store)
+        ban(client)
+        clock.advance(100)
+        clock.set_wall(jump)
+        assert told(client.get(LIST)) == (1, 0, clock.time() + 200, 200)
+        clock.advance(199)
+        assert codes(client, 1) == ["api_key_banned"]
+        clock.advance(1)
+        spend(client)
+
+
+@pytest.mark.parametrize("jump", [3_600, -3_600])
+def test_a_clock_that_jumps_after_a_restart_neither_ends_nor_prolongs_a_ban(
+    store, clock, start_again, jump
+):
+    client = own(store)
+    ban(client)
+    clock.advance(100)
+    client = start_again(client)
+    clock.set_wall(jump)
+    response = client.get(LIST)
+    assert_error(response, 429, "api_key_banned")
+    assert response.headers["Retry-After"] == "200"
+
+
+def test_a_clock_that_is_set_back_does_not_bring_an_old_ban_back(store, clock):
+    client = own(store)
+    ban(client)
+    clock.advance(BAN)
+    store.shop.limits.bans.flush()
+    clock.set_wall(-BAN)
+    assert client.get(LIST).status_code == 200
+
+
+# A database that is away.
+
+
+def test_a_ban_that_cannot_be_written_is_kept_in_memory(store, clock, caplog):
+    client = own(store)
+    spend(client)
+    codes(client, 29)
+    with store.away():
+        assert_error(client.get(LIST), 429, "api_key_banned")
+        assert_error(client.get(LIST), 429, "api_key_banned")
+    kept = f"The ban of key {client.key_id} is kept in memory for now: the "
+    assert any(message.startswith(kept) for message in caplog.messages), caplog.messages
+    assert store.rows("SELECT banned_until FROM api_keys") == [{"banned_until": None}]
+    clock.advance(100)  # the row is read again, and knows of no ban
+    response = client.get(LIST)
+    assert_error(response, 429, "api_key_banned")
+    assert response.headers["Retry-After"] == "200"
+
+
+def test_a_ban_that_could_not_be_written_is_written_later(store, clock, start_again):
+    client = own(store)
+    spend(client)
+    codes(client, 29)
+    until = format_instant(clock.now().replace(minute=5))
+    with store.away():
+        client.get(LIST)
+        store.shop.limits.bans.flush()
+    clock.advance(2)
+    store.shop.limits.bans.flush()
+    assert store.rows("SELECT banned_until FROM api_keys") == [{"banned_until": until}]
+    assert start_again(client).get(LIST).headers["Retry-After"] == "298"
+
+
+def test_a_ban_that_was_written_later_can_be_lifted(store, clock):
+    client = own(store)
+    spend(client)
+    codes(client, 29)
+    with store.away():
+        client.get(LIST)
+    store.shop.limits.bans.flush()
+    clock.advance(60)
+    unban(store, client)
+    assert client.get(LIST).status_code == 200

@@ -1,0 +1,632 @@
+"""Limits: two windows for each key or address, the headers that tell them, and 429."""
+
+from __future__ import annotations
+
+import logging
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from orders.settings import DEFAULT_PLANS, Plan
+from orders.store import keys as key_store
+from orders.store.database import sqlite
+from tests.support.shop import ONLY_WHERE_TIME_STANDS_STILL, WHERE_COUNTED, assert_error
+
+LIST = "/v1/store/orders"
+MINUTE, DAY = 60, 86_400
+LIMIT_HEADERS = [
+    "X-RateLimit-Limit",
+    "X-RateLimit-Remaining",
+    "X-RateLimit-Reset",
+    "RateLimit-Policy",
+    "RateLimit",
+]
+FREE_POLICY = '"minute";q=60;w=60, "day";q=1000;w=86400'
+
+
+def told(response):
+    """Give what X-RateLimit-* say: limit, remaining, reset."""
+    return tuple(int(response.headers[name]) for name in LIMIT_HEADERS[:3])
+
+
+def left(response):
+    """Give what is left of both windows, as RateLimit tells it."""
+    minute, day = re.findall(r";r=(\d+);", response.headers["RateLimit"])
+    return int(minute), int(day)
+
+
+def ask(client, times):
+    """Send so many requests; give the last response."""
+    for _ in range(times):
+        response = client.get(LIST)
+    return response
+
+
+def own(store, per_minute, per_day):
+    """Give a client whose key has figures of its own."""
+    return store.client(plan="enterprise", per_minute=per_minute, per_day=per_day)
+
+
+def change_plan(store, client, plan, per_minute=None, per_day=None):
+    """Put a client's key on another plan, and wait until that is in force."""
+    with store.database.write() as connection:
+        key_store.change_plan(connection, client.key_id, plan, per_minute, per_day)
+    store.clock.advance(1)
+
+
+@pytest.fixture(params=WHERE_COUNTED)
+def counting(request):
+    return request.param
+
+
+@pytest.fixture
+def start_again(make_store):
+    """Stop a store and start another over the same folder, with settings that differ."""
+
+    def again(store, **changes):
+        store.shop.end()
+        started = make_store(**changes)
+        started.shop.begin()
+        return started
+
+    return again
+
+
+# Headers.
+
+
+def test_the_first_answer_tells_both_windows(store, clock):
+    response = store.client(plan="free").get(LIST)
+    assert told(response) == (60, 59, clock.time() + MINUTE)
+    assert response.headers["RateLimit-Policy"] == FREE_POLICY
+    assert response.headers["RateLimit"] == '"minute";r=59;t=60, "day";r=999;t=86400'
+    assert "Retry-After" not in response.headers
+
+
+def test_the_headers_are_spelled_as_documented(store):
+    refused = ask(own(store, 1, 10), 2)
+    assert {*LIMIT_HEADERS, "Retry-After"} <= {name for name, _ in refused.headers}
+
+
+def test_the_windows_seconds_run_down(store, clock):
+    client = store.client(plan="free")
+    client.get(LIST)
+    clock.advance(17.5)
+    response = client.get(LIST)
+    assert response.headers["RateLimit"] == '"minute";r=58;t=43, "day";r=998;t=86383'
+    assert told(response) == (60, 58, clock.time() + 42.5)
+
+
+def test_a_plan_has_the_figures_of_the_contract(store):
+    policies = {
+        plan: store.client(plan=plan).get(LIST).headers["RateLimit-Policy"]
+        for plan in ("free", "pro", "business")
+    }
+    assert policies == {
+        "free": FREE_POLICY,
+        "pro": '"minute";q=300;w=60, "day";q=10000;w=86400',
+        "business": '"minute";q=1000;w=60, "day";q=100000;w=86400',
+    }
+
+
+def test_an_enterprise_key_has_the_figures_it_was_issued_with(store):
+    client = own(store, 7, 9)
+    assert client.get(LIST).headers["RateLimit-Policy"] == ('"minute";q=7;w=60, "day";q=9;w=86400')
+    assert own(store, 8, 90).get(LIST).headers["RateLimit-Policy"] == (
+        '"minute";q=8;w=60, "day";q=90;w=86400'
+    )
+
+
+def test_the_headers_describe_the_window_with_the_fewest_requests_remaining(store, clock):
+    assert told(own(store, 10, 3).get(LIST)) == (3, 2, clock.time() + DAY)
+    assert told(own(store, 3, 10).get(LIST)) == (3, 2, clock.time() + MINUTE)
+
+
+def test_the_headers_change_to_the_day_when_that_has_fewer_remaining(store, clock):
+    client = own(store, 10, 12)
+    assert told(ask(client, 9)) == (10, 1, clock.time() + MINUTE)
+    clock.advance(MINUTE)
+    assert told(client.get(LIST)) == (12, 2, clock.time() + DAY - MINUTE)
+
+
+def test_between_equals_the_headers_describe_the_window_that_resets_later(store, clock):
+    client = own(store, 2, 4)
+    ask(client, 2)
+    clock.advance(MINUTE)
+    response = client.get(LIST)
+    assert left(response) == (1, 1)
+    assert told(response) == (4, 1, clock.time() + DAY - MINUTE)
+
+
+def test_the_last_request_of_both_windows_is_answered_with_the_later_reset(store, clock):
+    response = ask(own(store, 3, 3), 3)
+    assert response.status_code == 200
+    assert told(response) == (3, 0, clock.time() + DAY)
+
+
+def test_the_headers_are_whole_numbers_at_any_moment(store, clock):
+    client = own(store, 2, 100)
+    clock.advance(0.123456)
+    for seconds in (0.001, 0.7, 3.14159):
+        clock.advance(seconds)
+        response = client.get(LIST)
+        values = [response.headers[name] for name in LIMIT_HEADERS[:3]]
+        assert all(re.fullmatch(r"\d+", value) for value in values)
+    assert re.fullmatch(r"\d+", response.headers["Retry-After"])
+
+
+@pytest.mark.parametrize("started", [1000 + 3 * 2**-43, 100_000 + 3 * 2**-36])
+def test_a_window_never_has_more_seconds_left_than_it_is_long(store, clock, started):
+    # At these moments a window's end, as a floating-point number, is rounded up.
+    clock.run = started
+    client = own(store, 1, 1)
+    response = client.get(LIST)
+    assert response.headers["RateLimit"] == '"minute";r=0;t=60, "day";r=0;t=86400'
+    assert client.get(LIST).headers["Retry-After"] == str(DAY)
+
+
+def test_what_needs_no_key_has_no_limits(store):
+    client = store.client(plan="free")
+    for path in ("/healthz", "/readyz", "/openapi/v1.json", "/nothing", "/v3/store/orders"):
+        assert not set(LIMIT_HEADERS) & set(client.get(path).headers.keys()), path
+    assert left(client.get(LIST)) == (59, 999)
+
+
+# What is counted.
+
+
+def test_every_api_request_counts_one_and_tells_the_limits(store):
+    for method, path, status in (
+        ("GET", "/v1/store/orders", 200),
+        ("HEAD", "/v1/store/orders", 200),
+        ("OPTIONS", "/v1/store/orders", 204),
+        ("GET", "/v1/store/orders/1", 404),
+        ("DELETE", "/v1/store/orders/1", 404),
+        ("POST", "/v1/store/orders/1/ship", 404),
+        ("GET", "/v1/pets/1", 404),
+        ("POST", "/v1/store/orders", 415),
+        ("PUT", "/v1/store/orders", 405),
+        ("GET", "/v1/nothing", 404),
+        ("OPTIONS", "/v1/nothing", 404),
+        ("GET", "/v1", 404),
+        ("GET", "/v2/nothing", 404),
+    ):
+        response = store.client(plan="free").request(method, path)
+        assert response.status_code == status, (method, path)
+        assert all(name in response.headers for name in LIMIT_HEADERS), (method, path)
+        assert left(response) == (59, 999), (method, path)
+
+
+def test_a_path_with_doubled_slashes_in_front_counts(store):
+    client = store.client(plan="free")
+    target = {"REQUEST_URI": "//v1/store/orders"}
+    response = client.get("/v1/store/orders", environ_overrides=target)
+    assert_error(response, 404, "not_found")
+    assert left(response) == (59, 999)
+
+
+def test_an_unsound_body_counts(store):
+    client = store.client(plan="free")
+    invalid = client.post(LIST, json={"petId": "seven"})
+    malformed = client.post(LIST, data="{", content_type="application/json")
+    too_large = client.post(LIST, data=b" " * 65_537, content_type="application/json")
+    assert [(each.status_code, left(each)) for each in (invalid, malformed, too_large)] == [
+        (422, (59, 999)),
+        (400, (58, 998)),
+        (413, (57, 997)),
+    ]
+
+
+def test_a_request_that_its_scope_forbids_counts(store):
+    response = store.client(plan="free", scopes=("read",)).place()
+    assert_error(response, 403, "insufficient_scope")
+    assert left(response) == (59, 999)
+
+
+def test_an_answer_without_a_body_counts_and_tells_the_limits(store):
+    client = store.client(plan="free")
+    client.place()
+    tag = client.get(LIST).headers["ETag"]
+    unchanged = client.get(LIST, headers={"If-None-Match": tag})
+    cancelled = client.cancel(1)
+    assert (unchanged.status_code, left(unchanged)) == (304, (57, 997))
+    assert (cancelled.status_code, left(cancelled)) == (204, (56, 996))
+
+
+def test_all_operations_share_a_keys_windows(store):
+    client = own(store, 5, 100)
+    client.place()
+    client.ship(1)
+    client.get("/v1/pets/1")
+    client.get("/v2/orders")
+    assert left(client.get(LIST)) == (0, 95)
+    assert_error(client.get("/v1/nothing"), 429, "rate_limit_exceeded")
+    assert_error(client.put(LIST), 429, "rate_limit_exceeded")
+    assert_error(client.place(), 429, "rate_limit_exceeded")
+
+
+def test_a_keys_windows_are_the_same_from_every_address(store):
+    client = store.client(plan="free")
+    client.get(LIST)
+    client.address = "203.0.113.9"
+    assert left(client.get(LIST)) == (58, 998)
+
+
+def test_each_key_has_windows_of_its_own(store):
+    one, other = own(store, 1, 10), own(store, 1, 10)
+    ask(one, 2)
+    assert left(other.get(LIST)) == (0, 9)
+
+
+# Over the limit.
+
+
+def test_the_request_after_the_last_is_refused(store, clock):
+    client = store.client(plan="free")
+    assert ask(client, 60).status_code == 200
+    refused = client.get(LIST)
+    assert_error(refused, 429, "rate_limit_exceeded")
+    assert refused.get_json()["message"].startswith("Wait 60 s,")
+    assert told(refused) == (60, 0, clock.time() + MINUTE)
+    assert refused.headers["Retry-After"] == "60"
+    assert refused.headers["RateLimit-Policy"] == FREE_POLICY
+    assert refused.headers["RateLimit"] == '"minute";r=0;t=60, "day";r=940;t=86400'
+
+
+def test_a_request_refused_by_the_minute_takes_nothing_from_the_day(store, clock):
+    client = own(store, 2, 10)
+    refused = ask(client, 5)
+    assert left(refused) == (0, 8)
+    clock.advance(MINUTE)
+    assert left(client.get(LIST)) == (1, 7)
+
+
+def test_a_request_refused_by_the_day_takes_nothing_from_the_minute(store, clock):
+    client = own(store, 10, 3)
+    refused = ask(client, 8)
+    assert_error(refused, 429, "rate_limit_exceeded")
+    assert left(refused) == (7, 0)
+    assert told(refused) == (3, 0, clock.time() + DAY)
+    assert refused.headers["Retry-After"] == str(DAY)
+
+
+def test_of_two_exhausted_windows_the_one_that_ends_last_is_told(store, clock):
+    client = own(store, 2, 4)
+    ask(client, 2)
+    clock.advance(MINUTE)
+    refused = ask(client, 3)
+    assert left(refused) == (0, 0)
+    assert told(refused) == (4, 0, clock.time() + DAY - MINUTE)
+    assert refused.headers["Retry-After"] == str(DAY - MINUTE)
+
+
+def test_the_day_that_is_nearly_over_frees_before_the_minute(store, clock):
+    client = own(store, 2, 4)
+    ask(client, 2)
+    clock.advance(DAY - 10)
+    refused = ask(client, 3)
+    assert told(refused) == (2, 0, clock.time() + MINUTE)
+    assert refused.headers["Retry-After"] == str(MINUTE)
+    clock.advance(10)
+    assert_error(client.get(LIST), 429, "rate_limit_exceeded")
+    clock.advance(50)
+    assert left(client.get(LIST)) == (1, 3)
+
+
+@ONLY_WHERE_TIME_STANDS_STILL
+def test_retry_after_is_rounded_up_to_whole_seconds(store, clock):
+    for after, retry_after in ((0, 60), (0.25, 60), (1, 59), (58.5, 2), (59, 1), (59.99, 1)):
+        client = own(store, 1, 10)
+        client.get(LIST)
+        ends = clock.time() + MINUTE
+        clock.advance(after)
+        refused = client.get(LIST)
+        assert refused.headers["Retry-After"] == str(retry_after), after
+        assert 0 <= told(refused)[2] - ends < 1, after
+
+
+def test_who_waits_for_retry_after_is_served(store, clock):
+    client = own(store, 1, 10)
+    client.get(LIST)
+    clock.advance(12.3)
+    clock.advance(int(client.get(LIST).headers["Retry-After"]))
+    assert client.get(LIST).status_code == 200
+
+
+def test_the_limit_comes_before_the_key_the_route_and_the_body(store):
+    client = own(store, 1, 10)
+    client.get(LIST)
+    assert_error(client.post(LIST, data="{"), 429, "rate_limit_exceeded")
+    assert_error(client.get("/v1/nothing"), 429, "rate_limit_exceeded")
+    assert store.events() == []
+
+
+# Windows.
+
+
+@ONLY_WHERE_TIME_STANDS_STILL
+def test_a_window_begins_with_the_first_request_and_lasts_a_minute(store, clock):
+    client = own(store, 1, 10)
+    clock.advance(37)  # in the middle of the clock's own minute
+    client.get(LIST)
+    clock.advance(59.999)
+    assert client.get(LIST).status_code == 429
+    clock.advance(0.001)
+    assert client.get(LIST).status_code == 200
+
+
+def test_a_later_request_does_not_move_the_windows_end(store, clock):
+    client = own(store, 2, 10)
+    client.get(LIST)
+    clock.advance(59)
+    assert told(client.get(LIST))[2] == clock.time() + 1
+    clock.advance(1)
+    assert told(client.get(LIST)) == (2, 1, clock.time() + MINUTE)
+
+
+def test_a_new_minute_begins_with_a_request_not_with_the_old_ones_end(store, clock):
+    client = own(store, 2, 10)
+    client.get(LIST)
+    clock.advance(75)
+    assert told(client.get(LIST))[2] == clock.time() + MINUTE
+
+
+@ONLY_WHERE_TIME_STANDS_STILL
+def test_a_day_lasts_from_the_first_request(store, clock):
+    client = own(store, 5, 2)
+    ask(client, 2)
+    clock.advance(DAY - 0.001)
+    assert client.get(LIST).status_code == 429
+    clock.advance(0.001)
+    assert left(client.get(LIST)) == (4, 1)
+
+
+# Who has no valid key.
+
+
+def test_requests_without_a_key_are_counted_by_address_against_the_free_plan(store, clock):
+    response = store.anonymous("203.0.113.9").get(LIST)
+    assert_error(response, 401, "missing_api_key")
+    assert told(response) == (60, 59, clock.time() + MINUTE)
+    assert response.headers["RateLimit-Policy"] == FREE_POLICY
+
+
+def test_guessing_keys_meets_429(store):
+    guesser = store.anonymous()
+    codes = [
+        guesser.get(LIST, headers={"Authorization": f"Bearer guess{n}"}).get_json()["code"]
+        for n in range(61)
+    ]
+    assert codes == ["invalid_api_key"] * 60 + ["rate_limit_exceeded"]
+
+
+def test_requests_with_and_without_a_wrong_key_share_the_addresss_windows(store):
+    anonymous = store.anonymous()
+    anonymous.get(LIST)
+    anonymous.get(LIST, headers={"Authorization": "Bearer wrong"})
+    anonymous.get(LIST, headers={"Authorization": "Basic cGV0OnBldA=="})
+    assert left(anonymous.get("/v1/nothing")) == (56, 996)
+
+
+def test_a_revoked_key_counts_for_its_address(store):
+    client = store.client(plan="pro")
+    client.get(LIST)
+    with store.database.write() as connection:
+        key_store.change(connection, client.key_id, revoked_at=store.clock.now())
+    store.clock.advance(1)
+    refused = client.get(LIST)
+    assert_error(refused, 401, "invalid_api_key")
+    assert refused.headers["RateLimit-Policy"] == FREE_POLICY
+    assert left(store.anonymous().get(LIST)) == (58, 998)
+
+
+def test_an_expired_key_counts_for_its_address(store):
+    client = store.client(plan="pro", expires_at=store.clock.now())
+    assert left(client.get(LIST)) == (59, 999)
+    assert left(store.anonymous().get(LIST)) == (58, 998)
+
+
+def test_an_exhausted_address_does_not_touch_a_valid_key_from_it(store):
+    ask(store.anonymous(), 61)
+    response = store.client(plan="free").get(LIST)
+    assert response.status_code == 200
+    assert left(response) == (59, 999)
+
+
+def test_an_exhausted_key_does_not_touch_its_address(store):
+    ask(own(store, 1, 10), 2)
+    assert left(store.anonymous().get(LIST)) == (59, 999)
+
+
+def test_addresses_are_counted_apart(store):
+    for address in (
+        "203.0.113.9",
+        "203.0.113.10",
+        "2001:db8::203.0.113.9",
+        "2001:db8:0:1::1",
+        "2001:db8:0:2::1",
+        "::ffff:203.0.113.11",
+        "::ffff:203.0.113.12",
+    ):
+        assert left(store.anonymous(address).get(LIST)) == (59, 999), address
+
+
+def test_addresses_of_one_client_are_counted_together(store):
+    for one, other in (
+        ("2001:db8:0:1::1", "2001:db8:0:1:ffff:ffff:ffff:ffff"),
+        ("2001:db8::1", "2001:0DB8:0000:0000:0000:0000:0000:0001"),
+        ("::ffff:203.0.113.9", "203.0.113.9"),
+    ):
+        store.anonymous(one).get(LIST)
+        assert left(store.anonymous(other).get(LIST)) == (58, 998), one
+
+
+# Plans.
+
+
+def test_a_change_of_plan_begins_new_windows(store):
+    client = store.client(plan="free")
+    assert ask(client, 61).status_code == 429
+    change_plan(store, client, "pro")
+    assert left(client.get(LIST)) == (299, 9_999)
+
+
+def test_a_change_to_a_plan_and_back_begins_new_windows_each_time(store, clock):
+    client = store.client(plan="free")
+    ask(client, 61)
+    clock.advance(10)
+    change_plan(store, client, "pro")
+    ask(client, 7)
+    change_plan(store, client, "free")
+    response = client.get(LIST)
+    assert told(response) == (60, 59, clock.time() + MINUTE)
+    assert left(response) == (59, 999)
+
+
+def test_a_change_and_back_between_two_requests_begins_new_windows(store):
+    client = store.client(plan="free")
+    ask(client, 61)
+    change_plan(store, client, "pro")
+    change_plan(store, client, "free")
+    assert left(client.get(LIST)) == (59, 999)
+
+
+def test_new_figures_of_an_enterprise_key_begin_new_windows(store):
+    client = own(store, 2, 20)
+    ask(client, 3)
+    change_plan(store, client, "enterprise", 3, 30)
+    assert left(client.get(LIST)) == (2, 29)
+
+
+def test_a_plan_of_the_shops_own_has_its_figures(make_store):
+    store = make_store(plans={**DEFAULT_PLANS, "gold": Plan("gold", 7, 70)})
+    response = store.client(plan="gold").get(LIST)
+    assert response.headers["RateLimit-Policy"] == '"minute";q=7;w=60, "day";q=70;w=86400'
+    assert left(response) == (6, 69)
+
+
+def test_a_changed_free_plan_holds_for_addresses_too(make_store):
+    store = make_store(plans={**DEFAULT_PLANS, "free": Plan("free", 2, 20)})
+    anonymous = store.anonymous()
+    assert left(anonymous.get(LIST)) == (1, 19)
+    assert_error(ask(anonymous, 2), 429, "rate_limit_exceeded")
+
+
+def test_a_plans_new_figures_begin_new_windows(make_store, start_again):
+    gold = Plan("gold", 2, 20)
+    store = make_store(plans={**DEFAULT_PLANS, "gold": gold})
+    client = store.client(plan="gold")
+    ask(client, 3)
+    again = start_again(store, plans={**DEFAULT_PLANS, "gold": Plan("gold", 3, 30)})
+    client = replaced(client, again)
+    assert left(client.get(LIST)) == (2, 29)
+    once_more = start_again(again, plans={**DEFAULT_PLANS, "gold": gold})
+    assert left(replaced(client, once_more).get(LIST)) == (1, 19)
+
+
+def replaced(client, store):
+    """Give a client with the same key for another store over the same folder."""
+    return type(client)(store, client.key_id, client.secret, client.address)
+
+
+def test_a_plan_that_this_service_does_not_know_counts_as_free(store, caplog):
+    client = store.client(plan="gold")
+    with caplog.at_level(logging.WARNING):
+        response = client.get(LIST)
+    assert response.status_code == 200
+    assert response.headers["RateLimit-Policy"] == FREE_POLICY
+    assert left(response) == (59, 999)
+    warning = f"Key {client.key_id} is on the plan 'gold', which needs a restart."
+    assert caplog.messages == [warning]
+    assert client.secret not in caplog.text
+
+
+# Clocks, threads, restarts, a database that is away.
+
+
+def test_a_wall_clock_that_jumps_neither_frees_nor_locks_out(store, clock):
+    for jump in (3_600, -3_600, 10 * 365 * DAY, -10 * 365 * DAY):
+        client = own(store, 2, 10)
+        client.get(LIST)
+        clock.advance(20)
+        clock.set_wall(jump)
+        assert told(client.get(LIST)) == (2, 0, clock.time() + 40)
+        refused = client.get(LIST)
+        assert refused.headers["Retry-After"] == "40"
+        assert told(refused) == (2, 0, clock.time() + 40)
+        clock.advance(40)
+        assert left(client.get(LIST)) == (1, 7)
+
+
+def test_counts_and_ends_survive_a_restart_exactly(store, clock, start_again):
+    client = own(store, 5, 50)
+    anonymous = store.anonymous("203.0.113.9")
+    ask(client, 4)
+    ask(anonymous, 7)
+    clock.advance(12.5)
+    again = start_again(store)
+    response = replaced(client, again).get(LIST)
+    assert response.headers["RateLimit"] == '"minute";r=0;t=48, "day";r=45;t=86388'
+    assert left(replaced(anonymous, again).get(LIST)) == (52, 992)
+
+
+def test_the_time_of_the_stop_counts(store, clock, start_again):
+    client = own(store, 1, 50)
+    client.get(LIST)
+    store.shop.end()
+    clock.advance(59)
+    again = start_again(store)
+    assert replaced(client, again).get(LIST).headers["Retry-After"] == "1"
+    clock.advance(1)
+    assert left(replaced(client, again).get(LIST)) == (0, 48)
+
+
+def test_counting_is_exact_among_sixteen_threads(store):
+    _, secret = store.issue("enterprise", per_minute=200, per_day=1_000)
+
+    def send(_):
+        client = store.anonymous()
+        client.secret = secret
+        return [client.get("/v1/nothing") for _ in range(20)]
+
+    with ThreadPoolExecutor(16) as pool:
+        responses = [each for some in pool.map(send, range(16)) for each in some]
+    admitted = [each for each in responses if each.status_code == 404]
+    assert len(admitted) == 200
+    assert sorted(left(each)[0] for each in admitted) == list(range(200))
+    assert {each.status_code for each in responses} == {404, 429}
+
+
+def test_a_key_that_cannot_be_looked_up_is_503_and_counts_nothing(store, clock):
+    client = own(store, 5, 50)
+    client.get(LIST)
+    clock.advance(1)  # what was found of the key is no longer remembered
+    with store.away():
+        for _ in range(3):
+            response = client.get(LIST)
+            assert_error(response, 503, "store_unavailable")
+            assert response.headers["Retry-After"] == "5"
+            assert told(response) == (60, 60, clock.time() + MINUTE)
+            assert response.headers["RateLimit-Policy"] == FREE_POLICY
+            assert response.headers["RateLimit"] == '"minute";r=60;t=60, "day";r=1000;t=86400'
+            assert response.headers["X-Request-Id"]
+    assert left(client.get(LIST)) == (3, 48)
+    assert left(store.anonymous().get(LIST)) == (59, 999)
+
+
+def test_a_503_after_the_key_was_found_is_counted_and_headed_as_usual(store, monkeypatch):
+    monkeypatch.setattr(sqlite, "LOOKED_AT_SECONDS", 0)
+    client = own(store, 5, 50)
+    client.get(LIST)
+    with store.away():
+        response = client.get(LIST)
+    assert_error(response, 503, "store_unavailable")
+    assert left(response) == (3, 48)
+    assert left(client.get(LIST)) == (2, 47)
+
+
+def test_two_applications_share_no_counters(make_store, tmp_path):
+    one, other = make_store(), make_store(instance=tmp_path / "other")
+    one.anonymous().get(LIST)
+    assert left(other.anonymous().get(LIST)) == (59, 999)

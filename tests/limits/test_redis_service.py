@@ -1,0 +1,189 @@
+"""The running service over Redis: starts that can't work, a Redis that goes, four processes."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+
+import pytest
+
+from orders import settings as settings_module
+from orders.settings import Settings, SettingsError
+from tests.support.databases import copy_database
+from tests.support.redis_server import redis_running
+from tests.support.running_shop import wait_until
+from tests.support.service import ROOT, Service, environment_for, run_flask
+from tests.support.shop import run_app
+
+pytestmark = pytest.mark.redis
+
+LIST = "/v1/store/orders"
+ASK = "/v1/nothing"
+PASSWORD = "s3cret/word"  # pragma: allowlist secret
+ESCAPED = "s3cret%2Fword"
+
+
+@pytest.fixture
+def guarded(tmp_path):
+    """A Redis that asks for a password."""
+    with redis_running(tmp_path / "redis", password=PASSWORD) as server:
+        yield server
+
+
+@pytest.fixture
+def own_redis(tmp_path):
+    """A Redis of this test's own, which may be killed."""
+    with redis_running(tmp_path / "redis") as server:
+        yield server
+
+
+# Starts.
+
+
+@pytest.mark.parametrize("login", ["", ":wrong-s3cret@", "nobody:wrong-s3cret@"])
+def test_a_redis_that_refuses_the_password_stops_the_start(tmp_path, guarded, login):
+    url = f"unix://{login}{guarded.socket}"
+    done = run_app(ORDERS_INSTANCE=str(tmp_path / "instance"), ORDERS_LIMITS_URL=url)
+    assert done.returncode == 2
+    (line,) = [each for each in done.stderr.splitlines() if each.startswith("Error")]
+    assert line.startswith(f"Error: Redis at {guarded.socket} refuses to count: ")
+    assert line.endswith("Mend that or ORDERS_LIMITS_URL, then start again.")
+    assert "s3cret" not in done.stderr + done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_what_is_no_redis_stops_the_start(tmp_path):
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        place = f"127.0.0.1:{listening.getsockname()[1]}"
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(greet, listening)
+            done = run_app(
+                ORDERS_INSTANCE=str(tmp_path / "instance"), ORDERS_LIMITS_URL=f"redis://{place}"
+            )
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"Error: Redis at {place} refuses to count: Protocol ")
+
+
+def greet(listening):
+    """Answer a client as a mail server does."""
+    connection, _ = listening.accept()
+    with connection:
+        connection.sendall(b"220 mail.example.com ESMTP\r\n")
+        connection.recv(1_000)
+
+
+def test_a_redis_with_a_password_counts(guarded, start):
+    service = start(ORDERS_LIMITS_URL=f"unix://:{ESCAPED}@{guarded.socket}")
+    service.request("GET", LIST)
+    assert any(b"address:127.0.0.1" in key for key in guarded.names())
+    service.stop()
+    log = "".join(service.log)
+    assert f"Limits are counted in Redis at {guarded.socket}." in log
+    assert "s3cret" not in log
+
+
+def test_a_start_without_redis_warns_and_finds_it_later(tmp_path, own_redis, start):
+    own_redis.kill()
+    service = start(ORDERS_LIMITS_URL=f"unix://:{ESCAPED}@{own_redis.socket}?db=1")
+    assert "is away" in "".join(service.log)
+    assert service.request("GET", LIST).status == 401
+    ready = service.request("GET", "/readyz")
+    assert ready.status == 200
+    assert ready.json()["counters"] == "degraded: Redis is away, each process counts in memory"
+    own_redis.start()
+    # It asks for no password, and refuses one.
+    wait_until(lambda: "is there, and refuses to count" in "".join(service.log))
+    own_redis.command("CONFIG", "SET", "requirepass", PASSWORD)
+    wait_until(lambda: "is back, and counts again" in "".join(service.log))
+    service.stop()
+    told = [line for line in service.log if "Redis" in line]
+    assert len(told) == 3, told
+    assert "s3cret" not in "".join(service.log)
+
+
+def test_a_missing_package_is_told_with_how_to_install_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "redis", None)
+    settings_module.check_packages(Settings(instance=tmp_path))
+    with pytest.raises(SettingsError, match=r"\.venv/bin/pip install -e '\.\[redis\]'"):
+        settings_module.check_packages(Settings(instance=tmp_path, limits_url="redis://cache"))
+
+
+def test_a_service_that_counts_in_memory_imports_no_redis():
+    script = "import sys, app; app.create_app(app.Settings()); sys.exit('redis' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=False)
+    assert done.returncode == 0
+
+
+# A Redis that goes and comes back.
+
+
+def test_requests_go_on_when_redis_is_killed_and_it_counts_again_within_two_seconds(
+    own_redis, start
+):
+    service = start(ORDERS_LIMITS_URL=own_redis.url)
+    key = service.issue("enterprise", "--per-minute", "1000000", "--per-day", "1000000")
+
+    def left():
+        response = service.request("GET", LIST, key=key)
+        assert response.status == 200
+        return int(response.headers["X-RateLimit-Remaining"])
+
+    with ThreadPoolExecutor(4) as threads:
+        told = list(threads.map(lambda _: left(), range(40)))
+        own_redis.kill()
+        told += threads.map(lambda _: left(), range(40))
+        assert service.request("GET", "/readyz").status == 200
+        own_redis.start()
+        began = time.monotonic()
+        wait_until(lambda: service.request("GET", "/readyz").json()["counters"] == "ok")
+        assert time.monotonic() - began < 2
+        told += threads.map(lambda _: left(), range(40))
+    assert sorted(told, reverse=True) == list(range(999_999, 999_879, -1))
+    service.stop()
+    told = [line for line in service.log if "Redis" in line and "warning" in line]
+    assert len(told) == 2, told
+
+
+# Several processes. Each has a copy of the same database: the same store, with the same keys.
+
+
+@pytest.fixture
+def four(tmp_path, empty_database, own_redis):
+    """Four services over one Redis."""
+    first = tmp_path / "instance0"
+    first.mkdir(mode=0o700)
+    copy_database(empty_database, first / "orders.db")
+    issued = run_flask(
+        *("keys", "issue", "test", "--plan", "enterprise"),
+        *("--per-minute", "200", "--per-day", "1000"),
+        environment=environment_for(first),
+    )
+    with ExitStack() as stack:
+        services = []
+        for number in range(4):
+            folder = tmp_path / f"instance{number}"
+            if number:
+                shutil.copytree(first, folder)
+            services.append(Service(folder, ORDERS_LIMITS_URL=own_redis.url))
+            stack.callback(services[-1].stop)
+        yield services, issued.stdout.strip()
+
+
+def test_over_four_processes_a_limit_is_exact_and_the_thirtieth_429_bans(four):
+    services, key = four
+
+    def ask(number):
+        response = services[number % 4].request("GET", ASK, key=key)
+        return response.json()["code"], int(response.headers["X-RateLimit-Remaining"])
+
+    with ThreadPoolExecutor(16) as threads:
+        told = list(threads.map(ask, range(250)))
+    admitted = [left for code, left in told if code == "not_found"]
+    refused = [code for code, _ in told if code != "not_found"]
+    assert sorted(admitted) == list(range(200))
+    assert sorted(refused) == ["api_key_banned"] * 21 + ["rate_limit_exceeded"] * 29

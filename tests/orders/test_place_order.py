@@ -1,0 +1,436 @@
+"""placeOrder: POST /v1/store/orders, and what a body must be to be read at all."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.support.shop import SetClock, Store, assert_error
+
+PATH = "/v1/store/orders"
+MAX_BODY = 65_536
+MAX_INT64 = 2**63 - 1
+MAX_QUANTITY = 2**31 - 1
+SOUND = b'{"petId":7}'
+
+
+@pytest.fixture(scope="module")
+def patient(tmp_path_factory, databases):
+    """A client without limits to speak of, over a store that the tables of this file share."""
+    settings = databases.settings(tmp_path_factory.mktemp("placing") / "instance")
+    databases.make(settings)
+    store = Store(settings, SetClock())
+    yield store.client(plan="enterprise", per_minute=10**9, per_day=10**9)
+    store.shop.limits.storage.close()
+    store.shop.database.close()
+
+
+def post(client, body, content_type="application/json", **headers):
+    return client.post(PATH, data=body, content_type=content_type, headers=headers)
+
+
+def assert_refused(client, response, status, code):
+    """Check that a response is this refusal, and that its request changed nothing."""
+    assert_error(response, status, code)
+    request_id = response.headers["X-Request-Id"]
+    own = f"SELECT * FROM order_events WHERE request_id = '{request_id}'"
+    assert client.store.rows(own) == []
+
+
+# What an order is.
+
+
+def test_a_placed_order_is_pending_and_has_a_location(client):
+    response = client.place(7, quantity=2, shipDate="2026-12-05T10:00:00+02:00")
+    assert response.status_code == 201
+    assert response.get_json() == {
+        "id": 1,
+        "petId": 7,
+        "quantity": 2,
+        "shipDate": "2026-12-05T08:00:00.000Z",
+        "complete": False,
+    }
+    assert list(response.get_json()) == ["id", "petId", "quantity", "shipDate", "complete"]
+    assert response.content_type == "application/json"
+    assert response.headers["Location"] == "/v1/store/orders/1"
+
+
+def test_what_is_left_out_is_one_unit_and_no_ship_date(client):
+    assert client.place(7).get_json() == {"id": 1, "petId": 7, "quantity": 1, "complete": False}
+
+
+def test_a_placed_order_has_one_event_that_tells_who_placed_it(client, store, clock):
+    response = client.place(7, quantity=2)
+    (event,) = store.events()
+    now = "2026-12-01T12:00:00.000Z"
+    assert event == {
+        "id": 1,
+        "type": "order.placed",
+        "order_id": 1,
+        "at": now,
+        "actor": f"key:{client.key_id}",
+        "request_id": response.headers["X-Request-Id"],
+        "pet_id": 7,
+        "quantity": 2,
+        "ship_date": None,
+        "status": "pending",
+        "placed_at": now,
+        "updated_at": now,
+        "reference": None,
+    }
+
+
+def test_ids_rise_and_are_never_given_twice(client):
+    assert [client.place().get_json()["id"] for _ in range(3)] == [1, 2, 3]
+    client.cancel(3)
+    assert client.place().get_json()["id"] == 4
+
+
+def test_the_location_follows_the_public_address(make_store):
+    store = make_store(base_url="https://shop.example/animals/v1")
+    assert store.client().place().headers["Location"] == "/animals/v1/store/orders/1"
+
+
+def test_the_pet_is_not_looked_up(client):
+    assert_error(client.get("/v1/pets/7"), 404, "pet_not_found")
+    assert client.place(7).status_code == 201
+
+
+INSTANTS = st.datetimes(timezones=st.just(UTC))
+
+
+@given(
+    pet_id=st.integers(1, MAX_INT64),
+    quantity=st.integers(1, MAX_QUANTITY),
+    ship_date=st.none() | INSTANTS,
+)
+@example(pet_id=1, quantity=1, ship_date=datetime.min.replace(tzinfo=UTC))
+@example(pet_id=MAX_INT64, quantity=MAX_QUANTITY, ship_date=datetime.max.replace(tzinfo=UTC))
+def test_any_sound_order_is_placed_as_it_was_sent(patient, pet_id, quantity, ship_date):
+    told = {"petId": pet_id, "quantity": quantity}
+    if ship_date is not None:
+        told["shipDate"] = ship_date.isoformat(timespec="milliseconds")
+    placed = patient.post(PATH, json=told)
+    assert placed.status_code == 201
+    expected = {"id": placed.get_json()["id"], **told, "complete": False}
+    if ship_date is not None:
+        expected["shipDate"] = told["shipDate"].replace("+00:00", "Z")
+    assert placed.get_json() == expected
+    assert patient.get(placed.headers["Location"]).get_json() == expected
+
+
+# What is no order.
+
+NO_WHOLE_NUMBERS = (
+    '"7"',
+    '"seven"',
+    '""',
+    "7.0",
+    "7e0",
+    "7.5",
+    "1e400",
+    "true",
+    "false",
+    "null",
+    "[7]",
+    "{}",
+    "0",
+    "-0",
+    "-7",
+    "9" * 1_000,
+    "-" + "9" * 1_000,
+)
+
+
+@pytest.mark.parametrize(
+    ("field", "literal"),
+    [
+        *[(field, literal) for field in ("petId", "quantity") for literal in NO_WHOLE_NUMBERS],
+        ("petId", str(MAX_INT64 + 1)),
+        ("quantity", str(MAX_QUANTITY + 1)),
+    ],
+)
+def test_what_only_looks_like_a_number_or_is_out_of_range_is_refused(patient, field, literal):
+    others = '"quantity":1' if field == "petId" else '"petId":7'
+    response = post(patient, f'{{"{field}":{literal},{others}}}')
+    assert_refused(patient, response, 422, "validation_failed")
+    assert response.get_json()["message"].startswith(f"{field}: ")
+
+
+@pytest.mark.parametrize(
+    "literal",
+    [
+        "null",
+        "1796112000",
+        "true",
+        '""',
+        '"tomorrow"',
+        '"2026-12-01"',
+        '"2026-12-01T08:00:00"',
+        '"2026-12-01 08:00:00Z"',
+        '"2026-12-01T08:00:60Z"',
+        '"2026-12-01T08:00:00Z\\n"',
+        '"0001-01-01T00:00:00+00:01"',
+        '"9999-12-31T23:59:59-00:01"',
+        '["2026-12-01T08:00:00Z"]',
+        '{"date":"2026-12-01T08:00:00Z"}',
+    ],
+)
+def test_a_ship_date_that_is_no_instant_is_refused(patient, literal):
+    response = post(patient, f'{{"petId":7,"shipDate":{literal}}}')
+    assert_refused(patient, response, 422, "validation_failed")
+    assert response.get_json()["message"].startswith("shipDate: ")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["id", "complete", "status", "reference", "placedAt", "petid", "pet_id", "Hündin", "_schema"],
+)
+def test_a_field_that_is_not_the_clients_to_set_is_refused_by_its_name(patient, name):
+    response = patient.post(PATH, json={"petId": 7, name: 1})
+    assert_refused(patient, response, 422, "validation_failed")
+    assert name in response.get_json()["message"]
+
+
+def test_a_refusal_names_every_field_that_is_wrong(patient):
+    response = patient.post(PATH, json={"quantity": 0, "shipDate": "soon", "colour": "red"})
+    assert_refused(patient, response, 422, "validation_failed")
+    named = {fault.partition(":")[0] for fault in response.get_json()["message"].split("; ")}
+    assert named == {"petId", "quantity", "shipDate", "colour"}
+
+
+@pytest.mark.parametrize("body", ["[]", '[{"petId":7}]', '"petId"', "7", "true", "null"])
+def test_a_body_that_is_no_object_is_refused(patient, body):
+    assert_refused(patient, post(patient, body), 422, "validation_failed")
+
+
+ANYTHING = (
+    st.integers(-1, 3)
+    | st.sampled_from([MAX_QUANTITY, MAX_QUANTITY + 1, MAX_INT64, MAX_INT64 + 1])
+    | st.sampled_from(["2026-12-01T08:00:00Z", "2026-12-01", "7"])
+    | st.sampled_from([None, True, False, 1.0, 2.5, [], {}, [7]])
+)
+
+
+def is_whole(value, most):
+    return type(value) is int and 1 <= value <= most
+
+
+@given(
+    st.fixed_dictionaries(
+        {}, optional=dict.fromkeys(("petId", "quantity", "shipDate", "complete"), ANYTHING)
+    )
+)
+def test_an_order_is_placed_exactly_when_each_of_its_fields_is_sound(patient, told):
+    sound = (
+        "complete" not in told
+        and is_whole(told.get("petId"), MAX_INT64)
+        and is_whole(told.get("quantity", 1), MAX_QUANTITY)
+        and told.get("shipDate", "2026-12-01T08:00:00Z") == "2026-12-01T08:00:00Z"
+    )
+    response = patient.post(PATH, json=told)
+    if sound:
+        assert response.status_code == 201
+    else:
+        assert_refused(patient, response, 422, "validation_failed")
+
+
+# What is no JSON, or none that can be told safely.
+
+
+def nested(levels, opening_bracket="[", closing_bracket="]"):
+    """Give an object whose innermost container is on this level; the object is the first."""
+    inside = levels - 1
+    return '{"petId":' + opening_bracket * inside + closing_bracket * inside + "}"
+
+
+NOT_JSON = {
+    "no bytes": b"",
+    "blanks only": b" \n",
+    "cut off": b'{"petId":7',
+    "something behind it": SOUND + b"x",
+    "two values": SOUND + SOUND,
+    "a comma too many": b'{"petId":7,}',
+    "single quotes": b"{'petId':7}",
+    "no quotes": b"{petId:7}",
+    "a comment": b'{"petId":7} // seven',
+    "a form": b"petId=7",
+    "a leading zero": b'{"petId":07}',
+    "a plus sign": b'{"petId":+7}',
+    "no digit before the point": b'{"petId":.5}',
+    "a hexadecimal number": b'{"petId":0x7}',
+    "arabic digits": '{"petId":\u0667}'.encode(),
+    "a blank that JSON has not": b'{"petId":\x0b7}',
+    "a line break in a text": b'{"petId":"\n"}',
+    "a zero byte": SOUND + b"\x00",
+    "a byte order mark": b"\xef\xbb\xbf" + SOUND,
+    "UTF-16": SOUND.decode().encode("utf-16"),
+    "UTF-16 without a mark": SOUND.decode().encode("utf-16-le"),
+    "a byte that UTF-8 has not": b'{"petId":"\xff"}',
+    "an overlong sequence": b'{"petId":"\xc0\xaf"}',
+    "a surrogate in UTF-8": b'{"petId":"\xed\xa0\x80"}',
+    "Latin-1": '{"petId":"Hündin"}'.encode("latin-1"),
+    "NaN": b'{"petId":NaN}',
+    "Infinity": b'{"petId":Infinity}',
+    "minus Infinity": b'{"petId":-Infinity}',
+    "the same name twice": b'{"petId":7,"petId":7}',
+    "the same name twice, once escaped": b'{"petId":7,"\\u0070etId":8}',
+    "the same name twice further in": b'{"petId":7,"pet":{"id":1,"id":1}}',
+    "the same name twice in a list": b'[{"petId":7,"petId":8}]',
+    "a number of 1,001 digits": b'{"petId":' + b"9" * 1_001 + b"}",
+    "a negative number of 1,001 digits": b'{"petId":-' + b"9" * 1_001 + b"}",
+    "1,001 digits around a point": b'{"petId":1.' + b"9" * 1_000 + b"}",
+    "1,001 digits with the exponent": b'{"petId":1e' + b"0" * 1_000 + b"}",
+    "5,000 digits": b'{"petId":' + b"9" * 5_000 + b"}",
+    "arrays, 34 levels": nested(34),
+    "objects, 34 levels": nested(33, '{"a":', "}").replace(":}", ":{}}"),
+    "both in turn, 34 levels": '{"a":[' * 17 + "]}" * 17,
+    "brackets only": "[" * 60_000,
+    "braces only": '{"a":' * 12_000,
+}
+
+
+@pytest.mark.parametrize("body", NOT_JSON.values(), ids=NOT_JSON)
+def test_what_is_not_strict_json_is_refused(patient, body):
+    assert_refused(patient, post(patient, body), 400, "malformed_request")
+
+
+SOUND_JSON = {
+    "arrays, 33 levels": nested(33),
+    "objects, 33 levels": nested(32, '{"a":', "}").replace(":}", ":{}}"),
+    "many containers side by side": '{"petId":[' + "[]," * 9_000 + "[]]}",
+    "a number of 1,000 digits": b'{"petId":' + b"9" * 1_000 + b"}",
+    "1,000 digits and a sign, point and exponent": b'{"petId":-1.5e+' + b"0" * 998 + b"}",
+    "an escaped surrogate on its own": b'{"petId":"\\ud800"}',
+    "an escaped zero": b'{"petId":"\\u0000"}',
+    "names that differ in case": b'{"petId":7,"petid":7,"PETID":7}',
+}
+
+
+@pytest.mark.parametrize("body", SOUND_JSON.values(), ids=SOUND_JSON)
+def test_what_is_json_is_read_and_then_refused_for_what_it_says(patient, body):
+    assert_refused(patient, post(patient, body), 422, "validation_failed")
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_whatever_upset_the_service(patient, body):
+    assert_refused(patient, post(patient, body), *_expected_of_no_order(body))
+
+
+def _expected_of_no_order(body):
+    try:
+        json.loads(body.decode("utf-8"), parse_constant=lambda _: 1 / 0)
+    except (ValueError, ZeroDivisionError):
+        return 400, "malformed_request"
+    return 422, "validation_failed"
+
+
+@given(at=st.integers(0, 60), removed=st.integers(0, 3), put=st.binary(max_size=3))
+def test_a_slip_in_a_body_is_an_order_or_a_refusal_and_nothing_else(patient, at, removed, put):
+    sound = b'{"petId": 7, "quantity": 2, "shipDate": "2026-12-01T08:00:00Z"}'
+    response = post(patient, sound[:at] + put + sound[at + removed :])
+    if response.status_code == 201:
+        assert response.get_json()["complete"] is False
+    elif response.status_code == 400:
+        assert_refused(patient, response, 400, "malformed_request")
+    else:
+        assert_refused(patient, response, 422, "validation_failed")
+
+
+# Size and type.
+
+
+def padded(size, body=SOUND):
+    return body + b" " * (size - len(body))
+
+
+def test_a_body_of_just_64_kib_is_read(patient):
+    assert post(patient, padded(MAX_BODY)).status_code == 201
+
+
+def test_a_body_of_one_byte_more_is_refused(patient):
+    assert_refused(patient, post(patient, padded(MAX_BODY + 1)), 413, "payload_too_large")
+
+
+@pytest.mark.slow
+def test_the_size_of_a_body_in_chunks_is_judged_by_its_bytes(service):
+    key = service.issue()
+    for size, status in ((MAX_BODY, 201), (MAX_BODY + 1, 413)):
+        whole = padded(size)
+        response = service.request(
+            "POST",
+            PATH,
+            key,
+            body=iter([whole[:1000], whole[1000:]]),
+            headers={"Content-Type": "application/json"},
+            chunked=True,
+        )
+        assert response.status == status
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        "application/json",
+        "Application/JSON",
+        "application/json; charset=utf-8",
+        "application/json;charset=UTF-8",
+        'application/json; charset="utf-8"',
+    ],
+)
+def test_json_in_utf_8_may_be_declared_in_any_way(patient, content_type):
+    assert post(patient, SOUND, content_type).status_code == 201
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        None,
+        "",
+        "text/plain",
+        "text/json",
+        "application/jsonp",
+        "application/problem+json",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+        "application/json, text/plain",
+        "application/json; charset=iso-8859-1",
+        "application/json; charset=utf-16",
+    ],
+)
+def test_a_body_that_is_not_declared_as_json_in_utf_8_is_refused(patient, content_type):
+    response = post(patient, SOUND, content_type)
+    assert_refused(patient, response, 415, "unsupported_media_type")
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "identity"])
+def test_a_body_with_a_content_encoding_is_refused(patient, encoding):
+    response = post(patient, SOUND, **{"Content-Encoding": encoding})
+    assert_refused(patient, response, 415, "unsupported_media_type")
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "status", "code"),
+    [
+        (padded(MAX_BODY + 1, b"{"), "text/plain", 413, "payload_too_large"),
+        (b"{", "text/plain", 415, "unsupported_media_type"),
+        (b"", None, 415, "unsupported_media_type"),
+        (b"", "text/plain", 415, "unsupported_media_type"),
+        (b'{"colour":NaN}', "application/json", 400, "malformed_request"),
+    ],
+    ids=[
+        "size, then type",
+        "type, then syntax",
+        "no body, no type",
+        "no body",
+        "syntax, then fields",
+    ],
+)
+def test_a_body_is_judged_by_its_size_then_its_type_then_its_syntax(
+    patient, body, content_type, status, code
+):
+    assert_refused(patient, post(patient, body, content_type), status, code)

@@ -1,0 +1,581 @@
+"""Whatever a shop does, in whatever order, and whenever the service stops: it is as a model says.
+
+The model knows the rules in a few lines: orders with their states, the event log, remembered
+Idempotency-Keys, the windows and bans of keys. One machine drives the application with a clock that
+it sets, limits included; the other a real process, which it kills.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import secrets
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from types import SimpleNamespace
+
+import pytest
+import urllib3
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from orders import domain
+from orders.clock import Clock
+from orders.settings import DEFAULT_PLANS, Plan, load
+from orders.store import keys as key_store
+from orders.store.care.instance import make_private_folder
+from tests.support.databases import DATABASES
+from tests.support.service import Service
+from tests.support.shop import Client, SetClock, Store
+
+pytestmark = pytest.mark.usefixtures("databases")
+
+LIST = "/v1/store/orders"
+DAY = 86_400
+UNLIMITED = {"endless": 10**9, "vast": 10**8}
+PLANS = {
+    "small": Plan("small", 8, 40),
+    "wide": Plan("wide", 60, 10**9),
+    **{name: Plan(name, figure, figure) for name, figure in UNLIMITED.items()},
+}
+BAN = SimpleNamespace(after=4, window=60, seconds=300)
+
+
+# The model.
+
+
+@dataclass
+class Window:
+    """A fixed window. It ends at a time of the model's clock."""
+
+    length: int
+    quota: int
+    count: int = 0
+    ends: float = 0.0
+
+    def left(self, now):
+        return self.quota if now >= self.ends else self.quota - self.count
+
+    def take(self, now):
+        if now >= self.ends:
+            self.count, self.ends = 0, now + self.length
+        self.count += 1
+
+
+@dataclass
+class Limits:
+    """What a key has used up. A plan begins new windows; a ban is not among them."""
+
+    plan: Plan
+    strikes: int = 0
+    strikes_end: float = 0.0
+
+    def __post_init__(self):
+        self.windows = [Window(60, self.plan.per_minute), Window(DAY, self.plan.per_day)]
+
+    def refuses(self, now):
+        return min(window.left(now) for window in self.windows) == 0
+
+    def strike(self, now):
+        """Count an answer of 429; tell whether it was one too many."""
+        if now >= self.strikes_end:
+            self.strikes, self.strikes_end = 0, now + BAN.window
+        self.strikes += 1
+        if self.strikes < BAN.after:
+            return False
+        self.strikes = 0
+        return True
+
+
+@dataclass
+class Key:
+    """An API key. `written` are its limits as they are on the disk."""
+
+    id: int
+    secret: str
+    limits: Limits
+    banned_until: float = 0.0
+    written: Limits = None
+    remembered: dict = field(default_factory=dict)
+
+    def judge(self, now):
+        """Count a request; give None, or the code that refuses it."""
+        if now < self.banned_until:
+            return "api_key_banned"
+        if not self.limits.refuses(now):
+            for window in self.limits.windows:
+                window.take(now)
+            return None
+        if not self.limits.strike(now):
+            return "rate_limit_exceeded"
+        self.banned_until = now + BAN.seconds
+        return "api_key_banned"
+
+
+class Model:
+    """The orders by id, as version 1 shows them, with their states; and the event log."""
+
+    def __init__(self):
+        self.orders = {}
+        self.states = {}
+        self.events = []
+
+    def note(self, kind, key, order_id):
+        self.states[order_id] = {"placed": "pending"}.get(kind, kind)
+        order = self.orders[order_id]
+        self.events.append(
+            (
+                f"order.{kind}",
+                order_id,
+                f"key:{key.id}",
+                self.states[order_id],
+                order["petId"],
+                order["quantity"],
+                order.get("shipDate"),
+            )
+        )
+
+    def shown(self):
+        return [
+            order for order_id, order in self.orders.items() if self.states[order_id] != "cancelled"
+        ]
+
+    def refusal(self, order_id):
+        """Give why an order can't be changed: status and code; None if it can."""
+        return {
+            None: (404, "order_not_found"),
+            "cancelled": (404, "order_not_found"),
+            "shipped": (409, "order_already_shipped"),
+            "pending": None,
+        }[self.states.get(order_id)]
+
+
+EVENT_COLUMNS = "type, order_id, actor, status, pet_id, quantity, ship_date"
+
+
+# What both machines do.
+
+KEYS = st.integers(0, 1)
+ORDER_IDS = st.integers(0, 5)
+DATES = st.none() | st.sampled_from(["2026-12-24T18:00:00.000Z", "0001-01-01T00:00:00.000Z"])
+ORDERS = st.fixed_dictionaries(
+    {"petId": st.sampled_from([1, 7, 2**63 - 1])},
+    optional={
+        "quantity": st.sampled_from([1, 2, 2**31 - 1]),
+        "shipDate": st.just("2026-12-24T18:00:00.000Z"),
+    },
+)
+# Few, so that they come again; the first two are the same order.
+RETRIED = st.sampled_from([{"petId": 7}, {"petId": 7, "quantity": 1}, {"petId": 8}])
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer, wherever it came from."""
+
+    status: int
+    headers: dict
+    body: bytes
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+
+def has_been_busy(machine):
+    """Tell whether a stop would say anything: each start takes as long as many requests."""
+    return machine.asked >= 8
+
+
+class Shopping(RuleBasedStateMachine):
+    """Places, ships, cancels, looks and lists, and compares with the model."""
+
+    def __init__(self):
+        super().__init__()
+        self.model = Model()
+        self.seen = None
+        self.asked = 0
+        self.keys = [Key(*self.issue(), Limits(PLANS[self.plan])) for _ in range(2)]
+        for key in self.keys:
+            key.written = copy.deepcopy(key.limits)
+
+    def ask(self, number, method, path, **request):
+        """Send a request; give the answer, or None where the limits refuse it."""
+        self.asked += 1
+        key = self.keys[number]
+        refusal = self.judge(key)
+        answer = self.send(key, method, path, **request)
+        if refusal is None:
+            assert answer.status != 429, answer
+            return answer
+        self.assert_error(answer, 429, refusal)
+        return None
+
+    def assert_error(self, answer, status, code):
+        assert (answer.status, answer.json["code"]) == (status, code)
+
+    def known(self, number):
+        """Turn a number into an id, mostly of one of the newest orders; 0 into that of none."""
+        return max(0, len(self.model.orders) + 1 - number)
+
+    @rule(key=KEYS, order=ORDERS)
+    def place(self, key, order):
+        answer = self.ask(key, "POST", LIST, json=order)
+        if answer:
+            self.assert_placed(self.keys[key], order, answer)
+
+    @rule(key=KEYS, order=RETRIED, value=st.sampled_from("ab"))
+    def place_once(self, key, order, value):
+        answer = self.ask(key, "POST", LIST, json=order, headers={"Idempotency-Key": value})
+        if not answer:
+            return
+        key = self.keys[key]
+        asked = {"quantity": 1, **order}
+        earlier = key.remembered.get(value)
+        if earlier is None or self.now() - earlier.at >= DAY:
+            self.assert_placed(key, order, answer)
+            key.remembered[value] = SimpleNamespace(at=self.now(), asked=asked, answer=answer)
+        elif earlier.asked == asked:
+            assert (answer.status, answer.body) == (201, earlier.answer.body)
+            assert answer.headers["Location"] == earlier.answer.headers["Location"]
+            assert answer.headers["Idempotent-Replayed"] == "true"
+        else:
+            self.assert_error(answer, 422, "idempotency_key_reused")
+
+    def assert_placed(self, key, order, answer):
+        order_id = len(self.model.orders) + 1
+        placed = {"id": order_id, "petId": order["petId"], "quantity": order.get("quantity", 1)}
+        if "shipDate" in order:
+            placed["shipDate"] = order["shipDate"]
+        placed["complete"] = False
+        assert (answer.status, answer.json) == (201, placed)
+        assert list(answer.json) == list(placed)
+        assert answer.headers["Location"] == f"{LIST}/{order_id}"
+        assert "Idempotent-Replayed" not in answer.headers
+        self.model.orders[order_id] = placed
+        self.model.note("placed", key, order_id)
+
+    @rule(key=KEYS, order_id=ORDER_IDS, date=DATES)
+    def ship(self, key, order_id, date):
+        order_id = self.known(order_id)
+        request = {"json": {"shipDate": date}} if date else {}
+        answer = self.ask(key, "POST", f"{LIST}/{order_id}/ship", **request)
+        refusal = self.model.refusal(order_id)
+        if not answer:
+            return
+        if refusal:
+            self.assert_error(answer, *refusal)
+            return
+        order = {k: v for k, v in self.model.orders[order_id].items() if k != "complete"}
+        shipped = {**order, "shipDate": date or answer.json["shipDate"], "complete": True}
+        assert (answer.status, answer.json) == (200, shipped)
+        if not date:
+            self.assert_now(answer.json["shipDate"])
+        self.model.orders[order_id] = shipped
+        self.model.note("shipped", self.keys[key], order_id)
+
+    @rule(key=KEYS, order_id=ORDER_IDS)
+    def cancel(self, key, order_id):
+        order_id = self.known(order_id)
+        answer = self.ask(key, "DELETE", f"{LIST}/{order_id}")
+        refusal = self.model.refusal(order_id)
+        if answer and refusal:
+            self.assert_error(answer, *refusal)
+        elif answer:
+            assert (answer.status, answer.body) == (204, b"")
+            self.model.note("cancelled", self.keys[key], order_id)
+
+    @rule(key=KEYS, order_id=ORDER_IDS)
+    def look(self, key, order_id):
+        order_id = self.known(order_id)
+        answer = self.ask(key, "GET", f"{LIST}/{order_id}")
+        if answer and self.model.states.get(order_id) in {"pending", "shipped"}:
+            assert (answer.status, answer.json) == (200, self.model.orders[order_id])
+        elif answer:
+            self.assert_error(answer, 404, "order_not_found")
+
+    @rule(key=KEYS)
+    def list_all(self, key):
+        answer = self.ask(key, "GET", LIST)
+        if answer:
+            assert (answer.status, answer.json) == (200, self.model.shown())
+            self.seen = SimpleNamespace(tag=answer.headers["ETag"], events=len(self.model.events))
+
+    @precondition(lambda self: self.seen)
+    @rule(key=KEYS)
+    def list_if_changed(self, key):
+        answer = self.ask(key, "GET", LIST, headers={"If-None-Match": self.seen.tag})
+        if answer and self.seen.events == len(self.model.events):
+            assert (answer.status, answer.body) == (304, b"")
+        elif answer:
+            assert (answer.status, answer.json) == (200, self.model.shown())
+
+    @invariant()
+    def each_change_has_one_event_and_nothing_else_has_one(self):
+        assert self.events() == self.model.events
+
+
+# The application in this process, with a clock that is set.
+
+
+class InProcess(Shopping):
+    """The application over a file of its own: stopped, started, and cut off at any moment."""
+
+    plan = "small"
+
+    def __init__(self, folder, empty_database):
+        self.folder, self.numbers = folder, count()
+        self.clock = SetClock()
+        given = DATABASES.settings(
+            folder / str(next(self.numbers)),
+            plans={**DEFAULT_PLANS, **PLANS},
+            ban_after=BAN.after,
+            ban_window=BAN.window,
+            ban_seconds=BAN.seconds,
+        )
+        DATABASES.empty(given, empty_database)
+        self.store = Store(given, self.clock)
+        super().__init__()
+
+    def now(self):
+        return self.clock.monotonic()
+
+    def issue(self):
+        return self.store.issue(self.plan)
+
+    def judge(self, key):
+        return key.judge(self.now())
+
+    def send(self, key, method, path, **request):
+        client = Client(self.store, key.id, key.secret)
+        response = client.request(method, path, **request)
+        lefts = [window.left(self.now()) for window in key.limits.windows]
+        minute, day = (part.split(";")[1] for part in response.headers["RateLimit"].split(", "))
+        assert [minute, day] == [f"r={left}" for left in lefts]
+        if response.status_code == 429:
+            self.assert_wait(key, response)
+        return Answer(response.status_code, response.headers, response.data)
+
+    def assert_wait(self, key, response):
+        ends = [window.ends for window in key.limits.windows if window.left(self.now()) == 0]
+        wait = max([key.banned_until, *ends]) - self.now()
+        assert response.headers["Retry-After"] == str(int(wait))
+        assert response.headers["X-RateLimit-Remaining"] == "0"
+
+    def assert_now(self, told):
+        assert told == domain.format_instant(self.clock.now())
+
+    def events(self):
+        rows = self.store.rows(f"SELECT {EVENT_COLUMNS} FROM order_events ORDER BY id")
+        return [tuple(row.values()) for row in rows]
+
+    def let_pass(self, seconds):
+        """Let seconds pass; the service writes behind once in each."""
+        self.clock.advance(seconds)
+        self.store.shop.write_counters()
+        self.store.shop.write_keys()
+        self.note_written()
+
+    def note_written(self):
+        for key in self.keys:
+            key.written = copy.deepcopy(key.limits)
+
+    def write(self, key, change):
+        """Change a key's row as a command would; it is in force within a second."""
+        with self.store.database.write() as connection:
+            change(connection, key.id)
+        self.let_pass(1)
+
+    @rule(key=KEYS, times=st.integers(2, 8))
+    def hurry(self, key, times):
+        for _ in range(times):
+            self.list_all(key=key)
+
+    @rule(key=KEYS, plan=st.sampled_from(["small", "wide"]))
+    def change_plan(self, key, plan):
+        key = self.keys[key]
+        key.limits = Limits(PLANS[plan], key.limits.strikes, key.limits.strikes_end)
+        self.write(key, lambda *which: key_store.change_plan(*which, plan, None, None))
+
+    @precondition(lambda self: any(key.banned_until > self.now() for key in self.keys))
+    @rule()
+    def unban(self):
+        key = next(key for key in self.keys if key.banned_until > self.now())
+        key.banned_until = 0.0
+        self.write(key, lambda *which: key_store.change(*which, banned_until=None))
+
+    @rule(seconds=st.sampled_from([1, 30, 59, 60, 61, 240, 300, DAY - 1, DAY]))
+    def let_time_pass(self, seconds):
+        self.let_pass(seconds)
+
+    @precondition(has_been_busy)
+    @rule()
+    def restart(self):
+        self.store, self.asked = self.store.restarted(), 0
+        self.note_written()
+
+    @precondition(has_been_busy)
+    @rule()
+    def crash(self):
+        """Go on with what is on the disk at this moment, as after `kill -9`."""
+        old, self.asked = self.store, 0
+        given = replace(old.settings, instance=self.folder / str(next(self.numbers)))
+        shutil.copytree(old.settings.instance, given.instance)
+        old.shop.end()
+        self.store = Store(given, self.clock)
+        self.store.shop.begin()
+        for key in self.keys:
+            key.limits = copy.deepcopy(key.written)
+
+    def teardown(self):
+        self.store.shop.end()
+        for folder in self.folder.iterdir():
+            shutil.rmtree(folder)
+
+
+# A real process, over the network.
+
+
+class RealProcess(Shopping):
+    """`python app.py`: stopped by SIGTERM, and killed while it works. Its clock is everybody's."""
+
+    plan = "endless"
+
+    def __init__(self, folder, empty_database):
+        instance = folder / secrets.token_hex(4)
+        make_private_folder(instance)
+        (instance / "config.toml").write_text(
+            "".join(
+                f"[plans.{name}]\nper_minute = {figure}\nper_day = {figure}\n"
+                for name, figure in UNLIMITED.items()
+            )
+        )
+        # For what commands would do beside the service.
+        environment = DATABASES.environment(instance)
+        self.office = Store(load({"ORDERS_INSTANCE": str(instance), **environment}), Clock())
+        DATABASES.make(self.office.settings, empty_database)
+        self.service = self._start()
+        super().__init__()
+
+    def _start(self):
+        instance = self.office.settings.instance
+        return Service(instance, **DATABASES.environment(instance))
+
+    def now(self):
+        return time.monotonic()
+
+    def issue(self):
+        return self.office.issue(self.plan)
+
+    def judge(self, key):
+        return None
+
+    def send(self, key, method, path, **request):
+        response = self.service.request(method, path, key.secret, timeout=10, **request)
+        return Answer(response.status, response.headers, response.data)
+
+    def assert_now(self, told):
+        assert abs(domain.parse_instant(told) - datetime.now(UTC)) < timedelta(seconds=10)
+
+    def events(self):
+        rows = self.office.rows(f"SELECT {EVENT_COLUMNS} FROM order_events ORDER BY id")
+        return [tuple(row.values()) for row in rows]
+
+    def begin(self):
+        self.service, self.asked = self._start(), 0
+
+    @rule(key=KEYS, plan=st.sampled_from(sorted(UNLIMITED)))
+    def change_plan(self, key, plan):
+        key = self.keys[key]
+        with self.office.database.write() as connection:
+            key_store.change_plan(connection, key.id, plan, None, None)
+        in_force = time.monotonic() + 1
+        policy = f'"minute";q={UNLIMITED[plan]};w=60, "day";q={UNLIMITED[plan]};w=86400'
+        while self.send(key, "GET", LIST).headers["RateLimit-Policy"] != policy:
+            assert time.monotonic() < in_force, "it takes more than a second"
+            time.sleep(0.05)
+
+    @precondition(has_been_busy)
+    @rule()
+    def restart(self):
+        assert self.service.stop() == 0
+        self.begin()
+
+    @precondition(has_been_busy)
+    @rule()
+    def kill(self):
+        self.service.kill()
+        self.begin()
+
+    @precondition(has_been_busy)
+    @rule(key=KEYS, milliseconds=st.integers(0, 60))
+    def kill_while_orders_are_placed(self, key, milliseconds):
+        """Kill it under many clients. Then each sends its order again, and there is one of each."""
+        key = self.keys[key]
+        values = [secrets.token_hex(8) for _ in range(12)]
+        with ThreadPoolExecutor(len(values)) as pool:
+            asking = [pool.submit(self.place_or_fail, key, value) for value in values]
+            time.sleep(milliseconds / 1000)
+            self.service.kill()
+        self.begin()
+        placed = {}
+        for value, first in zip(values, asking, strict=True):
+            again = self.place_or_fail(key, value)
+            assert again.status == 201
+            if first.result():
+                assert again.body == first.result().body
+                assert again.headers["Idempotent-Replayed"] == "true"
+            placed[again.json["id"]] = again.json
+        assert len(placed) == len(values)
+        for order_id in sorted(placed):
+            self.model.orders[order_id] = placed[order_id]
+            self.model.note("placed", key, order_id)
+        assert list(self.model.orders) == list(range(1, len(self.model.orders) + 1))
+
+    def place_or_fail(self, key, value):
+        """Place an order; give the answer, or None where the connection broke."""
+        headers = {"Idempotency-Key": value}
+        try:
+            return self.send(key, "POST", LIST, json={"petId": 7}, headers=headers)
+        except urllib3.exceptions.HTTPError:
+            return None
+
+    def teardown(self):
+        if self.service.process.poll() is None:
+            self.service.kill()
+        self.office.shop.end()
+
+
+MANY_STEPS = {"suppress_health_check": list(HealthCheck), "print_blob": False}
+
+
+@pytest.mark.parametrize("examples", [10, pytest.param(20, marks=pytest.mark.slow)])
+def test_the_service_is_as_the_model_says_through_restarts_and_crashes(
+    tmp_path, empty_database, examples
+):
+    run_state_machine_as_test(
+        lambda: InProcess(tmp_path, empty_database),
+        settings=settings(max_examples=examples, stateful_step_count=60, **MANY_STEPS),
+    )
+
+
+@pytest.mark.slow
+def test_a_real_process_is_as_the_model_says_though_it_is_killed(tmp_path, empty_database):
+    run_state_machine_as_test(
+        lambda: RealProcess(tmp_path, empty_database),
+        # An example takes seconds: what fails is shown as it was found.
+        settings=settings(
+            max_examples=2, stateful_step_count=50, phases=[Phase.generate], **MANY_STEPS
+        ),
+    )

@@ -1,0 +1,384 @@
+"""listOrders of version 2: GET /v2/store/orders."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from datetime import UTC, datetime
+from urllib.parse import parse_qsl, quote, urlsplit
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import delete, insert
+
+from orders.domain import MAX_INT64, MAX_QUANTITY, Order, Status, format_instant
+from orders.store.tables import OrderRow
+from schemas.order_v2 import OrderSchema
+from tests.support.shop import assert_error
+
+PATH = "/v2/store/orders"
+NOON = datetime(2026, 12, 1, 12, tzinfo=UTC)
+
+
+def ids(response):
+    """Give the ids of the orders of a page."""
+    assert response.status_code == 200, response.get_json()
+    return [order["id"] for order in response.get_json()["orders"]]
+
+
+def follow(client, query=""):
+    """Give the ids of all orders of a list, page by page."""
+    response = client.get(f"{PATH}?{query}")
+    seen = ids(response)
+    while "next" in response.get_json():
+        response = client.get(f"{PATH}?{query}&after={response.get_json()['next']}")
+        seen += ids(response)
+    return seen
+
+
+@pytest.fixture
+def shelf(client_v2):
+    """Six orders an hour apart: 3 has shipped, 4 was cancelled, 2 and 5 have no ship date."""
+    dates = ["2026-12-09T08:00:00Z", None, "2026-12-07T08:00:00Z", "2026-12-08T08:00:00Z", None]
+    for number, date in enumerate([*dates, "2026-12-07T08:00:00Z"], start=1):
+        given = {"shipDate": date} if date else {}
+        client_v2.place(1 + number % 2, reference=f"R-{number % 3}", **given)
+        client_v2.store.clock.advance(3600)
+    client_v2.ship(3, shipDate="2026-12-06T08:00:00Z")
+    client_v2.cancel(4)
+    return client_v2
+
+
+# What is in the list.
+
+
+def test_a_store_without_orders_has_an_empty_list(client_v2):
+    response = client_v2.get(PATH)
+    assert (response.status_code, response.data) == (200, b'{"orders":[]}')
+    assert response.content_type == "application/json"
+    assert "Link" not in response.headers
+
+
+def test_the_list_has_all_orders_by_id_cancelled_ones_too(shelf):
+    response = shelf.get(PATH)
+    assert ids(response) == [1, 2, 3, 4, 5, 6]
+    assert response.get_json()["orders"][3] == {
+        "id": 4,
+        "petId": 1,
+        "quantity": 1,
+        "shipDate": "2026-12-08T08:00:00.000Z",
+        "complete": False,
+        "status": "cancelled",
+        "placedAt": "2026-12-01T15:00:00.000Z",
+        "updatedAt": "2026-12-01T18:00:00.000Z",
+        "reference": "R-1",
+    }
+
+
+FILTERED = {
+    "status=pending": [1, 2, 5, 6],
+    "status=shipped&status=cancelled": [3, 4],
+    "status=shipped&status=shipped": [3],
+    "complete=true": [3],
+    "complete=false": [1, 2, 4, 5, 6],
+    "complete=false&status=shipped": [],
+    "complete=false&status=cancelled&status=shipped": [4],
+    "petId=2": [1, 3, 5],
+    "petId=9223372036854775807": [],
+    "petId=2&status=pending": [1, 5],
+    "reference=R-1": [1, 4],
+    "reference=r-1": [],
+    "reference=R-1&petId=2": [1],
+    "placedFrom=2026-12-01T14:00:00Z": [3, 4, 5, 6],
+    "placedBefore=2026-12-01T14:00:00Z": [1, 2],
+    "placedFrom=2026-12-01T14:00:00%2B01:00&placedBefore=2026-12-01T15:00:00%2B01:00": [2],
+    "shipsFrom=2026-12-07T08:00:00Z": [1, 4, 6],
+    "shipsBefore=2026-12-07T08:00:00.001Z": [3, 6],
+    "placedFrom=2026-12-01T14:00:00Z&placedBefore=2026-12-01T13:00:00Z": [],
+    "&petId=2&&": [1, 3, 5],
+}
+
+
+@pytest.mark.parametrize("query", FILTERED)
+def test_filters_let_through_what_they_say_and_nothing_else(shelf, query):
+    assert ids(shelf.get(f"{PATH}?{query}")) == FILTERED[query]
+    assert follow(shelf, f"{query}&limit=1") == FILTERED[query]
+
+
+SORTED = {
+    "id": [1, 2, 3, 4, 5, 6],
+    "-id": [6, 5, 4, 3, 2, 1],
+    "placedAt": [1, 2, 3, 4, 5, 6],
+    "-placedAt": [6, 5, 4, 3, 2, 1],
+    # Those without a date last, ties in the direction of the sort.
+    "shipDate": [3, 6, 4, 1, 2, 5],
+    "-shipDate": [1, 4, 6, 3, 5, 2],
+}
+
+
+@pytest.mark.parametrize("sort", SORTED)
+@pytest.mark.parametrize("limit", [1, 2, 4, 6, 200])
+def test_each_sort_is_the_same_whatever_the_pages(shelf, sort, limit):
+    assert follow(shelf, f"sort={sort}&limit={limit}") == SORTED[sort]
+
+
+def test_a_page_has_fifty_orders_unless_told_otherwise(client_v2):
+    for _ in range(51):
+        client_v2.place()
+    assert len(ids(client_v2.get(PATH))) == 50
+    assert len(ids(client_v2.get(f"{PATH}?limit=200"))) == 51
+
+
+def test_next_is_there_exactly_while_there_is_more_and_the_link_says_the_same(shelf):
+    response = shelf.get(f"{PATH}?limit=4&sort=-placedAt&status=pending&status=shipped")
+    told = response.get_json()
+    target, relation = re.fullmatch("<(.*)>; (.*)", response.headers["Link"]).groups()
+    assert relation == 'rel="next"'
+    assert urlsplit(target).path == PATH
+    assert parse_qsl(urlsplit(target).query) == [
+        ("limit", "4"),
+        ("sort", "-placedAt"),
+        ("status", "pending"),
+        ("status", "shipped"),
+        ("after", told["next"]),
+    ]
+    last = shelf.get(target)
+    assert (ids(response), ids(last)) == ([6, 5, 3, 2], [1])
+    assert list(last.get_json()) == ["orders"]
+    assert "Link" not in last.headers
+    assert "next" not in shelf.get(f"{PATH}?limit=6").get_json()
+
+
+def test_the_link_keeps_what_has_to_be_encoded(client_v2):
+    for _ in range(2):
+        client_v2.place(reference="50 % & ü+")
+    reference = quote("50 % & ü+")
+    first = client_v2.get(f"{PATH}?limit=1&reference={reference}")
+    (target,) = re.findall("<(.*)>", first.headers["Link"])
+    assert ids(client_v2.get(target)) == [2]
+
+
+def test_the_link_has_the_path_of_the_public_address(make_store):
+    client = make_store(base_url="https://example.com/shop/v1").client()
+    client.version = 2
+    for _ in range(2):
+        client.place()
+    assert client.get(f"{PATH}?limit=1").headers["Link"].startswith(f"</shop{PATH}?limit=1&after=")
+
+
+INSTANTS = st.datetimes(timezones=st.just(UTC)).map(
+    lambda instant: instant.replace(microsecond=instant.microsecond // 1000 * 1000)
+)
+REFERENCES = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_size=64)
+
+
+@st.composite
+def stored_orders(draw):
+    """Any order that the store can hold."""
+    status = draw(st.sampled_from(Status))
+    return Order(
+        id=draw(st.integers(1, MAX_INT64)),
+        pet_id=draw(st.integers(1, MAX_INT64)),
+        quantity=draw(st.integers(1, MAX_QUANTITY)),
+        ship_date=draw(INSTANTS if status is Status.SHIPPED else st.none() | INSTANTS),
+        status=status,
+        placed_at=draw(INSTANTS),
+        updated_at=draw(INSTANTS),
+        reference=draw(st.none() | REFERENCES),
+    )
+
+
+@pytest.mark.slow
+@settings(max_examples=60)
+@given(st.lists(stored_orders(), unique_by=lambda order: order.id, max_size=8))
+@example([])
+def test_what_the_database_makes_is_what_the_schema_makes(client_v2, held):
+    columns = OrderRow.__table__.columns.keys()
+    with client_v2.store.database.write() as connection:
+        connection.execute(delete(OrderRow))
+        for order in held:
+            connection.execute(
+                insert(OrderRow).values({name: getattr(order, name) for name in columns})
+            )
+    by_id = sorted(held, key=lambda order: order.id)
+    expected = {"orders": OrderSchema(many=True).dump(by_id)}
+    text = json.dumps(expected, separators=(",", ":"), ensure_ascii=False)
+    assert json.loads(client_v2.get(PATH).data) == expected
+    assert client_v2.get(PATH).get_data(as_text=True) == text
+
+
+# Cursors.
+
+
+def test_a_cursor_survives_changes_of_the_limit_and_the_order_it_points_to(shelf):
+    cursor = shelf.get(f"{PATH}?limit=2&status=pending").get_json()["next"]
+    shelf.cancel(2)
+    assert ids(shelf.get(f"{PATH}?limit=200&status=pending&after={cursor}")) == [5, 6]
+
+
+FOREIGN = [
+    "sort=-id",
+    "sort=placedAt",
+    "status=pending",
+    "complete=false",
+    "petId=2",
+    "reference=R-1",
+    "placedFrom=2026-01-01T00:00:00Z",
+]
+
+
+@pytest.mark.parametrize("query", FOREIGN)
+def test_a_cursor_of_another_query_is_refused(shelf, query):
+    cursor = shelf.get(f"{PATH}?limit=1").get_json()["next"]
+    assert_names(shelf.get(f"{PATH}?{query}&after={cursor}"), "after")
+
+
+def test_a_cursor_of_another_store_is_refused(shelf, make_store, tmp_path):
+    cursor = shelf.get(f"{PATH}?limit=1").get_json()["next"]
+    other = make_store(instance=tmp_path / "other").client()
+    assert_names(other.get(f"{PATH}?after={cursor}"), "after")
+
+
+def test_a_cursor_that_was_changed_is_refused(shelf):
+    cursor = shelf.get(f"{PATH}?limit=1").get_json()["next"]
+    key, order_id, digest = json.loads(base64.urlsafe_b64decode(cursor + "=="))
+    for facts in ([key, order_id + 1, digest], [key, order_id], [key, str(order_id), digest], 7):
+        forged = base64.urlsafe_b64encode(json.dumps(facts).encode()).decode().rstrip("=")
+        assert_names(shelf.get(f"{PATH}?after={forged}"), "after")
+
+
+@given(st.text() | st.binary().map(lambda data: base64.urlsafe_b64encode(data).decode()))
+@example("")
+@example("[" * 3000)
+@example(base64.b64encode(b"[" * 3000).decode())
+def test_what_is_no_cursor_is_refused(client_v2, text):
+    assert_names(client_v2.get(f"{PATH}?after={quote(text)}"), "after")
+
+
+# What is refused.
+
+
+def assert_names(response, *names):
+    """Check that a refusal names exactly these parameters."""
+    assert_error(response, 422, "validation_failed")
+    told = re.findall(r"(?:^|; )(\S+?): ", response.get_json()["message"])
+    assert sorted(told) == sorted(names), response.get_json()
+
+
+REFUSED = {
+    "page=2": ["page"],
+    "PetId=2": ["PetId"],
+    "limit=0": ["limit"],
+    "limit=201": ["limit"],
+    "limit=%2B1": ["limit"],
+    "limit=+1": ["limit"],
+    "limit=1.0": ["limit"],
+    "limit=01": ["limit"],
+    "limit=-1": ["limit"],
+    "limit=": ["limit"],
+    "limit": ["limit"],
+    "limit=%D9%A1": ["limit"],
+    "limit=" + "9" * 5000: ["limit"],
+    "limit=2&limit=2": ["limit"],
+    "petId=0": ["petId"],
+    "petId=9223372036854775808": ["petId"],
+    "petId=7,8": ["petId"],
+    "status=": ["status"],
+    "status=Pending": ["status"],
+    "status=pending,shipped": ["status"],
+    "status=pending&status=lost": ["status"],
+    "complete=1": ["complete"],
+    "complete=True": ["complete"],
+    "complete=true&complete=true": ["complete"],
+    "reference=": ["reference"],
+    "reference=%00": ["reference"],
+    "reference=" + "R" * 65: ["reference"],
+    "reference=a&reference=b": ["reference"],
+    "reference=%ff": ["reference"],
+    "reference=%C3": ["reference"],
+    "reference=100%": ["reference"],
+    "reference=%zz": ["reference"],
+    "sort=": ["sort"],
+    "sort=quantity": ["sort"],
+    "sort=%2Bid": ["sort"],
+    "sort=id&sort=-id": ["sort"],
+    "placedFrom=2026-12-01": ["placedFrom"],
+    "placedFrom=2026-12-01T08:00:00": ["placedFrom"],
+    "shipsBefore=1796112060": ["shipsBefore"],
+    "after=&after=": ["after"],
+    "page=2&limit=0&sort=x&petId=x": ["page", "limit", "sort", "petId"],
+}
+
+
+@pytest.mark.parametrize("query", REFUSED, ids=lambda query: query[:40])
+def test_what_can_not_be_meant_is_refused_by_name(client_v2, query):
+    assert_names(client_v2.get(f"{PATH}?{query}"), *REFUSED[query])
+
+
+def test_the_refusal_of_a_blank_where_a_plus_stood_says_how_to_write_it(client_v2):
+    for name in ("placedFrom", "placedBefore", "shipsFrom", "shipsBefore"):
+        response = client_v2.get(f"{PATH}?{name}=2026-12-01T08:00:00+01:00")
+        assert_names(response, name)
+        assert "%2B" in response.get_json()["message"]
+        plain = client_v2.get(f"{PATH}?{name}=yesterday").get_json()["message"]
+        assert "%2B" not in plain
+
+
+def test_a_refusal_comes_before_the_etag(client_v2):
+    response = client_v2.get(f"{PATH}?limit=0", headers={"If-None-Match": "*"})
+    assert_names(response, "limit")
+
+
+# ETag.
+
+
+def test_the_etag_is_of_the_newest_event_whatever_the_query(shelf):
+    first = shelf.get(PATH).headers["ETag"]
+    for query in (
+        "",
+        "limit=1",
+        "status=pending",
+        "reference=none",
+        "complete=true&status=pending",
+    ):
+        response = shelf.get(f"{PATH}?{query}")
+        assert response.headers["ETag"] == first
+        again = shelf.get(f"{PATH}?{query}", headers={"If-None-Match": first})
+        assert (again.status_code, again.data) == (304, b"")
+    assert shelf.get("/v1/store/orders").headers["ETag"] == first
+    shelf.ship(1)
+    changed = shelf.get(f"{PATH}?reference=none", headers={"If-None-Match": first})
+    assert (changed.status_code, changed.data) == (200, b'{"orders":[]}')
+    assert changed.headers["ETag"] != first
+
+
+def test_a_page_that_is_kept_is_read_again_after_each_change(shelf):
+    for change in (shelf.place, lambda: shelf.ship(1), lambda: shelf.cancel(2)):
+        before = shelf.get(PATH)
+        assert shelf.get(PATH).data == before.data
+        assert change().status_code < 300
+        after = shelf.get(PATH)
+        assert after.data != before.data
+        assert after.headers["ETag"] != before.headers["ETag"]
+
+
+def test_more_queries_than_are_kept_are_all_answered_right(shelf):
+    for _ in range(2):
+        for day in range(1, 29):
+            moment = quote(format_instant(NOON.replace(day=day)))
+            expected = [1, 2, 3, 4, 5, 6] if day == 1 else []
+            assert ids(shelf.get(f"{PATH}?placedFrom={moment}")) == expected
+
+
+def test_a_read_key_may_list(store):
+    assert store.client(scopes=("read",)).get(PATH).status_code == 200
+
+
+def test_a_list_goes_on_over_a_restart(shelf):
+    cursor = shelf.get(f"{PATH}?limit=4").get_json()["next"]
+    again = shelf.store.restarted()
+    client = type(shelf)(again, shelf.key_id, shelf.secret)
+    assert ids(client.get(f"{PATH}?after={cursor}")) == [5, 6]
+    again.shop.end()

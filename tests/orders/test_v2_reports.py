@@ -1,0 +1,190 @@
+"""getStats and getUsage of version 2."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from orders.store import days
+from orders.store.tables import DayRow
+from orders.webhooks import endpoints
+from tests.support.shop import assert_error
+
+STATS, USAGE = "/v2/store/stats", "/v2/usage"
+
+
+def stats(client, query=""):
+    """Give the figures."""
+    response = client.get(f"{STATS}?{query}")
+    assert response.status_code == 200, response.get_json()
+    return response.get_json()
+
+
+def happened(told):
+    """Give the days on which something happened, as placed, shipped, cancelled."""
+    figures = {
+        day["date"]: (day["placed"], day["shipped"], day["cancelled"]) for day in told["days"]
+    }
+    return {day: counts for day, counts in figures.items() if any(counts)}
+
+
+# getStats.
+
+
+def test_an_empty_store_has_thirty_empty_days(client_v2):
+    told = stats(client_v2)
+    assert told["byStatus"] == {"pending": 0, "shipped": 0, "cancelled": 0}
+    assert [day["date"] for day in told["days"]][::29] == ["2026-11-02", "2026-12-01"]
+    assert len(told["days"]) == 30
+    assert told["days"][0] == {"date": "2026-11-02", "placed": 0, "shipped": 0, "cancelled": 0}
+
+
+def test_each_change_counts_on_its_day(client_v2):
+    for _ in range(4):
+        client_v2.place(shipDate="2026-12-20T08:00:00Z")
+    client_v2.store.clock.advance(2 * 86_400)
+    client_v2.ship(1, shipDate="2026-11-30T23:59:59.999Z")
+    client_v2.ship(2, shipDate="2026-12-01T00:30:00+01:00")
+    client_v2.ship(3)
+    client_v2.cancel(4)
+    client_v2.place()
+    told = stats(client_v2, "days=10")
+    assert told["byStatus"] == {"pending": 1, "shipped": 3, "cancelled": 1}
+    assert happened(told) == {
+        "2026-11-30": (0, 2, 0),
+        "2026-12-01": (4, 0, 0),
+        "2026-12-03": (1, 1, 1),
+    }
+    assert len(told["days"]) == 10
+    assert happened(stats(client_v2, "days=1")) == {"2026-12-03": (1, 1, 1)}
+    assert stats(client_v2, "days=1")["byStatus"] == told["byStatus"]
+
+
+def test_imported_orders_count_on_the_days_of_the_file(client_v2, tmp_path):
+    (tmp_path / "some.csv").write_text(
+        "petId,status,placedAt,shipDate,updatedAt\n"
+        "7,pending,2026-11-28T12:00:00Z,2026-11-29T12:00:00Z,\n"
+        "7,shipped,2026-11-28T12:00:00Z,2026-11-29T12:00:00Z,2026-11-30T12:00:00Z\n"
+        "7,cancelled,2026-11-28T12:00:00Z,2026-11-29T12:00:00Z,2026-11-30T12:00:00Z\n"
+    )
+    runner = client_v2.store.app.test_cli_runner()
+    done = runner.invoke(args=["orders", "import", str(tmp_path / "some.csv")])
+    assert done.exit_code == 0, done.stderr
+    assert happened(stats(client_v2)) == {
+        "2026-11-28": (3, 0, 0),
+        "2026-11-29": (0, 1, 0),
+        "2026-11-30": (0, 0, 1),
+    }
+
+
+@pytest.mark.parametrize(
+    "query", ["days=0", "days=367", "days=", "days=1.0", "day=1", "days=1&days=1"]
+)
+def test_what_can_not_be_meant_is_refused_by_name(client_v2, query):
+    response = client_v2.get(f"{STATS}?{query}")
+    assert_error(response, 422, "validation_failed")
+    assert response.get_json()["message"].startswith(f"{query.split('=')[0]}: ")
+
+
+def test_a_year_can_be_asked_for(client_v2):
+    told = stats(client_v2, "days=366")
+    assert (len(told["days"]), told["days"][0]["date"]) == (366, "2025-12-01")
+
+
+def day_rows(store):
+    """Give what is kept of each day."""
+    return {row.pop("day"): row for row in store.rows("SELECT * FROM order_days")}
+
+
+def test_what_is_kept_of_days_is_what_the_orders_say(client_v2, tmp_path):
+    chance = random.Random(3)
+    lines = ["id,petId,status,placedAt,shipDate"]
+    for number in range(60):
+        at = datetime(2026, 11, 1, tzinfo=UTC) + timedelta(hours=chance.randrange(600))
+        ship_date = (at + timedelta(hours=chance.randrange(100))).isoformat()
+        status = chance.choice(["pending", "shipped", "cancelled"])
+        kept = "" if status == "pending" and number % 2 else ship_date
+        lines.append(f"{number * 3 + 1 if number % 3 else ''},7,{status},{at.isoformat()},{kept}")
+    (tmp_path / "some.csv").write_text("\n".join(lines) + "\n")
+    runner = client_v2.store.app.test_cli_runner()
+    done = runner.invoke(args=["orders", "import", str(tmp_path / "some.csv")])
+    assert done.exit_code == 0, done.stderr
+    for _ in range(40):
+        client_v2.place(shipDate=f"2026-12-{chance.randint(1, 28):02}T08:00:00Z")
+        client_v2.store.clock.advance(7200)
+        (client_v2.ship if chance.random() < 0.5 else client_v2.cancel)(chance.randint(1, 200))
+    orders = client_v2.store.rows("SELECT * FROM orders")
+    kept = day_rows(client_v2.store)
+    for counted, column, status in (
+        ("placed", "placed_at", None),
+        ("shipped", "ship_date", "shipped"),
+    ):
+        counts = dict.fromkeys(kept, 0)
+        for order in orders:
+            if status in {None, order["status"]}:
+                counts[order[column][:10]] += 1
+        assert counts == {day: row[counted] for day, row in kept.items()}
+    for order in orders:
+        placed = kept[order["placed_at"][:10]]
+        assert placed["placed_min_id"] <= order["id"] <= placed["placed_max_id"]
+        if order["ship_date"]:
+            assert placed["placed_min_ship_date"] <= order["ship_date"]
+            assert order["ship_date"] <= placed["placed_max_ship_date"]
+            ships = kept[order["ship_date"][:10]]
+            assert ships["ships_min_id"] <= order["id"] <= ships["ships_max_id"]
+            assert ships["ships_min_placed_at"] <= order["placed_at"]
+            assert order["placed_at"] <= ships["ships_max_placed_at"]
+    assert set(days.COLUMNS) == set(DayRow.__table__.columns.keys())
+
+
+# Webhooks that are paused.
+
+
+def test_a_paused_webhook_is_told_until_it_is_resumed(client_v2, hooks):
+    first, second = hooks.add("https://one.example/"), hooks.add("https://two.example/")
+    assert "pausedWebhooks" not in stats(client_v2)
+    hooks.change(endpoints.pause, second, "a person did", client_v2.store.clock.now())
+    told = stats(client_v2)
+    # Which, and since when: its address may hold a secret of its own, and is not told.
+    assert told["pausedWebhooks"] == [{"id": second, "since": "2026-12-01T12:00:00.000Z"}]
+    assert list(told) == ["byStatus", "days", "pausedWebhooks"]
+    hooks.change(endpoints.resume, second, client_v2.store.clock.now(), None)
+    assert list(stats(client_v2)) == ["byStatus", "days"]
+    assert first != second
+
+
+# getUsage.
+
+
+def test_the_usage_tells_of_the_key_and_is_counted_itself(store):
+    client = store.client(plan="free", name="the web shop", scopes=("read",))
+    client.get(STATS)
+    response = client.get(USAGE)
+    now = int(store.clock.time())
+    assert response.get_json() == {
+        "name": "the web shop",
+        "plan": "free",
+        "scopes": ["read"],
+        "windows": {
+            "minute": {"limit": 60, "remaining": 58, "reset": now + 60},
+            "day": {"limit": 1000, "remaining": 998, "reset": now + 86_400},
+        },
+    }
+    minute = response.get_json()["windows"]["minute"]
+    names = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
+    assert [int(response.headers[name]) for name in names] == list(minute.values())
+    assert response.headers["RateLimit"] == '"minute";r=58;t=60, "day";r=998;t=86400'
+
+
+def test_the_last_request_can_be_to_ask_how_many_are_left(store):
+    client = store.client(plan="enterprise", per_minute=2, per_day=10)
+    client.get(USAGE)
+    windows = client.get(USAGE).get_json()["windows"]
+    assert [windows[name]["remaining"] for name in ("minute", "day")] == [0, 8]
+    assert_error(client.get(USAGE), 429, "rate_limit_exceeded")
+
+
+def test_the_scopes_are_those_of_the_key(store):
+    assert store.client().get(USAGE).get_json()["scopes"] == ["read", "write"]

@@ -1,0 +1,23 @@
+"""The short form of `python -m proofs.crash`: the real server, killed a few times under load."""
+
+from __future__ import annotations
+
+import pytest
+
+from proofs.crash.__main__ import Crashes, summary
+
+pytestmark = pytest.mark.sqlite_only("its inspector reads the file of a killed service")
+
+# No machine is so slow: how far the counters are behind is measured by the long form.
+ANY_TIME = 600
+
+
+@pytest.mark.slow
+def test_after_each_kill_the_store_is_as_its_clients_were_told(tmp_path):
+    report = Crashes(tmp_path / "instance", kills=3, clients=4, seed=1).run(ANY_TIME)
+    assert report.complaints == [], summary(report)
+    assert report.kills == 3
+    assert report.kills_of_starts < 3
+    assert any(each.is_acknowledged for each in report.history)
+    assert report.orders > 0
+    assert report.bans_seen > 0

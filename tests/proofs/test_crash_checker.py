@@ -1,0 +1,347 @@
+"""The checker of `python -m proofs.crash` can complain: of each doctored history and database."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from contextlib import closing
+from itertools import count
+from types import SimpleNamespace
+
+import pytest
+
+from proofs.crash import checker, history
+from proofs.crash.history import UNSENT, Kind, Operation
+
+pytestmark = pytest.mark.sqlite_only("its inspector reads a file")
+
+ORDERS = "/v1/store/orders"
+DATE = "2026-12-24T18:00:00.000Z"
+ANSWERS = {
+    Kind.PLACE: (201, 422),
+    Kind.SHIP: (200, 404, 409),
+    Kind.CANCEL: (204, 404, 409),
+    Kind.LOOK: (200, 404),
+}
+
+
+class Clerk:
+    """A client that notes what it asks for; the answer may be lost on its way."""
+
+    def __init__(self, store):
+        self.client = store.client()
+        self.history, self.time = [], count()
+
+    def place(self, pet_id, value=None, *, lost=False, **order):
+        facts = {"asked": {"petId": pet_id, **order}, "value": value, "lost": lost}
+        if value:
+            facts["headers"] = {"Idempotency-Key": value}
+        return self.note(Kind.PLACE, "POST", ORDERS, **facts)
+
+    def ship(self, order_id, *, lost=False):
+        path = f"{ORDERS}/{order_id}/ship"
+        return self.note(Kind.SHIP, "POST", path, order_id=order_id, lost=lost)
+
+    def cancel(self, order_id):
+        return self.note(Kind.CANCEL, "DELETE", f"{ORDERS}/{order_id}", order_id=order_id)
+
+    def look(self, order_id):
+        return self.note(Kind.LOOK, "GET", f"{ORDERS}/{order_id}", order_id=order_id)
+
+    def note(self, kind, method, path, *, asked=None, lost=False, headers=None, **facts):
+        body = {"json": asked} if asked else {}
+        actor = f"key:{self.client.key_id}"
+        noted = Operation(kind, actor, ANSWERS[kind], asked=asked or {}, **facts)
+        noted.began = next(self.time)
+        response = self.client.request(method, path, headers=headers or {}, **body)
+        noted.ended = next(self.time)
+        if not lost:
+            noted.status = response.status_code
+            noted.order = response.get_json() if noted.status in {200, 201} else None
+            noted.request_id = response.headers["X-Request-Id"]
+            noted.replayed = "Idempotent-Replayed" in response.headers
+        self.history.append(noted)
+        return noted
+
+
+@pytest.fixture
+def told(store):
+    """What some clients were told by a sound store; the operations that tests doctor by name."""
+    clerk = Clerk(store)
+    names = SimpleNamespace(history=clerk.history, store=store, path=store.database.path)
+    names.placed = clerk.place(1, "a")
+    names.replayed = clerk.place(1, "a")
+    names.dated = clerk.place(2, quantity=3, shipDate=DATE)
+    names.pending = clerk.look(2)
+    names.shipped = clerk.ship(2)
+    names.shipped_again = clerk.ship(2)
+    names.complete = clerk.look(2)
+    clerk.place(3)
+    names.cancelled = clerk.cancel(3)
+    names.cancelled_again = clerk.cancel(3)
+    names.lost = clerk.place(4, "b", lost=True)
+    clerk.ship(4, lost=True)
+    names.ship_replied = clerk.ship(4)
+    names.refused = clerk.place(6, quantity=0)
+    names.missing = clerk.look(99)
+    names.unsent = Operation(Kind.PLACE, names.lost.actor, (201,), asked={"petId": 7})
+    names.unsent.status = UNSENT
+    never = Operation(Kind.PLACE, names.lost.actor, (201,), asked={"petId": 5}, value="c")
+    names.history += [names.unsent, never]
+    return names
+
+
+def complaints(told):
+    return checker.complaints(told.history, history.read(told.path))
+
+
+def doctor(told, *statements):
+    """Change the database in ways that the service and its triggers would not."""
+    told.store.database.close()
+    with closing(sqlite3.connect(told.path)) as connection:
+        triggers = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")
+        for (name,) in triggers.fetchall():
+            connection.execute(f"DROP TRIGGER {name}")
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+
+
+def test_a_sound_store_gives_no_complaint(told):
+    assert complaints(told) == []
+
+
+def test_an_unknown_placing_may_have_happened_or_not(told):
+    told.history.remove(told.ship_replied)
+    doctor(
+        told,
+        "DELETE FROM idempotency_keys WHERE value = 'b'",
+        "DELETE FROM order_events WHERE order_id = 4",
+        "DELETE FROM orders WHERE id = 4",
+    )
+    unknown = [each for each in told.history if each.is_unknown and each.kind is Kind.PLACE]
+    assert len(unknown) == 2
+    assert complaints(told) == []
+
+
+COPY = "pet_id, quantity, ship_date, status, placed_at, updated_at, reference"
+
+
+def another_event(kind, order_id, request_id="other"):
+    return (
+        f"INSERT INTO order_events (type, order_id, at, actor, request_id, {COPY}) "
+        f"SELECT '{kind}', id, '{DATE}', 'key:1', '{request_id}', {COPY} "
+        f"FROM orders WHERE id = {order_id}"
+    )
+
+
+def another_order(pet_id):
+    row = f"50, {pet_id}, 1, NULL, 'pending', '{DATE}', '{DATE}', NULL"
+    return f"INSERT INTO orders (id, {COPY}) VALUES ({row})", another_event("order.placed", 50)
+
+
+def another_key(value, event_id):
+    row = f"1, 1, '{value}', {event_id}, '{DATE}'"
+    return f"INSERT INTO idempotency_keys (key_id, version, value, event_id, at) VALUES ({row})"
+
+
+def undone(order_id):
+    return (
+        f"DELETE FROM order_events WHERE order_id = {order_id} AND type <> 'order.placed'",
+        f"UPDATE orders SET status = 'pending', ship_date = NULL WHERE id = {order_id}",
+    )
+
+
+def rewritten(order_id, change):
+    return (
+        f"UPDATE orders SET {change} WHERE id = {order_id}",
+        f"UPDATE order_events SET {change} WHERE order_id = {order_id}",
+    )
+
+
+# What is done to the database, and what is complained of.
+DATABASES = {
+    "an acknowledged order is lost": (
+        ("DELETE FROM order_events WHERE order_id = 1", "DELETE FROM orders WHERE id = 1"),
+        "place 1 by key:1 .* is lost",
+    ),
+    "an order is lost, and its events are there": (
+        ("DELETE FROM orders WHERE id = 1",),
+        "events of order 1, and no order",
+    ),
+    "an acknowledged order is there twice": (another_order(1), "place 1 .* placed 2 orders"),
+    "an unknown order is there twice": (another_order(4), "place 4 .* placed 2 orders"),
+    "a refused order is there": (another_order(6), "nobody asked for event"),
+    "an order is there that was not sent": (another_order(7), "nobody asked for event"),
+    "an order is there that nobody placed": (another_order(77), "nobody asked for event"),
+    "the event of a placing is missing": (
+        ("DELETE FROM order_events WHERE order_id = 1",),
+        r"order 1 has the events \[\]",
+    ),
+    "the event of a ship is missing": (
+        ("DELETE FROM order_events WHERE order_id = 2 AND type = 'order.shipped'",),
+        "ship 2 .* has 0 events",
+    ),
+    "a ship came undone": (undone(2), "ship 2 .* has 0 events"),
+    "a cancel came undone": (undone(3), "cancel 3 .* has 0 events"),
+    "an event without a change": (
+        (another_event("order.shipped", 1),),
+        "event .* is order.shipped and says pending",
+    ),
+    "a change without an event": (
+        ("UPDATE orders SET status = 'cancelled' WHERE id = 1",),
+        "order 1 is not as its event",
+    ),
+    "a change and its event that nobody asked for": (
+        (
+            "UPDATE orders SET status = 'cancelled' WHERE id = 1",
+            another_event("order.cancelled", 1),
+        ),
+        "nobody asked for event",
+    ),
+    "an event is there twice": ((another_event("order.shipped", 2),), "order 2 has the events"),
+    "a cancelled order was shipped": (
+        (
+            f"UPDATE orders SET status = 'shipped', ship_date = '{DATE}' WHERE id = 3",
+            another_event("order.shipped", 3),
+        ),
+        "order 3 has the events",
+    ),
+    "an order is not as it was asked for": (rewritten(2, "quantity = 9"), "asked for"),
+    "an order is not as it was answered": (
+        rewritten(2, f"ship_date = '{DATE}'"),
+        "ship 2 .* was answered",
+    ),
+    "an event is of another key": (
+        ("UPDATE order_events SET actor = 'key:9' WHERE order_id = 2",),
+        "by key:9.* is of place 2",
+    ),
+    "an event is of another request": (
+        ("UPDATE order_events SET request_id = 'other' WHERE order_id = 2",),
+        "nobody asked for event",
+    ),
+    "an event comes after one that began later": (
+        ("UPDATE order_events SET id = 100 WHERE order_id = 1",),
+        "comes after one that began later",
+    ),
+    "an Idempotency-Key is forgotten": (
+        ("DELETE FROM idempotency_keys WHERE value = 'a'",),
+        "is not remembered: .*'a'",
+    ),
+    "an Idempotency-Key that placed nothing is remembered": (
+        (another_key("c", 1),),
+        "placed nothing: .*'c'",
+    ),
+    "an Idempotency-Key is of another order": (
+        ("UPDATE idempotency_keys SET event_id = 2 WHERE value = 'a'",),
+        "is not remembered: .*'a'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("statements", "expected"), DATABASES.values(), ids=DATABASES)
+def test_a_doctored_database_is_told(told, statements, expected):
+    doctor(told, *statements)
+    assert_one_matches(expected, complaints(told))
+
+
+def assert_one_matches(expected, lines):
+    assert re.search(expected, "\n".join(lines)), lines
+
+
+def change(name, **facts):
+    def doctored(told):
+        for fact, value in facts.items():
+            setattr(getattr(told, name), fact, value)
+
+    return doctored
+
+
+def refused_but_done(told):
+    told.placed.status, told.placed.order = 422, None
+
+
+def seen_before_it_happened(told):
+    told.complete.began, told.complete.ended = told.pending.began - 2, told.pending.began - 1
+
+
+HISTORIES = {
+    "an answer of 500": (change("refused", status=500), "answered 500.* may be"),
+    "an answer that no rule allows": (change("placed", status=409), "answered 409.* may be"),
+    "an order that was refused and is there": (refused_but_done, "is of place 1"),
+    "a placing that was answered with another order": (
+        lambda told: told.placed.order.update(quantity=8),
+        "was answered",
+    ),
+    "a replay of another order": (
+        lambda told: told.replayed.order.update(id=8),
+        "place 1 .* was answered",
+    ),
+    "a placing that was to be a replay": (change("replayed", replayed=False), "has 0 events"),
+    "a ship that was acknowledged twice": (
+        change("shipped_again", status=200),
+        "ship 2 .* has 0 events",
+    ),
+    "a cancel that was acknowledged twice": (
+        change("cancelled_again", status=204),
+        "cancel 3 .* has 0 events",
+    ),
+    "a shipped order that was not found": (change("complete", status=404), "look 2 .* found it"),
+    "a cancelled order that was told to have shipped": (
+        change("cancelled_again", status=409),
+        "cancel 3 .* found it shipped",
+    ),
+    "an order that was found where there is none": (
+        change("missing", status=200, order={"complete": False}),
+        "look 99 .* found it pending",
+    ),
+    "an order that was still pending after it was shipped": (
+        change("complete", order={"complete": False}),
+        "order 2 can't have changed",
+    ),
+    "an order that was shipped before": (seen_before_it_happened, "order 2 can't have changed"),
+    "a ship that explains a refusal, and was never sent": (
+        lambda told: [
+            told.history.remove(each)
+            for each in list(told.history)
+            if each.kind is Kind.SHIP and each.is_unknown
+        ],
+        "nobody asked for event",
+    ),
+}
+
+
+@pytest.mark.parametrize(("doctored", "expected"), HISTORIES.values(), ids=HISTORIES)
+def test_a_doctored_history_is_told(told, doctored, expected):
+    doctored(told)
+    assert_one_matches(expected, complaints(told))
+
+
+def test_events_that_are_gone_or_others_are_told(told):
+    before = history.read(told.path)
+    assert checker.rewritten(before, before) == []
+    doctor(
+        told,
+        "UPDATE order_events SET at = '' WHERE id = 1",
+        "DELETE FROM order_events WHERE id = (SELECT max(id) FROM order_events)",
+    )
+    assert len(checker.rewritten(before, history.read(told.path))) == 2
+
+
+def test_a_list_that_is_not_as_the_database_is_told(told):
+    contents = history.read(told.path)
+    shown = told.store.client().get(ORDERS).get_json()
+    assert checker.listed_otherwise(shown, contents) == []
+    for wrong in (shown[1:], shown[::-1], [*shown, shown[-1]], [{**shown[0], "petId": 8}]):
+        assert checker.listed_otherwise(wrong, contents)
+
+
+@pytest.mark.parametrize(("counted", "behind"), [(3, 0), (2, 1.5), (1, 2), (0, 3), (-1, 3)])
+def test_counters_are_behind_since_the_first_answer_that_they_lost(counted, behind):
+    assert checker.seconds_behind([8.0, 7.0, 8.5], counted, 10.0) == behind
+
+
+def test_a_damaged_file_and_a_broken_foreign_key_are_told(told):
+    assert history.damage(told.path) == []
+    doctor(told, "DELETE FROM orders WHERE id = 1")
+    assert any("foreign_key_check" in line for line in history.damage(told.path))

@@ -1,0 +1,43 @@
+"""The server's edge in short: `python -m proofs.edge` does the same with more, and takes times."""
+
+from __future__ import annotations
+
+import pytest
+
+from proofs.edge.__main__ import deadlines, fill, single_read
+from proofs.edge.crowd import stand_beside
+from proofs.edge.slow_readers import read_beside
+from proofs.edge.stopping import stop_under_load
+from tests.support.service import Service, running
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def instance(tmp_path_factory):
+    """A store of 20,000 orders, whose list is long."""
+    folder = tmp_path_factory.mktemp("edge") / "instance"
+    fill(folder, 20_000, seed=1)
+    return folder
+
+
+def test_beside_a_crowd_that_drips_or_idles_all_are_served_and_nothing_is_kept(instance):
+    with running(instance, **deadlines(1)) as service:
+        crowd = stand_beside(service, single_read(service), reads=20, connections=100, deadline=1)
+    assert crowd.faults == []
+    assert crowd.memory[1] - crowd.memory[0] < 16
+
+
+def test_slow_readers_get_their_lists_whole_and_take_little_memory(instance):
+    with running(instance) as service:
+        slow = read_beside(
+            service, single_read(service), reads=20, readers=12, bytes_a_second=2_000_000
+        )
+    assert slow.faults == []
+    assert slow.memory[1] < 200
+
+
+def test_a_stop_under_load_drops_nothing_that_had_arrived(instance):
+    service = Service(instance)
+    stop = stop_under_load(service, single_read(service), bytes_a_second=2_000_000)
+    assert stop.faults == []

@@ -1,0 +1,98 @@
+"""The proofs of the limits in short, and that they notice what they look for."""
+
+from __future__ import annotations
+
+import json
+import random
+from math import inf
+
+import pytest
+
+from proofs.limits import crowd, cuts, million
+from proofs.limits.crowd import Limit
+from proofs.limits.cuts import DAY_QUOTA, Tally
+from tests.support.wire import Answer
+
+LIMIT = Limit("a key's minute", {"minute": 3, "day": 10}, None, 1)
+
+
+def answer(status, minute, day, reset=1060, code="not_found"):
+    headers = {
+        "X-RateLimit-Limit": "3",
+        "X-RateLimit-Remaining": str(min(minute, day)),
+        "X-RateLimit-Reset": str(reset),
+        "RateLimit": f'"minute";r={minute};t=60, "day";r={day};t=86400',
+        "Retry-After": "60",
+    }
+    return Answer(status, headers, json.dumps({"code": code}).encode(), 0.0)
+
+
+def refused(code="rate_limit_exceeded", minute=0, reset=1060):
+    return answer(429, minute, 7, reset, code)
+
+
+def sound():
+    """Give the answers to a crowd of five: three are admitted, one is warned, one is banned."""
+    return [
+        answer(404, 1, 8),
+        answer(404, 2, 9),
+        answer(404, 0, 7, reset=1061),
+        refused(),
+        refused("api_key_banned", reset=1300),
+    ]
+
+
+def test_a_sound_crowd_has_no_faults():
+    assert crowd.faults_of(sound(), LIMIT) == []
+
+
+@pytest.mark.parametrize(
+    ("index", "instead"),
+    [
+        (0, answer(404, 2, 8)),  # what is left of the minute is told twice
+        (0, answer(404, 1, 9)),  # and of the day
+        (0, refused()),  # one too few is admitted
+        (3, answer(404, 0, 6)),  # one too many
+        (3, refused(minute=1)),  # refused though there is room
+        (4, refused()),  # not banned
+        (0, answer(404, 1, 8, reset=1063)),  # the end moves
+    ],
+)
+def test_a_crowd_with_a_fault_is_noticed(index, instead):
+    answers = sound()
+    answers[index] = instead
+    assert crowd.faults_of(answers, LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("counted", "lost_since", "is_fault"),
+    [
+        (12, inf, False),  # after a stop it is exact
+        (11, inf, True),
+        (13, inf, True),
+        (11, 15.0, False),  # after a kill it may lack what came late, and have the unanswered one
+        (13, 15.0, False),
+        (10, 15.0, True),
+        (14, 15.0, True),
+    ],
+)
+def test_counters_that_are_off_are_noticed(counted, lost_since, is_fault):
+    tally = Tally("key", base=10, hits=[14.0, 16.0], unknown=1)
+    fault = tally.settle(answer(404, 0, DAY_QUOTA - counted - 1), lost_since)
+    assert bool(fault) is is_fault
+    assert (tally.base, tally.hits, tally.unknown) == (counted, [0.0], 0)
+
+
+@pytest.mark.slow
+def test_among_sixteen_clients_exactly_the_limit_is_admitted(tmp_path):
+    assert crowd.prove(tmp_path / "instance") == []
+
+
+@pytest.mark.slow
+def test_stops_are_exact_and_kills_lose_no_more_than_the_last_second(tmp_path):
+    assert cuts.prove(tmp_path / "instance", random.Random(1), stops=1, kills=2) == []
+
+
+@pytest.mark.slow
+def test_many_addresses_are_bounded_and_push_out_no_key(tmp_path):
+    assert million.prove(tmp_path / "counters.db", 20_000, 500) == []

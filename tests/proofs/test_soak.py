@@ -1,0 +1,92 @@
+"""The soak in short, and that it notices what grows and what slows down."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from proofs.soak import __main__ as soak
+from proofs.soak.__main__ import MIB, Sample
+from proofs.soak.load import Record
+
+FILES = {"orders.db": 10_000, "orders.db-wal": 0, "counters.db": 4_096, "counters.db-wal": 0}
+RECORDS = [Record(at, 0.01, "place", 201, True) for at in range(300)]
+
+
+def samples(**changes):
+    """Give samples of five minutes; the last one differs."""
+    steady = [Sample(at, 60 * MIB, 7, 30, 11, dict(FILES)) for at in range(5, 300, 5)]
+    return [*steady[:-1], replace(steady[-1], **changes)]
+
+
+def files(**sizes):
+    return {"files": {**FILES, **{name.replace("__", "-"): size for name, size in sizes.items()}}}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"memory": 84 * MIB},
+        {"threads": 6},
+        {"of_database": soak.MOST_OF_DATABASE},
+        # 236 changes after the first minute, and a MiB.
+        files(**{"orders.db": 10_000 + 236 * 1024 + MIB}),
+        files(**{"orders.db-wal": 64 * MIB}),
+    ],
+)
+def test_what_is_within_its_bound_is_no_fault(changes):
+    assert soak.faults_of_use(samples(**changes), RECORDS) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"memory": 84 * MIB + 1}, "memory"),
+        ({"threads": 8}, "the number of threads"),
+        ({"descriptors": 31}, "the number of descriptors"),
+        ({"of_database": soak.MOST_OF_DATABASE + 1}, "the descriptors of orders.db"),
+        (files(**{"orders.db": 10_001 + 236 * 1024 + MIB}), "orders.db"),
+        (files(**{"orders.db-wal": 64 * MIB + 1}), "orders.db-wal"),
+        (files(**{"counters.db": 4_097 + MIB}), "counters.db"),
+        (files(**{"counters.db-wal": 64 * MIB + 1}), "counters.db-wal"),
+    ],
+)
+def test_what_grows_beyond_its_bound_is_noticed(changes, name):
+    (fault,) = soak.faults_of_use(samples(**changes), RECORDS)
+    assert fault.startswith(f"{name} went from ")
+
+
+def test_a_new_file_is_noticed():
+    (fault,) = soak.faults_of_use(samples(**files(core=1)), RECORDS)
+    assert "instance folder" in fault
+
+
+def test_what_grows_in_the_first_minute_is_no_fault():
+    begun = [replace(each, memory=MIB) if each.at < 60 else each for each in samples()]
+    assert soak.faults_of_use(begun, RECORDS) == []
+
+
+def test_an_answer_that_was_not_to_be_expected_is_noticed_once():
+    odd = [Record(at, 0.01, "place", 503, False) for at in range(2)]
+    assert soak.faults_of_answers([*RECORDS, *odd]) == ["place was answered 503"]
+    assert soak.faults_of_answers(RECORDS) == []
+
+
+@pytest.mark.parametrize(
+    ("took", "slower"),
+    [(0.010, []), (0.013, []), (0.014, ["50th"]), (0.026, ["50th", "99th"])],
+)
+def test_a_last_minute_slower_than_the_first_is_noticed(took, slower):
+    records = [replace(each, took=took) if each.at > 239 else each for each in RECORDS]
+    faults = soak.faults_of_time(*soak.ends_of(records))
+    assert [fault.split()[1] for fault in faults] == slower
+
+
+@pytest.mark.slow
+def test_under_mixed_load_threads_descriptors_and_files_stay_as_they_are(tmp_path):
+    records, seen = soak.soak(tmp_path, 8, seed=1, find_seconds=2, every=1)
+    assert len(records) > 100
+    assert soak.faults_of_answers(records) == []
+    assert soak.faults_of_use(seen, records) == []

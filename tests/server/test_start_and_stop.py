@@ -1,0 +1,529 @@
+"""`python app.py`: what it refuses to start on, what it says, how it ends. In real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import closing, contextmanager
+from itertools import pairwise
+from pathlib import Path
+from stat import S_IMODE
+from types import SimpleNamespace
+from urllib.parse import urlsplit
+
+import pytest
+
+from orders import keys
+from orders.clock import Clock
+from orders.domain import NewOrder, Origin
+from orders.settings import DEFAULT_PLANS, Plan
+from orders.store.care.instance import InstanceLock
+from orders.store.database import sqlite
+from tests.support.databases import DATABASES
+from tests.support.service import ROOT, Service
+from tests.support.shop import Store
+
+# A start makes a store by itself.
+pytestmark = pytest.mark.usefixtures("databases")
+
+LIST = "/v1/store/orders"
+
+
+@contextmanager
+def opened(instance, **changes):
+    """Open the store of a folder in this process, as a service that starts there would."""
+    store = Store(DATABASES.settings(instance, **changes), Clock())
+    DATABASES.make(store.settings)
+    store.shop.begin()
+    try:
+        yield store
+    finally:
+        store.shop.end()
+
+
+def left(response):
+    """Give what is left of both windows, as RateLimit tells it."""
+    return tuple(map(int, re.findall(r";r=(\d+)", response.headers["RateLimit"])))
+
+
+def printed(service):
+    """Give what a service has printed on standard output before it said that it serves."""
+    return os.read(service.process.stdout.fileno(), 65_536).decode()
+
+
+# What a start refuses, and whatever else ends by itself. Python takes a second to import the
+# program: it is imported once, and each start is a process that forks from there. An alarm ends
+# one that goes on serving.
+
+FORKS = """
+import gc, json, os, signal, sys
+import alembic.command
+import flask.cli
+import app
+gc.freeze()
+children = []
+for start in json.load(sys.stdin):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        os.environ.update(start["environment"])
+        for number, path in ((1, start["stdout"]), (2, start["stderr"])):
+            os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY), number)
+        sys.argv[:] = start["arguments"]
+        sys.exit(flask.cli.main() if sys.argv[0] == "flask" else app.main())
+    children.append(child)
+ends = [os.waitpid(child, 0)[1] for child in children]
+print(json.dumps([os.waitstatus_to_exitcode(end) for end in ends]))
+"""
+
+
+def foreign(path):
+    connection = sqlite.connect(path, create=True)
+    connection.execute("CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT)")
+    connection.execute("PRAGMA journal_mode = DELETE")
+    connection.close()
+
+
+def empty(path):
+    path.touch()
+
+
+def garbage(path):
+    path.write_bytes(b"this is no database " * 1_000)
+
+
+def damaged(path):
+    with opened(path.parent) as store:
+        store.issue()
+    whole = bytearray(path.read_bytes())
+    whole[4_096:] = os.urandom(len(whole) - 4_096)
+    path.write_bytes(whole)
+
+
+def newer(path):
+    with opened(path.parent):
+        pass
+    connection = sqlite.connect(path)
+    connection.execute("PRAGMA user_version = 9999")
+    connection.close()
+
+
+def on_a_vanished_plan(path):
+    with opened(path.parent, plans={**DEFAULT_PLANS, "gold": Plan("gold", 7, 70)}) as store:
+        store.issue("free", name="Aquarium")
+        store.issue("gold", name="Zoo")
+        store.issue("gold", name="Pond", expires_at=store.clock.now())
+
+
+UNFIT = {
+    "a foreign database": (foreign, ["orders.db", "not a database of this program"]),
+    "an empty file": (empty, ["orders.db", "not a database of this program"]),
+    "garbage": (garbage, ["orders.db", "damaged", "Restore a backup"]),
+    "a damaged database": (damaged, ["orders.db", "damaged", "Restore a backup"]),
+    "a newer database": (newer, ["orders.db", "newer version"]),
+    "keys on a vanished plan": (on_a_vanished_plan, ["2 (Zoo, gold)", "config.toml"]),
+}
+WORDS = {name: words for name, (_, words) in UNFIT.items()} | {
+    "a port that is taken": ["can't be listened on", "ORDERS_PORT"],
+    "an address of another machine": ["192.0.2.1", "ORDERS_HOST"],
+    "a host that is no name": ["orders..example", "ORDERS_HOST"],
+    "a folder below a file": ["file/instance", "ORDERS_INSTANCE"],
+    "an unknown setting": ["ORDERS_PROT is not a setting", "ORDERS_PORT"],
+    "a bad setting": ["ORDERS_THREADS", "from 1 to 64"],
+    "a database in a missing folder": ["missing", "orders.db"],
+    "a folder that another service uses": [
+        "Another service",
+        "ORDERS_INSTANCE",
+        "docs/scaling.md",
+    ],
+}
+
+# On PostgreSQL, see test_postgres.
+OF_FILES = pytest.mark.sqlite_only("starts on files that can't be used")
+OTHERS = {
+    "help": ["app.py", "--help"],
+    "flask run": ["flask", "run"],
+    "flask keys": ["flask", "keys", "list"],
+}
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory, service):
+    """Start on all that can't work, and the others; give folder, status, output of each by name."""
+    folder = tmp_path_factory.mktemp("refusals")
+    (folder / "file").touch()
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        environments = {
+            "a port that is taken": {"ORDERS_PORT": str(taken.getsockname()[1])},
+            "an address of another machine": {"ORDERS_HOST": "192.0.2.1"},
+            "a host that is no name": {"ORDERS_HOST": "orders..example"},
+            "a folder below a file": {"ORDERS_INSTANCE": str(folder / "file" / "instance")},
+            "an unknown setting": {"ORDERS_PROT": "8080"},
+            "a bad setting": {"ORDERS_THREADS": "none"},
+            "a database in a missing folder": {
+                "ORDERS_DATABASE_URL": f"sqlite:///{folder / 'missing' / 'orders.db'}"
+            },
+            "a folder that another service uses": {
+                "ORDERS_INSTANCE": service.environment["ORDERS_INSTANCE"]
+            },
+        }
+        found = {name: start_of(folder, name, given) for name, given in environments.items()}
+        for name, (prepare, _) in UNFIT.items():
+            found[name] = start_of(folder, name, {})
+            found[name].instance.mkdir(mode=0o700)
+            prepare(found[name].instance / "orders.db")
+            found[name].before = files_in(found[name].instance)
+        for name, arguments in OTHERS.items():
+            found[name] = start_of(folder, name, {}, arguments)
+        found["flask keys"].environment["ORDERS_THREADS"] = "none"
+        run_all(list(found.values()))
+    return found
+
+
+def start_of(folder, name, environment, arguments=("app.py",)):
+    """Give a start that is yet to be made: over a folder of its own, unless told otherwise."""
+    instance = folder / name.replace(" ", "-")
+    return SimpleNamespace(
+        arguments=arguments,
+        instance=instance,
+        stdout=folder / f"{name}.out",
+        stderr=folder / f"{name}.err",
+        environment={"ORDERS_INSTANCE": str(instance), "ORDERS_PORT": "0", **environment},
+    )
+
+
+def run_all(starts):
+    """Make these starts, all at once, and note their statuses."""
+    given = [
+        {
+            "arguments": start.arguments,
+            "environment": start.environment,
+            "stdout": str(start.stdout),
+            "stderr": str(start.stderr),
+        }
+        for start in starts
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", FORKS],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"], "PYTHONWARNINGS": "error"},
+        input=json.dumps(given),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    for start, status in zip(starts, json.loads(done.stdout), strict=True):
+        start.status = status
+
+
+def files_in(folder):
+    """Give what the files of a database hold."""
+    return {path.name: path.read_bytes() for path in folder.glob("orders.db*")}
+
+
+@OF_FILES
+@pytest.mark.parametrize("what", WORDS)
+def test_a_start_that_cannot_work_says_in_one_line_why_and_how_to_mend_it(ended, what):
+    told = ended[what].stderr.read_text()
+    assert (ended[what].status, told.count("\n")) == (2, 1), told
+    assert told.startswith("Error: ")
+    for words in WORDS[what]:
+        assert words in told
+    assert ended[what].stdout.read_text() == ""
+
+
+@OF_FILES
+@pytest.mark.parametrize("what", UNFIT)
+def test_a_database_that_is_refused_is_left_as_it_is(ended, what):
+    assert files_in(ended[what].instance) == ended[what].before
+
+
+@OF_FILES
+def test_of_the_keys_only_those_that_still_use_the_vanished_plan_are_named(ended):
+    told = ended["keys on a vanished plan"].stderr.read_text()
+    assert "Zoo" in told
+    assert "Aquarium" not in told
+    assert "Pond" not in told
+
+
+@OF_FILES
+def test_a_service_survives_that_another_is_refused(ended, service):
+    assert service.request("GET", "/readyz").status == 200
+
+
+@OF_FILES
+def test_flask_run_says_in_one_line_to_use_python_app_py(ended):
+    done = ended["flask run"]
+    told = done.stderr.read_text()
+    assert (done.status != 0, told.count("\n"), done.stdout.read_text()) == (True, 1, "")
+    assert "python app.py" in told
+    assert not done.instance.exists()
+
+
+@OF_FILES
+def test_a_command_tells_of_a_bad_setting_in_one_line(ended):
+    done = ended["flask keys"]
+    told = done.stderr.read_text()
+    assert (done.status != 0, told.count("\n"), done.stdout.read_text()) == (True, 1, "")
+    assert "ORDERS_THREADS" in told
+    assert not done.instance.exists()
+
+
+@OF_FILES
+def test_help_tells_of_the_demo_and_the_settings(ended):
+    done = ended["help"]
+    told = done.stdout.read_text()
+    assert (done.status, done.stderr.read_text()) == (0, "")
+    assert "--demo" in told
+    assert "config.toml" in told
+    assert not done.instance.exists()
+
+
+# A first start.
+
+
+def test_a_start_without_a_key_prints_the_command_that_issues_one(service):
+    before_serving = service.log[
+        : 1 + next(n for n, line in enumerate(service.log) if "Serv" in line)
+    ]
+    assert any("flask keys issue NAME --plan free" in line for line in before_serving)
+
+
+def test_a_start_on_loopback_warns_of_nothing(service):
+    assert not any("TLS" in line for line in service.log)
+
+
+def test_the_folder_and_its_files_are_for_their_owner_only(service):
+    instance = Path(service.environment["ORDERS_INSTANCE"])
+    assert S_IMODE(instance.stat().st_mode) == 0o700
+    modes = {path.name: S_IMODE(path.stat().st_mode) for path in instance.iterdir()}
+    assert ("orders.db" in modes) is not DATABASES.are_on_postgres
+    assert set(modes.values()) == {0o600}, modes
+
+
+# A stop.
+
+
+@contextmanager
+def write_lock(instance):
+    """Hold the database's write lock, as a long command would."""
+    with DATABASES.locked(DATABASES.settings(instance)):
+        yield
+
+
+def connect(service):
+    """Open a connection to a service."""
+    address = urlsplit(service.url)
+    return socket.create_connection((address.hostname, address.port), timeout=10)
+
+
+def message(method, path, secret, body=""):
+    """Give a request as it goes over the network."""
+    return (
+        f"{method} {path} HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {secret}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+    ).encode()
+
+
+def wait_until(is_so, seconds=5.0):
+    """Wait until something is so."""
+    ends = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < ends, "it did not come about"
+        time.sleep(0.02)
+
+
+def refuses_connections(service):
+    """Tell whether a service has stopped listening."""
+    try:
+        connect(service).close()
+    except ConnectionRefusedError:
+        return True
+    except ConnectionResetError:
+        return False  # it stops just now: the next one is refused
+    return False
+
+
+@pytest.mark.slow
+def test_a_stop_answers_what_has_arrived_and_keeps_the_counters_exactly(start, tmp_path):
+    instance = tmp_path / "instance"
+    with opened(instance) as store:
+        key_id, secret = store.issue("free")
+    service = start()
+    for _ in range(7):
+        assert service.request("GET", LIST, key=secret).status == 200
+    with closing(connect(service)) as idle, closing(connect(service)) as busy:
+        idle.sendall(message("GET", "/healthz", secret))
+        assert b"200 OK" in idle.recv(65_536)
+        with write_lock(instance):
+            busy.sendall(message("POST", LIST, secret, '{"petId": 7}'))
+            assert service.request("GET", "/healthz").status == 200
+            service.process.terminate()
+            wait_until(lambda: refuses_connections(service))
+            wait_until(lambda: idle.recv(1) == b"")
+            assert service.process.poll() is None
+        answer = b"".join(iter(lambda: busy.recv(65_536), b""))
+    assert answer.startswith(b"HTTP/1.1 201 ")
+    assert b'"petId":7' in answer
+    assert service.stop() == 0
+    assert any(line.endswith("Stopped.\n") for line in service.log)
+    with opened(instance) as store:
+        assert [event["actor"] for event in store.events()] == [f"key:{key_id}"]
+        client = store.anonymous()
+        client.secret = secret
+        assert left(client.get(LIST)) == (60 - 9, 1_000 - 9)
+
+
+@pytest.mark.slow
+def test_a_kill_loses_no_more_than_the_last_second(start, tmp_path):
+    instance = tmp_path / "instance"
+    with opened(instance) as store:
+        _, secret = store.issue("free")
+    service = start()
+    for _ in range(5):
+        assert service.request("GET", LIST, key=secret).status == 200
+    placed = service.request("POST", LIST, key=secret, json={"petId": 7})
+    wait_until(lambda: counted(instance) == 6, 3)  # it is written twice a second
+    service.kill()
+    with opened(instance) as store:
+        client = store.anonymous()
+        client.secret = secret
+        assert client.get(f"{LIST}/1").get_json() == placed.json()
+        assert left(client.get(LIST)) == (60 - 8, 1_000 - 8)
+        lock = InstanceLock(instance)
+        lock.acquire()
+        lock.release()
+
+
+@pytest.mark.slow
+def test_counters_are_written_while_the_database_is_locked(start, tmp_path):
+    instance = tmp_path / "instance"
+    with opened(instance) as store:
+        _, secret = store.issue("free")
+    service = start()
+    with write_lock(instance):
+        for number in (1, 2):  # behind the first one, when the key was used waits for the database
+            assert service.request("GET", LIST, key=secret).status == 200
+            wait_until(lambda number=number: counted(instance) == number, 3)
+
+
+def counted(instance):
+    """Give how many requests of keys the journal knows of today."""
+    with closing(sqlite.connect(instance / "counters.db")) as connection:
+        sql = "SELECT sum(count) FROM windows WHERE key LIKE 'key:%' AND length = 86400"
+        return connection.execute(sql).fetchone()[0]
+
+
+# The demo.
+
+
+@pytest.fixture(scope="module")
+def own_orders(tmp_path_factory):
+    """Start the demo over a shop's order, without a key, on all addresses; stop it by Ctrl-C."""
+    instance = tmp_path_factory.mktemp("own") / "instance"
+    with opened(instance) as store:
+        store.shop.orders.place(NewOrder(7), Origin("cli"))
+    service = Service(instance, "--demo", ORDERS_HOST="0.0.0.0", **DATABASES.environment(instance))
+    output = printed(service)
+    service.process.send_signal(signal.SIGINT)  # at once: it has said that it serves
+    status = service.process.wait(10)
+    service.stop()
+    with opened(instance) as store:
+        orders, all_keys = (
+            store.rows("SELECT id FROM orders"),
+            store.rows("SELECT id FROM api_keys"),
+        )
+    return SimpleNamespace(
+        output=output, log="".join(service.log), status=status, orders=orders, keys=all_keys
+    )
+
+
+@pytest.mark.slow
+def test_the_demo_leaves_a_shops_own_orders_alone_and_says_so(own_orders):
+    assert "orders of its own" in own_orders.output
+    assert (own_orders.orders, own_orders.keys) == ([{"id": 1}], [])
+    assert "sok_" not in own_orders.output
+
+
+def test_the_demo_of_a_shop_without_a_key_prints_the_command_that_issues_one(own_orders):
+    assert "flask keys issue NAME --plan free" in own_orders.output + own_orders.log
+
+
+def test_a_start_on_other_addresses_warns_that_keys_need_tls(own_orders):
+    assert "warning: Listening on 0.0.0.0: keys cross the network" in own_orders.log
+    assert "TLS" in own_orders.log
+
+
+def test_ctrl_c_ends_the_service_well_from_the_moment_it_says_that_it_serves(own_orders):
+    assert own_orders.status == 0
+    assert "Stopped." in own_orders.log
+
+
+def test_a_stop_leaves_nothing_open_that_python_would_warn_of(own_orders):
+    assert own_orders.log.splitlines()[-1].endswith("Stopped.")
+
+
+def curls(output):
+    """Give method, address, key and body of the curl lines that were printed."""
+    for line in output.splitlines():
+        if line.startswith("  curl "):
+            words = shlex.split(line)
+            options = dict(pairwise(words))
+            body = options.get("-d")
+            secret = re.search(r"Authorization: Bearer (\S+)", " ".join(words))[1]
+            method = options.get("-X", "POST" if body else "GET")
+            yield method, words[-1], secret.rstrip("'"), body
+
+
+def follow(service, output):
+    """Do what the printed lines say; give the statuses and the key."""
+    lines = list(curls(output))
+    (secret,) = {secret for _, _, secret, _ in lines}
+    statuses = []
+    for method, address, _, body in lines:
+        assert address.startswith(service.url)
+        path = address.removeprefix(service.url)
+        kind = {"Content-Type": "application/json"}
+        response = service.request(method, path, key=secret, body=body, headers=kind)
+        statuses.append((method, response.status))
+    return statuses, secret
+
+
+STATUSES = [("GET", 200), ("POST", 201), ("GET", 200), ("POST", 200), ("DELETE", 409), ("GET", 200)]
+
+
+@pytest.mark.slow
+def test_the_demo_fills_an_empty_store_and_on_the_next_start_changes_its_key(start, tmp_path):
+    first = start("--demo")
+    output = printed(first)
+    orders = first.request("GET", LIST, key=next(curls(output))[2]).json()
+    assert 30 <= len(orders) <= 40
+    assert {order["complete"] for order in orders} == {True, False}
+    statuses, secret = follow(first, output)
+    assert statuses == STATUSES
+    assert keys.is_well_formed(secret)
+    policy = first.request("GET", "/v1/pets/1", key=secret).headers["RateLimit-Policy"]
+    assert policy == '"minute";q=1000;w=60, "day";q=100000;w=86400'
+    assert first.stop() == 0
+    assert secret not in "".join(first.log)
+
+    second = start("--demo")
+    output = printed(second)
+    statuses, new = follow(second, output)
+    assert statuses == STATUSES
+    assert new != secret
+    assert second.request("GET", LIST, key=secret).status == 401
+    assert len(second.request("GET", LIST, key=new).json()) == len(orders) + 2
+    assert second.stop() == 0
+    with opened(tmp_path / "instance") as store:
+        assert store.rows("SELECT id, plan, scopes FROM api_keys") == [
+            {"id": 1, "plan": "business", "scopes": "read write"}
+        ]

@@ -1,0 +1,423 @@
+"""`flask db upgrade`, `check`, `backup`; and what every group of commands has in common."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from pathlib import Path
+from stat import S_IMODE
+
+import click
+import pytest
+
+from orders.clock import Clock
+from orders.settings import Settings
+from orders.store.care import opening
+from orders.store.database import sqlite
+from tests.support.service import ROOT
+from tests.support.shop import SetClock, Store
+
+pytestmark = pytest.mark.sqlite_only("backups and checks of a file")
+
+LIST = "/v1/store/orders"
+PAGE = 4096
+MANY = 6_000
+# Too little for a copy of many orders.
+LITTLE_SPACE_KIB = 128
+
+
+@pytest.fixture(scope="module")
+def full_database(tmp_path_factory):
+    """A database with many orders and their events, to be copied."""
+    path = tmp_path_factory.mktemp("full") / "orders.db"
+    opening.create(path)
+    order = "7, 2, NULL, 'pending', '2026-12-01T12:00:00.000Z', '2026-12-01T12:00:00.000Z', NULL"
+    numbers = f"WITH RECURSIVE n (id) AS (VALUES (1) UNION ALL SELECT id + 1 FROM n LIMIT {MANY})"
+    with closing(sqlite.connect(path)) as connection:
+        connection.execute(f"INSERT INTO orders {numbers} SELECT id, {order} FROM n")
+        connection.execute(
+            "INSERT INTO order_events SELECT id, 'order.imported', id, placed_at, 'cli', NULL, "
+            "pet_id, quantity, ship_date, status, placed_at, updated_at, reference FROM orders"
+        )
+    return path
+
+
+@pytest.fixture
+def full_store(settings, make_store, full_database):
+    """A store with many orders."""
+    settings.instance.mkdir(mode=0o700)
+    shutil.copy(full_database, settings.database_path)
+    return make_store()
+
+
+def command(store, *arguments):
+    return store.app.test_cli_runner().invoke(args=list(map(str, arguments)))
+
+
+def done(store, *arguments):
+    """Run a command that must work and has no data to give; give what it says."""
+    ended = command(store, *arguments)
+    assert ended.exit_code == 0, ended.stderr
+    assert (ended.stdout, ended.stderr.count("\n")) == ("", 1)
+    return ended.stderr
+
+
+def refused(store, *arguments):
+    """Run a command that must be refused in one line; give the line."""
+    ended = command(store, *arguments)
+    assert ended.exit_code != 0
+    assert isinstance(ended.exception, SystemExit), ended.exception
+    assert (ended.stdout, ended.stderr.count("\n")) == ("", 1), ended.stderr
+    assert ended.stderr.startswith("Error: ")
+    return ended.stderr
+
+
+def rows_in(path, statement):
+    """Ask a file something."""
+    with closing(sqlite.connect(path)) as connection:
+        return connection.execute(statement).fetchall()
+
+
+def names_in(folder):
+    return {path.name for path in folder.iterdir()}
+
+
+@pytest.fixture
+def beside(service):
+    """Run commands on the folder of the running service, from this other process."""
+    store = Store(Settings(instance=Path(service.environment["ORDERS_INSTANCE"])), Clock())
+    yield store
+    store.database.close()
+
+
+# upgrade
+
+
+@pytest.mark.slow
+def test_upgrade_refuses_while_a_service_runs(beside):
+    assert "service runs" in refused(beside, "db", "upgrade")
+
+
+def test_upgrade_leaves_a_database_that_is_up_to_date(store):
+    assert done(store, "db", "upgrade") == "It is up to date.\n"
+
+
+def test_upgrade_makes_a_database_where_there_is_none(settings, clock):
+    store = Store(settings, clock)
+    done(store, "db", "upgrade")
+    assert store.client().place().status_code == 201
+    store.database.close()
+
+
+# check
+
+
+def test_check_finds_nothing_wrong_with_a_sound_database(full_store):
+    assert done(full_store, "db", "check") == f"{full_store.database.path} is sound.\n"
+
+
+def test_check_may_run_beside_a_service(beside):
+    assert "is sound" in done(beside, "db", "check")
+
+
+def damage(path, offset, content):
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(content)
+
+
+def test_check_finds_any_damaged_page(settings, make_store, full_database):
+    pages = full_database.stat().st_size // PAGE
+    assert rows_in(full_database, "PRAGMA freelist_count") == [(0,)]
+    settings.instance.mkdir(mode=0o700)
+    shutil.copy(full_database, settings.database_path)
+    store = make_store()
+    for page in range(1, pages, pages // 12):
+        shutil.copy(full_database, settings.database_path)
+        damage(settings.database_path, page * PAGE, b"\xff" * PAGE)
+        assert "is damaged" in refused(store, "db", "check"), page
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * PAGE, b"this is no database " * 1_000])
+def test_check_finds_that_there_is_no_database(store, content):
+    store.database.path.write_bytes(content)
+    told = refused(store, "db", "check")
+    assert "database of this program" in told or "is damaged" in told
+    assert store.database.path.read_bytes() == content
+
+
+def test_check_finds_that_a_database_was_cut_off(full_store):
+    path = full_store.database.path
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+    assert "is damaged" in refused(full_store, "db", "check")
+
+
+def test_check_finds_an_index_that_leads_astray(store):
+    # The quick check at a start counts an index's entries, and does not look at them.
+    store.issue()
+    path, index = store.database.path, "name = 'api_keys_by_secret'"
+    columns = "rowid, type, name, tbl_name, rootpage, sql"
+    (hidden,) = rows_in(path, f"SELECT {columns} FROM sqlite_schema WHERE {index}")
+    for statements in (
+        [("PRAGMA writable_schema = ON",), (f"DELETE FROM sqlite_schema WHERE {index}",)],
+        [("UPDATE api_keys SET secret_hash = zeroblob(32)",)],
+        [
+            ("PRAGMA writable_schema = ON",),
+            (f"INSERT INTO sqlite_schema ({columns}) VALUES (?, ?, ?, ?, ?, ?)", hidden),
+        ],
+    ):
+        with closing(sqlite.connect(path)) as connection:
+            for statement in statements:
+                connection.execute(*statement)
+    opening.check(path)
+    told = refused(store, "db", "check")
+    assert "is damaged" in told
+    assert "api_keys_by_secret" in told
+
+
+# backup
+
+
+def test_a_backup_is_all_of_the_database(full_store, tmp_path):
+    client = full_store.client()
+    file = tmp_path / "copy.db"
+    assert done(full_store, "db", "backup", file) == f"Copied to {file}, and checked.\n"
+    assert rows_in(file, "PRAGMA integrity_check") == [("ok",)]
+    for table in ("orders", "order_events", "api_keys", "store", "sqlite_sequence"):
+        statement = f"SELECT * FROM {table} ORDER BY 1"
+        assert rows_in(file, statement) == rows_in(full_store.database.path, statement)
+    again = tmp_path / "again"
+    again.mkdir(mode=0o700)
+    file.rename(again / "orders.db")
+    store = Store(Settings(instance=again), SetClock())
+    client.store, before = store, client.get(LIST).get_json()
+    assert client.get(LIST).get_json() == before
+    assert len(before) == MANY
+    store.database.close()
+
+
+def test_a_backup_of_a_running_service_has_every_order_that_was_acknowledged(
+    service, beside, tmp_path
+):
+    _, key = beside.issue()
+    placed, stopped = [], threading.Event()
+
+    def place():
+        response = service.request("POST", LIST, key, json={"petId": 7})
+        placed.append(response.json()["id"])
+
+    def place_on():
+        while not stopped.is_set():
+            place()
+
+    place()
+    placing = threading.Thread(target=place_on)
+    placing.start()
+    try:
+        files = [tmp_path / f"{n}.db" for n in range(3)]
+        for file in files:
+            acknowledged = list(placed)
+            done(beside, "db", "backup", file)
+            found = {order_id for (order_id,) in rows_in(file, "SELECT id FROM orders")}
+            assert found >= set(acknowledged)
+            assert rows_in(file, "PRAGMA integrity_check") == [("ok",)]
+            # It is of one moment: each order has its events.
+            told = "SELECT DISTINCT order_id FROM order_events"
+            assert {order_id for (order_id,) in rows_in(file, told)} == found
+    finally:
+        stopped.set()
+        placing.join()
+    assert len(placed) > 1
+
+
+def test_a_backup_is_for_its_owner_only_and_nothing_stands_beside_it(store, tmp_path):
+    folder = tmp_path / "copies"
+    folder.mkdir()
+    before = os.umask(0)
+    try:
+        done(store, "db", "backup", folder / "copy.db")
+    finally:
+        os.umask(before)
+    assert names_in(folder) == {"copy.db"}
+    assert S_IMODE((folder / "copy.db").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("name", ["any name.sqlite", "ünï🐢.db", "a?b#c%41.db", "'; --.db"])
+def test_a_backup_may_have_any_name(store, tmp_path, name):
+    done(store, "db", "backup", tmp_path / name)
+    assert rows_in(tmp_path / name, "PRAGMA integrity_check") == [("ok",)]
+
+
+@pytest.mark.parametrize("content", [b"", b"something else"])
+def test_a_backup_replaces_nothing(store, tmp_path, content):
+    file = tmp_path / "copy.db"
+    file.write_bytes(content)
+    assert "exists already" in refused(store, "db", "backup", file)
+    assert file.read_bytes() == content
+    assert names_in(tmp_path) == {"copy.db", "instance"}
+
+
+def test_a_backup_does_not_replace_the_database(store, client):
+    client.place()
+    assert "exists already" in refused(store, "db", "backup", store.database.path)
+    assert len(client.get(LIST).get_json()) == 1
+
+
+def test_a_link_that_leads_nowhere_is_not_replaced(store, tmp_path):
+    link = tmp_path / "copy.db"
+    link.symlink_to(tmp_path / "elsewhere.db")
+    refused(store, "db", "backup", link)
+    assert link.is_symlink()
+
+
+@pytest.mark.parametrize("target", ["nowhere/copy.db", "instance", "instance/orders.db/copy.db"])
+def test_a_backup_to_where_there_can_be_none_is_told(store, tmp_path, target):
+    refused(store, "db", "backup", tmp_path / target)
+    assert names_in(tmp_path) == {"instance"}
+
+
+def test_a_damaged_database_is_not_backed_up(full_store, tmp_path):
+    damage(full_store.database.path, 20 * PAGE, b"\xff" * PAGE)
+    assert "is damaged" in refused(full_store, "db", "backup", tmp_path / "copy.db")
+    assert names_in(tmp_path) == {"instance"}
+
+
+def test_a_copy_that_is_not_sound_is_not_kept(store, client, tmp_path, monkeypatch):
+    # As with a database that is too large for the check before a command.
+    monkeypatch.setattr(opening, "QUICK_CHECK_BYTES", 0)
+    client.place()
+    with closing(sqlite.connect(store.database.path)) as connection:
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        connection.execute("UPDATE orders SET status = 'lost'")
+    assert "is damaged" in refused(store, "db", "backup", tmp_path / "copy.db")
+    assert names_in(tmp_path) == {"instance"}
+
+
+# As processes: a full disk, a terminal.
+
+
+def begun(store, *arguments, before=(), **others):
+    """Begin a command in a process of its own."""
+    return subprocess.Popen(
+        [*before, sys.executable, "-m", "flask", *map(str, arguments)],
+        cwd=ROOT,
+        env={
+            "PATH": os.environ["PATH"],
+            "PYTHONWARNINGS": "error",
+            "ORDERS_INSTANCE": str(store.settings.instance),
+        },
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **others},
+    )
+
+
+@pytest.mark.slow
+def test_a_backup_that_fills_the_disk_leaves_no_half_file(full_store, tmp_path):
+    little_space = ["bash", "-c", f'ulimit -f {LITTLE_SPACE_KIB} && exec "$0" "$@"']
+    file = tmp_path / "copy.db"
+    with begun(full_store, "db", "backup", file, before=little_space) as process:
+        stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode != 0, stdout) == (True, b"")
+    assert b"Traceback" not in stderr
+    assert stderr.count(b"\n") == 1
+    assert names_in(tmp_path) == {"instance"}
+    assert "is sound" in done(full_store, "db", "check")
+
+
+@pytest.mark.slow
+def test_a_terminal_is_shown_that_work_goes_on(full_store, tmp_path):
+    terminal, end = pty.openpty()
+    with begun(full_store, "db", "backup", tmp_path / "copy.db", stderr=end) as process:
+        os.close(end)
+        assert process.stdout.read() == b""
+        told = os.read(terminal, 65_536)
+    os.close(terminal)
+    assert process.returncode == 0
+    assert b"\rCopying: done.\r\n" in told
+    assert told.endswith(b"and checked.\r\n")
+
+
+# What every group of commands has in common.
+
+GROUPS = {
+    "keys": {"issue", "list", "revoke", "unban", "plan", "rotate"},
+    "orders": {"import", "export", "show"},
+    "events": {"tail"},
+    "pets": {"import"},
+    "webhooks": {
+        *("add", "list", "remove", "pause", "resume", "rotate", "deliveries", "redeliver", "ping"),
+    },
+    "db": {"upgrade", "check", "backup", "restore", "renew", "copy"},
+}
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_group_and_command_has_help(store, group):
+    ended = command(store, group, "--help")
+    assert (ended.exit_code, ended.stderr) == (0, "")
+    for name in GROUPS[group]:
+        assert re.search(rf"^  {name} +\w", ended.stdout, re.MULTILINE), name
+        ended_too = command(store, group, name, "--help")
+        assert (ended_too.exit_code, ended_too.stderr) == (0, "")
+        usage, _, rest = ended_too.stdout.partition("\n")
+        assert re.match(rf"Usage: \S+ {group} {name} ", usage)
+        # A sentence that says what it does.
+        assert re.search(r"[a-z]\.", rest), name
+
+
+def test_no_command_is_forgotten_here(store):
+    own = {
+        name: set(group.commands)
+        for name, group in store.app.cli.commands.items()
+        if isinstance(group, click.Group) and name != "openapi"  # which an extension brings along
+    }
+    assert own == GROUPS
+
+
+def test_help_needs_no_store(settings, clock):
+    store = Store(settings, clock)
+    for group, names in GROUPS.items():
+        for name in names:
+            assert command(store, group, name, "--help").exit_code == 0
+    assert not settings.instance.exists()
+
+
+USAGE = {
+    "an unknown command": ["db", "destroy"],
+    "an unknown option": ["db", "check", "--colour"],
+    "an unknown option of the group": ["db", "--colour"],
+    "an unknown option of another group": ["orders", "--colour", "export"],
+    "no file to back up to": ["db", "backup"],
+    "no file to import": ["orders", "import"],
+    "no pets to import": ["pets", "import"],
+    "a file too many": ["db", "backup", "a.db", "b.db"],
+    "an argument that is not wanted": ["db", "check", "all"],
+    "two lines": ["db", "two\nlines"],
+    "two lines in an option": ["db", "check", "--two\nlines"],
+    "a folder": ["orders", "export", "/"],
+    "a file that is not there": ["orders", "import", "/nowhere/orders.csv"],
+    "a name that is empty": ["db", "backup", ""],
+    "an import of no name": ["pets", "import", ""],
+}
+
+
+@pytest.mark.parametrize("arguments", USAGE.values(), ids=USAGE)
+def test_what_cannot_be_understood_is_told_in_one_line(store, arguments):
+    told = refused(store, *arguments)
+    assert "Usage:" not in told
+    assert "Try" not in told
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_group_without_a_command_is_no_success(store, group):
+    ended = command(store, group)
+    assert ended.exit_code != 0
+    assert ended.stdout == ""
+    for name in GROUPS[group]:
+        assert name in ended.stderr

@@ -1,0 +1,595 @@
+"""The schema: what makes it, what changes it, and what becomes of data meanwhile."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from stat import S_IMODE
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from orders.store.care import opening
+from orders.store.database import sqlite
+from orders.store.database.sqlite import SqliteDatabase
+from orders.store.tables import Base
+from tests.support.service import ROOT
+
+pytestmark = pytest.mark.sqlite_only(
+    "the schema's history, which no PostgreSQL has seen, and copies of files"
+)
+
+MIGRATIONS = Path(opening.__file__).with_name("migrations")
+NUMBERS = sorted(int(file.name[:4]) for file in MIGRATIONS.glob("versions/[0-9]*.py"))
+
+
+class NextProgram:
+    """This program as it may be one day: with these migrations and with others after them."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        shutil.copytree(MIGRATIONS, folder, ignore=shutil.ignore_patterns("__pycache__"))
+
+    @property
+    def number(self):
+        """The number of its newest migration."""
+        return max(int(file.name[:4]) for file in self.folder.glob("versions/[0-9]*.py"))
+
+    def add(self, upgrade, number=None):
+        """Add a migration, or put it in the place of one; give its number."""
+        number = number or self.number + 1
+        text = (
+            "import os\nimport signal\n\nimport sqlalchemy as sa\nfrom alembic import op\n\n"
+            f"revision = '{number:04}'\ndown_revision = '{number - 1:04}'\n\n\n"
+            "def upgrade():\n" + "".join(f"    {line}\n" for line in upgrade.splitlines())
+        )
+        (self.folder / "versions" / f"{number:04}_one_day.py").write_text(text)
+        opening.schema_version.cache_clear()
+        return number
+
+    def forget_after(self, number):
+        """Be the program that had these migrations only."""
+        for file in self.folder.glob("versions/[0-9]*.py"):
+            if int(file.name[:4]) > number:
+                file.unlink()
+        opening.schema_version.cache_clear()
+
+
+@pytest.fixture
+def next_program(tmp_path, monkeypatch):
+    """Let this program be the next one."""
+    program = NextProgram(tmp_path / "migrations")
+    monkeypatch.setattr(opening, "_MIGRATIONS", program.folder)
+    opening.schema_version.cache_clear()
+    yield program
+    opening.schema_version.cache_clear()
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A new database."""
+    path = tmp_path / "orders.db"
+    opening.create(path)
+    return path
+
+
+def asked(path, *statements):
+    """Give the rows of the last of some statements."""
+    with closing(sqlite.connect(path)) as connection:
+        for statement in statements:
+            rows = connection.execute(statement).fetchall()
+    return rows
+
+
+def versions(path):
+    """Give the number in the file's first page, and the one that Alembic keeps."""
+    ((number,),) = asked(path, "PRAGMA user_version")
+    ((revision,),) = asked(path, "SELECT version_num FROM alembic_version")
+    return number, revision
+
+
+def dump(path):
+    """Give all that is in a database: its schema, its data, the numbers in its first page."""
+    return (
+        asked(path, "SELECT * FROM pragma_application_id, pragma_user_version"),
+        asked(path, "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name"),
+        data(path),
+    )
+
+
+# The first schema's columns, for good, however it is changed later.
+AN_ORDER = "pet_id, quantity, ship_date, status, placed_at, updated_at, reference"
+FIRST_COLUMNS = {
+    # Names of columns, in which detect-secrets sees a secret.
+    "api_keys": "id, name, prefix, secret_hash, previous_hash, "  # pragma: allowlist secret
+    "previous_until, plan, per_minute, "
+    "per_day, plan_revision, scopes, created_at, last_used_at, expires_at, revoked_at, "
+    "banned_until",
+    "orders": f"id, {AN_ORDER}",
+    "order_events": f"id, type, order_id, at, actor, request_id, {AN_ORDER}",
+    "idempotency_keys": "key_id, version, value, event_id, at",
+    "pets": "id, name, category_id, status",
+}
+TABLES = (*FIRST_COLUMNS, "store")
+
+
+def first_rows():
+    """Give rows that the tables of the first schema can hold, up to what they can hold at most."""
+    early, late = "0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"
+    times = (early, None, late, None, late)
+    secrets = (b"\x00" * 32, b"\xff" * 32, late)
+    orders = [
+        (1, 7, 2, early, "shipped", early, late, 'R-1, "Höhle" 🐢'),
+        (2, 2**63 - 1, 2**31 - 1, None, "pending", late, late, None),
+        (2**53 - 1, 1, 1, late, "cancelled", early, early, " "),
+    ]
+    events = [
+        ("order.placed", 0, "key:5", "f" * 32),
+        ("order.shipped", 0, "key:5", "0" * 32),
+        ("order.imported", 1, "cli", None),
+        ("order.cancelled", 2, "key:5", "1" * 32),
+    ]
+    return {
+        "api_keys": [
+            (5, "Zoo", "sok_abcd", *secrets, "pro", 1, 2**31 - 1, 9, "read,write", *times)
+        ],
+        "orders": orders,
+        "order_events": [
+            (n, kind, orders[which][0], early, actor, request_id, *orders[which][1:])
+            for n, (kind, which, actor, request_id) in enumerate(events, start=1)
+        ],
+        "idempotency_keys": [(5, 1, "a key!", 1, early)],
+        "pets": [(1, "Bello", 3, "available"), (2**63 - 1, "Мурка", None, "sold")],
+    }
+
+
+def filled(path):
+    """Fill a new database; give its path."""
+    with closing(sqlite.connect(path)) as connection:
+        connection.execute("BEGIN")
+        for table, rows in first_rows().items():
+            marks = ", ".join("?" for _ in rows[0])
+            statement = f"INSERT INTO {table} ({FIRST_COLUMNS[table]}) VALUES ({marks})"
+            connection.executemany(statement, rows)
+        connection.execute("UPDATE store SET demo_key_id = 5")
+        connection.execute("COMMIT")
+    return path
+
+
+def data(path):
+    """Give all rows of the first schema's tables as dictionaries, and the ids given so far."""
+    everything = {"given": dict(asked(path, "SELECT name, seq FROM sqlite_sequence"))}
+    with closing(sqlite.connect(path)) as connection:
+        for table in TABLES:
+            cursor = connection.execute(f"SELECT * FROM {table} ORDER BY 1")
+            names = [column[0] for column in cursor.description]
+            rows = cursor.fetchall()
+            everything[table] = [dict(zip(names, row, strict=True)) for row in rows]
+    return everything
+
+
+def assert_kept(before, after):
+    """Check that all rows are there as they were; columns may have come since."""
+    assert after["given"] == before["given"]
+    for table in TABLES:
+        assert len(before[table]) == len(after[table])
+        for old, new in zip(before[table], after[table], strict=True):
+            assert new | old == new, table
+
+
+# The first schema, and the tables that the program believes in.
+
+
+def test_the_migrations_make_the_tables_that_the_program_knows(path):
+    database = SqliteDatabase(path)
+    with database.read() as connection:
+        context = MigrationContext.configure(
+            connection, opts={"compare_type": True, "compare_server_default": True}
+        )
+        assert compare_metadata(context, Base.metadata) == []
+    database.close()
+
+
+def test_constraints_are_the_same_too(path):
+    # Alembic compares neither checks nor AUTOINCREMENT.
+    database = SqliteDatabase(path)
+    with database.read() as connection:
+        wanted = {
+            table.name: {
+                str(CreateTable(table).compile(connection)).strip(),
+                *(str(CreateIndex(index).compile(connection)) for index in table.indexes),
+            }
+            for table in Base.metadata.tables.values()
+        }
+    database.close()
+    found = asked(path, "SELECT tbl_name, sql FROM sqlite_schema WHERE type <> 'trigger'")
+    for name, statements in wanted.items():
+        made = {normalized(sql) for table, sql in found if table == name and sql}
+        assert made == set(map(normalized, statements)), name
+
+
+def normalized(sql):
+    """Give the parts of a CREATE statement; their order says nothing."""
+    head, _, parts = " ".join(sql.split()).partition("(")
+    return head, *sorted(re.split(r", (?![^(]*\))", parts.removesuffix(")").strip()))
+
+
+def test_a_new_database_is_empty_and_has_an_id_of_its_own(path, tmp_path):
+    opening.create(tmp_path / "other.db")
+    ids = [asked(each, "SELECT id, store_id FROM store") for each in (path, tmp_path / "other.db")]
+    assert ids[0] != ids[1]
+    for ((row_id, store_id),) in ids:
+        assert row_id == 1
+        assert len(store_id) == 16
+    assert versions(path) == (NUMBERS[-1], f"{NUMBERS[-1]:04}")
+    for table in set(TABLES) - {"store"}:
+        assert asked(path, f"SELECT count(*) FROM {table}") == [(0,)]
+
+
+def test_a_new_database_is_for_its_owner_only(tmp_path):
+    before = os.umask(0)
+    try:
+        opening.create(tmp_path / "orders.db")
+    finally:
+        os.umask(before)
+    assert S_IMODE((tmp_path / "orders.db").stat().st_mode) == 0o600
+    assert [file.name for file in tmp_path.iterdir()] == ["orders.db"]
+
+
+def test_migrations_are_numbered_without_a_gap():
+    assert list(range(1, len(NUMBERS) + 1)) == NUMBERS
+
+
+BAD_ROWS = {
+    "a status that there is not": "UPDATE orders SET status = 'lost' WHERE id = 1",
+    "no units": "UPDATE orders SET quantity = 0 WHERE id = 1",
+    "too many units": "UPDATE orders SET quantity = 2147483648 WHERE id = 1",
+    "no pet": "UPDATE orders SET pet_id = 0 WHERE id = 1",
+    "shipped at no time": "UPDATE orders SET ship_date = NULL WHERE id = 1",
+    "an order without its events": "DELETE FROM orders WHERE id = 1",
+    "a key that is referred to": "DELETE FROM api_keys WHERE id = 5",
+    "a secret twice": "INSERT INTO api_keys SELECT 6, name, prefix, secret_hash, NULL, NULL, plan, "
+    "per_minute, per_day, plan_revision, scopes, created_at, NULL, NULL, NULL, NULL FROM api_keys",
+    "an unknown kind of event": "INSERT INTO order_events SELECT 9, 'order.lost', order_id, at, "
+    "actor, NULL, pet_id, quantity, ship_date, status, placed_at, updated_at, NULL "
+    "FROM order_events WHERE id = 1",
+    "an event of no order": "INSERT INTO order_events SELECT 9, type, 99, at, "
+    "actor, NULL, pet_id, quantity, ship_date, status, placed_at, updated_at, NULL "
+    "FROM order_events WHERE id = 1",
+    "a pet in another state": "UPDATE pets SET status = 'shipped'",
+}
+
+
+@pytest.mark.parametrize("statement", BAD_ROWS.values(), ids=BAD_ROWS)
+def test_the_database_itself_refuses(path, statement):
+    before = data(filled(path))
+    with pytest.raises(sqlite.sqlite_module().IntegrityError):
+        asked(path, statement)
+    assert data(path) == before
+
+
+CHANGES = {
+    "an update": "UPDATE order_events SET actor = 'key:9' WHERE id = 2",
+    "an update of all": "UPDATE order_events SET quantity = quantity + 1",
+    "an update of nothing": "UPDATE order_events SET id = id",
+    "a removal": "DELETE FROM order_events WHERE id = 2",
+    "a removal of all": "DELETE FROM order_events",
+    "a replacement": "REPLACE INTO order_events SELECT 2, type, order_id, at, 'key:9', request_id, "
+    "pet_id, quantity, ship_date, status, placed_at, updated_at, reference "
+    "FROM order_events WHERE id = 2",
+    "an upsert": "INSERT INTO order_events SELECT * FROM order_events WHERE id = 2 "
+    "ON CONFLICT DO UPDATE SET actor = 'key:9'",
+}
+
+
+@pytest.mark.parametrize("statement", CHANGES.values(), ids=CHANGES)
+def test_the_event_log_is_never_changed(path, statement):
+    before = data(filled(path))
+    with pytest.raises(sqlite.sqlite_module().IntegrityError, match="event log is never changed"):
+        asked(path, statement)
+    assert data(path) == before
+
+
+# From every schema that ever was to the next.
+
+
+def test_data_survive_every_migration_from_the_first_on(tmp_path, monkeypatch):
+    path = tmp_path / "orders.db"
+    for number in NUMBERS:
+        program = NextProgram(tmp_path / f"migrations-{number}")
+        monkeypatch.setattr(opening, "_MIGRATIONS", program.folder)
+        program.forget_after(number)
+        if number == NUMBERS[0]:
+            opening.create(path)
+            before = data(filled(path))
+        else:
+            opening.upgrade(path)
+        assert versions(path) == (number, f"{number:04}")
+        opening.check_whole(path)
+        assert asked(path, "PRAGMA foreign_key_check") == []
+        assert_kept(before, data(path))
+    monkeypatch.undo()
+    opening.schema_version.cache_clear()
+    opening.check(path)
+
+
+def test_the_second_migration_finds_out_what_happened_on_each_day(tmp_path, monkeypatch):
+    path = tmp_path / "orders.db"
+    program = NextProgram(tmp_path / "migrations-1")
+    monkeypatch.setattr(opening, "_MIGRATIONS", program.folder)
+    program.forget_after(1)
+    opening.create(path)
+    filled(path)
+    monkeypatch.undo()
+    opening.schema_version.cache_clear()
+    opening.upgrade(path)
+    early, late = "0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"
+    last = 2**53 - 1
+    # By day: placed, shipped, cancelled; where the orders placed on it lie; where those that ship.
+    assert asked(path, "SELECT * FROM order_days ORDER BY day") == [
+        (early[:10], *(2, 1, 1), *(1, last, early, late), *(1, 1, early, early)),
+        (late[:10], *(1, 0, 0), *(2, 2, None, None), *(last, last, early, early)),
+    ]
+
+
+ADD_A_COLUMN = """\
+op.add_column("orders", sa.Column("colour", sa.String(16), server_default="brown"))
+op.execute("UPDATE orders SET colour = 'white' WHERE id = 2")
+"""
+REBUILD_PETS = """\
+with op.batch_alter_table("pets", recreate="always") as pets:
+    pets.add_column(sa.Column("legs", sa.Integer, server_default="4", nullable=False))
+op.create_index("orders_one_day", "orders", ["pet_id"])
+"""
+
+
+def test_several_migrations_are_made_at_once(next_program, path):
+    before = data(filled(path))
+    next_program.add(ADD_A_COLUMN)
+    last = next_program.add(REBUILD_PETS)
+    kept = opening.upgrade(path)
+    assert versions(path) == (last, f"{last:04}")
+    assert versions(kept)[0] == NUMBERS[-1]
+    opening.check(path)
+    opening.check_whole(path)
+    assert_kept(before, data(path))
+    assert asked(path, "SELECT colour FROM orders ORDER BY id") == [
+        ("brown",),
+        ("white",),
+        ("brown",),
+    ]
+    assert asked(path, "SELECT DISTINCT legs FROM pets") == [(4,)]
+
+
+@pytest.mark.parametrize("table", ["orders", "api_keys", "order_events"])
+def test_a_table_that_others_refer_to_can_be_rebuilt(next_program, path, table):
+    # Which is how SQLite changes a constraint (https://www.sqlite.org/lang_altertable.html, 7).
+    before = data(filled(path))
+    next_program.add(
+        f'with op.batch_alter_table("{table}", recreate="always") as table:\n'
+        '    table.add_column(sa.Column("colour", sa.String(16)))'
+    )
+    opening.upgrade(path)
+    assert_kept(before, data(path))
+    assert asked(path, "PRAGMA foreign_key_check") == []
+
+
+# `flask db upgrade` and the other commands.
+
+
+@pytest.fixture
+def old_store(next_program, store):
+    """A store, with orders, that is one migration behind."""
+    filled(store.database.path)
+    next_program.add(ADD_A_COLUMN)
+    return store
+
+
+def command(store, *arguments):
+    return store.app.test_cli_runner().invoke(args=list(map(str, arguments)))
+
+
+def refused(store, *arguments):
+    """Run a command that must be refused in one line; give the line."""
+    done = command(store, *arguments)
+    assert done.exit_code != 0
+    assert isinstance(done.exception, SystemExit), done.exception
+    assert (done.stdout, done.stderr.count("\n")) == ("", 1), done.stderr
+    return done.stderr
+
+
+def test_an_upgrade_brings_the_schema_up_to_date_and_keeps_the_data(old_store, next_program):
+    path = old_store.database.path
+    before = data(path)
+    done = command(old_store, "db", "upgrade")
+    assert (done.exit_code, done.stdout) == (0, ""), done.stderr
+    assert versions(path) == (next_program.number, f"{next_program.number:04}")
+    assert_kept(before, data(path))
+    assert all("colour" in order for order in data(path)["orders"])
+    orders = old_store.client().get("/v1/store/orders").get_json()
+    assert [order["id"] for order in orders] == [1, 2]
+
+
+def test_an_upgrade_keeps_a_checked_copy_beside_and_names_it(old_store, next_program):
+    path = old_store.database.path
+    before = dump(path)
+    done = command(old_store, "db", "upgrade")
+    kept = path.with_name(f"orders-before-{next_program.number:04}.db")
+    assert done.stderr == f"Upgraded. The database as it was is in {kept}.\n"
+    assert dump(kept) == before
+    assert S_IMODE(kept.stat().st_mode) == 0o600
+    assert asked(kept, "PRAGMA integrity_check") == [("ok",)]
+
+
+def test_the_copy_can_be_put_back(old_store, next_program):
+    path = old_store.database.path
+    before = dump(path)
+    command(old_store, "db", "upgrade")
+    old_store.database.close()
+    path.with_name(f"orders-before-{next_program.number:04}.db").replace(path)
+    next_program.forget_after(NUMBERS[-1])
+    opening.check(path)
+    assert dump(path) == before
+
+
+def test_each_upgrade_has_a_copy_of_its_own(old_store, next_program):
+    instance = old_store.settings.instance
+    command(old_store, "db", "upgrade")
+    next_program.add(REBUILD_PETS)
+    command(old_store, "db", "upgrade")
+    kept = sorted(instance.glob("orders-before-*.db"))
+    last = next_program.number
+    assert [file.name for file in kept] == [
+        f"orders-before-{number:04}.db" for number in (last - 1, last)
+    ]
+    assert [versions(file)[0] for file in kept] == [last - 2, last - 1]
+
+
+def test_a_database_that_is_up_to_date_is_left_alone(store):
+    path = store.database.path
+    before = dump(path)
+    done = command(store, "db", "upgrade")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "", "It is up to date.\n")
+    assert dump(path) == before
+    assert list(path.parent.glob("orders-before-*")) == []
+
+
+EVERY_COMMAND = [
+    ("orders", "export"),
+    ("orders", "import", "some.csv"),
+    ("pets", "import", "pets.csv"),
+    ("keys", "issue", "shop", "--plan", "free"),
+    ("keys", "list"),
+    ("keys", "revoke", "5"),
+    ("keys", "rotate", "5"),
+    ("db", "check"),
+    ("db", "backup", "copy.db"),
+]
+
+
+@pytest.fixture
+def in_folder(tmp_path, monkeypatch):
+    """A folder that is the current one, with files to import."""
+    monkeypatch.chdir(tmp_path)
+    Path("some.csv").write_text("petId\n7\n")
+    Path("pets.csv").write_text("id,name,status\n7,Mia,sold\n")
+
+
+def test_an_older_database_is_refused_with_what_to_do(old_store, in_folder):
+    before = dump(old_store.database.path)
+    for arguments in EVERY_COMMAND:
+        told = refused(old_store, *arguments)
+        assert "older version" in told, arguments
+        assert "flask db upgrade" in told, arguments
+    assert dump(old_store.database.path) == before
+    assert not Path("copy.db").exists()
+
+
+def test_a_newer_database_is_refused_with_what_to_do(store, in_folder):
+    path = filled(store.database.path)
+    asked(path, "PRAGMA user_version = 9998")
+    before = dump(path)
+    for arguments in (*EVERY_COMMAND, ("db", "upgrade")):
+        told = refused(store, *arguments)
+        assert "newer version" in told, arguments
+        assert "9998" in told, arguments
+        assert "Start that version" in told, arguments
+    assert dump(path) == before
+    assert not Path("copy.db").exists()
+
+
+def test_a_damaged_database_is_not_upgraded(old_store):
+    path = old_store.database.path
+    old_store.database.close()
+    whole = bytearray(path.read_bytes())
+    whole[4096 * 2 : 4096 * 3] = b"\xff" * 4096
+    path.write_bytes(whole)
+    assert "damaged" in refused(old_store, "db", "upgrade")
+    assert path.read_bytes() == whole
+    assert list(path.parent.glob("orders-before-*")) == []
+
+
+# Migrations that break off.
+
+BREAKS = {
+    "a mistake": ADD_A_COLUMN + "raise RuntimeError('one day')",
+    "a rule of the data": ADD_A_COLUMN + 'op.execute("UPDATE orders SET quantity = 0")',
+    "a reference to what is gone": ADD_A_COLUMN + 'op.execute("DELETE FROM orders WHERE id = 1")',
+    "a mistake in a later one": None,
+}
+
+
+EVERY_BREAK = r"one day|orders_quantity|(?i:foreign key)|no such table: missing"
+
+
+@pytest.mark.parametrize("upgrade", BREAKS.values(), ids=BREAKS)
+def test_a_migration_that_breaks_off_leaves_the_database_as_it_was(next_program, path, upgrade):
+    before = dump(filled(path))
+    if upgrade is None:
+        next_program.add(ADD_A_COLUMN)
+        upgrade = REBUILD_PETS + "op.drop_table('missing')"
+    number = next_program.add(upgrade)
+    with pytest.raises(Exception, match=EVERY_BREAK):
+        opening.upgrade(path)
+    assert dump(path) == before
+    # Mended, it is made from the beginning, with a copy of the same.
+    next_program.add(REBUILD_PETS, number)
+    assert dump(opening.upgrade(path)) == before
+    assert versions(path) == (number, f"{number:04}")
+
+
+def test_the_command_tells_a_migration_that_breaks_off_in_one_line(next_program, store):
+    before = dump(filled(store.database.path))
+    next_program.add(BREAKS["a rule of the data"])
+    assert "orders_quantity" in refused(store, "db", "upgrade")
+    assert dump(store.database.path) == before
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from orders.store.care import opening
+opening._MIGRATIONS = Path(sys.argv[1])
+opening.upgrade(Path(sys.argv[2]))
+"""
+
+
+def test_a_migration_that_is_killed_leaves_the_database_as_it_was(next_program, path):
+    before = dump(filled(path))
+    # Enough is written that SQLite has to put some of it on the disk before the end.
+    write_much = 'op.execute("UPDATE pets SET name = hex(zeroblob(4000000))")\n'
+    number = next_program.add(ADD_A_COLUMN + write_much + "os.kill(os.getpid(), signal.SIGKILL)")
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, next_program.folder, path],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        timeout=60,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert path.with_name("orders.db-wal").stat().st_size > 2**20
+    assert dump(path) == before
+    opening.check_whole(path)
+    next_program.add(ADD_A_COLUMN, number)
+    assert dump(opening.upgrade(path)) == before
+    assert versions(path)[0] == number
+
+
+def test_a_creation_that_breaks_off_leaves_no_database(next_program, tmp_path):
+    path = tmp_path / "orders.db"
+    number = next_program.add("raise RuntimeError('one day')")
+    with pytest.raises(RuntimeError, match="one day"):
+        opening.create(path)
+    assert not path.exists()
+    next_program.add(ADD_A_COLUMN, number)
+    opening.create(path)
+    assert versions(path)[0] == number
+    assert {file.name for file in tmp_path.iterdir()} == {"orders.db", "migrations"}

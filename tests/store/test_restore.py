@@ -1,0 +1,335 @@
+"""`flask db restore`: a backup takes the database's place, and misleads nobody."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, event
+
+from orders.store.care import opening, restoring
+from orders.store.database import sqlite
+from orders.store.database.errors import StoreUnavailable
+from orders.webhooks import deliveries, endpoints
+from orders.webhooks.deliveries import Refused
+from tests.support.databases import copy_database
+from tests.support.service import ROOT
+from tests.support.shop import Hooks, Store
+
+pytestmark = pytest.mark.sqlite_only("a file in the place of another")
+
+
+@pytest.fixture
+def shop(store):
+    """A store with an order and two keys, backed up; then more orders, a revoked key, a new one."""
+    client, other = store.client(name="web"), store.client(name="till")
+    client.place(7)
+    backup = store.settings.instance.parent / "backup.db"
+    assert flask(store, "db", "backup", str(backup)).exit_code == 0
+    for _ in range(3):
+        client.place(8)
+    assert flask(store, "keys", "revoke", str(other.key_id)).exit_code == 0
+    late = store.client(name="late")
+    return store, backup, client, other, late
+
+
+def flask(store, *arguments):
+    return store.app.test_cli_runner().invoke(args=arguments)
+
+
+def restored(store, backup, *options):
+    """Restore a backup over a stopped store; give the store as it is then, and the words."""
+    store.shop.end()
+    done = flask(store, "db", "restore", str(backup), *options)
+    assert done.exit_code == 0, done.output
+    again = Store(store.settings, store.clock)
+    again.shop.begin()
+    return again, done.stderr
+
+
+def again(client, store):
+    return type(client)(store, client.key_id, client.secret)
+
+
+def test_orders_are_those_of_the_backup(shop):
+    store, backup, client, *_ = shop
+    after, _ = restored(store, backup)
+    listed = again(client, after).get("/v1/store/orders").get_json()
+    assert [(order["id"], order["petId"]) for order in listed] == [(1, 7)]
+    after.shop.end()
+
+
+def test_ids_go_on_above_those_that_were_given(shop):
+    store, backup, client, *_ = shop
+    last_event = store.events()[-1]["id"]
+    after, _ = restored(store, backup)
+    assert again(client, after).place(9).get_json()["id"] == 5
+    assert after.events()[-1]["id"] == last_event + 1
+    after.shop.end()
+
+
+def test_a_key_that_was_revoked_since_stays_revoked_and_a_later_one_stays(shop):
+    store, backup, client, other, late = shop
+    after, said = restored(store, backup)
+    assert again(other, after).get("/v1/store/orders").status_code == 401
+    assert again(client, after).get("/v1/store/orders").status_code == 200
+    assert again(late, after).get("/v1/store/orders").status_code == 200
+    assert "Kept 3 keys as they were, 1 of them revoked since the backup." in said
+    after.shop.end()
+
+
+def test_a_remembered_etag_is_not_good_any_more(shop):
+    store, backup, client, *_ = shop
+    tag = client.get("/v1/store/orders/1").headers["ETag"]
+    after, _ = restored(store, backup)
+    response = again(client, after).get("/v1/store/orders/1", headers={"If-None-Match": tag})
+    assert response.status_code == 200
+    assert response.headers["ETag"] != tag
+    after.shop.end()
+
+
+def test_the_replaced_database_is_kept(shop):
+    store, backup, *_ = shop
+    after, said = restored(store, backup)
+    after.shop.end()
+    kept = re.search(r"kept in (\S+)\.\n", said)[1]
+    copy_database(kept, after.database.path)
+    as_before = Store(store.settings, store.clock)
+    assert len(as_before.rows("SELECT * FROM orders")) == 4
+    as_before.shop.end()
+
+
+@pytest.mark.parametrize("keep_keys", [False, True])
+def test_where_it_cannot_be_read_ids_skip_a_million_and_keys_are_revoked(shop, keep_keys):
+    store, backup, client, *_ = shop
+    store.shop.end()
+    store.database.path.write_bytes(b"no database" * 1000)
+    after, said = restored(store, backup, *(["--keep-keys"] if keep_keys else []))
+    expected = 200 if keep_keys else 401
+    assert again(client, after).get("/v1/store/orders").status_code == expected
+    assert ("All keys are revoked" in said) is not keep_keys
+    _, secret = after.issue()
+    placed = type(client)(after, 0, secret).place(9).get_json()
+    assert placed["id"] == 1 + restoring.SKIPPED_IDS + 1
+    after.shop.end()
+
+
+def test_a_file_that_is_no_backup_changes_nothing(shop, tmp_path):
+    store, *_ = shop
+    store.shop.end()
+    before = store.database.path.read_bytes()
+    bad = tmp_path / "bad.db"
+    bad.write_text("no database")
+    done = flask(store, "db", "restore", str(bad))
+    assert done.exit_code != 0
+    assert done.stderr.count("\n") == 1
+    assert store.database.path.read_bytes() == before
+    assert [path.name for path in store.settings.instance.iterdir() if "re" in path.name] == []
+
+
+def test_a_backup_may_be_on_a_disk_that_cannot_be_written(shop, tmp_path):
+    store, backup, client, *_ = shop
+    medium = tmp_path / "medium"
+    medium.mkdir()
+    shutil.copy(backup, medium / "backup.db")
+    medium.chmod(0o500)  # which the superuser may write to all the same
+    after, _ = restored(store, medium / "backup.db")
+    assert len(again(client, after).get("/v1/store/orders").get_json()) == 1
+    after.shop.end()
+
+
+@pytest.mark.slow
+def test_it_is_refused_while_the_service_runs(start, shop, tmp_path):
+    _, backup, *_ = shop
+    service = start(instance=tmp_path / "other")
+    done = service.command("db", "restore", str(backup))
+    assert done.returncode != 0
+    assert "Stop it first" in done.stderr
+
+
+def crash(store):
+    """Leave the database as a killed service does: what it wrote last is in the log beside it."""
+    path = store.database.path
+    files = [path.with_name(path.name + suffix) for suffix in ("", "-wal")]
+    with store.database.read():
+        for file in files:
+            shutil.copy(file, file.with_name(f"{file.name}.crashed"))
+    store.shop.end()
+    for file in files:
+        file.with_name(f"{file.name}.crashed").replace(file)
+
+
+def test_the_log_of_a_database_that_is_gone_is_not_taken_for_the_restored_ones(shop):
+    store, backup, client, *_ = shop
+    crash(store)
+    store.database.path.unlink()
+    log = store.database.path.with_name("orders.db-wal").read_bytes()
+    after, _ = restored(store, backup, "--keep-keys")
+    assert len(again(client, after).get("/v1/store/orders").get_json()) == 1
+    opening.check_whole(after.database.path)
+    (kept,) = store.settings.instance.glob("orders-replaced-*.db-wal")
+    assert kept.read_bytes() == log
+    after.shop.end()
+
+
+def test_a_database_that_cannot_be_read_is_kept_with_its_log(shop):
+    store, backup, *_ = shop
+    crash(store)
+    store.database.path.write_bytes(b"no database" * 1000)
+    log = store.database.path.with_name("orders.db-wal").read_bytes()
+    after, said = restored(store, backup)
+    kept = Path(re.search(r"kept in (\S+)\.\n", said)[1])
+    assert kept.read_bytes() == b"no database" * 1000
+    assert kept.with_name(f"{kept.name}-wal").read_bytes() == log
+    opening.check_whole(after.database.path)
+    after.shop.end()
+
+
+def test_it_is_refused_while_another_program_uses_the_database(shop):
+    store, backup, client, *_ = shop
+    store.shop.end()
+    with closing(sqlite.connect(store.database.path)) as connection:
+        connection.execute("BEGIN")
+        before = connection.execute("SELECT count(*) FROM orders").fetchone()
+        done = flask(store, "db", "restore", str(backup))
+        assert (done.exit_code != 0, done.stderr.count("\n")) == (True, 1)
+        assert "End what uses it" in done.stderr
+        assert connection.execute("SELECT count(*) FROM orders").fetchone() == before
+    assert sorted(store.settings.instance.glob("*re*")) == []
+    assert client.get("/v1/store/orders").status_code == 200
+
+
+# What Python tells of before it changes a name; the connection's own files are SQLite's.
+DIE_AT = """
+import os, sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from orders.store.care import restoring
+
+left = int(sys.argv[3])
+now = datetime.now(UTC) + timedelta(hours=left)
+
+def die(event, arguments):
+    global left
+    if event in {"os.link", "os.remove", "os.rename", "os.rmdir", "sqlite3.connect"}:
+        left -= 1
+        if left == 0:
+            os._exit(9)
+
+sys.addaudithook(die)
+restoring.restore(Path(sys.argv[1]), Path(sys.argv[2]), now)
+"""
+
+
+@pytest.mark.slow
+def test_a_restore_that_is_killed_leaves_the_database_of_before_or_the_restored_one(shop):
+    store, backup, *_ = shop
+    store.shop.end()
+    path, found = store.database.path, []
+    before = path.read_bytes()
+    for step in range(1, 100):
+        path.unlink()
+        path.write_bytes(before)
+        arguments = [sys.executable, "-c", DIE_AT, backup, path, str(step)]
+        done = subprocess.run(
+            arguments, cwd=ROOT, env={"PATH": os.environ["PATH"]}, check=False, timeout=60
+        )
+        opening.check(path)
+        opening.check_whole(path)
+        with closing(sqlite.connect(path)) as connection:
+            found += connection.execute("SELECT count(*) FROM orders").fetchone()
+        if done.returncode == 0:
+            break
+        assert done.returncode == 9
+        assert not path.with_name("orders.db-wal").exists()
+    # First the four orders of before, and from some step on the one of the backup.
+    assert found == sorted(found, reverse=True)
+    assert {4, 1} == set(found)
+    assert list(store.settings.instance.glob("*.unfinished")) == []
+
+
+def test_a_new_database_puts_the_log_of_one_that_is_gone_aside(shop):
+    store, *_ = shop
+    crash(store)
+    log = store.database.path.with_name("orders.db-wal")
+    content = log.read_bytes()
+    store.database.path.unlink()
+    opening.create(store.database.path)
+    opening.check_whole(store.database.path)
+    assert store.rows("SELECT * FROM orders") == []
+    (kept,) = store.settings.instance.glob("orders-left-*.db-wal")
+    assert kept.read_bytes() == content
+    store.shop.end()
+
+
+def test_a_change_that_waited_for_a_restore_is_not_made_in_the_replaced_database(shop):
+    store, backup, *_ = shop
+    orders = len(store.rows("SELECT * FROM orders"))
+    path = store.database.path
+    replaced = path.with_name("replaced.db")
+
+    def replace(_connection):
+        path.rename(replaced)
+        shutil.copy(backup, path)
+
+    event.listen(Engine, "begin", replace, once=True)
+    with pytest.raises(StoreUnavailable, match="was replaced"), store.database.write() as writing:
+        writing.exec_driver_sql("DELETE FROM orders")
+    store.database.close()
+    replaced.replace(path)
+    assert len(store.rows("SELECT * FROM orders")) == orders
+
+
+# Webhooks.
+
+
+@pytest.fixture
+def hooked(shop, store):
+    """That store with webhooks 1 and 2 in another backup; 1 was removed since, 3 was added."""
+    hooks = Hooks(store)
+    for number in (1, 2):
+        hooks.add(f"https://shop.example/{number}")
+    backup = store.settings.instance.parent / "hooked.db"
+    assert flask(store, "db", "backup", str(backup)).exit_code == 0
+    client = shop[2]
+    client.place(7)
+    late = store.events()[-1]["id"]
+    hooks.change(endpoints.remove, 1)
+    hooks.add("https://shop.example/3")
+    hooks.change(endpoints.resume, 2, store.clock.now(), late - 1)
+    now = store.clock.now()
+    for event_id in (2, late):
+        hooks.change(deliveries.put_aside, hooks.get(2), Refused(event_id, 2, now))
+    return store, backup
+
+
+def test_a_webhook_that_was_removed_since_stays_removed_and_a_later_one_stays(hooked):
+    store, backup = hooked
+    before = Hooks(store).ask(endpoints.get_all)
+    after, said = restored(store, backup)
+    assert Hooks(after).ask(endpoints.get_all) == before
+    assert [each.url[-1] for each in before] == ["2", "3"]
+    assert "Kept 2 webhooks as they were." in said
+    # Of the events that it refused, one is not in the backup.
+    assert [row["event_id"] for row in after.rows("SELECT * FROM webhook_refused")] == [2]
+    assert Hooks(after).add("https://shop.example/4") == 4
+    after.shop.end()
+
+
+@pytest.mark.parametrize("keep_keys", [False, True])
+def test_where_it_cannot_be_read_webhooks_are_paused(hooked, keep_keys):
+    store, backup = hooked
+    store.shop.end()
+    store.database.path.write_bytes(b"no database" * 1000)
+    after, said = restored(store, backup, *(["--keep-keys"] if keep_keys else []))
+    found = Hooks(after).ask(endpoints.get_all)
+    assert [each.url[-1] for each in found] == ["1", "2"]
+    assert [each.paused_at is None for each in found] == [keep_keys] * 2
+    assert ("2 webhooks are paused" in said) is not keep_keys
+    after.shop.end()

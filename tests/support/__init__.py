@@ -1,0 +1,1 @@
+"""Servers, browsers and clients that tests, proofs and measurements start."""

@@ -1,0 +1,108 @@
+"""A shop for tests of the console: the real service, keys of any kind, and somebody at the desk."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from dataclasses import replace
+
+from orders.clock import Clock
+from orders.settings import Settings
+from orders.store import keys as key_store
+from tests.support import stores
+from tests.support.browser import expect
+from tests.support.service import running
+from tests.support.shop import Store
+
+ORDERS = "/v2/store/orders"
+PLENTY = {"plan": "enterprise", "per_minute": 100_000, "per_day": 10_000_000}
+
+
+class DeskShop:
+    """A running service, and what happens to it elsewhere than on the page."""
+
+    def __init__(self, store, service):
+        self.store, self.service, self.url = store, service, service.url
+        _, self.elsewhere = store.issue(**PLENTY)
+
+    @property
+    def database(self):
+        return self.store.settings.instance / "orders.db"
+
+    def api(self, method, path, key=None, **kwargs):
+        """Send a request as another client does; give the answer."""
+        return self.service.request(method, path, key=key or self.elsewhere, **kwargs)
+
+    def place(self, pet_id=7, **order):
+        """Place an order elsewhere; give its id."""
+        return self.api("POST", ORDERS, json={"petId": pet_id, **order}).json()["id"]
+
+    def ship(self, order_id):
+        assert self.api("POST", f"{ORDERS}/{order_id}/ship").status == 200
+
+    def cancel(self, order_id):
+        assert self.api("DELETE", f"{ORDERS}/{order_id}").status == 204
+
+    def order(self, order_id):
+        return self.api("GET", f"{ORDERS}/{order_id}").json()
+
+    def count(self, **filters):
+        """How many orders there are with these filters, up to 200."""
+        query = "&".join(f"{name}={value}" for name, value in filters.items())
+        return len(self.api("GET", f"{ORDERS}?limit=200&{query}").json()["orders"])
+
+    def revoke(self, key_id):
+        with self.store.database.write() as connection:
+            key_store.change(connection, key_id, revoked_at=self.store.clock.now())
+
+    def renew(self, key_id):
+        """Put a key on plenty, which begins new windows."""
+        with self.store.database.write() as connection:
+            key_store.change_plan(connection, key_id, **PLENTY)
+
+
+@contextmanager
+def desk_shop(instance, orders=0, **environment):
+    """Run the service over a new folder with some orders, the first of which has shipped."""
+    stores.make(instance, [])
+    store = Store(replace(Settings(), instance=instance), Clock())
+    with running(instance, **environment) as service:
+        shop = DeskShop(store, service)
+        for number in range(1, orders + 1):
+            shop.place(quantity=number, reference=f"R-{number}")
+        if orders:
+            shop.ship(1)
+        yield shop
+    store.database.close()
+
+
+def sign_in(page, secret):
+    """Sign in at the door."""
+    page.get_by_label("Key", exact=True).fill(secret)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.locator("#shop")).to_be_visible()
+
+
+def wait_for_rows(page):
+    """Wait until a list is there."""
+    expect(page.locator("tbody tr").first).to_be_visible()
+
+
+def said(page, text):
+    """Check what the page says by itself, to eyes and to screen readers."""
+    expect(page.locator("#said")).to_contain_text(text)
+
+
+def row(page, order_id):
+    """Give the row of an order."""
+    return page.locator(f'tbody tr[data-id="{order_id}"]')
+
+
+def figure(page, status):
+    """Give the number on a status' tab."""
+    return page.locator(f".tab.{status} b")
+
+
+def in_plain_words(text):
+    """Tell whether a text has nothing in it that only programmers know."""
+    return not re.search(r"_|\b[45]\d\d\b|HTTP|JSON|null|undefined|petId|shipDate", text)

@@ -1,0 +1,210 @@
+"""A PostgreSQL server of one's own, as a child process over a folder. For proofs and tests.
+
+It runs the installed binaries (Debian's package postgresql). The server refuses to run as root:
+then it runs as `postgres` or `nobody`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from orders.settings import Settings
+from orders.store.care.databases import database_of
+from orders.store.postgres.database import LOCKS, WRITING
+
+START_SECONDS = 30
+# Nothing here need survive anything.
+_CARELESS = ("fsync=off", "full_page_writes=off", "autovacuum=off", "wal_level=minimal")
+# On its socket only.
+_QUICK = ("listen_addresses=", "max_wal_senders=0", "shared_buffers=32MB", "max_connections=200")
+_TEMPLATE = "made"
+
+
+def binaries() -> Path:
+    """Give the folder of the server's programs.
+
+    Raises:
+        RuntimeError: there is none.
+    """
+    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), reverse=True)
+    found = os.environ.get("PG_BIN") or (installed and installed[0].parent)
+    if not found and (initdb := shutil.which("initdb")):
+        found = Path(initdb).resolve().parent
+    if not found:
+        raise RuntimeError("PostgreSQL is not installed: apt-get install postgresql")
+    return Path(found)
+
+
+def _as_somebody() -> dict[str, Any]:
+    if os.geteuid() != 0:
+        return {}
+    names = {each.pw_name: each for each in pwd.getpwall()}
+    user = names.get("postgres") or names["nobody"]
+    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+
+
+class Postgres:
+    """A server that listens on a socket in its folder, and on a port if asked to."""
+
+    def __init__(self, *, careless: bool = True) -> None:
+        """Make its folder, and start it. A careless one doesn't wait for the disk."""
+        self._settings = (*(_CARELESS if careless else ()), *_QUICK)
+        self.bin = binaries()
+        self.folder = Path(tempfile.mkdtemp(prefix="pg-", dir=os.environ.get("PG_FOLDER")))
+        self._somebody = _as_somebody()
+        if self._somebody:
+            os.chown(self.folder, self._somebody["user"], self._somebody["group"])
+        self._numbers = itertools.count()
+        self._run("initdb", "-A", "trust", "-U", "postgres", "-N", "-E", "UTF8", "-D", self.data)
+        self.start()
+
+    @property
+    def data(self) -> Path:
+        """The folder that the server keeps everything in."""
+        return self.folder / "data"
+
+    def _run(self, program: str, *arguments: object) -> None:
+        subprocess.run(
+            [str(self.bin / program), *map(str, arguments)],
+            check=True,
+            capture_output=True,
+            cwd=self.folder,
+            timeout=60,
+            **self._somebody,
+        )
+
+    def start(self) -> None:
+        """Start it, and wait until it takes connections."""
+        settings = [word for each in self._settings for word in ("-c", each)]
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [self.bin / "postgres", "-D", self.data, "-k", self.folder, *settings],
+                cwd=self.folder,
+                stdout=log,
+                stderr=log,
+                **self._somebody,
+            )
+        ends = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                psycopg.connect(self.conninfo("postgres")).close()
+            except psycopg.OperationalError:
+                assert time.monotonic() < ends, (self.folder / "log").read_text()
+                time.sleep(0.02)
+            else:
+                return
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """Stop it at once: its connections are ended, what is going on is rolled back."""
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+            self.process.wait(30)
+
+    def restart(self) -> None:
+        """Stop it, and start it again."""
+        self.stop()
+        self.start()
+
+    def remove(self) -> None:
+        """Stop it, and remove its folder."""
+        self.stop(signal.SIGQUIT)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def conninfo(self, name: str) -> str:
+        """Give how the driver connects to one of its databases."""
+        return f"host={self.folder} user=postgres dbname={name}"
+
+    def url(self, name: str) -> str:
+        """Give what ORDERS_DATABASE_URL is for one of its databases."""
+        return f"postgresql+psycopg://postgres@/{name}?host={self.folder}"
+
+    def execute(self, statement: Any, name: str = "postgres") -> list[tuple[Any, ...]]:
+        """Execute a statement by itself; give its rows, if it has any."""
+        with psycopg.connect(self.conninfo(name), autocommit=True) as connection:
+            cursor = connection.execute(statement)
+            return cursor.fetchall() if cursor.description else []
+
+    def create(self, template: str = "template0", name: str | None = None) -> str:
+        """Make a database; give its name."""
+        name = name or f"shop{next(self._numbers)}"
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY wal_log")
+        return name
+
+    def make_template(self, folder: Path) -> None:
+        """Make the tables once: a copy of them takes less time."""
+        self.execute(f"CREATE DATABASE {_TEMPLATE} TEMPLATE template0")
+        database, upkeep = database_of(
+            Settings(instance=folder, database_url=self.url(_TEMPLATE)), threads=1
+        )
+        upkeep.prepare()
+        database.close()
+
+    def create_store(self, name: str | None = None) -> str:
+        """Make a database with the tables, and an id of its own; give its name."""
+        name = self.create(_TEMPLATE, name)
+        self.execute("UPDATE store SET store_id = substr(md5(random()::text), 1, 16)", name)
+        return name
+
+    def drop(self, name: str) -> None:
+        """Remove a database, whoever uses it."""
+        self.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+    @contextmanager
+    def away(self, name: str) -> Iterator[None]:
+        """Have a database take no connections."""
+        self.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        self.end_connections(name)
+        try:
+            yield
+        finally:
+            self.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+
+    @contextmanager
+    def locked(self, name: str) -> Iterator[None]:
+        """Have somebody else hold the lock that all who write take."""
+        with psycopg.connect(self.conninfo(name)) as other:
+            other.execute(f"SELECT pg_advisory_xact_lock({LOCKS}, {WRITING})")
+            yield
+
+    def is_being_written(self, name: str) -> bool:
+        """Tell whether a transaction that writes has begun to."""
+        found = self.execute(
+            sql.SQL(
+                "SELECT 1 FROM pg_locks JOIN pg_database ON database = pg_database.oid "
+                "WHERE datname = {} AND mode = 'RowExclusiveLock'"
+            ).format(name)
+        )
+        return bool(found)
+
+    def end_connections(self, name: str) -> list[tuple[Any, ...]]:
+        """End all connections to a database, as an administrator can."""
+        return self.execute(
+            sql.SQL(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = {} AND pid <> pg_backend_pid()"
+            ).format(name)
+        )
+
+
+@contextmanager
+def running_postgres(*, careless: bool = True) -> Iterator[Postgres]:
+    """Have a server for a while."""
+    server = Postgres(careless=careless)
+    try:
+        yield server
+    finally:
+        server.remove()

@@ -1,0 +1,109 @@
+"""A redis-server of one's own: started, killed, paused, started anew. For proofs and tests."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+_START_SECONDS = 10
+_PATIENT_SECONDS = 10
+
+
+class RedisServer:
+    """A redis-server that keeps nothing on the disk, reached over a socket in a folder or TCP."""
+
+    def __init__(self, folder: Path, password: str = "") -> None:
+        """Start it, and wait until it answers. It asks for a password if one is given.
+
+        Raises:
+            AssertionError: there is no redis-server, or it does not start.
+        """
+        from redis import Redis  # an extra
+
+        found = shutil.which("redis-server") or shutil.which("valkey-server")
+        assert found, "there is no redis-server: apt-get install redis-server"
+        folder.mkdir(exist_ok=True)
+        self.socket = folder / "redis.sock"
+        self.url = f"unix://{self.socket}"
+        port = _free_port()
+        self.tcp_url = f"redis://127.0.0.1:{port}"
+        self._command = [
+            *(
+                found,
+                "--port",
+                str(port),
+                "--bind",
+                "127.0.0.1",
+                "--unixsocket",
+                str(self.socket),
+                "--dir",
+                str(folder),
+            ),
+            *("--save", "", "--appendonly", "no", "--requirepass", password),
+        ]
+        self._client = Redis.from_url(
+            self.url, password=password or None, socket_timeout=_PATIENT_SECONDS, protocol=2
+        )
+        self.start()
+
+    def start(self) -> None:
+        """Start it, with nothing in it."""
+        self.process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+        with suppress(PermissionError):
+            # So that it answers in time though the machine is busy with the others.
+            os.setpriority(os.PRIO_PROCESS, self.process.pid, -10)
+        ends = time.monotonic() + _START_SECONDS
+        while not self._is_there():
+            assert time.monotonic() < ends, "redis-server does not start"
+            time.sleep(0.01)
+
+    def kill(self) -> None:
+        """Kill it at once."""
+        self._client.close()
+        self.process.kill()
+        self.process.wait()
+        self.socket.unlink(missing_ok=True)
+
+    def pause(self) -> None:
+        """Let it stand still: connections are made by the system, and nothing is answered."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self.process.send_signal(signal.SIGCONT)
+
+    def command(self, *words: str | int | bytes) -> Any:
+        """Have it execute a command, as an operator would; give the answer."""
+        return self._client.execute_command(*words)
+
+    def names(self) -> list[bytes]:
+        """Give the names of all keys, sorted."""
+        return sorted(self.command("KEYS", "*"))
+
+    def _is_there(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as one:
+            return one.connect_ex(os.fspath(self.socket)) == 0
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        port: int = one.getsockname()[1]
+        return port
+
+
+@contextmanager
+def redis_running(folder: Path, password: str = "") -> Iterator[RedisServer]:
+    """Run a redis-server while something talks to it; end it afterwards."""
+    server = RedisServer(folder, password)
+    try:
+        yield server
+    finally:
+        server.kill()

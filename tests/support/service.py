@@ -1,0 +1,176 @@
+"""The service as its users run it: `python app.py` as a process of its own, and commands beside it.
+
+For measurements, proofs and tests.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import urllib3
+
+from app import create_app
+from orders.settings import load
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+STOP_SECONDS = 40
+COMMAND_SECONDS = 600
+# Of this process' environment, processes get the path, and what coverage measures them by.
+INHERITED = {
+    name: value
+    for name, value in os.environ.items()
+    if name == "PATH" or name.startswith("COVERAGE_")
+}
+
+
+class Service:
+    """A running service over an instance folder, on a port of its own."""
+
+    def __init__(
+        self, instance: Path, *arguments: str, root: Path = ROOT, **environment: str
+    ) -> None:
+        """Start it, and wait until it serves. Settings are given as `ORDERS_…`.
+
+        `root` is the folder of the program, where it is not this one.
+
+        Raises:
+            AssertionError: it did not start; with its log.
+        """
+        self.environment = environment_for(instance, **environment)
+        self.root = root
+        self.process = launch(self.environment, *arguments, root=root)
+        self.log: list[str] = []
+        self.url = self._wait_for_address()
+        # Read on, or the pipe fills and the service stands still.
+        self._reader = threading.Thread(target=self._read_log, daemon=True)
+        self._reader.start()
+        self.http = urllib3.PoolManager(maxsize=32, retries=False)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port, for a socket."""
+        host, _, port = self.url.removeprefix("http://").rpartition(":")
+        return host, int(port)
+
+    def request(
+        self, method: str, path: str, key: str | None = None, **kwargs: Any
+    ) -> urllib3.BaseHTTPResponse:
+        """Send a request over the network; give urllib3's response."""
+        headers = kwargs.pop("headers", {})
+        if key:
+            headers = {"Authorization": f"Bearer {key}", **headers}
+        return self.http.request(method, self.url + path, headers=headers, **kwargs)
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a flask command beside the service; give the completed process."""
+        return run_flask(*arguments, environment=self.environment, root=self.root)
+
+    def issue(self, plan: str = "business", *options: str) -> str:
+        """Issue a key with the command; give its secret."""
+        command = ("keys", "issue", "test", "--plan", plan, *options)
+        if self.root == ROOT:
+            # In this process: it is done many times, and a start takes longer than all else.
+            done = create_app(load(self.environment)).test_cli_runner().invoke(args=command)
+            status, secret, said = done.exit_code, done.stdout, done.stderr
+        else:
+            completed = self.command(*command)
+            status, secret, said = completed.returncode, completed.stdout, completed.stderr
+        assert status == 0, said
+        return secret.strip()
+
+    def stop(self) -> int:
+        """Ask it to stop as the system does; give the exit status."""
+        self.process.terminate()
+        return self._wait()
+
+    def kill(self) -> None:
+        """Kill it at once."""
+        self.process.kill()
+        self._wait()
+
+    def _wait_for_address(self) -> str:
+        for line in self.process.stderr or ():
+            self.log.append(line)
+            serving = re.search(r"Serving on (\S+?)\. ", line)
+            if serving:
+                return serving[1]
+        raise AssertionError(f"it did not start: {''.join(self.log)}")
+
+    def _read_log(self) -> None:
+        self.log.extend(self.process.stderr or ())
+
+    def _wait(self) -> int:
+        status = self.process.wait(STOP_SECONDS)
+        self._reader.join(10)
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+        self.http.clear()
+        return status
+
+
+def environment_for(instance: Path, **settings: str) -> dict[str, str]:
+    """Give the environment of a service over an instance folder, on any free port."""
+    return {
+        **INHERITED,
+        "PYTHONWARNINGS": "error",
+        "ORDERS_INSTANCE": str(instance),
+        "ORDERS_PORT": "0",
+        **settings,
+    }
+
+
+def launch(
+    environment: dict[str, str],
+    *arguments: str,
+    log: int | IO[str] = subprocess.PIPE,
+    root: Path = ROOT,
+) -> subprocess.Popen[str]:
+    """Start `python app.py` with this environment; give the process, which may not serve yet.
+
+    Its log goes to a pipe, which somebody must read, or to a file.
+    """
+    return subprocess.Popen(
+        [sys.executable, str(root / "app.py"), *arguments],
+        cwd=root,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        text=True,
+    )
+
+
+@contextmanager
+def running(
+    instance: Path, *arguments: str, root: Path = ROOT, **environment: str
+) -> Iterator[Service]:
+    """Run the service while something talks to it; stop it at the end."""
+    service = Service(instance, *arguments, root=root, **environment)
+    try:
+        yield service
+    finally:
+        if service.process.poll() is None:
+            service.stop()
+
+
+def run_flask(
+    *arguments: str, environment: dict[str, str], root: Path = ROOT
+) -> subprocess.CompletedProcess[str]:
+    """Run a flask command in the project's folder; give the completed process."""
+    return subprocess.run(
+        [sys.executable, "-m", "flask", *arguments],
+        cwd=root,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=COMMAND_SECONDS,
+    )

@@ -1,0 +1,307 @@
+"""`flask webhooks …`: add, list, remove, pause, resume, rotate, deliveries, redeliver, ping."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from urllib.parse import quote
+
+import pytest
+from standardwebhooks import Webhook
+
+from orders.webhooks.endpoints import MAX_ENDPOINTS
+from tests.support.receiver import answer_with, receiving
+from tests.support.shop import logged
+
+PUBLIC = "https://192.88.98.1/hook"
+
+
+@pytest.fixture(autouse=True)
+def now(clock):
+    """The machine's time, which the library compares a message's with."""
+    clock.wall = float(int(time.time()))
+
+
+def command(store, *arguments):
+    """Run `flask webhooks …` over a store; give the result."""
+    return store.app.test_cli_runner().invoke(args=["webhooks", *map(str, arguments)])
+
+
+def run(store, *arguments):
+    """Run a command that must work; give what it prints on standard output."""
+    done = command(store, *arguments)
+    assert done.exit_code == 0, done.stderr
+    return done.stdout
+
+
+def refused(store, *arguments):
+    """Run a command that must fail, in one line and without a traceback; give the line."""
+    done = command(store, *arguments)
+    assert done.exit_code != 0
+    assert isinstance(done.exception, SystemExit), done.exception
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1, done.stderr
+    return done.stderr
+
+
+def add(store, receiver, *options):
+    """Add a receiver; give its secret."""
+    return run(store, "add", receiver.url, "--allow-private", *options).strip()
+
+
+def listed(store, endpoint_id=1):
+    """Give what `list --json` says of a webhook."""
+    (row,) = [row for row in json.loads(run(store, "list", "--json")) if row["id"] == endpoint_id]
+    return row
+
+
+# add
+
+
+def test_add_prints_the_secret_alone_and_once(store, receiver):
+    done = command(store, "add", receiver.url, "--allow-private")
+    secret = done.stdout.strip()
+    assert len(base64.b64decode(secret.removeprefix("whsec_"), validate=True)) == 32
+    assert done.stdout == f"{secret}\n"
+    assert "whsec_" not in done.stderr
+    for told in (("list",), ("list", "--json"), ("deliveries", 1)):
+        assert "whsec_" not in run(store, *told)
+
+
+def test_without_event_it_means_all_but_imported(store, receiver):
+    add(store, receiver)
+    add(store, receiver, "--event", "order.imported", "--event", "order.placed")
+    assert listed(store, 1)["events"] == ["order.placed", "order.shipped", "order.cancelled"]
+    assert listed(store, 2)["events"] == ["order.placed", "order.imported"]
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://192.88.98.1/hook", "begins with https://"),
+        ("ftp://192.88.98.1/hook", "is like https://"),
+        ("https://someone:secret@192.88.98.1/", "no user name"),  # pragma: allowlist secret
+        ("https://127.0.0.1/hook", "127.0.0.1 is not a public address. Within your own"),
+        ("https://[::1]/hook", "::1 is not a public address"),
+        ("https://localhost/hook", "localhost is at"),
+        ("https://10.0.0.1:8443/", "10.0.0.1 is not a public address"),
+        ("https://169.254.169.254/latest/meta-data", "is not a public address"),
+    ],
+)
+def test_add_refuses_what_is_not_public(store, url, words):
+    assert words in refused(store, "add", url)
+    assert run(store, "list", "--json") == "[]\n"
+
+
+def test_add_takes_a_public_address(store):
+    run(store, "add", PUBLIC)
+    assert (listed(store)["url"], listed(store)["allowPrivate"]) == (PUBLIC, False)
+
+
+def test_add_takes_a_name_that_is_not_known_yet(store):
+    done = command(store, "add", "https://shop.invalid/hook")
+    assert done.exit_code == 0
+    assert "shop.invalid can't be resolved just now" in done.stderr
+
+
+def test_there_may_be_so_many_and_no_more(store, receiver):
+    for _ in range(MAX_ENDPOINTS):
+        add(store, receiver)
+    assert "may not be more" in refused(store, "add", receiver.url, "--allow-private")
+    run(store, "remove", 1)
+    add(store, receiver)
+
+
+def test_an_event_that_there_is_not_is_refused(store, receiver):
+    assert "order.lost" in refused(store, "add", PUBLIC, "--event", "order.lost")
+
+
+# list, pause, resume, remove, rotate
+
+
+def test_list_tells_how_each_stands(store, client, hooks, receiver):
+    add(store, receiver)
+    client.place()
+    assert (listed(store)["state"], listed(store)["behind"]) == ("active", 1)
+    receiver.answering = answer_with(503)
+    hooks.deliver()
+    row = listed(store)
+    assert (row["state"], row["lastOutcome"]) == ("waiting", "down")
+    assert row["nextTry"] > row["lastTry"]
+    run(store, "pause", 1)
+    row = listed(store)
+    assert (row["state"], row["because"], row["nextTry"]) == ("paused", "by command", None)
+    receiver.answering = answer_with(422)
+    run(store, "resume", 1)
+    hooks.deliver()
+    hooks.deliver(after=6)
+    row = listed(store)
+    assert (row["state"], row["refused"], row["behind"]) == ("active", 1, 0)
+    assert list(row) == run(store, "list").splitlines()[0].split()
+
+
+def test_list_says_so_where_there_are_none(store):
+    assert "flask webhooks add URL" in command(store, "list").stderr
+
+
+def test_pause_and_resume(store, client, hooks, receiver):
+    add(store, receiver)
+    run(store, "pause", 1)
+    client.place()
+    hooks.deliver()
+    assert receiver.events == []
+    run(store, "resume", 1)
+    hooks.deliver()
+    assert receiver.events == [1]
+
+
+def test_resume_after_an_event(store, client, hooks, receiver):
+    add(store, receiver)
+    for _ in range(3):
+        client.place()
+    done = command(store, "resume", 1, "--after", 2)
+    assert "goes on after event 2" in done.stderr
+    hooks.deliver()
+    assert receiver.events == [3]
+    assert "no event 4" in refused(store, "resume", 1, "--after", 4)
+
+
+def test_remove_forgets_all_about_it(store, client, hooks, receiver):
+    add(store, receiver)
+    client.place()
+    receiver.answering = answer_with(422)
+    hooks.deliver()
+    hooks.deliver(after=6)
+    run(store, "remove", 1)
+    for table in ("webhook_endpoints", "webhook_refused", "webhook_deliveries"):
+        assert store.rows(f"SELECT * FROM {table}") == []
+    add(store, receiver)
+    assert listed(store, 2)["behind"] == 0
+
+
+def test_rotate_prints_a_new_secret_with_which_both_sign(store, client, hooks, receiver):
+    old = add(store, receiver)
+    new = run(store, "rotate", 1).strip()
+    assert new != old
+    client.place()
+    hooks.deliver()
+    (received,) = receiver.received
+    for secret in (old, new):
+        assert Webhook(secret).verify(received.body, received.headers) == received.told
+    assert len(received.headers["webhook-signature"].split(" ")) == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["remove 9", "pause 9", "resume 9", "rotate 9", "deliveries 9", "redeliver 9 1", "ping 9"],
+)
+def test_a_webhook_that_there_is_not_is_named(store, client, arguments):
+    client.place()
+    assert "There is no webhook 9. `flask webhooks list`" in refused(store, *arguments.split())
+
+
+# deliveries, redeliver, ping
+
+
+def test_deliveries_lists_tries_from_the_newest(store, client, hooks, receiver):
+    add(store, receiver)
+    receiver.answering = answer_with(503, b"\x1b[31mlater\x07")
+    client.place()
+    hooks.deliver()
+    receiver.answering = answer_with(200, b"thank you")
+    hooks.deliver(after=6)
+    rows = json.loads(run(store, "deliveries", 1, "--json"))
+    told = [(row["event"], row["outcome"], row["status"], row["answer"]) for row in rows]
+    assert told == [(1, "delivered", 200, "thank you"), (1, "down", 503, "\x1b[31mlater\x07")]
+    assert all(row["ms"] >= 0 and row["fault"] is None for row in rows)
+    shown = run(store, "deliveries", 1)
+    assert list(rows[0]) == shown.splitlines()[0].split()
+    assert "\x1b" not in shown
+    assert len(run(store, "deliveries", 1, "--limit", 1).splitlines()) == 2
+
+
+def test_redeliver_sends_an_event_outside_the_order(store, client, hooks, receiver):
+    secret = add(store, receiver)
+    for _ in range(3):
+        client.place()
+    hooks.deliver()
+    done = command(store, "redeliver", 1, 2)
+    assert (done.exit_code, receiver.events) == (0, [1, 2, 3, 2])
+    assert "Delivered: it answered 204" in done.stderr
+    again = receiver.received[-1]
+    assert (again.id, again.body) == (receiver.received[1].id, receiver.received[1].body)
+    assert Webhook(secret).verify(again.body, again.headers) == again.told
+    assert listed(store)["after"] == 3
+    assert "no event 4" in refused(store, "redeliver", 1, 4)
+
+
+def test_what_was_refused_and_then_redelivered_is_not_tried_again(store, client, hooks, receiver):
+    add(store, receiver)
+    receiver.answering = answer_with(422, b"no such pet")
+    client.place()
+    hooks.deliver()
+    hooks.deliver(after=6)
+    assert "It answered 422: no such pet" in refused(store, "redeliver", 1, 1)
+    assert hooks.refused() is not None
+    receiver.answering = answer_with(200)
+    run(store, "redeliver", 1, 1)
+    assert hooks.refused() is None
+
+
+def test_410_to_a_redelivery_pauses(store, client, receiver):
+    add(store, receiver)
+    client.place()
+    receiver.answering = answer_with(410)
+    assert "It answered 410" in refused(store, "redeliver", 1, 1)
+    assert listed(store)["because"] == "it answered 410 Gone"
+
+
+def test_ping_sends_a_signed_message_of_its_own(store, receiver):
+    secret = add(store, receiver)
+    run(store, "pause", 1)  # which is when one wants to know
+    done = command(store, "ping", 1)
+    assert "Delivered: it answered 204" in done.stderr
+    (received,) = receiver.received
+    told = Webhook(secret).verify(received.body, received.headers)
+    assert (told["type"], told["data"]) == ("ping", {"webhook": 1})
+    assert received.id.startswith(f"ping_{store.shop.store_id}_")
+    run(store, "ping", 1)
+    assert receiver.received[0].id != receiver.received[1].id
+    assert [row["event"] for row in json.loads(run(store, "deliveries", 1, "--json"))] == [None] * 2
+
+
+@pytest.mark.parametrize("status", [302, 404, 410, 500])
+def test_a_ping_that_fails_tells_why_and_changes_nothing(store, receiver, status):
+    add(store, receiver)
+    receiver.answering = answer_with(status, b"why not")
+    assert f"Not delivered. It answered {status}: why not." in refused(store, "ping", 1)
+    assert listed(store)["state"] == "active"
+
+
+def test_a_ping_is_under_the_guard(store, receiver):
+    add(store, receiver)
+    store.execute("UPDATE webhook_endpoints SET allow_private = false")
+    assert "Not delivered." in refused(store, "ping", 1)
+    assert receiver.received == []
+
+
+def test_commands_tell_nothing_of_secrets_to_the_log(store, client, hooks, receiver):
+    with logged() as log:
+        secret = add(store, receiver)
+        for path in (secret, quote(secret, safe="")):
+            client.get(f"/v1/store/orders/{path}").close()  # as a server does when it was sent
+    assert secret.removeprefix("whsec_")[:8] not in log.getvalue()
+    assert log.getvalue().count("whsec_***") == 2
+
+
+def test_two_receivers_have_secrets_of_their_own(store, client, hooks, receiver):
+    with receiving() as other:
+        secrets = [add(store, receiver), add(store, other)]
+        client.place()
+        hooks.deliver(endpoint_id=1)
+        hooks.deliver(endpoint_id=2)
+        for secret, each in zip(secrets, (receiver, other), strict=True):
+            (received,) = each.received
+            Webhook(secret).verify(received.body, received.headers)
+        assert len(set(secrets)) == 2

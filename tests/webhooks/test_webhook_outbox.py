@@ -1,0 +1,355 @@
+"""The outbox at work: its threads in this process, and the real service."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from itertools import pairwise
+
+import pytest
+from sqlalchemy import insert
+
+from orders.store.database import group_commit
+from orders.store.tables import DeliveryRow
+from orders.webhooks import deliveries, endpoints, outbox
+from proofs import webhooks as bench_webhooks
+from tests.support.databases import DATABASES
+from tests.support.receiver import answer_with, hang, receiving
+from tests.support.shop import Hooks, logged
+
+# No machine is so slow.
+ANY_TIME = 60
+
+
+@contextmanager
+def at_work(store):
+    """Let a store's outbox deliver."""
+    store.shop.outbox.start()
+    try:
+        yield store.shop.outbox
+    finally:
+        store.shop.outbox.stop()
+
+
+def arrived(receiver, count):
+    """Wait for messages; give the events that they are about."""
+    return [receiver.arrivals.get(timeout=ANY_TIME).event for _ in range(count)]
+
+
+def until(is_so):
+    """Wait until something is so."""
+    ends = time.monotonic() + ANY_TIME
+    while not is_so():
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+
+
+# In this process.
+
+
+def test_what_is_placed_is_delivered(store, client, hooks, receiver):
+    hooks.add(receiver.url)
+    with at_work(store):
+        for _ in range(3):
+            client.place()
+        assert arrived(receiver, 3) == [1, 2, 3]
+        client.ship(2)
+        assert arrived(receiver, 1) == [4]
+    assert receiver.events == [1, 2, 3, 4]
+
+
+def test_what_was_committed_before_the_start_is_delivered(store, client, hooks, receiver):
+    hooks.add(receiver.url)
+    client.place()
+    with at_work(store):
+        assert arrived(receiver, 1) == [1]
+
+
+@pytest.mark.slow
+def test_an_endpoint_that_is_added_later_is_noticed(store, client, hooks, receiver):
+    with at_work(store):
+        client.place()
+        hooks.add(receiver.url)
+        client.place()
+        assert arrived(receiver, 1) == [2]
+
+
+def test_a_wait_that_is_over_is_noticed(store, client, hooks, receiver):
+    hooks.add(receiver.url)
+    receiver.answering = answer_with(503)
+    client.place()
+    with at_work(store):
+        assert arrived(receiver, 1) == [1]
+        until(lambda: hooks.get().next_at)
+        receiver.answering = answer_with(200)
+        store.clock.advance(6)
+        assert arrived(receiver, 1) == [1]
+
+
+@pytest.mark.slow
+def test_an_endpoint_that_hangs_holds_up_no_other_and_no_request(store, client, hooks, receiver):
+    over = threading.Event()
+    with receiving() as hanging:
+        hanging.answering = hang(over)
+        for each in (hanging, receiver):
+            hooks.add(each.url)
+        with at_work(store):
+            for number in range(1, 51):
+                assert client.place().status_code == 201
+                assert arrived(receiver, 1) == [number]
+            assert hanging.events == [1]
+            over.set()
+
+
+def test_endpoints_that_hang_hold_up_no_other_however_many(store, client, hooks, receiver):
+    over = threading.Event()
+    with receiving() as hanging:
+        hanging.answering = hang(over)
+        for _ in range(endpoints.MAX_ENDPOINTS - 1):
+            hooks.add(hanging.url)
+        hooks.add(receiver.url)
+        with at_work(store):
+            client.place()
+            # Some may not get through at once, when all are asked at the same moment.
+            assert arrived(hanging, endpoints.MAX_ENDPOINTS // 2)
+            client.place()
+            assert arrived(receiver, 2) == [1, 2]
+            over.set()
+
+
+def test_a_stop_waits_for_what_is_being_sent(store, client, hooks, receiver):
+    hooks.add(receiver.url)
+    answered = threading.Event()
+
+    def answering(handler, _):
+        answered.wait(ANY_TIME)
+        handler.answer(200)
+
+    receiver.answering = answering
+    with at_work(store):
+        client.place()
+        client.place()
+        arrived(receiver, 1)
+        stopping = threading.Thread(target=store.shop.outbox.stop)
+        stopping.start()
+        answered.set()
+        stopping.join(ANY_TIME)
+    # It was delivered, and what follows was left for the next start.
+    assert (hooks.tries(), receiver.events) == ([(1, "delivered", 200)], [1])
+
+
+def test_a_stop_breaks_off_what_hangs_and_the_next_start_sends_it_again(
+    store, client, hooks, receiver, monkeypatch
+):
+    monkeypatch.setattr(outbox, "IN_FLIGHT_SECONDS", 0.1)
+    over = threading.Event()
+    receiver.answering = hang(over)
+    hooks.add(receiver.url)
+    with at_work(store):
+        client.place()
+        arrived(receiver, 1)
+    over.set()
+    assert hooks.tries() == []
+    assert hooks.get().tries == 0
+    receiver.answering = answer_with(200)
+    again = store.restarted()
+    with at_work(again):
+        assert arrived(receiver, 1) == [1]
+    again.shop.end()
+
+
+def test_a_restart_need_not_wait_for_the_claim_of_before(store, client, hooks, receiver):
+    hooks.add(receiver.url)
+    client.place()
+    hooks.deliver()  # as a process that was then killed
+    receiver.arrivals.get()
+    client.place()
+    assert hooks.get().claimed_until > store.clock.now()
+    with at_work(store):
+        assert arrived(receiver, 1) == [2]
+
+
+@pytest.mark.slow
+def test_one_of_several_processes_gives_its_claims_back_at_its_stop(store, client, hooks, receiver):
+    hooks.add(receiver.url)
+    client.place()
+    store.shop.outbox.start(alone=False)
+    assert arrived(receiver, 1) == [1]
+    until(lambda: hooks.get().position == 1)
+    assert hooks.get().claimed_by is not None
+    store.shop.outbox.stop()
+    assert hooks.get().claimed_by is None
+
+
+def test_what_can_t_be_written_down_yet_is_not_sent_again(make_store, receiver, monkeypatch):
+    for module in (DATABASES.module, group_commit):
+        monkeypatch.setattr(module, "BUSY_SECONDS", 0.1)
+    store = make_store()
+    client, hooks = store.client(), Hooks(store)
+    hooks.add(receiver.url)
+    client.place()
+    with ExitStack() as others, logged() as log:
+
+        def answering(handler, _):
+            others.enter_context(store.locked())
+            handler.answer(200)
+
+        receiver.answering = answering
+        delivering = threading.Thread(target=hooks.deliver)
+        delivering.start()
+        until(lambda: "can't be written down yet" in log.getvalue())
+        others.close()
+        delivering.join(ANY_TIME)
+    assert (receiver.events, hooks.get().position) == ([1], 1)
+    assert log.getvalue().count("can't be written down yet") == 1
+
+
+def test_a_database_that_is_away_is_told_once_and_waited_for(
+    store, client, hooks, receiver, monkeypatch
+):
+    monkeypatch.setattr(outbox, "_REST_SECONDS", 0.01)
+    monkeypatch.setattr(outbox, "POLL_SECONDS", 0.01)
+    hooks.add(receiver.url)
+    client.place()
+    with logged() as log, ExitStack() as fault:
+        fault.enter_context(store.away())
+        with at_work(store):
+            until(lambda: "wait for the database: the " in log.getvalue())
+            fault.close()
+            assert arrived(receiver, 1) == [1]
+    assert log.getvalue().count("wait for the database") == 1
+
+
+def test_events_that_nobody_wants_are_passed_over_once(store, client, hooks, receiver):
+    hooks.add(receiver.url, "order.shipped")
+    for _ in range(3):
+        client.place()
+    assert hooks.courier.seconds_to_work(hooks.get(), 3, None) == 0
+    hooks.deliver()
+    assert hooks.courier.seconds_to_work(hooks.get(), 3, None) is None
+    assert hooks.courier.seconds_to_work(hooks.get(), 4, None) == 0
+
+
+def test_the_log_of_deliveries_is_swept_after_30_days(store, client, hooks, receiver):
+    hooks.add(receiver.url)
+    for _ in range(3):
+        client.place()
+        hooks.deliver(after=15 * 24 * 3600 + 1)
+    for _ in range(3):
+        receiver.arrivals.get()
+    with at_work(store):
+        until(lambda: len(hooks.tries()) == 2)
+        client.place()
+        arrived(receiver, 1)
+        until(lambda: len(hooks.tries()) == 3)
+    assert [event for event, *_ in hooks.tries()] == [2, 3, 4]
+
+
+def test_many_old_tries_are_swept_a_few_at_a_time(store, client, hooks, receiver):
+    hooks.add(receiver.url)
+    client.place()
+    hooks.deliver()
+    old = datetime(2026, 1, 1, tzinfo=UTC)
+    row = {"endpoint_id": 1, "at": old, "outcome": "down", "milliseconds": 1, "answer": ""}
+    with store.database.write() as connection:
+        connection.execute(insert(DeliveryRow), [row] * 1_200)
+    now = store.clock.now()
+    swept = [hooks.change(deliveries.sweep, now - outbox.KEPT_FOR) for _ in range(3)]
+    assert swept == [True, True, False]
+    assert hooks.tries() == [(1, "delivered", 204)]
+
+
+# The real service.
+
+
+def webhook(service, *arguments):
+    """Run `flask webhooks …` beside a service; give its output."""
+    done = service.command("webhooks", *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def place(service, key):
+    answer = service.request("POST", "/v1/store/orders", key, json={"petId": 7})
+    assert answer.status == 201, answer.data
+
+
+@pytest.mark.slow
+def test_the_service_delivers_what_it_is_told_to_by_commands_beside_it(start, receiver, tmp_path):
+    service = start()
+    key = service.issue()
+    webhook(service, "add", receiver.url, "--allow-private", "--event", "order.placed")
+    place(service, key)
+    assert arrived(receiver, 1) == [1]
+    webhook(service, "pause", "1")
+    webhook(service, "redeliver", "1", "1")
+    assert arrived(receiver, 1) == [1]
+    # What a command commits is sent, too.
+    webhook(service, "add", receiver.url, "--allow-private", "--event", "order.imported")
+    (tmp_path / "orders.csv").write_text("petId\n7\n8\n")
+    assert service.command("orders", "import", str(tmp_path / "orders.csv")).returncode == 0
+    assert arrived(receiver, 2) == [2, 3]
+    webhook(service, "ping", "2")
+    assert service.stop() == 0
+    assert "whsec_" not in "".join(service.log)
+
+
+@pytest.mark.slow
+def test_a_stop_ends_in_time_though_an_endpoint_hangs(start, receiver):
+    over = threading.Event()
+    receiver.answering = hang(over)
+    service = start()
+    key = service.issue()
+    webhook(service, "add", receiver.url, "--allow-private")
+    place(service, key)
+    arrived(receiver, 1)
+    assert service.stop() == 0
+    over.set()
+    receiver.answering = answer_with(200)
+    start()
+    assert arrived(receiver, 1) == [1]
+
+
+@pytest.mark.slow
+def test_killed_while_delivering_it_goes_on_where_it_was(start, tmp_path):
+    chance = random.Random(1)
+    kills = 3
+    with receiving() as quick, receiving() as slow:
+        slow.answering = slowly
+        service = start()
+        key = service.issue("enterprise", "--per-minute", "1000000", "--per-day", "1000000")
+        for each in (quick, slow):
+            webhook(service, "add", each.url, "--allow-private")
+        placed = 0
+        for _ in range(kills):
+            for _ in range(30):
+                place(service, key)
+                placed += 1
+            time.sleep(chance.uniform(0, 0.2))
+            service.kill()
+            service = start()
+        for each in (quick, slow):
+            until(lambda each=each: each.events[-1:] == [placed])
+        service.stop()
+    for each in (quick, slow):
+        assert list(dict.fromkeys(each.events)) == list(range(1, placed + 1))
+        # In order, and twice only what was on its way when it was killed.
+        assert all(after in {before, before + 1} for before, after in pairwise(each.events))
+        assert len(each.events) <= placed + kills
+    # The slow one was behind at each kill, so that kills did hit deliveries.
+    assert len(slow.events) > placed
+
+
+def slowly(handler, _):
+    time.sleep(0.02)
+    handler.answer(200)
+
+
+@pytest.mark.slow
+def test_an_endpoint_that_hangs_delays_neither_another_nor_requests(tmp_path, capsys):
+    load = bench_webhooks.Load(orders=60, rate=60)
+    assert bench_webhooks.tried(tmp_path, load, longest=ANY_TIME) == []
+    assert capsys.readouterr().out.count("of 60") == 5

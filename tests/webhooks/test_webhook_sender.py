@@ -1,0 +1,431 @@
+"""One message to one endpoint: where it may go, how long it may take, what is read back."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from contextlib import contextmanager, suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orders.webhooks import addresses
+from orders.webhooks.addresses import PrivateAddress, UnfitURL
+from orders.webhooks.sender import MAX_ANSWER, Sender
+from tests.support.receiver import answer_with, hang, receiving
+
+HEADERS = {"webhook-id": "evt_1"}
+# Long enough for a slow machine to do what it is asked, short enough to wait for.
+SECONDS = 0.5
+ANY_TIME = 60
+
+
+def post(url, sender=None, *, allow_private=True):
+    sender = sender or Sender(seconds=ANY_TIME)
+    return sender.post(url, HEADERS, b"{}", allow_private=allow_private)
+
+
+def never_asked(host, port):
+    raise AssertionError("the name was resolved")
+
+
+@contextmanager
+def speaking(say):
+    """Give the URL of a server that says what a function does with a connection."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve():
+            connection, _ = listening.accept()
+            with connection:
+                request = connection.makefile("rb")
+                while request.readline().strip():
+                    pass
+                request.read(len(b"{}"))
+                with suppress(OSError):  # it may hang up
+                    say(connection)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/"
+        thread.join()
+
+
+# Which URLs and addresses are a webhook's.
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "example.com",
+        "ftp://example.com/",
+        "https:///hook",
+        "https://",
+        "https://user:secret@example.com/",  # pragma: allowlist secret
+        "https://user@example.com/",
+        "https://example.com/#part",
+        "https://example.com:99999/",
+        "https://example.com:0/",
+        "https://example.com:port/",
+        "https://[::1/",
+        "https://exa mple.com/",
+        "https://example.com/\n",
+        "https://müller.example/",
+        "https://example.com/" + "a" * 2048,
+        "http://example.com/",
+    ],
+)
+def test_what_is_no_https_url_is_refused(url):
+    with pytest.raises(UnfitURL):
+        addresses.target_of(url)
+
+
+def test_a_url_is_taken_apart():
+    target = addresses.target_of("https://Example.com/a/b?c=d&e=%2F")
+    assert (target.host, target.port, target.path) == ("example.com", 443, "/a/b?c=d&e=%2F")
+    assert target.authority == "example.com"
+    target = addresses.target_of("http://[::1]:8080", allow_private=True)
+    assert (target.host, target.port, target.path) == ("::1", 8080, "/")
+    assert target.authority == "[::1]:8080"
+
+
+PRIVATE = [
+    *("127.0.0.1", "127.255.255.254", "0.0.0.0", "10.1.2.3", "172.16.0.1", "172.31.255.255"),
+    *("192.168.1.1", "169.254.169.254", "100.64.0.1", "192.0.2.1", "198.18.0.1", "203.0.113.9"),
+    *("224.0.0.1", "239.1.1.1", "240.0.0.1", "255.255.255.255", "192.0.0.8", "192.88.99.1"),
+    *("::", "::1", "fe80::1", "fe80::1%eth0", "fc00::1", "fd12:3456::1", "ff02::1", "fec0::1"),
+    *("2001:db8::1", "100::1", "5f00::1", "3fff::1", "::127.0.0.1", "::8.8.8.8"),
+    *("::ffff:127.0.0.1", "::ffff:10.0.0.1", "::ffff:169.254.169.254", "0:0:0:0:0:ffff:a00:1"),
+    *("2002:7f00:1::", "2002:a00:1::1", "2002:c0a8:101::1"),
+    *("64:ff9b::7f00:1", "64:ff9b::10.0.0.1", "64:ff9b:1::8.8.8.8"),
+    *("2001:0:4136:e378:8000:63bf:3fff:fdd2", "not an address", ""),
+]
+PUBLIC = [
+    *("8.8.8.8", "1.1.1.1", "93.184.216.34", "172.15.255.255", "172.32.0.1", "100.128.0.1"),
+    *("2606:4700:4700::1111", "2a00:1450:4001:81b::200e"),
+    *("::ffff:8.8.8.8", "2002:808:808::1", "64:ff9b::808:808"),
+]
+
+
+@pytest.mark.parametrize("address", PRIVATE)
+def test_an_address_that_not_everybody_can_reach_is_private(address):
+    assert not addresses.is_public(address)
+
+
+@pytest.mark.parametrize("address", PUBLIC)
+def test_an_address_that_everybody_can_reach_is_public(address):
+    assert addresses.is_public(address)
+
+
+@given(st.ip_addresses(v=4))
+def test_an_address_inside_another_is_what_it_is_by_itself(inside):
+    wrapped = [f"::ffff:{inside}", f"64:ff9b::{inside}"]
+    wrapped.append(f"2002:{int(inside) >> 16:x}:{int(inside) & 0xFFFF:x}::1")
+    public = addresses.is_public(str(inside))
+    assert [addresses.is_public(each) for each in wrapped] == [public] * 3
+
+
+@given(st.lists(st.sampled_from(PUBLIC), min_size=1), st.sampled_from(PRIVATE), st.randoms())
+def test_one_private_address_among_others_is_enough(public, private, chance):
+    addresses.check_all("example.com", public)
+    mixed = [*public, private]
+    chance.shuffle(mixed)
+    with pytest.raises(PrivateAddress):
+        addresses.check_all("example.com", mixed)
+
+
+# The guard at delivery.
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://127.0.0.1:{port}/",
+        "https://[::ffff:127.0.0.1]:{port}/",
+        "https://localhost:{port}/",
+        "https://2130706433:{port}/",
+        "https://0x7f.1:{port}/",
+        "https://127.1:{port}/",
+    ],
+)
+def test_nothing_is_sent_to_a_private_address(receiver, url):
+    answer = post(url.format(port=receiver.server_port), allow_private=False)
+    assert answer.status is None
+    assert "is not a public address" in answer.fault
+    assert receiver.received == []
+
+
+def test_nothing_is_sent_over_http_unless_private_is_allowed(receiver):
+    answer = post(receiver.url, allow_private=False)
+    assert (answer.status, receiver.received) == (None, [])
+    assert "https://" in answer.fault
+
+
+def test_a_name_whose_address_changes_after_the_check_is_not_asked_again(receiver):
+    resolved = []
+
+    def rebinding(host, port):
+        # The first time an address that anybody may have, and from then on one of ours.
+        resolved.append(host)
+        return ["192.0.0.10"] if len(resolved) == 1 else ["127.0.0.1"]
+
+    sender = Sender(seconds=0.2, resolve=rebinding)
+    url = f"https://shop.example:{receiver.server_port}/"
+    answer = sender.post(url, HEADERS, b"{}", allow_private=False)
+    assert (answer.status, receiver.received) == (None, [])
+    # Each try asks once, and checks what it was told then.
+    assert resolved == ["shop.example"]
+    answer = sender.post(url, HEADERS, b"{}", allow_private=False)
+    assert resolved == ["shop.example"] * 2
+    assert answer.fault == "shop.example is at 127.0.0.1, which is not a public address"
+    assert receiver.received == []
+
+
+def test_the_connection_goes_to_the_address_that_was_resolved(receiver):
+    asked = []
+
+    def resolve(host, port):
+        asked.append((host, port))
+        return ["127.0.0.1"]
+
+    answer = post(f"http://shop.example:{receiver.server_port}/a?b", Sender(resolve=resolve))
+    assert answer.status == 204
+    assert asked == [("shop.example", receiver.server_port)]
+    (received,) = receiver.received
+    assert received.headers["host"] == f"shop.example:{receiver.server_port}"
+    assert received.path == "/a?b"
+
+
+def test_an_address_is_not_resolved(receiver):
+    assert post(receiver.url, Sender(resolve=never_asked)).status == 204
+
+
+def test_an_address_that_does_not_answer_is_passed_over(receiver):
+    sender = Sender(resolve=lambda *_: ["127.0.0.2", "127.0.0.1"])
+    assert post(f"http://shop.example:{receiver.server_port}/", sender).status == 204
+
+
+@pytest.mark.parametrize("error", [OSError("nobody knows"), UnicodeError("no label")])
+def test_a_name_that_nobody_knows_is_a_fault(error):
+    def unknown(host, port):
+        raise error
+
+    answer = post("https://shop.example/", Sender(resolve=unknown), allow_private=False)
+    assert answer.fault == f"shop.example can't be resolved: {error}"
+    nowhere = post("https://shop.example/", Sender(resolve=lambda *_: []), allow_private=False)
+    assert nowhere.status is None
+
+
+def test_a_resolver_that_hangs_is_not_waited_for():
+    answered = threading.Event()
+    sender = Sender(seconds=0.2, resolve=lambda *_: answered.wait(ANY_TIME) and [])
+    answer = post("https://shop.example/", sender, allow_private=False)
+    answered.set()
+    assert answer.fault == "no answer within 0.2 s"
+
+
+def test_proxies_of_the_environment_are_not_used(receiver, monkeypatch):
+    with receiving() as proxy:
+        for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.server_port}")
+        assert post(receiver.url).status == 204
+        assert (len(receiver.received), len(proxy.received)) == (1, 0)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_redirects_are_not_followed(receiver, status):
+    with receiving() as elsewhere:
+        receiver.answering = answer_with(status, Location=elsewhere.url)
+        assert post(receiver.url).status == status
+        assert (len(receiver.received), len(elsewhere.received)) == (1, 0)
+
+
+# TLS.
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """A certificate for shop.example that signs itself; give the contexts of both ends."""
+    folder = tmp_path_factory.mktemp("tls")
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
+            *("-nodes", "-keyout", "key.pem", "-out", "cert.pem", "-days", "2"),
+            *("-subj", "/CN=shop.example", "-addext", "subjectAltName=DNS:shop.example"),
+        ],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+    )
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    return server, ssl.create_default_context(cafile=folder / "cert.pem")
+
+
+@pytest.fixture
+def secured(certificates):
+    server, trusted = certificates
+    with receiving(server) as receiver:
+        sender = Sender(seconds=ANY_TIME, resolve=lambda *_: ["127.0.0.1"], trusted=trusted)
+        yield receiver, sender
+
+
+def test_a_message_goes_over_tls_to_whom_the_certificate_names(secured, certificates):
+    receiver, sender = secured
+    names = []
+    certificates[0].sni_callback = lambda _, name, __: names.append(name)
+    answer = post(f"https://shop.example:{receiver.server_port}/hook", sender)
+    assert (answer.status, answer.fault) == (204, None)
+    assert names == ["shop.example"]
+    (received,) = receiver.received
+    assert received.body == b"{}"
+
+
+def test_nothing_is_sent_to_whom_the_certificate_does_not_name(secured):
+    receiver, sender = secured
+    answer = post(f"https://other.example:{receiver.server_port}/hook", sender)
+    assert (answer.status, receiver.received) == (None, [])
+    assert answer.fault.startswith("its certificate is not trusted: Hostname mismatch")
+
+
+def test_nothing_is_sent_under_a_certificate_that_nobody_vouches_for(secured):
+    receiver, _ = secured
+    sender = Sender(seconds=ANY_TIME, resolve=lambda *_: ["127.0.0.1"])
+    answer = post(f"https://shop.example:{receiver.server_port}/hook", sender)
+    assert (answer.status, receiver.received) == (None, [])
+    assert answer.fault.startswith("its certificate is not trusted: self")
+
+
+# Time and size.
+
+
+def test_an_answer_that_does_not_come_is_not_waited_for(receiver):
+    over = threading.Event()
+    receiver.answering = hang(over)
+    answer = post(receiver.url, Sender(seconds=SECONDS))
+    over.set()
+    assert (answer.status, answer.fault) == (None, "no answer within 0.5 s")
+
+
+def dripping(data):
+    """Give what says something a byte at a time, for longer than anybody waits."""
+
+    def say(connection):
+        connection.sendall(data)
+        while True:
+            connection.sendall(b"a")
+            time.sleep(0.01)
+
+    return say
+
+
+def test_a_head_that_drips_is_cut_off():
+    with speaking(dripping(b"HTTP/1.1 200 OK\r\nX-Header: ")) as url:
+        answer = post(url, Sender(seconds=SECONDS))
+    assert (answer.status, answer.fault) == (None, "no answer within 0.5 s")
+
+
+@pytest.mark.parametrize("length", [b"Content-Length: 1000000", b"Connection: close"])
+def test_a_body_that_drips_is_cut_off_and_the_status_counts(length):
+    with speaking(dripping(b"HTTP/1.1 200 OK\r\n" + length + b"\r\n\r\nThank you: ")) as url:
+        answer = post(url, Sender(seconds=SECONDS))
+    assert (answer.status, answer.fault) == (200, None)
+    assert answer.text.startswith("Thank you: ")
+    assert answer.seconds >= SECONDS
+
+
+def test_a_handshake_that_does_not_come_is_not_waited_for():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"https://127.0.0.1:{silent.getsockname()[1]}/"
+        answer = post(url, Sender(seconds=0.2))
+    assert answer.fault == "no answer within 0.2 s"
+
+
+@pytest.mark.parametrize("head", [b"", b"Content-Length: 99999999\r\n"])
+def test_at_most_one_mebibyte_of_an_answer_is_read(head):
+    sent = 0
+
+    def flood(connection):
+        nonlocal sent
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        connection.sendall(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n")
+        for _ in range(64):
+            connection.sendall(b"a" * MAX_ANSWER)
+            sent += MAX_ANSWER
+
+    with speaking(flood) as url:
+        answer = post(url)
+    assert (answer.status, answer.text) == (200, "a" * 200)
+    # What the sockets' buffers hold comes on top of what was read.
+    assert sent <= 16 * MAX_ANSWER
+
+
+def test_a_head_without_an_end_is_no_answer():
+    def flood(connection):
+        connection.sendall(b"HTTP/1.1 200 OK\r\n")
+        while True:
+            connection.sendall(b"X-Header: " + b"a" * 60_000 + b"\r\n")
+
+    with speaking(flood) as url:
+        answer = post(url)
+    assert (answer.status, answer.fault) == (None, "its answer has more than 1048576 bytes")
+
+
+@pytest.mark.parametrize("said", [b"SSH-2.0-OpenSSH\r\n", b"\x15\x03\x01", b"HTTP/1.1 abc\r\n\r\n"])
+def test_what_is_not_http_is_no_answer(said):
+    with speaking(lambda connection: connection.sendall(said)) as url:
+        answer = post(url)
+    assert answer.status is None
+    assert answer.fault == "its answer is not HTTP: BadStatusLine"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"Content-Length: -5\r\n\r\nno",
+        b"Content-Length: many\r\n\r\nno",
+        b"Content-Length: 99999999999999999999999\r\n\r\nno",
+        b"Transfer-Encoding: chunked\r\n\r\nxyz\r\nno",
+        b"Transfer-Encoding: chunked\r\n\r\n-5\r\nno",
+        b"Transfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFFFF\r\nno",
+        b"Content-Encoding: gzip\r\n\r\n\x1f\x8bno",
+        b"\xff\xfe: \x00\r\n\r\nno",
+        b"no",
+    ],
+)
+def test_whatever_is_said_behind_a_status_the_status_counts(said):
+    answer = b"HTTP/1.1 200 OK\r\n" + said
+    with speaking(lambda connection: connection.sendall(answer)) as url:
+        found = post(url)
+    assert (found.status, found.fault) == (200, None)
+
+
+@pytest.mark.parametrize("host", ["a..b", ".example", "x" * 64 + ".example", "-", "a_b.example"])
+def test_a_name_that_can_be_none_is_a_fault(host):
+    assert post(f"https://{host}/").status is None
+
+
+def test_whoever_hangs_up_has_not_answered():
+    with speaking(lambda _: None) as url:
+        answer = post(url)
+    assert (answer.status, answer.fault) == (None, "Remote end closed connection without response")
+
+
+def test_what_a_sender_is_waiting_for_can_be_broken_off(receiver):
+    over = threading.Event()
+    receiver.answering = hang(over)
+    sender = Sender(seconds=ANY_TIME)
+    answers = []
+    waiting = threading.Thread(target=lambda: answers.append(post(receiver.url, sender)))
+    waiting.start()
+    receiver.arrivals.get(timeout=ANY_TIME)
+    sender.cancel()
+    waiting.join(ANY_TIME)
+    over.set()
+    assert [answer.status for answer in answers] == [None]
+    assert post(receiver.url, sender).status is None
+    assert len(receiver.received) == 1
