@@ -44,7 +44,7 @@ from orders.web.logs import access_log
 from orders.web.pages import site
 from orders.web.server.long_answers import MAX_LENT
 from orders.web.server.server import Server
-from orders.web.services import Shop, shop_of
+from orders.web.services import Services, services_of
 
 log = logging.getLogger("orders")
 
@@ -69,16 +69,16 @@ def create_app(given: Settings | None = None, clock: Clock | None = None) -> Fla
     database, upkeep = database_of(given, given.threads + MAX_LENT)
     app = OrdersFlask("app", static_folder=None)
     limits = Limits(given, database, clock)
-    shop = Shop(given, clock, database, upkeep, KeyRing(database, clock), limits)
-    shop.install(app)
+    services = Services(given, clock, database, upkeep, KeyRing(database, clock), limits)
+    services.install(app)
     if given.metrics:
         from orders.web import metrics  # with a library that only they need
 
-        metrics.install(app, shop)
-    Hooks(app, shop)
+        metrics.install(app, services)
+    Hooks(app, services)
     Api(app, given, v1.blueprint, v1.VERSION)
     Api(app, given, v2.blueprint, v2.VERSION)
-    health.register(app, shop)
+    health.register(app, services)
     site.register(app)
     groups = (keys_group, orders_group, pets_group, events_group, webhooks_group, db_group)
     for group in groups:
@@ -87,7 +87,7 @@ def create_app(given: Settings | None = None, clock: Clock | None = None) -> Fla
 
 
 def main() -> int:
-    """Serve until told to stop; give the exit status."""
+    """Serve until told to stop; return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python app.py",
         description="Serves the orders of a pet store over HTTP. Settings come from "
@@ -122,45 +122,45 @@ def _let_go_of_the_log() -> None:
 
 def _serve(given: Settings, *, with_demo: bool) -> None:
     app = create_app(given)
-    shop = shop_of(app)
+    services = services_of(app)
     lock = _lock(given)
     try:
-        _prepare_database(shop)
-        with _hold(shop) as hold:
-            _serve_shop(app, shop, hold, with_demo=with_demo)
+        _prepare_database(services)
+        with _hold(services) as hold:
+            _serve_shop(app, services, hold, with_demo=with_demo)
     finally:
-        shop.database.close()
+        services.database.close()
         lock.release()
 
 
-def _serve_shop(app: Flask, shop: Shop, hold: Hold, *, with_demo: bool) -> None:
-    shop.begin()
-    shop.check_behind()
-    server = _bind(app, shop)
+def _serve_shop(app: Flask, services: Services, hold: Hold, *, with_demo: bool) -> None:
+    services.begin()
+    services.check_behind()
+    server = _bind(app, services)
     server.stop_on_signals()
-    _welcome(shop, server, with_demo=with_demo)
+    _welcome(services, server, with_demo=with_demo)
     housekeeping = Housekeeping(
-        access_log.flush, shop.write_counters, shop.write_keys, partial(_keep, hold)
+        access_log.flush, services.write_counters, services.write_keys, partial(_keep, hold)
     )
     housekeeping.start()
-    shop.outbox.start(alone=shop.is_alone)
+    services.outbox.start(alone=services.is_alone)
     try:
         server.run()
     finally:
-        shop.outbox.stop()
+        services.outbox.stop()
         housekeeping.stop()
-        shop.end()
+        services.end()
         access_log.flush()
     log.info("Stopped.")
 
 
-def _hold(shop: Shop) -> Hold:
+def _hold(services: Services) -> Hold:
     try:
-        return shop.upkeep.hold(alone=shop.is_alone)
+        return services.upkeep.hold(alone=services.is_alone)
     except InUse:
         raise CannotStart(
-            f"Another service uses the database {shop.database.where}. Stop that one, or let both "
-            "count their limits together, in Redis, with ORDERS_LIMITS_URL."
+            f"Another service uses the database {services.database.where}. Stop that one, or let "
+            "both count their limits together, in Redis, with ORDERS_LIMITS_URL."
         ) from None
 
 
@@ -193,21 +193,21 @@ def _lock(given: Settings) -> InstanceLock:
     return lock
 
 
-def _prepare_database(shop: Shop) -> None:
+def _prepare_database(services: Services) -> None:
     try:
-        shop.upkeep.prepare()
-        with shop.database.read() as connection:
+        services.upkeep.prepare()
+        with services.database.read() as connection:
             all_keys = keys.get_all(connection)
     except (OSError, StoreUnavailable, SQLAlchemyError) as error:
         raise CannotStart(
-            f"The database {shop.database.where} can't be used: {error}. "
+            f"The database {services.database.where} can't be used: {error}. "
             "Mend that, then start again."
         ) from None
-    now = shop.clock.now()
+    now = services.clock.now()
     homeless = [
         f"{key.id} ({key.name}, {key.plan})"
         for key in all_keys
-        if key.plan not in shop.settings.plans and key.is_valid(now)
+        if key.plan not in services.settings.plans and key.is_valid(now)
     ]
     if homeless:
         raise CannotStart(
@@ -216,11 +216,14 @@ def _prepare_database(shop: Shop) -> None:
         )
 
 
-def _bind(app: Flask, shop: Shop) -> Server:
-    given = shop.settings
+def _bind(app: Flask, services: Services) -> Server:
+    given = services.settings
     try:
         server = Server(
-            app, given, lambda: shop.limits.uncounted().headers(shop.clock.time()), shop.tell
+            app,
+            given,
+            lambda: services.limits.full_free_quota().headers(services.clock.time()),
+            services.tell,
         )
     except OSError as error:
         if error.errno == errno.EADDRNOTAVAIL:
@@ -231,19 +234,19 @@ def _bind(app: Flask, shop: Shop) -> Server:
             f"Port {given.port} on {given.host} can't be listened on: "
             f"{os.strerror(error.errno or 0)}. {mend}"
         ) from None
-    if shop.metrics is not None:
-        shop.metrics.watch(server)
+    if services.metrics is not None:
+        services.metrics.watch(server)
     return server
 
 
-def _welcome(shop: Shop, server: Server, *, with_demo: bool) -> None:
-    if not _is_loopback(shop.settings.host):
+def _welcome(services: Services, server: Server, *, with_demo: bool) -> None:
+    if not _is_loopback(services.settings.host):
         log.warning(
             "Listening on %s: keys cross the network. Put a server with TLS in front (README).",
-            shop.settings.host,
+            services.settings.host,
         )
     if (
-        not shop.settings.is_on_postgres
+        not services.settings.is_on_postgres
         and sqlite.sqlite_module().sqlite_version_info < sqlite.FIRST_SOUND_SQLITE
     ):
         log.warning(
@@ -252,19 +255,19 @@ def _welcome(shop: Shop, server: Server, *, with_demo: bool) -> None:
             sqlite.sqlite_module().sqlite_version,
         )
     if with_demo:
-        _show_demo(shop, server.addresses[0])
-    if not _has_keys(shop):
+        _show_demo(services, server.addresses[0])
+    if not _has_keys(services):
         log.info("There is no API key yet. Issue one: flask keys issue NAME --plan free")
     log.info("Serving on %s. Ctrl-C stops it.", " and ".join(server.addresses))
 
 
-def _has_keys(shop: Shop) -> bool:
-    with shop.database.read() as connection:
+def _has_keys(services: Services) -> bool:
+    with services.database.read() as connection:
         return bool(keys.get_all(connection))
 
 
-def _show_demo(shop: Shop, address: str) -> None:
-    prepared = demo.prepare(shop.database, shop.clock)
+def _show_demo(services: Services, address: str) -> None:
+    prepared = demo.prepare(services.database, services.clock)
     words = (
         "This store has orders of its own: the demo leaves it as it is."
         if prepared is None

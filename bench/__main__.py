@@ -34,7 +34,7 @@ _SHORT_SECONDS = 0.2
 
 
 def main(arguments: list[str]) -> int:
-    """Do what the command line says; give the exit status."""
+    """Do what the command line says; return the exit status."""
     options = _parser().parse_args(arguments)
     if options.command == "profile":
         return _profile(options)

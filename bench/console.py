@@ -95,7 +95,7 @@ def show(what: str, times: list[float], unit: str) -> None:
 
 @contextmanager
 def page_over(orders: int) -> Iterator[Any]:
-    """Give a page that is signed in to a store with so many orders."""
+    """Return a page that is signed in to a store with so many orders."""
     with tempfile.TemporaryDirectory() as folder:
         secret = store_of(Path(folder), orders)
         with running(Path(folder)) as service, browser() as one:
@@ -107,7 +107,7 @@ def page_over(orders: int) -> Iterator[Any]:
 
 
 def first_paints(page: Any) -> list[float]:
-    """Load the page again and again; give the milliseconds until it can be read."""
+    """Load the page again and again; return the milliseconds until it can be read."""
     times = []
     for _ in range(ROUNDS):
         page.reload()

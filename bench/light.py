@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def install(folder: Path) -> Path:
-    """Install the project as README does; give the environment's Python."""
+    """Install the project as README does; return the environment's Python."""
     venv.create(folder, with_pip=True)
     python = folder / "bin" / "python"
     subprocess.run([python, "-m", "pip", "install", "--quiet", "-e", ROOT], check=True)  # noqa: S603
@@ -46,7 +46,7 @@ def install(folder: Path) -> Path:
 
 
 def weigh(folder: Path) -> tuple[int, float]:
-    """Give how many packages there are, and the megabytes of their files."""
+    """Return how many packages there are, and the megabytes of their files."""
     (site_packages,) = folder.glob("lib/python*/site-packages")
     packages = [
         each for each in site_packages.glob("*.dist-info") if not _NOT_COUNTED.match(each.name)

@@ -18,7 +18,7 @@ from flask import Flask
 
 from app import create_app
 from orders.settings import Settings
-from orders.web.services import shop_of
+from orders.web.services import services_of
 from tests.support import stores as store
 
 PLENTY = 1_000_000_000
@@ -28,7 +28,7 @@ READINGS = 100
 
 
 def main() -> int:
-    """Measure and print; give the exit status."""
+    """Measure and print; return the exit status."""
     argparse.ArgumentParser(prog="python -m bench.metrics", description=__doc__).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         instance = Path(folder) / "instance"
@@ -39,7 +39,7 @@ def main() -> int:
         without, with_them = times(lambda: look(off, key), lambda: look(on, key))
         reading = each_takes(lambda: on.test_client().get("/metrics", buffered=True), READINGS)
         for app in (off, on):
-            shop_of(app).database.close()
+            services_of(app).database.close()
     print(f"a request  {without * 1e6:.1f} µs without, {with_them * 1e6:.1f} µs with metrics")
     print(f"counting   {(with_them - without) * 1e6:.1f} µs a request")
     print(f"reading    {reading * 1e3:.1f} ms")
@@ -47,13 +47,13 @@ def main() -> int:
 
 
 def times(*works: Callable[[], object]) -> list[float]:
-    """Give the seconds of a processor that each takes, in the best of many rounds in turns."""
+    """Return the seconds of a processor that each takes, in the best of many rounds in turns."""
     rounds = [[each_takes(work, A_ROUND) for work in works] for _ in range(ROUNDS)]
     return [min(column) for column in zip(*rounds, strict=True)]
 
 
 def each_takes(work: Callable[[], object], times: int) -> float:
-    """Give the seconds of a processor that something takes when it is done so often."""
+    """Return the seconds of a processor that something takes when it is done so often."""
     began = time.process_time()
     for _ in range(times):
         work()

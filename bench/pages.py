@@ -64,7 +64,7 @@ class Steps:
 
 
 def rows(number: int, chance: random.Random) -> Iterator[tuple[int, formats.Cells]]:
-    """Give the orders of two years, as the rows of a file."""
+    """Return the orders of two years, as the rows of a file."""
     for line, life in enumerate(year.lives(number, BEGIN, END, chance), start=1):
         ship_date = life.shipped_at or life.expected
         status = Status.SHIPPED if life.shipped_at else Status.PENDING
@@ -100,7 +100,7 @@ class Case:
     sort: Sort
 
     def begins(self, database: SqliteDatabase) -> dict[str, Position | None]:
-        """Give where its first page and its last one begin."""
+        """Return where its first page and its last one begin."""
         backwards = Sort(self.sort.by, not self.sort.falling)
         if self.sort.by is SortBy.SHIP_DATE and self.filters.ships_from is None:
             # Those without a date come last both ways.
@@ -132,7 +132,7 @@ COMBINED = {
 
 
 def cases(named: dict[str, Filters]) -> Iterator[Case]:
-    """Give the listings of filters in each sort."""
+    """Return the listings of filters in each sort."""
     for name, filters in named.items():
         for by in SortBy:
             for falling in (False, True):
@@ -141,7 +141,7 @@ def cases(named: dict[str, Filters]) -> Iterator[Case]:
 
 
 def steps_of(database: SqliteDatabase, steps: Steps, query: PageQuery) -> int:
-    """Give the steps that a page takes. Reading it once before prepares its statements."""
+    """Return the steps that a page takes. Reading it once before prepares its statements."""
     read_page(database, query)
     steps.taken = 0
     read_page(database, query)
@@ -149,7 +149,7 @@ def steps_of(database: SqliteDatabase, steps: Steps, query: PageQuery) -> int:
 
 
 def milliseconds_of(database: SqliteDatabase, query: PageQuery) -> float:
-    """Give the least of five times that a page takes."""
+    """Return the least of five times that a page takes."""
     least = float("inf")
     for _ in range(5):
         begin = time.perf_counter()
@@ -159,7 +159,7 @@ def milliseconds_of(database: SqliteDatabase, query: PageQuery) -> float:
 
 
 def measure(databases: list[SqliteDatabase], steps: Steps, case: Case) -> dict[str, list[int]]:
-    """Give the steps that the pages of a case take at each database, by which page it is."""
+    """Return the steps that the pages of a case take at each database, by which page it is."""
     begins = [case.begins(database) for database in databases]
     return {
         which: [

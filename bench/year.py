@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def row_of(life: Life) -> tuple[object, ...]:
-    """Give the cells of an order."""
+    """Return the cells of an order."""
     status = Status.PENDING
     if life.cancelled_at:
         status = Status.CANCELLED

@@ -15,14 +15,14 @@ class Clock:
     """The machine's own clock."""
 
     def time(self) -> float:
-        """Give wall time in seconds since 1970 (Unix time)."""
+        """Return wall time in seconds since 1970 (Unix time)."""
         return time.time()
 
     def monotonic(self) -> float:
-        """Give seconds since some moment in the past; never steps back."""
+        """Return seconds since some moment in the past; never steps back."""
         return time.monotonic()
 
     def now(self) -> datetime:
-        """Give wall time as an aware datetime in UTC, cut to milliseconds as in the API."""
+        """Return wall time as an aware datetime in UTC, cut to milliseconds as in the API."""
         millis = int(self.time() * 1000)
         return datetime.fromtimestamp(millis // 1000, UTC).replace(microsecond=millis % 1000 * 1000)

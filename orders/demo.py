@@ -56,7 +56,7 @@ def prepare(database: Database, clock: Clock) -> Demo | None:
 
 
 def introduction(prepared: Demo, address: str) -> str:
-    """Give what the demo prints: its key, in lines to try. `address` is the service's."""
+    """Return what the demo prints: its key, in lines to try. `address` is the service's."""
     orders_url = f"{address}/v1/store/orders"
     order_url = f"{orders_url}/{prepared.next_order_id}"
     body = "-H 'Content-Type: application/json' -d '{\"petId\": 7, \"quantity\": 2}'"

@@ -142,7 +142,7 @@ _REFERENCE = re.compile("[^\\x00-\\x1f\\x7f-\\x9f\\ud800-\\udfff]{1,64}")
 
 
 def is_reference(text: str) -> bool:
-    """Tell whether a text can be an order's reference: 1 to 64 characters, none for control."""
+    """Return whether a text can be an order's reference: 1 to 64 characters, none for control."""
     return _REFERENCE.fullmatch(text) is not None
 
 
@@ -174,7 +174,7 @@ _YEAR_ONE = "0001-01-01"
 
 
 def parse_instant(text: str) -> datetime:
-    """Read a date-time of RFC 3339, section 5.6, with a time zone; give it in UTC.
+    """Read a date-time of RFC 3339, section 5.6, with a time zone; return it in UTC.
 
     Digits finer than milliseconds are cut. Leap seconds (`:60`) are refused, because no day that
     the program can count with has one.

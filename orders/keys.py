@@ -39,7 +39,7 @@ def generate() -> str:
 
 
 def is_well_formed(key: str) -> bool:
-    """Tell whether the text has a key's shape and its checksum is right."""
+    """Return whether the text has a key's shape and its checksum is right."""
     if not _SHAPE.fullmatch(key):
         return False
     body = key[len(PREFIX) : -_CHECKSUM_CHARACTERS]
@@ -47,7 +47,7 @@ def is_well_formed(key: str) -> bool:
 
 
 def digest(key: str) -> bytes:
-    """Give the SHA-256 of a key, which is all of it that is kept.
+    """Return the SHA-256 of a key, which is all of it that is kept.
 
     A slow hash protects guessable passwords; 190 random bits can't be guessed.
     """
@@ -55,7 +55,7 @@ def digest(key: str) -> bytes:
 
 
 def shown_prefix(key: str) -> str:
-    """Give the first characters of a key, by which a person tells keys apart."""
+    """Return the first characters of a key, by which a person tells keys apart."""
     return key[:_SHOWN_CHARACTERS]
 
 

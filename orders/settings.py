@@ -123,7 +123,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
 
 
 def check_packages(settings: Settings) -> None:
-    """Make sure that there is what the settings need beyond a plain install.
+    """Check that there is what the settings need beyond a plain install.
 
     Raises:
         SettingsError: there is not; with how to install it.

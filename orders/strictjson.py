@@ -18,7 +18,7 @@ class NotStrictJson(Exception):
 
 
 def parse(text: bytes) -> Any:
-    """Give the value of a JSON text in UTF-8.
+    """Return the value of a JSON text in UTF-8.
 
     Raises:
         NotStrictJson: bad UTF-8, a byte order mark, bad JSON, equal names in an object, NaN or

@@ -23,7 +23,7 @@ _DATABASE = re.compile(r"(/[0-9]{0,4})?")
 
 
 def redis_url(text: str) -> str:
-    """Check where Redis or Valkey is; give it as the package redis takes it.
+    """Check where Redis or Valkey is; return it as the package redis takes it.
 
     Raises:
         ValueError: it is no such address. The message shows nothing of it.

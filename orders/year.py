@@ -40,7 +40,7 @@ class Life:
 def lives(
     count: int, begin: datetime, end: datetime, chance: random.Random, pets: int = PETS
 ) -> Iterator[Life]:
-    """Give this many orders, placed from `begin` until before `end`, in the order of placing.
+    """Return this many orders, placed from `begin` until before `end`, in the order of placing.
 
     What would happen after `end` has not happened yet. Pets are numbered from 1.
     """

@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def tried(folder: Path, orders: int, writers: int, *, seed: int = 1) -> list[str]:
-    """Back up and restore in a folder, print the figures; give what was not as it should be."""
+    """Back up and restore in a folder, print the figures; return what was not as it should be."""
     trial = Trial(folder, orders, writers)
     with working("Importing, backing up, restoring") as alive:
         trial.fill(seed)
@@ -212,7 +212,7 @@ class Trial:
 
 
 def kill_in_the_middle(service: Service, file: Path) -> bool:
-    """Begin a backup to the file and kill it once it copies; give whether it had not ended."""
+    """Begin a backup to the file and kill it once it copies; return whether it had not ended."""
     command = [sys.executable, "-m", "flask", "db", "backup", str(file)]
     with subprocess.Popen(  # noqa: S603 - this program
         command, cwd=ROOT, env=service.environment, stderr=subprocess.DEVNULL

@@ -41,7 +41,7 @@ def main() -> int:
 
 
 def moved(folder: Path, orders: int) -> list[str]:
-    """Move a store that is made in a folder, print the figures; give what was not as it should."""
+    """Move a store that is made in a folder, print the figures; return what went wrong."""
     environment = environment_for(folder / "instance")
     _fill(folder / "year.csv", orders, environment)
     with running_postgres() as server:
@@ -68,7 +68,7 @@ def _fill(file: Path, orders: int, environment: dict[str, str]) -> None:
 
 
 def _measured(environment: dict[str, str]) -> tuple[str, float, float]:
-    """Run the command; give what it said of rows and time, its seconds and its peak in MiB."""
+    """Run the command; return what it said of rows and time, its seconds and its peak in MiB."""
     began = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, "-m", "flask", "db", "copy"],

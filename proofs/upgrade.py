@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def walked(folder: Path, orders: int) -> list[str]:
-    """Upgrade and roll back in a folder; give what was not as it should be."""
+    """Upgrade and roll back in a folder; return what was not as it should be."""
     walk = Walk(folder, orders)
     walk.fill_with_the_old_program()
     walk.upgrade()
@@ -60,7 +60,7 @@ def walked(folder: Path, orders: int) -> list[str]:
 
 
 def take_older_program(folder: Path) -> str:
-    """Unpack the program before its second schema; give its commit.
+    """Unpack the program before its second schema; return its commit.
 
     Raises:
         LookupError: git's history does not go back so far, as in a shallow clone.

@@ -152,7 +152,7 @@ def _await(receiver: Receiver, count: int) -> None:
 
 
 def tried(folder: Path, load: Load, longest: float = START_SECONDS) -> list[str]:
-    """Make all runs in a folder, print the figures; give what was not as it should be."""
+    """Make all runs in a folder, print the figures; return what was not as it should be."""
     faults = []
     with progress("Delivering", len(RUNS)) as advance:
         for number, (name, (answering, hanging)) in enumerate(RUNS.items()):

@@ -166,8 +166,8 @@ def make_store(settings, clock, empty_database):
 
     yield make
     for store in made:
-        store.shop.limits.storage.close()
-        store.shop.database.close()
+        store.services.limits.storage.close()
+        store.services.database.close()
 
 
 @pytest.fixture

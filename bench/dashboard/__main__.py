@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def ask(folder: Path, seconds: float) -> tuple[dict[Panel, list[Series]], list[str]]:
-    """Load a service for so long; give what each panel shows then, and what is at fault."""
+    """Load a service for so long; return what each panel shows then, and what is at fault."""
     plan = f"[plans.pro]\nper_minute = {PLENTY}\nper_day = {PLENTY}\n"
     key, small = store.make(folder / "instance", [(PLENTY, PLENTY), (1, PLENTY)], free=PLENTY)
     config = folder / "instance" / "config.toml"
@@ -82,7 +82,7 @@ def tell(found: dict[Panel, list[Series]]) -> None:
 
 @contextmanager
 def _webhooks(service: Service) -> Iterator[None]:
-    """Give the service three webhooks: one that answers, one that refuses, one that is down."""
+    """Return the service three webhooks: one that answers, one that refuses, one that is down."""
     with receiving() as answers, receiving() as refuses:
         refuses.answering = answer_with(422)
         for url in (answers.url, refuses.url, "http://127.0.0.1:1/"):

@@ -31,7 +31,7 @@ _STEPS = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""), (1e-3, "m"), (1e-6, "µ")
 
 
 def draw(title: str, found: Mapping[Panel, list[Series]]) -> str:
-    """Give the panels, with the series that were found for each, as the text of an SVG file."""
+    """Return the panels, with the series that were found for each, as the text of an SVG file."""
     height = max(_bottom(panel) for panel in found) * _ROW + 2 * _GAP
     return "\n".join(
         [
@@ -47,7 +47,7 @@ def draw(title: str, found: Mapping[Panel, list[Series]]) -> str:
 
 
 def shown(value: float, unit: str) -> str:
-    """Give a value as Grafana shows it in a unit, or nearly so."""
+    """Return a value as Grafana shows it in a unit, or nearly so."""
     if unit == "percentunit":
         return f"{value * 100:.3g}%"
     size = abs(value)

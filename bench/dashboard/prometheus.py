@@ -74,7 +74,7 @@ class Series:
 
 
 def panels(dashboard: Path = DASHBOARD) -> list[Panel]:
-    """Give the panels of a dashboard, and its rows, which have no queries."""
+    """Return the panels of a dashboard, and its rows, which have no queries."""
     return [
         Panel(
             told["title"],
@@ -97,7 +97,7 @@ class Prometheus:
         self._http = urllib3.PoolManager(retries=False)
 
     def series(self, query: Query, since: float, until: float) -> list[Series]:
-        """Give what a query gives of each second in between."""
+        """Return what a query gives of each second in between."""
         asked = {"query": query.filled_in, "start": since, "end": until, "step": SCRAPED_EVERY}
         return [
             Series(
@@ -108,19 +108,19 @@ class Prometheus:
         ]
 
     def shown(self, panel: Panel, since: float) -> list[Series]:
-        """Give what a panel shows of the time since then."""
+        """Return what a panel shows of the time since then."""
         until = time.time()
         return [each for query in panel.queries for each in self.series(query, since, until)]
 
     def is_ready(self) -> bool:
-        """Tell whether it has read a service once."""
+        """Return whether it has read a service once."""
         try:
             return bool(self._ask("query", query="up == 1")["result"])
         except (urllib3.exceptions.HTTPError, ValueError):
             return False
 
     def rules(self) -> list[dict[str, Any]]:
-        """Give the alerts, and how they stand."""
+        """Return the alerts, and how they stand."""
         groups = self._ask("rules")["groups"]
         return [rule for group in groups for rule in group["rules"]]
 

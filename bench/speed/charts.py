@@ -35,7 +35,7 @@ class Bar:
 
 
 def chart(title: str, unit: str, bars: list[Bar]) -> str:
-    """Give a chart of horizontal bars, longest first, as the text of an SVG file."""
+    """Return a chart of horizontal bars, longest first, as the text of an SVG file."""
     longest = max(bar.value for bar in bars)
     height = _TOP + len(bars) * (_BAR + _GAP)
     described = "; ".join(f"{bar.label}: {number(bar.value)}" for bar in bars)
@@ -57,7 +57,7 @@ def chart(title: str, unit: str, bars: list[Bar]) -> str:
 
 
 def number(value: float) -> str:
-    """Give a figure as people read it: three digits, or all digits of what is larger."""
+    """Return a figure as people read it: three digits, or all digits of what is larger."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"  # noqa: PLR2004
 
 

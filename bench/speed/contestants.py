@@ -65,17 +65,17 @@ class Contestant:
         """Make its data."""
 
     def command(self) -> list[str]:
-        """Give the command that serves."""
+        """Return the command that serves."""
         raise NotImplementedError
 
     def launch(self, log: IO[str]) -> subprocess.Popen[str]:
-        """Start to serve; give the process."""
+        """Start to serve; return the process."""
         return subprocess.Popen(  # noqa: S603 - our own peers
             self.command(), cwd=ROOT, env=INHERITED, stdout=log, stderr=log, text=True
         )
 
     def headers(self, secret: str | None) -> dict[str, str]:
-        """Give the headers of a request with this key."""
+        """Return the headers of a request with this key."""
         return {"Authorization": f"Bearer {secret}"} if secret else {}
 
     def wait(self) -> None:
@@ -109,7 +109,7 @@ class Contestant:
         self.mib_at_rest = processes.resident_mib(self.process.pid)
 
     def order_path(self, order_id: int) -> str:
-        """Give the path of an order."""
+        """Return the path of an order."""
         return f"{self.list_path}/{order_id}"
 
     def stop(self) -> None:

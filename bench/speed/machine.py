@@ -20,7 +20,7 @@ _DISTRIBUTIONS = {"flask_smorest": "flask-smorest", "flask_limiter": "flask-limi
 
 
 def machine() -> dict[str, str]:
-    """Give what is known of the machine, by name."""
+    """Return what is known of the machine, by name."""
     model = re.search(r"model name\s*: (.*)", _read("/proc/cpuinfo"))
     memory = re.search(r"MemTotal:\s+(\d+) kB", _read("/proc/meminfo"))
     return {
@@ -34,7 +34,7 @@ def machine() -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """Give the versions of everything that takes part and is installed, by name."""
+    """Return the versions of everything that takes part and is installed, by name."""
     found = {
         "Python": platform.python_version(),
         "SQLite": sqlite.sqlite_module().sqlite_version,

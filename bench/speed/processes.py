@@ -14,7 +14,7 @@ _TIMES = slice(11, 15)
 
 
 def cpu_seconds(pid: int) -> float:
-    """Give the processor time that a process, its children and those that ended have taken."""
+    """Return the processor time that a process, its children and those that ended have taken."""
     ticks = 0
     for each in _family(pid):
         _, _, rest = Path(f"/proc/{each}/stat").read_text(encoding="utf-8").rpartition(") ")
@@ -23,12 +23,12 @@ def cpu_seconds(pid: int) -> float:
 
 
 def resident_mib(pid: int) -> float:
-    """Give the memory that a process and its children have now."""
+    """Return the memory that a process and its children have now."""
     return sum(_status(each, "VmRSS") for each in _family(pid)) / _KIB_PER_MIB
 
 
 def peak_mib(pid: int) -> float:
-    """Give the most memory that a process and its children had since `forget_peak`, each added."""
+    """Return the most memory a process and its children had since `forget_peak`, each added."""
     return sum(_status(each, "VmHWM") for each in _family(pid)) / _KIB_PER_MIB
 
 
@@ -39,7 +39,7 @@ def forget_peak(pid: int) -> None:
 
 
 def accepted_connections() -> int:
-    """Give how many TCP connections were accepted on this machine since it was started."""
+    """Return how many TCP connections were accepted on this machine since it was started."""
     lines = Path("/proc/net/snmp").read_text(encoding="ascii").splitlines()
     names, values = (line.split() for line in lines if line.startswith("Tcp:"))
     return int(values[names.index("PassiveOpens")])

@@ -33,7 +33,7 @@ from bench.speed.measures import Setting, UnderLoad
 from bench.speed.stocks import Ask, Stock, Stocks
 from orders import settings
 from orders.web import logs
-from orders.web.services import shop_of
+from orders.web.services import services_of
 from tests.support.service import ROOT
 
 ORDERS_IN_STORE = 20
@@ -108,7 +108,7 @@ class Profile:
     load: dict[str, float]
 
     def as_json(self) -> dict[str, Any]:
-        """Give it as JSON has it, in microseconds a request; the dearest layer first."""
+        """Return it as JSON has it, in microseconds a request; the dearest layer first."""
         # Looking costs, too: what was looked at is brought to the time of what was not.
         cpu = self.request.cpu / (sum(each.cpu for each in self.looked_at.values()) or 1)
         waited = self.request.waited / (sum(each.waited for each in self.looked_at.values()) or 1)
@@ -146,16 +146,16 @@ def _application(instance: Path) -> Iterator[Flask]:
     app = create_app(settings.load({"ORDERS_INSTANCE": str(instance)}))
     with (instance / "log").open("w", encoding="utf-8") as log:
         logs.configure("text", log)
-        shop_of(app).begin()
+        services_of(app).begin()
         try:
             yield app
         finally:
-            shop_of(app).end()
+            services_of(app).end()
             logs.configure("text", io.StringIO())
 
 
 def _environs(app: Flask, stock: Stock, what: str) -> Iterator[dict[str, Any]]:
-    """Give requests as waitress gives them to an application, without end."""
+    """Return requests as waitress gives them to an application, without end."""
     headers = {"Authorization": f"Bearer {stock.keys.good}"}
     if what == "unchanged":
         headers["If-None-Match"] = app.test_client().get(_PATH, headers=headers).headers["ETag"]
@@ -173,7 +173,7 @@ def _environs(app: Flask, stock: Stock, what: str) -> Iterator[dict[str, Any]]:
 
 
 def _timed(app: Flask, environs: Iterator[dict[str, Any]], seconds: float) -> Spent:
-    """Ask for so long; give what a request takes."""
+    """Ask for so long; return what a request takes."""
     began, cpu_began = time.perf_counter(), time.thread_time()
     asked = 0
     while time.perf_counter() - began < seconds:
@@ -187,7 +187,7 @@ def _timed(app: Flask, environs: Iterator[dict[str, Any]], seconds: float) -> Sp
 
 
 def _looked_at(work: Callable[[], object]) -> dict[str, Spent]:
-    """Look at what work is doing again and again; give what each layer took."""
+    """Look at what work is doing again and again; return what each layer took."""
     layers: defaultdict[str, Spent] = defaultdict(Spent)
     seen, cpu_seen = time.perf_counter(), time.thread_time()
 
@@ -226,7 +226,7 @@ def _layer(frame: FrameType | None) -> str:
 
 
 def _load(stock: Stock, folder: Path, what: str, status: int, seconds: float) -> dict[str, float]:
-    """Give the service's figures under load; none where wrk is not installed."""
+    """Return the service's figures under load; none where wrk is not installed."""
     if not wrk.is_installed():
         return {}
     own = folder / "service"

@@ -34,7 +34,7 @@ Told = dict[str, Any]
 
 
 def told(outcome: Outcome) -> Told:
-    """Give what JSON says of a work."""
+    """Return what JSON says of a work."""
     work = outcome.work
     return {
         "name": work.name,
@@ -68,7 +68,7 @@ def write(results: Told, folder: Path) -> None:
 
 
 def document(results: Told) -> str:
-    """Give the whole document."""
+    """Return the whole document."""
     template = Template(_TEMPLATE.read_text(encoding="utf-8"))
     return template.substitute(
         rounds=results["method"]["rounds"],
@@ -92,7 +92,7 @@ _SHORT = (
 
 
 def goal_lines(results: Told) -> list[str]:
-    """Give the rows of the table of goals."""
+    """Return the rows of the table of goals."""
     return [
         f"| {goal['work']} | {goal['what']} | {goal['bound']} | "
         f"{'' if goal['value'] is None else number(goal['value'])} | {goal['reached']} |"
@@ -102,7 +102,7 @@ def goal_lines(results: Told) -> list[str]:
 
 
 def profile_table(operation: str, profile: Told) -> str:
-    """Give an operation's layers as a table."""
+    """Return an operation's layers as a table."""
     whole, load = profile["cpu_us"], profile["load"]
     rows = [
         _row(name, each["cpu_us"], f"{each['cpu_us'] / whole:.0%}", each["waited_us"])
@@ -141,7 +141,7 @@ def _goal(work: Work, goal: Goal, value: float | None) -> Told:
 
 
 def _what(goal: Goal) -> str:
-    """Give what a goal is about, in words: `A: requests/s, times those of B`."""
+    """Return what a goal is about, in words: `A: requests/s, times those of B`."""
     text = f"{goal.lane}: {FIGURES[goal.figure]}"
     if goal.of is None:
         return text

@@ -35,17 +35,17 @@ class Outcome:
     failed: set[str] = field(default_factory=set)
 
     def median(self, lane: str, figure: str) -> float | None:
-        """Give the median of a figure over the rounds; None where it was not measured."""
+        """Return the median of a figure over the rounds; None where it was not measured."""
         measured = [figures[figure] for figures in self.rounds.get(lane, []) if figure in figures]
         return statistics.median(measured) if measured else None
 
     def medians(self, lane: str) -> Figures:
-        """Give the medians of all figures of a lane."""
+        """Return the medians of all figures of a lane."""
         names = self.rounds[lane][0] if self.rounds.get(lane) else ()
         return {name: self.median(lane, name) or 0.0 for name in names}
 
     def value(self, goal: Goal) -> float | None:
-        """Give what a goal is about; None where something for it was not measured."""
+        """Return what a goal is about; None where something for it was not measured."""
         value = self.median(goal.lane, goal.figure)
         if goal.of is None or value is None:
             return value

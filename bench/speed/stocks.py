@@ -80,7 +80,7 @@ class Stock:
         return target
 
     def orders(self) -> Iterator[dict[str, Any]]:
-        """Give the orders as version 1 shows them; `shipDate` is None where it is unknown."""
+        """Return the orders as version 1 shows them; `shipDate` is None where it is unknown."""
         with self.file.open(encoding="utf-8", newline="") as opened:
             for number, row in enumerate(csv.DictReader(opened), start=1):
                 yield {
@@ -110,7 +110,7 @@ class Stocks:
         self._made: dict[Ask, Stock] = {}
 
     def get(self, ask: Ask) -> Stock:
-        """Give the stock that is asked for."""
+        """Return the stock that is asked for."""
         if ask not in self._made:
             folder = self._folder / f"{ask.count}{'-pending' if ask.all_pending else ''}"
             folder.mkdir()

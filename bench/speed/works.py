@@ -56,7 +56,7 @@ class Goal:
     stretch: float | None = None
 
     def is_reached(self, value: float) -> bool:
-        """Tell whether the value is within the bound."""
+        """Return whether the value is within the bound."""
         if self.at_least is not None:
             return value >= self.at_least
         return self.at_most is None or value <= self.at_most
@@ -97,7 +97,7 @@ _GROWS_AT_MOST = 1.3
 
 
 def works(sizes: Sizes) -> tuple[Work, ...]:
-    """Give all works, with stocks of these sizes."""
+    """Return all works, with stocks of these sizes."""
     return (
         _list_few(sizes),
         _list_many(sizes),

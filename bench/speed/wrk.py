@@ -46,7 +46,7 @@ class Load:
 
 
 def is_installed() -> bool:
-    """Tell whether there is a wrk to run."""
+    """Return whether there is a wrk to run."""
     return shutil.which("wrk") is not None
 
 

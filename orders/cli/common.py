@@ -19,7 +19,7 @@ from orders.store.care.upkeep import InUse
 from orders.store.database.errors import StoreUnavailable, unavailable_cause
 from orders.store.database.sqlite import sqlite_module
 from orders.store.keys import KeyNotFound
-from orders.web.services import Shop, current_shop
+from orders.web.services import Services, current_services
 from orders.webhooks.endpoints import EndpointNotFound, EventNotFound, TooManyEndpoints
 
 _TOLD_IN_A_LINE = (
@@ -78,32 +78,32 @@ def _in_a_line(error: Exception | str) -> str:
     return keys.redact("".join(each if each.isprintable() else "?" for each in message))
 
 
-def opened_shop() -> Shop:
-    """Give the shop of this folder, with a database that can be used; a new one if there is none.
+def opened_shop() -> Services:
+    """Return the shop of this folder, with a database that can be used; a new one if there is none.
 
     Raises:
         UnfitDatabase: the database is not ours, damaged, or of another version.
         OSError: the folder can't be made.
     """
-    shop = _shop_of_folder()
-    if not shop.upkeep.exists():
+    services = _shop_of_folder()
+    if not services.upkeep.exists():
         with stopped_shop():
             pass  # which makes a new one
-    shop.upkeep.check()
-    return shop
+    services.upkeep.check()
+    return services
 
 
 @contextmanager
-def stopped_shop(*, create: bool = True) -> Iterator[Shop]:
-    """Give the shop of this folder while no service runs on it, and none can start.
+def stopped_shop(*, create: bool = True) -> Iterator[Services]:
+    """Return the shop of this folder while no service runs on it, and none can start.
 
     A database is made where there is none, unless `create` is false.
 
     Raises:
         ClickException: a service runs.
     """
-    shop = _shop_of_folder()
-    lock = InstanceLock(shop.settings.instance)
+    services = _shop_of_folder()
+    lock = InstanceLock(services.settings.instance)
     try:
         lock.acquire()
     except InstanceLocked:
@@ -111,27 +111,27 @@ def stopped_shop(*, create: bool = True) -> Iterator[Shop]:
             "A service runs on this folder. Stop it first, then try again."
         ) from None
     try:
-        with shop.upkeep.hold(alone=True):
-            if create and not shop.upkeep.exists():
-                shop.upkeep.create()
-            yield shop
+        with services.upkeep.hold(alone=True):
+            if create and not services.upkeep.exists():
+                services.upkeep.create()
+            yield services
     except InUse:
         raise click.ClickException(
-            f"A service uses {shop.database.where}. Stop it first, then try again."
+            f"A service uses {services.database.where}. Stop it first, then try again."
         ) from None
     finally:
         lock.release()
 
 
-def _shop_of_folder() -> Shop:
-    shop = current_shop()
-    make_private_folder(shop.settings.instance)
-    click.get_current_context().call_on_close(shop.database.close)
-    return shop
+def _shop_of_folder() -> Services:
+    services = current_services()
+    make_private_folder(services.settings.instance)
+    click.get_current_context().call_on_close(services.database.close)
+    return services
 
 
 def say(message: str) -> None:
-    """Tell the person something: on standard error, so that standard output holds only data."""
+    """Return the person something: on standard error, so that standard output holds only data."""
     # What was done is done, even where nobody can be told.
     with suppress(OSError):
         click.echo(message, err=True)

@@ -12,7 +12,7 @@ from orders.cli.progress import progress, working
 from orders.cli.tables import print_table
 from orders.settings import Settings
 from orders.store.care import backup, restoring
-from orders.web.services import current_shop
+from orders.web.services import current_services
 
 
 @click.group("db", cls=CommandGroup)
@@ -23,26 +23,26 @@ def db_group() -> None:
 @db_group.command("upgrade")
 def upgrade() -> None:
     """Bring the database's schema up to date, keeping a copy. The service must be stopped."""
-    with stopped_shop() as shop:
-        done = shop.upkeep.upgrade()
+    with stopped_shop() as services:
+        done = services.upkeep.upgrade()
     say(done)
 
 
 @db_group.command("check")
 def check() -> None:
     """Check every page and index of the database. The service may go on running."""
-    shop = opened_shop()
+    services = opened_shop()
     with working("Checking"):
-        shop.upkeep.check_whole()
-    say(f"{shop.database.where} is sound.")
+        services.upkeep.check_whole()
+    say(f"{services.database.where} is sound.")
 
 
 @db_group.command("backup")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 def back_up(file: Path) -> None:
     """Copy the database to the new FILE, checked. The service may go on running."""
-    shop = opened_shop()
-    database = shop.upkeep.file()
+    services = opened_shop()
+    database = services.upkeep.file()
     with working("Copying") as alive:
         backup.copy(database, file, alive)
     say(f"Copied to {file}, and checked.")
@@ -61,9 +61,11 @@ def restore(file: Path, keep_keys: bool) -> None:
     The replaced database is kept beside it. Keys and webhooks stay as they are now, so that none
     that was revoked or removed comes back; ids go on above those that were given.
     """
-    with stopped_shop(create=False) as shop, working("Restoring") as alive:
-        database = shop.upkeep.file()
-        done = restoring.restore(file, database, shop.clock.now(), keep_keys=keep_keys, alive=alive)
+    with stopped_shop(create=False) as services, working("Restoring") as alive:
+        database = services.upkeep.file()
+        done = restoring.restore(
+            file, database, services.clock.now(), keep_keys=keep_keys, alive=alive
+        )
     say(f"Restored from {file}.")
     if done.replaced:
         say(f"The replaced database is kept in {done.replaced}.")
@@ -91,9 +93,11 @@ def renew(keep_keys: bool) -> None:
     by what it remembers; keys are revoked and webhooks paused, because nobody knows which were
     revoked and removed since.
     """
-    with stopped_shop(create=False) as shop:
-        shop.upkeep.check()
-        revoked, paused = restoring.renew(shop.database, shop.clock.now(), keep_keys=keep_keys)
+    with stopped_shop(create=False) as services:
+        services.upkeep.check()
+        revoked, paused = restoring.renew(
+            services.database, services.clock.now(), keep_keys=keep_keys
+        )
     say(f"The store has a new id, and ids go on {restoring.SKIPPED_IDS:,} higher.")
     if revoked:
         say(f"All keys are revoked ({revoked} were not yet): issue new ones.")
@@ -111,20 +115,20 @@ def copy() -> None:
     left there, and the command can be run again. Afterwards the shop is served from there: set
     ORDERS_DATABASE_URL. The SQLite file is kept, and not served any more.
     """
-    _refuse_to_copy(current_shop().settings)
+    _refuse_to_copy(current_services().settings)
     from orders.store.postgres import copying  # which loads the driver
 
     began = time.monotonic()
-    with stopped_shop(create=False) as shop:
-        shop.upkeep.check()
+    with stopped_shop(create=False) as services:
+        services.upkeep.check()
         with working("Checking"):
-            shop.upkeep.check_whole()
-        copied = copying.copy(shop.database, shop.settings, progress)
+            services.upkeep.check_whole()
+        copied = copying.copy(services.database, services.settings, progress)
     print_table([{"table": table, "rows": f"{rows:,}"} for table, rows in copied.rows.items()])
     total, seconds = sum(copied.rows.values()), time.monotonic() - began
     say(f"Copied {total:,} rows to {copied.where} and compared each, in {seconds:.1f} s.")
     say("Now set ORDERS_DATABASE_URL to what ORDERS_COPY_TO is, and start the service.")
-    say(f"Keep {shop.database.where}: it is as it was, but for a mark, and is not served any more.")
+    say(f"Keep {services.database.where}: but for a mark it is as it was, and no longer served.")
 
 
 def _refuse_to_copy(settings: Settings) -> None:

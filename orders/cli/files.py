@@ -39,8 +39,8 @@ def import_orders(file: Path) -> None:
     Columns: petId; and where present id, quantity (1), shipDate, status (pending), placedAt (now),
     updatedAt (placedAt), reference. The service may go on running.
     """
-    shop = opened_shop()
-    count = _read(file, formats.ORDER_COLUMNS, shop.orders.import_orders)
+    services = opened_shop()
+    count = _read(file, formats.ORDER_COLUMNS, services.orders.import_orders)
     say(f"Imported {count:,} orders.")
 
 
@@ -51,8 +51,8 @@ def import_pets(file: Path) -> None:
 
     A pet takes the place of one with the same id; others are kept.
     """
-    shop = opened_shop()
-    count = _read(file, formats.PET_COLUMNS, shop.orders.import_pets)
+    services = opened_shop()
+    count = _read(file, formats.PET_COLUMNS, services.orders.import_pets)
     say(f"Imported {count:,} pets.")
 
 
@@ -60,13 +60,13 @@ def import_pets(file: Path) -> None:
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
 def export_orders(file: Path | None) -> None:
     """Export all orders to FILE (.csv or .jsonl), or as CSV to standard output."""
-    shop = opened_shop()
+    services = opened_shop()
     ending = formats.ending_of(file) if file else ".csv"
     if ending not in {".csv", ".jsonl", ".ndjson"}:
         raise click.ClickException(f"{file} must end in .csv or .jsonl.")
-    total = rows_out.count_all(shop.database)
+    total = rows_out.count_all(services.database)
     with progress("Exporting", total) as advance, _target(file) as target:
-        counted = _Counted(rows_out.batches_of_rows(shop.database), advance)
+        counted = _Counted(rows_out.batches_of_rows(services.database), advance)
         try:
             formats.write(target, ending, counted)
             target.flush()

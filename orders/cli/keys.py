@@ -50,9 +50,9 @@ def issue(  # noqa: PLR0913, PLR0917 - one for each option
     per_day: int | None,
 ) -> None:
     """Issue a key to NAME. It is printed once, alone; only its hash is kept."""
-    shop = opened_shop()
-    _check_plan(shop.settings, plan, per_minute, per_day)
-    now = shop.clock.now()
+    services = opened_shop()
+    _check_plan(services.settings, plan, per_minute, per_day)
+    now = services.clock.now()
     new = NewKey(
         _checked_name(name),
         plan,
@@ -62,7 +62,7 @@ def issue(  # noqa: PLR0913, PLR0917 - one for each option
         now + timedelta(days=expires) if expires else None,
     )
     secret = keys.generate()
-    with shop.database.write() as connection:
+    with services.database.write() as connection:
         key_id = key_store.issue(
             connection, new, keys.shown_prefix(secret), keys.digest(secret), now
         )
@@ -74,10 +74,10 @@ def issue(  # noqa: PLR0913, PLR0917 - one for each option
 @click.option("--json", "as_json", is_flag=True, help="As a JSON array.")
 def list_keys(as_json: bool) -> None:
     """List all keys, without their secrets."""
-    shop = opened_shop()
-    now = shop.clock.now()
-    with shop.database.read() as connection:
-        rows = [_row(key, shop.settings, now) for key in key_store.get_all(connection)]
+    services = opened_shop()
+    now = services.clock.now()
+    with services.database.read() as connection:
+        rows = [_row(key, services.settings, now) for key in key_store.get_all(connection)]
     if as_json:
         click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
     elif rows:
@@ -90,10 +90,10 @@ def list_keys(as_json: bool) -> None:
 @_key_id
 def revoke(key_id: int) -> None:
     """Revoke key ID for good. It stops working within a second."""
-    shop = opened_shop()
-    with shop.database.write() as connection:
+    services = opened_shop()
+    with services.database.write() as connection:
         if key_store.get(connection, key_id).revoked_at is None:
-            key_store.change(connection, key_id, revoked_at=shop.clock.now())
+            key_store.change(connection, key_id, revoked_at=services.clock.now())
     say(f"Key {key_id} is revoked.")
 
 
@@ -113,9 +113,9 @@ def unban(key_id: int) -> None:
 @click.option("--per-day", type=_Figure, help="Requests a day (enterprise only).")
 def change_plan(key_id: int, plan: str, per_minute: int | None, per_day: int | None) -> None:
     """Put key ID on PLAN. New windows begin."""
-    shop = opened_shop()
-    _check_plan(shop.settings, plan, per_minute, per_day)
-    with shop.database.write() as connection:
+    services = opened_shop()
+    _check_plan(services.settings, plan, per_minute, per_day)
+    with services.database.write() as connection:
         key_store.change_plan(connection, key_id, plan, per_minute, per_day)
     say(f"Key {key_id} is on the plan {plan}.")
 
@@ -130,11 +130,11 @@ def change_plan(key_id: int, plan: str, per_minute: int | None, per_day: int | N
     help="Hours for which the old secret goes on working.",
 )
 def rotate(key_id: int, grace: int) -> None:
-    """Give key ID a new secret, printed once, alone. All else about the key stays."""
-    shop = opened_shop()
-    now = shop.clock.now()
+    """Return key ID a new secret, printed once, alone. All else about the key stays."""
+    services = opened_shop()
+    now = services.clock.now()
     secret = keys.generate()
-    with shop.database.write() as connection:
+    with services.database.write() as connection:
         key = key_store.get(connection, key_id)
         if not key.is_valid(now):
             raise click.ClickException(

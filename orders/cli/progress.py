@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def progress(label: str, length: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar on standard error while the work goes on; give what tells it of steps done."""
+    """Show a bar on standard error while the work goes on; return what tells it of steps done."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -26,7 +26,7 @@ def progress(label: str, length: int) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def working(label: str) -> Iterator[Callable[[], None]]:
-    """Show that work of unknown length goes on; give what tells of a sign of life."""
+    """Show that work of unknown length goes on; return what tells of a sign of life."""
     if not sys.stderr.isatty():
         yield lambda: None
         return

@@ -10,7 +10,7 @@ from orders import domain
 
 
 def time_text(instant: datetime | None) -> str | None:
-    """Give an instant as the API writes it, or None."""
+    """Return an instant as the API writes it, or None."""
     return None if instant is None else domain.format_instant(instant)
 
 

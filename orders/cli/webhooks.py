@@ -16,7 +16,7 @@ import click
 from orders.cli.common import CommandGroup, opened_shop, say
 from orders.cli.tables import print_table, time_text
 from orders.domain import MAX_INT64, EventType
-from orders.web.services import Shop
+from orders.web.services import Services
 from orders.webhooks import addresses, attempt, messages, rules, signing
 from orders.webhooks import deliveries as delivery_store
 from orders.webhooks import endpoints as store
@@ -53,13 +53,13 @@ def webhooks_group() -> None:
 )
 def add(url: str, events: tuple[str, ...], allow_private: bool) -> None:
     """Send events to URL from the next one on. Its secret is printed once, alone."""
-    shop = opened_shop()
+    services = opened_shop()
     _check_url(url, allow_private=allow_private)
     wanted = tuple(each for each in EventType if each in (events or _DEFAULT_EVENTS))
     secret = signing.generate_secret()
-    with shop.database.write() as connection:
+    with services.database.write() as connection:
         new = NewEndpoint(url, wanted, secret, allow_private)
-        endpoint_id = store.add(connection, new, shop.clock.now())
+        endpoint_id = store.add(connection, new, services.clock.now())
     say(f"Webhook {endpoint_id} gets {', '.join(wanted)}. Its secret is shown this once:")
     click.echo(secret)
 
@@ -86,10 +86,10 @@ def remove(endpoint_id: int) -> None:
 @_webhook_id
 def pause(endpoint_id: int) -> None:
     """Send nothing to webhook ID until it is resumed. Its events wait."""
-    shop = opened_shop()
-    with shop.database.write() as connection:
+    services = opened_shop()
+    with services.database.write() as connection:
         store.get(connection, endpoint_id)
-        store.pause(connection, endpoint_id, "by command", shop.clock.now())
+        store.pause(connection, endpoint_id, "by command", services.clock.now())
     say(f"Webhook {endpoint_id} is paused.")
 
 
@@ -103,9 +103,9 @@ def pause(endpoint_id: int) -> None:
 )
 def resume(endpoint_id: int, after: int | None) -> None:
     """Send to webhook ID again, at once: first what waits, with all its tries."""
-    shop = opened_shop()
-    with shop.database.write() as connection:
-        store.resume(connection, endpoint_id, shop.clock.now(), after)
+    services = opened_shop()
+    with services.database.write() as connection:
+        store.resume(connection, endpoint_id, services.clock.now(), after)
         position = store.get(connection, endpoint_id).position
     say(f"Webhook {endpoint_id} goes on after event {position}.")
 
@@ -113,11 +113,11 @@ def resume(endpoint_id: int, after: int | None) -> None:
 @webhooks_group.command("rotate")
 @_webhook_id
 def rotate(endpoint_id: int) -> None:
-    """Give webhook ID a new secret, printed once, alone. The old one signs, too, for 24 hours."""
-    shop = opened_shop()
+    """Return webhook ID a new secret, printed once, alone. The old one signs, too, for 24 hours."""
+    services = opened_shop()
     secret = signing.generate_secret()
-    with shop.database.write() as connection:
-        store.rotate(connection, endpoint_id, secret, shop.clock.now() + signing.GRACE)
+    with services.database.write() as connection:
+        store.rotate(connection, endpoint_id, secret, services.clock.now() + signing.GRACE)
     say(f"Webhook {endpoint_id} has a new secret. It is shown this once:")
     click.echo(secret)
 
@@ -145,15 +145,17 @@ def deliveries(endpoint_id: int, limit: int, as_json: bool) -> None:
 @click.argument("event_id", metavar="EVENT", type=_Id)
 def redeliver(endpoint_id: int, event_id: int) -> None:
     """Send event EVENT to webhook ID now, once, outside the order. Says what came of it."""
-    shop = opened_shop()
-    with shop.database.read() as connection:
+    services = opened_shop()
+    with services.database.read() as connection:
         event = delivery_store.event(connection, event_id)
-    made = _send(shop, endpoint_id, lambda _: messages.of_event(event, shop.store_id), event_id)
-    with shop.database.write() as connection:
+    made = _send(
+        services, endpoint_id, lambda _: messages.of_event(event, services.store_id), event_id
+    )
+    with services.database.write() as connection:
         if made.outcome == Outcome.DELIVERED:
             delivery_store.forget_refused(connection, endpoint_id, event_id)
         elif made.outcome == Outcome.GONE:
-            store.pause(connection, endpoint_id, rules.GONE, shop.clock.now())
+            store.pause(connection, endpoint_id, rules.GONE, services.clock.now())
     _tell(made)
 
 
@@ -161,9 +163,13 @@ def redeliver(endpoint_id: int, event_id: int) -> None:
 @_webhook_id
 def ping(endpoint_id: int) -> None:
     """Send a test message of type ping to webhook ID now, paused or not. Says what came of it."""
-    shop = opened_shop()
-    now = shop.clock.now()
-    _tell(_send(shop, endpoint_id, lambda each: messages.ping(each.id, shop.store_id, now), None))
+    services = opened_shop()
+    now = services.clock.now()
+    _tell(
+        _send(
+            services, endpoint_id, lambda each: messages.ping(each.id, services.store_id, now), None
+        )
+    )
 
 
 def _check_url(url: str, *, allow_private: bool) -> None:
@@ -182,14 +188,14 @@ def _check_url(url: str, *, allow_private: bool) -> None:
 
 
 def _send(
-    shop: Shop, endpoint_id: int, make: Callable[[Endpoint], Message], event_id: int | None
+    services: Services, endpoint_id: int, make: Callable[[Endpoint], Message], event_id: int | None
 ) -> Delivery:
-    with shop.database.read() as connection:
+    with services.database.read() as connection:
         endpoint = store.get(connection, endpoint_id)
-    at = shop.clock.now()
-    answer = attempt.send(shop.outbox.sender, endpoint, make(endpoint), at)
+    at = services.clock.now()
+    answer = attempt.send(services.outbox.sender, endpoint, make(endpoint), at)
     made = attempt.delivery_of(endpoint, event_id, at, answer)
-    with shop.database.write() as connection:
+    with services.database.write() as connection:
         delivery_store.log_delivery(connection, made)
     return made
 

@@ -43,7 +43,7 @@ class Journal:
         self.failed = False
 
     def read(self) -> list[Row]:
-        """Give all rows; none where there is no sound file."""
+        """Return all rows; none where there is no sound file."""
         driver = sqlite.sqlite_module()
         try:
             rows: list[Row] = (
@@ -67,7 +67,7 @@ class Journal:
         return rows
 
     def is_lost(self) -> bool:
-        """Tell whether the file is no longer as it was left, and give it up if so."""
+        """Return whether the file is no longer as it was left, and give it up if so."""
         if self._connection is None:
             return True
         found = self._state()

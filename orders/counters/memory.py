@@ -95,7 +95,7 @@ class Counters:
             ]
 
     def peek(self, asks: Sequence[Ask]) -> list[Standing]:
-        """Tell how windows stand, counting nothing."""
+        """Return how windows stand, counting nothing."""
         now = self._clock.monotonic()
         with self._lock:
             return [
@@ -173,28 +173,28 @@ class CounterStorage(Counters, Storage):
 
     @property
     def base_exceptions(self) -> type[Exception]:
-        """Give the errors that mean the storage is away: none, as it is in memory."""
+        """Return the errors that mean the storage is away: none, as it is in memory."""
         return MemoryError
 
     def incr(self, key: str, expiry: int, amount: int = 1) -> int:
-        """Add to a key's window of `expiry` seconds, which begins with this; give the count."""
+        """Add to a key's window of `expiry` seconds, which begins with this; return the count."""
         now = self._clock.monotonic()
         with self._lock:
             return self._shelf(key, expiry).count("", key, now, amount).count
 
     def get(self, key: str) -> int:
-        """Give the count of a key's window, 0 where it has none."""
+        """Return the count of a key's window, 0 where it has none."""
         window = self._find(key)
         return window.count if window else 0
 
     def get_expiry(self, key: str) -> float:
-        """Give the wall time at which a key's window ends, now where it has none."""
+        """Return the wall time at which a key's window ends, now where it has none."""
         window = self._find(key)
         ends_in = window.ends - self._clock.monotonic() if window else 0.0
         return self._clock.time() + ends_in
 
     def check(self) -> bool:
-        """Tell whether the journal is being written."""
+        """Return whether the journal is being written."""
         return not self._journal.failed
 
     @property

@@ -32,7 +32,7 @@ class RedisRefused(RedisAway):
 
 
 def connection_options() -> dict[str, Any]:
-    """Give what redis-py is to know of each connection, beside its address."""
+    """Return what redis-py is to know of each connection, beside its address."""
     # An extra: only who counts in Redis has it.
     from redis.backoff import NoBackoff
     from redis.retry import Retry
@@ -66,7 +66,7 @@ class RedisLink:
         )
 
     def run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[int]:
-        """Run a script that gives numbers; give them.
+        """Run a script that gives numbers; return them.
 
         Raises:
             RedisAway: there was no connection or no answer within `TIMEOUT_SECONDS`, or none

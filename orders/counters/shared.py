@@ -88,7 +88,7 @@ class SharedCounterStorage(RedisStorage):
         return self._local.take(asks) if told is None else told
 
     def peek(self, asks: Sequence[Ask]) -> list[Standing]:
-        """Tell how windows stand, counting nothing."""
+        """Return how windows stand, counting nothing."""
         told = self._ask(asks, 0)
         return self._local.peek(asks) if told is None else told[1]
 
@@ -157,7 +157,7 @@ class SharedCounterStorage(RedisStorage):
         self.storage.close()
 
     def check(self) -> bool:
-        """Tell whether Redis counts, as far as requests and housekeeping have found out."""
+        """Return whether Redis counts, as far as requests and housekeeping have found out."""
         return not self._is_away
 
     @property
@@ -213,7 +213,7 @@ class SharedCounterStorage(RedisStorage):
     # What `limits` offers beyond that is done by it, in Redis, as long as that is there.
 
     def prefixed_key(self, key: str) -> str:
-        """Give a key's name in Redis: the windows of one client are in one slot of a cluster."""
+        """Return a key's name in Redis: the windows of one client are in one slot of a cluster."""
         if not self._prefix:
             self._prefix = f"{PREFIX}:{self._store_id()}:"
         client, slash, window = key.rpartition("/")
@@ -226,7 +226,7 @@ class SharedCounterStorage(RedisStorage):
 
 
 def _remembered(ask: Ask, known: Standing) -> tuple[int, int]:
-    """Give the count and the milliseconds left of a window that certainly still lasts, or zeros."""
+    """Return the count and the milliseconds left of a window that still lasts, or zeros."""
     if known.ends_in <= 1 + ask.length * _DRIFT:
         return 0, 0
     return known.count, int(known.ends_in * 1000)

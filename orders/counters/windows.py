@@ -41,19 +41,19 @@ class Shelf:
         return len(self._windows)
 
     def live(self, key: str, now: float) -> Window | None:
-        """Give a key's window unless it is over."""
+        """Return a key's window unless it is over."""
         window = self._windows.get(key)
         return window if window is not None and window.ends > now else None
 
     def live_on(self, terms: str, key: str, now: float) -> Window | None:
-        """Give a key's window unless it is over, or belongs to figures no longer in force."""
+        """Return a key's window unless it is over, or belongs to figures no longer in force."""
         window = self._windows.get(key)
         if window is None or window.ends <= now or window.terms != terms:
             return None
         return window
 
     def count(self, terms: str, key: str, now: float, amount: int = 1) -> Window:
-        """Add to a key's window, which begins with this if there is none; give the window."""
+        """Add to a key's window, which begins with this if there is none; return the window."""
         window = self.live_on(terms, key, now)
         self._note(key)
         if window is not None:
@@ -82,17 +82,17 @@ class Shelf:
             self._note(key)
 
     def take_changed(self) -> list[str]:
-        """Give the keys whose windows changed since the last time."""
+        """Return the keys whose windows changed since the last time."""
         changed, self._changed = self._changed, set()
         return list(changed)
 
     def take_all(self) -> list[str]:
-        """Give the keys of all windows; none counts as changed after that."""
+        """Return the keys of all windows; none counts as changed after that."""
         self._changed = set()
         return list(self._windows)
 
     def rows(self, keys: Iterable[str], to_wall: float) -> Iterator[Row]:
-        """Give windows as rows; `to_wall` makes wall time of monotonic time.
+        """Return windows as rows; `to_wall` makes wall time of monotonic time.
 
         A window that was forgotten is told as one that ended long ago.
         """

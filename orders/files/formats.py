@@ -108,7 +108,7 @@ class BadRow(Exception):
 def read(
     file: BinaryIO, ending: str, columns: Sequence[str], faults: Faults
 ) -> Iterator[tuple[int, Cells]]:
-    """Give the rows of a file as line numbers and cells; absent cells are left out.
+    """Return the rows of a file as line numbers and cells; absent cells are left out.
 
     `ending` is `.csv` or `.jsonl`; `columns` are those that may occur. Rows that can't be read are
     noted as faults and left out, as is all that is behind a line from which on it can't be read.
@@ -210,7 +210,7 @@ def _is_object(value: object) -> bool:
 
 
 def check_order(cells: Mapping[str, Any], now: str) -> OrderRow:
-    """Give the order of a row, with its defaults. `now` is an instant as the API writes it.
+    """Return the order of a row, with its defaults. `now` is an instant as the API writes it.
 
     Raises:
         BadRow: a cell is missing or wrong.
@@ -238,7 +238,7 @@ def check_order(cells: Mapping[str, Any], now: str) -> OrderRow:
 
 
 def check_pet(cells: Mapping[str, Any]) -> Pet:
-    """Give the pet of a row.
+    """Return the pet of a row.
 
     Raises:
         BadRow: a cell is missing or wrong.
@@ -291,7 +291,7 @@ def _instant(cells: Mapping[str, Any], column: str, default: str | None) -> str 
 def checked(
     rows: Iterable[tuple[int, Cells]], check: Callable[[Cells], Any], faults: Faults
 ) -> Iterator[tuple[int, Any]]:
-    """Give the rows that are right, checked, with their line numbers; note the faults of others."""
+    """Return the valid rows, checked, with their line numbers; note the faults of others."""
     for line, cells in rows:
         try:
             yield line, check(cells)
@@ -315,5 +315,5 @@ def write(file: TextIO, ending: str, batches: Iterable[Sequence[Sequence[Any]]])
 
 
 def ending_of(path: Path) -> str:
-    """Give the ending of a file's name, such as `.csv`."""
+    """Return the ending of a file's name, such as `.csv`."""
     return path.suffix.lower()

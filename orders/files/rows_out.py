@@ -27,7 +27,7 @@ _BATCH = Query(
 
 
 def batches_of_rows(database: Database) -> Iterator[list[tuple[Any, ...]]]:
-    """Give all orders by id, as tuples of their columns, instants as the API writes them.
+    """Return all orders by id, as tuples of their columns, instants as the API writes them.
 
     They are read, and given, in batches inside one read transaction.
     """
@@ -39,6 +39,6 @@ def batches_of_rows(database: Database) -> Iterator[list[tuple[Any, ...]]]:
 
 
 def count_all(database: Database) -> int:
-    """Give how many orders there are."""
+    """Return how many orders there are."""
     with database.read() as connection:
         return connection.scalar(select(func.count()).select_from(OrderRow)) or 0

@@ -119,11 +119,11 @@ class Staging:
         self._connection.execute(_SUMMARIZE)
 
     def beside(self) -> Beside:
-        """Give what a transaction is to see beside the store."""
+        """Return what a transaction is to see beside the store."""
         return Beside(self._path, (_STAGED, _DAYS))
 
     def repeated_ids(self) -> list[tuple[int, int]]:
-        """Give line and id of the rows whose id stands on an earlier line, too."""
+        """Return line and id of the rows whose id stands on an earlier line, too."""
         rows: list[tuple[int, int]] = self._connection.execute(
             "SELECT line, id FROM (SELECT line, id, row_number() OVER "
             "(PARTITION BY id ORDER BY line) AS nth FROM staged WHERE id IS NOT NULL) "
@@ -133,7 +133,7 @@ class Staging:
 
 
 def existing_ids(connection: Connection) -> list[tuple[int, int]]:
-    """Give line and id of the rows whose id an order of the store has.
+    """Return line and id of the rows whose id an order of the store has.
 
     The connection is one with a staging beside it.
     """

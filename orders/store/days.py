@@ -101,12 +101,12 @@ def _add(connection: Connection, known: dict[str, object]) -> None:
 
 
 def day_of(instant: datetime) -> str:
-    """Give the day of an instant in UTC, as the table has it."""
+    """Return the day of an instant in UTC, as the table has it."""
     return domain.format_instant(instant)[:10]
 
 
 def statistics(database: Database, last: date, number: int) -> Statistics:
-    """Give how many orders there are of each status, and what happened on the last days.
+    """Return how many orders there are of each status, and what happened on the last days.
 
     `number` is of how many days, and `last` is the last of them.
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy import Connection, Select, String, bindparam, func, insert, select
 
 from orders.domain import EventType, Order, Origin
-from orders.store.database.errors import damage_told
+from orders.store.database.errors import bad_rows_mean_corruption
 from orders.store.database.queries import Query
 from orders.store.database.types import Instant
 from orders.store.tables import EventRow, OrderRow, order_of
@@ -49,11 +49,11 @@ _ORDER_AFTER = Query(
 )
 
 
-@damage_told()
+@bad_rows_mean_corruption()
 def append(
     connection: Connection, event: EventType, order_id: int, origin: Origin, at: datetime
 ) -> int:
-    """Append an event with the order as it stands in this transaction; give the event's id."""
+    """Append an event with the order as it stands in this transaction; return the event's id."""
     ((event_id,),) = _APPEND.execute(
         connection, order_id=order_id, **_facts(event, origin, at)
     ).fetchall()
@@ -81,15 +81,15 @@ def _facts(event: EventType, origin: Origin, at: datetime) -> dict[str, object]:
     }
 
 
-@damage_told()
+@bad_rows_mean_corruption()
 def newest_id(connection: Connection) -> int:
-    """Give the id of the newest event, 0 where there is none: the revision behind the lists."""
+    """Return the id of the newest event, 0 where there is none: the revision behind the lists."""
     ((event_id,),) = _NEWEST.execute(connection).fetchall()
     return int(event_id)
 
 
-@damage_told()
+@bad_rows_mean_corruption()
 def order_after(connection: Connection, event_id: int) -> Order:
-    """Give the order of an event as it stood after it."""
+    """Return the order of an event as it stood after it."""
     (row,) = _ORDER_AFTER.execute(connection, event_id=event_id).fetchall()
     return order_of(row)

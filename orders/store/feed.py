@@ -43,24 +43,24 @@ class EventPage:
 
 
 def newest_id(database: Database) -> int:
-    """Give the id of the newest event, 0 where there is none."""
+    """Return the id of the newest event, 0 where there is none."""
     ((event_id,),) = database.ask(_NEWEST)
     return int(event_id)
 
 
 def read(database: Database, after: int, size: int) -> EventPage:
-    """Give the events that follow one, at most so many."""
+    """Return the events that follow one, at most so many."""
     rows = database.ask(_AFTER, after=after, size=size + 1)
     shown = rows[:size]
     return EventPage([row[0] for row in shown], shown[-1][1] if shown else None, len(rows) > size)
 
 
 def history(database: Database, order_id: int) -> list[str]:
-    """Give all events of an order; none where there is no such order."""
+    """Return all events of an order; none where there is no such order."""
     return [text for (text,) in database.ask(_OF_ORDER, order_id=order_id)]
 
 
 def before_last(database: Database, number: int) -> int:
-    """Give the id after which there are so many events, 0 where there are no more than those."""
+    """Return the id after which there are so many events, 0 where there are no more than those."""
     rows = database.ask(_LAST, skipped=number)
     return int(rows[0][0]) if rows else 0

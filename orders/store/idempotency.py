@@ -53,7 +53,7 @@ _SWEEP = Query(delete(IdempotencyRow).where(tuple_(*_IDENTITY).in_(_PAST)))
 
 
 def placing_event(connection: Connection, key: IdempotencyKey, now: datetime) -> int | None:
-    """Give the id of the event that this key placed within 24 hours, or None."""
+    """Return the id of the event that this key placed within 24 hours, or None."""
     asked = _PLACING_EVENT.execute(connection, **_facts(key), since=now - REMEMBERED_FOR)
     rows = asked.fetchall()
     return rows[0][0] if rows else None

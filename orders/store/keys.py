@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import BindParameter, Connection, Row, bindparam, insert, or_, select, update
 
-from orders.store.database.errors import damage_told
+from orders.store.database.errors import bad_rows_mean_corruption
 from orders.store.database.queries import Query
 from orders.store.tables import KeyRow, StoreRow
 
@@ -50,11 +50,11 @@ class ApiKey:
     secret_until: datetime | None = None
 
     def is_valid(self, now: datetime) -> bool:
-        """Tell whether the key, found by this secret, opens anything at this time."""
+        """Return whether the key, found by this secret, opens anything at this time."""
         return now.timestamp() < self.valid_until()
 
     def valid_until(self) -> float:
-        """Give the Unix time from which on the key, found by this secret, opens nothing."""
+        """Return the Unix time from which on the key, found by this secret, opens nothing."""
         if self.revoked_at is not None:
             return -math.inf
         ends = [end.timestamp() for end in (self.expires_at, self.secret_until) if end]
@@ -76,7 +76,7 @@ class NewKey:
 def issue(
     connection: Connection, new: NewKey, prefix: str, secret_hash: bytes, now: datetime
 ) -> int:
-    """Insert a key; give its id."""
+    """Insert a key; return its id."""
     key_id: int = connection.execute(
         insert(KeyRow)
         .values(
@@ -114,7 +114,7 @@ OPENS = Query(
 
 
 def find_by_secret(connection: Connection, secret_hash: bytes) -> ApiKey | None:
-    """Give the key that has this secret, be it revoked, expired or past its grace; None if none."""
+    """Return the key that has this secret, also revoked, expired or past its grace, or None."""
     row = connection.execute(
         select(*_PUBLIC, KeyRow.secret_hash, KeyRow.previous_until).where(_HAS_SECRET),
         {"secret_hash": secret_hash},
@@ -125,7 +125,7 @@ def find_by_secret(connection: Connection, secret_hash: bytes) -> ApiKey | None:
 
 
 def get(connection: Connection, key_id: int) -> ApiKey:
-    """Give the key of this id.
+    """Return the key of this id.
 
     Raises:
         KeyNotFound: there is none.
@@ -137,7 +137,7 @@ def get(connection: Connection, key_id: int) -> ApiKey:
 
 
 def get_all(connection: Connection) -> list[ApiKey]:
-    """Give all keys, the oldest first."""
+    """Return all keys, the oldest first."""
     return [_api_key(row) for row in connection.execute(select(*_PUBLIC).order_by(KeyRow.id))]
 
 
@@ -148,7 +148,7 @@ def rotate(
     secret_hash: bytes,
     previous_until: datetime | None,
 ) -> None:
-    """Give the key a new secret. The one before it works until `previous_until`, if that is given.
+    """Return the key a new secret. The one before works until `previous_until`, if given.
 
     A secret that was in its grace from an earlier rotation stops working: at most two are live.
     """
@@ -195,12 +195,12 @@ def write_last_used(connection: Connection, used: Mapping[int, datetime]) -> Non
 
 
 def store_id(connection: Connection) -> str:
-    """Give the store's random id."""
+    """Return the store's random id."""
     return connection.execute(select(StoreRow.store_id)).scalar_one()
 
 
 def demo_key_id(connection: Connection) -> int | None:
-    """Give the id of the demo's key; None where this is no demo database."""
+    """Return the id of the demo's key; None where this is no demo database."""
     return connection.scalar(select(StoreRow.demo_key_id))
 
 
@@ -209,7 +209,7 @@ def set_demo_key_id(connection: Connection, key_id: int) -> None:
     connection.execute(update(StoreRow).values(demo_key_id=key_id))
 
 
-@damage_told()
+@bad_rows_mean_corruption()
 def _api_key(row: Row[*tuple[Any, ...]], secret_until: datetime | None = None) -> ApiKey:
     fields = {column.name: getattr(row, column.name) for column in _PUBLIC}
     fields["scopes"] = tuple(fields["scopes"].split())

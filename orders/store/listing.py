@@ -29,7 +29,7 @@ from sqlalchemy.dialects.postgresql import aggregate_order_by
 from orders.domain import Status
 from orders.store import events, orders_json
 from orders.store.database.engine import Database
-from orders.store.database.errors import damage_told
+from orders.store.database.errors import bad_rows_mean_corruption
 from orders.store.database.queries import Query
 from orders.store.tables import EventRow, OrderRow
 
@@ -142,9 +142,9 @@ class Listed:
     body: bytes | None
 
 
-@damage_told()
+@bad_rows_mean_corruption()
 def one_order(database: Database, order_id: int, version: int) -> Entity | None:
-    """Give an order as a version shows it; None where it does not exist or is not shown."""
+    """Return an order as a version shows it; None where it does not exist or is not shown."""
     rows = database.ask(_ONE[version], order_id=order_id)
     return Entity(rows[0][0].encode(), rows[0][1]) if rows else None
 
@@ -172,7 +172,7 @@ class _ShortList:
         return len(self.orders) < CHUNK_ROWS
 
     def listed(self) -> Listed:
-        """Give it as one JSON array."""
+        """Return it as one JSON array."""
         return Listed(self.revision, f"[{','.join(self.orders.values())}]".encode())
 
 
@@ -187,7 +187,7 @@ class CurrentList:
         self._long_at: int | None = None
 
     def now(self) -> Listed:
-        """Give the list as it is now, without its body where that is long.
+        """Return the list as it is now, without its body where that is long.
 
         Raises:
             StoreUnavailable: the database can't be read.
@@ -201,7 +201,7 @@ class CurrentList:
         listed: Listed = self._thread.listed
         return listed
 
-    @damage_told()
+    @bad_rows_mean_corruption()
     def _read(self) -> Listed:
         kept: _ShortList | None = getattr(self._thread, "short", None)
         # Whatever goes wrong while it is changed, it is not used again.
@@ -248,7 +248,7 @@ class OrderList:
         self._chunk, self.revision = self._read_chunk()
 
     def __iter__(self) -> Iterator[bytes]:
-        """Give the array, chunk by chunk."""
+        """Return the array, chunk by chunk."""
         separator = b"["
         while self._chunk:
             yield separator + self._chunk.encode()
@@ -257,12 +257,12 @@ class OrderList:
         yield b"]" if separator == b"," else b"[]"
 
     def close(self) -> None:
-        """Give the connection back, wherever the reading stands."""
+        """Return the connection back, wherever the reading stands."""
         self._resources.close()
 
     def _read_chunk(self) -> tuple[str, int]:
         # The connection is kept where there is more to read. An error is told by its context.
-        with self._resources as resources, damage_told():
+        with self._resources as resources, bad_rows_mean_corruption():
             asked = _CHUNK.execute(self._connection, after=self._after, size=CHUNK_ROWS)
             ((text, last, count, revision),) = asked.fetchall()
             if count == CHUNK_ROWS:

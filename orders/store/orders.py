@@ -10,7 +10,7 @@ from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from orders.domain import EventType, NewOrder, Order, Origin, Status
 from orders.store import events
-from orders.store.database.errors import damage_told
+from orders.store.database.errors import bad_rows_mean_corruption
 from orders.store.database.queries import Query
 from orders.store.tables import OrderRow, order_of
 
@@ -46,7 +46,7 @@ _CANCEL = _change_of_pending(status=Status.CANCELLED.value)
 def insert_pending(
     connection: Connection, new: NewOrder, origin: Origin, now: datetime
 ) -> tuple[Order, int]:
-    """Insert a pending order and its event; give the order and the event's id."""
+    """Insert a pending order and its event; return the order and the event's id."""
     ((order_id,),) = _INSERT.execute(
         connection,
         new_pet_id=new.pet_id,
@@ -72,7 +72,7 @@ def insert_pending(
 def ship_pending(
     connection: Connection, order_id: int, ship_date: datetime, origin: Origin, now: datetime
 ) -> Order | None:
-    """Ship the order if it is pending; give it, or None if it was not."""
+    """Ship the order if it is pending; return it, or None if it was not."""
     rows = _SHIP.execute(connection, order_id=order_id, new_ship_date=ship_date, now=now)
     return _changed(connection, rows.fetchall(), EventType.SHIPPED, origin, now)
 
@@ -80,20 +80,20 @@ def ship_pending(
 def cancel_pending(
     connection: Connection, order_id: int, origin: Origin, now: datetime
 ) -> Order | None:
-    """Cancel the order if it is pending; give it, or None if it was not."""
+    """Cancel the order if it is pending; return it, or None if it was not."""
     rows = _CANCEL.execute(connection, order_id=order_id, now=now)
     return _changed(connection, rows.fetchall(), EventType.CANCELLED, origin, now)
 
 
-@damage_told()
+@bad_rows_mean_corruption()
 def status_of(connection: Connection, order_id: int) -> Status | None:
-    """Give the status of an order; None where there is no such order."""
+    """Return the status of an order; None where there is no such order."""
     status = connection.scalar(select(OrderRow.status).where(OrderRow.id == order_id))
     return None if status is None else Status(status)
 
 
 def newest_id(connection: Connection) -> int:
-    """Give the highest id of an order, 0 where there is none."""
+    """Return the highest id of an order, 0 where there is none."""
     return connection.scalar(select(func.max(OrderRow.id))) or 0
 
 

@@ -39,27 +39,27 @@ def _quoted_by_postgres(element: _Quoted, compiler: SQLCompiler, **options: Any)
 
 
 def order_v1() -> ColumnElement[str]:
-    """Give the SQL for an order of version 1: five fields, none of which can hold free text."""
+    """Return the SQL for an order of version 1: five fields, none of which can hold free text."""
     return _joined(*_order_v1(OrderRow, OrderRow.id), "}")
 
 
 def order_v1_after() -> ColumnElement[str]:
-    """Give the SQL for the order of an event in version 1's form, as it stood after it."""
+    """Return the SQL for the order of an event in version 1's form, as it stood after it."""
     return _joined(*_order_v1(EventRow, EventRow.order_id), "}")
 
 
 def order_v2() -> ColumnElement[str]:
-    """Give the SQL for an order of version 2."""
+    """Return the SQL for an order of version 2."""
     return _joined(*_order_v2(OrderRow, OrderRow.id))
 
 
 def order_v2_after() -> ColumnElement[str]:
-    """Give the SQL for the order of an event in version 2's form, as it stood after it."""
+    """Return the SQL for the order of an event in version 2's form, as it stood after it."""
     return _joined(*_order_v2(EventRow, EventRow.order_id))
 
 
 def event() -> ColumnElement[str]:
-    """Give the SQL for an event, with its order in version 2's form as it stood after it."""
+    """Return the SQL for an event, with its order in version 2's form as it stood after it."""
     request_id = case(
         (EventRow.request_id.is_(None), literal_column("'null'", String)),
         else_=_Quoted(EventRow.request_id),

@@ -47,18 +47,18 @@ class Filters:
     ships_before: datetime | None = None
 
     def given(self) -> dict[str, Any]:
-        """Give the filters by name, but for the statuses."""
+        """Return the filters by name, but for the statuses."""
         named = {each.name: getattr(self, each.name) for each in fields(self)}
         del named["statuses"]
         return {name: value for name, value in named.items() if value is not None}
 
     def days_of(self, column: str) -> tuple[str, str]:
-        """Give the first and the last day on which an order wanted can have been placed or ship."""
+        """Return the first and last day on which a wanted order can have been placed or ship."""
         since, before = self._range(column)
         return day_of(since) if since else _FIRST_DAY, day_of(before) if before else _LAST_DAY
 
     def bound(self, sort: Sort) -> datetime | None:
-        """Give where the orders wanted begin in a sort, None where nothing says so."""
+        """Return where the orders wanted begin in a sort, None where nothing says so."""
         since, before = self._range(sort.by.value)
         return before if sort.falling else since
 
@@ -103,7 +103,7 @@ class PageQuery:
 
 
 def read_page(database: Database, query: PageQuery) -> Page:
-    """Give a page of orders.
+    """Return a page of orders.
 
     Raises:
         StoreUnavailable: the database can't be read.
@@ -162,7 +162,7 @@ class _Reading:
         return _position(*found[0]) if found else None
 
     def skip(self, walk: Walk, start: Position | None) -> tuple[bool, Position | None]:
-        """Tell whether a walk can meet what is wanted after a position, and from which one on.
+        """Return whether a walk can meet what is wanted after a position, and from which one on.
 
         Where the orders of the days wanted lie in the sort, the table of days knows.
         """
@@ -177,7 +177,7 @@ class _Reading:
         return True, start
 
     def _further(self, walk: Walk, start: Position | None, place: Any) -> Position | None:
-        """Give the position just before a place, or that where the walk is if it is further on."""
+        """Return the position just before a place, or where the walk is if that is further on."""
         falling = walk.sort.falling
         if walk.is_by_id:
             there = Position(None, place + 1 if falling else place - 1)
@@ -281,7 +281,7 @@ def _shape(query: PageQuery) -> walks.Shape:
 
 
 def _parts(walk: Walk, after: Position | None) -> list[tuple[Walk, Position | None]]:
-    """Give what is left of a walk after a position, as parts, each with where it begins."""
+    """Return what is left of a walk after a position, as parts, each with where it begins."""
     if walk.sort.by is not SortBy.SHIP_DATE:
         return [(walk, after)]
     dated, undated = walk.in_part(Part.DATED), walk.in_part(Part.UNDATED)

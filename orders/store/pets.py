@@ -8,15 +8,15 @@ from dataclasses import asdict
 from sqlalchemy import Connection, delete, insert, select
 
 from orders.domain import Pet, PetStatus
-from orders.store.database.errors import damage_told
+from orders.store.database.errors import bad_rows_mean_corruption
 from orders.store.tables import PetRow
 
 _BATCH = 500
 
 
-@damage_told()
+@bad_rows_mean_corruption()
 def find(connection: Connection, pet_id: int) -> Pet | None:
-    """Give the pet, or None where there is none of that id."""
+    """Return the pet, or None where there is none of that id."""
     row = connection.execute(
         select(*PetRow.__table__.columns).where(PetRow.id == pet_id)
     ).one_or_none()

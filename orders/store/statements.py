@@ -26,7 +26,7 @@ _KEPT_STATEMENTS = 500
 
 @lru_cache(maxsize=_KEPT_STATEMENTS)
 def rows(walk: Walk, *, started: bool, stopped: bool = False) -> Query:
-    """Give the statement for the next orders of a walk: JSON, key, id, newest event.
+    """Return the statement for the next orders of a walk: JSON, key, id, newest event.
 
     Its parameters are the filters, `size`, and `after_key` and `after_id` where the walk is
     `started`, `until_key` and `until_id` where it is `stopped`, and includes the row there.
@@ -43,7 +43,7 @@ def rows(walk: Walk, *, started: bool, stopped: bool = False) -> Query:
 
 @lru_cache(maxsize=_KEPT_STATEMENTS)
 def entry_after(walk: Walk, *, started: bool) -> Query:
-    """Give the statement for the key and id that a walk has met after `skipped` others."""
+    """Return the statement for the key and id that a walk has met after `skipped` others."""
     limits = walk.limits(started=started, stopped=False)
     entries = select(walk.shown_key().label("sort_key"), OrderRow.id.label("order_id"))
     return _merged(walk, entries.where(*limits), 1, bindparam("skipped"))
@@ -51,7 +51,7 @@ def entry_after(walk: Walk, *, started: bool) -> Query:
 
 @lru_cache(maxsize=_KEPT_STATEMENTS)
 def next_place(walk: Walk, column: str, *, started: bool) -> Query:
-    """Give the statement for where a walk can next meet an order of some days, as a key or an id.
+    """Return the statement for where a walk can next meet an order of some days, as a key or an id.
 
     The days are those of `column`, from `first_day` to `last_day`. What it gives is NULL where no
     more can come.
@@ -69,7 +69,7 @@ def next_place(walk: Walk, column: str, *, started: bool) -> Query:
 
 
 def _merged(walk: Walk, statement: Select[Any], size: Any, skipped: Any = 0) -> Query:
-    """Give the statement for the first rows of the ranges of a walk, after `skipped` others."""
+    """Return the statement for the first rows of the ranges of a walk, after `skipped` others."""
 
     def cut(rows: Any) -> Any:
         ordered = rows.order_by(*walk.order()).limit(size)
@@ -86,7 +86,7 @@ def _merged(walk: Walk, statement: Select[Any], size: Any, skipped: Any = 0) -> 
 
 @lru_cache(maxsize=_KEPT_STATEMENTS)
 def number_in(gathering: Gathering) -> Query:
-    """Give the statement for how many entries a range has, counted up to `most`."""
+    """Return the statement for how many entries a range has, counted up to `most`."""
     ranges = [
         select(OrderRow.id).where(prefix, *gathering.bounds())
         for prefix in gathering.walk.prefixes()
@@ -97,7 +97,7 @@ def number_in(gathering: Gathering) -> Query:
 
 @lru_cache(maxsize=_KEPT_STATEMENTS)
 def gathered(gathering: Gathering, start: Part | None) -> Query:
-    """Give the statement for the next orders of a range, sorted: as `rows` does.
+    """Return the statement for the next orders of a range, sorted: as `rows` does.
 
     `start` is the part in which the page begins, None for the first page.
     """

@@ -24,12 +24,12 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from orders.domain import Order, Status
-from orders.store.database.errors import damage_told
+from orders.store.database.errors import bad_rows_mean_corruption
 from orders.store.database.types import Instant, instant_of
 
 
 def words(length: int) -> String:
-    """Give the type of texts that are meant to have so many characters at most.
+    """Return the type of texts that are meant to have so many characters at most.
 
     How long one may be is checked where it comes in. SQLite does not ask again, and PostgreSQL,
     which would refuse it then, has a type that does not either.
@@ -281,9 +281,9 @@ class DeliveryRow(Base):
     answer: Mapped[str] = mapped_column(words(200))
 
 
-@damage_told()
+@bad_rows_mean_corruption()
 def order_of(row: Sequence[Any]) -> Order:
-    """Give the order of a driver's row: its id, and then the columns that its events repeat."""
+    """Return the order of a driver's row: its id, and then the columns that its events repeat."""
     order_id, pet_id, quantity, ship_date, status, placed_at, updated_at, reference = row
     return Order(
         order_id,

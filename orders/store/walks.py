@@ -126,15 +126,15 @@ class Walk:
         return getattr(OrderRow, self.sort.by.value)
 
     def in_part(self, part: Part) -> Walk:
-        """Give the part of it with or without a date."""
+        """Return the part of it with or without a date."""
         return replace(self, part=part)
 
     def has_range(self) -> bool:
-        """Tell whether orders without what it is sorted by are left out by a filter."""
+        """Return whether orders without what it is sorted by are left out by a filter."""
         return any(_FILTERS[name][0] == self.sort.by.value for name in self.filters)
 
     def prefixes(self) -> Iterator[ColumnElement[bool]]:
-        """Give what the index's first column is compared with: each begins a range of its own."""
+        """Return what the index's first column is compared with: each begins a range of its own."""
         if self.along == "status":
             for status in self.statuses:
                 yield OrderRow.status == status
@@ -142,14 +142,14 @@ class Walk:
             yield _condition(self.along)
 
     def conditions(self) -> Iterator[ColumnElement[bool]]:
-        """Give the filters that are no part of the walk, each so that no index is used for it."""
+        """Return the filters that are no part of the walk, each so that no index is used for it."""
         for name in sorted(self._others()):
             yield _condition(name, plain=True)
         if self.along != "status" and self.statuses != _EVERY_STATUS:
             yield _status_is_one_of(self.statuses)
 
     def other_ranges(self) -> list[str]:
-        """Give the columns, other than the sort's, whose range is limited."""
+        """Return the columns, other than the sort's, whose range is limited."""
         columns = {_FILTERS[name][0] for name in self.filters}
         return sorted(columns - {*_EQUAL, self.sort.by.value})
 
@@ -158,7 +158,7 @@ class Walk:
         return self.filters - ranges - {self.along}
 
     def limits(self, *, started: bool, stopped: bool) -> Iterator[ColumnElement[bool]]:
-        """Give where the range begins and ends."""
+        """Return where the range begins and ends."""
         if self.part is Part.UNDATED:
             # Or an index without it would look as good where the walk is stopped.
             yield _Told(OrderRow.ship_date.is_(None), "unlikely({})")
@@ -177,7 +177,7 @@ class Walk:
             yield self._compared(operator.ge if falling else operator.le, "until")
 
     def begins_after(self) -> ColumnElement[bool]:
-        """Give the condition that an order comes after a position in this part, without index."""
+        """Return the condition that an order comes after a position in this part, without index."""
         compare = operator.lt if self.sort.falling else operator.gt
         after = self._compared(compare, "after", _plain)
         is_undated = cast("ColumnElement[bool]", _plain(OrderRow.ship_date).is_(None))
@@ -202,12 +202,12 @@ class Walk:
         return self.sort.by is SortBy.ID or self.part is Part.UNDATED
 
     def shown_key(self) -> ColumnElement[Any]:
-        """Give what a position remembers of the sort besides the id."""
+        """Return what a position remembers of the sort besides the id."""
         # As the driver has it. By a text that is made of it, PostgreSQL would walk no index.
         return null() if self.is_by_id else self.column
 
     def order(self) -> list[ColumnElement[Any]]:
-        """Give the order of its rows, by the names that these statements give the columns."""
+        """Return the order of its rows, by the names that these statements give the columns."""
         names = ["order_id"] if self.is_by_id else ["sort_key", "order_id"]
         columns: list[ColumnElement[Any]] = [literal_column(name) for name in names]
         return [column.desc() for column in columns] if self.sort.falling else columns
@@ -221,13 +221,13 @@ class Gathering:
     by: str
 
     def bounds(self) -> Iterator[ColumnElement[bool]]:
-        """Give where the range begins and ends."""
+        """Return where the range begins and ends."""
         for name in sorted(self.walk.filters):
             if _FILTERS[name][0] == self.by:
                 yield _condition(name)
 
     def conditions(self, start: Part | None) -> Iterator[ColumnElement[bool]]:
-        """Give what the orders of a page must fulfil within `walk.along`."""
+        """Return what the orders of a page must fulfil within `walk.along`."""
         walk = self.walk
         for name in sorted(walk.filters - {walk.along}):
             yield _condition(name, plain=_FILTERS[name][0] != self.by)
@@ -238,12 +238,12 @@ class Gathering:
 
 
 def all_walks(names: frozenset[str], statuses: tuple[str, ...], sort: Sort) -> list[Walk]:
-    """Give the walks that can find what the filters of these names let through, best first."""
+    """Return the walks that can find what the filters of these names let through, best first."""
     return [Walk(along, sort, names, statuses) for along in _prefixes(names, statuses)]
 
 
 def all_gatherings(names: frozenset[str], statuses: tuple[str, ...], sort: Sort) -> list[Gathering]:
-    """Give the ranges of other columns than the sort's that can be gathered."""
+    """Return the ranges of other columns than the sort's that can be gathered."""
     return [
         Gathering(walk, column)
         for walk in all_walks(names, statuses, sort)

@@ -34,7 +34,7 @@ from orders.web.refusals import (
     PayloadTooLarge,
     error_body,
 )
-from orders.web.services import Shop
+from orders.web.services import Services
 from schemas.error import ErrorSchema
 from schemas.fields import Instant, Int64, Whole
 
@@ -164,7 +164,7 @@ class Api(flask_smorest.Api):
 
 
 def render(error: Exception) -> Response:
-    """Give the answer to an exception: its documented code, or 500 and a line in the log."""
+    """Return the answer to an exception: its documented code, or 500 and a line in the log."""
     error = _own_kind(error)
     answer = next((ANSWERS[kind] for kind in type(error).__mro__ if kind in ANSWERS), None)
     if answer is None:
@@ -186,7 +186,7 @@ def render(error: Exception) -> Response:
 
 
 def _own_kind(error: Exception) -> Exception:
-    """Give this service's own refusal for one of Werkzeug's, other exceptions as they are."""
+    """Return this service's own refusal for one of Werkzeug's, other exceptions as they are."""
     match error:
         case http.MethodNotAllowed():
             return MethodNotAllowed(tuple(sorted(error.valid_methods or ())))
@@ -203,13 +203,13 @@ def _own_kind(error: Exception) -> Exception:
 class Hooks:
     """What happens around each request."""
 
-    def __init__(self, app: Flask, shop: Shop) -> None:
+    def __init__(self, app: Flask, services: Services) -> None:
         """Set up the hooks of an application."""
-        self._keyring = shop.keyring
-        self._limits = shop.limits
-        self._clock = shop.clock
-        self._trusted = shop.settings.trusted_proxy
-        self._tell = shop.tell
+        self._keyring = services.keyring
+        self._limits = services.limits
+        self._clock = services.clock
+        self._trusted = services.settings.trusted_proxy
+        self._tell = services.tell
         app.before_request(self.admit)
         app.after_request(self.finish)
 
@@ -240,7 +240,7 @@ class Hooks:
             response.headers.remove("Content-Type")
         headers: list[tuple[str, str]] = []
         if call.is_api:
-            verdict = call.verdict or self._limits.uncounted()
+            verdict = call.verdict or self._limits.full_free_quota()
             headers = verdict.headers(call.judged_at or self._clock.time())
             headers += [("X-Request-Id", call.request_id), *call.headers.items()]
         there = {name for name, _ in response.headers}

@@ -137,7 +137,7 @@ class KeyRing:
 
 
 def authorize(caller: Caller, method: str) -> ApiKey:
-    """Make sure that the caller has a valid key that may use this method; give the key.
+    """Check that the caller has a valid key that may use this method; return the key.
 
     Raises:
         MissingKey, InvalidKey, InsufficientScope: it has not, or may not.
@@ -150,7 +150,7 @@ def authorize(caller: Caller, method: str) -> ApiKey:
 
 
 def client_address(peer: str, forwarded_for: str | None, trusted: tuple[Network, ...]) -> str:
-    """Give the address of the client.
+    """Return the address of the client.
 
     That is the peer, unless the peer is a trusted proxy: then it is the right-most entry of its
     X-Forwarded-For that is not one. Entries left of that one are whatever the client wrote.

@@ -73,7 +73,7 @@ class Bans:
                 self._take_over(key, as_of)
 
     def ends_in(self, key: ApiKey, as_of: float) -> float:
-        """Give for how many seconds the key is still banned: 0 if it is not.
+        """Return for how many seconds the key is still banned: 0 if it is not.
 
         `as_of` is when its row was read: a ban of this process's own may be newer than that.
         """

@@ -52,7 +52,7 @@ class BodyParser(FlaskParser):
         self._queries: dict[tuple[Any, bytes], Any] = {}
 
     def parse(self, argmap: Any, req: Request | None = None, **options: Any) -> Any:
-        """Give what a schema makes of a part of the request.
+        """Return what a schema makes of a part of the request.
 
         A query that is asked again and again is read once: it takes as long as the answer.
         """
@@ -68,7 +68,7 @@ class BodyParser(FlaskParser):
         return self._queries[asked]
 
     def load_querystring(self, req: Request, schema: ma.Schema) -> Any:
-        """Give the parameters of the query, each as the list of its values.
+        """Return the parameters of the query, each as the list of its values.
 
         Raises:
             ValidationFailed: it is not percent-encoded UTF-8.
@@ -76,7 +76,7 @@ class BodyParser(FlaskParser):
         return read_query(req.query_string)
 
     def load_json(self, req: Request, schema: ma.Schema) -> Any:
-        """Give the body as JSON values.
+        """Return the body as JSON values.
 
         Raises:
             PayloadTooLarge, UnsupportedMediaType, MalformedRequest: it is not what it must be.
@@ -84,7 +84,7 @@ class BodyParser(FlaskParser):
         return read_json(req)
 
     def load_optional_json(self, req: Request, schema: ma.Schema) -> Any:
-        """Give the body as JSON values; an empty object where it has no bytes, whatever its type.
+        """Return the body as JSON values; an empty object where it has no bytes, whatever its type.
 
         Raises:
             PayloadTooLarge, UnsupportedMediaType, MalformedRequest: it is not what it must be.
@@ -110,7 +110,7 @@ class BodyParser(FlaskParser):
 
 
 def read_json(request: Request) -> Any:
-    """Give the body of a request as JSON values.
+    """Return the body of a request as JSON values.
 
     Raises:
         PayloadTooLarge: it has over 64 KiB.

@@ -44,7 +44,7 @@ class Call:
 
 
 def current_call() -> Call:
-    """Give the call of the request being answered."""
+    """Return the call of the request being answered."""
     call: Call = g.call
     return call
 
@@ -54,7 +54,7 @@ _API_PATH = re.compile(r"/+v[12](/|$)")
 
 
 def path_of_target(target: str) -> str:
-    """Give the decoded path of a request target (RFC 9112, section 3.2), as WSGI writes paths.
+    """Return the decoded path of a request target (RFC 9112, section 3.2), as WSGI writes paths.
 
     Takes both forms, `/…` and `http://host/…`. Slashes stay as they came, doubled ones too, and
     an encoded slash stays encoded: it is no separator (RFC 3986, section 2.2).
@@ -69,5 +69,5 @@ def path_of_target(target: str) -> str:
 
 
 def is_api_path(path: str) -> bool:
-    """Tell whether a path belongs to the API: `/v1` or `/v2`, or below, leading slashes folded."""
+    """Return whether a path belongs to the API: `/v1` or `/v2`, or below; leading slashes fold."""
     return _API_PATH.match(path) is not None

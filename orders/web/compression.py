@@ -22,22 +22,22 @@ _GZIP = 31
 
 
 def is_large(body: bytes | Iterable[bytes]) -> bool:
-    """Tell whether an answer is worth it. One that comes in pieces is."""
+    """Return whether an answer is worth it. One that comes in pieces is."""
     return not isinstance(body, bytes) or len(body) >= LARGE_BYTES
 
 
 def accepts_gzip(request: Request) -> bool:
-    """Tell whether the client takes gzip (RFC 9110, section 12.5.3)."""
+    """Return whether the client takes gzip (RFC 9110, section 12.5.3)."""
     return "HTTP_ACCEPT_ENCODING" in request.environ and request.accept_encodings["gzip"] > 0
 
 
 def compressed(body: bytes | Iterable[bytes]) -> bytes | Iterable[bytes]:
-    """Give a body as gzip, in pieces if it comes in pieces."""
+    """Return a body as gzip, in pieces if it comes in pieces."""
     return _whole(body) if isinstance(body, bytes) else _Pieces(body)
 
 
 def compressed_well(body: bytes) -> bytes:
-    """Give a body as small a gzip as there is. It takes long: for what is made once and kept."""
+    """Return a body as small a gzip as there is. It takes long: for what is made once and kept."""
     return zlib.compress(body, _SMALLEST, _GZIP)
 
 

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable
 from flask import Response, request
 
 from orders.web.compression import accepts_gzip, compressed, is_large
-from orders.web.services import current_shop
+from orders.web.services import current_services
 
 # Raised when a release changes what a representation looks like.
 FORMAT = 1
 
 
 def not_modified(revision: int, body: bytes | None) -> Response | None:
-    """Give 304 if the client's If-None-Match names this revision, None if it needs the body.
+    """Return 304 if the client's If-None-Match names this revision, None if it needs the body.
 
     `body` is None where the answer would be streamed.
     """
@@ -26,7 +26,7 @@ def not_modified(revision: int, body: bytes | None) -> Response | None:
 
 
 def still_good(revision: Callable[[], int], *, varies: bool) -> Response | None:
-    """Give what `not_modified` gives, asking for the revision only where the client names any.
+    """Return what `not_modified` gives, asking for the revision only where the client names any.
 
     `varies` tells whether the answer may be compressed.
     """
@@ -39,7 +39,7 @@ def still_good(revision: Callable[[], int], *, varies: bool) -> Response | None:
 
 
 def entity(body: bytes | Iterable[bytes], revision: int, *, varies: bool | None = None) -> Response:
-    """Give 200 with a JSON body and its ETag. A body that is no bytes is streamed.
+    """Return 200 with a JSON body and its ETag. A body that is no bytes is streamed.
 
     `varies` tells whether another answer at this address may be compressed; this one is asked
     where it is not given.
@@ -53,7 +53,7 @@ def entity(body: bytes | Iterable[bytes], revision: int, *, varies: bool | None 
 
 
 def _tag(revision: int) -> str:
-    return f"{current_shop().store_id}-{FORMAT}-{revision}"
+    return f"{current_services().store_id}-{FORMAT}-{revision}"
 
 
 def _headers(tag: str, *, varies: bool) -> list[tuple[str, str]]:

@@ -24,7 +24,7 @@ from orders.store.database.errors import StoreUnavailable
 from orders.web import measures
 from orders.web.measures import Backlog, StoreMeasures
 from orders.web.server.server import Server
-from orders.web.services import Shop
+from orders.web.services import Services
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Question(Generic[Answer]):
         self._answer: Answer | None = None
 
     def answer(self, patience: float = PATIENCE_SECONDS) -> Answer | None:
-        """Give the answer, or None where the store is away or so many seconds do not suffice."""
+        """Return the answer, or None where the store is away or so many seconds do not suffice."""
         with self._lock:
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
@@ -68,9 +68,9 @@ class Question(Generic[Answer]):
 class Gauges(Collector):
     """The metrics of one shop that are not counted request by request."""
 
-    def __init__(self, shop: Shop, registry: CollectorRegistry) -> None:
+    def __init__(self, services: Services, registry: CollectorRegistry) -> None:
         """Take the shop. Asks nothing yet."""
-        self._shop = shop
+        self._shop = services
         self._store = Question(self._ask_store)
         self.server: Server | None = None
         registry.register(self)
@@ -98,11 +98,12 @@ class Gauges(Collector):
             yield from _of_webhooks(*told, self._shop.clock.now())
 
     def _ask_store(self) -> tuple[StoreMeasures, list[Backlog]]:
-        shop = self._shop
-        measured = measures.measure(shop.database, shop.clock.now().date())
-        looked_up_to = shop.outbox.courier.looked_up_to
+        services = self._shop
+        measured = measures.measure(services.database, services.clock.now().date())
+        looked_up_to = services.outbox.courier.looked_up_to
         return measured, [
-            measures.backlog(shop.database, each, looked_up_to(each)) for each in measured.endpoints
+            measures.backlog(services.database, each, looked_up_to(each))
+            for each in measured.endpoints
         ]
 
     def _build(self) -> Iterator[Metric]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from flask import Flask, Response, jsonify
 
 from orders.store import events
-from orders.web.services import Shop
+from orders.web.services import Services
 
 
-def register(app: Flask, shop: Shop) -> None:
+def register(app: Flask, services: Services) -> None:
     """Add /healthz and /readyz to an application."""
 
     def healthz() -> Response:
@@ -16,13 +16,13 @@ def register(app: Flask, shop: Shop) -> None:
 
     def readyz() -> Response:
         # Away is told as any request is told of it: 503, with the reason.
-        with shop.database.read() as connection:
+        with services.database.read() as connection:
             events.newest_id(connection)
         # Without their journal or Redis the limits go on in memory: worth knowing, no reason to
         # send clients elsewhere.
-        trouble = shop.limits.storage.trouble
+        trouble = services.limits.storage.trouble
         counters = f"degraded: {trouble}" if trouble else "ok"
-        return jsonify(status="ready", database=shop.soundness, counters=counters)
+        return jsonify(status="ready", database=services.soundness, counters=counters)
 
     app.add_url_rule("/healthz", "healthz", healthz)
     app.add_url_rule("/readyz", "readyz", readyz)

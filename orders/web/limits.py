@@ -50,7 +50,7 @@ class FixedWindowsTogether(FixedWindowRateLimiter):
     storage: CounterStorage | SharedCounterStorage
 
     def windows(self, items: Sequence[RateLimitItem], identity: str) -> Windows:
-        """Give the windows in which a caller's requests are counted."""
+        """Return the windows in which a caller's requests are counted."""
         # Not `item.key_for`, whose keys hold the figures: going back to earlier figures would go
         # back to their old windows.
         terms = ";".join(str(item) for item in items)
@@ -69,7 +69,7 @@ class FixedWindowsTogether(FixedWindowRateLimiter):
         return self.storage.take(windows.asks)
 
     def peek(self, windows: Windows) -> list[Standing]:
-        """Tell how the windows stand, counting nothing."""
+        """Return how the windows stand, counting nothing."""
         return self.storage.peek(windows.asks)
 
 
@@ -113,7 +113,7 @@ class Verdict:
             raise RateLimited(self.retry_after)
 
     def headers(self, wall: float) -> list[tuple[str, str]]:
-        """Give the headers that tell this verdict. `wall` is the Unix time now.
+        """Return the headers that tell this verdict. `wall` is the Unix time now.
 
         X-RateLimit-* are the specification's ("Limits"); RateLimit-Policy and RateLimit are those
         of draft-ietf-httpapi-ratelimit-headers-10, sections 3 and 4.
@@ -186,8 +186,8 @@ class Limits:
             banned_for = self.bans.strike(key)
         return _verdict(windows, standings, admitted, banned_for)
 
-    def uncounted(self) -> Verdict:
-        """Give the free plan's full figures, for an answer to nobody in particular."""
+    def full_free_quota(self) -> Verdict:
+        """Return the free plan's full figures, for an answer to nobody in particular."""
         windows = self._windows("nobody", *_figures(self._plans["free"]))
         untouched = [Standing(0, ask.length) for ask in windows.asks]
         return _verdict(windows, untouched, True, 0.0)
@@ -197,7 +197,7 @@ class Limits:
 
 
 def _storage(settings: Settings, database: Database, clock: Clock) -> tuple[str, dict[str, object]]:
-    """Give where to count, as Flask-Limiter is told of it: the scheme of a class, and its options.
+    """Return where to count, as Flask-Limiter names it: the scheme of a class, and its options.
 
     The address of Redis, which may hold a password, is no part of what Flask-Limiter keeps as URI.
     """
@@ -212,7 +212,7 @@ def _storage(settings: Settings, database: Database, clock: Clock) -> tuple[str,
 
 
 def figures_in_force(caller: Caller, plans: Mapping[str, Plan]) -> tuple[int, int]:
-    """Give the requests a minute and a day that a caller has."""
+    """Return the requests a minute and a day that a caller has."""
     key = caller.key
     if key is None:
         return _figures(plans["free"])

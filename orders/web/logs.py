@@ -108,7 +108,7 @@ class TextFormatter(logging.Formatter):
     """A line for people: the time, then the message."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Give the line of a record, and the traceback below it where there is one."""
+        """Return the line of a record, and the traceback below it where there is one."""
         level = _LEVELS_SHOWN.get(record.levelname, "")
         line = f"{_when(record.created)} {level}{record.getMessage()}"
         told = [_printable(line)]
@@ -123,7 +123,7 @@ class JsonFormatter(logging.Formatter):
     """A JSON object for machines, on one line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Give the line of a record."""
+        """Return the line of a record."""
         told = {
             "time": _when(record.created),
             "level": record.levelname.lower(),

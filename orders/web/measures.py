@@ -74,7 +74,7 @@ def measure(database: Database, today: date) -> StoreMeasures:
 
 
 def backlog(database: Database, endpoint: Endpoint, after: int) -> Backlog:
-    """Tell what an endpoint still has to get after an event.
+    """Return what an endpoint still has to get after an event.
 
     Raises:
         StoreUnavailable: the database can't be read.

@@ -22,7 +22,7 @@ from prometheus_client.exposition import choose_encoder
 from orders.web.call import Call
 from orders.web.gauges import Gauges
 from orders.web.server.server import Server
-from orders.web.services import Shop
+from orders.web.services import Services
 from orders.web.tallies import Labels, Tallies, Tally
 
 # What has no route, and what the server could not read as a request.
@@ -45,10 +45,10 @@ _READABLE = re.compile(
 class Metrics:
     """Counts what it is told of, and gives it in the formats that Prometheus reads."""
 
-    def __init__(self, app: Flask, shop: Shop) -> None:
+    def __init__(self, app: Flask, services: Services) -> None:
         """Set up a registry of its own: there may be many applications in a process."""
         self._app = app
-        self._plans = shop.settings.plans
+        self._plans = services.settings.plans
         self._registry = registry = CollectorRegistry()
         self._requests = Tallies(registry)
         self._known: dict[tuple[str, str, int], Tally] = {}
@@ -61,13 +61,13 @@ class Metrics:
             ["plan"],
             registry=registry,
         )
-        self._gauges = Gauges(shop, registry)
+        self._gauges = Gauges(services, registry)
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         GCCollector(registry=registry)
 
     def watch(self, server: Server) -> None:
-        """Tell of a server's connections, too."""
+        """Return of a server's connections, too."""
         self._gauges.server = server
 
     def note(self, call: Call, status: int, ended: float) -> None:
@@ -84,7 +84,7 @@ class Metrics:
             self._note_refusal(call, call.refusal, status)
 
     def answer(self, accept: str) -> Response:
-        """Give all metrics, in the best format that an Accept header asks for."""
+        """Return all metrics, in the best format that an Accept header asks for."""
         entries = [entry.replace(" ", "") for entry in accept.split(",")]
         encode, content_type = choose_encoder(",".join(filter(_READABLE.fullmatch, entries)))
         return Response(encode(self._registry), content_type=content_type)
@@ -112,18 +112,18 @@ class Metrics:
         return call.endpoint.partition(".")[0], operation
 
 
-def install(app: Flask, shop: Shop) -> None:
+def install(app: Flask, services: Services) -> None:
     """Add /metrics to an application, and let its shop tell of its answers."""
     # When each series began: as many series again, which nothing here asks for.
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    metrics = Metrics(app, shop)
-    log = shop.tell
+    metrics = Metrics(app, services)
+    log = services.tell
 
     def tell(call: Call, status: int, ended: float) -> None:
         log(call, status, ended)
         metrics.note(call, status, ended)
 
-    shop.metrics, shop.tell = metrics, tell
+    services.metrics, services.tell = metrics, tell
     app.add_url_rule(
         "/metrics", "metrics", lambda: metrics.answer(request.headers.get("Accept", ""))
     )

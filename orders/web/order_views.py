@@ -14,7 +14,7 @@ from orders.store.idempotency import IdempotencyKey
 from orders.web import conditional
 from orders.web.call import current_call
 from orders.web.refusals import MalformedRequest
-from orders.web.services import current_shop
+from orders.web.services import current_services
 
 _IDEMPOTENCY_KEY = re.compile(r"[!-+\--~]{1,255}")
 
@@ -31,7 +31,7 @@ SHIP_REFUSALS = (*BODY_REFUSALS, *CANCEL_REFUSALS)
 
 def place(new: NewOrder, version: int) -> Order:
     """Place an order; with an Idempotency-Key, at most once. Each version has keys of its own."""
-    placed = current_shop().orders.place(new, origin(), idempotency_key(version))
+    placed = current_services().orders.place(new, origin(), idempotency_key(version))
     headers = current_call().headers
     headers["Location"] = f"{orders_path(version)}/{placed.order.id}"
     if placed.replayed:
@@ -40,12 +40,12 @@ def place(new: NewOrder, version: int) -> Order:
 
 
 def get(order_id: str, version: int) -> Response:
-    """Give an order as a version shows it, or 304.
+    """Return an order as a version shows it, or 304.
 
     Raises:
         OrderNotFound: the version shows no such order.
     """
-    found = listing.one_order(current_shop().database, known(order_id), version)
+    found = listing.one_order(current_services().database, known(order_id), version)
     if found is None:
         raise OrderNotFound(order_id)
     unchanged = conditional.not_modified(found.revision, found.body)
@@ -54,21 +54,21 @@ def get(order_id: str, version: int) -> Response:
 
 def ship(order_id: str, shipment: dict[str, datetime]) -> Order:
     """Ship a pending order, at the time given or now."""
-    return current_shop().orders.ship(known(order_id), shipment.get("ship_date"), origin())
+    return current_services().orders.ship(known(order_id), shipment.get("ship_date"), origin())
 
 
 def cancel(order_id: str) -> None:
     """Cancel a pending order."""
-    current_shop().orders.cancel(known(order_id), origin())
+    current_services().orders.cancel(known(order_id), origin())
 
 
 def orders_path(version: int) -> str:
-    """Give the path of a version's orders at the service's public address."""
-    return f"{current_shop().path_prefix}/v{version}/store/orders"
+    """Return the path of a version's orders at the service's public address."""
+    return f"{current_services().path_prefix}/v{version}/store/orders"
 
 
 def known(order_id: str) -> int:
-    """Give the number of an order from a path.
+    """Return the number of an order from a path.
 
     Raises:
         OrderNotFound: no order can have it.
@@ -80,13 +80,13 @@ def known(order_id: str) -> int:
 
 
 def origin() -> Origin:
-    """Give who causes the change that this request makes."""
+    """Return who causes the change that this request makes."""
     call = current_call()
     return Origin(call.caller.actor if call.caller else "nobody", call.request_id)
 
 
 def idempotency_key(version: int) -> IdempotencyKey | None:
-    """Give the request's Idempotency-Key, or None.
+    """Return the request's Idempotency-Key, or None.
 
     Raises:
         MalformedRequest: it is not 1 to 255 visible ASCII characters without a comma. A repeated

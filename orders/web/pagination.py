@@ -22,14 +22,14 @@ from orders.store.paging import Filters, PageQuery, Position, read_page
 from orders.store.walks import Sort, SortBy
 from orders.web.queries import read_query
 from orders.web.refusals import ValidationFailed
-from orders.web.services import ListedPage, current_shop
+from orders.web.services import ListedPage, current_services
 
 _SORTS = {"id": SortBy.ID, "placedAt": SortBy.PLACED_AT, "shipDate": SortBy.SHIP_DATE}
 _DIGEST_BYTES = 12
 
 
 def page_query(asked: Mapping[str, Any], store_id: str) -> PageQuery:
-    """Give what the parameters of listOrders ask for.
+    """Return what the parameters of listOrders ask for.
 
     Raises:
         ValidationFailed: `after` is no cursor of this store and query.
@@ -48,19 +48,19 @@ def page_query(asked: Mapping[str, Any], store_id: str) -> PageQuery:
 
 
 def listed(query: PageQuery) -> ListedPage:
-    """Give the page that this request asks for, as it goes out.
+    """Return the page that this request asks for, as it goes out.
 
     Raises:
         StoreUnavailable: the database can't be read.
     """
-    shop = current_shop()
-    page = read_page(shop.database, query)
+    services = current_services()
+    page = read_page(services.database, query)
     orders = ",".join(page.orders)
     if page.next is None:
         return ListedPage(f'{{"orders":[{orders}]}}'.encode(), None, page.revision)
-    cursor = _cursor(page.next, query, shop.store_id)
+    cursor = _cursor(page.next, query, services.store_id)
     body = f'{{"orders":[{orders}],"next":"{cursor}"}}'.encode()
-    return ListedPage(body, _next_link(shop.path_prefix, cursor), page.revision)
+    return ListedPage(body, _next_link(services.path_prefix, cursor), page.revision)
 
 
 def _next_link(path_prefix: str, cursor: str) -> str:

@@ -11,7 +11,7 @@ _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 def read_query(query: bytes) -> dict[str, list[str]]:
-    """Give the values of each parameter, in the order in which they came.
+    """Return the values of each parameter, in the order in which they came.
 
     Raises:
         ValidationFailed: a name or a value is not percent-encoded UTF-8.

@@ -178,7 +178,7 @@ SERVER_ANSWERS = {
 
 
 def error_body(code: str, message: str, status: int) -> bytes:
-    """Give the one shape of every answer of 400 and above, as JSON. No key is repeated in it."""
+    """Return the one shape of every answer of 400 and above, as JSON. No key is repeated in it."""
     return json.dumps(
         {"code": code, "message": keys.redact(message), "status": status}, separators=(",", ":")
     ).encode()

@@ -18,7 +18,7 @@ from orders.settings import Settings
 from orders.store import keys as key_store
 from orders.store.care import opening
 from orders.store.care.upkeep import Upkeep
-from orders.store.database.commit_cache import Kept
+from orders.store.database.commit_cache import CommitCache
 from orders.store.database.engine import Database
 from orders.store.database.group_commit import GroupCommit
 from orders.store.listing import CurrentList
@@ -48,7 +48,7 @@ class ListedPage:
 
 
 @dataclass
-class Shop:
+class Services:
     """What one application has. Opens nothing until it is used."""
 
     settings: Settings
@@ -89,9 +89,9 @@ class Shop:
         return CurrentList(self.database)
 
     @cached_property
-    def pages(self) -> Kept[ListedPage]:
+    def pages(self) -> CommitCache[ListedPage]:
         """The pages of orders that are asked for again and again."""
-        return Kept(self.database, _KEPT_PAGES)
+        return CommitCache(self.database, _KEPT_PAGES)
 
     @cached_property
     def store_id(self) -> str:
@@ -151,11 +151,11 @@ class Shop:
         app.extensions[_EXTENSION] = self
 
 
-def current_shop() -> Shop:
-    """Give the shop of the application that is at work."""
-    return shop_of(current_app)
+def current_services() -> Services:
+    """Return the shop of the application that is at work."""
+    return services_of(current_app)
 
 
-def shop_of(app: Flask) -> Shop:
-    """Give the shop of an application."""
-    return cast("Shop", app.extensions[_EXTENSION])
+def services_of(app: Flask) -> Services:
+    """Return the shop of an application."""
+    return cast("Services", app.extensions[_EXTENSION])

@@ -41,7 +41,7 @@ class Tallies(Collector):
         registry.register(self)
 
     def of(self, labels: Labels) -> Tally:
-        """Give the tally of a kind of answers."""
+        """Return the tally of a kind of answers."""
         with self._lock:
             return self._tallies.setdefault(labels, Tally())
 
@@ -57,7 +57,7 @@ class Tallies(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Tell how many answers of each kind there were, and how long operations took."""
+        """Return how many answers of each kind there were, and how long operations took."""
         requests = CounterMetricFamily(
             "store_orders_http_requests",
             "Requests answered.",

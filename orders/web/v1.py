@@ -16,7 +16,7 @@ from orders.web import conditional, order_views
 from orders.web.api import ApiBlueprint, render
 from orders.web.call import current_call
 from orders.web.document import operation
-from orders.web.services import current_shop
+from orders.web.services import current_services
 from schemas.order import NewOrderSchema, OrderSchema, ShipmentSchema
 from schemas.pet import PetSchema
 
@@ -51,15 +51,15 @@ blueprint = ApiBlueprint("v1", __name__, url_prefix=f"/v{VERSION}")
     example=[PENDING_ORDER, SHIPPED_ORDER],
 )
 def list_orders() -> Response:
-    """Give all orders that were not cancelled, by id. Query parameters are ignored."""
-    shop = current_shop()
-    orders = shop.list.now()
+    """Return all orders that were not cancelled, by id. Query parameters are ignored."""
+    services = current_services()
+    orders = services.list.now()
     unchanged = conditional.not_modified(orders.revision, orders.body)
     if unchanged is not None:
         return unchanged
     if orders.body is not None:
         return conditional.entity(orders.body, orders.revision)
-    stream = OrderList(shop.database)
+    stream = OrderList(services.database)
     return conditional.entity(stream, stream.revision)
 
 
@@ -89,7 +89,7 @@ def place_order(new: NewOrder) -> Order:
 )
 @blueprint.response(200, OrderSchema, description="The order.", example=PENDING_ORDER)
 def get_order(orderId: str) -> Response:  # noqa: N803 - named in the interface
-    """Give an order that was not cancelled."""
+    """Return an order that was not cancelled."""
     return order_views.get(orderId, VERSION)
 
 
@@ -134,9 +134,9 @@ def ship_order(
 )
 @blueprint.response(200, PetSchema, description="The pet.", example=PET)
 def get_pet(petId: str) -> Pet:  # noqa: N803 - named in the interface
-    """Give a pet of the catalogue."""
+    """Return a pet of the catalogue."""
     number = domain.parse_id(petId)
-    with current_shop().database.read() as connection:
+    with current_services().database.read() as connection:
         pet = None if number is None else pets.find(connection, number)
     if pet is None:
         raise domain.PetNotFound(petId)
@@ -148,7 +148,7 @@ def announce_sunset(response: Response) -> Response:
     """Say on every answer of the pets' route to a valid key that the route is going away."""
     call = current_call()
     if call.caller and call.caller.key and _PET_PATH.fullmatch(request.environ["PATH_INFO"]):
-        sunset = datetime.combine(current_shop().settings.pets_sunset, time(), UTC)
+        sunset = datetime.combine(current_services().settings.pets_sunset, time(), UTC)
         response.headers["Deprecation"] = f"@{PETS_DEPRECATED_AT}"
         response.headers["Sunset"] = http_date(sunset)
     return response

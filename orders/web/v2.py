@@ -15,7 +15,7 @@ from orders.web.api import ApiBlueprint
 from orders.web.call import current_call
 from orders.web.document import operation
 from orders.web.refusals import MissingKey, ValidationFailed
-from orders.web.services import current_shop
+from orders.web.services import current_services
 from orders.webhooks import endpoints
 from schemas.event import EventPageSchema, HistorySchema
 from schemas.order_v2 import NewOrderSchema, OrderPageSchema, OrderSchema, ShipmentSchema
@@ -100,13 +100,13 @@ blueprint = ApiBlueprint("v2", __name__, url_prefix=f"/v{VERSION}")
     example={"orders": [PENDING_ORDER], "next": "WzQxLCI5ZjhlIl0"},
 )
 def list_orders(asked: dict[str, Any]) -> Response:
-    """Give a page of orders."""
-    shop = current_shop()
-    query = pagination.page_query(asked, shop.store_id)
-    unchanged = conditional.still_good(lambda: feed.newest_id(shop.database), varies=True)
+    """Return a page of orders."""
+    services = current_services()
+    query = pagination.page_query(asked, services.store_id)
+    unchanged = conditional.still_good(lambda: feed.newest_id(services.database), varies=True)
     if unchanged is not None:
         return unchanged
-    page = shop.pages.get(request.query_string, lambda: pagination.listed(query))
+    page = services.pages.get(request.query_string, lambda: pagination.listed(query))
     if page.link is not None:
         current_call().headers["Link"] = page.link
     return conditional.entity(page.body, page.revision, varies=True)
@@ -138,7 +138,7 @@ def place_order(new: NewOrder) -> Order:
 )
 @blueprint.response(200, OrderSchema, description="The order.", example=PENDING_ORDER)
 def get_order(orderId: str) -> Response:  # noqa: N803 - named in the interface
-    """Give an order, whatever became of it."""
+    """Return an order, whatever became of it."""
     return order_views.get(orderId, VERSION)
 
 
@@ -187,8 +187,8 @@ def ship_order(
     example={"events": [PLACED_EVENT, SHIPPED_EVENT]},
 )
 def list_order_events(orderId: str) -> Response:  # noqa: N803 - named in the interface
-    """Give the history of an order. Each order has at least the event that made it."""
-    events = feed.history(current_shop().database, order_views.known(orderId))
+    """Return the history of an order. Each order has at least the event that made it."""
+    events = feed.history(current_services().database, order_views.known(orderId))
     if not events:
         raise OrderNotFound(orderId)
     return _json(f'{{"events":[{",".join(events)}]}}')
@@ -209,8 +209,8 @@ def list_order_events(orderId: str) -> Response:  # noqa: N803 - named in the in
     example={"events": [PLACED_EVENT], "next": 87},
 )
 def list_events(asked: dict[str, int]) -> Response:
-    """Give events. Whoever remembers the last id that they saw misses none."""
-    database = current_shop().database
+    """Return events. Whoever remembers the last id that they saw misses none."""
+    database = current_services().database
     page = feed.read(database, asked["after"], asked["limit"])
     if page.last is None and asked["after"] > (newest := feed.newest_id(database)):
         raise ValidationFailed({"after": f"is beyond the newest event, which is {newest}"})
@@ -228,9 +228,9 @@ def list_events(asked: dict[str, int]) -> Response:
 @blueprint.arguments(StatsQuerySchema, location="query")
 @blueprint.response(200, StatsSchema, description="The figures, days in UTC.", example=STATS)
 def get_stats(asked: dict[str, int]) -> dict[str, Any]:
-    """Give how many orders there are, and what happened on the last days."""
-    shop = current_shop()
-    told = days.statistics(shop.database, shop.clock.now().date(), asked["days"])
+    """Return how many orders there are, and what happened on the last days."""
+    services = current_services()
+    told = days.statistics(services.database, services.clock.now().date(), asked["days"])
     return {
         "by_status": told.by_status,
         "days": [
@@ -245,7 +245,7 @@ def get_stats(asked: dict[str, int]) -> dict[str, Any]:
         # What nobody need know while it is well is left out.
         "paused_webhooks": [
             {"id": endpoint_id, "since": since}
-            for endpoint_id, since in endpoints.paused(shop.database)
+            for endpoint_id, since in endpoints.paused(services.database)
         ]
         or None,
     }
@@ -255,7 +255,7 @@ def get_stats(asked: dict[str, int]) -> dict[str, Any]:
 @operation("getUsage", "Return the key that was sent, and what it has left.", stability="beta")
 @blueprint.response(200, UsageSchema, description="The key and its windows.", example=USAGE)
 def get_usage() -> dict[str, Any]:
-    """Give the key and its windows, of which this request has already taken."""
+    """Return the key and its windows, of which this request has already taken."""
     call = current_call()
     if call.caller is None or call.caller.key is None or call.verdict is None:
         raise MissingKey

@@ -81,7 +81,7 @@ def target_of(url: str, *, allow_private: bool = False) -> Target:
 
 
 def host_of(url: str) -> str:
-    """Give the host of a webhook's URL: what may be told of it, for its path may hold secrets."""
+    """Return the host of a webhook's URL: what may be told of it, for its path may hold secrets."""
     return urlsplit(url).hostname or ""
 
 
@@ -100,7 +100,7 @@ def _check(parts: SplitResult, *, allow_private: bool) -> None:
 
 
 def resolve(host: str, port: int) -> list[str]:
-    """Give the addresses of a host, the preferred one first.
+    """Return the addresses of a host, the preferred one first.
 
     Raises:
         OSError: it has none, or nobody can tell.
@@ -110,7 +110,7 @@ def resolve(host: str, port: int) -> list[str]:
 
 
 def check_all(host: str, addresses: list[str]) -> None:
-    """Make sure that all of a host's addresses are public: which one is used is not ours to say.
+    """Check that all of a host's addresses are public: which one is used is not ours to say.
 
     Raises:
         PrivateAddress: one is not.
@@ -121,7 +121,7 @@ def check_all(host: str, addresses: list[str]) -> None:
 
 
 def is_public(address: str) -> bool:
-    """Tell whether everybody on the internet can reach the address, and means the same by it."""
+    """Return whether everybody on the internet can reach the address, and means the same by it."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

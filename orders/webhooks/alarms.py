@@ -21,7 +21,7 @@ class Alarms:
         self._set: dict[object, tuple[datetime, float]] = {}
 
     def left(self, name: object, at: datetime, longest: float) -> float:
-        """Give the seconds to a moment, at most so many; 0 once it is over."""
+        """Return the seconds to a moment, at most so many; 0 once it is over."""
         known = self._set.get(name)
         now = self._clock.monotonic()
         if known is None or known[0] != at:

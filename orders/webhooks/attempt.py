@@ -12,7 +12,7 @@ from orders.webhooks.sender import Answer, Sender
 
 
 def send(sender: Sender, endpoint: Endpoint, message: Message, at: datetime) -> Answer:
-    """Sign a message for an endpoint and send it; give what came back."""
+    """Sign a message for an endpoint and send it; return what came back."""
     signed = signing.headers(message.id, at, message.body, endpoint.secrets(at))
     return sender.post(
         endpoint.url, signed, message.body.encode(), allow_private=endpoint.allow_private
@@ -20,7 +20,7 @@ def send(sender: Sender, endpoint: Endpoint, message: Message, at: datetime) -> 
 
 
 def delivery_of(endpoint: Endpoint, event_id: int | None, at: datetime, answer: Answer) -> Delivery:
-    """Give the line of the log of deliveries about a try."""
+    """Return the line of the log of deliveries about a try."""
     return Delivery(
         endpoint.id,
         event_id,

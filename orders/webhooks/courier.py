@@ -103,7 +103,7 @@ class Courier:
     def seconds_to_work(
         self, endpoint: Endpoint, newest_event: int, refused: Refused | None
     ) -> float | None:
-        """Give how long it is until something may be due; None where that depends on a change."""
+        """Return how long it is until something may be due; None where that depends on a change."""
         if endpoint.paused_at is not None:
             return None
         waits = self._waits(endpoint)
@@ -184,7 +184,7 @@ class Courier:
         return _Task(endpoint, event, None)
 
     def looked_up_to(self, endpoint: Endpoint) -> int:
-        """Give the event up to which nothing is left that the endpoint wants, as far as known."""
+        """Return the event up to which nothing is left that the endpoint wants, as far as known."""
         position, looked = self._looked.get(endpoint.id, (None, 0))
         known = looked if position == endpoint.position else 0
         return max(known, endpoint.position)
@@ -252,7 +252,7 @@ class Courier:
                 return
 
     def _settle(self, connection: Connection, task: _Task, delivery: Delivery) -> Tell:
-        """Write down what came of a try; give what tells of it, once it is committed."""
+        """Write down what came of a try; return what tells of it, once it is committed."""
         endpoint = task.endpoint
         if not deliveries.log_delivery(connection, delivery):
             return lambda: None  # it was removed

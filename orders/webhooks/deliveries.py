@@ -110,7 +110,7 @@ _LOG = Query(
 
 
 def next_wanted(connection: Connection, endpoint: Endpoint, after: int) -> Event | None:
-    """Give the first event after that one, of a type that the endpoint wants; None if none."""
+    """Return the first event after that one, of a type that the endpoint wants; None if none."""
     # Fewer types than there are: the last one stands for the others, too.
     types = dict(zip_longest(_TYPES, endpoint.events, fillvalue=endpoint.events[-1]))
     rows = _NEXT_WANTED.execute(connection, after=after, **types).fetchall()
@@ -118,7 +118,7 @@ def next_wanted(connection: Connection, endpoint: Endpoint, after: int) -> Event
 
 
 def event(connection: Connection, event_id: int) -> Event:
-    """Give an event.
+    """Return an event.
 
     Raises:
         EventNotFound: there is none of this id.
@@ -130,7 +130,7 @@ def event(connection: Connection, event_id: int) -> Event:
 
 
 def behind(connection: Connection, endpoint: Endpoint, after: int) -> tuple[int, datetime | None]:
-    """Tell how many events an endpoint wants after that one, and when the oldest happened.
+    """Return how many events an endpoint wants after that one, and when the oldest happened.
 
     Looks at the next `MOST_BEHIND` events, whatever their types.
     """
@@ -147,7 +147,7 @@ def behind(connection: Connection, endpoint: Endpoint, after: int) -> tuple[int,
 
 
 def next_refused(connection: Connection, endpoint_id: int) -> Refused | None:
-    """Give the event that was put aside and is tried again the soonest; None if none was."""
+    """Return the event that was put aside and is tried again the soonest; None if none was."""
     rows = _NEXT_REFUSED.execute(connection, of_endpoint=endpoint_id).fetchall()
     if not rows:
         return None
@@ -156,7 +156,7 @@ def next_refused(connection: Connection, endpoint_id: int) -> Refused | None:
 
 
 def soonest_refused(connection: Connection) -> dict[int, Refused]:
-    """Give for each endpoint, by its id, what `next_refused` gives; only where there is any."""
+    """Return for each endpoint, by its id, what `next_refused` gives; only where there is any."""
     order = (RefusedRow.endpoint_id, RefusedRow.next_at.desc(), RefusedRow.event_id.desc())
     rows = connection.execute(select(RefusedRow.endpoint_id, *_REFUSED).order_by(*order))
     return {row[0]: Refused(*row[1:]) for row in rows}

@@ -81,7 +81,7 @@ class Endpoint:
     claimed_until: datetime | None
 
     def secrets(self, now: datetime) -> list[str]:
-        """Give the secrets that sign at this time: the newest, and one in its grace."""
+        """Return the secrets that sign at this time: the newest, and one in its grace."""
         is_in_grace = self.previous_until is not None and now < self.previous_until
         grace = [self.previous_secret] if is_in_grace and self.previous_secret else []
         return [self.secret, *grace]
@@ -144,7 +144,7 @@ class Standing:
 
 
 def add(connection: Connection, new: NewEndpoint, now: datetime) -> int:
-    """Insert an endpoint, which begins with the next event; give its id.
+    """Insert an endpoint, which begins with the next event; return its id.
 
     Raises:
         TooManyEndpoints: there may be no more.
@@ -169,7 +169,7 @@ def add(connection: Connection, new: NewEndpoint, now: datetime) -> int:
 
 
 def get(connection: Connection, endpoint_id: int) -> Endpoint:
-    """Give an endpoint.
+    """Return an endpoint.
 
     Raises:
         EndpointNotFound: there is none of this id.
@@ -181,18 +181,18 @@ def get(connection: Connection, endpoint_id: int) -> Endpoint:
 
 
 def find(connection: Connection, endpoint_id: int) -> Endpoint | None:
-    """Give an endpoint, or None where there is none of this id."""
+    """Return an endpoint, or None where there is none of this id."""
     rows = _FIND.execute(connection, endpoint_id=endpoint_id).fetchall()
     return _endpoint(rows[0]) if rows else None
 
 
 def get_all(connection: Connection) -> list[Endpoint]:
-    """Give all endpoints, the oldest first."""
+    """Return all endpoints, the oldest first."""
     return [_endpoint(row) for row in _ALL.execute(connection).fetchall()]
 
 
 def paused(database: Database) -> list[tuple[int, datetime]]:
-    """Give the ids of the endpoints that are paused, and since when.
+    """Return the ids of the endpoints that are paused, and since when.
 
     Raises:
         StoreUnavailable: the database can't be read.
@@ -202,7 +202,7 @@ def paused(database: Database) -> list[tuple[int, datetime]]:
 
 
 def standings(connection: Connection) -> list[Standing]:
-    """Tell how each endpoint stands."""
+    """Return how each endpoint stands."""
     found = []
     for endpoint in get_all(connection):
         behind = select(func.count()).where(
@@ -257,7 +257,7 @@ def resume(connection: Connection, endpoint_id: int, now: datetime, after: int |
 
 
 def rotate(connection: Connection, endpoint_id: int, secret: str, until: datetime) -> None:
-    """Give an endpoint a new secret; the one before it signs, too, until that time.
+    """Return an endpoint a new secret; the one before it signs, too, until that time.
 
     Raises:
         EndpointNotFound: there is none of this id.
@@ -267,7 +267,7 @@ def rotate(connection: Connection, endpoint_id: int, secret: str, until: datetim
 
 
 def deliveries(connection: Connection, endpoint_id: int, limit: int) -> list[Delivery]:
-    """Give the last tries of an endpoint, the newest first."""
+    """Return the last tries of an endpoint, the newest first."""
     columns = [getattr(DeliveryRow, name) for name in Delivery.__slots__]
     own = select(*columns).where(DeliveryRow.endpoint_id == endpoint_id)
     return [

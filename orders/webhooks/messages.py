@@ -25,13 +25,13 @@ class Message:
 
 
 def of_event(event: Event, store_id: str) -> Message:
-    """Give the message about an event of a store."""
+    """Return the message about an event of a store."""
     body = _body(event.type, event.at, event.order)
     return Message(f"evt_{store_id}_{event.id}", body)
 
 
 def ping(endpoint_id: int, store_id: str, now: datetime) -> Message:
-    """Give a message that tells nothing, to try an endpoint with."""
+    """Return a message that tells nothing, to try an endpoint with."""
     message_id = f"ping_{store_id}_{secrets.token_hex(8)}"
     return Message(message_id, _body(PING, now, f'{{"webhook":{endpoint_id}}}'))
 

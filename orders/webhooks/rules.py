@@ -50,10 +50,10 @@ def outcome_of(status: int | None) -> Outcome:
 
 
 def delay(tries: int, chance: Random) -> timedelta:
-    """Give how long to wait after so many tries, of which there were fewer than `LAST_TRY`."""
+    """Return how long to wait after so many tries, of which there were fewer than `LAST_TRY`."""
     return timedelta(seconds=DELAYS[tries - 1] * (1 + chance.uniform(0, JITTER)))
 
 
 def longest_delay(tries: int) -> float:
-    """Give the most seconds that `delay` gives after so many tries."""
+    """Return the most seconds that `delay` gives after so many tries."""
     return DELAYS[min(max(tries, 1), len(DELAYS)) - 1] * (1 + JITTER)

@@ -132,7 +132,7 @@ class Sender:
     def post(
         self, url: str, headers: Mapping[str, str], body: bytes, *, allow_private: bool
     ) -> Answer:
-        """Send a message; give what came back. It raises nothing, whatever the other side does."""
+        """Send a message; return what came back. Raises nothing, whatever the other side does."""
         began = time.monotonic()
         try:
             target = addresses.target_of(url, allow_private=allow_private)

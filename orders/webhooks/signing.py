@@ -26,7 +26,7 @@ def generate_secret() -> str:
 def headers(
     message_id: str, at: datetime, body: str, with_secrets: Iterable[str]
 ) -> dict[str, str]:
-    """Give the three headers of a message that is sent at a time, signed with each secret."""
+    """Return the three headers of a message that is sent at a time, signed with each secret."""
     # Loaded only where something is signed: a start need not wait for it.
     from standardwebhooks import Webhook
 

@@ -32,7 +32,7 @@ SHOWN = 20
 
 
 def summary(found: Findings, faults: list[str]) -> str:
-    """Give what was done and found in a few lines."""
+    """Return what was done and found in a few lines."""
     history = [each for load in found.shopping for each in load.history]
     done = sum(each.is_acknowledged for each in history)
     unknown = sum(each.is_unknown for each in history)

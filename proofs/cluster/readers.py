@@ -118,7 +118,7 @@ def _may_come_again(came: float, kills: Sequence[float]) -> bool:
 
 
 def longest_delay(received: Sequence[Received], contents: Contents) -> float:
-    """Give the most seconds that an event took from its change to its receiver."""
+    """Return the most seconds that an event took from its change to its receiver."""
     wall = time.time() - time.monotonic()
     at = {row.id: parse_instant(row.at).timestamp() for row in contents.events}
     return max((each.at + wall - at[each.event] for each in received), default=0.0)

@@ -104,7 +104,7 @@ def _used(stage: Stage) -> dict[str, float]:
 
 
 def line(processes: int, name: str, rounds: Sequence[Figure]) -> str:
-    """Tell the medians of rounds."""
+    """Return the medians of rounds."""
     rate = statistics.median(each.requests_per_second for each in rounds)
     p99 = statistics.median(each.p99 for each in rounds)
     cost = {part: statistics.median(each.cost[part] for each in rounds) for part in rounds[0].cost}

@@ -22,7 +22,7 @@ _SENT_TWICE = re.compile(r'"[^"]*" \d+ \d+ [\d.]+s \S+, \S+ \S+, \S+ (\w+)$', re
 
 
 def complaints(found: Findings, clients: int) -> list[str]:
-    """Give everything that is not as it was promised."""
+    """Return everything that is not as it was promised."""
     twice = sent_twice(found)
     history = list(whole_history(found, twice))
     return [
@@ -38,12 +38,12 @@ def complaints(found: Findings, clients: int) -> list[str]:
 
 
 def sent_twice(found: Findings) -> set[str]:
-    """Give the request ids of the answers to what nginx sent to two processes."""
+    """Return the request ids of the answers to what nginx sent to two processes."""
     return set(_SENT_TWICE.findall(found.access_log))
 
 
 def whole_history(found: Findings, twice: set[str]) -> Iterator[Operation]:
-    """Give what all customers asked for, and what was never told to them.
+    """Return what all customers asked for, and what was never told to them.
 
     What nginx sent to a second process may have been done by the first: those of that kind are
     there twice, once as unknown.
@@ -96,5 +96,5 @@ def _unanswered(found: Findings, most_at_once: int) -> Iterator[str]:
 
 
 def unanswered(found: Findings) -> Sequence[tuple[float, Kind, str]]:
-    """Give when, what and why, of what customers sent and the service did not answer."""
+    """Return when, what and why, of what customers sent and the service did not answer."""
     return sorted(each for load in found.shopping for each in load.unanswered)

@@ -139,8 +139,8 @@ class Crashes:
         self.report.kills += 1
 
     def _set_to_work(self, pool: ThreadPoolExecutor, url: str) -> list[Future[Any]]:
-        """Let the clients begin, and wait for the moment to kill; give what they will end with."""
-        working = [pool.submit(each.shop, url) for each in self._customers]
+        """Let the clients begin, and wait for the moment to kill; return what they end with."""
+        working = [pool.submit(each.services, url) for each in self._customers]
         if self._is_ban_due():
             key = self._small_keys.pop()
             banned = pool.submit(run_into_a_ban, url, self._books, key)
@@ -198,7 +198,7 @@ def _issue_keys(service: Service, small: int) -> list[Key]:
 
 
 def summary(report: Report) -> str:
-    """Give what was done and found in a few lines."""
+    """Return what was done and found in a few lines."""
     asked = len(report.history)
     unknown = sum(each.is_unknown for each in report.history)
     done = sum(each.is_acknowledged for each in report.history)

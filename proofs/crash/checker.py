@@ -31,7 +31,7 @@ _OK = 200
 
 
 def complaints(history: Sequence[Operation], contents: Contents) -> list[str]:
-    """Give what the clients' history and the database do not agree on."""
+    """Return what the clients' history and the database do not agree on."""
     heard = {each.request_id: each for each in history if each.request_id}
     return [
         *answers_that_may_not_be(history),
@@ -215,7 +215,7 @@ def keys_unlike_their_orders(history: Iterable[Operation], contents: Contents) -
 
 
 def rewritten(earlier: Contents, later: Contents) -> list[str]:
-    """Give the events that are no longer as they were: the log only ever grows."""
+    """Return the events that are no longer as they were: the log only ever grows."""
     return [
         f"event {before.id} was {before}"
         for before, after in zip(
@@ -226,7 +226,7 @@ def rewritten(earlier: Contents, later: Contents) -> list[str]:
 
 
 def listed_otherwise(listed: Sequence[dict[str, object]], contents: Contents) -> list[str]:
-    """Give the orders that listOrders shows otherwise than the database has them."""
+    """Return the orders that listOrders shows otherwise than the database has them."""
     told = {str(order["id"]): order for order in listed}
     has = {str(o.id): shown(o) for o in contents.orders if o.status != Status.CANCELLED}
     if list(listed) == list(has.values()):
@@ -238,7 +238,7 @@ def listed_otherwise(listed: Sequence[dict[str, object]], contents: Contents) ->
 
 
 def seconds_behind(answered: Iterable[float], counted: int, killed_at: float) -> float:
-    """Give how far the counters were behind when a service was killed.
+    """Return how far the counters were behind when a service was killed.
 
     `answered` are the moments at which it answered what counts, `counted` is how many of them it
     still knew of when it was started again. Those before may be lost for no longer than that.

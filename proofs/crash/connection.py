@@ -39,7 +39,7 @@ class Books:
     unanswered: list[tuple[float, Kind, str]] = field(default_factory=list)
 
     def order_of_one_pet(self) -> dict[str, Any]:
-        """Give an order by whose petId it is told from all others."""
+        """Return an order by whose petId it is told from all others."""
         return {"petId": next(self.serials)}
 
 
@@ -100,7 +100,7 @@ def _noted(operation: Operation, response: urllib3.BaseHTTPResponse) -> urllib3.
 
 
 def look_within(listing: Operation, order_id: int, order: dict[str, Any] | None) -> Operation:
-    """Give what a list told of one order, as a look at that order alone; None is not listed."""
+    """Return what a list told of one order, as a look at that order alone; None is not listed."""
     return Operation(
         Kind.LOOK,
         listing.actor,

@@ -149,7 +149,7 @@ def read(path: Path) -> Contents:
 
 
 def damage(path: Path) -> list[str]:
-    """Give what SQLite finds wrong with a file and its foreign keys: nothing where it is sound."""
+    """Return what SQLite finds wrong with a file and its foreign keys: nothing if it is sound."""
     with closing(_read_only(path)) as connection:
         told = [row[0] for row in connection.execute("PRAGMA integrity_check")]
         broken = connection.execute("PRAGMA foreign_key_check").fetchall()
@@ -158,7 +158,7 @@ def damage(path: Path) -> list[str]:
 
 
 def shown(order: OrderRow) -> dict[str, Any]:
-    """Give an order as version 1 shows it."""
+    """Return an order as version 1 shows it."""
     answer = {"id": order.id, "petId": order.pet_id, "quantity": order.quantity}
     if order.ship_date is not None:
         answer["shipDate"] = order.ship_date

@@ -46,7 +46,7 @@ class Inspector:
         self._counted_before = 0
 
     def look_over(self, url: str, killed_at: float | None, longest_behind: float) -> list[str]:
-        """Give all complaints; nobody else may use the service meanwhile.
+        """Return all complaints; nobody else may use the service meanwhile.
 
         `killed_at` is when it was killed, in monotonic seconds: None if it was not.
         """

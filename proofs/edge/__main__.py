@@ -77,12 +77,12 @@ def fill(instance: Path, orders: int, seed: int) -> None:
 
 
 def deadlines(seconds: int) -> dict[str, str]:
-    """Give the settings of a service that waits so long for heads, and for bodies."""
+    """Return the settings of a service that waits so long for heads, and for bodies."""
     return {"ORDERS_HEAD_SECONDS": str(seconds), "ORDERS_BODY_SECONDS": str(seconds)}
 
 
 def single_read(service: Service) -> Read:
-    """Give the read of an order of this service's, with a key that no limit ends."""
+    """Return the read of an order of this service's, with a key that no limit ends."""
     key = service.issue("enterprise", "--per-minute", "1000000000", "--per-day", "1000000000")
     body = {"petId": 7}
     order = service.request("POST", LIST, key=key, json=body).json()
@@ -90,7 +90,7 @@ def single_read(service: Service) -> Read:
 
 
 def bounds_broken(slow: SlowReaders) -> list[str]:
-    """Give which of the figures are worse than they may be."""
+    """Return which of the figures are worse than they may be."""
     found = {
         f"reads were {slow.times_slower:.1f} times slower": slow.times_slower > MAX_TIMES_SLOWER,
         f"{slow.memory[1]:.0f} MiB of memory": slow.memory[1] > MAX_MIB,

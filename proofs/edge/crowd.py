@@ -99,7 +99,7 @@ def idle_connections(service: Service, count: int) -> Iterator[list[socket.socke
 
 
 def has_ended(connection: socket.socket) -> bool:
-    """Tell whether the service has closed a connection on which nothing is to be read."""
+    """Return whether the service has closed a connection on which nothing is to be read."""
     connection.setblocking(False)
     try:
         return connection.recv(1) == b""

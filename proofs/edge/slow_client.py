@@ -39,7 +39,7 @@ def connect(address: tuple[str, int], *, small_buffer: bool = False) -> socket.s
 
 
 def get(path: str, key: str = "-") -> bytes:
-    """Give a GET request as it goes over the network."""
+    """Return a GET request as it goes over the network."""
     return f"GET {path} HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {key}\r\n\r\n".encode()
 
 
@@ -98,7 +98,7 @@ class _Body:
 def read_slowly(
     address: tuple[str, int], path: str, key: str, readers: int, bytes_a_second: float
 ) -> list[Answer | None]:
-    """Read a path over so many connections at once, each at this pace; give the answers."""
+    """Read a path over so many connections at once, each at this pace; return the answers."""
 
     def read(_: int) -> Answer | None:
         with connect(address, small_buffer=True) as connection:

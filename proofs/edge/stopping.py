@@ -83,7 +83,7 @@ class Client(threading.Thread):
                 pass
 
     def arrived(self) -> int:
-        """Give how many requests have reached the service's side whole."""
+        """Return how many requests have reached the service's side whole."""
         sent = self.sent
         kept = struct.unpack("i", fcntl.ioctl(self.connection, termios.TIOCOUTQ, bytes(4)))[0]
         return max(0, sent - kept) // len(self.request)
@@ -148,12 +148,12 @@ def stop_under_load(service: Service, one: Read, bytes_a_second: float) -> Stop:
 
 
 def dropped(clients: list[Client], arrived: list[int]) -> int:
-    """Give how many requests had arrived, and were not answered whole."""
+    """Return how many requests had arrived, and were not answered whole."""
     return sum(max(0, n - each.answers) for each, n in zip(clients, arrived, strict=True))
 
 
 def placing(key: str) -> bytes:
-    """Give a request that places an order."""
+    """Return a request that places an order."""
     return (
         f"POST {LIST} HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {key}\r\n"
         'Content-Type: application/json\r\nContent-Length: 12\r\n\r\n{"petId": 7}'

@@ -38,7 +38,7 @@ class Limit:
 
 
 def prove(instance: Path) -> list[str]:
-    """Send the crowd against a key's minute, a key's day, and an address; give the faults."""
+    """Send the crowd against a key's minute, a key's day, and an address; return the faults."""
     by_minute, by_day = store.make(instance, [(300, PLENTY), (PLENTY, 200)])
     limits = [
         Limit("a key's minute", {"minute": 300, "day": PLENTY}, by_minute),
@@ -56,7 +56,7 @@ def prove(instance: Path) -> list[str]:
 
 
 def rush(address: tuple[str, int], key: str | None) -> list[Answer]:
-    """Let all clients ask at the same time, each over a connection of its own; give the answers."""
+    """Let all clients ask at once, each over a connection of its own; return the answers."""
     together = threading.Barrier(CLIENTS)
 
     def ask(_: int) -> list[Answer]:
@@ -71,7 +71,7 @@ def rush(address: tuple[str, int], key: str | None) -> list[Answer]:
 
 
 def faults_of(answers: list[Answer], limit: Limit) -> list[str]:
-    """Give what is wrong with the answers of a crowd."""
+    """Return what is wrong with the answers of a crowd."""
     admitted = [answer for answer in answers if answer.status != _REFUSED]
     refused = [answer for answer in answers if answer.status == _REFUSED]
     faults = [] if len(admitted) == limit.quota else [f"{len(admitted)} were admitted"]

@@ -53,7 +53,7 @@ class Tally:
         return True
 
     def settle(self, answer: Answer, lost_since: float) -> str | None:
-        """Compare with what the service tells now, and go on from there; give a fault.
+        """Compare with what the service tells now, and go on from there; return a fault.
 
         `lost_since` is the time from which what was acknowledged may be lost; infinite where
         nothing may, and where what was sent and not answered may not be counted either.
@@ -77,7 +77,7 @@ class Cut:
 
 
 def prove(instance: Path, chance: random.Random, stops: int, kills: int) -> list[str]:
-    """Stop and kill the service under load so many times; give the faults."""
+    """Stop and kill the service under load so many times; return the faults."""
     quotas = [(DAY_QUOTA, DAY_QUOTA), *[(1, PLENTY)] * (stops + kills)]
     # Addresses are on the free plan: it must not refuse them here.
     key, *to_ban = store.make(instance, quotas, free=DAY_QUOTA)
@@ -108,7 +108,7 @@ def _cut(
     seconds: float,
     cut: Callable[[Service], object],
 ) -> tuple[Service, Cut]:
-    """Load the service, ban a key, cut it off and start it again; give it, and what came of it."""
+    """Load the service, ban a key, kill it and start it again; return it, and what came of it."""
     load = Load(service, tallies)
     time.sleep(seconds)
     _ban(service, culprit)

@@ -29,7 +29,7 @@ _HITS = 10_000
 
 
 def asks(identity: str, quota: int = _QUOTA) -> tuple[Ask, ...]:
-    """Give what a request of one identity asks for."""
+    """Return what a request of one identity asks for."""
     return (
         Ask(f"{identity}/minute", quota, _MINUTE, "bench"),
         Ask(f"{identity}/day", quota, _DAY, "bench"),
@@ -37,7 +37,7 @@ def asks(identity: str, quota: int = _QUOTA) -> tuple[Ask, ...]:
 
 
 def addresses(begin: int = 0) -> Iterator[str]:
-    """Give the /64 networks of an attacker: there are cheap offers of 65,536 and more of them."""
+    """Return the /64 networks of an attacker: there are cheap offers of 65,536 and more of them."""
     number = begin
     while True:
         yield f"{ADDRESS_PREFIX}2001:db8:{number >> 16:x}:{number & 0xFFFF:x}::/64"
@@ -61,7 +61,7 @@ class Use:
 
 
 def prove(path: Path, address_count: int, key_count: int) -> list[str]:
-    """Count so many addresses and so many keys, with the journal at a path; give the faults."""
+    """Count so many addresses and so many keys, with the journal at a path; return the faults."""
     storage = CounterStorage(path=path, clock=Clock())
     storage.load()
     use = Use(path)
@@ -166,7 +166,7 @@ def _tell_flush(among: str, storage: CounterStorage, path: Path) -> None:
 
 @contextmanager
 def _waiting(storage: CounterStorage) -> Iterator[Callable[[], float]]:
-    """Count requests beside what is done; give a function that tells the longest one's seconds."""
+    """Count requests beside what is done; return a function for the longest one's seconds."""
     done = threading.Event()
     seconds = [0.0]
 

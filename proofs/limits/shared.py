@@ -27,7 +27,7 @@ _PLENTY = 1_000_000_000
 
 
 def prove(folder: Path) -> list[str]:
-    """Count in a redis-server of its own, in a new folder; give the faults."""
+    """Count in a redis-server of its own, in a new folder; return the faults."""
     with redis_running(folder) as server:
         _tell_costs(server, folder)
         _tell_size(server)
@@ -35,7 +35,7 @@ def prove(folder: Path) -> list[str]:
 
 
 def asks(identity: str, quota: int = _PLENTY) -> list[Ask]:
-    """Give what a request of one identity asks for."""
+    """Return what a request of one identity asks for."""
     return [
         Ask(f"{identity}/minute", quota, 60, _TERMS),
         Ask(f"{identity}/day", quota, 86_400, _TERMS),
@@ -43,7 +43,7 @@ def asks(identity: str, quota: int = _PLENTY) -> list[Ask]:
 
 
 def storage_of(url: str) -> SharedCounterStorage:
-    """Give counters as a process of the service has them."""
+    """Return counters as a process of the service has them."""
     return SharedCounterStorage("shared://", url=url, store_id=lambda: "bench", clock=Clock())
 
 

@@ -129,7 +129,7 @@ def outlive_cuts(folder: Path, cuts: int, chance: random.Random, tally: Tally) -
 
 
 def settings_of(store: Store) -> str:
-    """Give what the connection that writes says of its settings."""
+    """Return what the connection that writes says of its settings."""
     names = ("journal_mode", "synchronous", "wal_autocheckpoint")
     with store.database.write() as connection:
         mode, synchronous, pages = (

@@ -73,15 +73,15 @@ class Connection:
         connection.set_busy_timeout(int(timeout * 1000))
 
     def cursor(self) -> Cursor:
-        """Give a cursor."""
+        """Return a cursor."""
         return Cursor(self._connection)
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> Cursor:
-        """Execute a statement; give its cursor."""
+        """Execute a statement; return its cursor."""
         return self.cursor().execute(statement, values)
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]]) -> Cursor:
-        """Execute a statement for each of many rows; give its cursor."""
+        """Execute a statement for each of many rows; return its cursor."""
         return self.cursor().executemany(statement, rows)
 
     def commit(self) -> None:
@@ -126,17 +126,17 @@ class Cursor:
         return self._asked(lambda cursor: cursor.executemany(statement, rows))
 
     def fetchone(self) -> tuple[Any, ...] | None:
-        """Give the next row, None after the last."""
+        """Return the next row, None after the last."""
         return self._rows.pop(0) if self._rows else None
 
     def fetchmany(self, size: int | None = None) -> list[tuple[Any, ...]]:
-        """Give some of the next rows."""
+        """Return some of the next rows."""
         size = size or self.arraysize
         given, self._rows = self._rows[:size], self._rows[size:]
         return given
 
     def fetchall(self) -> list[tuple[Any, ...]]:
-        """Give the rows that are left."""
+        """Return the rows that are left."""
         given, self._rows = self._rows, []
         return given
 

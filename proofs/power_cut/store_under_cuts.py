@@ -91,7 +91,7 @@ class Store:
         self._service = OrderService(self.database, Clock())
 
     def live_until_cut(self) -> Change:
-        """Make changes until the power goes; give the one that was not acknowledged any more."""
+        """Make changes until the power goes; return the one that was not acknowledged any more."""
         with closing(self.database), ExitStack() as reading:
             while True:
                 change = self._next_change(reading)

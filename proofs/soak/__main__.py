@@ -84,7 +84,7 @@ def main() -> int:
 def soak(
     folder: Path, seconds: float, seed: int, find_seconds: float = 8, every: float = 5
 ) -> tuple[list[Record], list[Sample]]:
-    """Load a service for so long; give the requests, and samples of what it used."""
+    """Load a service for so long; return the requests, and samples of what it used."""
     instance = folder / "instance"
     key, small = store.make(instance, [(PLENTY, PLENTY), (1, PLENTY)], free=PLENTY)
     with running(instance) as service:
@@ -157,7 +157,7 @@ def _sample(service: Service, instance: Path, at: float) -> Sample:
 
 
 def ends_of(records: Sequence[Record]) -> tuple[list[float], list[float]]:
-    """Give the seconds that the requests of the first and of the last minute took, sorted."""
+    """Return the seconds that the requests of the first and of the last minute took, sorted."""
     end = records[-1].at
     span = min(60.0, end / 3)
     first = sorted(record.took for record in records if record.at < span)
@@ -166,18 +166,18 @@ def ends_of(records: Sequence[Record]) -> tuple[list[float], list[float]]:
 
 
 def percentile(seconds: Sequence[float], percent: int) -> float:
-    """Give the time within which so many percent of the requests were answered."""
+    """Return the time within which so many percent of the requests were answered."""
     return quantiles(seconds, n=100)[percent - 1]
 
 
 def faults_of_answers(records: Sequence[Record]) -> list[str]:
-    """Give the answers that were not to be expected, each kind once."""
+    """Return the answers that were not to be expected, each kind once."""
     odd = {(each.what, each.status) for each in records if not each.is_expected}
     return [f"{what} was answered {status}" for what, status in sorted(odd)]
 
 
 def faults_of_use(samples: Sequence[Sample], records: Sequence[Record]) -> list[str]:
-    """Give what grew beyond its bound."""
+    """Return what grew beyond its bound."""
     span = min(60.0, samples[-1].at / 3)
     begin, *rest = [sample for sample in samples if sample.at >= span]
     faults = [
@@ -192,7 +192,7 @@ def faults_of_use(samples: Sequence[Sample], records: Sequence[Record]) -> list[
 
 
 def _pairs(begin: Sample, now: Sample, changes: int) -> list[tuple[str, int, int, int]]:
-    """Give what is bounded: its name, what it was, what it is, and what it may be at most."""
+    """Return what is bounded: its name, what it was, what it is, and what it may be at most."""
     database = begin.files["orders.db"] + MOST_OF_A_CHANGE * changes + MIB
     counters = begin.files["counters.db"] + MOST_COUNTERS
     return [
@@ -212,7 +212,7 @@ def _changes(records: Sequence[Record], begin: Sample, now: Sample) -> int:
 
 
 def faults_of_time(first: Sequence[float], last: Sequence[float]) -> list[str]:
-    """Give where the last minute was slower than the first by more than its bound."""
+    """Return where the last minute was slower than the first by more than its bound."""
     return [
         f"the {percent}th percentile went from {before * 1000:.1f} to {after * 1000:.1f} ms"
         for percent, (times, more) in MOST_SLOWER.items()

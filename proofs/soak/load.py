@@ -51,7 +51,7 @@ class Plan:
     file: str
 
     def to_json(self) -> str:
-        """Give it as text."""
+        """Return it as text."""
         return json.dumps(asdict(self))
 
 
@@ -82,7 +82,7 @@ def main() -> None:
 
 
 def read(file: Path) -> list[Record]:
-    """Give the records that a run has left, by the time at which they were due."""
+    """Return the records that a run has left, by the time at which they were due."""
     return [Record(*values) for values in json.loads(file.read_text(encoding="utf-8"))]
 
 

@@ -57,7 +57,7 @@ class Case:
 
 
 def body(text, content_type=JSON, **headers):
-    """Give what a request with a body is made with."""
+    """Return what a request with a body is made with."""
     return {"data": text, "content_type": content_type, "headers": headers}
 
 
@@ -256,13 +256,13 @@ def shared(tmp_path_factory, databases):
         "stranger": Client(store, None, keys.generate(), "127.0.0.2"),
     }
     yield store
-    store.shop.limits.storage.close()
-    store.shop.database.close()
+    store.services.limits.storage.close()
+    store.services.database.close()
 
 
 @pytest.fixture
 def ask(shared):
-    """Send the request of a case in a minute of its own; give the response."""
+    """Send the request of a case in a minute of its own; return the response."""
 
     def send(case):
         shared.clock.advance(61)

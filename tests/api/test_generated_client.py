@@ -40,7 +40,7 @@ class Generated:
         return module.sync_detailed(*arguments, client=self.client, **named)
 
     def place(self, pet_id=7, **order):
-        """Place an order; give what was made of the body."""
+        """Place an order; return what was made of the body."""
         return self.ask("place_order", body=self.models.NewOrder(pet_id, **order)).parsed
 
 

@@ -20,7 +20,7 @@ TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 
 
 def lines_of(client, method, path, style="text", **kwargs):
-    """Send a request; give the response and the lines that it wrote to the log."""
+    """Send a request; return the response and the lines that it wrote to the log."""
     with logged(style) as stream:
         response = client.request(method, path, **kwargs)
         response.close()  # as a server does when the answer has been sent
@@ -28,14 +28,14 @@ def lines_of(client, method, path, style="text", **kwargs):
 
 
 def line_of(client, method, path, style="text", **kwargs):
-    """Send a request; give the response and its line in the log, which must be the only one."""
+    """Send a request; return the response and its line in the log, which must be the only one."""
     response, lines = lines_of(client, method, path, style, **kwargs)
     (line,) = lines
     return response, line
 
 
 def shown(client, path, **kwargs):
-    """Give the path that the log shows for a request."""
+    """Return the path that the log shows for a request."""
     _, line = line_of(client, "GET", path, style="json", **kwargs)
     return json.loads(line)["path"]
 
@@ -134,7 +134,7 @@ def test_a_query_is_not_logged_whatever_the_form_of_the_target(store):
 
 
 def percent_encoded(text):
-    """Give a text with each of its characters percent-encoded."""
+    """Return a text with each of its characters percent-encoded."""
     return "".join(f"%{ord(character):02x}" for character in text)
 
 

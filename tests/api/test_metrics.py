@@ -37,7 +37,7 @@ class Told:
         self.names = {sample.name for sample in self._samples}
 
     def __call__(self, name, **labels):
-        """Give the sum of a name's samples that have these labels; None where there is none."""
+        """Return the sum of a name's samples that have these labels; None where there is none."""
         found = [
             sample.value
             for sample in self._samples
@@ -46,7 +46,7 @@ class Told:
         return sum(found) if found else None
 
     def values_of(self, label):
-        """Give all values of a label."""
+        """Return all values of a label."""
         return {sample.labels[label] for sample in self._samples if label in sample.labels}
 
 
@@ -253,7 +253,7 @@ def test_the_file_is_measured(store):
 
 
 def test_damage_that_the_check_found_is_told(store):
-    store.shop.soundness = "damaged"
+    store.services.soundness = "damaged"
     assert read(store)("database_damaged") == 1
 
 
@@ -306,7 +306,7 @@ def test_counters_that_can_not_be_kept_are_told(store):
     store.client().place()
     assert read(store)("limits_store_up") == 1
     store.settings.counters_path.mkdir()
-    store.shop.write_counters()
+    store.services.write_counters()
     assert read(store)("limits_store_up") == 0
 
 
@@ -327,7 +327,7 @@ def test_what_waits_for_a_webhook_is_told_by_number_and_age(hooks, store):
 
 def test_what_came_of_deliveries_is_counted_by_webhook(hooks, store, receiver):
     hooks.add(receiver.url, EventType.PLACED)
-    courier = store.shop.outbox.courier
+    courier = store.services.outbox.courier
     client = store.client()
     client.place()
     assert courier.deliver(1)

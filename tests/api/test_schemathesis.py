@@ -90,13 +90,13 @@ def endless(tmp_path_factory):
     _, secret = store.issue("endless")
     with store.database.write() as connection:
         pets.replace_all(connection, PETS)
-    store.shop.end()
+    store.services.end()
     with running(instance) as service:
         yield SimpleNamespace(service=service, secret=secret)
 
 
 def schemathesis(endless, folder, document, *options, version=1, config=CONFIG_OF_PETS, hooks=""):
-    """Run schemathesis in a folder of its own; give its report, with its output and its end."""
+    """Run schemathesis in a folder of its own; return its report, with its output and its end."""
     (folder / "schemathesis.toml").write_text(CONFIG + config)
     (folder / "hooks.py").write_text(HOOKS + hooks)
     done = subprocess.run(

@@ -83,7 +83,7 @@ def test_no_path_leads_to_a_file(store, path):
 
 
 def raw(service, sent):
-    """Send bytes over a connection of their own; give what comes until it is closed."""
+    """Send bytes over a connection of their own; return what comes until it is closed."""
     with socket.create_connection(service.address, 10) as connection:
         connection.sendall(sent)
         return b"".join(iter(lambda: connection.recv(65_536), b"")).decode("latin-1")
@@ -155,7 +155,7 @@ def misuse(service, secret):
 
 
 def of_process(process_id):
-    """Give what a system's process list knows of a process."""
+    """Return what a system's process list knows of a process."""
     of = Path(f"/proc/{process_id}")
     return (of / "cmdline").read_text() + (of / "environ").read_text() if IS_LINUX else ""
 
@@ -219,7 +219,7 @@ def open_folder():
 
 
 def as_neighbour(*command):
-    """Run a command as another user; give the completed process."""
+    """Run a command as another user; return the completed process."""
     return subprocess.run(
         list(map(str, command)),
         user=NOBODY,

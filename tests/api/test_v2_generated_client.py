@@ -29,13 +29,13 @@ class Generated:
         )
 
     def ask(self, operation, *arguments, **named):
-        """Ask an operation; give what was made of the body."""
+        """Ask an operation; return what was made of the body."""
         group = next(group for group, names in GROUPS.items() if operation in names)
         module = importlib.import_module(f"{PACKAGE}.api.{group}.{operation}")
         return module.sync_detailed(*arguments, client=self.client, **named).parsed
 
     def place(self, **order):
-        """Place an order; give it."""
+        """Place an order; return it."""
         return self.ask("place_order", body=self.models.NewOrder(7, **order))
 
 

@@ -45,19 +45,19 @@ SOON = 0.85
 
 
 def keys_command(store, *arguments):
-    """Run `flask keys …` over a store; give the result."""
+    """Run `flask keys …` over a store; return the result."""
     return store.app.test_cli_runner().invoke(args=["keys", *map(str, arguments)])
 
 
 def run(store, *arguments):
-    """Run a command that must work; give what it prints on standard output."""
+    """Run a command that must work; return what it prints on standard output."""
     done = keys_command(store, *arguments)
     assert done.exit_code == 0, done.stderr
     return done.stdout
 
 
 def refused(store, *arguments):
-    """Run a command that must be refused, in one line and without a traceback; give the line."""
+    """Run a command that must be refused, in one line and without a traceback; return the line."""
     done = keys_command(store, *arguments)
     assert done.exit_code != 0
     assert isinstance(done.exception, SystemExit), done.exception
@@ -67,12 +67,12 @@ def refused(store, *arguments):
 
 
 def one_line(text):
-    """Tell whether a text is one line, with its end."""
+    """Return whether a text is one line, with its end."""
     return text.strip() != "" and text.endswith("\n") and text.count("\n") == 1
 
 
 def issue(store, *arguments):
-    """Issue a key with the command; give its client."""
+    """Issue a key with the command; return its client."""
     secret = run(store, "issue", *arguments).strip()
     client = store.anonymous()
     client.secret, client.key_id = secret, listed(store)[-1]["id"]
@@ -80,17 +80,17 @@ def issue(store, *arguments):
 
 
 def listed(store):
-    """Give what `flask keys list --json` lists."""
+    """Return what `flask keys list --json` lists."""
     return json.loads(run(store, "list", "--json"))
 
 
 def policy(response):
-    """Give the figures of both windows, as RateLimit-Policy tells them."""
+    """Return the figures of both windows, as RateLimit-Policy tells them."""
     return tuple(map(int, re.findall(r"q=(\d+)", response.headers["RateLimit-Policy"])))
 
 
 def left(response):
-    """Give what is left of both windows, as RateLimit tells it."""
+    """Return what is left of both windows, as RateLimit tells it."""
     return tuple(map(int, re.findall(r";r=(\d+)", response.headers["RateLimit"])))
 
 
@@ -223,7 +223,7 @@ def test_list_tells_what_became_of_a_key(store, clock):
     client = issue(store, "big", "--plan", "enterprise", "--per-minute", "1", "--per-day", "99")
     for _ in range(31):
         client.get(LIST)
-    store.shop.keyring.flush()
+    store.services.keyring.flush()
     clock.advance(61)
     run(store, "revoke", client.key_id)
     (key,) = listed(store)
@@ -389,8 +389,8 @@ def test_no_secret_is_in_the_files_of_the_database(store):
     secrets.append(run(store, "rotate", 1, "--grace", "5").strip())
     for secret in secrets:
         assert store.anonymous().get(LIST, headers={"Authorization": f"Bearer {secret}"}).json == []
-    store.shop.keyring.flush()
-    store.shop.limits.storage.flush()
+    store.services.keyring.flush()
+    store.services.limits.storage.flush()
     files = [path for path in store.settings.instance.iterdir() if path.is_file()]
     kept = b"".join(path.read_bytes() for path in files)
     assert b"shop 2" in kept
@@ -416,7 +416,7 @@ def test_no_command_repeats_a_secret(store):
 
 
 def environment(instance, **others):
-    """Give the environment of a command over an instance folder."""
+    """Return the environment of a command over an instance folder."""
     path = {"PATH": os.environ["PATH"], "PYTHONWARNINGS": "error"}
     database = DATABASES.environment(instance)
     return {**path, **database, "ORDERS_INSTANCE": str(instance), **others}
@@ -481,7 +481,7 @@ def beside(service):
 
 
 def wait_for(service, secret, wanted, ends):
-    """Send requests until one is answered as wanted, which must be before a moment; give it."""
+    """Send requests until one is answered as wanted, which must be before a moment; return it."""
     while True:
         response = service.request("GET", LIST, key=secret)
         if wanted(response):
@@ -491,7 +491,7 @@ def wait_for(service, secret, wanted, ends):
 
 
 def issue_beside(store, *plan):
-    """Issue a key on the folder of the running service; give its id and its secret."""
+    """Issue a key on the folder of the running service; return its id and its secret."""
     secret = run(store, "issue", "test", "--plan", *plan).strip()
     with store.database.read() as connection:
         return key_store.find_by_secret(connection, keys.digest(secret)).id, secret

@@ -137,7 +137,7 @@ def from_config(tmp_path, text, **values):
 
 
 def complaint(load, *arguments, **values):
-    """Give what is said of settings that can't be used: one line."""
+    """Return what is said of settings that can't be used: one line."""
     with pytest.raises(SettingsError) as refused:
         load(*arguments, **values)
     told = str(refused.value)

@@ -32,7 +32,7 @@ def shop(tmp_path_factory):
 
 @pytest.fixture
 def at_desk(shop, visit):
-    """Sign in, in a browser with these settings; give the page."""
+    """Sign in, in a browser with these settings; return the page."""
 
     def sit_down(secret=None, **options):
         page = visit(shop.url, **options)

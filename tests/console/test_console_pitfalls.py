@@ -26,7 +26,7 @@ def shop(tmp_path_factory):
 
 @pytest.fixture
 def at_desk(shop, visit):
-    """Sign in on a visit with these options; give the page."""
+    """Sign in on a visit with these options; return the page."""
 
     def sit_down(**options):
         page = visit(shop.url, **options)

@@ -40,7 +40,7 @@ def assert_told(page, text, within=5):
 
 
 def spend(shop, secret, refusals=1):
-    """Use up what a key has left elsewhere, and go on; give the last answer."""
+    """Use up what a key has left elsewhere, and go on; return the last answer."""
     while refusals:
         response = shop.api("GET", "/v2/usage", key=secret)
         refusals -= response.status == 429

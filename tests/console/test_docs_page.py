@@ -32,7 +32,7 @@ def authorize(page, key):
 
 
 def open_operation(page, name):
-    """Open an operation to be tried out; give it."""
+    """Open an operation to be tried out; return it."""
     operation = page.locator(f"[id$='-{name}']")
     operation.locator(".opblock-summary-control").click()
     operation.get_by_role("button", name="Try it out").click()
@@ -40,7 +40,7 @@ def open_operation(page, name):
 
 
 def execute(operation):
-    """Send the request; give the row of its answer."""
+    """Send the request; return the row of its answer."""
     operation.get_by_role("button", name="Execute").click()
     return operation.locator(".live-responses-table .response")
 
@@ -62,7 +62,7 @@ def test_version_1_is_shown_first_all_of_it_by_the_service(service, visit):
 
 
 def place(service, operation, key, pet_id):
-    """Place an order by trying it out; give the path that it has."""
+    """Place an order by trying it out; return the path that it has."""
     operation.get_by_label("Body").fill(f'{{"petId": {pet_id}, "quantity": 3}}')
     answer = execute(operation)
     expect(answer).to_contain_text("201")
@@ -185,7 +185,7 @@ def test_only_what_swagger_ui_brings_along_stands_in_anybodys_way(
 
 
 def rules_broken(page, **part):
-    """Give the names of the rules that the page, or a part of it, does not keep as it stands."""
+    """Return the names of the rules that the page, or a part of it, does not keep as it stands."""
     return {each.partition(":")[0] for each in violations(page, **part)}
 
 

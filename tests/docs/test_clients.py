@@ -124,7 +124,7 @@ class Passing(BaseHTTPRequestHandler):
 
 @contextmanager
 def front_of(service, breaks=0) -> Iterator[Front]:
-    """Give a front while it listens."""
+    """Return a front while it listens."""
     with Front(service.url, breaks) as front:
         thread = threading.Thread(target=front.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
@@ -158,7 +158,7 @@ class Run:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Run each client in each situation; give the runs by situation and client.
+    """Run each client in each situation; return the runs by situation and client.
 
     The requests that used up the quotas were sent most of a minute ago, by the clock that was set
     then, and the service takes the windows over as they are. Where a client was so slow that its
@@ -179,7 +179,7 @@ def runs(tmp_path_factory):
 
 
 def make_instance(folder):
-    """Make an instance folder with small plans and an empty database; give it."""
+    """Make an instance folder with small plans and an empty database; return it."""
     instance = folder / "instance"
     make_private_folder(instance)
     (instance / "config.toml").write_text(PLANS)
@@ -199,12 +199,12 @@ def use_up_quotas(instance, began):
             secrets[situation, client] = user.secret or keys.generate()
             for _ in range(used):
                 assert user.get(LIST).status_code == 200
-    store.shop.end()
+    store.services.end()
     return secrets
 
 
 def run(situation, client, secret, service):
-    """Run a client to its end; give its run, which is empty where its program is not here."""
+    """Run a client to its end; return its run, which is empty where its program is not here."""
     command = COMMANDS[client]
     if shutil.which(command[0]) is None:
         return Run(secret)
@@ -223,7 +223,7 @@ def run(situation, client, secret, service):
 
 @pytest.fixture
 def look(runs, client):
-    """Give a client's run in a situation."""
+    """Return a client's run in a situation."""
 
     def look_at(situation):
         assert runs[situation, client].done, f"{COMMANDS[client][0]} is not on the PATH"

@@ -128,7 +128,7 @@ def test_files_name_only_settings_that_there_are():
 
 
 def seconds(name, text):
-    """Give the seconds that a line of a file has."""
+    """Return the seconds that a line of a file has."""
     return int(re.findall(rf"^\s*{name}[=: ]*(\d+)s?;?$", text, re.MULTILINE)[0])
 
 
@@ -190,7 +190,7 @@ def test_the_image_has_all_that_the_program_imports_and_nothing_else():
 
 
 def promtool(*arguments, cwd=DEPLOY / "prometheus"):
-    """Run promtool; give the completed process."""
+    """Run promtool; return the completed process."""
     program = shutil.which("promtool")
     assert program, "promtool is missing: apt-get install prometheus"
     return subprocess.run(

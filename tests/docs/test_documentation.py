@@ -24,20 +24,20 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def section(heading):
-    """Give the text below a heading, up to the next of the same or a higher level."""
+    """Return the text below a heading, up to the next of the same or a higher level."""
     level = heading.split(" ")[0]
     text = README.split(f"\n{heading}\n", 1)[1]
     return re.split(rf"\n#{{2,{len(level)}}} ", text, maxsplit=1)[0]
 
 
 def table(heading):
-    """Give the rows of the first table below a heading, without its head."""
+    """Return the rows of the first table below a heading, without its head."""
     rows = [line for line in section(heading).splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows[2:]]
 
 
 def code(cell):
-    """Give what stands in backticks."""
+    """Return what stands in backticks."""
     return re.findall(r"`([^`]*)`", cell)[0]
 
 
@@ -90,7 +90,7 @@ def test_the_run_command_starts_a_demo_whose_lines_work_from_a_fresh_clone(tmp_p
 
 
 def environment():
-    """Give this process' environment without the service's settings."""
+    """Return this process' environment without the service's settings."""
     return {name: value for name, value in os.environ.items() if not name.startswith("ORDERS_")}
 
 

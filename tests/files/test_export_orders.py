@@ -50,7 +50,7 @@ def orders_command(store, *arguments):
 
 
 def export(store, *file):
-    """Export a store's orders; give what goes to standard output and the file's content."""
+    """Export a store's orders; return what goes to standard output and the file's content."""
     done = orders_command(store, "export", *file)
     assert done.exit_code == 0, done.stderr
     assert done.stderr.count("\n") == 1
@@ -174,7 +174,7 @@ INSTANTS = st.datetimes(timezones=st.just(UTC)).map(domain.format_instant)
 
 
 def an_order(references):
-    """Give a strategy of orders, as JSON Lines have them."""
+    """Return a strategy of orders, as JSON Lines have them."""
     return st.fixed_dictionaries(
         {
             "petId": st.integers(1, MAX_INT64),
@@ -192,7 +192,7 @@ def an_order(references):
 
 
 def some_orders(references):
-    """Give a strategy of some orders, whose ids differ."""
+    """Return a strategy of some orders, whose ids differ."""
     return st.lists(
         an_order(references), max_size=12, unique_by=lambda order: order.get("id", object())
     )
@@ -255,7 +255,7 @@ def test_one_format_can_be_turned_into_the_other(varied, emptied, tmp_path):
 
 
 def refused(store, *arguments):
-    """Run an export that must be refused in one line; give the line."""
+    """Run an export that must be refused in one line; return the line."""
     done = orders_command(store, "export", *arguments)
     assert done.exit_code != 0
     assert isinstance(done.exception, SystemExit), done.exception
@@ -293,7 +293,7 @@ def forks():
 
 @pytest.fixture
 def begin(forks, full_store, tmp_path_factory):
-    """Begin an export of many orders; give what waits for its end and tells what it said."""
+    """Begin an export of many orders; return what waits for its end and tells what it said."""
 
     def begin_one(*file, **options):
         said = tmp_path_factory.mktemp("said") / "stderr"

@@ -43,13 +43,13 @@ def settings(settings, empty_database):
 
 @pytest.fixture
 def take(store, tmp_path):
-    """Import a file of this content and name; give the result of the command."""
+    """Import a file of this content and name; return the result of the command."""
     return partial(import_file, store, tmp_path)
 
 
 @pytest.fixture
 def refused_here(store, tmp_path):
-    """Import a file that must be refused, and nothing of it stored; give what was said."""
+    """Import a file that must be refused, and nothing of it stored; return what was said."""
     return partial(import_and_be_refused, store, tmp_path)
 
 
@@ -60,7 +60,7 @@ def untouched(tmp_path_factory, databases, empty_database):
     databases.make(settings, empty_database)
     store = Store(settings, SetClock())
     yield store
-    store.shop.database.close()
+    store.services.database.close()
 
 
 @pytest.fixture
@@ -94,29 +94,29 @@ def taken(done, count):
 
 
 def contents(store):
-    """Give all orders and events."""
+    """Return all orders and events."""
     return store.rows("SELECT * FROM orders ORDER BY id"), store.events()
 
 
 def orders_of(store, columns):
-    """Give these columns of all orders, by id."""
+    """Return these columns of all orders, by id."""
     return [tuple(row.values()) for row in store.rows(f"SELECT {columns} FROM orders ORDER BY id")]
 
 
 def leftovers(instance):
-    """Give what imports have left in the instance folder."""
+    """Return what imports have left in the instance folder."""
     return sorted(instance.glob("import-*"))
 
 
 def table(*rows):
-    """Give a CSV file: a header and rows of cells."""
+    """Return a CSV file: a header and rows of cells."""
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
 
 
 def lines(*values):
-    """Give a JSON Lines file."""
+    """Return a JSON Lines file."""
     return "".join(json.dumps(value) + "\n" for value in values)
 
 
@@ -124,7 +124,7 @@ UNNUMBERED = "petId,quantity,status,reference\n"
 
 
 def unnumbered(count, blanks=0):
-    """Give CSV rows, without the header, of orders that have no ids; blanks make them longer."""
+    """Return CSV rows, without the header, of orders that have no ids; blanks make them longer."""
     return "".join(f"7,2,pending,{' ' * blanks}a reference {n:052}\n" for n in range(count))
 
 
@@ -754,7 +754,7 @@ class Forks:
         )
 
     def begin(self, store, *arguments, stdout, stderr, limit=None):
-        """Begin a command whose output goes to files, none above a limit in bytes; give its id."""
+        """Begin a command whose output goes to files, none over a limit in bytes; return its id."""
         return self._ask(
             arguments=list(map(str, arguments)),
             environment={
@@ -767,7 +767,7 @@ class Forks:
         )
 
     def wait(self, pid):
-        """Wait for the end of a command; give its exit status."""
+        """Wait for the end of a command; return its exit status."""
         return self._ask(wait=pid)
 
     def close(self):
@@ -821,7 +821,7 @@ class Importing:
 
 
 def wait_for(what, *unless):
-    """Wait for something that will be there in a moment; give it."""
+    """Wait for something that will be there in a moment; return it."""
     ends = time.monotonic() + 30
     while True:
         with suppress(*unless):
@@ -904,7 +904,7 @@ def test_what_waits_to_be_imported_is_for_its_owner_only(importing, store):
 
 def assert_sound(store):
     """Check that the store's database is whole, and that each order has one event."""
-    store.shop.upkeep.check_whole()
+    store.services.upkeep.check_whole()
     counts = (
         "(SELECT count(*) FROM orders) AS orders, (SELECT count(*) FROM order_events) AS events"
     )
@@ -943,7 +943,7 @@ def test_what_a_killed_import_left_is_removed_by_the_next(importing, take, store
     assert leftovers(store.settings.instance) == []
     again = store.restarted()
     assert again.client().get(LIST).get_json()[0]["id"] == 1
-    again.shop.end()
+    again.services.end()
 
 
 def test_an_import_that_is_interrupted_takes_its_things_away(importing, store):

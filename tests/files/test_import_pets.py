@@ -20,7 +20,7 @@ MIA = {"id": 2, "name": "Mia", "status": "pending"}
 
 @pytest.fixture
 def take(store, tmp_path):
-    """Import a file of this content and name; give the result of the command."""
+    """Import a file of this content and name; return the result of the command."""
     return partial(import_file, store, tmp_path)
 
 
@@ -32,12 +32,12 @@ def bello(tmp_path_factory, databases):
     store = Store(settings, SetClock())
     taken(import_file(store, settings.instance, lines(BELLO), "pets.jsonl"), 1)
     yield store
-    store.shop.database.close()
+    store.services.database.close()
 
 
 @pytest.fixture
 def refused(bello, tmp_path):
-    """Import a file that must be refused, in one line, with nothing stored; give the line."""
+    """Import a file that must be refused, in one line, with nothing stored; return the line."""
     before = pets_of(bello)
 
     def refuse_one(content, name="pets.csv"):
@@ -64,13 +64,13 @@ def taken(done, count):
 
 
 def pets_of(store):
-    """Give all pets, by id."""
+    """Return all pets, by id."""
     rows = store.rows("SELECT id, name, category_id, status FROM pets ORDER BY id")
     return [tuple(row.values()) for row in rows]
 
 
 def lines(*values):
-    """Give a JSON Lines file."""
+    """Return a JSON Lines file."""
     return "".join(json.dumps(value) + "\n" for value in values)
 
 

@@ -26,7 +26,7 @@ def change(store, client, **values):
 
 
 def rotate(store, client, grace=None):
-    """Give a client's key a new secret as the command does; give that."""
+    """Return a client's key a new secret as the command does; return that."""
     new = keys.generate()
     until = store.clock.now() + grace if grace else None
     with store.database.write() as connection:
@@ -35,17 +35,17 @@ def rotate(store, client, grace=None):
 
 
 def send(store, authorization):
-    """List the orders with this Authorization header; give the response."""
+    """List the orders with this Authorization header; return the response."""
     return store.anonymous().get(LIST, headers={"Authorization": authorization})
 
 
 def works(store, secret):
-    """Tell whether a secret opens anything."""
+    """Return whether a secret opens anything."""
     return send(store, f"Bearer {secret}").status_code == 200
 
 
 def left(response):
-    """Give what is left of the minute, as RateLimit tells it."""
+    """Return what is left of the minute, as RateLimit tells it."""
     return int(re.search(r'"minute";r=(\d+)', response.headers["RateLimit"])[1])
 
 
@@ -353,7 +353,7 @@ def test_both_secrets_act_as_the_same_key(store):
 
 
 def last_used(store):
-    """Give when each key was last used, as the database has it."""
+    """Return when each key was last used, as the database has it."""
     return [row["last_used_at"] for row in store.rows("SELECT last_used_at FROM api_keys")]
 
 
@@ -362,35 +362,35 @@ def test_the_last_use_is_written_behind_to_the_minute(store, clock):
     clock.advance(42.5)
     client.get(LIST)
     assert last_used(store) == [None]
-    store.shop.keyring.flush()
+    store.services.keyring.flush()
     assert last_used(store) == ["2026-12-01T12:00:00.000Z"]
     clock.advance(60)
     client.get(LIST)
-    store.shop.keyring.flush()
+    store.services.keyring.flush()
     assert last_used(store) == ["2026-12-01T12:01:00.000Z"]
 
 
 def test_the_last_use_is_written_once_a_minute(store, clock):
     client = store.client()
     client.get(LIST)
-    store.shop.keyring.flush()
+    store.services.keyring.flush()
     change(store, client, last_used_at=None)
     clock.advance(59)
     client.get(LIST)
-    store.shop.keyring.flush()
+    store.services.keyring.flush()
     assert last_used(store) == [None]
 
 
 def test_only_a_valid_key_is_used(store):
     client = store.client(expires_at=store.clock.now())
     client.get(LIST)
-    store.shop.keyring.flush()
+    store.services.keyring.flush()
     assert last_used(store) == [None]
 
 
 def test_a_refused_request_is_a_use_too(store):
     store.client(scopes=("read",)).place()
-    store.shop.keyring.flush()
+    store.services.keyring.flush()
     assert last_used(store) == ["2026-12-01T12:00:00.000Z"]
 
 
@@ -398,10 +398,10 @@ def test_a_last_use_that_cannot_be_written_refuses_nothing_and_is_written_later(
     one, other = store.client(), store.client()
     one.get(LIST)
     with store.away():
-        store.shop.keyring.flush()
+        store.services.keyring.flush()
     assert last_used(store) == [None, None]
     assert other.get(LIST).status_code == 200
-    store.shop.keyring.flush()
+    store.services.keyring.flush()
     assert last_used(store) == ["2026-12-01T12:00:00.000Z"] * 2
 
 
@@ -409,17 +409,17 @@ def test_a_last_use_that_cannot_be_written_refuses_nothing_and_is_written_later(
 
 
 def proxied(make_store, *trusted):
-    """Give a store that believes these proxies."""
+    """Return a store that believes these proxies."""
     return make_store(trusted_proxy=tuple(map(ipaddress.ip_network, trusted)))
 
 
 def client_of(store, peer, forwarded):
-    """Tell which address a request counted for: the one whose window has one request less."""
+    """Return which address a request counted for: the one whose window has one request less."""
     headers = {} if forwarded is None else {"X-Forwarded-For": forwarded}
     store.anonymous(peer).get(LIST, headers=headers)
     seen = {peer, *re.split(r"[\s,]+", forwarded or peer)} - {""}
     found = [each for each in seen if left(store.anonymous(each).get(LIST)) == 58]
-    store.shop.limits.storage.reset()
+    store.services.limits.storage.reset()
     return found
 
 

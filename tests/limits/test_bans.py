@@ -17,17 +17,17 @@ BAN, DAY = 300, 86_400
 
 
 def own(store, per_minute=1, per_day=100_000):
-    """Give a client whose key has figures of its own."""
+    """Return a client whose key has figures of its own."""
     return store.client(plan="enterprise", per_minute=per_minute, per_day=per_day)
 
 
 def codes(client, times):
-    """Send so many requests that are refused; give the codes of the answers."""
+    """Send so many requests that are refused; return the codes of the answers."""
     return [client.get(LIST).get_json()["code"] for _ in range(times)]
 
 
 def plain(times):
-    """Give the codes of so many answers of 429 without a ban."""
+    """Return the codes of so many answers of 429 without a ban."""
     return ["rate_limit_exceeded"] * times
 
 
@@ -50,7 +50,7 @@ def unban(store, client):
 
 
 def told(response):
-    """Give what X-RateLimit-* say: limit, remaining, reset; and Retry-After."""
+    """Return what X-RateLimit-* say: limit, remaining, reset; and Retry-After."""
     names = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "Retry-After")
     return tuple(int(response.headers[name]) for name in names)
 
@@ -62,12 +62,12 @@ def counting(request):
 
 @pytest.fixture
 def start_again(make_store):
-    """Stop a store and start another over the same folder; give the client's like there."""
+    """Stop a store and start another over the same folder; return the client's like there."""
 
     def again(client):
-        client.store.shop.end()
+        client.store.services.end()
         store = make_store()
-        store.shop.begin()
+        store.services.begin()
         return type(client)(store, client.key_id, client.secret)
 
     return again
@@ -177,7 +177,7 @@ def test_a_request_that_was_under_way_when_the_ban_began_is_told_its_end(store, 
     clock.advance(10)
     with store.database.read() as connection:
         (key,) = key_store.get_all(connection)
-    assert store.shop.limits.bans.strike(key) == BAN - 10
+    assert store.services.limits.bans.strike(key) == BAN - 10
 
 
 def test_a_ban_ends_after_its_300_seconds(store, clock):
@@ -427,7 +427,7 @@ def test_a_clock_that_is_set_back_does_not_bring_an_old_ban_back(store, clock):
     client = own(store)
     ban(client)
     clock.advance(BAN)
-    store.shop.limits.bans.flush()
+    store.services.limits.bans.flush()
     clock.set_wall(-BAN)
     assert client.get(LIST).status_code == 200
 
@@ -458,9 +458,9 @@ def test_a_ban_that_could_not_be_written_is_written_later(store, clock, start_ag
     until = format_instant(clock.now().replace(minute=5))
     with store.away():
         client.get(LIST)
-        store.shop.limits.bans.flush()
+        store.services.limits.bans.flush()
     clock.advance(2)
-    store.shop.limits.bans.flush()
+    store.services.limits.bans.flush()
     assert store.rows("SELECT banned_until FROM api_keys") == [{"banned_until": until}]
     assert start_again(client).get(LIST).headers["Retry-After"] == "298"
 
@@ -471,7 +471,7 @@ def test_a_ban_that_was_written_later_can_be_lifted(store, clock):
     codes(client, 29)
     with store.away():
         client.get(LIST)
-    store.shop.limits.bans.flush()
+    store.services.limits.bans.flush()
     clock.advance(60)
     unban(store, client)
     assert client.get(LIST).status_code == 200

@@ -21,7 +21,7 @@ MINUTE, DAY = 60, 86_400
 
 
 def asks(identity="key:1.0", per_minute=5, per_day=50):
-    """Give what a request of one identity asks for: a minute's window and a day's."""
+    """Return what a request of one identity asks for: a minute's window and a day's."""
     return [
         Ask(f"{identity}/minute", per_minute, MINUTE, f"{per_minute};{per_day}"),
         Ask(f"{identity}/day", per_day, DAY, f"{per_minute};{per_day}"),
@@ -29,7 +29,7 @@ def asks(identity="key:1.0", per_minute=5, per_day=50):
 
 
 def standing(storage, *identity):
-    """Give the count and the seconds left of both windows of an identity."""
+    """Return the count and the seconds left of both windows of an identity."""
     return [(window.count, window.ends_in) for window in storage.peek(asks(*identity))]
 
 
@@ -60,7 +60,7 @@ def counters(begin):
 
 @pytest.fixture
 def journal(path):
-    """Run SQL on the journal from outside, as another program would; give the rows."""
+    """Run SQL on the journal from outside, as another program would; return the rows."""
 
     def run(sql, *parameters):
         connection = sqlite.connect(path)
@@ -73,7 +73,7 @@ def journal(path):
 
 
 def journalled(journal):
-    """Give the counts in the journal by their keys."""
+    """Return the counts in the journal by their keys."""
     return dict(journal("SELECT key, count FROM windows"))
 
 
@@ -713,7 +713,7 @@ def test_addresses_that_come_and_go_take_no_memory_while_the_journal_cannot_be_w
 
 
 def test_readiness_tells_a_journal_that_is_not_written(store):
-    storage, client = store.shop.limits.storage, store.client()
+    storage, client = store.services.limits.storage, store.client()
     storage.flush()
     assert client.get("/readyz").get_json()["counters"] == "ok"
     lose(store.settings.counters_path)

@@ -26,25 +26,25 @@ FREE_POLICY = '"minute";q=60;w=60, "day";q=1000;w=86400'
 
 
 def told(response):
-    """Give what X-RateLimit-* say: limit, remaining, reset."""
+    """Return what X-RateLimit-* say: limit, remaining, reset."""
     return tuple(int(response.headers[name]) for name in LIMIT_HEADERS[:3])
 
 
 def left(response):
-    """Give what is left of both windows, as RateLimit tells it."""
+    """Return what is left of both windows, as RateLimit tells it."""
     minute, day = re.findall(r";r=(\d+);", response.headers["RateLimit"])
     return int(minute), int(day)
 
 
 def ask(client, times):
-    """Send so many requests; give the last response."""
+    """Send so many requests; return the last response."""
     for _ in range(times):
         response = client.get(LIST)
     return response
 
 
 def own(store, per_minute, per_day):
-    """Give a client whose key has figures of its own."""
+    """Return a client whose key has figures of its own."""
     return store.client(plan="enterprise", per_minute=per_minute, per_day=per_day)
 
 
@@ -65,9 +65,9 @@ def start_again(make_store):
     """Stop a store and start another over the same folder, with settings that differ."""
 
     def again(store, **changes):
-        store.shop.end()
+        store.services.end()
         started = make_store(**changes)
-        started.shop.begin()
+        started.services.begin()
         return started
 
     return again
@@ -526,7 +526,7 @@ def test_a_plans_new_figures_begin_new_windows(make_store, start_again):
 
 
 def replaced(client, store):
-    """Give a client with the same key for another store over the same folder."""
+    """Return a client with the same key for another store over the same folder."""
     return type(client)(store, client.key_id, client.secret, client.address)
 
 
@@ -574,7 +574,7 @@ def test_counts_and_ends_survive_a_restart_exactly(store, clock, start_again):
 def test_the_time_of_the_stop_counts(store, clock, start_again):
     client = own(store, 1, 50)
     client.get(LIST)
-    store.shop.end()
+    store.services.end()
     clock.advance(59)
     again = start_again(store)
     assert replaced(client, again).get(LIST).headers["Retry-After"] == "1"

@@ -24,7 +24,7 @@ KEY = "key:1.0"
 
 
 def asks(identity=KEY, per_minute=5, per_day=50):
-    """Give what a request of one identity asks for: a minute's window and a day's."""
+    """Return what a request of one identity asks for: a minute's window and a day's."""
     return [
         Ask(f"{identity}/minute", per_minute, MINUTE, f"{per_minute};{per_day}"),
         Ask(f"{identity}/day", per_day, DAY, f"{per_minute};{per_day}"),
@@ -32,7 +32,7 @@ def asks(identity=KEY, per_minute=5, per_day=50):
 
 
 def storage_of(url, clock, store_id="abc"):
-    """Give a storage as a process of its own has it."""
+    """Return a storage as a process of its own has it."""
     return SharedCounterStorage("shared://", url=url, store_id=lambda: store_id, clock=clock)
 
 
@@ -44,7 +44,7 @@ def hit(storage, times=1, *figures):
 
 
 def counts(storage, *figures):
-    """Give the counts of both windows."""
+    """Return the counts of both windows."""
     return [window.count for window in storage.peek(asks(*figures))]
 
 
@@ -88,7 +88,7 @@ def other(begin, redis, clock):
 
 
 def warnings(caplog):
-    """Give the warnings that were logged."""
+    """Return the warnings that were logged."""
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
@@ -162,7 +162,7 @@ def test_a_redis_whose_clock_was_set_back_keeps_no_window_longer_than_it_is(coun
 
 
 def take_many(url, times):
-    """Count requests in a process of its own, with four threads; give what each was told."""
+    """Count requests in a process of its own, with four threads; return what each was told."""
     redis_link.TIMEOUT_SECONDS = 10
     storage = storage_of(url, Clock())
     with ThreadPoolExecutor(4) as threads:
@@ -172,7 +172,7 @@ def take_many(url, times):
 
 
 def in_four_processes(work, *arguments):
-    """Do something in four processes at once; give what all of it gave."""
+    """Do something in four processes at once; return what all of it gave."""
     spawned = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(4, mp_context=spawned) as processes:
         done = [processes.submit(work, *arguments) for _ in range(4)]
@@ -187,7 +187,7 @@ def test_counting_is_exact_among_four_processes_of_four_threads(redis):
 
 
 def strike_many(url, times):
-    """Strike in a process of its own, with four threads; give what each strike gave."""
+    """Strike in a process of its own, with four threads; return what each strike gave."""
     redis_link.TIMEOUT_SECONDS = 10
     storage = storage_of(url, Clock())
     with ThreadPoolExecutor(4) as threads:

@@ -88,8 +88,8 @@ def test_versions_and_commands_are_told_which_order_cannot_be_changed_and_why(
     client, store, change
 ):
     changes = {
-        "ship": lambda order_id: store.shop.orders.ship(order_id, None, Origin("cli")),
-        "cancel": lambda order_id: store.shop.orders.cancel(order_id, Origin("cli")),
+        "ship": lambda order_id: store.services.orders.ship(order_id, None, Origin("cli")),
+        "cancel": lambda order_id: store.services.orders.cancel(order_id, Origin("cli")),
     }
     for _ in range(2):
         client.place()

@@ -38,7 +38,7 @@ def stocked(store):
 
 
 def announced(response):
-    """Give what a response says of the end of its route."""
+    """Return what a response says of the end of its route."""
     return response.headers.get("Deprecation"), response.headers.get("Sunset")
 
 

@@ -26,7 +26,7 @@ def network_key(service):
 
 
 def place(client, order=None, value=KEY):
-    """Place an order with an Idempotency-Key; give the response."""
+    """Place an order with an Idempotency-Key; return the response."""
     return client.post(PATH, json=order or {"petId": 7}, headers={"Idempotency-Key": value})
 
 
@@ -44,7 +44,7 @@ def assert_places(response):
 
 
 def all_at_once(actions):
-    """Do things in a thread each, at the same moment; give what they gave, in order."""
+    """Do things in a thread each, at the same moment; return what they gave, in order."""
     barrier = threading.Barrier(len(actions))
 
     def wait_and_do(action):
@@ -138,7 +138,7 @@ def test_a_replay_does_not_prolong_the_24_hours(client, clock):
 
 
 def remembered(store):
-    """Give the values that the store remembers, the oldest first."""
+    """Return the values that the store remembers, the oldest first."""
     return [row["value"] for row in store.rows("SELECT value FROM idempotency_keys ORDER BY at")]
 
 

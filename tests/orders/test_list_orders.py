@@ -52,7 +52,7 @@ def fill(store, rows=ROWS):
 
 
 def filled(rows=ROWS):
-    """Give what a list of those orders must be."""
+    """Return what a list of those orders must be."""
     return [
         {
             "id": i,
@@ -373,8 +373,8 @@ def test_the_etag_survives_a_restart(store, client):
     again = store.restarted()
     restarted = Client(again, client.key_id, client.secret)
     assert restarted.get(PATH, headers={"If-None-Match": tag}).status_code == 304
-    again.shop.limits.storage.close()
-    again.shop.database.close()
+    again.services.limits.storage.close()
+    again.services.database.close()
 
 
 def test_head_answers_like_get_without_the_body(client):

@@ -25,8 +25,8 @@ def patient(tmp_path_factory, databases):
     databases.make(settings)
     store = Store(settings, SetClock())
     yield store.client(plan="enterprise", per_minute=10**9, per_day=10**9)
-    store.shop.limits.storage.close()
-    store.shop.database.close()
+    store.services.limits.storage.close()
+    store.services.database.close()
 
 
 def post(client, body, content_type="application/json", **headers):
@@ -243,7 +243,7 @@ def test_an_order_is_placed_exactly_when_each_of_its_fields_is_sound(patient, to
 
 
 def nested(levels, opening_bracket="[", closing_bracket="]"):
-    """Give an object whose innermost container is on this level; the object is the first."""
+    """Return an object whose innermost container is on this level; the object is the first."""
     inside = levels - 1
     return '{"petId":' + opening_bracket * inside + closing_bracket * inside + "}"
 

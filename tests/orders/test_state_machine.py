@@ -152,7 +152,7 @@ class Model:
         ]
 
     def refusal(self, order_id):
-        """Give why an order can't be changed: status and code; None if it can."""
+        """Return why an order can't be changed: status and code; None if it can."""
         return {
             None: (404, "order_not_found"),
             "cancelled": (404, "order_not_found"),
@@ -194,7 +194,7 @@ class Answer:
 
 
 def has_been_busy(machine):
-    """Tell whether a stop would say anything: each start takes as long as many requests."""
+    """Return whether a stop would say anything: each start takes as long as many requests."""
     return machine.asked >= 8
 
 
@@ -211,7 +211,7 @@ class Shopping(RuleBasedStateMachine):
             key.written = copy.deepcopy(key.limits)
 
     def ask(self, number, method, path, **request):
-        """Send a request; give the answer, or None where the limits refuse it."""
+        """Send a request; return the answer, or None where the limits refuse it."""
         self.asked += 1
         key = self.keys[number]
         refusal = self.judge(key)
@@ -383,8 +383,8 @@ class InProcess(Shopping):
     def let_pass(self, seconds):
         """Let seconds pass; the service writes behind once in each."""
         self.clock.advance(seconds)
-        self.store.shop.write_counters()
-        self.store.shop.write_keys()
+        self.store.services.write_counters()
+        self.store.services.write_keys()
         self.note_written()
 
     def note_written(self):
@@ -432,14 +432,14 @@ class InProcess(Shopping):
         old, self.asked = self.store, 0
         given = replace(old.settings, instance=self.folder / str(next(self.numbers)))
         shutil.copytree(old.settings.instance, given.instance)
-        old.shop.end()
+        old.services.end()
         self.store = Store(given, self.clock)
-        self.store.shop.begin()
+        self.store.services.begin()
         for key in self.keys:
             key.limits = copy.deepcopy(key.written)
 
     def teardown(self):
-        self.store.shop.end()
+        self.store.services.end()
         for folder in self.folder.iterdir():
             shutil.rmtree(folder)
 
@@ -544,7 +544,7 @@ class RealProcess(Shopping):
         assert list(self.model.orders) == list(range(1, len(self.model.orders) + 1))
 
     def place_or_fail(self, key, value):
-        """Place an order; give the answer, or None where the connection broke."""
+        """Place an order; return the answer, or None where the connection broke."""
         headers = {"Idempotency-Key": value}
         try:
             return self.send(key, "POST", LIST, json={"petId": 7}, headers=headers)
@@ -554,7 +554,7 @@ class RealProcess(Shopping):
     def teardown(self):
         if self.service.process.poll() is None:
             self.service.kill()
-        self.office.shop.end()
+        self.office.services.end()
 
 
 MANY_STEPS = {"suppress_health_check": list(HealthCheck), "print_blob": False}

@@ -26,7 +26,7 @@ def shop(client_v2):
 
 
 def events(client, query=""):
-    """Give the events of a page."""
+    """Return the events of a page."""
     response = client.get(f"{FEED}?{query}")
     assert response.status_code == 200, response.get_json()
     return response.get_json()["events"]

@@ -23,13 +23,13 @@ NOON = datetime(2026, 12, 1, 12, tzinfo=UTC)
 
 
 def ids(response):
-    """Give the ids of the orders of a page."""
+    """Return the ids of the orders of a page."""
     assert response.status_code == 200, response.get_json()
     return [order["id"] for order in response.get_json()["orders"]]
 
 
 def follow(client, query=""):
-    """Give the ids of all orders of a list, page by page."""
+    """Return the ids of all orders of a list, page by page."""
     response = client.get(f"{PATH}?{query}")
     seen = ids(response)
     while "next" in response.get_json():
@@ -381,4 +381,4 @@ def test_a_list_goes_on_over_a_restart(shelf):
     again = shelf.store.restarted()
     client = type(shelf)(again, shelf.key_id, shelf.secret)
     assert ids(client.get(f"{PATH}?after={cursor}")) == [5, 6]
-    again.shop.end()
+    again.services.end()

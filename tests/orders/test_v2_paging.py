@@ -36,7 +36,7 @@ INDEX = {
 
 
 def plan(connection, query):
-    """Give the lines of SQLite's plan for a query."""
+    """Return the lines of SQLite's plan for a query."""
     driver = connection.connection.driver_connection
     text, parameters = query.text_on(connection.dialect)
     rows = driver.execute(f"EXPLAIN QUERY PLAN {text}", [None] * parameters).fetchall()
@@ -44,7 +44,7 @@ def plan(connection, query):
 
 
 def shapes():
-    """Give combinations of filters, statuses and sort: each pair of filters, and all together."""
+    """Return combinations of filters, statuses and sort: each pair of filters, and all together."""
     pairs = itertools.combinations(NAMES, 2)
     chosen = [
         *((names, EVERY_STATUS) for names in pairs),
@@ -57,7 +57,7 @@ def shapes():
 
 
 def parts_of(walk):
-    """Give the parts that a walk is read in."""
+    """Return the parts that a walk is read in."""
     if walk.sort.by is not SortBy.SHIP_DATE:
         return [walk]
     dated, undated = walk.in_part(Part.DATED), walk.in_part(Part.UNDATED)
@@ -87,7 +87,7 @@ def test_every_walk_uses_the_index_of_its_filter_and_sort_and_sorts_nothing(stor
 
 
 def every_statement(walk):
-    """Give all statements that a walk is read with."""
+    """Return all statements that a walk is read with."""
     for started in (False, True):
         yield statements.entry_after(walk, started=started)
         for stopped in (False, True):
@@ -161,7 +161,7 @@ def test_a_page_of_several_filters_or_a_range_in_another_sort_has_a_bound(sizes)
 
 
 def held(order, filters):
-    """Tell whether the filters let an order through."""
+    """Return whether the filters let an order through."""
     return (
         order["status"] in filters.statuses
         and filters.pet_id in {None, order["pet_id"]}
@@ -182,7 +182,7 @@ def _within(text, since, before):
 
 
 def expected(rows, filters, sort):
-    """Give the ids of a list by the plainest means."""
+    """Return the ids of a list by the plainest means."""
     wanted = [row for row in rows if held(row, filters)]
     column = sort.by.value
     dated = [row for row in wanted if row[column] is not None]
@@ -193,7 +193,7 @@ def expected(rows, filters, sort):
 
 
 def listed(database, filters, sort, size):
-    """Give the ids of a list, page by page."""
+    """Return the ids of a list, page by page."""
     found, after = [], None
     while True:
         page = read_page(database, PageQuery(filters, sort, size, after))
@@ -293,7 +293,7 @@ class Others:
 
 
 def follow(client, query, limit):
-    """Give the ids of a list, page by page."""
+    """Return the ids of a list, page by page."""
     target, seen = f"{PATH}?{query}&limit={limit}", []
     after = ""
     while True:

@@ -16,14 +16,14 @@ STATS, USAGE = "/v2/store/stats", "/v2/usage"
 
 
 def stats(client, query=""):
-    """Give the figures."""
+    """Return the figures."""
     response = client.get(f"{STATS}?{query}")
     assert response.status_code == 200, response.get_json()
     return response.get_json()
 
 
 def happened(told):
-    """Give the days on which something happened, as placed, shipped, cancelled."""
+    """Return the days on which something happened, as placed, shipped, cancelled."""
     figures = {
         day["date"]: (day["placed"], day["shipped"], day["cancelled"]) for day in told["days"]
     }
@@ -94,7 +94,7 @@ def test_a_year_can_be_asked_for(client_v2):
 
 
 def day_rows(store):
-    """Give what is kept of each day."""
+    """Return what is kept of each day."""
     return {row.pop("day"): row for row in store.rows("SELECT * FROM order_days")}
 
 

@@ -64,7 +64,7 @@ STEADY = Goal(OURS, "p99_ms", at_most=10, of=(OURS, "p50_ms"))
 
 
 def outcome(ours, theirs):
-    """Give the outcome of a work in which this service and another had these rates."""
+    """Return the outcome of a work in which this service and another had these rates."""
     work = Work("list", "listOrders", (LIST, GET), (FASTER, STEADY), shown=RATE)
     figures = {"p50_ms": 1.0, "p99_ms": 11.0, "wrong": 0}
     rounds = {

@@ -32,7 +32,7 @@ def refused(code="rate_limit_exceeded", minute=0, reset=1060):
 
 
 def sound():
-    """Give the answers to a crowd of five: three are admitted, one is warned, one is banned."""
+    """Return the answers to a crowd of five: three are admitted, one is warned, one is banned."""
     return [
         answer(404, 1, 8),
         answer(404, 2, 9),

@@ -15,7 +15,7 @@ RECORDS = [Record(at, 0.01, "place", 201, True) for at in range(300)]
 
 
 def samples(**changes):
-    """Give samples of five minutes; the last one differs."""
+    """Return samples of five minutes; the last one differs."""
     steady = [Sample(at, 60 * MIB, 7, 30, 11, dict(FILES)) for at in range(5, 300, 5)]
     return [*steady[:-1], replace(steady[-1], **changes)]
 

@@ -73,7 +73,7 @@ def key(service):
 
 
 def told(response):
-    """Give what the service says with an answer, whoever sends it on."""
+    """Return what the service says with an answer, whoever sends it on."""
     return {
         name.lower(): value
         for name, value in response.headers.items()
@@ -178,7 +178,7 @@ def test_the_service_knows_the_clients_address_whatever_the_client_says(nginx, s
 
 
 def line_of(service, path):
-    """Give the lines of the service's log that have a path, which are written a moment later."""
+    """Return the lines of the service's log that have a path, which are written a moment later."""
     ends = time.monotonic() + 10
     while time.monotonic() < ends:
         found = [line for line in service.log if path in line]
@@ -342,12 +342,12 @@ def test_what_may_have_been_done_is_not_sent_twice_unless_it_only_asks(front, se
 
 
 def pending(service, key):
-    """Give how many orders are pending."""
+    """Return how many orders are pending."""
     return service.request("GET", "/v2/store/stats", key).json()["byStatus"]["pending"]
 
 
 def front_again(nginx, *processes):
-    """Give another nginx in front of the same, which knows nothing of them yet."""
+    """Return another nginx in front of the same, which knows nothing of them yet."""
     folder = nginx.folder.with_name("again")
     folder.mkdir()
     return Nginx(folder, *("{}:{}".format(*each.address) for each in processes))

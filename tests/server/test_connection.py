@@ -34,7 +34,7 @@ def hasty(tmp_path_factory, databases):
 
 
 def talk(service, sent, *, wait=5.0):
-    """Send bytes over a connection of their own; give what comes until it is closed or quiet."""
+    """Send bytes over a connection of their own; return what comes until it is closed or quiet."""
     host, port = service.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), wait) as connection:
         connection.sendall(sent)
@@ -184,7 +184,7 @@ def drip(connection):
 
 @contextmanager
 def serving(application, **settings):
-    """Serve an application in this process; give the server and its address."""
+    """Serve an application in this process; return the server and its address."""
     server = Server(application, Settings(port=0, **settings), list)
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -267,7 +267,7 @@ class Turned:
         wait_until(is_so, self.turn)
 
     def connect(self, sent):
-        """Connect and send; give the socket, and the channel once it has that many requests."""
+        """Connect and send; return the socket, and the channel once it has that many requests."""
         connection = socket.create_connection(self.address, 10)
         connection.sendall(sent)
         asked = sent.count(b"GET ")

@@ -49,7 +49,7 @@ class Answer:
 
 
 def talk(service, *pieces):
-    """Send bytes over a connection of their own; give the answers until it is closed."""
+    """Send bytes over a connection of their own; return the answers until it is closed."""
     with socket.create_connection(service.address, 10) as connection:
         received = b""
         for piece in pieces:
@@ -78,7 +78,7 @@ def answers_in(received, *, to_head=False):
 
 
 def body_of(status, headers, received):
-    """Give the body of an answer, and what comes after it."""
+    """Return the body of an answer, and what comes after it."""
     if status < 200 or status in {204, 304}:
         return b"", received
     if headers.get("transfer-encoding") == "chunked":
@@ -116,12 +116,12 @@ def assert_refused(answers, status):
 
 
 def head(*fields, line=b"POST /v1/store/orders HTTP/1.1", host=b"Host: a"):
-    """Give the head of a request."""
+    """Return the head of a request."""
     return b"\r\n".join([line, *filter(None, [host]), *fields, b"", b""])
 
 
 def chunked(body):
-    """Give a request with a body in chunks, as they are given."""
+    """Return a request with a body in chunks, as they are given."""
     return head(b"Transfer-Encoding: chunked") + body
 
 

@@ -41,20 +41,20 @@ def opened(instance, **changes):
     """Open the store of a folder in this process, as a service that starts there would."""
     store = Store(DATABASES.settings(instance, **changes), Clock())
     DATABASES.make(store.settings)
-    store.shop.begin()
+    store.services.begin()
     try:
         yield store
     finally:
-        store.shop.end()
+        store.services.end()
 
 
 def left(response):
-    """Give what is left of both windows, as RateLimit tells it."""
+    """Return what is left of both windows, as RateLimit tells it."""
     return tuple(map(int, re.findall(r";r=(\d+)", response.headers["RateLimit"])))
 
 
 def printed(service):
-    """Give what a service has printed on standard output before it said that it serves."""
+    """Return what a service has printed on standard output before it said that it serves."""
     return os.read(service.process.stdout.fileno(), 65_536).decode()
 
 
@@ -188,7 +188,7 @@ def ended(tmp_path_factory, service):
 
 
 def start_of(folder, name, environment, arguments=("app.py",)):
-    """Give a start that is yet to be made: over a folder of its own, unless told otherwise."""
+    """Return a start that is yet to be made: over a folder of its own, unless told otherwise."""
     instance = folder / name.replace(" ", "-")
     return SimpleNamespace(
         arguments=arguments,
@@ -225,7 +225,7 @@ def run_all(starts):
 
 
 def files_in(folder):
-    """Give what the files of a database hold."""
+    """Return what the files of a database hold."""
     return {path.name: path.read_bytes() for path in folder.glob("orders.db*")}
 
 
@@ -326,7 +326,7 @@ def connect(service):
 
 
 def message(method, path, secret, body=""):
-    """Give a request as it goes over the network."""
+    """Return a request as it goes over the network."""
     return (
         f"{method} {path} HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {secret}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}"
@@ -342,7 +342,7 @@ def wait_until(is_so, seconds=5.0):
 
 
 def refuses_connections(service):
-    """Tell whether a service has stopped listening."""
+    """Return whether a service has stopped listening."""
     try:
         connect(service).close()
     except ConnectionRefusedError:
@@ -416,7 +416,7 @@ def test_counters_are_written_while_the_database_is_locked(start, tmp_path):
 
 
 def counted(instance):
-    """Give how many requests of keys the journal knows of today."""
+    """Return how many requests of keys the journal knows of today."""
     with closing(sqlite.connect(instance / "counters.db")) as connection:
         sql = "SELECT sum(count) FROM windows WHERE key LIKE 'key:%' AND length = 86400"
         return connection.execute(sql).fetchone()[0]
@@ -430,7 +430,7 @@ def own_orders(tmp_path_factory):
     """Start the demo over a shop's order, without a key, on all addresses; stop it by Ctrl-C."""
     instance = tmp_path_factory.mktemp("own") / "instance"
     with opened(instance) as store:
-        store.shop.orders.place(NewOrder(7), Origin("cli"))
+        store.services.orders.place(NewOrder(7), Origin("cli"))
     service = Service(instance, "--demo", ORDERS_HOST="0.0.0.0", **DATABASES.environment(instance))
     output = printed(service)
     service.process.send_signal(signal.SIGINT)  # at once: it has said that it serves
@@ -472,7 +472,7 @@ def test_a_stop_leaves_nothing_open_that_python_would_warn_of(own_orders):
 
 
 def curls(output):
-    """Give method, address, key and body of the curl lines that were printed."""
+    """Return method, address, key and body of the curl lines that were printed."""
     for line in output.splitlines():
         if line.startswith("  curl "):
             words = shlex.split(line)
@@ -484,7 +484,7 @@ def curls(output):
 
 
 def follow(service, output):
-    """Do what the printed lines say; give the statuses and the key."""
+    """Do what the printed lines say; return the statuses and the key."""
     lines = list(curls(output))
     (secret,) = {secret for _, _, secret, _ in lines}
     statuses = []

@@ -67,8 +67,8 @@ def store(tmp_path, empty_database, server, name):
     copy_database(empty_database, settings.database_path)
     made = Store(settings, SetClock())
     yield made
-    made.shop.limits.storage.close()
-    made.shop.database.close()
+    made.services.limits.storage.close()
+    made.services.database.close()
 
 
 @pytest.fixture
@@ -83,8 +83,8 @@ def live(store, client):
         (3, {"petId": 8, "status": "shipped", "shipDate": "1999-12-31T00:00:00+01:00"}),
         (4, {"petId": 7, "status": "cancelled", "reference": '\\N \\. "\t'.strip()}),
     ]
-    store.shop.orders.import_orders(rows, Faults())
-    store.shop.orders.import_pets([(2, {"id": 7, "name": "Ru\\x", "status": "sold"})], Faults())
+    store.services.orders.import_orders(rows, Faults())
+    store.services.orders.import_pets([(2, {"id": 7, "name": "Ru\\x", "status": "sold"})], Faults())
     for pet in range(1, 6):
         store.clock.advance(30_000)
         assert client.place(pet, quantity=pet).status_code == 201
@@ -100,22 +100,22 @@ def command(store, *arguments):
 
 
 def moved(store):
-    """Move the shop as its README says; give it as it is started then."""
-    store.shop.end()
+    """Move the shop as its README says; return it as it is started then."""
+    store.services.end()
     done = command(store, "db", "copy")
     assert done.exit_code == 0, done.stderr
     after = Store(replace(store.settings, database_url=store.settings.copy_to), store.clock)
-    after.shop.begin()
+    after.services.begin()
     return after
 
 
 def known_to(client, after):
-    """Give a client with the same key, of the shop as it is after the move."""
+    """Return a client with the same key, of the shop as it is after the move."""
     return Client(after, client.key_id, client.secret)
 
 
 def answers(client):
-    """Give all that a client may compare of some answers."""
+    """Return all that a client may compare of some answers."""
     given = {}
     for path in ASKED:
         answer = client.get(path)
@@ -125,10 +125,10 @@ def answers(client):
 
 
 def refused(store, target=None):
-    """Have the move refused; give the one line that says why."""
+    """Have the move refused; return the one line that says why."""
     if target is not None:
         store = Store(replace(store.settings, copy_to=target), store.clock)
-    store.shop.end()
+    store.services.end()
     done = command(store, "db", "copy")
     assert (done.exit_code, done.stdout) == (1, "")
     assert re.fullmatch(r"Error: [^\n]+\.\n", done.stderr), done.stderr
@@ -137,7 +137,7 @@ def refused(store, target=None):
 
 
 def tables(server, name):
-    """Give the names of the tables that a database has."""
+    """Return the names of the tables that a database has."""
     return server.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'", name)
 
 
@@ -151,7 +151,7 @@ def test_the_same_questions_get_the_same_answers_byte_for_byte(store, patient):
     after = moved(store)
     assert answers(known_to(patient, after)) == before
     assert command(after, "db", "check").exit_code == 0
-    after.shop.end()
+    after.services.end()
 
 
 def test_a_list_that_a_client_remembers_is_still_good(store, patient):
@@ -166,7 +166,7 @@ def test_a_list_that_a_client_remembers_is_still_good(store, patient):
     assert client.get(rest).data == expected
     assert client.place().status_code == 201
     assert client.get(LIST, headers={"If-None-Match": tag}).status_code == 200
-    client.store.shop.end()
+    client.store.services.end()
 
 
 def test_ids_go_on_above_all_that_were_given(store, patient):
@@ -179,7 +179,7 @@ def test_ids_go_on_above_all_that_were_given(store, patient):
     assert client.place().get_json()["id"] == 59
     assert client.store.events()[-1]["id"] == last_event + 1
     assert client.store.issue()[0] == last_key + 6
-    client.store.shop.end()
+    client.store.services.end()
 
 
 def test_keys_are_what_they_were(store, patient):
@@ -197,7 +197,7 @@ def test_keys_are_what_they_were(store, patient):
     assert command(after, "keys", "unban", banned.key_id).exit_code == 0
     store.clock.advance(1)
     assert known_to(banned, after).get(LIST).status_code == 200
-    after.shop.end()
+    after.services.end()
 
 
 def test_a_retry_after_the_move_gives_the_first_answer_again(store, patient):
@@ -213,7 +213,7 @@ def test_a_retry_after_the_move_gives_the_first_answer_again(store, patient):
         assert again.headers["Idempotent-Replayed"] == "true"
     other = client.place(8, headers={"Idempotency-Key": "ab"})
     assert_error(other, 422, "idempotency_key_reused")
-    client.store.shop.end()
+    client.store.services.end()
 
 
 def test_a_webhook_goes_on_where_it_was(store, patient):
@@ -239,12 +239,12 @@ def test_a_webhook_goes_on_where_it_was(store, patient):
         while again.refused():
             again.deliver(after=3_600)
         assert [each.event for each in receiver.received] == [3, 2]
-        after.shop.end()
+        after.services.end()
 
 
 def test_tables_are_as_those_of_a_database_that_was_never_copied(store, patient, server, name):
     live(store, patient)
-    moved(store).shop.end()
+    moved(store).services.end()
 
     def schema(database):
         done = subprocess.run(
@@ -269,18 +269,18 @@ def test_tables_are_as_those_of_a_database_that_was_never_copied(store, patient,
 def test_a_shop_without_anything_moves_too(store):
     after = moved(store)
     assert after.client().get(LIST).get_json() == []
-    after.shop.end()
+    after.services.end()
 
 
 def test_a_database_with_empty_tables_is_taken(store, patient, server):
     patient.place()
     made = server.create_store()
     store.settings = replace(store.settings, copy_to=server.url(made))
-    store.shop.end()
+    store.services.end()
     after = moved(Store(store.settings, store.clock))
     assert known_to(patient, after).get(f"{LIST}/1").status_code == 200
-    assert after.shop.store_id == store.shop.store_id
-    after.shop.end()
+    assert after.services.store_id == store.services.store_id
+    after.services.end()
     server.drop(made)
 
 
@@ -289,7 +289,7 @@ def test_a_database_with_empty_tables_is_taken(store, patient, server):
 
 def test_the_summary_has_the_rows_of_each_table_and_what_to_do_next(store, patient):
     live(store, patient)
-    store.shop.end()
+    store.services.end()
     done = command(store, "db", "copy")
     counted = dict(line.split() for line in done.stdout.splitlines()[1:])
     assert set(counted) == set(Base.metadata.tables)
@@ -304,7 +304,7 @@ def test_the_summary_has_the_rows_of_each_table_and_what_to_do_next(store, patie
 
 def test_a_terminal_sees_how_far_it_is(store, patient):
     patient.place()
-    store.shop.end()
+    store.services.end()
     terminal, end = pty.openpty()
     with begun(store, stderr=end) as process:
         os.close(end)
@@ -330,7 +330,7 @@ def begun(store, **options):
 
 def test_the_old_file_is_not_served_any_more(store, patient):
     patient.place()
-    moved(store).shop.end()
+    moved(store).services.end()
     for arguments in (["db", "check"], ["keys", "list"], ["db", "upgrade"], ["db", "copy"]):
         done = command(store, *arguments)
         if arguments != ["db", "upgrade"]:
@@ -345,32 +345,32 @@ def test_the_old_file_is_not_served_any_more(store, patient):
 def test_a_restore_of_the_old_file_is_the_way_back(store, patient):
     patient.place()
     tag = patient.get(LIST).headers["ETag"]
-    moved(store).shop.end()
+    moved(store).services.end()
     path = store.settings.database_path
     done = command(store, "db", "restore", path)
     assert done.exit_code == 0, done.stderr
     back = Store(store.settings, store.clock)
-    back.shop.begin()
+    back.services.begin()
     # What became of keys and ids on the server is not known here.
     assert_error(known_to(patient, back).get(LIST), 401, "invalid_api_key")
     answer = back.client().get(LIST, headers={"If-None-Match": tag})
     assert (answer.status_code, len(answer.get_json())) == (200, 1)
     assert back.client().place().get_json()["id"] > 1_000_000
-    back.shop.end()
+    back.services.end()
 
 
 # What is refused.
 
 
 def test_while_the_service_runs_nothing_is_copied(store, start, server, name):
-    store.shop.end()
+    store.services.end()
     start(instance=store.settings.instance)
     assert "Stop it first" in refused(store)
     assert tables(server, name) == []
 
 
 def test_while_a_command_writes_nothing_is_copied(store, server, name, monkeypatch):
-    store.shop.end()
+    store.services.end()
     monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.1)
     with store.locked():
         assert "locked by another program" in refused(store)
@@ -379,7 +379,7 @@ def test_while_a_command_writes_nothing_is_copied(store, server, name, monkeypat
 
 def test_nobody_writes_to_the_file_meanwhile(store, server, name, monkeypatch):
     # The copy waits for the server's lock, and has the file's.
-    store.shop.end()
+    store.services.end()
     with server.locked(name), begun(store) as process:
         ends = time.monotonic() + 30
         waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'advisory'"
@@ -411,7 +411,7 @@ def test_an_address_of_something_else_is_refused(store, url):
 
 
 def test_the_address_is_no_matter_to_a_service(store, start, server, name):
-    store.shop.end()
+    store.services.end()
     start(instance=store.settings.instance, ORDERS_COPY_TO=server.url(name))
     assert tables(server, name) == []
 
@@ -453,7 +453,7 @@ def test_a_database_with_another_shop_is_left_as_it_is(store, server):
     settings = replace(store.settings, copy_to="", database_url=server.url(made))
     other = Store(settings, store.clock)
     other.client().place(9)
-    other.shop.database.close()
+    other.services.database.close()
     before = server.execute("SELECT * FROM orders JOIN store ON true", made)
     assert "has data already" in refused(store, server.url(made))
     assert server.execute("SELECT * FROM orders JOIN store ON true", made) == before
@@ -462,7 +462,7 @@ def test_a_database_with_another_shop_is_left_as_it_is(store, server):
 
 def test_a_database_with_this_shop_is_told_as_such(store, patient, server, name):
     patient.place()
-    moved(store).shop.end()
+    moved(store).services.end()
     path = store.settings.database_path
     with closing(sqlite.connect(path)) as connection:  # as if the mark had not come to the disk
         connection.execute("PRAGMA application_id = 0x534F7264")
@@ -479,9 +479,9 @@ def test_a_database_that_a_service_uses_is_refused(store, server):
     made = server.create_store()
     settings = replace(store.settings, copy_to="", database_url=server.url(made))
     other = Store(settings, store.clock)
-    with other.shop.upkeep.hold(alone=True):
+    with other.services.upkeep.hold(alone=True):
         assert "A service uses" in refused(store, server.url(made))
-    other.shop.database.close()
+    other.services.database.close()
     server.drop(made)
 
 
@@ -498,7 +498,7 @@ def test_a_shop_that_is_not_there_is_not_made(tmp_path, server, name):
 
 def test_a_damaged_file_is_not_copied(store, patient, server, name):
     live(store, patient)
-    store.shop.end()
+    store.services.end()
     path = store.settings.database_path
     content = bytearray(path.read_bytes())
     content[8_192:12_000] = b"x" * 3_808
@@ -517,7 +517,7 @@ def test_a_damaged_file_is_not_copied(store, patient, server, name):
 )
 def test_what_postgresql_does_not_take_is_named_and_nothing_is_kept(store, patient, damage, told):
     live(store, patient)
-    store.shop.end()
+    store.services.end()
     with closing(sqlite.connect(store.settings.database_path)) as connection:
         connection.execute("PRAGMA foreign_keys = OFF")
         connection.execute(damage)
@@ -600,7 +600,7 @@ def test_a_copy_that_is_ended_in_the_middle_leaves_nothing_and_can_be_made_again
 ):
     for pet in range(1, 100):
         assert patient.place(pet).status_code == 201
-    store.shop.end()
+    store.services.end()
     made = server.create_store()
     slow(server, made)
     store.settings = replace(store.settings, copy_to=server.url(made))
@@ -617,7 +617,7 @@ def test_a_copy_that_is_ended_in_the_middle_leaves_nothing_and_can_be_made_again
     server.execute("DROP TRIGGER meddle ON orders", made)
     after = moved(Store(store.settings, store.clock))
     assert len(known_to(patient, after).get(LIST).get_json()) == 99
-    after.shop.end()
+    after.services.end()
     server.drop(made)
 
 
@@ -642,13 +642,13 @@ def test_a_server_that_goes_away_in_the_middle_is_told(store, patient, server):
 
 def test_many_more_rows_than_fit_in_a_batch_are_copied(store, patient):
     rows = ((line, {"petId": 1 + line % 50}) for line in range(2, 6_503))
-    store.shop.orders.import_orders(rows, Faults())
+    store.services.orders.import_orders(rows, Faults())
     listed = patient.get(LIST, headers={"Accept-Encoding": "gzip"})
     client = known_to(patient, moved(store))
     again = client.get(LIST, headers={"Accept-Encoding": "gzip"})
     assert gzip.decompress(again.data) == gzip.decompress(listed.data)
     assert len(gzip.decompress(again.data)) > 300_000
-    client.store.shop.end()
+    client.store.services.end()
 
 
 def test_the_measure_moves_a_shop_and_finds_nothing_wrong(tmp_path, capsys):

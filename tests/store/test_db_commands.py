@@ -61,7 +61,7 @@ def command(store, *arguments):
 
 
 def done(store, *arguments):
-    """Run a command that must work and has no data to give; give what it says."""
+    """Run a command that must work and has no data to give; return what it says."""
     ended = command(store, *arguments)
     assert ended.exit_code == 0, ended.stderr
     assert (ended.stdout, ended.stderr.count("\n")) == ("", 1)
@@ -69,7 +69,7 @@ def done(store, *arguments):
 
 
 def refused(store, *arguments):
-    """Run a command that must be refused in one line; give the line."""
+    """Run a command that must be refused in one line; return the line."""
     ended = command(store, *arguments)
     assert ended.exit_code != 0
     assert isinstance(ended.exception, SystemExit), ended.exception

@@ -68,7 +68,7 @@ def fault(request, tmp_path):
 
 
 def may_find_room(make):
-    """Tell whether a change that needs less room than placing may be made: the end looks for it."""
+    """Return whether a change that needs less room than placing may be made: the end looks."""
     return make in {FAULTS["a full disk"][0], FAULTS["a limit to the size of files"][0]}
 
 

@@ -30,7 +30,7 @@ PLAIN = "/v1/nothing"
 
 
 def journalled(instance):
-    """Give how many requests of keys the counters' file knows of today; None without one."""
+    """Return how many requests of keys the counters' file knows of today; None without one."""
     sql = "SELECT sum(count) FROM windows WHERE key LIKE 'key:%' AND length = 86400"
     try:
         with closing(sqlite.connect(instance / "counters.db")) as connection:
@@ -139,7 +139,7 @@ def issue_three(instance):
     """Issue a key that stays below its limits, one that comes to them, and one to be banned."""
     store = Store(Settings(instance=instance), Clock())
     secrets = [store.issue("enterprise", per_minute=most, per_day=100)[1] for most in (50, 2, 1)]
-    store.shop.end()
+    store.services.end()
     return secrets
 
 

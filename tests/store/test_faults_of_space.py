@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.sqlite_only("files where there is no
 
 @contextmanager
 def service_that_logs_to(stderr, instance):
-    """Run a service with this standard error; give its process and its address."""
+    """Run a service with this standard error; return its process and its address."""
     with closing(socket.create_server(("127.0.0.1", 0))) as free:
         port = free.getsockname()[1]
     process = subprocess.Popen(
@@ -43,7 +43,7 @@ def service_that_logs_to(stderr, instance):
 
 
 def listens(port):
-    """Tell whether something listens on a port."""
+    """Return whether something listens on a port."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
     except ConnectionRefusedError:
@@ -52,7 +52,7 @@ def listens(port):
 
 
 def place(client, url, secret):
-    """Place an order; give the status of the answer."""
+    """Place an order; return the status of the answer."""
     headers = {"Authorization": f"Bearer {secret}"}
     return client.request("POST", url + ORDERS, json={"petId": 7}, headers=headers).status
 

@@ -191,7 +191,7 @@ def test_one_that_gives_up_while_the_others_are_taken_leaves_them(store, group, 
 
 
 def test_an_event_is_dated_when_its_turn_has_come(store, client):
-    changes = store.shop.orders._changes  # noqa: SLF001 - none has another way to tell
+    changes = store.services.orders._changes  # noqa: SLF001 - none has another way to tell
     with ThreadPoolExecutor(1) as pool:
         with store.database.write() as connection:
             waiting = pool.submit(client.place)
@@ -206,7 +206,7 @@ def test_an_event_is_dated_when_its_turn_has_come(store, client):
 
 def test_an_answer_that_waited_tells_the_same_end_of_the_window(store, client):
     end = client.place().headers["X-RateLimit-Reset"]
-    changes = store.shop.orders._changes  # noqa: SLF001 - none has another way to tell
+    changes = store.services.orders._changes  # noqa: SLF001 - none has another way to tell
     with ThreadPoolExecutor(1) as pool:
         with store.database.write():
             waiting = pool.submit(client.place)

@@ -13,11 +13,11 @@ pytestmark = pytest.mark.sqlite_only("the check of a large file")
 
 @pytest.fixture
 def checked(store, monkeypatch):
-    """Check the store's database as if it were large; give what /readyz says of it then."""
+    """Check the store's database as if it were large; return what /readyz says of it then."""
     monkeypatch.setattr(opening, "QUICK_CHECK_BYTES", 0)
 
     def check():
-        store.shop.check_behind()
+        store.services.check_behind()
         for thread in threading.enumerate():
             if thread.name == "check":
                 thread.join()
@@ -48,5 +48,5 @@ def test_damage_is_told_in_the_log_and_by_readyz(store, checked, caplog):
 
 
 def test_a_small_one_was_checked_at_the_start(store):
-    store.shop.check_behind()
+    store.services.check_behind()
     assert store.anonymous().get("/readyz").get_json()["database"] == "ok"

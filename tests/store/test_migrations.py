@@ -44,7 +44,7 @@ class NextProgram:
         return max(int(file.name[:4]) for file in self.folder.glob("versions/[0-9]*.py"))
 
     def add(self, upgrade, number=None):
-        """Add a migration, or put it in the place of one; give its number."""
+        """Add a migration, or put it in the place of one; return its number."""
         number = number or self.number + 1
         text = (
             "import os\nimport signal\n\nimport sqlalchemy as sa\nfrom alembic import op\n\n"
@@ -82,7 +82,7 @@ def path(tmp_path):
 
 
 def asked(path, *statements):
-    """Give the rows of the last of some statements."""
+    """Return the rows of the last of some statements."""
     with closing(sqlite.connect(path)) as connection:
         for statement in statements:
             rows = connection.execute(statement).fetchall()
@@ -90,14 +90,14 @@ def asked(path, *statements):
 
 
 def versions(path):
-    """Give the number in the file's first page, and the one that Alembic keeps."""
+    """Return the number in the file's first page, and the one that Alembic keeps."""
     ((number,),) = asked(path, "PRAGMA user_version")
     ((revision,),) = asked(path, "SELECT version_num FROM alembic_version")
     return number, revision
 
 
 def dump(path):
-    """Give all that is in a database: its schema, its data, the numbers in its first page."""
+    """Return all that is in a database: its schema, its data, the numbers in its first page."""
     return (
         asked(path, "SELECT * FROM pragma_application_id, pragma_user_version"),
         asked(path, "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name"),
@@ -122,7 +122,7 @@ TABLES = (*FIRST_COLUMNS, "store")
 
 
 def first_rows():
-    """Give rows that the tables of the first schema can hold, up to what they can hold at most."""
+    """Return rows that the tables of the first schema can hold, up to the most they can hold."""
     early, late = "0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"
     times = (early, None, late, None, late)
     secrets = (b"\x00" * 32, b"\xff" * 32, late)
@@ -152,7 +152,7 @@ def first_rows():
 
 
 def filled(path):
-    """Fill a new database; give its path."""
+    """Fill a new database; return its path."""
     with closing(sqlite.connect(path)) as connection:
         connection.execute("BEGIN")
         for table, rows in first_rows().items():
@@ -165,7 +165,7 @@ def filled(path):
 
 
 def data(path):
-    """Give all rows of the first schema's tables as dictionaries, and the ids given so far."""
+    """Return all rows of the first schema's tables as dictionaries, and the ids given so far."""
     everything = {"given": dict(asked(path, "SELECT name, seq FROM sqlite_sequence"))}
     with closing(sqlite.connect(path)) as connection:
         for table in TABLES:
@@ -217,7 +217,7 @@ def test_constraints_are_the_same_too(path):
 
 
 def normalized(sql):
-    """Give the parts of a CREATE statement; their order says nothing."""
+    """Return the parts of a CREATE statement; their order says nothing."""
     head, _, parts = " ".join(sql.split()).partition("(")
     return head, *sorted(re.split(r", (?![^(]*\))", parts.removesuffix(")").strip()))
 
@@ -398,7 +398,7 @@ def command(store, *arguments):
 
 
 def refused(store, *arguments):
-    """Run a command that must be refused in one line; give the line."""
+    """Run a command that must be refused in one line; return the line."""
     done = command(store, *arguments)
     assert done.exit_code != 0
     assert isinstance(done.exception, SystemExit), done.exception

@@ -68,7 +68,7 @@ def settings(tmp_path, server, name):
 def store(settings):
     made = Store(settings, SetClock())
     yield made
-    made.shop.database.close()
+    made.services.database.close()
 
 
 @pytest.fixture
@@ -336,7 +336,7 @@ def _as_settings(environment):
 
 @pytest.fixture
 def upkeep_of():
-    """Give the care of the database of some settings, as another process has it."""
+    """Return the care of the database of some settings, as another process has it."""
     made = []
 
     def make(settings):
@@ -358,7 +358,7 @@ def is_in_use(upkeep, *, alone):
 
 
 def test_whoever_serves_it_takes_the_lock_again_after_a_restart(server, settings, store, upkeep_of):
-    hold = store.shop.upkeep.hold(alone=True)
+    hold = store.services.upkeep.hold(alone=True)
     assert is_in_use(upkeep_of(settings), alone=True)
     server.restart()
     assert hold.keep()
@@ -369,7 +369,7 @@ def test_whoever_serves_it_takes_the_lock_again_after_a_restart(server, settings
 def test_whoever_serves_it_is_told_that_another_took_it_meanwhile(
     server, settings, store, upkeep_of
 ):
-    hold = store.shop.upkeep.hold(alone=True)
+    hold = store.services.upkeep.hold(alone=True)
     server.restart()
     with upkeep_of(settings).hold(alone=True):
         assert not hold.keep()

@@ -44,12 +44,12 @@ def flask(store, *arguments):
 
 
 def restored(store, backup, *options):
-    """Restore a backup over a stopped store; give the store as it is then, and the words."""
-    store.shop.end()
+    """Restore a backup over a stopped store; return the store as it is then, and the words."""
+    store.services.end()
     done = flask(store, "db", "restore", str(backup), *options)
     assert done.exit_code == 0, done.output
     again = Store(store.settings, store.clock)
-    again.shop.begin()
+    again.services.begin()
     return again, done.stderr
 
 
@@ -62,7 +62,7 @@ def test_orders_are_those_of_the_backup(shop):
     after, _ = restored(store, backup)
     listed = again(client, after).get("/v1/store/orders").get_json()
     assert [(order["id"], order["petId"]) for order in listed] == [(1, 7)]
-    after.shop.end()
+    after.services.end()
 
 
 def test_ids_go_on_above_those_that_were_given(shop):
@@ -71,7 +71,7 @@ def test_ids_go_on_above_those_that_were_given(shop):
     after, _ = restored(store, backup)
     assert again(client, after).place(9).get_json()["id"] == 5
     assert after.events()[-1]["id"] == last_event + 1
-    after.shop.end()
+    after.services.end()
 
 
 def test_a_key_that_was_revoked_since_stays_revoked_and_a_later_one_stays(shop):
@@ -81,7 +81,7 @@ def test_a_key_that_was_revoked_since_stays_revoked_and_a_later_one_stays(shop):
     assert again(client, after).get("/v1/store/orders").status_code == 200
     assert again(late, after).get("/v1/store/orders").status_code == 200
     assert "Kept 3 keys as they were, 1 of them revoked since the backup." in said
-    after.shop.end()
+    after.services.end()
 
 
 def test_a_remembered_etag_is_not_good_any_more(shop):
@@ -91,24 +91,24 @@ def test_a_remembered_etag_is_not_good_any_more(shop):
     response = again(client, after).get("/v1/store/orders/1", headers={"If-None-Match": tag})
     assert response.status_code == 200
     assert response.headers["ETag"] != tag
-    after.shop.end()
+    after.services.end()
 
 
 def test_the_replaced_database_is_kept(shop):
     store, backup, *_ = shop
     after, said = restored(store, backup)
-    after.shop.end()
+    after.services.end()
     kept = re.search(r"kept in (\S+)\.\n", said)[1]
     copy_database(kept, after.database.path)
     as_before = Store(store.settings, store.clock)
     assert len(as_before.rows("SELECT * FROM orders")) == 4
-    as_before.shop.end()
+    as_before.services.end()
 
 
 @pytest.mark.parametrize("keep_keys", [False, True])
 def test_where_it_cannot_be_read_ids_skip_a_million_and_keys_are_revoked(shop, keep_keys):
     store, backup, client, *_ = shop
-    store.shop.end()
+    store.services.end()
     store.database.path.write_bytes(b"no database" * 1000)
     after, said = restored(store, backup, *(["--keep-keys"] if keep_keys else []))
     expected = 200 if keep_keys else 401
@@ -117,12 +117,12 @@ def test_where_it_cannot_be_read_ids_skip_a_million_and_keys_are_revoked(shop, k
     _, secret = after.issue()
     placed = type(client)(after, 0, secret).place(9).get_json()
     assert placed["id"] == 1 + restoring.SKIPPED_IDS + 1
-    after.shop.end()
+    after.services.end()
 
 
 def test_a_file_that_is_no_backup_changes_nothing(shop, tmp_path):
     store, *_ = shop
-    store.shop.end()
+    store.services.end()
     before = store.database.path.read_bytes()
     bad = tmp_path / "bad.db"
     bad.write_text("no database")
@@ -141,7 +141,7 @@ def test_a_backup_may_be_on_a_disk_that_cannot_be_written(shop, tmp_path):
     medium.chmod(0o500)  # which the superuser may write to all the same
     after, _ = restored(store, medium / "backup.db")
     assert len(again(client, after).get("/v1/store/orders").get_json()) == 1
-    after.shop.end()
+    after.services.end()
 
 
 @pytest.mark.slow
@@ -160,7 +160,7 @@ def crash(store):
     with store.database.read():
         for file in files:
             shutil.copy(file, file.with_name(f"{file.name}.crashed"))
-    store.shop.end()
+    store.services.end()
     for file in files:
         file.with_name(f"{file.name}.crashed").replace(file)
 
@@ -175,7 +175,7 @@ def test_the_log_of_a_database_that_is_gone_is_not_taken_for_the_restored_ones(s
     opening.check_whole(after.database.path)
     (kept,) = store.settings.instance.glob("orders-replaced-*.db-wal")
     assert kept.read_bytes() == log
-    after.shop.end()
+    after.services.end()
 
 
 def test_a_database_that_cannot_be_read_is_kept_with_its_log(shop):
@@ -188,12 +188,12 @@ def test_a_database_that_cannot_be_read_is_kept_with_its_log(shop):
     assert kept.read_bytes() == b"no database" * 1000
     assert kept.with_name(f"{kept.name}-wal").read_bytes() == log
     opening.check_whole(after.database.path)
-    after.shop.end()
+    after.services.end()
 
 
 def test_it_is_refused_while_another_program_uses_the_database(shop):
     store, backup, client, *_ = shop
-    store.shop.end()
+    store.services.end()
     with closing(sqlite.connect(store.database.path)) as connection:
         connection.execute("BEGIN")
         before = connection.execute("SELECT count(*) FROM orders").fetchone()
@@ -230,7 +230,7 @@ restoring.restore(Path(sys.argv[1]), Path(sys.argv[2]), now)
 @pytest.mark.slow
 def test_a_restore_that_is_killed_leaves_the_database_of_before_or_the_restored_one(shop):
     store, backup, *_ = shop
-    store.shop.end()
+    store.services.end()
     path, found = store.database.path, []
     before = path.read_bytes()
     for step in range(1, 100):
@@ -265,7 +265,7 @@ def test_a_new_database_puts_the_log_of_one_that_is_gone_aside(shop):
     assert store.rows("SELECT * FROM orders") == []
     (kept,) = store.settings.instance.glob("orders-left-*.db-wal")
     assert kept.read_bytes() == content
-    store.shop.end()
+    store.services.end()
 
 
 def test_a_change_that_waited_for_a_restore_is_not_made_in_the_replaced_database(shop):
@@ -319,17 +319,17 @@ def test_a_webhook_that_was_removed_since_stays_removed_and_a_later_one_stays(ho
     # Of the events that it refused, one is not in the backup.
     assert [row["event_id"] for row in after.rows("SELECT * FROM webhook_refused")] == [2]
     assert Hooks(after).add("https://shop.example/4") == 4
-    after.shop.end()
+    after.services.end()
 
 
 @pytest.mark.parametrize("keep_keys", [False, True])
 def test_where_it_cannot_be_read_webhooks_are_paused(hooked, keep_keys):
     store, backup = hooked
-    store.shop.end()
+    store.services.end()
     store.database.path.write_bytes(b"no database" * 1000)
     after, said = restored(store, backup, *(["--keep-keys"] if keep_keys else []))
     found = Hooks(after).ask(endpoints.get_all)
     assert [each.url[-1] for each in found] == ["1", "2"]
     assert [each.paused_at is None for each in found] == [keep_keys] * 2
     assert ("2 webhooks are paused" in said) is not keep_keys
-    after.shop.end()
+    after.services.end()

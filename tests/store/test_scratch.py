@@ -26,7 +26,7 @@ with scratch.folder(pathlib.Path(sys.argv[1]), "import") as folder:
 
 @contextmanager
 def maker(parent):
-    """Make such a folder in a process that waits; give the process."""
+    """Make such a folder in a process that waits; return the process."""
     with subprocess.Popen(
         [sys.executable, "-c", MAKE_AND_WAIT, parent],
         cwd=ROOT,

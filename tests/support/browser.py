@@ -100,14 +100,14 @@ class Visits:
         return page
 
     def close(self):
-        """Leave all pages; give what was wrong with them."""
+        """Leave all pages; return what was wrong with them."""
         for context in self._contexts:
             context.close()
         return [fault for watch in self._watches for fault in watch.faults]
 
 
 def expect(what):
-    """Give Playwright's expectations of a page or a part of it, which wait until they come true."""
+    """Return Playwright's expectations of a page or a part of it, which wait to come true."""
     # Where there is no Playwright, tests of pages are left out, but read.
     from playwright import sync_api
 
@@ -116,7 +116,7 @@ def expect(what):
 
 
 def violations(page, context=None):
-    """Give what axe-core finds against accessibility in a page, as `rule: element` each.
+    """Return what axe-core finds against accessibility in a page, as `rule: element` each.
 
     `context` selects the part that is looked at.
     """

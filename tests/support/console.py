@@ -30,11 +30,11 @@ class DeskShop:
         return self.store.settings.instance / "orders.db"
 
     def api(self, method, path, key=None, **kwargs):
-        """Send a request as another client does; give the answer."""
+        """Send a request as another client does; return the answer."""
         return self.service.request(method, path, key=key or self.elsewhere, **kwargs)
 
     def place(self, pet_id=7, **order):
-        """Place an order elsewhere; give its id."""
+        """Place an order elsewhere; return its id."""
         return self.api("POST", ORDERS, json={"petId": pet_id, **order}).json()["id"]
 
     def ship(self, order_id):
@@ -94,15 +94,15 @@ def said(page, text):
 
 
 def row(page, order_id):
-    """Give the row of an order."""
+    """Return the row of an order."""
     return page.locator(f'tbody tr[data-id="{order_id}"]')
 
 
 def figure(page, status):
-    """Give the number on a status' tab."""
+    """Return the number on a status' tab."""
     return page.locator(f".tab.{status} b")
 
 
 def in_plain_words(text):
-    """Tell whether a text has nothing in it that only programmers know."""
+    """Return whether a text has nothing in it that only programmers know."""
     return not re.search(r"_|\b[45]\d\d\b|HTTP|JSON|null|undefined|petId|shipDate", text)

@@ -16,7 +16,7 @@ from tests.support import faults as real_faults
 
 
 def copy_database(empty, path):
-    """Give a store its own copy of the empty database, and an id of its own."""
+    """Return a store its own copy of the empty database, and an id of its own."""
     shutil.copyfile(empty, path)
     path.chmod(0o600)
     database = SqliteDatabase(path)
@@ -67,7 +67,7 @@ class PostgresStores:
         self._free.append(name)
 
     def take(self):
-        """Give the name of an empty one."""
+        """Return the name of an empty one."""
         while self._free:
             name = self._free.pop()
             if self.empty(name):
@@ -111,7 +111,7 @@ class Databases:
             stores.server.remove()
 
     def settings(self, instance, **changes):
-        """Give the settings of a store over an instance folder."""
+        """Return the settings of a store over an instance folder."""
         if self.are_on_postgres:
             if instance not in self._names:
                 self._names[instance] = self.stores.take()
@@ -119,7 +119,7 @@ class Databases:
         return Settings(instance=instance, **changes)
 
     def environment(self, instance):
-        """Give what a process needs to know to use an instance folder's database."""
+        """Return what a process needs to know to use an instance folder's database."""
         url = self.settings(instance).database_url
         return {"ORDERS_DATABASE_URL": url} if url else {}
 
@@ -147,7 +147,7 @@ class Databases:
             copy_database(empty_database, settings.database_path)
 
     def is_being_written(self, settings):
-        """Tell whether somebody has written something that is not committed yet."""
+        """Return whether somebody has written something that is not committed yet."""
         if self.are_on_postgres:
             return self.server.is_being_written(self._names[settings.instance])
         log = settings.database_path.with_name("orders.db-wal")

@@ -22,7 +22,7 @@ PLENTY = (100_000, 10_000_000)
 
 
 def store_of(instance: Path, count: int, days: int = 365) -> str:
-    """Make an instance folder with so many orders of the last days; give a key's secret."""
+    """Make an instance folder with so many orders of the last days; return a key's secret."""
     (secret,) = store.make(instance, [PLENTY])
     if count:
         now = Clock().now()

@@ -49,7 +49,7 @@ def small_disk(folder, size="2m"):
 
 
 def may_mount():
-    """Tell whether this process may mount a small disk."""
+    """Return whether this process may mount a small disk."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             with small_disk(Path(folder)):
@@ -96,7 +96,7 @@ def read_only(*files):
 
 
 def folder_with_read_only_files():
-    """Give a folder where `read_only` stops the writing to open files; None where there is none."""
+    """Return a folder where `read_only` stops the writing to open files, or None."""
     for place in (tempfile.gettempdir(), Path(__file__).parent):
         folder = Path(tempfile.mkdtemp(dir=place))
         with (folder / "file").open("wb", buffering=0) as file:
@@ -149,7 +149,7 @@ def damaged(database, table=None):
 
 
 def overwrite(database, page, content):
-    """Write over a page of a database; give what stood there."""
+    """Write over a page of a database; return what stood there."""
     with database.open("r+b", buffering=0) as file:
         file.seek((page - 1) * PAGE_BYTES)
         before = file.read(PAGE_BYTES)

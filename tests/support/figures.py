@@ -74,12 +74,12 @@ class Read:
 
 
 def resident_mib(pid: int, *, at_most: bool = False) -> float:
-    """Give a process' resident memory in MiB: as it is now, or the most that it was (Linux)."""
+    """Return a process' resident memory in MiB: as it is now, or the most that it was (Linux)."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     name = "VmHWM" if at_most else "VmRSS"
     return int(re.findall(rf"{name}:\s+(\d+) kB", status)[0]) / 1024
 
 
 def descriptors(pid: int) -> int:
-    """Give how many files and sockets a process has open (Linux)."""
+    """Return how many files and sockets a process has open (Linux)."""
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))

@@ -43,7 +43,7 @@ http {{
 
 
 def free_port() -> int:
-    """Give a port that nobody listens on."""
+    """Return a port that nobody listens on."""
     with socket.create_server(("127.0.0.1", 0)) as one:
         port: int = one.getsockname()[1]
         return port
@@ -64,7 +64,7 @@ def make_certificate(folder: Path) -> None:
 
 
 def changed(text: str, *changes: tuple[str, str]) -> str:
-    """Give a configuration with what must be another here; each change must fit."""
+    """Return a configuration with what must be another here; each change must fit."""
     for pattern, new in changes:
         text, found = re.subn(pattern, new, text, flags=re.MULTILINE)
         assert found, pattern
@@ -99,7 +99,7 @@ class Nginx:
         self._wait()
 
     def pool(self, **options: Any) -> urllib3.PoolManager:
-        """Give a client that trusts its certificate."""
+        """Return a client that trusts its certificate."""
         trusting = ssl.create_default_context(cafile=self.folder / "fullchain.pem")
         return urllib3.PoolManager(
             ssl_context=trusting, retries=False, maxsize=8, timeout=60, **options
@@ -136,7 +136,7 @@ class Nginx:
         return (self.folder / "store-orders.log").read_text(encoding="utf-8")
 
     def stop(self) -> str:
-        """Stop it; give what it said."""
+        """Stop it; return what it said."""
         self.http.clear()
         self.process.terminate()
         _, said = self.process.communicate(timeout=20)
@@ -172,7 +172,7 @@ def program() -> str:
 
 
 def check(folder: Path, site: str) -> str:
-    """Let nginx check a site's configuration; give what it complains of."""
+    """Let nginx check a site's configuration; return what it complains of."""
     folder = Path(folder)
     (folder / "site.conf").write_text(site, encoding="utf-8")
     (folder / "nginx.conf").write_text(AROUND.format(folder=folder, user=""), encoding="utf-8")

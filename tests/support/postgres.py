@@ -35,7 +35,7 @@ _TEMPLATE = "made"
 
 
 def binaries() -> Path:
-    """Give the folder of the server's programs.
+    """Return the folder of the server's programs.
 
     Raises:
         RuntimeError: there is none.
@@ -125,21 +125,21 @@ class Postgres:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def conninfo(self, name: str) -> str:
-        """Give how the driver connects to one of its databases."""
+        """Return how the driver connects to one of its databases."""
         return f"host={self.folder} user=postgres dbname={name}"
 
     def url(self, name: str) -> str:
-        """Give what ORDERS_DATABASE_URL is for one of its databases."""
+        """Return what ORDERS_DATABASE_URL is for one of its databases."""
         return f"postgresql+psycopg://postgres@/{name}?host={self.folder}"
 
     def execute(self, statement: Any, name: str = "postgres") -> list[tuple[Any, ...]]:
-        """Execute a statement by itself; give its rows, if it has any."""
+        """Execute a statement by itself; return its rows, if it has any."""
         with psycopg.connect(self.conninfo(name), autocommit=True) as connection:
             cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description else []
 
     def create(self, template: str = "template0", name: str | None = None) -> str:
-        """Make a database; give its name."""
+        """Make a database; return its name."""
         name = name or f"shop{next(self._numbers)}"
         self.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY wal_log")
         return name
@@ -154,7 +154,7 @@ class Postgres:
         database.close()
 
     def create_store(self, name: str | None = None) -> str:
-        """Make a database with the tables, and an id of its own; give its name."""
+        """Make a database with the tables, and an id of its own; return its name."""
         name = self.create(_TEMPLATE, name)
         self.execute("UPDATE store SET store_id = substr(md5(random()::text), 1, 16)", name)
         return name
@@ -181,7 +181,7 @@ class Postgres:
             yield
 
     def is_being_written(self, name: str) -> bool:
-        """Tell whether a transaction that writes has begun to."""
+        """Return whether a transaction that writes has begun to."""
         found = self.execute(
             sql.SQL(
                 "SELECT 1 FROM pg_locks JOIN pg_database ON database = pg_database.oid "

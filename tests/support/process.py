@@ -8,17 +8,17 @@ from pathlib import Path
 
 
 def resident_bytes(pid: int | None = None) -> int:
-    """Give the bytes of memory that a process, or this one, has resident."""
+    """Return the bytes of memory that a process, or this one, has resident."""
     return _status(pid, "VmRSS") * 1024
 
 
 def threads(pid: int) -> int:
-    """Give how many threads a process has."""
+    """Return how many threads a process has."""
     return _status(pid, "Threads")
 
 
 def descriptors(pid: int) -> list[str]:
-    """Give what each open descriptor of a process refers to."""
+    """Return what each open descriptor of a process refers to."""
     found = []
     for link in Path(f"/proc/{pid}/fd").iterdir():
         try:

@@ -75,12 +75,12 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def answer_with(status: int, body: bytes = b"", **headers: str) -> Answering:
-    """Give an answering that is always the same."""
+    """Return an answering that is always the same."""
     return lambda handler, _: handler.answer(status, body, **headers)
 
 
 def hang(until: threading.Event) -> Answering:
-    """Give an answering that says nothing until something has happened."""
+    """Return an answering that says nothing until something has happened."""
 
     def answering(_: Handler, __: Received) -> None:
         until.wait()
@@ -125,7 +125,7 @@ class Receiver(ThreadingHTTPServer):
 
 @contextmanager
 def receiving(tls: ssl.SSLContext | None = None) -> Iterator[Receiver]:
-    """Give a receiver while it listens."""
+    """Return a receiver while it listens."""
     with Receiver(tls) as receiver:
         thread = threading.Thread(target=receiver.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()

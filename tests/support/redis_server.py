@@ -81,11 +81,11 @@ class RedisServer:
         self.process.send_signal(signal.SIGCONT)
 
     def command(self, *words: str | int | bytes) -> Any:
-        """Have it execute a command, as an operator would; give the answer."""
+        """Have it execute a command, as an operator would; return the answer."""
         return self._client.execute_command(*words)
 
     def names(self) -> list[bytes]:
-        """Give the names of all keys, sorted."""
+        """Return the names of all keys, sorted."""
         return sorted(self.command("KEYS", "*"))
 
     def _is_there(self) -> bool:

@@ -48,7 +48,7 @@ class Shop:
         return self.instance / "orders.db"
 
     def request(self, method, path, **kwargs):
-        """Send a request with the key; give the answer."""
+        """Send a request with the key; return the answer."""
         response = self.service.request(method, path, key=self.secret, **kwargs)
         self.answers.append(response.status)
         return response
@@ -61,7 +61,7 @@ class Shop:
         return response
 
     def change(self, _=None):
-        """Ask for one change of each kind; give the answers."""
+        """Ask for one change of each kind; return the answers."""
         order_id = min(self.acknowledged)
         placed = self.place()
         cancelled = self.request("DELETE", f"{ORDERS}/{order_id}")
@@ -73,15 +73,15 @@ class Shop:
         return [placed, cancelled, shipped]
 
     def read(self, path):
-        """Read something as a client that does not wait for long; give the status."""
+        """Read something as a client that does not wait for long; return the status."""
         return self.request("GET", path, timeout=READ_SECONDS).status
 
     def listed(self):
-        """Give all orders by their ids."""
+        """Return all orders by their ids."""
         return {order["id"]: order for order in self.request("GET", ORDERS).json()}
 
     def ready(self):
-        """Give what /readyz says."""
+        """Return what /readyz says."""
         return self.service.request("GET", "/readyz").json()
 
     def have_many_orders(self, count):
@@ -131,7 +131,7 @@ class Shop:
 
 
 def fill(instance, empty_database, orders=20):
-    """Make an instance folder with a pet and some orders; give a key's secret, and the orders."""
+    """Make an instance folder with a pet and some orders; return a key's secret, and the orders."""
     instance.mkdir(mode=0o700, exist_ok=True)
     store = Store(Settings(instance=instance), Clock())
     copy_database(empty_database, store.database.path)
@@ -139,7 +139,7 @@ def fill(instance, empty_database, orders=20):
     with store.database.write() as connection:
         connection.exec_driver_sql("INSERT INTO pets VALUES (7, 'Rex', 1, 'available')")
     placed = [client.place(pet_id).get_json() for pet_id in range(1, orders + 1)]
-    store.shop.end()
+    store.services.end()
     return client.secret, {order["id"]: order for order in placed}
 
 
@@ -170,7 +170,7 @@ def wait_until(is_so):
 
 
 def is_cut_off(service, path, secret):
-    """Tell whether an answer breaks off, so that nobody takes it for whole."""
+    """Return whether an answer breaks off, so that nobody takes it for whole."""
     try:
         service.request("GET", path, key=secret)
     except urllib3.exceptions.ProtocolError:

@@ -70,11 +70,11 @@ class Service:
         return self.http.request(method, self.url + path, headers=headers, **kwargs)
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a flask command beside the service; give the completed process."""
+        """Run a flask command beside the service; return the completed process."""
         return run_flask(*arguments, environment=self.environment, root=self.root)
 
     def issue(self, plan: str = "business", *options: str) -> str:
-        """Issue a key with the command; give its secret."""
+        """Issue a key with the command; return its secret."""
         command = ("keys", "issue", "test", "--plan", plan, *options)
         if self.root == ROOT:
             # In this process: it is done many times, and a start takes longer than all else.
@@ -87,7 +87,7 @@ class Service:
         return secret.strip()
 
     def stop(self) -> int:
-        """Ask it to stop as the system does; give the exit status."""
+        """Ask it to stop as the system does; return the exit status."""
         self.process.terminate()
         return self._wait()
 
@@ -118,7 +118,7 @@ class Service:
 
 
 def environment_for(instance: Path, **settings: str) -> dict[str, str]:
-    """Give the environment of a service over an instance folder, on any free port."""
+    """Return the environment of a service over an instance folder, on any free port."""
     return {
         **INHERITED,
         "PYTHONWARNINGS": "error",
@@ -134,7 +134,7 @@ def launch(
     log: int | IO[str] = subprocess.PIPE,
     root: Path = ROOT,
 ) -> subprocess.Popen[str]:
-    """Start `python app.py` with this environment; give the process, which may not serve yet.
+    """Start `python app.py` with this environment; return the process, which may not serve yet.
 
     Its log goes to a pipe, which somebody must read, or to a file.
     """
@@ -164,7 +164,7 @@ def running(
 def run_flask(
     *arguments: str, environment: dict[str, str], root: Path = ROOT
 ) -> subprocess.CompletedProcess[str]:
-    """Run a flask command in the project's folder; give the completed process."""
+    """Run a flask command in the project's folder; return the completed process."""
     return subprocess.run(
         [sys.executable, "-m", "flask", *arguments],
         cwd=root,

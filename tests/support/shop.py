@@ -23,7 +23,7 @@ from orders.settings import Settings
 from orders.store import keys as key_store
 from orders.store.keys import NewKey
 from orders.web import logs
-from orders.web.services import shop_of
+from orders.web.services import services_of
 from orders.webhooks import deliveries, endpoints, signing
 from orders.webhooks.courier import Courier
 from orders.webhooks.endpoints import NewEndpoint
@@ -69,7 +69,7 @@ class ClockBesideRedis(SetClock):
         self.monotonic()
 
     def monotonic(self):
-        """Give the time, which is looked at before and after each question to Redis."""
+        """Return the time, which is looked at before and after each question to Redis."""
         self._redis_time.set(self.run)
         return super().monotonic()
 
@@ -87,14 +87,14 @@ class Store:
 
     @property
     def shop(self):
-        return shop_of(self.app)
+        return services_of(self.app)
 
     @property
     def database(self):
-        return self.shop.database
+        return self.services.database
 
     def issue(self, plan="business", scopes=("read", "write"), name="test", **figures):
-        """Issue a key; give its id and its secret."""
+        """Issue a key; return its id and its secret."""
         secret = keys.generate()
         with self.database.write() as connection:
             key_id = key_store.issue(
@@ -107,22 +107,22 @@ class Store:
         return key_id, secret
 
     def client(self, **key):
-        """Give a client that sends a key of its own with each request."""
+        """Return a client that sends a key of its own with each request."""
         return Client(self, *self.issue(**key))
 
     def anonymous(self, address="127.0.0.1"):
-        """Give a client without a key."""
+        """Return a client without a key."""
         return Client(self, None, None, address)
 
     def restarted(self):
         """Stop, writing everything as a stop does, and start again over the same folder."""
-        self.shop.end()
+        self.services.end()
         again = Store(self.settings, self.clock)
-        again.shop.begin()
+        again.services.begin()
         return again
 
     def events(self):
-        """Give the rows of the event log as dictionaries, in order."""
+        """Return the rows of the event log as dictionaries, in order."""
         return self.rows("SELECT * FROM order_events ORDER BY id")
 
     @contextmanager
@@ -143,7 +143,7 @@ class Store:
             connection.execute(text(sql), parameters)
 
     def rows(self, sql):
-        """Give the rows of a query as dictionaries."""
+        """Return the rows of a query as dictionaries."""
         with self.database.read() as connection:
             return [_as_text(row._asdict()) for row in connection.exec_driver_sql(sql)]
 
@@ -198,16 +198,16 @@ class Client:
         return f"/v{self.version}/store/orders"
 
     def place(self, pet_id=7, headers=None, **order):
-        """Place an order; give the response."""
+        """Place an order; return the response."""
         return self.post(self.orders, json={"petId": pet_id, **order}, headers=headers or {})
 
     def ship(self, order_id, **body):
-        """Ship an order; give the response."""
+        """Ship an order; return the response."""
         path = f"{self.orders}/{order_id}/ship"
         return self.post(path, json=body) if body else self.post(path)
 
     def cancel(self, order_id):
-        """Cancel an order; give the response."""
+        """Cancel an order; return the response."""
         return self.delete(f"{self.orders}/{order_id}")
 
 
@@ -226,8 +226,8 @@ class Hooks:
         self.courier = self.another_courier()
 
     def another_courier(self, changes=None):
-        """Give another process' courier, as far as the database knows."""
-        shop = self.store.shop
+        """Return another process' courier, as far as the database knows."""
+        shop = self.store.services
         return Courier(
             shop.database,
             changes or shop.changes,
@@ -239,7 +239,7 @@ class Hooks:
         )
 
     def add(self, url, *events, allow_private=True, secret=None):
-        """Add an endpoint; give its id."""
+        """Add an endpoint; return its id."""
         new = NewEndpoint(
             url,
             events or (EventType.PLACED, EventType.SHIPPED, EventType.CANCELLED),
@@ -259,16 +259,16 @@ class Hooks:
             return work(connection, *arguments)
 
     def get(self, endpoint_id=1):
-        """Give an endpoint."""
+        """Return an endpoint."""
         return self.ask(endpoints.get, endpoint_id)
 
     def tries(self, endpoint_id=1):
-        """Give what came of each try, from the first."""
+        """Return what came of each try, from the first."""
         made = self.ask(endpoints.deliveries, endpoint_id, 1_000)
         return [(each.event_id, each.outcome, each.status) for each in reversed(made)]
 
     def refused(self, endpoint_id=1):
-        """Give the event that was put aside and is tried again first."""
+        """Return the event that was put aside and is tried again first."""
         return self.ask(deliveries.next_refused, endpoint_id)
 
     def deliver(self, after=0, endpoint_id=1):
@@ -311,7 +311,7 @@ def assert_error(response, status, code):
 
 
 def run_app(*arguments, **environment):
-    """Run `python app.py` where it is expected to end by itself; give the completed process."""
+    """Run `python app.py` where it is expected to end by itself; return the completed process."""
     return subprocess.run(
         [sys.executable, str(ROOT / "app.py"), *arguments],
         cwd=ROOT,

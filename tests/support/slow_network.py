@@ -20,7 +20,7 @@ class SlowWay:
         self.url, self._server = url, server
 
     def hold(self, part):
-        """Hold the bodies of answers to addresses with this in them; give what lets them go."""
+        """Hold the bodies of answers to addresses with this in them; return what lets them go."""
         self._server.held, self._server.let_go = part, threading.Event()
         return self._server.let_go.set
 

@@ -37,7 +37,7 @@ def make(instance: Path, quotas: Sequence[tuple[int, int]], free: int | None = N
 def issue(
     database: Database, quotas: Sequence[tuple[int, int]], scopes: Sequence[str] = ("read", "write")
 ) -> dict[str, int]:
-    """Issue a key for each (per minute, per day); give their ids by their secrets."""
+    """Issue a key for each (per minute, per day); return their ids by their secrets."""
     made = {}
     with database.write() as connection:
         for per_minute, per_day in quotas:

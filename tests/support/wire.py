@@ -29,11 +29,11 @@ class Answer:
         return json.loads(self.body)["code"]
 
     def header(self, name: str) -> int:
-        """Give a header that is a whole number."""
+        """Return a header that is a whole number."""
         return int(self.headers[name])
 
     def left(self) -> dict[str, int]:
-        """Give the requests left of each window, as `RateLimit` tells them."""
+        """Return the requests left of each window, as `RateLimit` tells them."""
         told = re.findall(r'"(\w+)";r=(\d+);', self.headers["RateLimit"])
         return {name: int(count) for name, count in told}
 
@@ -57,7 +57,7 @@ class Wire:
         order: dict[str, Any] | None = None,
         headers: dict[str, str] | None = None,
     ) -> Answer:
-        """Send a request, with an order as its body if one is given; give the answer.
+        """Send a request, with an order as its body if one is given; return the answer.
 
         Raises:
             OSError, http.client.HTTPException: there was none.

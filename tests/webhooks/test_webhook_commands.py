@@ -24,19 +24,19 @@ def now(clock):
 
 
 def command(store, *arguments):
-    """Run `flask webhooks …` over a store; give the result."""
+    """Run `flask webhooks …` over a store; return the result."""
     return store.app.test_cli_runner().invoke(args=["webhooks", *map(str, arguments)])
 
 
 def run(store, *arguments):
-    """Run a command that must work; give what it prints on standard output."""
+    """Run a command that must work; return what it prints on standard output."""
     done = command(store, *arguments)
     assert done.exit_code == 0, done.stderr
     return done.stdout
 
 
 def refused(store, *arguments):
-    """Run a command that must fail, in one line and without a traceback; give the line."""
+    """Run a command that must fail, in one line and without a traceback; return the line."""
     done = command(store, *arguments)
     assert done.exit_code != 0
     assert isinstance(done.exception, SystemExit), done.exception
@@ -46,12 +46,12 @@ def refused(store, *arguments):
 
 
 def add(store, receiver, *options):
-    """Add a receiver; give its secret."""
+    """Add a receiver; return its secret."""
     return run(store, "add", receiver.url, "--allow-private", *options).strip()
 
 
 def listed(store, endpoint_id=1):
-    """Give what `list --json` says of a webhook."""
+    """Return what `list --json` says of a webhook."""
     (row,) = [row for row in json.loads(run(store, "list", "--json")) if row["id"] == endpoint_id]
     return row
 

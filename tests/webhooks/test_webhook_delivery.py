@@ -26,7 +26,7 @@ SCHEDULE = (5, 300, 1_800, 2 * HOURS, 5 * HOURS, 10 * HOURS, 14 * HOURS, 20 * HO
 
 
 def plainly_signed(secret, received):
-    """Give the signature of a message as somebody would make it who has no library."""
+    """Return the signature of a message as somebody would make it who has no library."""
     key = base64.b64decode(secret.removeprefix("whsec_"))
     timestamp = received.headers["webhook-timestamp"]
     signed = f"{received.id}.{timestamp}.".encode() + received.body
@@ -88,7 +88,7 @@ def test_an_event_tells_of_the_order_as_it_stood_then(client, hooks, receiver):
 
 def test_a_reference_is_sent_as_it_is(store, hooks, receiver):
     hooks.add(receiver.url, EventType.IMPORTED)
-    store.shop.orders.import_orders([(1, {"petId": 7, "reference": "Höhle “7” 🐢"})], Faults())
+    store.services.orders.import_orders([(1, {"petId": 7, "reference": "Höhle “7” 🐢"})], Faults())
     hooks.deliver()
     assert receiver.received[0].told["data"]["reference"] == "Höhle “7” 🐢"
     assert "🐢".encode() in receiver.received[0].body
@@ -577,7 +577,7 @@ def test_what_another_process_delivered_a_moment_ago_is_not_sent_again(
             if not receiver.events:
                 hooks.deliver()
                 hooks.courier.release()
-            return store.shop.changes.run(work)
+            return store.services.changes.run(work)
 
     another = hooks.another_courier(Changes())
     assert another.deliver(1)

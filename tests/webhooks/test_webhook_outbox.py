@@ -27,15 +27,15 @@ ANY_TIME = 60
 @contextmanager
 def at_work(store):
     """Let a store's outbox deliver."""
-    store.shop.outbox.start()
+    store.services.outbox.start()
     try:
-        yield store.shop.outbox
+        yield store.services.outbox
     finally:
-        store.shop.outbox.stop()
+        store.services.outbox.stop()
 
 
 def arrived(receiver, count):
-    """Wait for messages; give the events that they are about."""
+    """Wait for messages; return the events that they are about."""
     return [receiver.arrivals.get(timeout=ANY_TIME).event for _ in range(count)]
 
 
@@ -133,7 +133,7 @@ def test_a_stop_waits_for_what_is_being_sent(store, client, hooks, receiver):
         client.place()
         client.place()
         arrived(receiver, 1)
-        stopping = threading.Thread(target=store.shop.outbox.stop)
+        stopping = threading.Thread(target=store.services.outbox.stop)
         stopping.start()
         answered.set()
         stopping.join(ANY_TIME)
@@ -158,7 +158,7 @@ def test_a_stop_breaks_off_what_hangs_and_the_next_start_sends_it_again(
     again = store.restarted()
     with at_work(again):
         assert arrived(receiver, 1) == [1]
-    again.shop.end()
+    again.services.end()
 
 
 def test_a_restart_need_not_wait_for_the_claim_of_before(store, client, hooks, receiver):
@@ -176,11 +176,11 @@ def test_a_restart_need_not_wait_for_the_claim_of_before(store, client, hooks, r
 def test_one_of_several_processes_gives_its_claims_back_at_its_stop(store, client, hooks, receiver):
     hooks.add(receiver.url)
     client.place()
-    store.shop.outbox.start(alone=False)
+    store.services.outbox.start(alone=False)
     assert arrived(receiver, 1) == [1]
     until(lambda: hooks.get().position == 1)
     assert hooks.get().claimed_by is not None
-    store.shop.outbox.stop()
+    store.services.outbox.stop()
     assert hooks.get().claimed_by is None
 
 
@@ -266,7 +266,7 @@ def test_many_old_tries_are_swept_a_few_at_a_time(store, client, hooks, receiver
 
 
 def webhook(service, *arguments):
-    """Run `flask webhooks …` beside a service; give its output."""
+    """Run `flask webhooks …` beside a service; return its output."""
     done = service.command("webhooks", *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout

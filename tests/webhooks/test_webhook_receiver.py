@@ -27,7 +27,7 @@ BODY = b'{"type":"order.placed","timestamp":"2026-12-01T12:00:00.000Z","data":{"
 
 @contextmanager
 def listening(secret=SECRET):
-    """Run the receiver; give its URL, and the process, whose output can be read when it ended."""
+    """Run the receiver; return its URL, and the process, whose output can be read when it ended."""
     process = subprocess.Popen(
         [sys.executable, "-u", SCRIPT],
         env={**INHERITED, "STORE_SECRET": secret, "PORT": "0"},
@@ -44,7 +44,7 @@ def listening(secret=SECRET):
 
 
 def signed(message_id="evt_1", sent=None, secret=SECRET, body=BODY):
-    """Give a message's headers, made without the library."""
+    """Return a message's headers, made without the library."""
     timestamp = str(int(time.time())) if sent is None else sent
     key = base64.b64decode(secret.removeprefix("whsec_"))
     made = hmac.digest(key, f"{message_id}.{timestamp}.".encode() + body, hashlib.sha256)

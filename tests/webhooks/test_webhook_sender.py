@@ -35,7 +35,7 @@ def never_asked(host, port):
 
 @contextmanager
 def speaking(say):
-    """Give the URL of a server that says what a function does with a connection."""
+    """Return the URL of a server that says what a function does with a connection."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve():
@@ -249,7 +249,7 @@ def test_redirects_are_not_followed(receiver, status):
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory):
-    """A certificate for shop.example that signs itself; give the contexts of both ends."""
+    """A certificate for shop.example that signs itself; return the contexts of both ends."""
     folder = tmp_path_factory.mktemp("tls")
     subprocess.run(
         [
@@ -312,7 +312,7 @@ def test_an_answer_that_does_not_come_is_not_waited_for(receiver):
 
 
 def dripping(data):
-    """Give what says something a byte at a time, for longer than anybody waits."""
+    """Return what says something a byte at a time, for longer than anybody waits."""
 
     def say(connection):
         connection.sendall(data)

@@ -112,7 +112,7 @@ class Datasette(Contestant):
     list_path = "/shop/orders.json?_shape=array&_size=max"
 
     def order_path(self, order_id: int) -> str:
-        """Give the path of an order."""
+        """Return the path of an order."""
         return f"/shop/orders/{order_id}.json?_shape=array"
 
 
@@ -159,6 +159,6 @@ EVERYBODY: tuple[type[Contestant], ...] = (
 
 
 def json_of(order: dict[str, Any]) -> str:
-    """Give an order as version 1 shows it."""
+    """Return an order as version 1 shows it."""
     known = {name: value for name, value in order.items() if value is not None}
     return json.dumps(known, separators=(",", ":"))

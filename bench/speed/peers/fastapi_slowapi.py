@@ -47,7 +47,7 @@ class ShownOrder(NewOrder):
 
 
 def get_session() -> Iterator[Session]:
-    """Give a session for the length of a request."""
+    """Return a session for the length of a request."""
     with sessions() as session:
         yield session
 
@@ -115,7 +115,7 @@ def cancel_order(
 
 
 def found(session: Session, order_id: int) -> Order:
-    """Give an order that was not cancelled."""
+    """Return an order that was not cancelled."""
     order = session.get(Order, order_id)
     if order is None or order.status == CANCELLED:
         raise HTTPException(404)

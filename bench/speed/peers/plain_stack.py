@@ -73,7 +73,7 @@ class OneOrder(MethodView):
 
 
 def found(order_id: int) -> Order:
-    """Give an order that was not cancelled."""
+    """Return an order that was not cancelled."""
     order = db.get(Order, order_id)
     if order is None or order.status == CANCELLED:
         abort(404)

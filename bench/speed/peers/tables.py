@@ -51,7 +51,7 @@ class ApiKey(Base):
 
 
 def engine_of(folder: Path) -> Engine:
-    """Give the engine of the database in a folder."""
+    """Return the engine of the database in a folder."""
     engine = create_engine(f"sqlite:///{folder / FILE_NAME}")
 
     @event.listens_for(engine, "connect")
@@ -63,7 +63,7 @@ def engine_of(folder: Path) -> Engine:
 
 
 def hashed(secret: str) -> str:
-    """Give what is kept of a key."""
+    """Return what is kept of a key."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 

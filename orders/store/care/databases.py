@@ -11,7 +11,7 @@ from orders.store.database.sqlite import SqliteDatabase
 
 
 def database_of(settings: Settings, threads: int) -> tuple[Database, Upkeep]:
-    """Give the database that the settings name, and what cares for it. Opens nothing.
+    """Return the database that the settings name, and what cares for it. Opens nothing.
 
     `threads` is how many will read at the same time.
     """

@@ -73,5 +73,5 @@ class InstanceLock:
             raise InstanceLocked from None
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Return the lock back."""
         self._lock.release()

@@ -61,7 +61,7 @@ class AwayDatabase(UnfitDatabase):
 
 @cache
 def schema_version() -> int:
-    """Give the number of this program's newest migration."""
+    """Return the number of this program's newest migration."""
     return max(int(file.name[:4]) for file in (_MIGRATIONS / "versions").glob("[0-9]*.py"))
 
 
@@ -104,7 +104,7 @@ def _put_log_aside(path: Path) -> None:
 
 
 def check(path: Path) -> None:
-    """Make sure that the file is a sound database of this program's, of this schema.
+    """Check that the file is a sound database of this program's, of this schema.
 
     Whether a large one is sound is left to `check_quickly`: it takes longer than a start may.
 
@@ -120,12 +120,12 @@ def check(path: Path) -> None:
 
 
 def is_large(path: Path) -> bool:
-    """Tell whether checking the file takes longer than a start may."""
+    """Return whether checking the file takes longer than a start may."""
     return path.stat().st_size > QUICK_CHECK_BYTES
 
 
 def check_quickly(path: Path) -> None:
-    """Make sure that the file is sound, but for what its indexes say.
+    """Check that the file is sound, but for what its indexes say.
 
     Raises:
         UnfitDatabase: it is not.
@@ -134,7 +134,7 @@ def check_quickly(path: Path) -> None:
 
 
 def check_whole(path: Path) -> None:
-    """Make sure that the file is a database of this program's and sound in every page and index.
+    """Check that the file is a database of this program's and sound in every page and index.
 
     Raises:
         UnfitDatabase: it is not.
@@ -144,7 +144,7 @@ def check_whole(path: Path) -> None:
 
 
 def upgrade(path: Path, *, keep_copy: bool = True) -> Path | None:
-    """Bring the database's schema up to this program's; give the copy that was kept, if any.
+    """Bring the database's schema up to this program's; return the copy that was kept, if any.
 
     Nobody else may use the database meanwhile. Before it is changed, a checked copy is put beside
     it, unless `keep_copy` is false because it is a copy itself.
@@ -174,7 +174,7 @@ def _keep_copy(path: Path) -> Path:
 
 
 def identify(path: Path) -> int:
-    """Give the schema's number of a database of this program's.
+    """Return the schema's number of a database of this program's.
 
     Raises:
         UnfitDatabase: it is not ours, or newer than this program.
@@ -197,7 +197,7 @@ def identify(path: Path) -> int:
 
 
 def refuse_moved(path: Path) -> None:
-    """Make sure that the shop in the file goes on there, not on PostgreSQL.
+    """Check that the shop in the file goes on there, not on PostgreSQL.
 
     Raises:
         UnfitDatabase: it was moved.

@@ -123,7 +123,7 @@ class _Known:
 
 
 def _known_to(path: Path, restored: Path, held: ExitStack) -> _Known | None:
-    """Give what the database to be replaced knows; None where that can't be known.
+    """Return what the database to be replaced knows; None where that can't be known.
 
     Nobody else can use it, until `held` is left.
 

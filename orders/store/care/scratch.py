@@ -27,7 +27,7 @@ _NAME = re.compile(r"(backup|create|export|import|restore)-[a-z0-9_]{8}\.unfinis
 
 @contextmanager
 def folder(parent: Path, purpose: str) -> Iterator[Path]:
-    """Give a new folder inside of another, for its owner only; it is gone afterwards.
+    """Return a new folder inside of another, for its owner only; it is gone afterwards.
 
     `purpose` is backup, create, export, import or restore.
 

@@ -24,7 +24,7 @@ class Hold(ABC):
 
     @abstractmethod
     def release(self) -> None:
-        """Give it back."""
+        """Return it back."""
 
     def __enter__(self) -> Self:
         return self
@@ -38,7 +38,7 @@ class Upkeep(ABC):
 
     @abstractmethod
     def exists(self) -> bool:
-        """Tell whether there is one.
+        """Return whether there is one.
 
         Raises:
             UnfitDatabase: that can't be known.
@@ -74,7 +74,7 @@ class Upkeep(ABC):
 
     @abstractmethod
     def long_check(self) -> Callable[[], None] | None:
-        """Give the check that takes longer than a start may, if there is one."""
+        """Return the check that takes longer than a start may, if there is one."""
 
     @abstractmethod
     def upgrade(self) -> str:
@@ -94,7 +94,7 @@ class Upkeep(ABC):
 
     @abstractmethod
     def file(self) -> Path:
-        """Give the file that it is.
+        """Return the file that it is.
 
         Raises:
             UnfitDatabase: it is none; with what to do instead.
@@ -119,7 +119,7 @@ class SqliteUpkeep(Upkeep):
         self._path = database.path
 
     def exists(self) -> bool:
-        """Tell whether there is a file."""
+        """Return whether there is a file."""
         return self._path.exists()
 
     def create(self) -> None:
@@ -136,7 +136,7 @@ class SqliteUpkeep(Upkeep):
         opening.check(self._path)
 
     def check(self) -> None:
-        """Make sure that the file is ours, sound, and of this schema."""
+        """Check that the file is ours, sound, and of this schema."""
         opening.check(self._path)
 
     def check_whole(self) -> None:
@@ -144,7 +144,7 @@ class SqliteUpkeep(Upkeep):
         opening.check_whole(self._path)
 
     def long_check(self) -> Callable[[], None] | None:
-        """Give the check of a large file."""
+        """Return the check of a large file."""
         if not opening.is_large(self._path):
             return None
         return lambda: opening.check_quickly(self._path)
@@ -161,5 +161,5 @@ class SqliteUpkeep(Upkeep):
         return _HeldByFolder()
 
     def file(self) -> Path:
-        """Give the file's path."""
+        """Return the file's path."""
         return self._path

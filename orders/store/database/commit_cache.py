@@ -11,7 +11,7 @@ from orders.store.database.engine import Database
 T = TypeVar("T")
 
 
-class Kept(Generic[T]):
+class CommitCache(Generic[T]):
     """What was read of the database, by what was asked, as long as it is still so.
 
     Each thread keeps its own: the database tells a thread what has changed since that thread asked.
@@ -24,7 +24,7 @@ class Kept(Generic[T]):
         self._thread = threading.local()
 
     def get(self, asked: Hashable, read: Callable[[], T]) -> T:
-        """Give the answer that is kept, or else read it.
+        """Return the answer that is kept, or else read it.
 
         Raises:
             StoreUnavailable: the database can't be read.

@@ -25,7 +25,7 @@ from weakref import WeakSet
 
 from sqlalchemy import Connection, Engine, PoolProxiedConnection, Table
 
-from orders.store.database.errors import given_up_when_spoilt, told_as_unavailable
+from orders.store.database.errors import discard_connection_on_error, translate_driver_errors
 from orders.store.database.queries import Query
 
 BUSY_SECONDS = 5
@@ -65,7 +65,7 @@ class Database(ABC):
     @contextlib.contextmanager
     @abstractmethod
     def write(self, beside: Beside | None = None) -> Iterator[Connection]:
-        """Give a connection in a transaction that may write; it commits unless left by raising.
+        """Return a connection in a transaction that may write; it commits unless left by raising.
 
         No other transaction writes until it has ended. The tables of another file, if given, are
         there as `beside.…`.
@@ -77,26 +77,26 @@ class Database(ABC):
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Connection]:
-        """Give a connection to read with, each statement by itself.
+        """Return a connection to read with, each statement by itself.
 
         Raises:
             StoreUnavailable: the database can't be read.
         """
-        with told_as_unavailable():
+        with translate_driver_errors():
             self._make_sure_of_it()
-            with self._reader.connect() as connection, given_up_when_spoilt(connection):
+            with self._reader.connect() as connection, discard_connection_on_error(connection):
                 yield connection
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[Connection]:
-        """Give a connection whose statements all see the store as it was at the first of them."""
+        """Return a connection whose statements all see the store as it was at the first of them."""
         with self.read() as connection:
             self._begin_to_read(connection)
             yield connection
 
     @abstractmethod
     def ask(self, query: Query, **parameters: Any) -> list[tuple[Any, ...]]:
-        """Give the rows of one query, on this thread's own connection.
+        """Return the rows of one query, on this thread's own connection.
 
         Raises:
             StoreUnavailable: the database can't be read.
@@ -104,7 +104,7 @@ class Database(ABC):
 
     @abstractmethod
     def version(self) -> Hashable:
-        """Give a value that is another one after any commit, by this process or another.
+        """Return a value that is another one after any commit, by this process or another.
 
         It can be compared with what the same thread was given before, and with nothing else.
 
@@ -159,5 +159,5 @@ class Database(ABC):
 
 
 def driver_of(connection: Connection) -> Any:
-    """Give the driver's connection below one of SQLAlchemy's."""
+    """Return the driver's connection below one of SQLAlchemy's."""
     return connection.connection.driver_connection

@@ -81,12 +81,12 @@ class StoreUnavailable(Exception):
 
 
 def name_of(error: BaseException | None) -> str:
-    """Give SQLite's name of a driver's error, such as SQLITE_BUSY; "" where it has none."""
+    """Return SQLite's name of a driver's error, such as SQLITE_BUSY; "" where it has none."""
     return getattr(error, "sqlite_errorname", None) or ""
 
 
 def sqlstate_of(error: BaseException | None) -> str:
-    """Give PostgreSQL's code of a driver's error, such as 40001; "" where it has none.
+    """Return PostgreSQL's code of a driver's error, such as 40001; "" where it has none.
 
     An error of the connection itself, which no server could give a code, has 08000.
     """
@@ -110,7 +110,7 @@ def unavailable_cause(error: BaseException | None) -> str | None:
 
 
 def may_be_tried_again(error: Exception) -> bool:
-    """Tell whether nothing was done because of an error, and the same may succeed at once.
+    """Return whether nothing was done because of an error, and the same may succeed at once.
 
     Of one that was raised by a commit that can't be known: see `told_as_unknown`.
     """
@@ -123,13 +123,13 @@ def may_be_tried_again(error: Exception) -> bool:
 
 
 def means_unavailable(error: Exception) -> bool:
-    """Tell whether an error, the driver's or SQLAlchemy's, means that the database is away."""
+    """Return whether an error, the driver's or SQLAlchemy's, means that the database is away."""
     return isinstance(error, StoreUnavailable) or _cause_of(error) is not None
 
 
 @contextlib.contextmanager
-def told_as_unavailable() -> Iterator[None]:
-    """Tell errors that mean that the database is away as what they mean.
+def translate_driver_errors() -> Iterator[None]:
+    """Return errors that mean that the database is away as what they mean.
 
     Raises:
         StoreUnavailable: in their place.
@@ -145,7 +145,7 @@ def told_as_unavailable() -> Iterator[None]:
 
 @contextlib.contextmanager
 def told_as_unknown() -> Iterator[None]:
-    """Tell a connection that was lost at a commit as what can't be known: it is not tried again.
+    """Return a connection that was lost at a commit as what can't be known: it is not tried again.
 
     Raises:
         StoreUnavailable: in its place.
@@ -159,8 +159,8 @@ def told_as_unknown() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def damage_told() -> Iterator[None]:
-    """Tell what fails here, where values are made of a row, as damage: the row is not ours.
+def bad_rows_mean_corruption() -> Iterator[None]:
+    """Return what fails here, where values are made of a row, as damage: the row is not ours.
 
     Raises:
         StoreUnavailable: it failed.
@@ -172,7 +172,7 @@ def damage_told() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def given_up_when_spoilt(connection: Connection | PoolProxiedConnection) -> Iterator[None]:
+def discard_connection_on_error(connection: Connection | PoolProxiedConnection) -> Iterator[None]:
     """Let the pool open another connection in the place of one that an error has spoilt."""
     try:
         yield

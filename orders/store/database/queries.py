@@ -45,7 +45,7 @@ class Query:
         self._compiled: dict[str, _Compiled] = {}
 
     def execute(self, connection: Connection, **parameters: Any) -> Any:
-        """Execute it in a connection's transaction; give the driver's cursor.
+        """Execute it in a connection's transaction; return the driver's cursor.
 
         Values go in as in any statement of SQLAlchemy's; rows come out as the driver gives them.
         """
@@ -53,12 +53,12 @@ class Query:
         return self.execute_on(driver, connection.dialect, parameters)
 
     def execute_on(self, driver: Any, dialect: Dialect, parameters: dict[str, Any]) -> Any:
-        """Execute it on a driver's connection; give the cursor."""
+        """Execute it on a driver's connection; return the cursor."""
         compiled = self._compiled.get(dialect.name) or self._compile(dialect)
         return driver.execute(compiled.text, compiled.arguments(parameters))
 
     def text_on(self, dialect: Dialect) -> tuple[str, int]:
-        """Give its text for a database, and how many parameters that has, to explain it."""
+        """Return its text for a database, and how many parameters that has, to explain it."""
         compiled = self._compiled.get(dialect.name) or self._compile(dialect)
         return compiled.text, len(compiled.parameters)
 

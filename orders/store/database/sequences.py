@@ -25,7 +25,7 @@ _SET = "SELECT setval(pg_get_serial_sequence(:table, 'id'), :id)"
 
 
 def given(connection: Connection) -> dict[str, int]:
-    """Give the highest id that each table gave, by the tables' names."""
+    """Return the highest id that each table gave, by the tables' names."""
     if connection.dialect.name == "sqlite":
         if not connection.execute(text(_FORGOTTEN)).first():
             return {}
@@ -36,7 +36,7 @@ def given(connection: Connection) -> dict[str, int]:
 
 
 def last_given(connection: Connection, table: str) -> int:
-    """Give the highest id that a table ever gave, 0 where it gave none."""
+    """Return the highest id that a table ever gave, 0 where it gave none."""
     return given(connection).get(table, 0)
 
 

@@ -30,9 +30,9 @@ from orders.store.database.engine import (
 )
 from orders.store.database.errors import (
     StoreUnavailable,
-    given_up_when_spoilt,
+    discard_connection_on_error,
     name_of,
-    told_as_unavailable,
+    translate_driver_errors,
 )
 from orders.store.database.queries import Query
 
@@ -55,7 +55,7 @@ _PRAGMAS = (
 
 @cache
 def sqlite_module() -> Any:
-    """Give the SQLite driver: pysqlite3, which has a newer SQLite, or else Python's own."""
+    """Return the SQLite driver: pysqlite3, which has a newer SQLite, or else Python's own."""
     try:
         return importlib.import_module("pysqlite3.dbapi2")
     except ImportError:
@@ -107,7 +107,7 @@ class SqliteDatabase(Database):
     def write(
         self, beside: Beside | None = None, *, foreign_keys: bool = True
     ) -> Iterator[Connection]:
-        """Give a connection in a transaction that may write; it commits unless left by raising.
+        """Return a connection in a transaction that may write; it commits unless left by raising.
 
         The tables of another file, if given, are there as `beside.…`. Without `foreign_keys`,
         tables that others refer to can be made anew.
@@ -115,11 +115,11 @@ class SqliteDatabase(Database):
         Raises:
             StoreUnavailable: the database is locked, full, read-only, damaged or gone.
         """
-        with told_as_unavailable():
+        with translate_driver_errors():
             self._make_sure_of_it()
             with (
                 self._writer.connect() as connection,
-                given_up_when_spoilt(connection),
+                discard_connection_on_error(connection),
                 _prepared(connection, beside, foreign_keys=foreign_keys),
                 connection.begin(),
             ):
@@ -128,26 +128,26 @@ class SqliteDatabase(Database):
                 yield connection
 
     def ask(self, query: Query, **parameters: Any) -> list[tuple[Any, ...]]:
-        """Give the rows of one query, on this thread's own connection.
+        """Return the rows of one query, on this thread's own connection.
 
         Raises:
             StoreUnavailable: the database can't be read.
         """
-        with told_as_unavailable():
+        with translate_driver_errors():
             # Not at each question: it would cost as much as most of them. A file that is gone or
             # was replaced still shows what was true a moment ago; it is writes that it would lose.
             if time.monotonic() - self._looked_at > LOOKED_AT_SECONDS:
                 self._make_sure_of_it()
                 self._looked_at = time.monotonic()
             connection = self._own_connection()
-            with given_up_when_spoilt(connection):
+            with discard_connection_on_error(connection):
                 rows: list[tuple[Any, ...]] = query.execute_on(
                     connection.driver_connection, self._reader.dialect, parameters
                 ).fetchall()
                 return rows
 
     def version(self) -> tuple[int, int]:
-        """Give a value that is another one after any commit, by this process or another."""
+        """Return a value that is another one after any commit, by this process or another."""
         # https://www.sqlite.org/pragma.html#pragma_data_version
         ((version,),) = self.ask(_DATA_VERSION)
         return self._own.number, version

@@ -12,7 +12,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeEngine
 
 from orders import domain
-from orders.store.database.errors import damage_told
+from orders.store.database.errors import bad_rows_mean_corruption
 
 
 class Instant(TypeDecorator[datetime]):
@@ -66,8 +66,8 @@ def _as_it_is_told(element: InstantText, compiler: SQLCompiler, **options: Any) 
 
 
 def instant_of(value: object) -> datetime | None:
-    """Give the datetime that a driver's value stands for."""
+    """Return the datetime that a driver's value stands for."""
     if isinstance(value, str):
-        with damage_told():
+        with bad_rows_mean_corruption():
             return datetime.fromisoformat(value)
     return value.astimezone(UTC) if isinstance(value, datetime) else None

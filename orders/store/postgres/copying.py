@@ -28,7 +28,7 @@ from orders.store.care.opening import AwayDatabase, UnfitDatabase
 from orders.store.care.upkeep import InUse
 from orders.store.database import sequences
 from orders.store.database.engine import Database, driver_of
-from orders.store.database.errors import StoreUnavailable, told_as_unavailable
+from orders.store.database.errors import StoreUnavailable, translate_driver_errors
 from orders.store.database.types import Instant, InstantText
 from orders.store.postgres.database import PostgresDatabase
 from orders.store.postgres.upkeep import PostgresUpkeep
@@ -82,7 +82,7 @@ def copy(source: Database, settings: Settings, show: Show) -> Copied:
 
 @contextmanager
 def _held(target: PostgresDatabase) -> Iterator[PostgresUpkeep]:
-    """Give the care of a target that no service uses, and none can begin to."""
+    """Return the care of a target that no service uses, and none can begin to."""
     upkeep = PostgresUpkeep(target)
     try:
         hold = upkeep.hold(alone=True)
@@ -102,10 +102,10 @@ class _Side:
     connection: Connection
 
     def rows(self, table: Table) -> Iterator[list[tuple[Any, ...]]]:
-        """Give a table's rows by primary key, in lists of `BATCH`, with instants as texts."""
+        """Return a table's rows by primary key, in lists of `BATCH`, with instants as texts."""
         statement = _all_rows(table, self.connection.dialect.name)
         try:
-            with told_as_unavailable(), self.connection.execute(statement) as result:
+            with translate_driver_errors(), self.connection.execute(statement) as result:
                 while rows := result.fetchmany(BATCH):
                     yield list(map(tuple, rows))
         except StoreUnavailable as error:
@@ -113,11 +113,11 @@ class _Side:
             raise AwayDatabase(f"{self.where}: {error}. Mend that, then try again.") from None
 
     def count(self, table: Table) -> int:
-        """Give how many rows a table has."""
+        """Return how many rows a table has."""
         return self.connection.scalar(select(func.count()).select_from(table)) or 0
 
     def store_id(self) -> str:
-        """Give the store's id."""
+        """Return the store's id."""
         return self.connection.scalars(select(StoreRow.store_id)).one()
 
 

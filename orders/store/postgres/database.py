@@ -47,11 +47,11 @@ from orders.store.database.engine import (
     driver_of,
 )
 from orders.store.database.errors import (
-    given_up_when_spoilt,
+    discard_connection_on_error,
     may_be_tried_again,
     sqlstate_of,
-    told_as_unavailable,
     told_as_unknown,
+    translate_driver_errors,
 )
 from orders.store.database.queries import Query
 
@@ -106,7 +106,7 @@ class PostgresDatabase(Database):
 
     @contextlib.contextmanager
     def write(self, beside: Beside | None = None) -> Iterator[Connection]:
-        """Give a connection in a transaction that may write; it commits unless left by raising.
+        """Return a connection in a transaction that may write; it commits unless left by raising.
 
         The tables of another file, if given, are there as `beside.…`: they are copied before
         anything is locked. Then it may take as long as it takes.
@@ -115,13 +115,13 @@ class PostgresDatabase(Database):
             StoreUnavailable: the database is locked, full, read-only or away.
         """
         with (
-            told_as_unavailable(),
+            translate_driver_errors(),
             self._writer.connect() as connection,
-            given_up_when_spoilt(connection),
+            discard_connection_on_error(connection),
             _prepared(connection, beside),
             connection.begin() as transaction,
             # Once more, or a lost connection would be asked to roll back.
-            given_up_when_spoilt(connection),
+            discard_connection_on_error(connection),
         ):
             yield connection
             with told_as_unknown():
@@ -137,14 +137,14 @@ class PostgresDatabase(Database):
             self._patience = None
 
     def ask(self, query: Query, **parameters: Any) -> list[tuple[Any, ...]]:
-        """Give the rows of one query, on this thread's own connection.
+        """Return the rows of one query, on this thread's own connection.
 
         It is asked once more where the connection was lost meanwhile.
 
         Raises:
             StoreUnavailable: the database can't be read.
         """
-        with told_as_unavailable():
+        with translate_driver_errors():
             try:
                 return self._ask(query, parameters)
             except psycopg.Error as error:
@@ -157,20 +157,20 @@ class PostgresDatabase(Database):
         if has_ended(connection.driver_connection):
             connection.invalidate()
             connection = self._own_connection()
-        with given_up_when_spoilt(connection):
+        with discard_connection_on_error(connection):
             rows: list[tuple[Any, ...]] = query.execute_on(
                 connection.driver_connection, self._reader.dialect, parameters
             ).fetchall()
             return rows
 
     def version(self) -> str:
-        """Give a value that is another one after any commit, by this process or another."""
+        """Return a value that is another one after any commit, by this process or another."""
         ((snapshot,),) = self.ask(_SNAPSHOT)
         return str(snapshot)
 
     def connect_apart(self) -> Any:
-        """Give a driver's connection that is no part of any pool, and must be closed."""
-        with told_as_unavailable():
+        """Return a driver's connection that is no part of any pool, and must be closed."""
+        with translate_driver_errors():
             connection = self._reader.raw_connection()
             driver = connection.driver_connection
             connection.detach()
@@ -224,7 +224,7 @@ class PostgresDatabase(Database):
 
 
 def has_ended(driver: Any) -> bool:
-    """Tell whether the server has closed a connection that nobody uses just now."""
+    """Return whether the server has closed a connection that nobody uses just now."""
     if driver.closed:
         return True
     # Nothing was asked, so whatever there is to be read is the end, or an announcement of it.

@@ -21,7 +21,7 @@ from orders.store.care import opening, scratch
 from orders.store.care.opening import AwayDatabase, UnfitDatabase
 from orders.store.care.upkeep import Hold, InUse, Upkeep
 from orders.store.database.engine import BUSY_SECONDS
-from orders.store.database.errors import StoreUnavailable, told_as_unavailable
+from orders.store.database.errors import StoreUnavailable, translate_driver_errors
 from orders.store.postgres import checks, database
 from orders.store.postgres.database import LOCKS, SERVING, PostgresDatabase
 
@@ -60,7 +60,7 @@ class PostgresUpkeep(Upkeep):
         self._database = database
 
     def exists(self) -> bool:
-        """Tell whether the tables are there."""
+        """Return whether the tables are there."""
         return self._version() > 0
 
     def create(self) -> None:
@@ -77,7 +77,7 @@ class PostgresUpkeep(Upkeep):
             self._migrate_alone()
 
     def check(self) -> None:
-        """Make sure that it is ours, and of this schema."""
+        """Check that it is ours, and of this schema."""
         if self._version() < opening.schema_version():
             raise UnfitDatabase(opening.OLDER.format(self._database.where))
 
@@ -93,7 +93,7 @@ class PostgresUpkeep(Upkeep):
             )
 
     def long_check(self) -> Callable[[], None] | None:
-        """Give none: the server keeps its own pages."""
+        """Return none: the server keeps its own pages."""
         return None
 
     def upgrade(self) -> str:
@@ -105,7 +105,7 @@ class PostgresUpkeep(Upkeep):
 
     @contextlib.contextmanager
     def write(self) -> Iterator[Connection]:
-        """Give a transaction in which the tables are up to date, and that may take its time.
+        """Return a transaction in which the tables are up to date, and that may take its time.
 
         Raises:
             UnfitDatabase: the database can't be used, or was lost meanwhile.
@@ -134,7 +134,7 @@ class PostgresUpkeep(Upkeep):
             return self._version_on(connection)
 
     def _version_on(self, connection: Connection) -> int:
-        """Give the number of the schema, 0 where there are no tables yet."""
+        """Return the number of the schema, 0 where there are no tables yet."""
         facts = connection.execute(_FACTS).one()
         where = self._database.where
         if facts.server < FIRST_SERVER:
@@ -218,7 +218,7 @@ class _HeldByConnection(Hold):
         if self._driver is not None and not database.has_ended(self._driver):
             return True
         self.release()
-        with told_as_unavailable(), contextlib.ExitStack() as resources:
+        with translate_driver_errors(), contextlib.ExitStack() as resources:
             driver = self._database.connect_apart()
             resources.callback(driver.close)
             shared = "" if self._alone else "_shared"

@@ -84,7 +84,7 @@ class Channel(HTTPChannel):
             super().service()
 
     def needs_main_loop(self) -> bool:
-        """Tell whether something is left that only the main loop does: send, close, read on."""
+        """Return whether something is left that only the main loop does: send, close, read on."""
         return bool(
             self.total_outbufs_len
             or self.will_close
@@ -93,7 +93,7 @@ class Channel(HTTPChannel):
         )
 
     def readable(self) -> bool:
-        """Tell the main loop whether to wait for more of a request."""
+        """Return the main loop whether to wait for more of a request."""
         # Before the look, or a thread that changes what was looked at would not wake the loop.
         self._is_listened_to = False
         # One look for both questions: what changes between them would leave the loop waiting for
@@ -110,7 +110,7 @@ class Channel(HTTPChannel):
         return self._is_listened_to
 
     def writable(self) -> bool:
-        """Tell the main loop whether to wait until bytes can be sent. Asked after `readable`."""
+        """Return the main loop whether to wait until bytes can be sent. Asked after `readable`."""
         return self._left_to_send or self.will_close or self.close_when_flushed
 
     def handle_read(self) -> None:
@@ -196,7 +196,7 @@ class Channel(HTTPChannel):
             self.will_close = True
 
     def is_to_end(self) -> bool:
-        """Tell whether the answer being made is the last, as nothing else arrived before a stop."""
+        """Return whether the answer being made is the last: nothing else arrived before a stop."""
         # In the order of a request's way, or one that is on it could be missed.
         is_more_to_come = _has_bytes_waiting(self.socket) or self._reading or len(self.requests) > 1
         return self.stopping and not is_more_to_come
@@ -225,7 +225,7 @@ class Channel(HTTPChannel):
         self.server.add_task(self)
 
     def is_at_rest(self) -> bool:
-        """Tell whether nothing is being answered, left to send, or waiting to be read."""
+        """Return whether nothing is being answered, left to send, or waiting to be read."""
         return not (self.requests or self.total_outbufs_len or _has_bytes_waiting(self.socket))
 
 

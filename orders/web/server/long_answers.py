@@ -31,7 +31,7 @@ class LongAnswers:
 
     @contextmanager
     def lent(self) -> Iterator[Lock]:
-        """Lend the thread that asks to a long answer; give the lock to make a piece under."""
+        """Lend the thread that asks to a long answer; return the lock to make a piece under."""
         self._lend(1)
         try:
             yield self._piece

@@ -133,7 +133,7 @@ class ChunkedBody:
         self._read_line = self._read_size
 
     def __len__(self) -> int:
-        """Give how many bytes the chunks had so far."""
+        """Return how many bytes the chunks had so far."""
         return len(self._buffer)
 
     def received(self, data: bytes) -> int:
@@ -151,11 +151,11 @@ class ChunkedBody:
         return taken
 
     def getfile(self) -> Any:
-        """Give the body as a file."""
+        """Return the body as a file."""
         return self._buffer.getfile()
 
     def getbuf(self) -> Any:
-        """Give the buffer."""
+        """Return the buffer."""
         return self._buffer
 
     def _take_line(self, data: bytes) -> int:

@@ -212,7 +212,7 @@ class Server:
 
 
 def connections_within(descriptors: int) -> int:
-    """Give how many connections there may be where so many files can be open."""
+    """Return how many connections there may be where so many files can be open."""
     # Where no descriptor is left, one that waits to be accepted would keep the loop from resting.
     return max(_FEWEST_CONNECTIONS, min(MAX_CONNECTIONS, descriptors - _SPARE_DESCRIPTORS))
 

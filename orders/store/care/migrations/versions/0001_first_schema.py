@@ -14,17 +14,17 @@ ROW_ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 
 
 def words(length: int) -> sa.String:
-    """Give the column type of a text, whose length PostgreSQL is not to judge."""
+    """Return the column type of a text, whose length PostgreSQL is not to judge."""
     return sa.String(length).with_variant(sa.Text(), "postgresql")
 
 
 def instant() -> sa.types.TypeEngine[object]:
-    """Give the column type of an instant: text on SQLite, a timestamp elsewhere."""
+    """Return the column type of an instant: text on SQLite, a timestamp elsewhere."""
     return sa.DateTime(timezone=True).with_variant(sa.String(24), "sqlite")
 
 
 def order_columns() -> list[sa.Column[object]]:
-    """Give the columns that an order and each of its events have in common."""
+    """Return the columns that an order and each of its events have in common."""
     return [
         sa.Column("pet_id", sa.BigInteger, nullable=False),
         sa.Column("quantity", sa.Integer, nullable=False),

@@ -66,5 +66,5 @@ def upgrade() -> None:
 
 
 def instant() -> sa.types.TypeEngine[object]:
-    """Give the column type of an instant: text on SQLite, a timestamp elsewhere."""
+    """Return the column type of an instant: text on SQLite, a timestamp elsewhere."""
     return sa.DateTime(timezone=True).with_variant(sa.String(24), "sqlite")

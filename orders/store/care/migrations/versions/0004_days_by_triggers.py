@@ -93,13 +93,13 @@ def upgrade() -> None:
 
 
 def wider(bound: str) -> str:
-    """Give the assignment that widens a bound; what is not known widens none."""
+    """Return the assignment that widens a bound; what is not known widens none."""
     widest = "min" if "_min_" in bound else "max"
     old, new = f"coalesce({bound}, excluded.{bound})", f"coalesce(excluded.{bound}, {bound})"
     return f"{bound} = {widest}({old}, {new})"
 
 
 def wider_on_postgres(bound: str) -> str:
-    """Give the same for PostgreSQL."""
+    """Return the same for PostgreSQL."""
     widest = "least" if "_min_" in bound else "greatest"
     return f"{bound} = {widest}(order_days.{bound}, excluded.{bound})"
