@@ -235,7 +235,7 @@ def test_a_webhook_goes_on_where_it_was(store, patient):
         assert (again.tries(), again.get().secret) == (tries, secret)
         assert again.refused().event_id == 2
         again.deliver(after=61)
-        assert receiver.received[0].id == f"evt_{store.shop.store_id}_3"
+        assert receiver.received[0].id == f"evt_{store.services.store_id}_3"
         while again.refused():
             again.deliver(after=3_600)
         assert [each.event for each in receiver.received] == [3, 2]

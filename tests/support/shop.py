@@ -86,7 +86,7 @@ class Store:
         self.app = create_app(self.settings, self.clock)
 
     @property
-    def shop(self):
+    def services(self):
         return services_of(self.app)
 
     @property

@@ -265,7 +265,7 @@ def test_ping_sends_a_signed_message_of_its_own(store, receiver):
     (received,) = receiver.received
     told = Webhook(secret).verify(received.body, received.headers)
     assert (told["type"], told["data"]) == ("ping", {"webhook": 1})
-    assert received.id.startswith(f"ping_{store.shop.store_id}_")
+    assert received.id.startswith(f"ping_{store.services.store_id}_")
     run(store, "ping", 1)
     assert receiver.received[0].id != receiver.received[1].id
     assert [row["event"] for row in json.loads(run(store, "deliveries", 1, "--json"))] == [None] * 2

@@ -48,7 +48,7 @@ def test_an_event_arrives_as_standard_webhooks_says(store, client, hooks, receiv
     store.clock.advance(3)
     hooks.deliver()
     (received,) = receiver.received
-    assert received.id == f"evt_{store.shop.store_id}_1"
+    assert received.id == f"evt_{store.services.store_id}_1"
     assert received.headers["webhook-timestamp"] == str(int(store.clock.time()))
     assert received.headers["content-type"] == "application/json"
     assert received.headers["host"] == f"127.0.0.1:{receiver.server_port}"
