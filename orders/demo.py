@@ -56,14 +56,20 @@ def prepare(database: Database, clock: Clock) -> Demo | None:
 
 
 def introduction(prepared: Demo, address: str) -> str:
-    """Return what the demo prints: its key, in lines to try. `address` is the service's."""
+    """Return what `--demo` prints: the key, where to sign in, and `curl` lines to try."""
     orders_url = f"{address}/v1/store/orders"
     order_url = f"{orders_url}/{prepared.next_order_id}"
     body = "-H 'Content-Type: application/json' -d '{\"petId\": 7, \"quantity\": 2}'"
     authorization = f"-H 'Authorization: Bearer {prepared.secret}'"
-    made = f"{ORDERS} orders of the last weeks were made. " if prepared.made else ""
+    made = f" with {ORDERS} orders of the last weeks" if prepared.made else ""
     return f"""
-This is a demo store. {made}Try it, in another terminal:
+This is a demo store{made}. Its API key is
+
+{prepared.secret}
+
+Open {address} in a browser and sign in with it.
+
+Or try it from another terminal:
 
 List the orders:
   curl {authorization} {orders_url}
@@ -74,7 +80,7 @@ Look at it, ship it, and see that it can't be cancelled any more:
   curl {authorization} -X POST {order_url}/ship
   curl {authorization} -X DELETE {order_url}
 See the limits of this key:
-  curl -i {authorization} {address}/v1/pets/1
+  curl -i {authorization} {address}/v2/usage
 """
 
 

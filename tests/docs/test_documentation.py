@@ -67,7 +67,7 @@ def test_the_run_command_starts_a_demo_whose_lines_work_from_a_fresh_clone(tmp_p
         lines = []
         for line in service.stdout:
             lines.append(line)
-            if "/v1/pets/1" in line:
+            if "/v2/usage" in line:
                 break
         curls = [line.strip() for line in lines if line.startswith("  curl ")]
         assert len(curls) == 6

@@ -383,6 +383,15 @@ def test_a_stop_answers_what_has_arrived_and_keeps_the_counters_exactly(start, t
 
 
 @pytest.mark.slow
+def test_further_signals_during_a_stop_leave_its_status_at_0(start):
+    service = start()
+    while service.process.poll() is None:
+        service.process.terminate()
+        time.sleep(0.001)
+    assert service.stop() == 0
+
+
+@pytest.mark.slow
 def test_a_kill_loses_no_more_than_the_last_second(start, tmp_path):
     instance = tmp_path / "instance"
     with opened(instance) as store:
@@ -510,6 +519,8 @@ def test_the_demo_fills_an_empty_store_and_on_the_next_start_changes_its_key(sta
     statuses, secret = follow(first, output)
     assert statuses == STATUSES
     assert keys.is_well_formed(secret)
+    assert secret in output.splitlines()
+    assert f"Open {first.url} in a browser and sign in with it." in output.splitlines()
     policy = first.request("GET", "/v1/pets/1", key=secret).headers["RateLimit-Policy"]
     assert policy == '"minute";q=1000;w=60, "day";q=100000;w=86400'
     assert first.stop() == 0

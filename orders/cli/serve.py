@@ -1,0 +1,268 @@
+"""`python app.py`: lock the instance folder, prepare the database, serve, and stop in order."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import ipaddress
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from functools import partial
+
+import click
+from flask import Flask
+from sqlalchemy.exc import SQLAlchemyError
+
+from orders import demo
+from orders import settings as settings_of
+from orders.counters.shared import CountersRefused
+from orders.settings import Settings, SettingsError
+from orders.store import keys
+from orders.store.care import opening
+from orders.store.care.instance import InstanceLock, InstanceLocked, make_private_folder
+from orders.store.care.upkeep import Hold, InUse
+from orders.store.database import sqlite
+from orders.store.database.errors import StoreUnavailable
+from orders.web import logs
+from orders.web.housekeeping import Housekeeping
+from orders.web.logs import access_log
+from orders.web.server.server import Server
+from orders.web.services import Services, services_of
+
+log = logging.getLogger("orders")
+
+EXIT_CANNOT_START = 2
+
+
+class CannotStart(Exception):
+    """The service can't start. The message is one line that says why and how to fix it."""
+
+
+def main(create_app: Callable[[Settings], Flask]) -> int:
+    """Serve the application until a signal ends it; return the exit status."""
+    arguments = _parser().parse_args()
+    os.umask(0o077)
+    try:
+        settings = settings_of.load()
+        settings_of.check_packages(settings)
+        logs.configure(settings.log)
+        _serve_instance(create_app(settings), with_demo=arguments.demo)
+    except (CannotStart, SettingsError, opening.UnfitDatabase, CountersRefused) as error:
+        click.echo(f"Error: {' '.join(str(error).split())}", err=True)
+        return EXIT_CANNOT_START
+    _flush_log()
+    return 0
+
+
+def settings_for_flask() -> Settings:
+    """Return the settings for an application that `flask` loads, which is not to serve it."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return settings_of.load()
+    if context.info_name == "run":
+        raise click.ClickException(
+            "`flask run` has neither the limits' memory nor a clean stop. Use: python app.py"
+        )
+    try:
+        settings = settings_of.load()
+        settings_of.check_packages(settings)
+    except SettingsError as error:
+        # Flask would show an exception with a traceback.
+        click.echo(f"Error: {error}", err=True)
+        raise SystemExit(EXIT_CANNOT_START) from None
+    return settings
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python app.py",
+        description="Serves the orders of a pet store over HTTP. Settings come from "
+        "instance/config.toml and the environment (ORDERS_…); README has them all.",
+    )
+    parser.add_argument(
+        "--demo", action="store_true", help="first fill an empty database, and print a key to try"
+    )
+    return parser
+
+
+def _flush_log() -> None:
+    # Where its reader has gone, Python would end with a status of its own.
+    try:
+        sys.stderr.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+    except AttributeError:
+        pass  # it was closed from the start
+
+
+def _serve_instance(app: Flask, *, with_demo: bool) -> None:
+    services = services_of(app)
+    lock = _lock(services.settings)
+    try:
+        _prepare_database(services)
+        with _hold(services) as hold:
+            _serve(app, services, hold, with_demo=with_demo)
+    finally:
+        services.database.close()
+        lock.release()
+
+
+def _serve(app: Flask, services: Services, hold: Hold, *, with_demo: bool) -> None:
+    services.begin()
+    services.check_behind()
+    server = _bind(app, services)
+    server.stop_on_signals()
+    _welcome(services, server, with_demo=with_demo)
+    housekeeping = Housekeeping(
+        access_log.flush, services.write_counters, services.write_keys, partial(_keep, hold)
+    )
+    housekeeping.start()
+    services.outbox.start(alone=services.is_alone)
+    try:
+        server.run()
+    finally:
+        _ignore_signals()
+        services.outbox.stop()
+        housekeeping.stop()
+        services.end()
+        access_log.flush()
+    log.info("Stopped.")
+
+
+def _ignore_signals() -> None:
+    # A supervisor may send a second SIGTERM. While Python ends, it would put back the default
+    # handlers, and such a signal would turn a clean stop into status -15.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _lock(settings: Settings) -> InstanceLock:
+    try:
+        make_private_folder(settings.instance)
+        lock = InstanceLock(settings.instance)
+        lock.acquire()
+    except OSError as error:
+        raise CannotStart(
+            f"The folder {settings.instance} can't be used: {error.strerror}. "
+            "Let this user read and write it, or choose another with ORDERS_INSTANCE."
+        ) from None
+    except InstanceLocked:
+        raise CannotStart(
+            f"Another service uses the folder {settings.instance}. "
+            "Stop that one, or choose another folder with ORDERS_INSTANCE. "
+            "docs/scaling.md says how several serve one store."
+        ) from None
+    return lock
+
+
+def _hold(services: Services) -> Hold:
+    try:
+        return services.upkeep.hold(alone=services.is_alone)
+    except InUse:
+        raise CannotStart(
+            f"Another service uses the database {services.database.where}. Stop that one, or let "
+            "both count their limits together, in Redis, with ORDERS_LIMITS_URL."
+        ) from None
+
+
+def _keep(hold: Hold) -> None:
+    try:
+        is_ours = hold.keep()
+    except StoreUnavailable:
+        return  # requests report it; the lock is tried again in a moment
+    if not is_ours:
+        log.error("While the database was away, another service took it. This one stops.")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _prepare_database(services: Services) -> None:
+    try:
+        services.upkeep.prepare()
+        with services.database.read() as connection:
+            all_keys = keys.get_all(connection)
+    except (OSError, StoreUnavailable, SQLAlchemyError) as error:
+        raise CannotStart(
+            f"The database {services.database.where} can't be used: {error}. "
+            "Fix that, then start again."
+        ) from None
+    now = services.clock.now()
+    without_plan = [
+        f"{key.id} ({key.name}, {key.plan})"
+        for key in all_keys
+        if key.plan not in services.settings.plans and key.is_valid(now)
+    ]
+    if without_plan:
+        raise CannotStart(
+            f"Keys are on plans that are not in config.toml: {', '.join(without_plan)}. "
+            "Put the plans back, or revoke the keys with that version of config.toml."
+        )
+
+
+def _bind(app: Flask, services: Services) -> Server:
+    settings = services.settings
+    try:
+        server = Server(
+            app,
+            settings,
+            lambda: services.limits.full_free_quota().headers(services.clock.time()),
+            services.tell,
+        )
+    except OSError as error:
+        if error.errno == errno.EADDRNOTAVAIL:
+            hint = "Choose an address of this machine with ORDERS_HOST."
+        else:
+            hint = "Stop what uses it, or choose another with ORDERS_PORT."
+        raise CannotStart(
+            f"Port {settings.port} on {settings.host} can't be listened on: "
+            f"{os.strerror(error.errno or 0)}. {hint}"
+        ) from None
+    if services.metrics is not None:
+        services.metrics.watch(server)
+    return server
+
+
+def _welcome(services: Services, server: Server, *, with_demo: bool) -> None:
+    settings = services.settings
+    if not _is_loopback(settings.host):
+        log.warning(
+            "Listening on %s: keys cross the network. Put a server with TLS in front (README).",
+            settings.host,
+        )
+    module = sqlite.sqlite_module()
+    if not settings.is_on_postgres and module.sqlite_version_info < sqlite.FIRST_SOUND_SQLITE:
+        log.warning(
+            "SQLite here is %s: before 3.51.3, commands that write while the service runs can, "
+            "very rarely, lose what was written at the same moment. Stop it for them.",
+            module.sqlite_version,
+        )
+    if with_demo:
+        _show_demo(services, server.addresses[0])
+    with services.database.read() as connection:
+        if not keys.get_all(connection):
+            log.info("There is no API key yet. Issue one: flask keys issue NAME --plan free")
+    log.info("Serving on %s. Ctrl-C stops it.", " and ".join(server.addresses))
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _show_demo(services: Services, address: str) -> None:
+    prepared = demo.prepare(services.database, services.clock)
+    text = (
+        "This store has orders of its own: the demo leaves it as it is."
+        if prepared is None
+        else demo.introduction(prepared, address)
+    )
+    try:
+        click.echo(text)
+    except OSError as error:
+        # The key is lost. A later start with --demo shows another.
+        log.warning("The demo's key can't be shown: %s.", error.strerror)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
