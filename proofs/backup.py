@@ -118,7 +118,14 @@ class Trial:
         (self._instance / "config.toml").write_text(PLAN, encoding="utf-8")
         year = self._folder / "year.csv"
         with year.open("wb") as file:
-            make = [sys.executable, "-m", "bench.year", str(self._orders), "--seed", str(seed)]
+            make = [
+                sys.executable,
+                "-m",
+                "tests.support.year",
+                str(self._orders),
+                "--seed",
+                str(seed),
+            ]
             subprocess.run(make, cwd=ROOT, stdout=file, check=True)  # noqa: S603 - this program
         self._flask("orders", "import", str(year))
         self._placed |= set(range(1, self._orders + 1))

@@ -19,10 +19,10 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench.year import row_of
 from orders.year import lives
 from tests.support.postgres import running_postgres
 from tests.support.service import ROOT, environment_for, run_flask
+from tests.support.year import row_of
 
 YEAR = datetime(2025, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
 COLUMNS = ("petId", "quantity", "shipDate", "status", "placedAt", "updatedAt", "reference")

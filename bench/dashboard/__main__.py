@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.dashboard.drawing import draw, shown
-from bench.dashboard.prometheus import Panel, Prometheus, Series, panels, watching
 from proofs.soak.load import ORDERS, Plan
 from tests.support import stores as store
+from tests.support.prometheus import Panel, Prometheus, Series, panels, watching
 from tests.support.receiver import answer_with, receiving
 from tests.support.service import ROOT, Service, running
 from tests.support.wire import Wire

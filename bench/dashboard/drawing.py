@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from xml.sax.saxutils import escape
 
-from bench.dashboard.prometheus import Panel, Series
+from tests.support.prometheus import Panel, Series
 
 WIDTH = 1440
 _COLUMNS = 24

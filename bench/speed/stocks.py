@@ -16,11 +16,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bench.year import row_of
 from orders import keys
 from orders.domain import Status
 from orders.year import lives
 from tests.support.service import environment_for, run_flask
+from tests.support.year import row_of
 
 COLUMNS = ("petId", "quantity", "shipDate", "status", "placedAt", "updatedAt", "reference")
 _BEGIN, _END = datetime(2025, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)

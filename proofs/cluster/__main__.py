@@ -21,11 +21,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.dashboard.drawing import draw
-from bench.dashboard.prometheus import panels, watching
 from proofs.cluster import verdict
 from proofs.cluster.readers import longest_delay, times_again
 from proofs.cluster.run import Findings, Run
 from proofs.cluster.stage import Stage, staged
+from tests.support.prometheus import panels, watching
 
 # Of the complaints: one fault may make thousands.
 SHOWN = 20

@@ -70,7 +70,7 @@ class Shopper(Customer):
     def shop_on(self) -> None:
         """Shop until told to end, however often nobody answers."""
         while self._goes_on():
-            self.services(self._plan.url)
+            self.shop(self._plan.url)
             time.sleep(_AFTER_NO_ANSWER_SECONDS)
 
     def turn_pages(self) -> bool:

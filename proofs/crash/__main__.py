@@ -140,7 +140,7 @@ class Crashes:
 
     def _set_to_work(self, pool: ThreadPoolExecutor, url: str) -> list[Future[Any]]:
         """Let the clients begin, and wait for the moment to kill; return what they end with."""
-        working = [pool.submit(each.services, url) for each in self._customers]
+        working = [pool.submit(each.shop, url) for each in self._customers]
         if self._is_ban_due():
             key = self._small_keys.pop()
             banned = pool.submit(run_into_a_ban, url, self._books, key)

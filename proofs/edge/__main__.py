@@ -68,7 +68,7 @@ def fill(instance: Path, orders: int, seed: int) -> None:
     Service(instance).stop()
     year = instance.parent / "year.csv"
     with year.open("wb") as file:
-        command = [sys.executable, "-m", "bench.year", str(orders), "--seed", str(seed)]
+        command = [sys.executable, "-m", "tests.support.year", str(orders), "--seed", str(seed)]
         subprocess.run(command, cwd=ROOT, stdout=file, check=True)  # noqa: S603 - this program
     run_flask(
         "orders", "import", str(year), environment={**INHERITED, "ORDERS_INSTANCE": str(instance)}

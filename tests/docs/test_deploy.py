@@ -14,13 +14,13 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from bench.dashboard import prometheus
-from bench.dashboard.prometheus import Query
 from orders.settings import SETTINGS, Settings
 from orders.web.refusals import ANSWERS, SERVER_ANSWERS
 from orders.web.server.answers import MAX_BODY_BYTES, MAX_HEAD_BYTES
 from orders.web.server.server import IDLE_SECONDS, MAX_CONNECTIONS, STOP_SECONDS
 from orders.webhooks.outbox import IN_FLIGHT_SECONDS
+from tests.support import prometheus
+from tests.support.prometheus import Query
 from tests.support.service import ROOT, running
 
 DEPLOY = ROOT / "deploy"

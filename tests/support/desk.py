@@ -11,11 +11,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from bench.year import row_of
 from orders.clock import Clock
 from orders.year import lives
 from tests.support import stores as store
 from tests.support.service import environment_for, run_flask
+from tests.support.year import row_of
 
 COLUMNS = ("petId", "quantity", "shipDate", "status", "placedAt", "updatedAt", "reference")
 PLENTY = (100_000, 10_000_000)

@@ -149,7 +149,7 @@ def watching(folder: Path, *targets: str) -> Iterator[Prometheus]:
         _CONFIG.format(every=SCRAPED_EVERY, alerts=ALERTS, targets=json.dumps(targets)),
         encoding="utf-8",
     )
-    process = subprocess.Popen(  # noqa: S603 - found above
+    process = subprocess.Popen(
         [
             program,
             f"--config.file={config}",

@@ -1,6 +1,6 @@
 """Makes README's pictures of the console: in light, in dark, and as wide as a phone.
 
-Run it as `python -m bench.screenshots docs`; it needs Chromium and the packages of the extra
+Run it as `python -m bench.pictures docs`; it needs Chromium and the packages of the extra
 `browser`. The pictures look best where Roboto is installed (Debian: fonts-roboto-unhinted).
 """
 
