@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from orders.cli.progress import working
+from tests.support import year
 from tests.support.service import INHERITED, ROOT, Service, run_flask, running
 
 ORDERS = "/v1/store/orders"
@@ -116,18 +117,9 @@ class Trial:
         self._instance.mkdir(mode=0o700)
         self._backup.parent.mkdir()
         (self._instance / "config.toml").write_text(PLAN, encoding="utf-8")
-        year = self._folder / "year.csv"
-        with year.open("wb") as file:
-            make = [
-                sys.executable,
-                "-m",
-                "tests.support.year",
-                str(self._orders),
-                "--seed",
-                str(seed),
-            ]
-            subprocess.run(make, cwd=ROOT, stdout=file, check=True)  # noqa: S603 - this program
-        self._flask("orders", "import", str(year))
+        file = self._folder / "year.csv"
+        year.write(file, year.rows(self._orders, seed))
+        self._flask("orders", "import", str(file))
         self._placed |= set(range(1, self._orders + 1))
 
     def back_up(self) -> None:

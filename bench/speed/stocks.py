@@ -1,30 +1,25 @@
 """The orders that contestants are given: the same ones for each, made once for each number of them.
 
-They are those of `bench.year`, without the cancelled ones: a stock of 20 is a list of 20.
+They are those of a year of a shop, without the cancelled ones: a stock of 20 is a list of 20.
 """
 
 from __future__ import annotations
 
 import csv
 import itertools
-import random
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from orders import keys
 from orders.domain import Status
-from orders.year import lives
+from tests.support import year
 from tests.support.service import environment_for, run_flask
-from tests.support.year import row_of
 
-COLUMNS = ("petId", "quantity", "shipDate", "status", "placedAt", "updatedAt", "reference")
-_BEGIN, _END = datetime(2025, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
-_STATUS = COLUMNS.index("status")
+_STATUS = year.COLUMNS.index("status")
 # About one order in sixteen is cancelled.
 _SPARE = 1.2
 _PLENTY = ("--per-minute", "100000000", "--per-day", "1000000000")
@@ -65,10 +60,7 @@ class Stock:
     def file(self) -> Path:
         """The orders as CSV, as `flask orders import` takes them; ids are the numbers of lines."""
         path = self.folder / "orders.csv"
-        with path.open("w", encoding="utf-8", newline="") as opened:
-            writer = csv.writer(opened, lineterminator="\n")
-            writer.writerow(COLUMNS)
-            writer.writerows(self._rows())
+        year.write(path, self._rows())
         return path
 
     @cached_property
@@ -92,9 +84,7 @@ class Stock:
                 }
 
     def _rows(self) -> Iterator[tuple[object, ...]]:
-        chance = random.Random(self._seed)
-        wanted = int(self.count * _SPARE) + 20
-        rows = map(row_of, lives(wanted, _BEGIN, _END, chance))
+        rows = year.rows(int(self.count * _SPARE) + 20, self._seed)
         kept = (row for row in rows if row[_STATUS] != Status.CANCELLED)
         for row in itertools.islice(kept, self.count):
             status = Status.PENDING if self._all_pending else row[_STATUS]

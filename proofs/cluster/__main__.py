@@ -14,18 +14,13 @@ import argparse
 import statistics
 import sys
 import tempfile
-import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from bench.dashboard.drawing import draw
 from proofs.cluster import verdict
 from proofs.cluster.readers import longest_delay, times_again
 from proofs.cluster.run import Findings, Run
-from proofs.cluster.stage import Stage, staged
-from tests.support.prometheus import panels, watching
+from proofs.cluster.stage import staged
 
 # Of the complaints: one fault may make thousands.
 SHOWN = 20
@@ -64,21 +59,6 @@ def summary(found: Findings, faults: list[str]) -> str:
     return "\n".join(f"{name:<12}{fact}" for name, fact in facts.items())
 
 
-@contextmanager
-def _drawn(picture: Path | None, folder: Path, stage: Stage) -> Iterator[None]:
-    """Draw what the dashboard shows of what goes on meanwhile, if asked to."""
-    if picture is None:
-        yield
-        return
-    addresses = ["{}:{}".format(*each.address) for each in stage.services]
-    with watching(folder, *addresses) as prometheus:
-        since = time.time()
-        yield
-        found = {panel: prometheus.shown(panel, since) for panel in panels()}
-    title = f"Store Orders: {len(addresses)} processes, killed one after the other"
-    picture.write_text(draw(title, found), encoding="utf-8")
-
-
 def main() -> int:
     """Run, compare, print, and give the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -86,14 +66,10 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=4, help="how many (default: 4)")
     parser.add_argument("--clients", type=int, default=4, help="of each load (default: 4)")
     parser.add_argument("--seed", type=int, default=1, help="the same one chooses the same victims")
-    parser.add_argument(
-        "--picture", type=Path, help="draw the dashboard of it as SVG; needs Prometheus"
-    )
     given = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as folder,
         staged(Path(folder), given.processes) as stage,
-        _drawn(given.picture, Path(folder), stage),
     ):
         found = Run(stage, given.clients, given.seed).run(given.seconds)
         faults = verdict.complaints(found, given.clients)

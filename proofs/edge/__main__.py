@@ -8,7 +8,6 @@ ten times their idle time.
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -16,8 +15,9 @@ from pathlib import Path
 from proofs.edge.crowd import Crowd, stand_beside
 from proofs.edge.slow_readers import LIST, SlowReaders, read_beside
 from proofs.edge.stopping import Stop, stop_under_load
+from tests.support import year
 from tests.support.figures import Read
-from tests.support.service import INHERITED, ROOT, Service, run_flask, running
+from tests.support.service import Service, environment_for, run_flask, running
 
 READS = 200
 HEAD_SECONDS = 5
@@ -66,14 +66,11 @@ def measure(instance: Path, connections: int, readers: int) -> list[str]:
 def fill(instance: Path, orders: int, seed: int) -> None:
     """Make a store of a year's orders."""
     Service(instance).stop()
-    year = instance.parent / "year.csv"
-    with year.open("wb") as file:
-        command = [sys.executable, "-m", "tests.support.year", str(orders), "--seed", str(seed)]
-        subprocess.run(command, cwd=ROOT, stdout=file, check=True)  # noqa: S603 - this program
-    run_flask(
-        "orders", "import", str(year), environment={**INHERITED, "ORDERS_INSTANCE": str(instance)}
-    ).check_returncode()
-    year.unlink()
+    file = instance.parent / "year.csv"
+    year.write(file, year.rows(orders, seed))
+    done = run_flask("orders", "import", str(file), environment=environment_for(instance))
+    done.check_returncode()
+    file.unlink()
 
 
 def deadlines(seconds: int) -> dict[str, str]:

@@ -20,7 +20,6 @@ from orders.files.formats import Faults
 from orders.settings import Settings
 from orders.store.database import sqlite
 from orders.store.tables import Base
-from proofs import copy as bench_copy
 from tests.support.databases import copy_database
 from tests.support.receiver import answer_with, receiving
 from tests.support.service import ROOT, environment_for, run_flask
@@ -649,8 +648,3 @@ def test_many_more_rows_than_fit_in_a_batch_are_copied(store, patient):
     assert gzip.decompress(again.data) == gzip.decompress(listed.data)
     assert len(gzip.decompress(again.data)) > 300_000
     client.store.services.end()
-
-
-def test_the_measure_moves_a_shop_and_finds_nothing_wrong(tmp_path, capsys):
-    assert bench_copy.moved(tmp_path, 300) == []
-    assert "MiB at most" in capsys.readouterr().out

@@ -1,39 +1,35 @@
-"""Makes a year of a shop's orders as CSV, ready for `flask orders import`.
-
-Run it as `python -m bench.year 10000 > year.csv`.
-"""
+"""A year of a shop's orders as CSV, as `flask orders import` takes them."""
 
 from __future__ import annotations
 
-import argparse
 import csv
 import random
-import sys
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 from orders.domain import Status, format_instant
 from orders.year import Life, lives
 
-
-def main() -> None:
-    """Write the year to standard output."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("count", type=int, help="how many orders")
-    parser.add_argument("--year", type=int, default=2025)
-    parser.add_argument("--seed", type=int, default=1, help="the same seed makes the same year")
-    arguments = parser.parse_args()
-    begin = datetime(arguments.year, 1, 1, tzinfo=UTC)
-    end = datetime(arguments.year + 1, 1, 1, tzinfo=UTC)
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(
-        ("petId", "quantity", "shipDate", "status", "placedAt", "updatedAt", "reference")
-    )
-    for life in lives(arguments.count, begin, end, random.Random(arguments.seed)):
-        writer.writerow(row_of(life))
+COLUMNS = ("petId", "quantity", "shipDate", "status", "placedAt", "updatedAt", "reference")
+YEAR = datetime(2025, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
+Row = tuple[object, ...]
 
 
-def row_of(life: Life) -> tuple[object, ...]:
-    """Return the cells of an order."""
+def rows(count: int, seed: int) -> Iterator[Row]:
+    """Return the cells of so many orders; the same seed makes the same year."""
+    return map(_row, lives(count, *YEAR, random.Random(seed)))
+
+
+def write(path: Path, orders: Iterable[Row]) -> None:
+    """Write a file of orders."""
+    with path.open("w", encoding="utf-8", newline="") as opened:
+        writer = csv.writer(opened, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows(orders)
+
+
+def _row(life: Life) -> Row:
     status = Status.PENDING
     if life.cancelled_at:
         status = Status.CANCELLED
@@ -50,7 +46,3 @@ def row_of(life: Life) -> tuple[object, ...]:
         format_instant(updated_at),
         life.reference,
     )
-
-
-if __name__ == "__main__":
-    main()

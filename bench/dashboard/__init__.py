@@ -1,1 +1,0 @@
-"""The dashboard in deploy/, with the data of a real run."""
