@@ -153,7 +153,7 @@ def _lock(settings: Settings) -> InstanceLock:
         raise CannotStart(
             f"Another service uses the folder {settings.instance}. "
             "Stop that one, or choose another folder with ORDERS_INSTANCE. "
-            "docs/scaling.md says how several serve one store."
+            "docs/growing.md says how several serve one store."
         ) from None
     return lock
 

@@ -8,7 +8,6 @@ import shlex
 import signal
 import subprocess
 import tomllib
-from pathlib import Path
 
 import click
 import pytest
@@ -23,16 +22,21 @@ from tests.support.shop import SetClock, Store
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def section(heading):
+def page(name):
+    """Return the text of a page of docs/."""
+    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def section(heading, text=README):
     """Return the text below a heading, up to the next of the same or a higher level."""
     level = heading.split(" ")[0]
-    text = README.split(f"\n{heading}\n", 1)[1]
+    text = text.split(f"\n{heading}\n", 1)[1]
     return re.split(rf"\n#{{2,{len(level)}}} ", text, maxsplit=1)[0]
 
 
-def table(heading):
-    """Return the rows of the first table below a heading, without its head."""
-    rows = [line for line in section(heading).splitlines() if line.startswith("|")]
+def table(text):
+    """Return the rows of the first table in a text, without its head."""
+    rows = text[text.index("\n|") + 1 :].split("\n\n")[0].splitlines()
     return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows[2:]]
 
 
@@ -44,9 +48,12 @@ def code(cell):
 @pytest.mark.parametrize("heading", ["## Run it", "## Test it"])
 def test_the_heading_has_exactly_one_command(heading):
     blocks = re.findall(r"```sh\n(.*?)```", section(heading), re.DOTALL)
+    assert len(blocks) == 1
     assert len(blocks[0].strip().splitlines()) == 1
-    # Run it goes on to say how a key is issued.
-    assert len(blocks) == (2 if heading == "## Run it" else 1)
+
+
+def test_readme_has_at_most_200_lines():
+    assert len(README.splitlines()) <= 200
 
 
 @pytest.mark.slow
@@ -95,7 +102,7 @@ def environment():
 
 
 def test_the_table_of_settings_is_the_codes():
-    rows = {code(name): default for name, default, _ in table("## Settings")}
+    rows = {code(name): default for name, default, _ in table(page("settings.md"))}
     assert set(rows) == {settings_module.PREFIX + name.upper() for name in SETTINGS}
     said = {
         "ORDERS_BASE_URL": "http://HOST:PORT/v1",
@@ -108,19 +115,22 @@ def test_the_table_of_settings_is_the_codes():
 
 
 def test_the_table_of_codes_is_the_codes():
-    said = {code(cell): int(status) for status, cell, _ in table("### Errors")}
+    said = {
+        code(cell): int(status) for status, cell, _ in table(section("## Errors", page("api.md")))
+    }
     meant = {answer.code: answer.status for answer in [*ANSWERS.values(), INTERNAL_ERROR]}
     meant |= {name: status for status, name in SERVER_ANSWERS.items() if name not in meant}
     assert said == meant
     assert set(said) == set(CODES)
 
 
-def test_the_table_of_plans_is_the_codes():
-    said = {name: (minute, day) for name, minute, day in table("### Plans and limits")}
+@pytest.mark.parametrize("text", [README, page("api.md")], ids=["README", "api.md"])
+def test_the_table_of_plans_is_the_codes(text):
+    said = {name: (minute, day) for name, minute, day in table(section("## Limits", text))}
     meant = {
         plan.name: (f"{plan.per_minute:,}", f"{plan.per_day:,}")
         if plan.per_minute
-        else ("given with the key", "given with the key")
+        else ("set when the key is issued", "set when the key is issued")
         for plan in DEFAULT_PLANS.values()
     }
     assert said == meant
@@ -137,7 +147,7 @@ def groups(tmp_path_factory):
 
 
 def test_the_table_of_commands_is_the_codes(groups):
-    said = {" ".join(code(cell).split()[1:3]) for cell, _ in table("## Commands")}
+    said = {" ".join(code(cell).split()[1:3]) for cell, _ in table(page("commands.md"))}
     meant = {f"{group} {name}" for group, each in groups.items() for name in each.commands}
     assert said == meant
 
@@ -177,9 +187,31 @@ def test_the_architecture_names_every_module_and_no_other():
         assert any([*ROOT.glob(folder + name)] for folder in folders), name
 
 
-def test_the_links_of_readme_lead_to_files():
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", README):
-        assert Path(ROOT / target).exists(), target
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
+
+
+def anchors(text):
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(
+        r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE
+    )
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_links_lead_to_files_and_headings(path):
+    text = path.read_text(encoding="utf-8")
+    for link in re.findall(r"\]\((?!https?:)([^)]+)\)", text):
+        target, _, anchor = link.partition("#")
+        linked = path.parent / target if target else path
+        assert linked.exists(), link
+        assert not anchor or anchor in anchors(linked.read_text(encoding="utf-8")), link
+
+
+def test_each_page_of_docs_is_linked_from_readme():
+    for path in PAGES:
+        if path.parent.name == "docs" and path.name != "mutation.md":
+            assert f"](docs/{path.name})" in README, path.name
 
 
 SECURITY = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")

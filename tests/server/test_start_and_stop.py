@@ -141,7 +141,7 @@ WORDS = {name: words for name, (_, words) in UNFIT.items()} | {
     "a folder that another service uses": [
         "Another service",
         "ORDERS_INSTANCE",
-        "docs/scaling.md",
+        "docs/growing.md",
     ],
 }
 
