@@ -17,7 +17,7 @@ from orders.cli.common import CommandGroup, opened_shop, say
 from orders.cli.tables import print_table, time_text
 from orders.domain import MAX_INT64, EventType
 from orders.web.services import Services
-from orders.webhooks import addresses, attempt, messages, rules, signing
+from orders.webhooks import addresses, messages, rules
 from orders.webhooks import deliveries as delivery_store
 from orders.webhooks import endpoints as store
 from orders.webhooks.addresses import PrivateAddress, UnfitURL
@@ -56,7 +56,7 @@ def add(url: str, events: tuple[str, ...], allow_private: bool) -> None:
     services = opened_shop()
     _check_url(url, allow_private=allow_private)
     wanted = tuple(each for each in EventType if each in (events or _DEFAULT_EVENTS))
-    secret = signing.generate_secret()
+    secret = messages.generate_secret()
     with services.database.write() as connection:
         new = NewEndpoint(url, wanted, secret, allow_private)
         endpoint_id = store.add(connection, new, services.clock.now())
@@ -115,9 +115,9 @@ def resume(endpoint_id: int, after: int | None) -> None:
 def rotate(endpoint_id: int) -> None:
     """Return webhook ID a new secret, printed once, alone. The old one signs, too, for 24 hours."""
     services = opened_shop()
-    secret = signing.generate_secret()
+    secret = messages.generate_secret()
     with services.database.write() as connection:
-        store.rotate(connection, endpoint_id, secret, services.clock.now() + signing.GRACE)
+        store.rotate(connection, endpoint_id, secret, services.clock.now() + messages.GRACE)
     say(f"Webhook {endpoint_id} has a new secret. It is shown this once:")
     click.echo(secret)
 
@@ -192,9 +192,7 @@ def _send(
 ) -> Delivery:
     with services.database.read() as connection:
         endpoint = store.get(connection, endpoint_id)
-    at = services.clock.now()
-    answer = attempt.send(services.outbox.sender, endpoint, make(endpoint), at)
-    made = attempt.delivery_of(endpoint, event_id, at, answer)
+    made = services.outbox.courier.attempt(endpoint, make(endpoint), event_id)
     with services.database.write() as connection:
         delivery_store.log_delivery(connection, made)
     return made

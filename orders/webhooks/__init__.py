@@ -1,1 +1,6 @@
-"""Webhooks: the event log's changes, sent to the endpoints that want them, signed and in order."""
+"""Webhooks: the events of the event log, delivered to endpoints, signed and in order.
+
+Others use `endpoints` and `deliveries` (what is configured, due and done), `messages`, `addresses`
+and `rules` (for the commands), `description` (for the OpenAPI document) and `outbox.Outbox`, which
+delivers in the background. `courier`, `claims` and `sender` are its own parts.
+"""

@@ -1,8 +1,8 @@
-"""Where a message may go: what a webhook's URL may be, and which addresses are anybody's.
+"""Where messages may go: valid webhook URLs and public addresses.
 
-Whoever can add a webhook, or points a name at another address, could otherwise have the service
-send requests into the network that it stands in. So a name is resolved once for each try, every
-address that it has is checked, and the connection goes to an address that was checked.
+Without this guard, anyone who can add a webhook, or repoint a host name, could make the service
+send requests into its own network. So each attempt resolves the name once, checks every address,
+and connects to one of the checked addresses.
 """
 
 from __future__ import annotations
@@ -15,40 +15,40 @@ from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
-# From a host and a port to its addresses, as texts; raises OSError.
+# From a host and port to the addresses of the host; raises OSError.
 Resolver = Callable[[str, int], list[str]]
 
 MAX_URL = 2048
 _PORTS = {"https": 443, "http": 80}
-# No blanks, no control characters; anything beyond ASCII is to be written as a browser sends it.
+# ASCII without spaces and control characters; anything else must be percent-encoded or punycode.
 _PRINTABLE = re.compile(r"[!-~]+")
-# The addresses that are given to networks (RFC 4291); all others have a meaning of their own.
+# Global unicast (RFC 4291); all other ranges have special meanings.
 _UNICAST = ipaddress.IPv6Network("2000::/3")
-# Which Python's own list has left out, for a while or until now: for protocols (RFC 6890), once
-# for 6to4 relays (RFC 7526), for documentation (RFC 9637).
+# Special ranges missing from some Python versions' list: protocol assignments (RFC 6890), former
+# 6to4 relays (RFC 7526), documentation (RFC 9637).
 _SPECIAL = tuple(
     ipaddress.ip_network(each) for each in ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20")
 )
-# An IPv4 address in an IPv6 one, for a gateway to unpack (RFC 6052).
+# IPv4 embedded in IPv6 for NAT64 gateways (RFC 6052).
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 class UnfitURL(Exception):
-    """The URL can't be a webhook's. The message says why."""
+    """The URL is not valid for a webhook. The message says why."""
 
 
 class PrivateAddress(Exception):
-    """The address is not one that everybody on the internet can reach."""
+    """A host has an address that is not public."""
 
     def __init__(self, host: str, address: str) -> None:
-        """Take the host of the URL, and which of its addresses it is."""
+        """Name the host of the URL, and the address."""
         where = address if host == address else f"{host} is at {address}, which"
         super().__init__(f"{where} is not a public address")
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A URL in the parts that a request needs. `path` has the query, too."""
+    """The parts of a URL that a request needs. `path` includes the query."""
 
     scheme: str
     host: str
@@ -57,63 +57,63 @@ class Target:
 
     @property
     def authority(self) -> str:
-        """What the Host header says."""
+        """The Host header."""
         shown = f"[{self.host}]" if ":" in self.host else self.host
         return shown if self.port == _PORTS[self.scheme] else f"{shown}:{self.port}"
 
 
 def target_of(url: str, *, allow_private: bool = False) -> Target:
-    """Take a webhook's URL apart.
+    """Check and split a webhook's URL.
 
     Raises:
-        UnfitURL: it is not https (or http, where private addresses are allowed), or not a URL.
+        UnfitURL: not a URL, or not https (or http, if private addresses are allowed).
     """
     if len(url) > MAX_URL or not _PRINTABLE.fullmatch(url):
-        raise UnfitURL(f"A URL has 1 to {MAX_URL} characters of ASCII, and no blanks.")
+        raise UnfitURL(f"A URL has 1 to {MAX_URL} ASCII characters and no spaces.")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise UnfitURL(f"That is not a URL: {error}.") from None
+        raise UnfitURL(f"This is not a valid URL: {error}.") from None
     _check(parts, allow_private=allow_private)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Target(parts.scheme, host or "", port or _PORTS[parts.scheme], path)
 
 
 def host_of(url: str) -> str:
-    """Return the host of a webhook's URL: what may be told of it, for its path may hold secrets."""
+    """Return the host of a webhook's URL, which may be logged; its path may hold secrets."""
     return urlsplit(url).hostname or ""
 
 
 def _check(parts: SplitResult, *, allow_private: bool) -> None:
     if parts.scheme not in _PORTS or not parts.hostname or parts.port == 0:
-        raise UnfitURL("A webhook's URL is like https://example.com/hook.")
+        raise UnfitURL("A webhook's URL looks like https://example.com/hook.")
     if parts.scheme == "http" and not allow_private:
         raise UnfitURL(
-            "A webhook's URL begins with https://. Within your own network, --allow-private "
-            "allows http://, too."
+            "A webhook's URL begins with https://. For your own network, --allow-private also "
+            "allows http://."
         )
     if parts.username is not None or parts.password is not None:
-        raise UnfitURL("A webhook's URL has no user name and password: messages are signed.")
+        raise UnfitURL("A webhook's URL has no user name or password: messages are signed instead.")
     if "#" in parts.geturl():
-        raise UnfitURL("What stands behind # is never sent: leave it out.")
+        raise UnfitURL("Remove the part after #: it is never sent.")
 
 
 def resolve(host: str, port: int) -> list[str]:
-    """Return the addresses of a host, the preferred one first.
+    """Return the addresses of a host, in order of preference.
 
     Raises:
-        OSError: it has none, or nobody can tell.
+        OSError: the name can't be resolved.
     """
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+    infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in infos))
 
 
 def check_all(host: str, addresses: list[str]) -> None:
-    """Check that all of a host's addresses are public: which one is used is not ours to say.
+    """Check that all addresses of a host are public, since any of them may be used.
 
     Raises:
-        PrivateAddress: one is not.
+        PrivateAddress: one of them is not public.
     """
     for address in addresses:
         if not is_public(address):
@@ -121,7 +121,7 @@ def check_all(host: str, addresses: list[str]) -> None:
 
 
 def is_public(address: str) -> bool:
-    """Return whether everybody on the internet can reach the address, and means the same by it."""
+    """Return whether an address is reachable, and means the same host, from all of the internet."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
@@ -141,7 +141,7 @@ def _is_global(address: IPAddress) -> bool:
 
 
 def _ipv4_inside(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    # Mapped (::ffff:…), 6to4 (2002:…) and NAT64, each of which ends at the IPv4 address.
+    # Mapped (::ffff:…), 6to4 (2002:…) and NAT64: traffic to these ends at the IPv4 address.
     if address in _NAT64:
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     return address.ipv4_mapped or address.sixtofour

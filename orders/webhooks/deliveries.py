@@ -1,7 +1,7 @@
-"""What is due to a webhook's endpoint, and what came of it.
+"""The queue of each endpoint: events that are due, claims, retries, and the log of deliveries.
 
-Whether what came of a try is still true of its endpoint is part of the statements: a command may
-have paused it, moved its position or removed it while the message was on its way.
+A command may pause an endpoint, move its position or remove it while a message is on its way. So
+the statements that record an outcome check that the endpoint is as it was.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from orders.store.tables import DeliveryRow, EndpointRow, EventRow, RefusedRow
 from orders.webhooks.endpoints import Delivery, Endpoint, EventNotFound
 
 _SWEPT_AT_ONCE = 500
-# So many events are looked at to say how far an endpoint is behind: some milliseconds.
+# A backlog is counted within this many events, which takes some milliseconds.
 MOST_BEHIND = 10_000
 _REFUSED = (RefusedRow.event_id, RefusedRow.tries, RefusedRow.next_at)
 _EVENT = (EventRow.id, EventRow.type, EventRow.at, orders_json.order_v2_after())
-# One for each type that an endpoint may want, so that the statement's shape never changes.
+# One for each type of event, so that the compiled statement fits every endpoint.
 _TYPES = [f"type_{number}" for number, _ in enumerate(EventType)]
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A row of the event log; the order as it stood after it, as JSON in version 2's form."""
+    """An event; `order` is the order as it stood then, as JSON in version 2's form."""
 
     id: int
     type: EventType
@@ -53,14 +53,14 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An event that was put aside: how often it was tried, and when it is tried again."""
+    """An event that was put aside, the attempts so far, and when the next is due."""
 
     event_id: int
     tries: int
     next_at: datetime
 
 
-# Those of each delivery are compiled once; the others are asked when something failed.
+# The statements of every delivery are compiled once; those after failures are not.
 _NEXT_WANTED = Query(
     select(*_EVENT)
     .where(EventRow.id > bindparam("after"), EventRow.type.in_([bindparam(t) for t in _TYPES]))
@@ -94,7 +94,7 @@ _MOVE_ON = Query(
     )
     .values(position=bindparam("to_position"), tries=0, next_at=None)
 )
-# Nothing where the endpoint was removed.
+# Inserts nothing if the endpoint was removed.
 _LOG = Query(
     insert(DeliveryRow).from_select(
         Delivery.__slots__,
@@ -110,8 +110,8 @@ _LOG = Query(
 
 
 def next_wanted(connection: Connection, endpoint: Endpoint, after: int) -> Event | None:
-    """Return the first event after that one, of a type that the endpoint wants; None if none."""
-    # Fewer types than there are: the last one stands for the others, too.
+    """Return the first event after `after` of a type that the endpoint wants, or None."""
+    # An endpoint may want fewer types than there are: its last one fills the others.
     types = dict(zip_longest(_TYPES, endpoint.events, fillvalue=endpoint.events[-1]))
     rows = _NEXT_WANTED.execute(connection, after=after, **types).fetchall()
     return _event(rows[0]) if rows else None
@@ -121,7 +121,7 @@ def event(connection: Connection, event_id: int) -> Event:
     """Return an event.
 
     Raises:
-        EventNotFound: there is none of this id.
+        EventNotFound: there is no such event.
     """
     row = connection.execute(select(*_EVENT).where(EventRow.id == event_id)).one_or_none()
     if row is None:
@@ -130,9 +130,9 @@ def event(connection: Connection, event_id: int) -> Event:
 
 
 def behind(connection: Connection, endpoint: Endpoint, after: int) -> tuple[int, datetime | None]:
-    """Return how many events an endpoint wants after that one, and when the oldest happened.
+    """Return the size of an endpoint's backlog after an event, and when its oldest event happened.
 
-    Looks at the next `MOST_BEHIND` events, whatever their types.
+    Only the next `MOST_BEHIND` events, of any type, are considered.
     """
     later = (
         select(EventRow.type, EventRow.at)
@@ -147,7 +147,7 @@ def behind(connection: Connection, endpoint: Endpoint, after: int) -> tuple[int,
 
 
 def next_refused(connection: Connection, endpoint_id: int) -> Refused | None:
-    """Return the event that was put aside and is tried again the soonest; None if none was."""
+    """Return the event put aside whose retry is due first, or None."""
     rows = _NEXT_REFUSED.execute(connection, of_endpoint=endpoint_id).fetchall()
     if not rows:
         return None
@@ -156,7 +156,7 @@ def next_refused(connection: Connection, endpoint_id: int) -> Refused | None:
 
 
 def soonest_refused(connection: Connection) -> dict[int, Refused]:
-    """Return for each endpoint, by its id, what `next_refused` gives; only where there is any."""
+    """Return `next_refused` of each endpoint that has any, by its id."""
     order = (RefusedRow.endpoint_id, RefusedRow.next_at.desc(), RefusedRow.event_id.desc())
     rows = connection.execute(select(RefusedRow.endpoint_id, *_REFUSED).order_by(*order))
     return {row[0]: Refused(*row[1:]) for row in rows}
@@ -165,9 +165,9 @@ def soonest_refused(connection: Connection) -> dict[int, Refused]:
 def claim(
     connection: Connection, endpoint_id: int, process: str, now: datetime, until: datetime
 ) -> bool:
-    """Let a process be the one that delivers to an endpoint; tell whether no other one is.
+    """Claim an endpoint for a process; return False if another process holds a claim.
 
-    A claim that lies further off than `until` was made before the clock was set back: it is none.
+    A claim that ends after `until` was made before the clock was set back, and is ignored.
     """
     claimed = _CLAIM.execute(
         connection, of_endpoint=endpoint_id, process=process, now=now, until=until
@@ -175,26 +175,23 @@ def claim(
     return bool(claimed.rowcount)
 
 
-def release_all(connection: Connection) -> None:
-    """Forget who delivered: for a process that knows that it is alone."""
-    claimed = update(EndpointRow).where(EndpointRow.claimed_by.is_not(None))
-    connection.execute(claimed.values(claimed_by=None, claimed_until=None))
-
-
-def release(connection: Connection, process: str) -> None:
-    """Forget that a process delivered: for one that ends."""
-    claimed = update(EndpointRow).where(EndpointRow.claimed_by == process)
-    connection.execute(claimed.values(claimed_by=None, claimed_until=None))
+def release(connection: Connection, process: str | None = None) -> None:
+    """Release the claims of a process that ends, or those of all."""
+    owner = EndpointRow.claimed_by
+    claimed = owner.is_not(None) if process is None else owner == process
+    connection.execute(
+        update(EndpointRow).where(claimed).values(claimed_by=None, claimed_until=None)
+    )
 
 
 def log_delivery(connection: Connection, delivery: Delivery) -> bool:
-    """Append to the log of deliveries; false where the endpoint is gone."""
+    """Append to the log of deliveries; return False if the endpoint was removed."""
     made = {f"made_{name}": getattr(delivery, name) for name in Delivery.__slots__}
     return bool(_LOG.execute(connection, of_endpoint=delivery.endpoint_id, **made).rowcount)
 
 
 def move_on(connection: Connection, endpoint: Endpoint, position: int) -> bool:
-    """Go on after an event; false where a command has set another position meanwhile."""
+    """Advance an endpoint past an event; return False if a command moved it meanwhile."""
     moved = _MOVE_ON.execute(
         connection,
         of_endpoint=endpoint.id,
@@ -205,7 +202,7 @@ def move_on(connection: Connection, endpoint: Endpoint, position: int) -> bool:
 
 
 def wait(connection: Connection, endpoint: Endpoint, tries: int, next_at: datetime) -> bool:
-    """Try the event after the position again at that time; false as in `move_on`."""
+    """Schedule a retry of the event after the position; return False as `move_on` does."""
     same = update(EndpointRow).where(
         EndpointRow.id == endpoint.id, EndpointRow.position == endpoint.position
     )
@@ -213,7 +210,7 @@ def wait(connection: Connection, endpoint: Endpoint, tries: int, next_at: dateti
 
 
 def put_aside(connection: Connection, endpoint: Endpoint, refused: Refused) -> bool:
-    """Go on after an event that is tried again by itself; false as in `move_on`."""
+    """Advance past an event that is retried by itself; return False as `move_on` does."""
     if not move_on(connection, endpoint, refused.event_id):
         return False
     forget_refused(connection, endpoint.id, refused.event_id)
@@ -223,7 +220,7 @@ def put_aside(connection: Connection, endpoint: Endpoint, refused: Refused) -> b
 
 
 def try_again(connection: Connection, endpoint_id: int, refused: Refused) -> None:
-    """Write when an event that was put aside is tried again."""
+    """Reschedule an event that was put aside."""
     connection.execute(
         update(RefusedRow)
         .where(_is_refused(endpoint_id, refused.event_id))
@@ -232,12 +229,12 @@ def try_again(connection: Connection, endpoint_id: int, refused: Refused) -> Non
 
 
 def forget_refused(connection: Connection, endpoint_id: int, event_id: int) -> None:
-    """Try an event that was put aside no more."""
+    """Stop retrying an event that was put aside."""
     connection.execute(delete(RefusedRow).where(_is_refused(endpoint_id, event_id)))
 
 
 def sweep(connection: Connection, before: datetime) -> bool:
-    """Remove some tries from before that time; tell whether there may be more."""
+    """Delete some log lines older than `before`; return whether there may be more."""
     old = select(DeliveryRow.id).where(DeliveryRow.at < before).order_by(DeliveryRow.at)
     swept = connection.execute(
         delete(DeliveryRow).where(DeliveryRow.id.in_(old.limit(_SWEPT_AT_ONCE)))

@@ -1,7 +1,6 @@
-"""Webhooks for the interface description: a dictionary, to stand beside the paths.
+"""Webhooks in the OpenAPI document.
 
-OpenAPI 3.0 has no `webhooks`, which 3.1 brought. `x-webhooks` has the same shape: by its name, what
-the service sends and how it takes the answers.
+OpenAPI 3.0 lacks the `webhooks` of 3.1. `x-webhooks` has the same shape.
 """
 
 from __future__ import annotations
@@ -16,35 +15,35 @@ _SUMMARIES = {
     EventType.PLACED: "An order was placed.",
     EventType.SHIPPED: "An order was shipped.",
     EventType.CANCELLED: "An order was cancelled.",
-    EventType.IMPORTED: "An order was imported. Sent only where it was asked for by name.",
+    EventType.IMPORTED: "An order was imported. Sent only to endpoints added with this event.",
 }
 _STATUS_AFTER = {EventType.SHIPPED: Status.SHIPPED, EventType.CANCELLED: Status.CANCELLED}
 _SIGNATURE = (
-    "One signature for each secret that is in force, with blanks between: `v1,` and the base64 of "
-    "the HMAC-SHA256 of `<webhook-id>.<webhook-timestamp>.<body>`, under the bytes that the secret "
-    "has in base64 behind `whsec_` (Standard Webhooks 1.0)."
+    "A signature for each valid secret, separated by spaces: `v1,` and the base64 of the "
+    "HMAC-SHA256 of `<webhook-id>.<webhook-timestamp>.<body>`. Its key is the part of the secret "
+    "after `whsec_`, decoded from base64 (Standard Webhooks 1.0)."
 )
 _HEADERS = {
     "webhook-id": (
-        "Names the message, the same at each try: what came before with it need not be done again.",
+        "The id of the message, the same at each attempt. Ignore messages whose id you have seen.",
         "evt_166f834250a12dbd_42",
     ),
-    "webhook-timestamp": ("When this try was made, as a Unix time.", "1796112000"),
+    "webhook-timestamp": ("The time of this attempt, as a Unix timestamp.", "1796112000"),
     "webhook-signature": (_SIGNATURE, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="),
 }
 _DELIVERY = (
-    "Sent to each endpoint in the order of the events, at least once. An answer of 2xx within "
-    f"{sender.SECONDS:.0f} s takes it; redirects are not followed. Anything else is tried again "
-    "after {delays} seconds, and up to a tenth more; an endpoint that is down (no connection, no "
-    "answer, 3xx, 408, 425, 429, 5xx) is paused after the last try, and 410 pauses it at once. Any "
-    "other 4xx refuses the event, which lets those behind it pass after its second try."
+    "Sent to each endpoint in the order of events, at least once. A 2xx answer within "
+    f"{sender.SECONDS:.0f} s accepts it; redirects are not followed. Otherwise it is retried after "
+    "{delays} seconds, each plus up to a tenth. An endpoint that is down (no connection, no "
+    "answer, 3xx, 408, 425, 429, 5xx) is paused after the last attempt, and at once after 410. Any "
+    "other 4xx refuses the event; later events are sent after its second attempt."
 )
 
 
 def webhooks(order: dict[str, Any]) -> dict[str, Any]:
-    """Describe what is sent, by the type of the event.
+    """Describe the messages, by type of event.
 
-    `order` is the schema of an order in version 2's form, be it a reference.
+    `order` is the schema of version 2's orders, or a reference to it.
     """
     return {each.value: {"post": _operation(each, order)} for each in EventType}
 
@@ -78,10 +77,10 @@ def _operation(event: EventType, order: dict[str, Any]) -> dict[str, Any]:
             },
         },
         "responses": {
-            "2XX": {"description": "Taken."},
-            "410": {"description": "Nothing more is wanted: the endpoint is paused."},
-            "4XX": {"description": "Refused: tried again, and not in the way of others."},
-            "5XX": {"description": "Down: tried again, and all that follows waits."},
+            "2XX": {"description": "Accepted."},
+            "410": {"description": "No more events wanted: the endpoint is paused."},
+            "4XX": {"description": "Refused: retried, without blocking later events."},
+            "5XX": {"description": "Down: retried, and later events wait."},
         },
     }
 
@@ -110,7 +109,7 @@ def _message(event: EventType, order: dict[str, Any]) -> dict[str, Any]:
             "timestamp": {
                 "type": "string",
                 "format": "date-time",
-                "description": "When it happened.",
+                "description": "The time of the event.",
             },
             "data": order,
         },

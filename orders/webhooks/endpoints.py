@@ -1,7 +1,4 @@
-"""What is asked of webhooks' endpoints: add, list, pause, resume, rotate, remove, what was tried.
-
-What is due to them, and what came of it, is asked in `deliveries`.
-"""
+"""Webhook endpoints: add, list, pause, resume, rotate, remove, and the log of their deliveries."""
 
 from __future__ import annotations
 
@@ -10,15 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import (
-    Connection,
-    bindparam,
-    delete,
-    func,
-    insert,
-    select,
-    update,
-)
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from orders.domain import EventType
 from orders.store import events
@@ -27,42 +16,40 @@ from orders.store.database.queries import Query
 from orders.store.database.types import instant_of
 from orders.store.tables import DeliveryRow, EndpointRow, EventRow, RefusedRow
 
-# Each that has something to be sent has a thread of its own: see `orders.webhooks.outbox`.
+# Each of them may have a thread of its own: see `orders.webhooks.outbox`.
 MAX_ENDPOINTS = 32
 
 
 class EndpointNotFound(Exception):
-    """There is no endpoint of that id."""
+    """No endpoint has this id."""
 
     def __init__(self, endpoint_id: int) -> None:
-        """Take the id that was asked for."""
-        super().__init__(
-            f"There is no webhook {endpoint_id}. `flask webhooks list` shows them all."
-        )
+        """Name the id."""
+        super().__init__(f"There is no webhook {endpoint_id}. `flask webhooks list` lists them.")
 
 
 class EventNotFound(Exception):
-    """There is no event of that id."""
+    """No event has this id."""
 
     def __init__(self, event_id: int) -> None:
-        """Take the id that was asked for."""
+        """Name the id."""
         super().__init__(f"There is no event {event_id} in the event log.")
 
 
 class TooManyEndpoints(Exception):
-    """There are as many endpoints as there may be."""
+    """There are `MAX_ENDPOINTS` already."""
 
     def __init__(self) -> None:
-        """Say how to mend it."""
+        """Say what to do."""
         super().__init__(
-            f"There are {MAX_ENDPOINTS} webhooks, and may not be more. "
+            f"There are {MAX_ENDPOINTS} webhooks, which is the maximum. "
             "Remove one with `flask webhooks remove ID`."
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An endpoint as the store has it; for its columns see `EndpointRow`."""
+    """An endpoint; see `EndpointRow` for its columns."""
 
     id: int
     url: str
@@ -81,7 +68,7 @@ class Endpoint:
     claimed_until: datetime | None
 
     def secrets(self, now: datetime) -> list[str]:
-        """Return the secrets that sign at this time: the newest, and one in its grace."""
+        """Return the secrets that sign now: the newest, and the previous one during its grace."""
         is_in_grace = self.previous_until is not None and now < self.previous_until
         grace = [self.previous_secret] if is_in_grace and self.previous_secret else []
         return [self.secret, *grace]
@@ -101,7 +88,7 @@ _PAUSED = Query(
 
 @dataclass(frozen=True, slots=True)
 class NewEndpoint:
-    """What an endpoint is added with."""
+    """An endpoint to add."""
 
     url: str
     events: tuple[EventType, ...]
@@ -111,7 +98,7 @@ class NewEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A try, and what came of it; for its columns see `DeliveryRow`."""
+    """An attempt and its outcome; see `DeliveryRow` for its columns."""
 
     endpoint_id: int
     event_id: int | None
@@ -125,10 +112,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How an endpoint stands: wanted events still to be delivered, events put aside, the last try.
-
-    It is what `list` shows, and what a console or a metric can ask for.
-    """
+    """The state of an endpoint: events behind, events put aside, and the last attempt."""
 
     endpoint: Endpoint
     behind: int
@@ -137,17 +121,17 @@ class Standing:
 
     @property
     def state(self) -> str:
-        """`paused`, `waiting` (for its next try), or `active`."""
+        """`paused`, `waiting` (for a retry), or `active`."""
         if self.endpoint.paused_at is not None:
             return "paused"
         return "waiting" if self.endpoint.next_at is not None else "active"
 
 
 def add(connection: Connection, new: NewEndpoint, now: datetime) -> int:
-    """Insert an endpoint, which begins with the next event; return its id.
+    """Add an endpoint, which starts at the next event; return its id.
 
     Raises:
-        TooManyEndpoints: there may be no more.
+        TooManyEndpoints: there are `MAX_ENDPOINTS`.
     """
     count: int = connection.execute(select(func.count()).select_from(EndpointRow)).scalar_one()
     if count >= MAX_ENDPOINTS:
@@ -172,27 +156,27 @@ def get(connection: Connection, endpoint_id: int) -> Endpoint:
     """Return an endpoint.
 
     Raises:
-        EndpointNotFound: there is none of this id.
+        EndpointNotFound: there is no such endpoint.
     """
-    found = find(connection, endpoint_id)
-    if found is None:
+    endpoint = find(connection, endpoint_id)
+    if endpoint is None:
         raise EndpointNotFound(endpoint_id)
-    return found
+    return endpoint
 
 
 def find(connection: Connection, endpoint_id: int) -> Endpoint | None:
-    """Return an endpoint, or None where there is none of this id."""
+    """Return an endpoint, or None."""
     rows = _FIND.execute(connection, endpoint_id=endpoint_id).fetchall()
     return _endpoint(rows[0]) if rows else None
 
 
 def get_all(connection: Connection) -> list[Endpoint]:
-    """Return all endpoints, the oldest first."""
+    """Return all endpoints, oldest first."""
     return [_endpoint(row) for row in _ALL.execute(connection).fetchall()]
 
 
 def paused(database: Database) -> list[tuple[int, datetime]]:
-    """Return the ids of the endpoints that are paused, and since when.
+    """Return the ids of paused endpoints, and since when.
 
     Raises:
         StoreUnavailable: the database can't be read.
@@ -202,8 +186,8 @@ def paused(database: Database) -> list[tuple[int, datetime]]:
 
 
 def standings(connection: Connection) -> list[Standing]:
-    """Return how each endpoint stands."""
-    found = []
+    """Return the state of each endpoint."""
+    result = []
     for endpoint in get_all(connection):
         behind = select(func.count()).where(
             EventRow.id > endpoint.position, EventRow.type.in_(endpoint.events)
@@ -211,15 +195,15 @@ def standings(connection: Connection) -> list[Standing]:
         refused = select(func.count()).where(RefusedRow.endpoint_id == endpoint.id)
         last = deliveries(connection, endpoint.id, 1)
         counts = connection.execute(behind).scalar_one(), connection.execute(refused).scalar_one()
-        found.append(Standing(endpoint, *counts, last[0] if last else None))
-    return found
+        result.append(Standing(endpoint, *counts, last[0] if last else None))
+    return result
 
 
 def remove(connection: Connection, endpoint_id: int) -> None:
-    """Remove an endpoint, with all that was kept of it.
+    """Remove an endpoint, its events put aside and its log.
 
     Raises:
-        EndpointNotFound: there is none of this id.
+        EndpointNotFound: there is no such endpoint.
     """
     get(connection, endpoint_id)
     for table in (RefusedRow, DeliveryRow):
@@ -228,20 +212,20 @@ def remove(connection: Connection, endpoint_id: int) -> None:
 
 
 def pause(connection: Connection, endpoint_id: int, because: str, now: datetime) -> bool:
-    """Deliver nothing to an endpoint from now on; tell whether it was not paused before."""
+    """Pause an endpoint; return False if it was paused before."""
     live = update(EndpointRow).where(EndpointRow.id == endpoint_id, EndpointRow.paused_at.is_(None))
     changed = connection.execute(live.values(paused_at=now, paused_because=because))
     return changed.rowcount > 0
 
 
 def resume(connection: Connection, endpoint_id: int, now: datetime, after: int | None) -> None:
-    """Deliver to an endpoint again, at once and with all tries; from after an event, if given.
+    """Resume an endpoint at once, with a fresh schedule; `after` moves it to just after an event.
 
-    Then all that waited before is forgotten: events up to that one are never delivered by
-    themselves, those behind it are, be it once more.
+    After a move, events up to that one are not delivered by themselves any more, and all later ones
+    are, even if they were before.
 
     Raises:
-        EndpointNotFound, EventNotFound: there is none of this id.
+        EndpointNotFound, EventNotFound: there is no such endpoint or event.
     """
     get(connection, endpoint_id)
     values: dict[str, Any] = {"paused_at": None, "paused_because": None, "tries": 0}
@@ -257,17 +241,17 @@ def resume(connection: Connection, endpoint_id: int, now: datetime, after: int |
 
 
 def rotate(connection: Connection, endpoint_id: int, secret: str, until: datetime) -> None:
-    """Return an endpoint a new secret; the one before it signs, too, until that time.
+    """Replace an endpoint's secret; the previous one signs, too, until `until`.
 
     Raises:
-        EndpointNotFound: there is none of this id.
+        EndpointNotFound: there is no such endpoint.
     """
     previous = get(connection, endpoint_id).secret
     _change(connection, endpoint_id, secret=secret, previous_secret=previous, previous_until=until)
 
 
 def deliveries(connection: Connection, endpoint_id: int, limit: int) -> list[Delivery]:
-    """Return the last tries of an endpoint, the newest first."""
+    """Return the last attempts at an endpoint, newest first."""
     columns = [getattr(DeliveryRow, name) for name in Delivery.__slots__]
     own = select(*columns).where(DeliveryRow.endpoint_id == endpoint_id)
     return [

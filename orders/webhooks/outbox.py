@@ -1,12 +1,11 @@
-"""Sends what the event log says, in the background: one thread that watches, others that deliver.
+"""Sends webhooks in the background: one thread watches for work, and others deliver.
 
-The thread that watches hears of the service's own changes at once, and looks once a second whether
-anybody else has committed something, or a wait is over. Each endpoint to which something is due
-gets a thread of its own, which ends when nothing is due any more. So an endpoint that hangs holds
-up itself and nobody else; and there are no more threads than there may be endpoints. A pool of
-fewer would be full as soon as so many hang.
+The watching thread is woken by the service's own commits, and polls every second for commits of
+other processes and for waits that are over. Each endpoint with something due gets a thread of its
+own, which ends when nothing is due any more. So an endpoint that hangs holds up only itself, and
+there are never more threads than endpoints; a smaller pool would be full once that many hang.
 
-Without endpoints, one small question a second is all that it costs.
+Without endpoints, this costs one small query per second.
 """
 
 from __future__ import annotations
@@ -30,19 +29,19 @@ from orders.webhooks.sender import Sender
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0
-# Changes of so short a time are one piece of news: each look costs what a small request does.
+# Commits that close together share one poll, which costs about as much as a small request.
 TOGETHER_SECONDS = 0.05
-# How long a stop waits for what is being sent.
+# How long a stop waits for attempts under way.
 IN_FLIGHT_SECONDS = 5.0
-_BREAKING_OFF_SECONDS = 1.0
-# Until an endpoint is looked at again where something went wrong.
+_CANCEL_SECONDS = 1.0
+# The pause after something went wrong.
 _REST_SECONDS = 5.0
 KEPT_FOR = timedelta(days=30)
 _SWEPT_EVERY_SECONDS = 3_600
 
 
 class Outbox:
-    """The event log's outgoing side. Does nothing until it is started."""
+    """Delivers the event log to webhooks. Idle until started."""
 
     def __init__(
         self,
@@ -52,7 +51,7 @@ class Outbox:
         store_id: Callable[[], str],
         sender: Sender | None = None,
     ) -> None:
-        """Take the store, the clock, who knows the store's id, and what sends."""
+        """Keep the parts. `store_id` is read when it is first needed."""
         self._database = database
         self._changes = changes
         self._clock = clock
@@ -64,8 +63,8 @@ class Outbox:
             database, changes, clock, self.sender, store_id=store_id, stopped=self._stopped
         )
         self._has_endpoints = False
-        self._is_waiting = False
-        self._is_told = False
+        self._has_waits = False
+        self._has_warned = False
         self._is_alone = True
         self._seen: Hashable = None
         self._swept = -math.inf
@@ -74,17 +73,17 @@ class Outbox:
         self._watching = threading.Thread(target=self._watch, name="webhooks", daemon=True)
 
     def start(self, *, alone: bool = True) -> None:
-        """Begin to deliver, `alone`, or with other processes from the same database."""
+        """Begin to deliver; `alone` if no other process uses the same database."""
         self._is_alone = alone
         self._watching.start()
 
     def wake(self) -> None:
-        """Hear that something was committed. Costs next to nothing."""
+        """Look for work after a commit. Costs next to nothing."""
         if self._has_endpoints:
             self._news.set()
 
     def stop(self) -> None:
-        """End: what is being sent gets a moment, and is then broken off, to be sent again."""
+        """Stop: attempts under way get some seconds, are then cancelled, and made again later."""
         self._stopped.set()
         self._news.set()
         if not self._watching.is_alive():
@@ -93,9 +92,9 @@ class Outbox:
         self._await_couriers(IN_FLIGHT_SECONDS)
         if self._at_work:
             self.sender.cancel()
-            self._await_couriers(_BREAKING_OFF_SECONDS)
+            self._await_couriers(_CANCEL_SECONDS)
         if self._has_endpoints and not self._is_alone:
-            self._guarded(self.courier.release)
+            self._guarded(self.courier.claims.release)
 
     def _await_couriers(self, seconds: float) -> None:
         ends = time.monotonic() + seconds
@@ -104,12 +103,12 @@ class Outbox:
 
     def _watch(self) -> None:
         if self._is_alone:
-            self._guarded(self._release)
+            self._guarded(self._release_stale_claims)
         while not self._stopped.is_set():
             self._news.clear()
             if not self._is_alone:
-                self._guarded(self.courier.renew)
-            self._guarded(self._look)
+                self._guarded(self.courier.claims.renew)
+            self._guarded(self._poll)
             self._news.wait(POLL_SECONDS)
             self._stopped.wait(TOGETHER_SECONDS)
 
@@ -117,49 +116,49 @@ class Outbox:
         try:
             work()
         except StoreUnavailable as error:
-            # Once: it may last, and others tell of it, too.
-            if not self._is_told:
+            # Logged once: it may last, and other parts log it, too.
+            if not self._has_warned:
                 log.warning("Webhooks wait for the database: %s.", error)
-            self._is_told = True
+            self._has_warned = True
             self._stopped.wait(_REST_SECONDS)
         except Exception:
-            log.exception("Looking for what webhooks are due failed; it is tried again.")
+            log.exception("Looking for due webhooks failed; it is tried again.")
             self._stopped.wait(_REST_SECONDS)
         else:
-            self._is_told = False
+            self._has_warned = False
 
-    def _release(self) -> None:
-        # What an earlier process had claimed, which is no more: this one is alone.
+    def _release_stale_claims(self) -> None:
+        # Claims of an earlier process, which must be dead: this one is alone.
         with self._database.read() as connection:
             is_claimed = any(each.claimed_by for each in endpoints.get_all(connection))
         if is_claimed:
-            self._changes.run(deliveries.release_all)
+            self._changes.run(deliveries.release)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         version = self._database.version()
-        if version == self._seen and not self._is_waiting and not self._ended.is_set():
+        if version == self._seen and not self._has_waits and not self._ended.is_set():
             return
         self._ended.clear()
         with self._database.read() as connection:
-            known = endpoints.get_all(connection)
+            all_endpoints = endpoints.get_all(connection)
             newest = events.newest_id(connection)
             refused = deliveries.soonest_refused(connection)
-        self._has_endpoints = bool(known)
-        self._is_waiting = False
-        for endpoint in known:
+        self._has_endpoints = bool(all_endpoints)
+        self._has_waits = False
+        for endpoint in all_endpoints:
             if endpoint.id not in self._at_work:
                 wait = self.courier.seconds_to_work(endpoint, newest, refused.get(endpoint.id))
                 self._begin(endpoint.id, wait)
-        if known:
+        if all_endpoints:
             self._sweep()
-        # Not before: where something failed, all is looked at again.
+        # Last, so that after a failure everything is polled again.
         self._seen = version
 
     def _begin(self, endpoint_id: int, wait: float | None) -> None:
         if wait is None:
             return
         if wait > 0 or self._resting.get(endpoint_id, -math.inf) > time.monotonic():
-            self._is_waiting = True
+            self._has_waits = True
             return
         thread = threading.Thread(
             target=self._deliver, args=(endpoint_id,), name=f"webhook-{endpoint_id}", daemon=True
@@ -169,17 +168,17 @@ class Outbox:
 
     def _deliver(self, endpoint_id: int) -> None:
         try:
-            # Another process may have it, which may die.
+            # Another process may hold its claim, and may die.
             rest = 0.0 if self.courier.deliver(endpoint_id) else POLL_SECONDS
         except StoreUnavailable as error:
             log.warning("Webhook %d waits for the database: %s.", endpoint_id, error)
             rest = _REST_SECONDS
         except Exception:
-            log.exception("Webhook %d could not be served; it is tried again.", endpoint_id)
+            log.exception("Webhook %d could not be delivered to; it is tried again.", endpoint_id)
             rest = _REST_SECONDS
         self._resting[endpoint_id] = time.monotonic() + rest
         del self._at_work[endpoint_id]
-        # What was committed after it had looked for the last time would else be overlooked.
+        # Otherwise what was committed after its last look would be missed.
         self._ended.set()
         self._news.set()
 

@@ -1,4 +1,4 @@
-"""What an answer means, and what follows from it: when to try again, when to let others pass."""
+"""What an answer means, and the retry schedule. Pure rules."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from enum import StrEnum
 from http import HTTPStatus
 from random import Random
 
-# After each try that failed; the try after the last of them is the last.
+# Seconds after each failed attempt. The attempt after the last delay is the last one.
 DELAYS = (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
 LAST_TRY = len(DELAYS) + 1
-# Up to a tenth is added, so that what failed together is not tried again together.
+# Up to a tenth is added, so that what failed together is not retried together.
 JITTER = 0.1
-# A refused event holds up those behind it until this try.
+# A refused event blocks later ones until this attempt.
 TRIES_IN_ORDER = 2
-# Why an endpoint was paused that wants nothing more.
+# The reason of the pause after 410.
 GONE = "it answered 410 Gone"
 
 _DOWN = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
 
 
 class Outcome(StrEnum):
-    """What came of a try.
+    """The outcome of an attempt.
 
-    `down`: nothing can be delivered just now. `refused`: the endpoint is up, and does not take this
-    event. `gone`: it wants nothing more.
+    `down`: the endpoint can't receive anything at the moment. `refused`: it is up, but does not
+    accept this event. `gone`: it wants no more events.
     """
 
     DELIVERED = "delivered"
@@ -34,9 +34,9 @@ class Outcome(StrEnum):
 
 
 def outcome_of(status: int | None) -> Outcome:
-    """Say what a status means; None is no answer.
+    """Return what a status means; None stands for no answer.
 
-    A redirect, which is not followed, is as if the endpoint were down: it is so for all events.
+    Redirects are not followed. They count as down, because they concern all events.
     """
     if status is None or status in _DOWN:
         return Outcome.DOWN
@@ -50,10 +50,10 @@ def outcome_of(status: int | None) -> Outcome:
 
 
 def delay(tries: int, chance: Random) -> timedelta:
-    """Return how long to wait after so many tries, of which there were fewer than `LAST_TRY`."""
+    """Return the delay after `tries` failed attempts, of which there are fewer than `LAST_TRY`."""
     return timedelta(seconds=DELAYS[tries - 1] * (1 + chance.uniform(0, JITTER)))
 
 
 def longest_delay(tries: int) -> float:
-    """Return the most seconds that `delay` gives after so many tries."""
+    """Return the maximum of `delay` after `tries` failed attempts, in seconds."""
     return DELAYS[min(max(tries, 1), len(DELAYS)) - 1] * (1 + JITTER)

@@ -1,9 +1,9 @@
-"""One message to one endpoint: resolved once, checked, sent to the address that was checked.
+"""Sends one message to one endpoint: resolves the name once, checks and uses those addresses.
 
-`http.client` speaks HTTP over a connection that is made here, because nothing else keeps all that
-is promised: no redirects, no proxies of the environment, one limit of time for everything from the
-name to the last byte, however slowly it drips, and one of size. Each message has a connection of
-its own: one that was kept could be closed by the other side just then, which looks like an endpoint
+`http.client` speaks HTTP over a connection opened here, because no client library keeps all the
+promises: no redirects, no proxies from the environment, one deadline for everything from resolving
+the name to the last byte, however slowly it drips, and a size limit. Each message has a connection
+of its own: the other side may close one kept open at any moment, which would look like an endpoint
 that is down.
 """
 
@@ -29,16 +29,16 @@ SECONDS = 15.0
 MAX_ANSWER = 1024 * 1024
 KEPT_CHARACTERS = 200
 _CHUNK = 64 * 1024
-# No character of UTF-8 has more bytes.
+# A UTF-8 character has at most four bytes.
 _KEPT_BYTES = 4 * KEPT_CHARACTERS
 _LONGEST_FAULT = 200
-# What comes of names, connections and answers that are not as they should be.
+# Raised for bad names, broken connections and responses that are not HTTP.
 _FAULTS = (OSError, http.client.HTTPException, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back: a status, or None and the fault that kept it away; the body's beginning."""
+    """An answer: its status and the start of its body; or, without a status, the fault."""
 
     status: int | None
     fault: str | None
@@ -47,15 +47,15 @@ class Answer:
 
 
 class _TooLate(OSError):
-    """The time for the whole exchange is over."""
+    """The deadline has passed."""
 
 
 class _TooLarge(OSError):
-    """The answer has more bytes than are read of one."""
+    """The answer is larger than `MAX_ANSWER`."""
 
 
 class _Deadline:
-    """The moment by which an exchange must be over."""
+    """The time by which an exchange must be over."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
@@ -68,7 +68,7 @@ class _Deadline:
 
 
 class _Wire:
-    """A connection as `http.client` needs one, which keeps to a deadline and a number of bytes."""
+    """A socket for `http.client`, with a deadline and a limit of bytes to read."""
 
     def __init__(self, connection: socket.socket, deadline: _Deadline, most: int) -> None:
         self._connection = connection
@@ -91,11 +91,11 @@ class _Wire:
         return count
 
     def close(self) -> None:
-        """Do nothing: the connection is closed by whoever opened it."""
+        """Do nothing: `Sender` closes the connection that it opened."""
 
 
 class _Incoming(io.RawIOBase):
-    """What comes in over a wire."""
+    """The readable side of a wire."""
 
     def __init__(self, wire: _Wire) -> None:
         self._wire = wire
@@ -117,22 +117,22 @@ class Sender:
         resolve: Resolver = addresses.resolve,
         trusted: ssl.SSLContext | None = None,
     ) -> None:
-        """Take how long an exchange may last, who knows addresses, whose certificates count."""
+        """Set the time limit; tests replace the resolver and the trusted certificates."""
         self._seconds = seconds
         self._resolve = resolve
-        self._given = trusted
+        self._custom_trust = trusted
         self._open: set[socket.socket] = set()
-        # Whether what came back last may be this side's own doing.
+        # If so, a failure may be this side's own doing.
         self.is_cancelled = False
 
     @cached_property
     def _trusted(self) -> ssl.SSLContext:
-        return self._given or ssl.create_default_context()
+        return self._custom_trust or ssl.create_default_context()
 
     def post(
         self, url: str, headers: Mapping[str, str], body: bytes, *, allow_private: bool
     ) -> Answer:
-        """Send a message; return what came back. Raises nothing, whatever the other side does."""
+        """Send a message; return the answer. Raises nothing, whatever the other side does."""
         began = time.monotonic()
         try:
             target = addresses.target_of(url, allow_private=allow_private)
@@ -141,25 +141,25 @@ class Sender:
                 wire = _Wire(connection, deadline, MAX_ANSWER)
                 status, text = _exchange(target, wire, headers, body)
         except (*_FAULTS, addresses.UnfitURL, PrivateAddress) as error:
-            return Answer(None, self._in_words(error), "", time.monotonic() - began)
+            return Answer(None, _describe(error, self._seconds), "", time.monotonic() - began)
         return Answer(status, None, text, time.monotonic() - began)
 
     def cancel(self) -> None:
-        """Break off what is being sent, and send nothing more."""
+        """Abort messages on their way, and send no more."""
         self.is_cancelled = True
         for connection in list(self._open):
             with suppress(OSError):
-                # Of the plain socket: TLS would first take its state from the thread that reads.
+                # The plain socket's: TLS would first take its state from the reading thread.
                 socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
     @contextmanager
     def _connected(
         self, target: Target, deadline: _Deadline, *, allow_private: bool
     ) -> Iterator[socket.socket]:
-        found = self._addresses(target, deadline)
+        candidates = self._addresses(target, deadline)
         if not allow_private:
-            addresses.check_all(target.host, found)
-        with self._first_that_answers(found, target.port, deadline) as plain:
+            addresses.check_all(target.host, candidates)
+        with self._connect(candidates, target.port, deadline) as plain:
             if target.scheme == "http":
                 yield plain
                 return
@@ -176,42 +176,42 @@ class Sender:
     def _addresses(self, target: Target, deadline: _Deadline) -> list[str]:
         with suppress(ValueError):
             return [str(ipaddress.ip_address(target.host))]
-        # The system's resolver takes its own time. Whoever waits for it need not.
-        found: list[list[str] | OSError] = []
-        asking = threading.Thread(target=self._ask, args=(target, found), daemon=True)
-        asking.start()
-        asking.join(deadline.left())
-        if not found:
+        # The system's resolver has no deadline, so it runs in a thread that can be abandoned.
+        results: list[list[str] | OSError] = []
+        resolving = threading.Thread(target=self._resolve_into, args=(results, target), daemon=True)
+        resolving.start()
+        resolving.join(deadline.left())
+        if not results:
             raise _TooLate
-        if isinstance(found[0], OSError):
-            raise found[0]
-        return found[0]
+        if isinstance(results[0], OSError):
+            raise results[0]
+        return results[0]
 
-    def _ask(self, target: Target, found: list[list[str] | OSError]) -> None:
+    def _resolve_into(self, results: list[list[str] | OSError], target: Target) -> None:
         try:
-            found.append(self._resolve(target.host, target.port) or OSError("it has no address"))
+            results.append(self._resolve(target.host, target.port) or OSError("it has no address"))
         except (OSError, UnicodeError) as error:
-            found.append(OSError(f"{target.host} can't be resolved: {_reason(error)}"))
+            results.append(OSError(f"{target.host} can't be resolved: {_reason(error)}"))
 
     @contextmanager
-    def _first_that_answers(
-        self, found: list[str], port: int, deadline: _Deadline
+    def _connect(
+        self, candidates: list[str], port: int, deadline: _Deadline
     ) -> Iterator[socket.socket]:
-        for count, address in enumerate(found, start=1):
+        for count, address in enumerate(candidates, start=1):
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
             with (
                 socket.socket(family, socket.SOCK_STREAM) as connection,
                 self._cancellable(connection),
             ):
-                # Those behind it get their share of the time, too.
-                connection.settimeout(deadline.left() / (len(found) - count + 1))
+                # Each address gets a share of the time that is left.
+                connection.settimeout(deadline.left() / (len(candidates) - count + 1))
                 try:
                     connection.connect((address, port))
                 except OSError:
-                    if count == len(found):
+                    if count == len(candidates):
                         raise
                     continue
-                # Or the body would wait for the head to be acknowledged.
+                # Otherwise the body would wait until the head is acknowledged.
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 yield connection
                 return
@@ -225,15 +225,6 @@ class Sender:
             yield
         finally:
             self._open.discard(connection)
-
-    def _in_words(self, error: Exception) -> str:
-        if isinstance(error, (_TooLate, TimeoutError)):
-            return f"no answer within {self._seconds:g} s"
-        if isinstance(error, ssl.SSLCertVerificationError):
-            return f"its certificate is not trusted: {error.verify_message}"
-        if isinstance(error, http.client.HTTPException) and not isinstance(error, OSError):
-            return f"its answer is not HTTP: {type(error).__name__}"
-        return _reason(error)[:_LONGEST_FAULT]
 
 
 def _exchange(
@@ -253,13 +244,23 @@ def _exchange(
 
 
 def _beginning(response: http.client.HTTPResponse) -> str:
-    # The status has arrived, and counts. The body is only for the log: what is cut off is left out.
+    # The status counts. The body is only logged, so a body that breaks off is kept as far as read.
     kept = b""
     with suppress(*_FAULTS):
         while chunk := response.read1(_CHUNK):
             kept = (kept + chunk)[:_KEPT_BYTES]
-    # The one character that not every database keeps.
+    # PostgreSQL stores no NUL.
     return kept.decode("utf-8", "replace").replace("\0", "\ufffd")[:KEPT_CHARACTERS]
+
+
+def _describe(error: Exception, seconds: float) -> str:
+    if isinstance(error, (_TooLate, TimeoutError)):
+        return f"no answer within {seconds:g} s"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}"
+    if isinstance(error, http.client.HTTPException) and not isinstance(error, OSError):
+        return f"its answer is not HTTP: {type(error).__name__}"
+    return _reason(error)[:_LONGEST_FAULT]
 
 
 def _reason(error: Exception) -> str:

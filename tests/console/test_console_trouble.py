@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orders.domain import EventType
-from orders.webhooks import endpoints, signing
+from orders.webhooks import endpoints, messages
 from orders.webhooks.endpoints import NewEndpoint
 from tests.support import faults as real_faults
 from tests.support.browser import expect, no_violations
@@ -203,7 +203,7 @@ def test_a_ship_whose_answer_got_lost_is_told_as_done_when_it_is_tried_again(sho
 
 
 def test_a_paused_webhook_is_told(shop, visit):
-    new = NewEndpoint("https://away.example.com/", (EventType.PLACED,), signing.generate_secret())
+    new = NewEndpoint("https://away.example.com/", (EventType.PLACED,), messages.generate_secret())
     with shop.store.database.write() as connection:
         endpoint_id = endpoints.add(connection, new, shop.store.clock.now())
         endpoints.pause(connection, endpoint_id, "a person did", shop.store.clock.now())

@@ -24,7 +24,7 @@ from orders.store import keys as key_store
 from orders.store.keys import NewKey
 from orders.web import logs
 from orders.web.services import services_of
-from orders.webhooks import deliveries, endpoints, signing
+from orders.webhooks import deliveries, endpoints, messages
 from orders.webhooks.courier import Courier
 from orders.webhooks.endpoints import NewEndpoint
 from orders.webhooks.sender import Sender
@@ -243,7 +243,7 @@ class Hooks:
         new = NewEndpoint(
             url,
             events or (EventType.PLACED, EventType.SHIPPED, EventType.CANCELLED),
-            secret or signing.generate_secret(),
+            secret or messages.generate_secret(),
             allow_private,
         )
         return self.change(endpoints.add, new, self.store.clock.now())

@@ -80,7 +80,7 @@ def test_without_event_it_means_all_but_imported(store, receiver):
     ("url", "words"),
     [
         ("http://192.88.98.1/hook", "begins with https://"),
-        ("ftp://192.88.98.1/hook", "is like https://"),
+        ("ftp://192.88.98.1/hook", "looks like https://"),
         ("https://someone:secret@192.88.98.1/", "no user name"),  # pragma: allowlist secret
         ("https://127.0.0.1/hook", "127.0.0.1 is not a public address. Within your own"),
         ("https://[::1]/hook", "::1 is not a public address"),
@@ -108,7 +108,7 @@ def test_add_takes_a_name_that_is_not_known_yet(store):
 def test_there_may_be_so_many_and_no_more(store, receiver):
     for _ in range(MAX_ENDPOINTS):
         add(store, receiver)
-    assert "may not be more" in refused(store, "add", receiver.url, "--allow-private")
+    assert "which is the maximum" in refused(store, "add", receiver.url, "--allow-private")
     run(store, "remove", 1)
     add(store, receiver)
 

@@ -15,7 +15,7 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from orders.domain import EventType
 from orders.files.formats import Faults
-from orders.webhooks import endpoints, rules, signing
+from orders.webhooks import endpoints, messages, rules
 from tests.support.receiver import answer_with
 from tests.support.shop import logged
 
@@ -105,11 +105,11 @@ def test_the_library_and_a_few_lines_of_hmac_verify_it(store, client, hooks, rec
     with pytest.raises(WebhookVerificationError):
         Webhook(SECRET).verify(received.body.replace(b"7", b"8"), received.headers)
     with pytest.raises(WebhookVerificationError):
-        Webhook(signing.generate_secret()).verify(received.body, received.headers)
+        Webhook(messages.generate_secret()).verify(received.body, received.headers)
 
 
 def test_a_secret_has_as_many_random_bytes_as_the_rules_ask():
-    made = {signing.generate_secret() for _ in range(50)}
+    made = {messages.generate_secret() for _ in range(50)}
     assert len(made) == 50
     for secret in made:
         assert 24 <= len(base64.b64decode(secret.removeprefix("whsec_"), validate=True)) <= 64
@@ -117,8 +117,8 @@ def test_a_secret_has_as_many_random_bytes_as_the_rules_ask():
 
 def test_both_secrets_sign_for_24_hours_after_a_rotation(store, client, hooks, receiver):
     hooks.add(receiver.url, secret=SECRET)
-    newer = signing.generate_secret()
-    hooks.change(endpoints.rotate, 1, newer, store.clock.now() + signing.GRACE)
+    newer = messages.generate_secret()
+    hooks.change(endpoints.rotate, 1, newer, store.clock.now() + messages.GRACE)
     for wait in (0, 24 * HOURS - 1, 1):
         place(client)
         hooks.deliver(after=wait)
@@ -297,7 +297,7 @@ def test_a_refused_event_goes_on_by_itself_until_its_last_try(client, hooks, rec
     assert hooks.get().paused_at is None
     aside, given_up = log.getvalue().splitlines()
     assert "Webhook 1 (127.0.0.1) refuses event 1, which is put aside" in aside
-    assert "did not take event 1 at its last try (status 422)" in given_up
+    assert "did not accept event 1 at the last attempt (status 422)" in given_up
 
 
 def test_a_refused_event_that_is_taken_at_last_is_forgotten(client, hooks, receiver):
@@ -551,14 +551,14 @@ def test_while_a_try_takes_long_no_other_process_begins_one(client, hooks, recei
     receiver.arrivals.get(timeout=10)
     for _ in range(4):
         hooks.store.clock.advance(5)
-        hooks.courier.renew()
+        hooks.courier.claims.renew()
         assert not another.deliver(1)
     answered.set()
     trying.join()
     assert receiver.events == [1]
     # Nothing goes on any more, so nothing is renewed.
     hooks.store.clock.advance(15)
-    hooks.courier.renew()
+    hooks.courier.claims.renew()
     place(client)
     assert another.deliver(1)
     assert receiver.events == [1, 2]
@@ -576,7 +576,7 @@ def test_what_another_process_delivered_a_moment_ago_is_not_sent_again(
         def run(self, work):
             if not receiver.events:
                 hooks.deliver()
-                hooks.courier.release()
+                hooks.courier.claims.release()
             return store.services.changes.run(work)
 
     another = hooks.another_courier(Changes())

@@ -16,12 +16,12 @@ from contextlib import contextmanager
 import urllib3
 from standardwebhooks import Webhook
 
-from orders.webhooks import signing
+from orders.webhooks import messages
 from tests.support.service import INHERITED, ROOT
 from tests.support.shop import Hooks
 
 SCRIPT = ROOT / "docs" / "clients" / "receiver.py"
-SECRET = signing.generate_secret()
+SECRET = messages.generate_secret()
 BODY = b'{"type":"order.placed","timestamp":"2026-12-01T12:00:00.000Z","data":{"id":1}}'
 
 
@@ -80,7 +80,7 @@ def test_it_refuses_what_is_not_the_stores():
         "unsigned": {},
         "of another body": signed(body=b"{}"),
         "of another id": {**signed(), "webhook-id": "evt_2"},
-        "under another secret": signed(secret=signing.generate_secret()),
+        "under another secret": signed(secret=messages.generate_secret()),
         "old": signed(sent=str(now - 400)),
         "from the future": signed(sent=str(now + 400)),
         "without a time": signed(sent=""),
