@@ -37,20 +37,29 @@ def create_app(settings: Settings | None = None, clock: Clock | None = None) -> 
     """
     if settings is None:
         settings = serve.settings_for_flask()
-    clock = clock or Clock()
-    database, upkeep = database_of(settings, settings.threads + MAX_LENT)
-    app = OrdersFlask("app", static_folder=None)
-    limits = Limits(settings, database, clock)
-    services = Services(settings, clock, database, upkeep, KeyRing(database, clock), limits)
+    app, services = make_routes(settings), make_services(settings, clock or Clock())
     services.install(app)
     if settings.metrics:
         from orders.web import metrics  # with a library that only they need
 
         metrics.install(app, services)
-    Hooks(app, services)
+    return app
+
+
+def make_services(settings: Settings, clock: Clock) -> Services:
+    """Make what serves requests. Opens nothing until it is used."""
+    database, upkeep = database_of(settings, settings.threads + MAX_LENT)
+    limits = Limits(settings, database, clock)
+    return Services(settings, clock, database, upkeep, KeyRing(database, clock), limits)
+
+
+def make_routes(settings: Settings) -> Flask:
+    """Make a Flask application with its routes and commands, but without services."""
+    app = OrdersFlask("app", static_folder=None)
+    Hooks(app)
     Api(app, settings, v1.blueprint, v1.VERSION)
     Api(app, settings, v2.blueprint, v2.VERSION)
-    health.register(app, services)
+    health.register(app)
     site.register(app)
     for group in (keys_group, orders_group, pets_group, events_group, webhooks_group, db_group):
         app.cli.add_command(group)

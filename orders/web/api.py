@@ -20,7 +20,7 @@ from flask.globals import request_ctx
 from werkzeug import exceptions as http
 from werkzeug.routing import UnicodeConverter
 
-from orders.settings import Settings
+from orders.settings import Network, Settings
 from orders.web import auth, document
 from orders.web.bodies import BodyParser
 from orders.web.call import Call, current_call, is_api_path, path_of_target
@@ -34,7 +34,7 @@ from orders.web.refusals import (
     PayloadTooLarge,
     error_body,
 )
-from orders.web.services import Services
+from orders.web.services import Services, services_of
 from schemas.error import ErrorSchema
 from schemas.fields import Instant, Int64, Whole
 
@@ -203,65 +203,63 @@ def _own_kind(error: Exception) -> Exception:
 class Hooks:
     """What happens around each request."""
 
-    def __init__(self, app: Flask, services: Services) -> None:
+    def __init__(self, app: Flask) -> None:
         """Set up the hooks of an application."""
-        self._keyring = services.keyring
-        self._limits = services.limits
-        self._clock = services.clock
-        self._trusted = services.settings.trusted_proxy
-        self._tell = services.tell
+        self._app = app
         app.before_request(self.admit)
         app.after_request(self.finish)
 
     def admit(self) -> None:
         """Let the request through to its route, or raise what refuses it."""
+        services = services_of(self._app)
         asked = _plain(request)
         path = asked.environ["PATH_INFO"]
         g.call = call = Call(
             f"{_random_bits(64):016x}",
-            self._clock.monotonic(),
+            services.clock.monotonic(),
             is_api_path(path),
-            self._address(asked.environ),
+            _address(asked.environ, services.settings.trusted_proxy),
             asked.method,
             path,
             endpoint=asked.endpoint,
         )
         if call.is_api:
-            self._admit_to_api(call, asked.environ.get("HTTP_AUTHORIZATION"))
+            _admit_to_api(services, call, asked.environ.get("HTTP_AUTHORIZATION"))
         if path.startswith("//"):
             # Werkzeug folds slashes in front; a path that differs in slashes is another path.
             raise NotFound
 
     def finish(self, response: Response) -> Response:
         """Put the headers on the answer, and see to it that it is told when it has gone out."""
+        services = services_of(self._app)
         call = current_call()
         status = response.status_code
         if status in _WITHOUT_BODY:
             response.headers.remove("Content-Type")
         headers: list[tuple[str, str]] = []
         if call.is_api:
-            verdict = call.verdict or self._limits.full_free_quota()
-            headers = verdict.headers(call.judged_at or self._clock.time())
+            verdict = call.verdict or services.limits.full_free_quota()
+            headers = verdict.headers(call.judged_at or services.clock.time())
             headers += [("X-Request-Id", call.request_id), *call.headers.items()]
         there = {name for name, _ in response.headers}
         headers += [each for each in PROTECTION.items() if each[0] not in there]
         _plain(request).environ[_COMMON_HEADERS] = headers
-        response.call_on_close(lambda: self._tell(call, status, self._clock.monotonic()))
+        response.call_on_close(lambda: services.tell(call, status, services.clock.monotonic()))
         return response
 
-    def _admit_to_api(self, call: Call, authorization: str | None) -> None:
-        call.caller = self._keyring.identify(authorization, call.address)
-        call.judged_at = self._clock.time()
-        call.verdict = self._limits.judge(call.caller)
-        call.verdict.raise_if_refused()
-        auth.authorize(call.caller, call.method)
 
-    def _address(self, environ: Mapping[str, str]) -> str:
-        return auth.client_address(
-            environ.get("REMOTE_ADDR") or "unknown",
-            environ.get("HTTP_X_FORWARDED_FOR"),
-            self._trusted,
-        )
+def _admit_to_api(services: Services, call: Call, authorization: str | None) -> None:
+    call.caller = services.keyring.identify(authorization, call.address)
+    call.judged_at = services.clock.time()
+    call.verdict = services.limits.judge(call.caller)
+    call.verdict.raise_if_refused()
+    auth.authorize(call.caller, call.method)
+
+
+def _address(environ: Mapping[str, str], trusted: tuple[Network, ...]) -> str:
+    return auth.client_address(
+        environ.get("REMOTE_ADDR") or "unknown", environ.get("HTTP_X_FORWARDED_FOR"), trusted
+    )
 
 
 def _plain(proxy: Any) -> Request:

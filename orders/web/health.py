@@ -5,16 +5,17 @@ from __future__ import annotations
 from flask import Flask, Response, jsonify
 
 from orders.store import events
-from orders.web.services import Services
+from orders.web.services import current_services
 
 
-def register(app: Flask, services: Services) -> None:
+def register(app: Flask) -> None:
     """Add /healthz and /readyz to an application."""
 
     def healthz() -> Response:
         return jsonify(status="ok")
 
     def readyz() -> Response:
+        services = current_services()
         # Away is told as any request is told of it: 503, with the reason.
         with services.database.read() as connection:
             events.newest_id(connection)

@@ -347,7 +347,7 @@ def test_no_other_answer_is_headed_and_every_refusal_is_an_error(ask, case):
 def test_a_page_may_have_a_policy_of_its_own(make_store):
     store = make_store()
     policy = {"Content-Security-Policy": "default-src 'self'", "Cache-Control": "no-cache"}
-    store.app.add_url_rule("/page", "page", lambda: ("a page", policy))
+    store.own_app().add_url_rule("/page", "page", lambda: ("a page", policy))
     response = store.anonymous().get("/page")
     assert response.headers.getlist("Content-Security-Policy") == ["default-src 'self'"]
     assert response.headers.getlist("Cache-Control") == ["no-cache"]

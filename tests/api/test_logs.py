@@ -306,7 +306,6 @@ def test_a_long_path_does_not_fill_the_log(store):
 
 def test_a_traceback_does_not_tell_what_clients_sent(store):
     client = store.client()
-    store.app.config["PROPAGATE_EXCEPTIONS"] = False
     with store.database.write() as connection:
         connection.exec_driver_sql("ALTER TABLE api_keys RENAME TO gone")
     with logged() as stream:
@@ -340,7 +339,6 @@ def test_a_warning_in_json_is_an_object_with_its_level_and_logger():
 @pytest.mark.parametrize("style", ["text", "json"])
 def test_an_internal_error_is_logged_with_its_cause_and_told_by_its_request_id(store, style):
     client = store.client()
-    store.app.config["PROPAGATE_EXCEPTIONS"] = False
     with store.database.write() as connection:
         connection.exec_driver_sql("DROP TABLE pets")
     response, lines = lines_of(client, "GET", "/v1/pets/1", style=style)

@@ -30,7 +30,7 @@ def folder(tmp_path):
 @pytest.fixture
 def visitor(store, folder):
     """A client without a key, of a service with a page at /at-the-desk."""
-    serve_page(store.app, "/at-the-desk", folder)
+    serve_page(store.own_app(), "/at-the-desk", folder)
     return store.anonymous()
 
 
@@ -64,7 +64,7 @@ def test_the_policy_allows_the_services_own_files_and_nothing_inline(visitor, pa
 def test_a_page_may_have_another_policy(visitor, make_store, folder):
     before = visitor.get("/desk/main.js").headers["ETag"]
     other = make_store()
-    serve_page(other.app, "/at-the-desk", folder, "default-src 'none'")
+    serve_page(other.own_app(), "/at-the-desk", folder, "default-src 'none'")
     # A copy that came with the first policy is not good any more.
     response = other.anonymous().get("/desk/main.js", headers={"If-None-Match": before})
     assert response.status_code == 200
@@ -78,7 +78,7 @@ def test_the_contents_come_as_they_stand_in_the_file(visitor, folder):
 
 def test_a_file_is_not_looked_for_before_it_is_asked_for_and_only_once(store, folder, tmp_path):
     path = tmp_path / "of-a-package.js"
-    serve_page(store.app, "/at-the-desk", folder, more={"later.js": lambda: path})
+    serve_page(store.own_app(), "/at-the-desk", folder, more={"later.js": lambda: path})
     path.write_text("first()", encoding="utf-8")
     assert store.anonymous().get("/desk/later.js").text == "first()"
     path.unlink()
@@ -101,7 +101,7 @@ def test_other_contents_have_another_tag(visitor, make_store, folder):
     before = visitor.get("/desk/main.js").headers["ETag"]
     (folder / "main.js").write_text("export const one = 2\n", encoding="utf-8")
     restarted = make_store()
-    serve_page(restarted.app, "/at-the-desk", folder)
+    serve_page(restarted.own_app(), "/at-the-desk", folder)
     after = restarted.anonymous().get("/desk/main.js", headers={"If-None-Match": before})
     assert after.status_code == 200
     assert after.headers["ETag"] != before
@@ -153,7 +153,7 @@ def test_what_is_no_file_is_404_and_a_wrong_method_405(visitor):
 def test_what_is_not_meant_for_browsers_is_not_served(store, folder):
     for name in ("notes.txt", "main.js~", ".main.js.swp", "main.py"):
         (folder / name).write_text("not for browsers", encoding="utf-8")
-    serve_page(store.app, "/at-the-desk", folder)
+    serve_page(store.own_app(), "/at-the-desk", folder)
     for name in ("notes.txt", "main.js~", ".main.js.swp", "main.py"):
         assert_error(store.anonymous().get(f"/desk/{name}"), 404, "not_found")
 

@@ -8,14 +8,14 @@ import subprocess
 import sys
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from random import Random
 
 import pytest
 from sqlalchemy import text
 
-from app import create_app
+from app import create_app, make_routes, make_services
 from orders import keys
 from orders.clock import Clock
 from orders.domain import EventType, format_instant
@@ -23,7 +23,7 @@ from orders.settings import Settings
 from orders.store import keys as key_store
 from orders.store.keys import NewKey
 from orders.web import logs
-from orders.web.services import services_of
+from orders.web.services import Services, services_of
 from orders.webhooks import deliveries, endpoints, messages
 from orders.webhooks.courier import Courier
 from orders.webhooks.endpoints import NewEndpoint
@@ -74,20 +74,43 @@ class ClockBesideRedis(SetClock):
         return super().monotonic()
 
 
+_apps = {}
+
+
+def _shared_app(settings):
+    # Making one takes longer than most tests, and differs by settings, but not by where data are.
+    shape = repr(replace(settings, instance=ROOT))
+    if shape not in _apps:
+        _apps[shape] = make_routes(settings)
+    return _apps[shape]
+
+
 @dataclass
 class Store:
     """An application over a database of its own, and what tests do with it."""
 
     settings: Settings
     clock: SetClock
-    app: object = field(init=False)
+    services: Services = field(init=False)
 
     def __post_init__(self):
-        self.app = create_app(self.settings, self.clock)
+        if self.settings.metrics:
+            self._app = create_app(self.settings, self.clock)
+            self.services = services_of(self._app)
+        else:
+            self._app = _shared_app(self.settings)
+            self.services = make_services(self.settings, self.clock)
 
     @property
-    def services(self):
-        return services_of(self.app)
+    def app(self):
+        """The application, for requests to this store until another store's is asked for."""
+        self.services.install(self._app)
+        return self._app
+
+    def own_app(self):
+        """Make an application that no other store shares, for a test that adds to it."""
+        self._app = create_app(self.settings, self.clock)
+        return self.app
 
     @property
     def database(self):
@@ -163,14 +186,13 @@ class Client:
 
     def __init__(self, store, key_id, secret, address="127.0.0.1"):
         self.store, self.key_id, self.secret, self.address = store, key_id, secret, address
-        self._client = store.app.test_client()
 
     def request(self, method, path, **kwargs):
         headers = dict(kwargs.pop("headers", {}))
         if self.secret:
             headers.setdefault("Authorization", f"Bearer {self.secret}")
         environ = {"REMOTE_ADDR": self.address, **kwargs.pop("environ_overrides", {})}
-        return self._client.open(
+        return self.store.app.test_client().open(
             path, method=method, headers=headers, environ_overrides=environ, **kwargs
         )
 
