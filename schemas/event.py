@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 import marshmallow as ma
 
 from orders.domain import MAX_INT64, EventType
@@ -12,6 +14,23 @@ from schemas.order_v2 import OrderSchema
 
 class EventSchema(ma.Schema):
     """A change of an order. Ids rise in the order in which changes were made."""
+
+    example: ClassVar[dict[str, Any]] = {
+        "id": 87,
+        "type": "order.placed",
+        "orderId": 41,
+        "at": "2026-11-28T16:05:00.000Z",
+        "actor": "key:2",
+        "requestId": "8f3a0c1d5e7b9246",  # pragma: allowlist secret
+        "order": OrderSchema.example,
+    }
+    shipped_example: ClassVar[dict[str, Any]] = {
+        **example,
+        "id": 93,
+        "type": "order.shipped",
+        "at": "2026-12-01T08:00:00.000Z",
+        "order": OrderSchema.shipped_example,
+    }
 
     id = Int64(1, MAX_INT64, required=True, metadata={"description": "Unique event identifier."})
     type = ma.fields.String(
@@ -42,11 +61,15 @@ class EventSchema(ma.Schema):
 class HistorySchema(ma.Schema):
     """All events of one order."""
 
+    example: ClassVar = {"events": [EventSchema.example, EventSchema.shipped_example]}
+
     events = ma.fields.List(ma.fields.Nested(EventSchema), required=True)
 
 
 class EventPageSchema(SparseSchema):
     """A page of the event log."""
+
+    example: ClassVar = {"events": [EventSchema.example], "next": 87}
 
     events = ma.fields.List(ma.fields.Nested(EventSchema), required=True)
     next = Int64(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import marshmallow as ma
 
@@ -18,6 +18,15 @@ NOT_NULL: Messages = {"null": "may not be null; leave it out"}
 
 class OrderSchema(SparseSchema):
     """An order. None of its fields is required; shipDate is left out while it is unknown."""
+
+    example: ClassVar[dict[str, Any]] = {
+        "id": 41,
+        "petId": 7,
+        "quantity": 2,
+        "shipDate": "2026-12-01T08:00:00.000Z",
+        "complete": False,
+    }
+    shipped_example: ClassVar[dict[str, Any]] = {**example, "id": 42, "complete": True}
 
     id = Int64(1, MAX_INT64, metadata={"description": "Unique order identifier."})
     petId = Int64(  # noqa: N815 - the specification's name
@@ -37,6 +46,12 @@ class OrderSchema(SparseSchema):
 
 class NewOrderSchema(StrictSchema):
     """An order to place. `id` and `complete` are the store's to set."""
+
+    example: ClassVar[dict[str, Any]] = {
+        "petId": 7,
+        "quantity": 2,
+        "shipDate": "2026-12-01T08:00:00Z",
+    }
 
     petId = Int64(  # noqa: N815 - the specification's name
         1,
@@ -66,6 +81,8 @@ class NewOrderSchema(StrictSchema):
 
 class ShipmentSchema(StrictSchema):
     """What may be said of a shipment."""
+
+    example: ClassVar = {"shipDate": "2026-12-01T08:00:00Z"}
 
     shipDate = Instant(  # noqa: N815 - the specification's name
         attribute="ship_date",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 import marshmallow as ma
 
 from orders.domain import Status
@@ -9,11 +11,23 @@ from schemas import order
 from schemas.base import SparseSchema
 from schemas.fields import Instant, Reference
 
-ShipmentSchema = order.ShipmentSchema
-
 
 class OrderSchema(order.OrderSchema):
     """An order. shipDate and reference are left out while there are none."""
+
+    example: ClassVar[dict[str, Any]] = {
+        **order.OrderSchema.example,
+        "status": "pending",
+        "placedAt": "2026-11-28T16:05:00.000Z",
+        "updatedAt": "2026-11-28T16:05:00.000Z",
+        "reference": "R-1041",
+    }
+    shipped_example: ClassVar[dict[str, Any]] = {
+        **example,
+        "complete": True,
+        "status": "shipped",
+        "updatedAt": "2026-12-01T08:00:00.000Z",
+    }
 
     status = ma.fields.String(
         validate=ma.validate.OneOf([status.value for status in Status]),
@@ -31,6 +45,8 @@ class OrderSchema(order.OrderSchema):
 class NewOrderSchema(order.NewOrderSchema):
     """An order to place. Everything else is the store's to set."""
 
+    example: ClassVar[dict[str, Any]] = {**order.NewOrderSchema.example, "reference": "R-1041"}
+
     reference = Reference(
         error_messages=order.NOT_NULL,
         metadata={"description": "The shop's own text, such as its order number. Not unique."},
@@ -39,6 +55,8 @@ class NewOrderSchema(order.NewOrderSchema):
 
 class OrderPageSchema(SparseSchema):
     """A page of orders."""
+
+    example: ClassVar = {"orders": [OrderSchema.example], "next": "WzQxLCI5ZjhlIl0"}
 
     orders = ma.fields.List(ma.fields.Nested(OrderSchema), required=True)
     next = ma.fields.String(

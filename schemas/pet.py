@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import marshmallow as ma
 
 from orders.domain import MAX_INT64, PetStatus
@@ -11,6 +13,8 @@ from schemas.fields import Int64
 
 class PetSchema(SparseSchema):
     """A pet of the catalogue."""
+
+    example: ClassVar = {"id": 7, "name": "Rex", "categoryId": 1, "status": "available"}
 
     id = Int64(1, MAX_INT64, metadata={"description": "Unique pet identifier."})
     name = ma.fields.String(metadata={"description": "The pet's name."})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import marshmallow as ma
 
 from orders.domain import MAX_INT64, Status
@@ -40,6 +42,11 @@ class PausedWebhookSchema(ma.Schema):
 class StatsSchema(SparseSchema):
     """Figures of the store."""
 
+    example: ClassVar = {
+        "byStatus": {"pending": 7, "shipped": 31, "cancelled": 2},
+        "days": [{"date": "2026-12-01", "placed": 3, "shipped": 1, "cancelled": 0}],
+    }
+
     byStatus = ma.fields.Nested(  # noqa: N815 - as the API's other names
         StatusCountsSchema,
         required=True,
@@ -75,6 +82,16 @@ class WindowsSchema(ma.Schema):
 
 class UsageSchema(ma.Schema):
     """The key that was sent, and what it has left."""
+
+    example: ClassVar = {
+        "name": "the web shop",
+        "plan": "free",
+        "scopes": ["read", "write"],
+        "windows": {
+            "minute": {"limit": 60, "remaining": 59, "reset": 1_796_112_060},
+            "day": {"limit": 1000, "remaining": 999, "reset": 1_796_198_400},
+        },
+    }
 
     name = ma.fields.String(required=True, metadata={"description": "The key's name."})
     plan = ma.fields.String(required=True, metadata={"description": "Its plan."})

@@ -24,37 +24,29 @@ from orders.settings import Network, Settings
 from orders.web import auth, document
 from orders.web.bodies import BodyParser
 from orders.web.call import Call, current_call, is_api_path, path_of_target
-from orders.web.protection import PROTECTION
-from orders.web.refusals import (
-    ANSWERS,
-    INTERNAL_ERROR,
-    MalformedRequest,
-    MethodNotAllowed,
-    NotFound,
-    PayloadTooLarge,
-    error_body,
-)
+from orders.web.refusals import InternalError, answer_to, error_body
 from orders.web.services import Services, services_of
 from schemas.error import ErrorSchema
 from schemas.fields import Instant, Int64, Whole
 
 log = logging.getLogger(__name__)
 
-REALM = 'Bearer realm="store-orders"'
-STORE_RETRY_SECONDS = 5
 NO_CONTENT = 204
+# On every answer that has no header of the name itself: data are no page, so nothing in an answer
+# is run, framed, taken for another type or cached, wherever a browser is pointed at it. Other such
+# headers would protect nothing here: Strict-Transport-Security belongs to the server with TLS in
+# front, Referrer-Policy to what has links, X-Frame-Options says what frame-ancestors says, and
+# Cross-Origin-* guard what a browser would fetch with cookies.
+PROTECTION = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+}
 # Where the headers that all answers have wait for the answer's own.
 _COMMON_HEADERS = "orders.common_headers"
 _WITHOUT_BODY = {NO_CONTENT, 304}
 # Request ids are names, no secrets: to guess one opens nothing.
 _random_bits = random.Random().getrandbits  # noqa: S311 # nosec B311
-# What an answer needs beyond its body, by its code.
-_HEADERS_OF_CODE = {
-    "missing_api_key": {"WWW-Authenticate": REALM},
-    "invalid_api_key": {"WWW-Authenticate": f'{REALM}, error="invalid_token"'},
-    "insufficient_scope": {"WWW-Authenticate": f'{REALM}, error="insufficient_scope"'},
-    "store_unavailable": {"Retry-After": str(STORE_RETRY_SECONDS)},
-}
 
 
 class IdConverter(UnicodeConverter):
@@ -105,8 +97,17 @@ class ApiBlueprint(flask_smorest.Blueprint):
     }
 
     def arguments(self, schema: Any, **kwargs: Any) -> Any:
-        """Take a schema as flask-smorest does, but make it once, and not for each request."""
-        return super().arguments(schema() if isinstance(schema, type) else schema, **kwargs)
+        """Take a schema as flask-smorest does, but make it once, and show its own example."""
+        made = schema() if isinstance(schema, type) else schema
+        return super().arguments(made, **_with_example(made, kwargs))
+
+    def response(self, status_code: Any, schema: Any = None, **kwargs: Any) -> Any:
+        """Return what flask-smorest does, and show the schema's own example."""
+        return super().response(status_code, schema, **_with_example(schema, kwargs))
+
+
+def _with_example(schema: Any, options: dict[str, Any]) -> dict[str, Any]:
+    return {"example": getattr(schema, "example", None), **options}
 
 
 class Api(flask_smorest.Api):
@@ -165,39 +166,18 @@ class Api(flask_smorest.Api):
 
 def render(error: Exception) -> Response:
     """Return the answer to an exception: its documented code, or 500 and a line in the log."""
-    error = _own_kind(error)
-    answer = next((ANSWERS[kind] for kind in type(error).__mro__ if kind in ANSWERS), None)
+    call = current_call()
+    answer = answer_to(error)
     if answer is None:
-        call = current_call()
         log.error("Request %s failed", call.request_id, exc_info=error)
-        answer, message = INTERNAL_ERROR, INTERNAL_ERROR.words(call.request_id)
-    else:
-        message = answer.words(error)
-    current_call().refusal = answer.code
-    response = Response(
-        error_body(answer.code, message, answer.status),
+        return render(InternalError(call.request_id))
+    call.refusal = answer.code
+    return Response(
+        error_body(answer.code, answer.words(error), answer.status),
         answer.status,
-        _HEADERS_OF_CODE.get(answer.code),
+        answer.headers(error),
         content_type="application/json",
     )
-    if isinstance(error, MethodNotAllowed):
-        response.headers["Allow"] = ", ".join(error.allowed)
-    return response
-
-
-def _own_kind(error: Exception) -> Exception:
-    """Return this service's own refusal for one of Werkzeug's, other exceptions as they are."""
-    match error:
-        case http.MethodNotAllowed():
-            return MethodNotAllowed(tuple(sorted(error.valid_methods or ())))
-        case http.RequestEntityTooLarge():
-            return PayloadTooLarge(request.max_content_length or 0)
-        case http.NotFound():
-            return NotFound()
-        case http.HTTPException() if error.code == http.BadRequest.code:
-            return MalformedRequest("The request can't be read.")
-        case _:
-            return error
 
 
 class Hooks:
@@ -227,7 +207,7 @@ class Hooks:
             _admit_to_api(services, call, asked.environ.get("HTTP_AUTHORIZATION"))
         if path.startswith("//"):
             # Werkzeug folds slashes in front; a path that differs in slashes is another path.
-            raise NotFound
+            raise http.NotFound
 
     def finish(self, response: Response) -> Response:
         """Put the headers on the answer, and see to it that it is told when it has gone out."""

@@ -1,14 +1,14 @@
-"""Reads request bodies: strict JSON, or a refusal that says what is wrong with it.
-
-Queries are read by the same parser, which `queries` makes as strict.
+"""Reads request bodies and queries strictly, or refuses them and says what is wrong.
 
 The stock parser takes a missing Content-Type for an empty body, and answers 500 to some bodies.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NoReturn
+from urllib.parse import unquote_to_bytes
 
 import marshmallow as ma
 from flask import Request
@@ -17,7 +17,6 @@ from werkzeug.http import parse_options_header
 
 from orders import strictjson
 from orders.strictjson import NotStrictJson
-from orders.web.queries import read_query
 from orders.web.refusals import (
     MalformedRequest,
     PayloadTooLarge,
@@ -27,6 +26,7 @@ from orders.web.refusals import (
 from schemas.base import NOT_AN_OBJECT
 
 MAX_BYTES = 64 * 1024
+_BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 # Of the queries that are kept, read.
 _MOST_KEPT = 500
 _LONGEST_KEPT = 500
@@ -123,6 +123,33 @@ def read_json(request: Request) -> Any:
         return strictjson.parse(body)
     except NotStrictJson as error:
         raise MalformedRequest(f"The body can't be read: {error}.") from None
+
+
+def read_query(query: bytes) -> dict[str, list[str]]:
+    """Return the values of each parameter, in the order in which they came.
+
+    Raises:
+        ValidationFailed: a name or a value is not percent-encoded UTF-8.
+    """
+    found: dict[str, list[str]] = {}
+    for pair in query.split(b"&"):
+        if pair:
+            name, _, value = pair.partition(b"=")
+            read = _decoded(name, name)
+            found.setdefault(read, []).append(_decoded(value, name))
+    return found
+
+
+def _decoded(text: bytes, name: bytes) -> str:
+    try:
+        # As forms are sent: a plus is a blank.
+        read = unquote_to_bytes(text.replace(b"+", b" ")).decode("utf-8")
+    except UnicodeDecodeError:
+        read = None
+    if read is None or _BAD_ESCAPE.search(text):
+        told = unquote_to_bytes(name).decode("utf-8", "replace")
+        raise ValidationFailed({told: "is not percent-encoded UTF-8"})
+    return read
 
 
 def _read_bytes(request: Request) -> bytes:

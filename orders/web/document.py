@@ -19,9 +19,8 @@ from orders.web.bodies import MAX_BYTES
 from orders.web.refusals import (
     ANSWERS,
     CODES,
-    INTERNAL_ERROR,
-    Answer,
     InsufficientScope,
+    InternalError,
     InvalidKey,
     KeyBanned,
     MalformedRequest,
@@ -38,7 +37,9 @@ View = TypeVar("View", bound=Callable[..., Any])
 WEBHOOKS_SINCE = 2
 _REFUSALS = "x-refusals"
 _HEADERS = "x-headers"
-_TAGGED = "x-tagged"
+_PARAMETERS = "x-parameters"
+_HAS_ETAG = "x-has-etag"
+_WITH_ETAG = ("ETag", "Vary")
 _ALWAYS_POSSIBLE = (
     "missing_api_key",
     "invalid_api_key",
@@ -55,25 +56,11 @@ _ONLY_IN = {
     "Sunset": 1,
     "Link": 2,
 }
-_HEADERS_OF_CODE = {
-    # Of codes and headers, detect-secrets takes some for names and secrets.
-    "missing_api_key": "WWW-Authenticate",  # pragma: allowlist secret
-    "invalid_api_key": "WWW-Authenticate",  # pragma: allowlist secret
-    "insufficient_scope": "WWW-Authenticate",
-    "rate_limit_exceeded": "Retry-After",
-    "api_key_banned": "Retry-After",  # pragma: allowlist secret
-    "store_unavailable": "Retry-After",
-}
 
 
 def _header(description: str, example: str | int, *, required: bool = True) -> dict[str, Any]:
     schema = {"type": "integer" if isinstance(example, int) else "string"}
-    return {
-        "description": description,
-        "required": required,
-        "schema": schema,
-        "example": example,
-    }
+    return {"description": description, "required": required, "schema": schema, "example": example}
 
 
 # On every response.
@@ -96,7 +83,6 @@ _OTHER_HEADERS = {
     "Vary": _header(
         "What else the answer depends on: Accept-Encoding, too, where it is large.", "Authorization"
     ),
-    "Location": {},  # which has the version in it
     "Link": _header(
         "The next page, where there is one.",
         '</v2/store/orders?after=WzQxLCI5ZjhlIl0>; rel="next"',
@@ -115,7 +101,7 @@ _OTHER_HEADERS = {
         "When the route may go away (RFC 8594).", "Thu, 05 Dec 2030 00:00:00 GMT", required=False
     ),
 }
-_PARAMETERS = {
+_REQUEST_HEADERS = {
     "If-None-Match": {
         "name": "If-None-Match",
         "in": "header",
@@ -156,81 +142,79 @@ _SAMPLES: tuple[Exception, ...] = (
     RateLimited(18),
     KeyBanned(300),
     StoreUnavailable("the disk is full"),
+    InternalError("8f3a0c1d5e7b9246"),
 )
-_MESSAGES = {ANSWERS[type(each)].code: ANSWERS[type(each)].words(each) for each in _SAMPLES} | {
-    INTERNAL_ERROR.code: INTERNAL_ERROR.words("8f3a0c1d5e7b9246")
-}
+_SAMPLE_OF_CODE = {ANSWERS[type(each)].code: each for each in _SAMPLES}
 
 
 def operation(  # noqa: PLR0913 - the facts of an operation, each by its name
-    operation_id: str,
-    summary: str,
     *,
     refusals: Iterable[str] = (),
     headers: Iterable[str] = (),
     parameters: Iterable[str] = (),
-    tagged: bool = False,
+    has_etag: bool = False,
     deprecated: bool = False,
     stability: str | None = None,
 ) -> Callable[[View], View]:
-    """Say of a view what the document needs beyond its body and its success.
+    """Say of a view what the document needs beyond its name, its docstring, body and success.
 
     `refusals` are codes; `headers` go with its success, and are names known here, as are
-    `parameters`; `tagged` operations have ETags and 304; `stability` is None where nothing
-    changes within the version.
+    `parameters`; operations with an ETag have 304; `stability` is None where nothing changes
+    within the version.
     """
-    told: dict[str, Any] = {
-        "operationId": operation_id,
-        "summary": summary,
-        "parameters": [_PARAMETERS[name] for name in parameters],
+    facts: dict[str, Any] = {
         _REFUSALS: [*refusals, *_ALWAYS_POSSIBLE],
-        _HEADERS: list(headers),
-        _TAGGED: tagged,
+        _HEADERS: [*headers],
+        _PARAMETERS: [*parameters],
+        _HAS_ETAG: has_etag,
     }
-    if tagged:
-        told["parameters"].append(_PARAMETERS["If-None-Match"])
     if deprecated:
-        told["deprecated"] = True
+        facts["deprecated"] = True
     if stability is not None:
-        told["x-stability"] = stability
+        facts["x-stability"] = stability
 
     def mark(view: View) -> View:
-        # What is said here takes the place of what flask-smorest found, which is kept so.
-        found = getattr(view, "_apidoc", {}).get("arguments", {}).get("parameters", [])
-        query = [each for each in found if each["in"] == "query"]
-        parameters = [*query, *told["parameters"]]
-        marked: View = Blueprint.doc(**{**told, "parameters": parameters})(view)
+        marked: View = Blueprint.doc(operationId=_camel(view.__name__), **facts)(view)
         return marked
 
     return mark
 
 
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
 def complete(spec: dict[str, Any], version: int, settings: Settings) -> dict[str, Any]:
     """Make flask-smorest's document the interface description of a version."""
     prefix = f"/v{version}"
-    spec["servers"] = _servers(settings, version)
-    spec["paths"] = {path.removeprefix(prefix): item for path, item in spec["paths"].items()}
-    spec["security"] = [{"bearer": []}]
-    components = spec.setdefault("components", {})
-    components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
-    components["headers"] = {
-        name: header
-        for name, header in {**_COMMON_HEADERS, **_OTHER_HEADERS}.items()
-        if _ONLY_IN.get(name, version) == version
-    }
-    components["headers"]["Location"] = _header("Where the order is.", f"{prefix}/store/orders/41")
-    components["schemas"]["Error"]["properties"]["code"]["enum"] = [
-        code for code in CODES if _ONLY_IN.get(code, version) == version
+    paths = {path.removeprefix(prefix): item for path, item in spec["paths"].items()}
+    operations = [
+        each for item in paths.values() for each in item.values() if isinstance(each, dict)
     ]
-    for item in spec["paths"].values():
-        for each in item.values():
-            if isinstance(each, dict):
-                _complete_operation(each, settings)
-    spec["tags"] = _tags(spec["paths"])
+    for each in operations:
+        _complete_operation(each, version, settings)
+    # flask-smorest's own tag is the name of the version, under which nothing stands.
+    tags = dict.fromkeys(chain.from_iterable(each["tags"] for each in operations))
+    error = spec["components"]["schemas"]["Error"]["properties"]
+    error["code"]["enum"] = _of_version(CODES, version)
+    document = {
+        "openapi": spec["openapi"],
+        "info": spec["info"],
+        "servers": _servers(settings, version),
+        "security": [{"bearer": []}],
+        "tags": [{"name": name} for name in tags],
+        "paths": paths,
+        "components": {
+            **spec["components"],
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+            "headers": _headers(version),
+        },
+    }
     if version >= WEBHOOKS_SINCE:
-        spec[description.EXTENSION] = description.webhooks({"$ref": "#/components/schemas/Order"})
-    first = {name: spec.pop(name) for name in ("openapi", "info", "servers", "security", "tags")}
-    return {**first, **spec}
+        webhooks = description.webhooks({"$ref": "#/components/schemas/Order"})
+        document[description.EXTENSION] = webhooks
+    return document
 
 
 def _servers(settings: Settings, version: int) -> list[dict[str, str]]:
@@ -242,57 +226,51 @@ def _servers(settings: Settings, version: int) -> list[dict[str, str]]:
     ]
 
 
-def _tags(paths: dict[str, Any]) -> list[dict[str, str]]:
-    # flask-smorest's own is the name of the version, under which nothing stands.
-    operations = [each for item in paths.values() for each in item.values()]
-    names = [each["tags"] for each in operations if isinstance(each, dict)]
-    return [{"name": name} for name in dict.fromkeys(chain.from_iterable(names))]
+def _headers(version: int) -> dict[str, Any]:
+    location = {"Location": _header("Where the order is.", f"/v{version}/store/orders/41")}
+    headers = {**_COMMON_HEADERS, **_OTHER_HEADERS, **location}
+    return {name: headers[name] for name in _of_version(headers, version)}
 
 
-def _complete_operation(told: dict[str, Any], settings: Settings) -> None:
+def _of_version(names: Iterable[str], version: int) -> list[str]:
+    return [name for name in names if _ONLY_IN.get(name, version) == version]
+
+
+def _complete_operation(told: dict[str, Any], version: int, settings: Settings) -> None:
+    own, parameters = told.pop(_HEADERS), told.pop(_PARAMETERS)
+    etag = [*_WITH_ETAG] if told.pop(_HAS_ETAG) else []
     success = next(status for status in told["responses"] if status.startswith("2"))
     # flask-smorest refers to a response of its own for a body that is refused.
-    responses = {success: told["responses"][success]}
-    own = told.pop(_HEADERS)
-    tagged = ["ETag", "Vary"] if told.pop(_TAGGED) else []
-    responses[success]["headers"] = _refer(own + tagged)
-    if tagged:
-        responses["304"] = {"description": "The copy is still good.", "headers": _refer(tagged)}
-    for code in told.pop(_REFUSALS):
+    responses = {success: {**told["responses"][success], "headers": _refer(own + etag)}}
+    if etag:
+        responses["304"] = {"description": "The copy is still good.", "headers": _refer(etag)}
+        parameters = [*parameters, "If-None-Match"]
+    for code in _of_version(told.pop(_REFUSALS), version):
         _add_refusal(responses, code, own if told.get("deprecated") else [])
     for response in responses.values():
         response["headers"].update(_refer(_COMMON_HEADERS))
     told["responses"] = responses
+    told["parameters"] = told.get("parameters", []) + [
+        _REQUEST_HEADERS[each] for each in parameters
+    ]
     if told.get("deprecated"):
         told["x-deprecated-sunset"] = settings.pets_sunset.isoformat()
 
 
 def _add_refusal(responses: dict[str, Any], code: str, headers: list[str]) -> None:
-    answer = _answer_of(code)
-    response = responses.setdefault(
-        str(answer.status),
-        {
-            "description": "",
-            "headers": {},
-            "content": {
-                "application/json": {
-                    "schema": {"$ref": "#/components/schemas/Error"},
-                    "examples": {},
-                }
-            },
-        },
-    )
-    names = [response["description"]] if response["description"] else []
-    response["description"] = ", ".join([*names, f"`{code}`"])
+    sample = _SAMPLE_OF_CODE[code]
+    answer = ANSWERS[type(sample)]
+    response = responses.setdefault(str(answer.status), _no_refusals())
+    response["description"] += f", `{code}`" if response["description"] else f"`{code}`"
     response["content"]["application/json"]["examples"][code] = {
-        "value": {"code": code, "message": _MESSAGES[code], "status": answer.status}
+        "value": {"code": code, "message": answer.words(sample), "status": answer.status}
     }
-    own = [_HEADERS_OF_CODE[code]] if code in _HEADERS_OF_CODE else []
-    response["headers"].update(_refer([*own, *headers]))
+    response["headers"].update(_refer([*answer.headers(sample), *headers]))
 
 
-def _answer_of(code: str) -> Answer:
-    return next(each for each in [*ANSWERS.values(), INTERNAL_ERROR] if each.code == code)
+def _no_refusals() -> dict[str, Any]:
+    error = {"schema": {"$ref": "#/components/schemas/Error"}, "examples": {}}
+    return {"description": "", "headers": {}, "content": {"application/json": error}}
 
 
 def _refer(names: Iterable[str]) -> dict[str, Any]:

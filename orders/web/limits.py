@@ -125,16 +125,13 @@ class Verdict:
                 for window in self.windows
             ]
         )
-        headers = [
+        return [
             ("X-RateLimit-Limit", str(quota)),
             ("X-RateLimit-Remaining", str(remaining)),
             ("X-RateLimit-Reset", str(reset)),
             ("RateLimit-Policy", self.policy),
             ("RateLimit", standing),
         ]
-        if not self.admitted:
-            headers.append(("Retry-After", str(self.retry_after)))
-        return headers
 
     def _told(self, wall: float) -> tuple[int, int, int]:
         # The window with the fewest requests left; when equal, the one that resets later.

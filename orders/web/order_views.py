@@ -12,62 +12,115 @@ from orders.domain import NewOrder, Order, OrderNotFound, Origin
 from orders.store import listing
 from orders.store.idempotency import IdempotencyKey
 from orders.web import conditional
+from orders.web.api import ApiBlueprint
 from orders.web.call import current_call
+from orders.web.document import operation
 from orders.web.refusals import MalformedRequest
 from orders.web.services import current_services
+from schemas.order import NewOrderSchema, OrderSchema, ShipmentSchema
 
 _IDEMPOTENCY_KEY = re.compile(r"[!-+\--~]{1,255}")
 
-BODY_REFUSALS = (
+_BODY = (
     "malformed_request",
     "payload_too_large",
     "unsupported_media_type",
     "validation_failed",
 )
-PLACE_REFUSALS = (*BODY_REFUSALS, "insufficient_scope", "idempotency_key_reused")
-CANCEL_REFUSALS = ("insufficient_scope", "order_not_found", "order_already_shipped")
-SHIP_REFUSALS = (*BODY_REFUSALS, *CANCEL_REFUSALS)
+_CANCEL = (
+    "insufficient_scope",
+    "order_not_found",
+    "order_already_shipped",
+    "order_already_cancelled",
+)
+_ORDERS = "/store/orders"
+_ORDER = f"{_ORDERS}/<id:orderId>"
+_TAGS = ["orders"]
 
 
-def place(new: NewOrder, version: int) -> Order:
-    """Place an order; with an Idempotency-Key, at most once. Each version has keys of its own."""
-    placed = current_services().orders.place(new, origin(), idempotency_key(version))
-    headers = current_call().headers
-    headers["Location"] = f"{orders_path(version)}/{placed.order.id}"
-    if placed.replayed:
-        headers["Idempotent-Replayed"] = "true"
-    return placed.order
+def add_to(
+    blueprint: ApiBlueprint,
+    version: int,
+    order: type[OrderSchema],
+    new_order: type[NewOrderSchema],
+    stability: str,
+) -> None:
+    """Add to a version what is done with one order, in that version's form."""
+    _add_place(blueprint, version, order, new_order, stability)
+    _add_get(blueprint, version, order, stability)
+    _add_cancel(blueprint)
+    _add_ship(blueprint, order, stability)
 
 
-def get(order_id: str, version: int) -> Response:
-    """Return an order as a version shows it, or 304.
+def _add_place(
+    blueprint: ApiBlueprint,
+    version: int,
+    order: type[OrderSchema],
+    new_order: type[NewOrderSchema],
+    stability: str,
+) -> None:
+    @blueprint.post(_ORDERS, tags=_TAGS)
+    @operation(
+        refusals=(*_BODY, "insufficient_scope", "idempotency_key_reused"),
+        headers=("Location", "Idempotent-Replayed"),
+        parameters=("Idempotency-Key",),
+        stability=stability,
+    )
+    @blueprint.arguments(new_order)
+    @blueprint.response(201, order, description="The order, placed.")
+    def place_order(new: NewOrder) -> Order:
+        """Place an order."""
+        placed = current_services().orders.place(new, _origin(), _idempotency_key(version))
+        headers = current_call().headers
+        path = f"{current_services().path_prefix}/v{version}{_ORDERS}"
+        headers["Location"] = f"{path}/{placed.order.id}"
+        if placed.replayed:
+            headers["Idempotent-Replayed"] = "true"
+        return placed.order
 
-    Raises:
-        OrderNotFound: the version shows no such order.
-    """
-    found = listing.one_order(current_services().database, known(order_id), version)
-    if found is None:
-        raise OrderNotFound(order_id)
-    unchanged = conditional.not_modified(found.revision, found.body)
-    return unchanged or conditional.entity(found.body, found.revision)
+
+def _add_get(
+    blueprint: ApiBlueprint, version: int, order: type[OrderSchema], stability: str
+) -> None:
+    @blueprint.get(_ORDER, tags=_TAGS)
+    @operation(refusals=("order_not_found",), has_etag=True, stability=stability)
+    @blueprint.response(200, order, description="The order.")
+    def get_order(orderId: str) -> Response:  # noqa: N803 - named in the interface
+        """Return one order."""
+        found = listing.one_order(current_services().database, parse_order_id(orderId), version)
+        if found is None:
+            raise OrderNotFound(orderId)
+        unchanged = conditional.not_modified(found.revision, found.body)
+        return unchanged or conditional.entity(found.body, found.revision)
 
 
-def ship(order_id: str, shipment: dict[str, datetime]) -> Order:
-    """Ship a pending order, at the time given or now."""
-    return current_services().orders.ship(known(order_id), shipment.get("ship_date"), origin())
+def _add_cancel(blueprint: ApiBlueprint) -> None:
+    @blueprint.delete(_ORDER, tags=_TAGS)
+    @operation(refusals=_CANCEL, stability="beta")
+    @blueprint.response(204, description="Order cancelled successfully.")
+    def cancel_order(orderId: str) -> Response:  # noqa: N803 - named in the interface
+        """Cancel one order by its identifier."""
+        current_services().orders.cancel(parse_order_id(orderId), _origin())
+        return Response(status=204)
 
 
-def cancel(order_id: str) -> None:
-    """Cancel a pending order."""
-    current_services().orders.cancel(known(order_id), origin())
+def _add_ship(blueprint: ApiBlueprint, order: type[OrderSchema], stability: str) -> None:
+    @blueprint.post(f"{_ORDER}/ship", tags=_TAGS)
+    @operation(refusals=(*_BODY, *_CANCEL), stability=stability)
+    @blueprint.arguments(ShipmentSchema, location="optional_json", required=False)
+    @blueprint.response(
+        200, order, description="The order, shipped.", example=order.shipped_example
+    )
+    def ship_order(
+        shipment: dict[str, datetime],
+        orderId: str,  # noqa: N803 - named in the interface
+    ) -> Order:
+        """Ship one order."""
+        order_id, at = parse_order_id(orderId), shipment.get("ship_date")
+        return current_services().orders.ship(order_id, at, _origin())
 
 
-def orders_path(version: int) -> str:
-    """Return the path of a version's orders at the service's public address."""
-    return f"{current_services().path_prefix}/v{version}/store/orders"
-
-
-def known(order_id: str) -> int:
+def parse_order_id(order_id: str) -> int:
     """Return the number of an order from a path.
 
     Raises:
@@ -79,19 +132,13 @@ def known(order_id: str) -> int:
     return number
 
 
-def origin() -> Origin:
-    """Return who causes the change that this request makes."""
+def _origin() -> Origin:
     call = current_call()
     return Origin(call.caller.actor if call.caller else "nobody", call.request_id)
 
 
-def idempotency_key(version: int) -> IdempotencyKey | None:
-    """Return the request's Idempotency-Key, or None.
-
-    Raises:
-        MalformedRequest: it is not 1 to 255 visible ASCII characters without a comma. A repeated
-            header arrives with a comma.
-    """
+def _idempotency_key(version: int) -> IdempotencyKey | None:
+    # A repeated header arrives as one with a comma in it.
     value = request.headers.get("Idempotency-Key")
     caller = current_call().caller
     if value is None or caller is None or caller.key is None:

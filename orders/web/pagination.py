@@ -20,7 +20,7 @@ from orders import domain
 from orders.domain import Status
 from orders.store.paging import Filters, PageQuery, Position, read_page
 from orders.store.walks import Sort, SortBy
-from orders.web.queries import read_query
+from orders.web.bodies import read_query
 from orders.web.refusals import ValidationFailed
 from orders.web.services import ListedPage, current_services
 

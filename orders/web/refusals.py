@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from werkzeug import exceptions as http
+
 from orders import domain, keys
 from orders.store.database.errors import StoreUnavailable
 
@@ -76,59 +78,70 @@ class ValidationFailed(WebRefusal):
 
 
 @dataclass
-class NotFound(WebRefusal):
-    """There is no such path."""
+class InternalError(WebRefusal):
+    """Something failed here. The log has the rest, under the request's id."""
 
-
-@dataclass
-class MethodNotAllowed(WebRefusal):
-    """The path exists, the method does not."""
-
-    allowed: tuple[str, ...]
+    request_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How a kind of refusal is answered. `words` makes the message from the exception."""
+    """How a kind of refusal is answered. `words` and `headers` are made from the exception."""
 
     status: int
     code: str
     words: Callable[[Any], str]
+    headers: Callable[[Any], dict[str, str]] = lambda _: {}
 
 
-INTERNAL_ERROR = Answer(
-    500,
-    "internal_error",
-    lambda request_id: f"Something went wrong here. Quote the request id {request_id}.",
-)
+_REALM = 'Bearer realm="store-orders"'
 _TOO_MANY = "Wait {0.retry_after} s, as Retry-After says, before the next request"
 
+
+def _challenge(value: str) -> Callable[[Any], dict[str, str]]:
+    return lambda _: {"WWW-Authenticate": value}
+
+
+def _wait(error: RateLimited | KeyBanned) -> dict[str, str]:
+    return {"Retry-After": str(error.retry_after)}
+
+
+def _methods(error: http.MethodNotAllowed) -> str:
+    return ", ".join(sorted(error.valid_methods or ()))
+
+
+# By the exception's class or the nearest of its bases.
 ANSWERS: dict[type[Exception], Answer] = {
     MalformedRequest: Answer(400, "malformed_request", lambda e: e.what),
+    http.BadRequest: Answer(400, "malformed_request", lambda _: "The request can't be read."),
     MissingKey: Answer(
         401,
         "missing_api_key",
         lambda _: "Send your API key in the header 'Authorization: Bearer <API_KEY>'.",
+        _challenge(_REALM),
     ),
     InvalidKey: Answer(
         401,
         "invalid_api_key",
         lambda _: "This API key is not valid. Ask the shop for a new one.",
+        _challenge(f'{_REALM}, error="invalid_token"'),
     ),
     InsufficientScope: Answer(
         403,
         "insufficient_scope",
         lambda _: "This API key may only read. Use a key with the scope 'write'.",
+        _challenge(f'{_REALM}, error="insufficient_scope"'),
     ),
     domain.OrderNotFound: Answer(404, "order_not_found", lambda _: "There is no such order."),
     domain.PetNotFound: Answer(404, "pet_not_found", lambda _: "There is no such pet."),
-    NotFound: Answer(
+    http.NotFound: Answer(
         404, "not_found", lambda _: "There is nothing at this path. Check it against the API."
     ),
-    MethodNotAllowed: Answer(
+    http.MethodNotAllowed: Answer(
         405,
         "method_not_allowed",
-        lambda e: f"This path knows only {', '.join(e.allowed)}.",
+        lambda e: f"This path knows only {_methods(e)}.",
+        lambda e: {"Allow": _methods(e)},
     ),
     domain.OrderAlreadyShipped: Answer(
         409,
@@ -153,16 +166,23 @@ ANSWERS: dict[type[Exception], Answer] = {
             "Use a new value for a new order."
         ),
     ),
-    RateLimited: Answer(429, "rate_limit_exceeded", lambda e: _TOO_MANY.format(e) + "."),
+    RateLimited: Answer(429, "rate_limit_exceeded", lambda e: _TOO_MANY.format(e) + ".", _wait),
     KeyBanned: Answer(
         429,
         "api_key_banned",
         lambda e: f"Too many requests after a 429: the key is banned. {_TOO_MANY.format(e)}.",
+        _wait,
     ),
     StoreUnavailable: Answer(
         503,
         "store_unavailable",
         lambda e: f"The store can't do this now: {e}. Try again in a few seconds.",
+        lambda _: {"Retry-After": "5"},
+    ),
+    InternalError: Answer(
+        500,
+        "internal_error",
+        lambda e: f"Something went wrong here. Quote the request id {e.request_id}.",
     ),
 }
 
@@ -177,19 +197,22 @@ SERVER_ANSWERS = {
 }
 
 
+CODES = tuple(
+    dict.fromkeys([*(answer.code for answer in ANSWERS.values()), *SERVER_ANSWERS.values()])
+)
+
+
+def answer_to(error: Exception) -> Answer | None:
+    """Return how an exception is answered; None where it is no refusal."""
+    return next((ANSWERS[kind] for kind in type(error).__mro__ if kind in ANSWERS), None)
+
+
 def error_body(code: str, message: str, status: int) -> bytes:
     """Return the one shape of every answer of 400 and above, as JSON. No key is repeated in it."""
     return json.dumps(
         {"code": code, "message": keys.redact(message), "status": status}, separators=(",", ":")
     ).encode()
 
-
-CODES = tuple(
-    dict.fromkeys(
-        [answer.code for answer in ANSWERS.values()]
-        + [INTERNAL_ERROR.code, *SERVER_ANSWERS.values()]
-    )
-)
 
 _FAULTS_TOLD = 10
 _NAME_TOLD = 64

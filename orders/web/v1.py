@@ -9,7 +9,7 @@ from flask import Response, request
 from werkzeug.http import http_date
 
 from orders import domain
-from orders.domain import NewOrder, Order, OrderAlreadyCancelled, OrderNotFound, Pet
+from orders.domain import OrderAlreadyCancelled, OrderNotFound, Pet
 from orders.store import pets
 from orders.store.listing import OrderList
 from orders.web import conditional, order_views
@@ -17,7 +17,7 @@ from orders.web.api import ApiBlueprint, render
 from orders.web.call import current_call
 from orders.web.document import operation
 from orders.web.services import current_services
-from schemas.order import NewOrderSchema, OrderSchema, ShipmentSchema
+from schemas.order import NewOrderSchema, OrderSchema
 from schemas.pet import PetSchema
 
 VERSION = 1
@@ -25,33 +25,19 @@ VERSION = 1
 PETS_DEPRECATED_AT = 1_764_892_800
 _PET_PATH = re.compile(r"/v1/pets/[^/]+")
 
-ORDERS = ["orders"]
-NEW_ORDER = {"petId": 7, "quantity": 2, "shipDate": "2026-12-01T08:00:00Z"}
-SHIPMENT = {"shipDate": "2026-12-01T08:00:00Z"}
-PENDING_ORDER = {
-    "id": 41,
-    "petId": 7,
-    "quantity": 2,
-    "shipDate": "2026-12-01T08:00:00.000Z",
-    "complete": False,
-}
-SHIPPED_ORDER = {**PENDING_ORDER, "id": 42, "complete": True}
-PET = {"id": 7, "name": "Rex", "categoryId": 1, "status": "available"}
-
-
 blueprint = ApiBlueprint("v1", __name__, url_prefix=f"/v{VERSION}")
 
 
-@blueprint.route("/store/orders", methods=["GET"], tags=ORDERS)
-@operation("listOrders", "Return all orders placed in the store.", tagged=True)
+@blueprint.get("/store/orders", tags=["orders"])
+@operation(has_etag=True)
 @blueprint.response(
     200,
     OrderSchema(many=True),
     description="All orders that were not cancelled, by id.",
-    example=[PENDING_ORDER, SHIPPED_ORDER],
+    example=[OrderSchema.example, OrderSchema.shipped_example],
 )
 def list_orders() -> Response:
-    """Return all orders that were not cancelled, by id. Query parameters are ignored."""
+    """Return all orders placed in the store."""
     services = current_services()
     orders = services.list.now()
     unchanged = conditional.not_modified(orders.revision, orders.body)
@@ -63,78 +49,14 @@ def list_orders() -> Response:
     return conditional.entity(stream, stream.revision)
 
 
-@blueprint.route("/store/orders", methods=["POST"], tags=ORDERS)
-@operation(
-    "placeOrder",
-    "Place an order.",
-    refusals=order_views.PLACE_REFUSALS,
-    headers=("Location", "Idempotent-Replayed"),
-    parameters=("Idempotency-Key",),
-    stability="experimental",
-)
-@blueprint.arguments(NewOrderSchema, example=NEW_ORDER)
-@blueprint.response(201, OrderSchema, description="The order, placed.", example=PENDING_ORDER)
-def place_order(new: NewOrder) -> Order:
-    """Place an order; with an Idempotency-Key, at most once."""
-    return order_views.place(new, VERSION)
+order_views.add_to(blueprint, VERSION, OrderSchema, NewOrderSchema, stability="experimental")
 
 
-@blueprint.route("/store/orders/<id:orderId>", methods=["GET"], tags=ORDERS)
-@operation(
-    "getOrder",
-    "Return one order.",
-    refusals=("order_not_found",),
-    tagged=True,
-    stability="experimental",
-)
-@blueprint.response(200, OrderSchema, description="The order.", example=PENDING_ORDER)
-def get_order(orderId: str) -> Response:  # noqa: N803 - named in the interface
-    """Return an order that was not cancelled."""
-    return order_views.get(orderId, VERSION)
-
-
-@blueprint.route("/store/orders/<id:orderId>", methods=["DELETE"], tags=ORDERS)
-@operation(
-    "cancelOrder",
-    "Cancel one order by its identifier.",
-    refusals=order_views.CANCEL_REFUSALS,
-    stability="beta",
-)
-@blueprint.response(204, description="Order cancelled successfully.")
-def cancel_order(orderId: str) -> Response:  # noqa: N803 - named in the interface
-    """Cancel a pending order."""
-    order_views.cancel(orderId)
-    return Response(status=204)
-
-
-@blueprint.route("/store/orders/<id:orderId>/ship", methods=["POST"], tags=ORDERS)
-@operation(
-    "shipOrder",
-    "Ship one order.",
-    refusals=order_views.SHIP_REFUSALS,
-    stability="experimental",
-)
-@blueprint.arguments(ShipmentSchema, location="optional_json", required=False, example=SHIPMENT)
-@blueprint.response(200, OrderSchema, description="The order, shipped.", example=SHIPPED_ORDER)
-def ship_order(
-    shipment: dict[str, datetime],
-    orderId: str,  # noqa: N803 - named in the interface
-) -> Order:
-    """Ship a pending order, at the time given or now."""
-    return order_views.ship(orderId, shipment)
-
-
-@blueprint.route("/pets/<id:petId>", methods=["GET"], tags=["pets"])
-@operation(
-    "getPet",
-    "Return one pet. Deprecated: the catalogue is leaving this service.",
-    refusals=("pet_not_found",),
-    headers=("Deprecation", "Sunset"),
-    deprecated=True,
-)
-@blueprint.response(200, PetSchema, description="The pet.", example=PET)
+@blueprint.get("/pets/<id:petId>", tags=["pets"])
+@operation(refusals=("pet_not_found",), headers=("Deprecation", "Sunset"), deprecated=True)
+@blueprint.response(200, PetSchema, description="The pet.")
 def get_pet(petId: str) -> Pet:  # noqa: N803 - named in the interface
-    """Return a pet of the catalogue."""
+    """Return one pet. Deprecated: the catalogue is leaving this service."""
     number = domain.parse_id(petId)
     with current_services().database.read() as connection:
         pet = None if number is None else pets.find(connection, number)

@@ -14,7 +14,7 @@ from sqlalchemy import insert
 from orders import keys
 from orders.store.care import opening
 from orders.store.tables import PetRow
-from orders.web.protection import PROTECTION
+from orders.web.api import PROTECTION
 from tests.support.databases import DATABASES
 from tests.support.shop import Client, SetClock, Store, assert_error, logged
 

@@ -7,7 +7,7 @@ from openapi_schema_validator import OAS30ReadValidator
 from openapi_spec_validator import validate
 
 from orders.settings import Settings
-from orders.web.protection import PROTECTION
+from orders.web.api import PROTECTION
 from orders.web.refusals import CODES
 from tests.support.shop import SetClock, Store
 

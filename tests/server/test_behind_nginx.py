@@ -11,7 +11,7 @@ import time
 import pytest
 import urllib3
 
-from orders.web.protection import PROTECTION
+from orders.web.api import PROTECTION
 from tests.support import nginx as nginx_server
 from tests.support.nginx import Nginx
 from tests.support.service import ROOT, running

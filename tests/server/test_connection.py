@@ -17,7 +17,7 @@ import pytest
 
 from orders.settings import Settings
 from orders.store import listing
-from orders.web.protection import PROTECTION
+from orders.web.api import PROTECTION
 from orders.web.server import server as server_module
 from orders.web.server.buffers import AnswerBuffer
 from orders.web.server.server import Server

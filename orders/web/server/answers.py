@@ -16,9 +16,9 @@ from waitress.task import ErrorTask, Task, WSGITask
 from waitress.utilities import Error as WaitressError
 
 from orders.store.database.errors import StoreUnavailable
+from orders.web.api import PROTECTION
 from orders.web.call import Call
-from orders.web.protection import PROTECTION
-from orders.web.refusals import INTERNAL_ERROR, SERVER_ANSWERS, error_body
+from orders.web.refusals import ANSWERS, SERVER_ANSWERS, InternalError, error_body
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class RefusalTask(_Answering, ErrorTask):
             *PROTECTION.items(),
             *self.channel.server.uncounted_headers(),
         ]
-        words = WORDS.get(status) or INTERNAL_ERROR.words(call.request_id)
+        words = WORDS.get(status) or ANSWERS[InternalError].words(InternalError(call.request_id))
         body = error_body(call.refusal, words, status)
         self.set_close_on_finish()
         self.content_length = len(body)
