@@ -13,7 +13,7 @@ from flask.cli import AppGroup
 from orders import keys
 from orders.domain import Refusal
 from orders.settings import SettingsError
-from orders.store.care import opening
+from orders.store.care import checks
 from orders.store.care.instance import InstanceLock, InstanceLocked, make_private_folder
 from orders.store.care.upkeep import InUse
 from orders.store.database.errors import StoreUnavailable, unavailable_cause
@@ -31,7 +31,7 @@ _TOLD_IN_A_LINE = (
     SettingsError,
     StoreUnavailable,
     TooManyEndpoints,
-    opening.UnfitDatabase,
+    checks.UnfitDatabase,
 )
 
 

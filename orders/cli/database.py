@@ -64,12 +64,12 @@ def restore(file: Path, keep_keys: bool) -> None:
     with stopped_shop(create=False) as services, working("Restoring") as alive:
         database = services.upkeep.file()
         done = restoring.restore(
-            file, database, services.clock.now(), keep_keys=keep_keys, alive=alive
+            file, database, services.clock.now(), keep_keys=keep_keys, progress=alive
         )
     say(f"Restored from {file}.")
     if done.replaced:
         say(f"The replaced database is kept in {done.replaced}.")
-    if done.read:
+    if done.was_read:
         say(f"Kept {done.keys} keys as they were, {done.revoked} of them revoked since the backup.")
         if done.webhooks:
             say(f"Kept {done.webhooks} webhooks as they were.")

@@ -21,7 +21,7 @@ from orders import settings as settings_of
 from orders.counters.shared import CountersRefused
 from orders.settings import Settings, SettingsError
 from orders.store import keys
-from orders.store.care import opening
+from orders.store.care import checks
 from orders.store.care.instance import InstanceLock, InstanceLocked, make_private_folder
 from orders.store.care.upkeep import Hold, InUse
 from orders.store.database import sqlite
@@ -50,7 +50,7 @@ def main(create_app: Callable[[Settings], Flask]) -> int:
         settings_of.check_packages(settings)
         logs.configure(settings.log)
         _serve_instance(create_app(settings), with_demo=arguments.demo)
-    except (CannotStart, SettingsError, opening.UnfitDatabase, CountersRefused) as error:
+    except (CannotStart, SettingsError, checks.UnfitDatabase, CountersRefused) as error:
         click.echo(f"Error: {' '.join(str(error).split())}", err=True)
         return EXIT_CANNOT_START
     _flush_log()

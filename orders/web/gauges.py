@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from orders.store.care import opening
+from orders.store.care import checks
 from orders.store.database import sqlite
 from orders.store.database.errors import StoreUnavailable
 from orders.web import measures
@@ -109,7 +109,7 @@ class Gauges(Collector):
     def _build(self) -> Iterator[Metric]:
         facts = {
             "version": _program_version(),
-            "schema": str(opening.schema_version()),
+            "schema": str(checks.schema_version()),
             "sqlite": sqlite.sqlite_module().sqlite_version,
         }
         yield InfoMetricFamily(PREFIX + "build", "What runs here.", facts)

@@ -16,7 +16,7 @@ from orders.clock import Clock
 from orders.service import OrderService
 from orders.settings import Settings
 from orders.store import keys as key_store
-from orders.store.care import opening
+from orders.store.care import checks
 from orders.store.care.upkeep import Upkeep
 from orders.store.database.commit_cache import CommitCache
 from orders.store.database.engine import Database
@@ -119,7 +119,7 @@ class Services:
     def _check(self, check: Callable[[], None]) -> None:
         try:
             check()
-        except opening.UnfitDatabase as error:
+        except checks.UnfitDatabase as error:
             self.soundness = "damaged"
             log.error("%s", error)  # noqa: TRY400 - the message says all
         else:

@@ -23,7 +23,7 @@ from orders.domain import EventType, NewOrder, Origin, Refusal
 from orders.files.formats import Faults
 from orders.service import OrderService
 from orders.store import keys as key_store
-from orders.store.care import opening
+from orders.store.care import checks, opening
 from orders.store.database import sequences
 from orders.store.database.errors import StoreUnavailable
 from orders.store.database.sqlite import SqliteDatabase
@@ -102,9 +102,9 @@ class Store:
     def start_again(self, under_way: Change) -> Found:
         """Check the database as a start does, and compare it with what clients were told."""
         try:
-            opening.check(self.path)
-            opening.check_whole(self.path)
-        except opening.UnfitDatabase:
+            checks.check(self.path)
+            checks.check_whole(self.path)
+        except checks.UnfitDatabase:
             return Found(0, is_sound=False)
         self.open()
         with self.database.snapshot() as connection:

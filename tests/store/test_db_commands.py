@@ -18,7 +18,7 @@ import pytest
 
 from orders.clock import Clock
 from orders.settings import Settings
-from orders.store.care import opening
+from orders.store.care import checks, opening
 from orders.store.database import sqlite
 from tests.support.service import ROOT
 from tests.support.shop import SetClock, Store
@@ -176,7 +176,7 @@ def test_check_finds_an_index_that_leads_astray(store):
         with closing(sqlite.connect(path)) as connection:
             for statement in statements:
                 connection.execute(*statement)
-    opening.check(path)
+    checks.check(path)
     told = refused(store, "db", "check")
     assert "is damaged" in told
     assert "api_keys_by_secret" in told
@@ -291,7 +291,7 @@ def test_a_damaged_database_is_not_backed_up(full_store, tmp_path):
 
 def test_a_copy_that_is_not_sound_is_not_kept(store, client, tmp_path, monkeypatch):
     # As with a database that is too large for the check before a command.
-    monkeypatch.setattr(opening, "QUICK_CHECK_BYTES", 0)
+    monkeypatch.setattr(checks, "QUICK_CHECK_BYTES", 0)
     client.place()
     with closing(sqlite.connect(store.database.path)) as connection:
         connection.execute("PRAGMA ignore_check_constraints = ON")

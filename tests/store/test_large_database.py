@@ -6,15 +6,13 @@ import threading
 
 import pytest
 
-from orders.store.care import opening
-
 pytestmark = pytest.mark.sqlite_only("the check of a large file")
 
 
 @pytest.fixture
 def checked(store, monkeypatch):
     """Check the store's database as if it were large; return what /readyz says of it then."""
-    monkeypatch.setattr(opening, "QUICK_CHECK_BYTES", 0)
+    monkeypatch.setattr(checks, "QUICK_CHECK_BYTES", 0)
 
     def check():
         store.services.check_behind()

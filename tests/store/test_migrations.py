@@ -17,7 +17,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from orders.store.care import opening
+from orders.store.care import checks, opening
 from orders.store.database import sqlite
 from orders.store.database.sqlite import SqliteDatabase
 from orders.store.tables import Base
@@ -52,7 +52,7 @@ class NextProgram:
             "def upgrade():\n" + "".join(f"    {line}\n" for line in upgrade.splitlines())
         )
         (self.folder / "versions" / f"{number:04}_one_day.py").write_text(text)
-        opening.schema_version.cache_clear()
+        checks.schema_version.cache_clear()
         return number
 
     def forget_after(self, number):
@@ -60,17 +60,17 @@ class NextProgram:
         for file in self.folder.glob("versions/[0-9]*.py"):
             if int(file.name[:4]) > number:
                 file.unlink()
-        opening.schema_version.cache_clear()
+        checks.schema_version.cache_clear()
 
 
 @pytest.fixture
 def next_program(tmp_path, monkeypatch):
     """Let this program be the next one."""
     program = NextProgram(tmp_path / "migrations")
-    monkeypatch.setattr(opening, "_MIGRATIONS", program.folder)
-    opening.schema_version.cache_clear()
+    monkeypatch.setattr(checks, "MIGRATIONS", program.folder)
+    checks.schema_version.cache_clear()
     yield program
-    opening.schema_version.cache_clear()
+    checks.schema_version.cache_clear()
 
 
 @pytest.fixture
@@ -305,7 +305,7 @@ def test_data_survive_every_migration_from_the_first_on(tmp_path, monkeypatch):
     path = tmp_path / "orders.db"
     for number in NUMBERS:
         program = NextProgram(tmp_path / f"migrations-{number}")
-        monkeypatch.setattr(opening, "_MIGRATIONS", program.folder)
+        monkeypatch.setattr(checks, "MIGRATIONS", program.folder)
         program.forget_after(number)
         if number == NUMBERS[0]:
             opening.create(path)
@@ -313,23 +313,23 @@ def test_data_survive_every_migration_from_the_first_on(tmp_path, monkeypatch):
         else:
             opening.upgrade(path)
         assert versions(path) == (number, f"{number:04}")
-        opening.check_whole(path)
+        checks.check_whole(path)
         assert asked(path, "PRAGMA foreign_key_check") == []
         assert_kept(before, data(path))
     monkeypatch.undo()
-    opening.schema_version.cache_clear()
-    opening.check(path)
+    checks.schema_version.cache_clear()
+    checks.check(path)
 
 
 def test_the_second_migration_finds_out_what_happened_on_each_day(tmp_path, monkeypatch):
     path = tmp_path / "orders.db"
     program = NextProgram(tmp_path / "migrations-1")
-    monkeypatch.setattr(opening, "_MIGRATIONS", program.folder)
+    monkeypatch.setattr(checks, "MIGRATIONS", program.folder)
     program.forget_after(1)
     opening.create(path)
     filled(path)
     monkeypatch.undo()
-    opening.schema_version.cache_clear()
+    checks.schema_version.cache_clear()
     opening.upgrade(path)
     early, late = "0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"
     last = 2**53 - 1
@@ -358,8 +358,8 @@ def test_several_migrations_are_made_at_once(next_program, path):
     kept = opening.upgrade(path)
     assert versions(path) == (last, f"{last:04}")
     assert versions(kept)[0] == NUMBERS[-1]
-    opening.check(path)
-    opening.check_whole(path)
+    checks.check(path)
+    checks.check_whole(path)
     assert_kept(before, data(path))
     assert asked(path, "SELECT colour FROM orders ORDER BY id") == [
         ("brown",),
@@ -436,7 +436,7 @@ def test_the_copy_can_be_put_back(old_store, next_program):
     old_store.database.close()
     path.with_name(f"orders-before-{next_program.number:04}.db").replace(path)
     next_program.forget_after(NUMBERS[-1])
-    opening.check(path)
+    checks.check(path)
     assert dump(path) == before
 
 
@@ -556,8 +556,8 @@ def test_the_command_tells_a_migration_that_breaks_off_in_one_line(next_program,
 KILLED = """
 import sys
 from pathlib import Path
-from orders.store.care import opening
-opening._MIGRATIONS = Path(sys.argv[1])
+from orders.store.care import checks, opening
+checks.MIGRATIONS = Path(sys.argv[1])
 opening.upgrade(Path(sys.argv[2]))
 """
 
@@ -577,7 +577,7 @@ def test_a_migration_that_is_killed_leaves_the_database_as_it_was(next_program, 
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert path.with_name("orders.db-wal").stat().st_size > 2**20
     assert dump(path) == before
-    opening.check_whole(path)
+    checks.check_whole(path)
     next_program.add(ADD_A_COLUMN, number)
     assert dump(opening.upgrade(path)) == before
     assert versions(path)[0] == number

@@ -19,7 +19,7 @@ import urllib3
 from orders.domain import Status
 from orders.settings import Settings
 from orders.store import feed, listing
-from orders.store.care import opening
+from orders.store.care import checks, opening
 from orders.store.care.databases import database_of
 from orders.store.care.upkeep import InUse
 from orders.store.paging import Filters, PageQuery, read_page
@@ -400,7 +400,7 @@ def test_processes_that_start_at_the_same_time_make_the_tables_once(server, tmp_
         database.close()
     assert server.execute("SELECT count(*) FROM store", name) == [(1,)]
     assert server.execute("SELECT version_num FROM alembic_version", name) == [
-        (f"{opening.schema_version():04}",)
+        (f"{checks.schema_version():04}",)
     ]
 
 
@@ -425,13 +425,13 @@ def test_of_processes_that_start_at_the_same_time_one_brings_the_tables_up_to_da
     upkeeps = [upkeep_of(old) for _ in range(3)]
     with ThreadPoolExecutor(len(upkeeps)) as threads:
         list(threads.map(lambda upkeep: upkeep.prepare(), upkeeps))
-    assert versions(old) == [(f"{opening.schema_version():04}",)]
+    assert versions(old) == [(f"{checks.schema_version():04}",)]
 
 
 def test_what_an_older_version_serves_is_not_brought_up_to_date(old, monkeypatch, upkeep_of):
     monkeypatch.setattr(postgres_upkeep, "BUSY_SECONDS", 0)
     with upkeep_of(old).hold(alone=False):
-        with pytest.raises(opening.UnfitDatabase, match="Stop all of its services"):
+        with pytest.raises(checks.UnfitDatabase, match="Stop all of its services"):
             upkeep_of(old).prepare()
         assert versions(old) == [("0003",)]
     upkeep_of(old).prepare()

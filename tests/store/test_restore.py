@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, event
 
-from orders.store.care import opening, restoring
+from orders.store.care import checks, opening, restoring
 from orders.store.database import sqlite
 from orders.store.database.errors import StoreUnavailable
 from orders.webhooks import deliveries, endpoints
@@ -172,7 +172,7 @@ def test_the_log_of_a_database_that_is_gone_is_not_taken_for_the_restored_ones(s
     log = store.database.path.with_name("orders.db-wal").read_bytes()
     after, _ = restored(store, backup, "--keep-keys")
     assert len(again(client, after).get("/v1/store/orders").get_json()) == 1
-    opening.check_whole(after.database.path)
+    checks.check_whole(after.database.path)
     (kept,) = store.settings.instance.glob("orders-replaced-*.db-wal")
     assert kept.read_bytes() == log
     after.services.end()
@@ -187,7 +187,7 @@ def test_a_database_that_cannot_be_read_is_kept_with_its_log(shop):
     kept = Path(re.search(r"kept in (\S+)\.\n", said)[1])
     assert kept.read_bytes() == b"no database" * 1000
     assert kept.with_name(f"{kept.name}-wal").read_bytes() == log
-    opening.check_whole(after.database.path)
+    checks.check_whole(after.database.path)
     after.services.end()
 
 
@@ -199,7 +199,7 @@ def test_it_is_refused_while_another_program_uses_the_database(shop):
         before = connection.execute("SELECT count(*) FROM orders").fetchone()
         done = flask(store, "db", "restore", str(backup))
         assert (done.exit_code != 0, done.stderr.count("\n")) == (True, 1)
-        assert "End what uses it" in done.stderr
+        assert "Stop what uses it" in done.stderr
         assert connection.execute("SELECT count(*) FROM orders").fetchone() == before
     assert sorted(store.settings.instance.glob("*re*")) == []
     assert client.get("/v1/store/orders").status_code == 200
@@ -240,8 +240,8 @@ def test_a_restore_that_is_killed_leaves_the_database_of_before_or_the_restored_
         done = subprocess.run(
             arguments, cwd=ROOT, env={"PATH": os.environ["PATH"]}, check=False, timeout=60
         )
-        opening.check(path)
-        opening.check_whole(path)
+        checks.check(path)
+        checks.check_whole(path)
         with closing(sqlite.connect(path)) as connection:
             found += connection.execute("SELECT count(*) FROM orders").fetchone()
         if done.returncode == 0:
@@ -261,7 +261,7 @@ def test_a_new_database_puts_the_log_of_one_that_is_gone_aside(shop):
     content = log.read_bytes()
     store.database.path.unlink()
     opening.create(store.database.path)
-    opening.check_whole(store.database.path)
+    checks.check_whole(store.database.path)
     assert store.rows("SELECT * FROM orders") == []
     (kept,) = store.settings.instance.glob("orders-left-*.db-wal")
     assert kept.read_bytes() == content

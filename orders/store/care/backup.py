@@ -1,4 +1,4 @@
-"""Copies of the database that can be relied on: whole, checked, and never half a file."""
+"""Copies of an SQLite database: whole, checked, and never half a file."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from orders.store.care import instance, opening, scratch
+from orders.store.care import checks, instance, scratch
 from orders.store.database import errors, sqlite
 
-# How many steps of SQLite's virtual machine pass between two signs of life.
+# SQLite reports progress after this many steps of its virtual machine.
 _STEPS = 100_000
 
 
-def copy(source: Path, target: Path, alive: Callable[[], None] = lambda: None) -> None:
+def copy(source: Path, target: Path, progress: Callable[[], None] = lambda: None) -> None:
     """Copy the database to a new file, while others read and write it.
 
-    The copy is of one moment. It is made in another folder, written through to the disk, checked
-    whole, and only then given its own. `alive` is called now and then meanwhile.
+    The copy is a snapshot of one moment. It is made in another folder, written through to the
+    disk, checked whole, and only then renamed. `progress` is called now and then meanwhile.
 
     Raises:
         UnfitDatabase: the copy is not sound, and so not kept.
@@ -27,25 +27,25 @@ def copy(source: Path, target: Path, alive: Callable[[], None] = lambda: None) -
     """
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(target.parent))
-    if os.path.lexists(target):  # a link that leads nowhere, too
+    if os.path.lexists(target):  # even a link that leads nowhere
         raise FileExistsError(f"{target} exists already. Choose another name.")
     with scratch.folder(target.parent, "backup") as folder:
         unfinished = folder / target.name
-        _vacuum_into(source, unfinished, alive)
-        opening.check_whole(unfinished)
+        _vacuum_into(source, unfinished, progress)
+        checks.check_whole(unfinished)
         instance.sync(unfinished)
         unfinished.replace(target)
         instance.sync(target.parent)
 
 
-def _vacuum_into(source: Path, target: Path, alive: Callable[[], None]) -> None:
+def _vacuum_into(source: Path, target: Path, progress: Callable[[], None]) -> None:
     instance.make_private_file(target)
     connection = sqlite.connect(source)
     try:
-        connection.set_progress_handler(alive, _STEPS)
+        connection.set_progress_handler(progress, _STEPS)
         connection.execute("VACUUM INTO ?", (str(target),))
     except sqlite.sqlite_module().Error as error:
         cause = errors.unavailable_cause(error) or str(error)
-        raise opening.UnfitDatabase(f"{source} can't be copied: {cause}.") from None
+        raise checks.UnfitDatabase(f"{source} can't be copied: {cause}.") from None
     finally:
         connection.close()

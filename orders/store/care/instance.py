@@ -1,4 +1,4 @@
-"""The instance folder and its files: for their owner only, and one service at a time."""
+"""The instance folder and its files: for their owner only, with one service at a time."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import filelock
 
 
 class InstanceLocked(Exception):
-    """Another service, or a command that needs it stopped, has the instance folder."""
+    """Another service, or a command that needs it stopped, has locked the instance folder."""
 
 
 def make_private_folder(path: Path) -> None:
-    """Make the folder, and its parents, for its owner only; take others' rights from one that is.
+    """Make the folder, and its parents, for its owner only; revoke the rights of others.
 
     Raises:
         OSError: the folder can't be made or its rights can't be changed.
@@ -24,7 +24,7 @@ def make_private_folder(path: Path) -> None:
 
 
 def make_private_file(path: Path) -> None:
-    """Make an empty file that only its owner can read, and so whatever SQLite keeps beside it.
+    """Make an empty file that only its owner can read; SQLite gives its own files the same rights.
 
     Raises:
         FileExistsError: there is one, or a link, which is not followed.
@@ -52,17 +52,17 @@ def sync(path: Path) -> None:
 
 
 class InstanceLock:
-    """Held by the one service of an instance folder, and by commands that need it stopped.
+    """The lock of an instance folder: the service holds it, and commands that need it stopped.
 
     The operating system frees it when the process ends, however it ends.
     """
 
     def __init__(self, instance: Path) -> None:
-        """Take the instance folder, which must exist."""
+        """Lock this instance folder, which must exist, when `acquire` is called."""
         self._lock = filelock.FileLock(instance / "lock", mode=0o600)
 
     def acquire(self) -> None:
-        """Take the lock at once.
+        """Acquire the lock, without waiting.
 
         Raises:
             InstanceLocked: another process has it.
@@ -73,5 +73,5 @@ class InstanceLock:
             raise InstanceLocked from None
 
     def release(self) -> None:
-        """Return the lock back."""
+        """Release the lock."""
         self._lock.release()

@@ -1,11 +1,10 @@
-"""Putting a backup in the place of the database, so that it misleads nobody.
+"""Replacing the database by a backup, without reviving revoked keys or reusing ids.
 
-What the replaced database knew and the backup does not could come back to life or be told twice: a
-key that was revoked since, an id that was given since. So the restored store keeps the keys as they
-were, lets ids go on above the highest that was given, and has a new random id, so that no ETag of
-before fits. Webhooks stay as they were, too, or one that was removed since would get orders again.
-Where the replaced database can't be read, or is another store's, nobody knows what was revoked,
-removed or given: then all keys are revoked, webhooks are paused, and ids skip a million.
+The replaced database knows what happened since the backup: keys that were revoked, ids that were
+assigned, webhooks that were removed. So the restored store keeps the replaced one's keys and
+webhooks, assigns ids above its highest, and gets a new random id, so that no earlier ETag matches.
+If the replaced database can't be read, or belongs to another store, nobody knows what was revoked,
+removed or assigned: then all keys are revoked, webhooks are paused, and ids skip a million.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, select, update
 
-from orders.store.care import backup, instance, opening, scratch
+from orders.store.care import backup, checks, instance, opening, scratch
 from orders.store.database import errors, sequences, sqlite
 from orders.store.database.engine import Database
 from orders.store.database.sqlite import SqliteDatabase
@@ -37,14 +36,13 @@ PAUSED_BECAUSE = "it comes from a backup, and may have been removed since"
 class Restored:
     """What a restore did.
 
-    `replaced` is where the replaced database is kept, None where there was none. `read` tells
-    whether it could be read. `revoked` counts keys that were revoked, now or since the backup;
-    `keys` those that are as they were in the replaced database; `webhooks` those that are, or that
-    were paused where that can't be known.
+    `replaced` is where the replaced database is kept, None where there was none, and `was_read`
+    whether it could be read. `revoked` counts the backup's keys that are revoked now; `keys` those
+    taken from the replaced database; `webhooks` those taken from there or else paused.
     """
 
     replaced: Path | None
-    read: bool
+    was_read: bool
     revoked: int
     keys: int
     webhooks: int
@@ -56,41 +54,41 @@ def restore(
     now: datetime,
     *,
     keep_keys: bool = False,
-    alive: Callable[[], None] = lambda: None,
+    progress: Callable[[], None] = lambda: None,
 ) -> Restored:
-    """Put a copy of the backup in the place of the database, which is kept beside it.
+    """Replace the database by a copy of the backup, and keep the replaced one beside it.
 
-    Nobody may use the database meanwhile. `keep_keys` keeps keys where the replaced database can't
-    be read.
+    Nobody may use the database meanwhile. With `keep_keys`, the backup's keys and webhooks stay
+    in force where the replaced database can't be read.
 
     Raises:
-        UnfitDatabase: the backup is not a sound database of this program's, or somebody uses the
-            one to be replaced; nothing was changed.
+        UnfitDatabase: the backup is not a sound database of this program, or the database to be
+            replaced is in use; nothing was changed.
         OSError: a file can't be written; nothing was changed.
     """
     with scratch.folder(target.parent, "restore") as folder, ExitStack() as held:
         copied = folder / target.name
         readable = _readable(file, folder)
-        opening.check_whole(readable)
-        backup.copy(readable, copied, alive)
-        opening.take_back(copied)
+        checks.check_whole(readable)
+        backup.copy(readable, copied, progress)
+        checks.unmark_as_moved(copied)
         opening.upgrade(copied, keep_copy=False)
-        known = _known_to(target, copied, held)
+        replaced = _read_replaced(target, copied, held)
         with closing(SqliteDatabase(copied)) as database, database.write() as connection:
-            revoked, keys = _carry_over(connection, known, now, keep_keys=keep_keys)
-            webhooks = _carry_webhooks_over(connection, known, now, keep=keep_keys)
-        _leave_log(copied)
+            revoked, keys = _carry_over(connection, replaced, now, keep_keys=keep_keys)
+            webhooks = _carry_webhooks_over(connection, replaced, now, keep=keep_keys)
+        _empty_log(copied)
         kept = _keep(target, now)
         copied.replace(target)
         instance.sync(target.parent)
-    return Restored(kept, known is not None, revoked, keys, webhooks)
+    return Restored(kept, replaced is not None, revoked, keys, webhooks)
 
 
 def renew(database: Database, now: datetime, *, keep_keys: bool = False) -> tuple[int, int]:
-    """Make a database that was put back by other means one that misleads nobody.
+    """Make a database that was restored by other means fit for use.
 
-    As in `restore` where the replaced database can't be read. Gives how many keys were revoked, and
-    how many webhooks were paused.
+    As `restore` does where the replaced database can't be read. Returns how many keys were revoked
+    and how many webhooks were paused.
 
     Raises:
         StoreUnavailable: the database can't be written.
@@ -101,7 +99,8 @@ def renew(database: Database, now: datetime, *, keep_keys: bool = False) -> tupl
 
 
 def _readable(file: Path, folder: Path) -> Path:
-    # SQLite keeps files beside what it reads. Where it can't, nobody else changes the file either.
+    # SQLite writes files beside the one it reads. In a read-only folder a plain copy will do, as
+    # nobody else can be changing the file.
     if os.access(file.parent, os.W_OK):
         return file
     (folder / "from").mkdir()
@@ -109,58 +108,58 @@ def _readable(file: Path, folder: Path) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """What the replaced database knew: its id, its keys, and the highest ids it gave by table.
+class _Replaced:
+    """What is taken over from the replaced database; `last_ids` are the highest ids, by table.
 
-    `webhooks` and `refused`, the events that they refused, are None where it knew of none yet.
+    `webhooks` and `refused`, the events that they refused, are None if its schema has none yet.
     """
 
     store_id: str
     keys: list[dict[str, Any]]
-    given: dict[str, int]
+    last_ids: dict[str, int]
     webhooks: list[dict[str, Any]] | None
     refused: list[dict[str, Any]] | None
 
 
-def _known_to(path: Path, restored: Path, held: ExitStack) -> _Known | None:
-    """Return what the database to be replaced knows; None where that can't be known.
+def _read_replaced(path: Path, restored: Path, held: ExitStack) -> _Replaced | None:
+    """Return what to take over; None if the database can't be read or is another store's.
 
-    Nobody else can use it, until `held` is left.
+    It is locked until `held` is left.
 
     Raises:
-        AwayDatabase: somebody uses it, or the disk is full.
+        AwayDatabase: it is in use, or the disk is full.
     """
     try:
-        opening.identify(path)
-        opening.refuse_moved(path)  # what became of it since is not in it
+        checks.identify(path)
+        checks.refuse_moved(path)  # its shop has changed elsewhere since
         with ExitStack() as resources:
             connection = resources.enter_context(closing(sqlite.connect(path)))
-            # Which leaves nothing of it in the log beside it, and works only for whoever is alone.
+            # This moves everything from the log to the file, and fails while others use it.
             connection.execute("PRAGMA journal_mode = DELETE").fetchall()
             connection.execute("BEGIN EXCLUSIVE")
-            known = _read_known(connection)
+            replaced = _read_rows(connection)
             held.push(resources.pop_all())
-    except opening.AwayDatabase:
+    except checks.AwayDatabase:
         raise
-    except (FileNotFoundError, opening.UnfitDatabase):
+    except (FileNotFoundError, checks.UnfitDatabase):
         return None
     except sqlite.sqlite_module().Error as error:
         cause = errors.unavailable_cause(error)
         if cause in {None, errors.DAMAGED}:
             return None
-        raise opening.AwayDatabase(
-            f"{path} can't be replaced: {cause}. End what uses it, then try again."
+        raise checks.AwayDatabase(
+            f"{path} can't be replaced: {cause}. Stop what uses it, then try again."
         ) from None
-    return known if _is_same_store(known, restored) else None
+    return replaced if _is_same_store(replaced, restored) else None
 
 
-def _read_known(connection: Any) -> _Known:
-    given = dict(connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall())
+def _read_rows(connection: Any) -> _Replaced:
+    last_ids = dict(connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall())
     (store_id,) = connection.execute("SELECT store_id FROM store").fetchone()
-    return _Known(
+    return _Replaced(
         store_id,
         _all_rows(connection, "api_keys") or [],
-        given,
+        last_ids,
         _all_rows(connection, "webhook_endpoints"),
         _all_rows(connection, "webhook_refused"),
     )
@@ -174,69 +173,71 @@ def _all_rows(connection: Any, table: str) -> list[dict[str, Any]] | None:
     return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
 
 
-def _is_same_store(known: _Known, restored: Path) -> bool:
-    # A restore gives a store another id, and a key was issued once under one id at one moment.
+def _is_same_store(replaced: _Replaced, restored: Path) -> bool:
+    # An earlier restore gave the store another id. Then a key that both have proves it: no two
+    # stores issue the same id at the same moment.
     with closing(sqlite.connect(restored)) as connection:
         (store_id,) = connection.execute("SELECT store_id FROM store").fetchone()
-        own = set(connection.execute("SELECT id, created_at FROM api_keys").fetchall())
-    return store_id == known.store_id or any(
-        (key["id"], key["created_at"]) in own for key in known.keys
+        own_keys = set(connection.execute("SELECT id, created_at FROM api_keys").fetchall())
+    return store_id == replaced.store_id or any(
+        (key["id"], key["created_at"]) in own_keys for key in replaced.keys
     )
 
 
 def _carry_over(
-    connection: Connection, known: _Known | None, now: datetime, *, keep_keys: bool
+    connection: Connection, replaced: _Replaced | None, now: datetime, *, keep_keys: bool
 ) -> tuple[int, int]:
     connection.execute(update(StoreRow).values(store_id=secrets.token_hex(8)))
-    _skip_ids(connection, known)
-    if known is not None:
-        return _keep_keys_as_they_were(connection, known)
+    _skip_ids(connection, replaced)
+    if replaced is not None:
+        return _take_keys_over(connection, replaced)
     if keep_keys:
         return 0, 0
     live = update(KeyRow).where(KeyRow.revoked_at.is_(None))
     return connection.execute(live.values(revoked_at=now)).rowcount, 0
 
 
-def _skip_ids(connection: Connection, known: _Known | None) -> None:
+def _skip_ids(connection: Connection, replaced: _Replaced | None) -> None:
     own = sequences.given(connection)
     for table in _NUMBERED:
-        if known is None:
-            sequences.go_on_above(connection, table, own.get(table, 0) + SKIPPED_IDS)
+        if replaced is None:
+            last_id = own.get(table, 0) + SKIPPED_IDS
         else:
-            sequences.go_on_above(connection, table, known.given.get(table, 0))
+            last_id = replaced.last_ids.get(table, 0)
+        sequences.go_on_above(connection, table, last_id)
 
 
-def _keep_keys_as_they_were(connection: Connection, known: _Known) -> tuple[int, int]:
+def _take_keys_over(connection: Connection, replaced: _Replaced) -> tuple[int, int]:
     live = set(connection.scalars(select(KeyRow.id).where(KeyRow.revoked_at.is_(None))))
-    # Idempotency keys and the demo refer to keys by id, until the commit to none.
+    # Idempotency keys and the demo refer to keys by id: checked at the commit, not before.
     connection.exec_driver_sql("PRAGMA defer_foreign_keys = ON")
     connection.execute(delete(KeyRow))
-    _insert(connection, "api_keys", known.keys)
-    revoked = sum(key["id"] in live and key["revoked_at"] is not None for key in known.keys)
-    return revoked, len(known.keys)
+    _insert(connection, "api_keys", replaced.keys)
+    revoked = sum(key["id"] in live and key["revoked_at"] is not None for key in replaced.keys)
+    return revoked, len(replaced.keys)
 
 
 def _carry_webhooks_over(
-    connection: Connection, known: _Known | None, now: datetime, *, keep: bool
+    connection: Connection, replaced: _Replaced | None, now: datetime, *, keep: bool
 ) -> int:
-    if known is None or known.webhooks is None or known.refused is None:
+    if replaced is None or replaced.webhooks is None or replaced.refused is None:
         if keep:
             return 0
         live = update(EndpointRow).where(EndpointRow.paused_at.is_(None))
         paused = live.values(paused_at=now, paused_because=PAUSED_BECAUSE)
         return connection.execute(paused).rowcount
-    # The log of what was tried refers to endpoints by id, until the commit to none.
+    # The log of deliveries refers to endpoints by id: checked at the commit, not before.
     connection.exec_driver_sql("PRAGMA defer_foreign_keys = ON")
     for row in (RefusedRow, EndpointRow):
         connection.execute(delete(row))
-    _insert(connection, "webhook_endpoints", known.webhooks)
+    _insert(connection, "webhook_endpoints", replaced.webhooks)
     ids = set(connection.scalars(select(EndpointRow.id)))
     connection.execute(delete(DeliveryRow).where(DeliveryRow.endpoint_id.not_in(ids)))
-    # An event that was placed after the backup is no more.
-    _insert(connection, "webhook_refused", known.refused)
+    # Events after the backup no longer exist.
+    _insert(connection, "webhook_refused", replaced.refused)
     lost = RefusedRow.event_id.not_in(select(EventRow.id))
     connection.execute(delete(RefusedRow).where(lost))
-    return len(known.webhooks)
+    return len(replaced.webhooks)
 
 
 def _insert(connection: Connection, table: str, rows: list[dict[str, Any]]) -> None:
@@ -249,26 +250,27 @@ def _insert(connection: Connection, table: str, rows: list[dict[str, Any]]) -> N
         )
 
 
-def _leave_log(path: Path) -> None:
-    # What was carried over is in the file itself, or the keys of the backup would be in force.
+def _empty_log(path: Path) -> None:
+    # Only the file is renamed. What was taken over must be in it, or the backup's keys would be
+    # in force.
     with closing(sqlite.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE").fetchall()
     instance.sync(path)
 
 
 def _keep(path: Path, now: datetime) -> Path | None:
-    """Keep the database under another name, with the log of one that could not be read."""
+    """Keep the database, and a log that could not be emptied, under another name; return that."""
     kept = path.with_name(f"{path.stem}-replaced-{now:%Y%m%dT%H%M%S}{path.suffix}")
-    is_there = path.exists()
+    existed = path.exists()
     log = path.with_name(path.name + "-wal")
-    # Second names, so that there is a database under the first at every moment, and all of the
-    # replaced one under the second before any of it loses the first.
+    # Hard links, so that at every moment there is a database under its own name, and both files
+    # of the replaced one have their second name before either loses the first.
     for file, name in ((path, kept), (log, kept.with_name(kept.name + "-wal"))):
         if file.exists():
             name.hardlink_to(file)
     instance.sync(path.parent)
-    # It would be taken for the new one's.
+    # SQLite would apply these to the new database.
     for suffix in ("-wal", "-shm", "-journal"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
     instance.sync(path.parent)
-    return kept if is_there else None
+    return kept if existed else None

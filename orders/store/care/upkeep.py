@@ -1,4 +1,4 @@
-"""What is done to a database as a whole, whichever it is: made, upgraded, checked, held alone."""
+"""What is done to a database as a whole, of either kind: made, upgraded, checked, locked."""
 
 from __future__ import annotations
 
@@ -7,24 +7,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-from orders.store.care import opening, scratch
-from orders.store.database.sqlite import SqliteDatabase
-
 
 class InUse(Exception):
     """Another process serves this database."""
 
 
 class Hold(ABC):
-    """What says that this process serves a database. It is given back when the process ends."""
+    """A lock that marks the database as served by this process. It ends with the process."""
 
     @abstractmethod
     def keep(self) -> bool:
-        """Make sure of it, now and then; false where another process has it meanwhile."""
+        """Re-acquire the lock if it was lost; return false where another process has it."""
 
     @abstractmethod
     def release(self) -> None:
-        """Return it back."""
+        """Release the lock."""
 
     def __enter__(self) -> Self:
         return self
@@ -38,19 +35,19 @@ class Upkeep(ABC):
 
     @abstractmethod
     def exists(self) -> bool:
-        """Return whether there is one.
+        """Return whether the database has been made.
 
         Raises:
-            UnfitDatabase: that can't be known.
+            UnfitDatabase: the database can't be read.
         """
 
     @abstractmethod
     def create(self) -> None:
-        """Make a new, empty one."""
+        """Make a new, empty database."""
 
     @abstractmethod
     def prepare(self) -> None:
-        """Before it is served: make it where there is none, bring it up to date, check it.
+        """Before serving: make the database where there is none, upgrade it, check it.
 
         Raises:
             UnfitDatabase: it can't be used.
@@ -58,7 +55,7 @@ class Upkeep(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Before it is used by a command: make sure that it is ours, sound, and of this schema.
+        """Before a command uses the database: check that it is ours, sound, of this schema.
 
         Raises:
             UnfitDatabase: it is not.
@@ -69,7 +66,7 @@ class Upkeep(ABC):
         """Check everything, however long it takes.
 
         Raises:
-            UnfitDatabase: it is not sound.
+            UnfitDatabase: the database is not sound.
         """
 
     @abstractmethod
@@ -78,7 +75,7 @@ class Upkeep(ABC):
 
     @abstractmethod
     def upgrade(self) -> str:
-        """Bring the schema up to date; say in words what was done.
+        """Bring the schema up to date; return a sentence that says what was done.
 
         Raises:
             UnfitDatabase: it can't be.
@@ -86,7 +83,7 @@ class Upkeep(ABC):
 
     @abstractmethod
     def hold(self, *, alone: bool) -> Hold:
-        """Begin to serve it: `alone`, or with others that count their limits together.
+        """Lock it for serving: `alone`, or beside others that count their limits together.
 
         Raises:
             InUse: another process serves it, and one of the two wants to be alone.
@@ -94,72 +91,8 @@ class Upkeep(ABC):
 
     @abstractmethod
     def file(self) -> Path:
-        """Return the file that it is.
+        """Return the database's file.
 
         Raises:
-            UnfitDatabase: it is none; with what to do instead.
+            UnfitDatabase: it is on a server; with what to do instead.
         """
-
-
-class _HeldByFolder(Hold):
-    """Nothing: the lock of the instance folder, in which the file is, says it already."""
-
-    def keep(self) -> bool:
-        return True
-
-    def release(self) -> None:
-        pass
-
-
-class SqliteUpkeep(Upkeep):
-    """The care of an SQLite file."""
-
-    def __init__(self, database: SqliteDatabase) -> None:
-        """Take the database."""
-        self._path = database.path
-
-    def exists(self) -> bool:
-        """Return whether there is a file."""
-        return self._path.exists()
-
-    def create(self) -> None:
-        """Make a new, empty file."""
-        opening.create(self._path)
-
-    def prepare(self) -> None:
-        """Before it is served: make it where there is none, bring it up to date, check it."""
-        scratch.sweep(self._path.parent)
-        if not self.exists():
-            self.create()
-        opening.keep_private(self._path)
-        opening.upgrade(self._path)
-        opening.check(self._path)
-
-    def check(self) -> None:
-        """Check that the file is ours, sound, and of this schema."""
-        opening.check(self._path)
-
-    def check_whole(self) -> None:
-        """Check every page and index."""
-        opening.check_whole(self._path)
-
-    def long_check(self) -> Callable[[], None] | None:
-        """Return the check of a large file."""
-        if not opening.is_large(self._path):
-            return None
-        return lambda: opening.check_quickly(self._path)
-
-    def upgrade(self) -> str:
-        """Bring the schema up to date, keeping a copy of the file."""
-        kept = opening.upgrade(self._path)
-        if kept is None:
-            return "It is up to date."
-        return f"Upgraded. The database as it was is in {kept}."
-
-    def hold(self, *, alone: bool) -> Hold:
-        """Begin to serve it: whoever has the folder's lock is alone."""
-        return _HeldByFolder()
-
-    def file(self) -> Path:
-        """Return the file's path."""
-        return self._path

@@ -2,7 +2,7 @@
 
 What clients remember stays good: ids, events and the positions in them, the store's id and with it
 ETags and cursors, keys by their hashes. So the shop must not go on in both places: nobody can write
-to the file meanwhile, and afterwards it is marked as moved (`opening`).
+to the file meanwhile, and afterwards it is marked as moved (`care.checks`).
 
 All that is done on the server, its tables too, is one transaction. Rows go over as they are, table
 by table, those first that others refer to. Then both sides are read in the order of the primary
@@ -23,8 +23,8 @@ from psycopg import sql
 from sqlalchemy import Connection, Select, String, Table, func, make_url, select
 
 from orders.settings import Settings
-from orders.store.care import opening
-from orders.store.care.opening import AwayDatabase, UnfitDatabase
+from orders.store.care import checks
+from orders.store.care.checks import AwayDatabase, UnfitDatabase
 from orders.store.care.upkeep import InUse
 from orders.store.database import sequences
 from orders.store.database.engine import Database, driver_of
@@ -69,7 +69,7 @@ def copy(source: Database, settings: Settings, show: Show) -> Copied:
             with upkeep.write() as new:
                 rows = _copy_verified(old, _Side(target.where, new), show)
             is_copied = True
-            opening.mark_as_moved(connection)
+            checks.mark_as_moved(connection)
     except StoreUnavailable as error:  # of the source: the target's are told by its upkeep
         if is_copied:
             raise UnfitDatabase(

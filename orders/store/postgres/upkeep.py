@@ -18,7 +18,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from orders.store.care import opening, scratch
-from orders.store.care.opening import AwayDatabase, UnfitDatabase
+from orders.store.care.checks import NEWER, OLDER, AwayDatabase, UnfitDatabase, schema_version
 from orders.store.care.upkeep import Hold, InUse, Upkeep
 from orders.store.database.engine import BUSY_SECONDS
 from orders.store.database.errors import StoreUnavailable, translate_driver_errors
@@ -73,13 +73,13 @@ class PostgresUpkeep(Upkeep):
         version = self._version()
         if not version:
             self._migrate()  # nobody serves what is not there
-        elif version < opening.schema_version():
+        elif version < schema_version():
             self._migrate_alone()
 
     def check(self) -> None:
         """Check that it is ours, and of this schema."""
-        if self._version() < opening.schema_version():
-            raise UnfitDatabase(opening.OLDER.format(self._database.where))
+        if self._version() < schema_version():
+            raise UnfitDatabase(OLDER.format(self._database.where))
 
     def check_whole(self) -> None:
         """Check that the tables say the same as the event log, and that ids go on above theirs."""
@@ -98,7 +98,7 @@ class PostgresUpkeep(Upkeep):
 
     def upgrade(self) -> str:
         """Bring the schema up to date."""
-        if self._version() == opening.schema_version():
+        if self._version() == schema_version():
             return "It is up to date."
         self._migrate()
         return "Upgraded."
@@ -146,8 +146,8 @@ class PostgresUpkeep(Upkeep):
             )
         if facts.has_version and facts.has_events:
             version = int(connection.execute(_VERSION).scalar_one())
-            if version > opening.schema_version():
-                raise UnfitDatabase(opening.NEWER.format(where, version, opening.schema_version()))
+            if version > schema_version():
+                raise UnfitDatabase(NEWER.format(where, version, schema_version()))
             return version
         if facts.has_tables or facts.has_version:
             raise UnfitDatabase(
@@ -161,7 +161,7 @@ class PostgresUpkeep(Upkeep):
     def _migrate_alone(self) -> None:
         # An older version of this program may be serving it, and another process be migrating it.
         ends = time.monotonic() + BUSY_SECONDS
-        while self._version() < opening.schema_version():
+        while self._version() < schema_version():
             try:
                 with self.hold(alone=True):
                     self._migrate()
@@ -179,14 +179,14 @@ class PostgresUpkeep(Upkeep):
 
     def _bring_up_to_date(self, connection: Connection) -> None:
         version = self._version_on(connection)
-        if version == opening.schema_version():
+        if version == schema_version():
             return
         if version:
             log.info(
                 "The schema of %s is brought from %d to %d.",
                 self._database.where,
                 version,
-                opening.schema_version(),
+                schema_version(),
             )
         opening.run_migrations(connection)
 

@@ -1,1 +1,1 @@
-"""The migrations, in Alembic's form. `orders.store.care.opening` runs them."""
+"""The migrations, in Alembic's form, which `orders.store.care.opening` runs."""

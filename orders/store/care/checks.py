@@ -1,0 +1,162 @@
+"""Checks of an SQLite database: is it this program's, of which schema, sound, still in service.
+
+A database carries two numbers in its first page. `application_id` says that the file is ours: an
+empty or foreign file would otherwise silently become a database of orders. `user_version` is the
+number of its newest migration, so that a start with nothing to migrate need not load Alembic,
+which takes half a second.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection
+
+from orders.store.database import errors, sqlite
+
+# "SOrd" in ASCII.
+APPLICATION_ID = 0x534F7264
+# "SOrm": of a shop that has moved to PostgreSQL. The file is ours, and no longer served.
+_MOVED_ID = 0x534F726D
+# Where these stand in the file (https://www.sqlite.org/fileformat.html, section 1.3).
+_MAGIC = b"SQLite format 3\0"
+_APPLICATION_ID_AT = 68
+_HEADER_BYTES = 100
+# Beyond this size the quick check takes longer than a start may.
+QUICK_CHECK_BYTES = 256 * 1024 * 1024
+MIGRATIONS = Path(__file__).parent / "migrations"
+
+OLDER = (
+    "{} was made by an older version of this program. "
+    "Start the service, or run `flask db upgrade`, to bring it up to date."
+)
+NEWER = (
+    "{} was made by a newer version of this program (its schema is {}, "
+    "this program knows {}). Start that version."
+)
+_MOVED = (
+    "{0} was moved to PostgreSQL, where the shop goes on: set ORDERS_DATABASE_URL to that "
+    "database. To go back to what is in the file, run `flask db restore {0}`."
+)
+_NO_DATABASE = "{} is damaged, or no database at all. Restore a backup, or move it away."
+
+
+class UnfitDatabase(Exception):
+    """The database can't be used. The message is one line that says how to fix it."""
+
+
+class AwayDatabase(UnfitDatabase):
+    """The database can't be used just now: locked, on a full disk. It may well be sound."""
+
+
+@cache
+def schema_version() -> int:
+    """Return the number of this program's newest migration."""
+    return max(int(file.name[:4]) for file in (MIGRATIONS / "versions").glob("[0-9]*.py"))
+
+
+def check(path: Path) -> None:
+    """Check that the file is a sound database of this program, of this schema.
+
+    A large one is not checked for soundness, which takes longer than a start may: see
+    `check_quickly`.
+
+    Raises:
+        UnfitDatabase: it is not.
+    """
+    version = identify(path)
+    refuse_moved(path)
+    if version < schema_version():
+        raise UnfitDatabase(OLDER.format(path))
+    if not is_large(path):
+        check_quickly(path)
+
+
+def is_large(path: Path) -> bool:
+    """Return whether checking the file takes longer than a start may."""
+    return path.stat().st_size > QUICK_CHECK_BYTES
+
+
+def check_quickly(path: Path) -> None:
+    """Check that the file is sound, except for the contents of its indexes.
+
+    Raises:
+        UnfitDatabase: it is not.
+    """
+    _check_soundness(path, "quick_check")
+
+
+def check_whole(path: Path) -> None:
+    """Check that the file is a database of this program and sound in every page and index.
+
+    Raises:
+        UnfitDatabase: it is not.
+    """
+    identify(path)
+    _check_soundness(path, "integrity_check")
+
+
+def identify(path: Path) -> int:
+    """Return the schema's number of a database of this program.
+
+    Raises:
+        UnfitDatabase: it is not ours, or newer than this program.
+        OSError: the file can't be read.
+    """
+    # Read from the file itself: SQLite changes what it opens, even a file that is not ours.
+    with path.open("rb") as file:
+        header = file.read(_HEADER_BYTES)
+    if header and not header.startswith(_MAGIC):
+        raise UnfitDatabase(_NO_DATABASE.format(path))
+    if int.from_bytes(header[_APPLICATION_ID_AT:][:4]) not in {APPLICATION_ID, _MOVED_ID}:
+        raise UnfitDatabase(
+            f"{path} is not a database of this program. Move it away, "
+            "or choose another folder with ORDERS_INSTANCE."
+        )
+    version = int(_query(path, "PRAGMA user_version"))
+    if version > schema_version():
+        raise UnfitDatabase(NEWER.format(path, version, schema_version()))
+    return version
+
+
+def refuse_moved(path: Path) -> None:
+    """Check that the file's shop has not moved to PostgreSQL.
+
+    Raises:
+        UnfitDatabase: it has.
+    """
+    # From SQLite, not from the header: the newest pages may still be in the log beside the file.
+    if _query(path, "PRAGMA application_id") == _MOVED_ID:
+        raise UnfitDatabase(_MOVED.format(path))
+
+
+def mark_as_moved(connection: Connection) -> None:
+    """Mark the file as moved, in the connection's transaction: it is no longer served."""
+    connection.exec_driver_sql(f"PRAGMA application_id = {_MOVED_ID}")
+
+
+def unmark_as_moved(path: Path) -> None:
+    """Let a file be served again, whether or not it was marked as moved."""
+    with closing(sqlite.connect(path)) as connection:
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+
+
+def _check_soundness(path: Path, pragma: str) -> None:
+    complaint = _query(path, f"PRAGMA {pragma}(1)")
+    if complaint != "ok":
+        raise UnfitDatabase(f"{path} is damaged ({complaint}). Restore a backup.")
+
+
+def _query(path: Path, statement: str) -> Any:
+    try:
+        with closing(sqlite.connect(path)) as connection:
+            return connection.execute(statement).fetchone()[0]
+    except sqlite.sqlite_module().Error as error:
+        name = getattr(error, "sqlite_errorname", "")
+        if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
+            raise UnfitDatabase(_NO_DATABASE.format(path)) from None
+        cause = errors.unavailable_cause(error) or str(error)
+        raise AwayDatabase(f"{path}: {cause}. Fix that, then try again.") from None
