@@ -6,6 +6,8 @@ import threading
 
 import pytest
 
+from orders.store.care import checks
+
 pytestmark = pytest.mark.sqlite_only("the check of a large file")
 
 
