@@ -14,16 +14,13 @@ from hypothesis import settings as hypothesis_settings
 from orders.counters import redis_link
 from orders.store.care import opening
 from tests.support import faults as real_faults
+from tests.support.clocks import ClockBesideRedis, SetClock
 from tests.support.databases import DATABASES
 from tests.support.receiver import receiving
 from tests.support.redis_server import redis_running
 from tests.support.service import Service, running
-from tests.support.shop import (
-    ClockBesideRedis,
-    Hooks,
-    SetClock,
-    Store,
-)
+from tests.support.stores import Store
+from tests.support.webhooks import Hooks
 
 # The fixtures of tests with a browser.
 pytest_plugins = ["tests.support.browser"]

@@ -15,8 +15,9 @@ from orders import keys
 from orders.store.care import opening
 from orders.store.tables import PetRow
 from orders.web.api import PROTECTION
+from tests.support.clocks import SetClock
 from tests.support.databases import DATABASES
-from tests.support.shop import Client, SetClock, Store, assert_error, logged
+from tests.support.stores import Client, Store, assert_error, logged
 
 ORDERS, ORDERS_V2 = "/v1/store/orders", "/v2/store/orders"
 # What has an ETag: orders and lists of them.

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from orders import keys
-from tests.support.shop import assert_error, logged
+from tests.support.stores import assert_error, logged
 
 LIST = "/v1/store/orders"
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"

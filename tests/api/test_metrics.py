@@ -21,7 +21,7 @@ from orders.web.refusals import SERVER_ANSWERS
 from orders.webhooks import endpoints
 from tests.support.receiver import answer_with
 from tests.support.service import ROOT, environment_for
-from tests.support.shop import Client, assert_error
+from tests.support.stores import Client, assert_error
 
 ORDERS = "/v1/store/orders"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"

@@ -9,7 +9,8 @@ from openapi_schema_validator import OAS30ReadValidator
 from openapi_spec_validator import validate
 
 from orders.web.refusals import CODES
-from tests.support.shop import SetClock, Store
+from tests.support.clocks import SetClock
+from tests.support.stores import Store
 
 COMMON = {"401", "429", "500", "503"}
 BODY = {"400", "413", "415", "422"}

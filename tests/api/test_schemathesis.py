@@ -34,7 +34,7 @@ from orders.store import pets
 from orders.store.care import opening
 from orders.store.care.instance import make_private_folder
 from tests.support.service import running
-from tests.support.shop import Store
+from tests.support.stores import Store
 
 pytestmark = pytest.mark.schemathesis
 

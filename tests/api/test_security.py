@@ -17,7 +17,7 @@ from orders import keys
 from orders.store.care import opening
 from tests.support.databases import DATABASES
 from tests.support.service import ROOT, run_flask, running
-from tests.support.shop import assert_error
+from tests.support.stores import assert_error
 
 LIST = "/v1/store/orders"
 SECURITY = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")

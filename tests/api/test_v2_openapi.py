@@ -9,7 +9,8 @@ from openapi_spec_validator import validate
 from orders.settings import Settings
 from orders.web.api import PROTECTION
 from orders.web.refusals import CODES
-from tests.support.shop import SetClock, Store
+from tests.support.clocks import SetClock
+from tests.support.stores import Store
 
 COMMON = {"401", "429", "500", "503"}
 BODY = {"400", "413", "415", "422"}

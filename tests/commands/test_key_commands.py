@@ -19,7 +19,7 @@ from orders.settings import DEFAULT_PLANS, Plan
 from orders.store import keys as key_store
 from tests.support.databases import DATABASES
 from tests.support.service import ROOT, run_flask
-from tests.support.shop import Store, assert_error
+from tests.support.stores import Store, assert_error
 
 # Commands make stores by themselves.
 pytestmark = pytest.mark.usefixtures("databases")

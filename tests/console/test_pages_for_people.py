@@ -9,7 +9,7 @@ import pytest
 
 from orders.web.compression import LARGE_BYTES
 from orders.web.pages.files import POLICY, serve_page
-from tests.support.shop import assert_error
+from tests.support.stores import assert_error
 
 LARGE = "export const words = [" + "'pet', " * LARGE_BYTES + "]\n"
 

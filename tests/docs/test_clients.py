@@ -26,8 +26,9 @@ import urllib3
 from orders import keys, settings
 from orders.store.care import opening
 from orders.store.care.instance import make_private_folder
+from tests.support.clocks import SetClock
 from tests.support.service import ROOT, running
-from tests.support.shop import SetClock, Store
+from tests.support.stores import Store
 
 LIST = "/v1/store/orders"
 PLANS = """

@@ -16,8 +16,9 @@ from orders import settings as settings_module
 from orders.settings import DEFAULT_PLANS, SETTINGS, Settings
 from orders.web.api import PROTECTION
 from orders.web.refusals import ANSWERS, CODES, SERVER_ANSWERS
+from tests.support.clocks import SetClock
 from tests.support.service import ROOT
-from tests.support.shop import SetClock, Store
+from tests.support.stores import Store
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 

@@ -23,9 +23,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from orders.clock import Clock
+from tests.support.clocks import SetClock
 from tests.support.databases import DATABASES
 from tests.support.service import ROOT
-from tests.support.shop import SetClock, Store, assert_error
+from tests.support.stores import Store, assert_error
 
 LIST = "/v1/store/orders"
 MAX_ID = 2**53 - 1

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from tests.support.shop import SetClock, Store, assert_error
+from tests.support.clocks import SetClock
+from tests.support.stores import Store, assert_error
 
 MAX_INT64 = 2**63 - 1
 COLUMNS = "id,name,categoryId,status"

@@ -11,7 +11,7 @@ from sqlalchemy import Pool, event
 
 from orders import keys
 from orders.store import keys as key_store
-from tests.support.shop import assert_error
+from tests.support.stores import assert_error
 
 LIST = "/v1/store/orders"
 REALM = 'Bearer realm="store-orders"'

@@ -10,7 +10,8 @@ import pytest
 from orders import keys
 from orders.domain import format_instant
 from orders.store import keys as key_store
-from tests.support.shop import ONLY_WHERE_TIME_STANDS_STILL, WHERE_COUNTED, assert_error
+from tests.support.clocks import ONLY_WHERE_TIME_STANDS_STILL, WHERE_COUNTED
+from tests.support.stores import assert_error
 
 LIST = "/v1/store/orders"
 BAN, DAY = 300, 86_400

@@ -11,7 +11,8 @@ import pytest
 from orders.settings import DEFAULT_PLANS, Plan
 from orders.store import keys as key_store
 from orders.store.database import sqlite
-from tests.support.shop import ONLY_WHERE_TIME_STANDS_STILL, WHERE_COUNTED, assert_error
+from tests.support.clocks import ONLY_WHERE_TIME_STANDS_STILL, WHERE_COUNTED
+from tests.support.stores import assert_error
 
 LIST = "/v1/store/orders"
 MINUTE, DAY = 60, 86_400

@@ -17,8 +17,7 @@ from orders.settings import Settings, SettingsError
 from tests.support.databases import copy_database
 from tests.support.redis_server import redis_running
 from tests.support.running_shop import wait_until
-from tests.support.service import ROOT, Service, environment_for, run_flask
-from tests.support.shop import run_app
+from tests.support.service import ROOT, Service, environment_for, run_app, run_flask
 
 pytestmark = pytest.mark.redis
 

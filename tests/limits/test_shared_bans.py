@@ -7,7 +7,7 @@ from test_bans import LIST, codes, own, plain, spend, unban
 
 from orders.store.database import group_commit
 from tests.support.databases import DATABASES
-from tests.support.shop import assert_error
+from tests.support.stores import assert_error
 
 pytestmark = pytest.mark.redis
 

@@ -14,8 +14,8 @@ from orders.clock import Clock
 from orders.counters import redis_link
 from orders.counters.memory import Ask
 from orders.counters.shared import SharedCounterStorage
+from tests.support.clocks import ClockBesideRedis
 from tests.support.redis_server import redis_running
-from tests.support.shop import ClockBesideRedis
 
 pytestmark = pytest.mark.redis
 

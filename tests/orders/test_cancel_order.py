@@ -14,7 +14,7 @@ from orders.domain import (
     Origin,
     Refusal,
 )
-from tests.support.shop import Client, assert_error
+from tests.support.stores import Client, assert_error
 
 PATH = "/v1/store/orders/1"
 

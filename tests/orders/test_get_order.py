@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orders.domain import MAX_INT64
-from tests.support.shop import assert_error
+from tests.support.stores import assert_error
 
 PATH = "/v1/store/orders/1"
 

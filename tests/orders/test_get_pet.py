@@ -12,7 +12,7 @@ from orders.domain import MAX_INT64
 from orders.store import keys as key_store
 from orders.store import pets
 from orders.store.tables import PetRow
-from tests.support.shop import Client, assert_error
+from tests.support.stores import Client, assert_error
 
 DEPRECATION = "@1764892800"
 SUNSET = "Thu, 05 Dec 2030 00:00:00 GMT"

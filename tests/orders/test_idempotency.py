@@ -12,7 +12,7 @@ from urllib3 import HTTPHeaderDict
 
 from orders.store import idempotency
 from tests.support.databases import DATABASES
-from tests.support.shop import Client, assert_error
+from tests.support.stores import Client, assert_error
 
 PATH = "/v1/store/orders"
 KEY = "7f9c2ba4-e88f-4c1d-a1b0-6f2f6f1f8e55"

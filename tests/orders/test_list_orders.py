@@ -19,7 +19,7 @@ from orders.store import listing
 from orders.store.database.queries import Query
 from orders.store.tables import OrderRow
 from schemas.order import OrderSchema
-from tests.support.shop import Client, assert_error
+from tests.support.stores import Client, assert_error
 
 PATH = "/v1/store/orders"
 NOW = "2026-12-01T12:00:00.000Z"

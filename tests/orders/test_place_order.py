@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.support.shop import SetClock, Store, assert_error
+from tests.support.clocks import SetClock
+from tests.support.stores import Store, assert_error
 
 PATH = "/v1/store/orders"
 MAX_BODY = 65_536

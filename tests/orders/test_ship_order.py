@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.shop import assert_error
+from tests.support.stores import assert_error
 
 PATH = "/v1/store/orders/1/ship"
 NOW = "2026-12-01T12:00:00.000Z"

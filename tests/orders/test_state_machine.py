@@ -35,9 +35,10 @@ from orders.clock import Clock
 from orders.settings import DEFAULT_PLANS, Plan, load
 from orders.store import keys as key_store
 from orders.store.care.instance import make_private_folder
+from tests.support.clocks import SetClock
 from tests.support.databases import DATABASES
 from tests.support.service import Service
-from tests.support.shop import Client, SetClock, Store
+from tests.support.stores import Client, Store
 
 pytestmark = pytest.mark.usefixtures("databases")
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.support.shop import Client, assert_error
+from tests.support.stores import Client, assert_error
 
 FEED = "/v2/store/events"
 TYPES = ["order.placed", "order.placed", "order.shipped", "order.cancelled"]

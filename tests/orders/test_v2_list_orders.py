@@ -16,7 +16,7 @@ from sqlalchemy import delete, insert
 from orders.domain import MAX_INT64, MAX_QUANTITY, Order, Status, format_instant
 from orders.store.tables import OrderRow
 from schemas.order_v2 import OrderSchema
-from tests.support.shop import assert_error
+from tests.support.stores import assert_error
 
 PATH = "/v2/store/orders"
 NOON = datetime(2026, 12, 1, 12, tzinfo=UTC)

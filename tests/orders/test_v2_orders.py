@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.support.shop import assert_error
+from tests.support.stores import assert_error
 
 PATH = "/v2/store/orders"
 

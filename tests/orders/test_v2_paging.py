@@ -18,7 +18,7 @@ from orders.store import paging, statements
 from orders.store.paging import Filters, PageQuery, read_page
 from orders.store.tables import OrderRow
 from orders.store.walks import Part, Sort, SortBy, all_gatherings, all_walks
-from tests.support.shop import Client
+from tests.support.stores import Client
 
 PATH = "/v2/store/orders"
 SORTS = [Sort(by, falling) for by in SortBy for falling in (False, True)]

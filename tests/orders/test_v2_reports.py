@@ -10,7 +10,7 @@ import pytest
 from orders.store import days
 from orders.store.tables import DayRow
 from orders.webhooks import endpoints
-from tests.support.shop import assert_error
+from tests.support.stores import assert_error
 
 STATS, USAGE = "/v2/store/stats", "/v2/usage"
 

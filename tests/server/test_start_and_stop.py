@@ -28,7 +28,7 @@ from orders.store.care.instance import InstanceLock
 from orders.store.database import sqlite
 from tests.support.databases import DATABASES
 from tests.support.service import ROOT, Service
-from tests.support.shop import Store
+from tests.support.stores import Store
 
 # A start makes a store by itself.
 pytestmark = pytest.mark.usefixtures("databases")

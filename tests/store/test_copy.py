@@ -20,10 +20,12 @@ from orders.files.formats import Faults
 from orders.settings import Settings
 from orders.store.database import sqlite
 from orders.store.tables import Base
+from tests.support.clocks import SetClock
 from tests.support.databases import copy_database
 from tests.support.receiver import answer_with, receiving
-from tests.support.service import ROOT, environment_for, run_flask
-from tests.support.shop import Client, Hooks, SetClock, Store, assert_error, run_app
+from tests.support.service import ROOT, environment_for, run_app, run_flask
+from tests.support.stores import Client, Store, assert_error
+from tests.support.webhooks import Hooks
 
 pytestmark = pytest.mark.postgres
 

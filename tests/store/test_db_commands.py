@@ -20,8 +20,9 @@ from orders.clock import Clock
 from orders.settings import Settings
 from orders.store.care import checks, opening
 from orders.store.database import sqlite
+from tests.support.clocks import SetClock
 from tests.support.service import ROOT
-from tests.support.shop import SetClock, Store
+from tests.support.stores import Store
 
 pytestmark = pytest.mark.sqlite_only("backups and checks of a file")
 

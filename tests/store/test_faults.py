@@ -15,7 +15,7 @@ import pytest
 
 from tests.support import faults as real_faults
 from tests.support.running_shop import ORDERS, PET, assert_unavailable, is_cut_off, open_shop
-from tests.support.shop import run_app
+from tests.support.service import run_app
 
 pytestmark = [
     pytest.mark.slow,

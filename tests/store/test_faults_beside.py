@@ -19,7 +19,7 @@ from orders.settings import Settings
 from orders.store.database import sqlite
 from tests.support.running_shop import fill, open_shop, wait_until
 from tests.support.service import running
-from tests.support.shop import Store
+from tests.support.stores import Store
 
 pytestmark = [pytest.mark.slow, pytest.mark.sqlite_only("the files beside the database")]
 

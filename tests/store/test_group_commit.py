@@ -14,7 +14,7 @@ from orders.domain import NewOrder, OrderNotFound, Origin
 from orders.store import orders
 from orders.store.database.errors import StoreUnavailable
 from orders.store.database.group_commit import GroupCommit
-from tests.support.shop import assert_error
+from tests.support.stores import assert_error
 
 CLI = Origin("cli")
 

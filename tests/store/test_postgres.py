@@ -26,9 +26,10 @@ from orders.store.paging import Filters, PageQuery, read_page
 from orders.store.postgres import database as postgres_database
 from orders.store.postgres import upkeep as postgres_upkeep
 from orders.store.walks import Sort, SortBy
+from tests.support.clocks import SetClock
 from tests.support.databases import copy_database
-from tests.support.service import ROOT, Service, environment_for, run_flask
-from tests.support.shop import Client, SetClock, Store, assert_error, run_app
+from tests.support.service import ROOT, Service, environment_for, run_app, run_flask
+from tests.support.stores import Client, Store, assert_error
 
 pytestmark = pytest.mark.postgres
 

@@ -20,7 +20,8 @@ from orders.webhooks import deliveries, endpoints
 from orders.webhooks.deliveries import Refused
 from tests.support.databases import copy_database
 from tests.support.service import ROOT
-from tests.support.shop import Hooks, Store
+from tests.support.stores import Store
+from tests.support.webhooks import Hooks
 
 pytestmark = pytest.mark.sqlite_only("a file in the place of another")
 

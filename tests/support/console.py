@@ -12,7 +12,7 @@ from orders.store import keys as key_store
 from tests.support import stores
 from tests.support.browser import expect
 from tests.support.service import running
-from tests.support.shop import Store
+from tests.support.stores import Store
 
 ORDERS = "/v2/store/orders"
 PLENTY = {"plan": "enterprise", "per_minute": 100_000, "per_day": 10_000_000}

@@ -15,7 +15,7 @@ from orders.settings import Settings
 from orders.store.database import sqlite
 from tests.support.databases import copy_database
 from tests.support.service import running
-from tests.support.shop import Store
+from tests.support.stores import Store
 
 ORDERS = "/v1/store/orders"
 PET = "/v1/pets/7"

@@ -174,3 +174,21 @@ def run_flask(
         check=False,
         timeout=COMMAND_SECONDS,
     )
+
+
+def run_app(*arguments, **environment):
+    """Run `python app.py` where it is expected to end by itself; return the completed process."""
+    return subprocess.run(
+        [sys.executable, str(ROOT / "app.py"), *arguments],
+        cwd=ROOT,
+        env={
+            **INHERITED,
+            "PYTHONWARNINGS": "error",
+            "ORDERS_PORT": "0",
+            **environment,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )

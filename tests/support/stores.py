@@ -1,12 +1,22 @@
-"""A store made ahead of a run, with the keys that it needs: faster than a command for each."""
+"""Stores of tests: an application over a database of its own, and clients with keys."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import io
+import logging
+from collections.abc import Iterable, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partialmethod
 from pathlib import Path
 
+from sqlalchemy import text
+
+from app import create_app, make_routes, make_services
 from orders import keys
 from orders.clock import Clock
+from orders.domain import format_instant
 from orders.settings import Settings
 from orders.store import keys as key_store
 from orders.store.care import opening
@@ -14,12 +24,163 @@ from orders.store.care.instance import make_private_folder
 from orders.store.database.engine import Database
 from orders.store.database.sqlite import SqliteDatabase
 from orders.store.keys import NewKey
+from orders.web import logs
+from orders.web.services import Services, services_of
+from tests.support.clocks import SetClock
+from tests.support.databases import DATABASES
+from tests.support.service import ROOT
+
+_apps = {}
 
 
-def make(instance: Path, quotas: Sequence[tuple[int, int]], free: int | None = None) -> list[str]:
+def _shared_app(settings):
+    # Making one takes longer than most tests, and differs by settings, but not by where data are.
+    shape = repr(replace(settings, instance=ROOT))
+    if shape not in _apps:
+        _apps[shape] = make_routes(settings)
+    return _apps[shape]
+
+
+@dataclass
+class Store:
+    """An application over a database of its own, and what tests do with it."""
+
+    settings: Settings
+    clock: SetClock
+    services: Services = field(init=False)
+
+    def __post_init__(self):
+        if self.settings.metrics:
+            self._app = create_app(self.settings, self.clock)
+            self.services = services_of(self._app)
+        else:
+            self._app = _shared_app(self.settings)
+            self.services = make_services(self.settings, self.clock)
+
+    @property
+    def app(self):
+        """The application, for requests to this store until another store's is asked for."""
+        self.services.install(self._app)
+        return self._app
+
+    def own_app(self):
+        """Make an application that no other store shares, for a test that adds to it."""
+        self._app = create_app(self.settings, self.clock)
+        return self.app
+
+    @property
+    def database(self):
+        return self.services.database
+
+    def issue(self, plan="business", **key):
+        """Issue a key; return its id and its secret."""
+        with self.database.write() as connection:
+            return _issue(connection, self.clock.now(), plan, **key)
+
+    def client(self, **key):
+        """Return a client that sends a key of its own with each request."""
+        return Client(self, *self.issue(**key))
+
+    def anonymous(self, address="127.0.0.1"):
+        """Return a client without a key."""
+        return Client(self, None, None, address)
+
+    def restarted(self):
+        """Stop, writing everything as a stop does, and start again over the same folder."""
+        self.services.end()
+        again = Store(self.settings, self.clock)
+        again.services.begin()
+        return again
+
+    def events(self):
+        """Return the rows of the event log as dictionaries, in order."""
+        return self.rows("SELECT * FROM order_events ORDER BY id")
+
+    @contextmanager
+    def away(self):
+        """Have the database out of reach."""
+        with DATABASES.away(self.settings):
+            yield
+
+    @contextmanager
+    def locked(self):
+        """Have another program write to the database, and not end."""
+        with DATABASES.locked(self.settings):
+            yield
+
+    def execute(self, sql, **parameters):
+        """Execute a statement, whose parameters are `:name`, and commit."""
+        with self.database.write() as connection:
+            connection.execute(text(sql), parameters)
+
+    def rows(self, sql):
+        """Return the rows of a query as dictionaries."""
+        with self.database.read() as connection:
+            return [_as_text(row._asdict()) for row in connection.exec_driver_sql(sql)]
+
+
+def _as_text(row):
+    # Instants as the API has them, whichever database the row is from.
+    return {
+        name: format_instant(value) if isinstance(value, datetime) else value
+        for name, value in row.items()
+    }
+
+
+class Client:
+    """Sends requests through the application, without a network."""
+
+    version = 1
+
+    def __init__(self, store, key_id, secret, address="127.0.0.1"):
+        self.store, self.key_id, self.secret, self.address = store, key_id, secret, address
+
+    def request(self, method, path, **kwargs):
+        headers = dict(kwargs.pop("headers", {}))
+        if self.secret:
+            headers.setdefault("Authorization", f"Bearer {self.secret}")
+        environ = {"REMOTE_ADDR": self.address, **kwargs.pop("environ_overrides", {})}
+        return self.store.app.test_client().open(
+            path, method=method, headers=headers, environ_overrides=environ, **kwargs
+        )
+
+    get = partialmethod(request, "GET")
+    head = partialmethod(request, "HEAD")
+    options = partialmethod(request, "OPTIONS")
+    post = partialmethod(request, "POST")
+    put = partialmethod(request, "PUT")
+    delete = partialmethod(request, "DELETE")
+
+    @property
+    def orders(self):
+        """The path of the orders, in the version that this client speaks."""
+        return f"/v{self.version}/store/orders"
+
+    def place(self, pet_id=7, headers=None, **order):
+        """Place an order; return the response."""
+        return self.post(self.orders, json={"petId": pet_id, **order}, headers=headers or {})
+
+    def ship(self, order_id, **body):
+        """Ship an order; return the response."""
+        path = f"{self.orders}/{order_id}/ship"
+        return self.post(path, json=body) if body else self.post(path)
+
+    def cancel(self, order_id):
+        """Cancel an order; return the response."""
+        return self.delete(f"{self.orders}/{order_id}")
+
+
+def _issue(connection, now, plan, scopes=("read", "write"), name="test", **figures):
+    secret = keys.generate()
+    new = NewKey(name, plan, tuple(scopes), **figures)
+    key_id = key_store.issue(connection, new, keys.shown_prefix(secret), keys.digest(secret), now)
+    return key_id, secret
+
+
+def make(instance: Path, quotas: Iterable[tuple[int, int]], free: int | None = None) -> list[str]:
     """Make an instance folder with a store, and a key for each (per minute, per day).
 
-    With `free`, the free plan, which addresses are on, has that many requests. Gives the keys'
+    With `free`, the free plan, which addresses are on, has that many requests. Returns the keys'
     secrets.
     """
     make_private_folder(instance)
@@ -28,23 +189,50 @@ def make(instance: Path, quotas: Sequence[tuple[int, int]], free: int | None = N
         (instance / "config.toml").write_text(plan, encoding="utf-8")
     path = Settings(instance=instance).database_path
     opening.create(path)
-    database = SqliteDatabase(path)
-    made = issue(database, quotas)
-    database.close()
-    return list(made)
+    with closing(SqliteDatabase(path)) as database:
+        return list(issue(database, quotas))
 
 
 def issue(
-    database: Database, quotas: Sequence[tuple[int, int]], scopes: Sequence[str] = ("read", "write")
+    database: Database, quotas: Iterable[tuple[int, int]], scopes: Sequence[str] = ("read", "write")
 ) -> dict[str, int]:
     """Issue a key for each (per minute, per day); return their ids by their secrets."""
-    made = {}
     with database.write() as connection:
-        for per_minute, per_day in quotas:
-            secret = keys.generate()
-            new = NewKey(
-                "bench", "enterprise", tuple(scopes), per_minute=per_minute, per_day=per_day
-            )
-            prefix, digest = keys.shown_prefix(secret), keys.digest(secret)
-            made[secret] = key_store.issue(connection, new, prefix, digest, Clock().now())
-    return made
+        issued = [
+            _issue(connection, Clock().now(), "enterprise", scopes, per_minute=minute, per_day=day)
+            for minute, day in quotas
+        ]
+    return {secret: key_id for key_id, secret in issued}
+
+
+# The loggers that the service sets up.
+CONFIGURED = ("", "waitress.queue", "alembic")
+
+
+@contextmanager
+def logged(style="text"):
+    """Send the log to a text, which is given, as the service sends it to standard error."""
+    loggers = [logging.getLogger(name) for name in CONFIGURED]
+    handlers, levels = logging.getLogger().handlers[:], [each.level for each in loggers]
+    stream = io.StringIO()
+    before = vars(logs.access_log).copy()
+    logs.configure(style, stream)
+    try:
+        yield stream
+    finally:
+        logs.access_log.flush()
+        vars(logs.access_log).update(before)
+        logging.getLogger().handlers[:] = handlers
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def assert_error(response, status, code):
+    """Check that a response is an Error body, exactly, with this status and code."""
+    body = response.get_json()
+    assert (response.status_code, body["code"]) == (status, code), body
+    assert list(body) == ["code", "message", "status"]
+    assert body["status"] == status
+    assert isinstance(body["message"], str)
+    assert body["message"]
+    assert response.content_type == "application/json"

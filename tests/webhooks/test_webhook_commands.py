@@ -12,7 +12,7 @@ from standardwebhooks import Webhook
 
 from orders.webhooks.endpoints import MAX_ENDPOINTS
 from tests.support.receiver import answer_with, receiving
-from tests.support.shop import logged
+from tests.support.stores import logged
 
 PUBLIC = "https://192.88.98.1/hook"
 

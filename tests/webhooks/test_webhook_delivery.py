@@ -17,7 +17,7 @@ from orders.domain import EventType
 from orders.files.formats import Faults
 from orders.webhooks import endpoints, messages, rules
 from tests.support.receiver import answer_with
-from tests.support.shop import logged
+from tests.support.stores import logged
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # pragma: allowlist secret
 HOURS = 3600

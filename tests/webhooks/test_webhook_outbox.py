@@ -18,7 +18,8 @@ from orders.webhooks import deliveries, endpoints, outbox
 from proofs import webhooks as bench_webhooks
 from tests.support.databases import DATABASES
 from tests.support.receiver import answer_with, hang, receiving
-from tests.support.shop import Hooks, logged
+from tests.support.stores import logged
+from tests.support.webhooks import Hooks
 
 # No machine is so slow.
 ANY_TIME = 60

@@ -18,7 +18,7 @@ from standardwebhooks import Webhook
 
 from orders.webhooks import messages
 from tests.support.service import INHERITED, ROOT
-from tests.support.shop import Hooks
+from tests.support.webhooks import Hooks
 
 SCRIPT = ROOT / "docs" / "clients" / "receiver.py"
 SECRET = messages.generate_secret()
