@@ -226,7 +226,7 @@ def test_a_webhook_goes_on_where_it_was(store, patient):
         receiver.answering = answer_with(400, b"not this one")
         patient.place()
         for _ in range(2):  # after which it is put aside
-            hooks.deliver(after=301)
+            hooks.deliver(301)
         patient.place()
         tries, secret = hooks.tries(), hooks.get().secret
         receiver.received.clear()
@@ -235,10 +235,10 @@ def test_a_webhook_goes_on_where_it_was(store, patient):
         again = Hooks(after)
         assert (again.tries(), again.get().secret) == (tries, secret)
         assert again.refused().event_id == 2
-        again.deliver(after=61)
+        again.deliver(61)
         assert receiver.received[0].id == f"evt_{store.services.store_id}_3"
         while again.refused():
-            again.deliver(after=3_600)
+            again.deliver(3_600)
         assert [each.event for each in receiver.received] == [3, 2]
         after.services.end()
 

@@ -66,7 +66,9 @@ class Hooks:
         """Return the event that was put aside and is tried again first."""
         return self.ask(deliveries.next_refused, endpoint_id)
 
-    def deliver(self, after=0, endpoint_id=1):
-        """Let time pass, and deliver what is due then."""
-        self.store.clock.advance(after)
-        return self.courier.deliver(endpoint_id)
+    def deliver(self, *waits, endpoint_id=1):
+        """Deliver what is due, after each of these waits; return whether no other process does."""
+        for wait in waits or (0,):
+            self.store.clock.advance(wait)
+            is_ours = self.courier.deliver(endpoint_id)
+        return is_ours

@@ -1,4 +1,4 @@
-"""What is delivered to an endpoint, in which order, and what follows when it is not taken."""
+"""What is delivered to an endpoint, in which order, and what follows if it is not accepted."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ from tests.support.stores import logged
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # pragma: allowlist secret
 HOURS = 3600
-# From the contract: the time from each try to the next.
+DAYS = 24 * HOURS
+# From the contract: the time from each attempt to the next.
 SCHEDULE = (5, 300, 1_800, 2 * HOURS, 5 * HOURS, 10 * HOURS, 14 * HOURS, 20 * HOURS, 24 * HOURS)
+# The same with all the jitter that there may be.
+LATEST = tuple(wait * 1.1 for wait in SCHEDULE)
 
 
 def plainly_signed(secret, received):
-    """Return the signature of a message as somebody would make it who has no library."""
+    """Return the signature of a message, made without a library."""
     key = base64.b64decode(secret.removeprefix("whsec_"))
     timestamp = received.headers["webhook-timestamp"]
     signed = f"{received.id}.{timestamp}.".encode() + received.body
@@ -39,14 +42,19 @@ def place(client, count=1, **order):
         assert client.place(**order).status_code == 201
 
 
+@pytest.fixture
+def hook(hooks, receiver):
+    """The store's webhooks, with one endpoint, 1, at the receiver."""
+    hooks.add(receiver.url, secret=SECRET)
+    return hooks
+
+
 # What arrives.
 
 
-def test_an_event_arrives_as_standard_webhooks_says(store, client, hooks, receiver):
-    hooks.add(receiver.url)
+def test_an_event_arrives_as_standard_webhooks_says(store, client, hook, receiver):
     place(client, petId=7, quantity=2, shipDate="2026-12-24T08:00:00Z")
-    store.clock.advance(3)
-    hooks.deliver()
+    hook.deliver(3)
     (received,) = receiver.received
     assert received.id == f"evt_{store.services.store_id}_1"
     assert received.headers["webhook-timestamp"] == str(int(store.clock.time()))
@@ -56,34 +64,25 @@ def test_an_event_arrives_as_standard_webhooks_says(store, client, hooks, receiv
     assert received.body.startswith(
         b'{"type":"order.placed","timestamp":"2026-12-01T12:00:00.000Z"'
     )
-    assert received.told["data"] == {
-        "id": 1,
-        "petId": 7,
-        "quantity": 2,
-        "shipDate": "2026-12-24T08:00:00.000Z",
-        "complete": False,
-        "status": "pending",
-        "placedAt": "2026-12-01T12:00:00.000Z",
-        "updatedAt": "2026-12-01T12:00:00.000Z",
-    }
-
-
-def test_what_is_not_known_of_an_order_is_left_out(client, hooks, receiver):
-    hooks.add(receiver.url)
-    place(client)
-    hooks.deliver()
-    assert list(receiver.received[0].told["data"]) == [
-        *("id", "petId", "quantity", "complete", "status", "placedAt", "updatedAt")
+    # Without a reference, which is not known.
+    assert list(received.told["data"].items()) == [
+        ("id", 1),
+        ("petId", 7),
+        ("quantity", 2),
+        ("shipDate", "2026-12-24T08:00:00.000Z"),
+        ("complete", False),
+        ("status", "pending"),
+        ("placedAt", "2026-12-01T12:00:00.000Z"),
+        ("updatedAt", "2026-12-01T12:00:00.000Z"),
     ]
 
 
-def test_an_event_tells_of_the_order_as_it_stood_then(client, hooks, receiver):
-    hooks.add(receiver.url)
+def test_an_event_has_the_order_as_it_stood_then(client, hook, receiver):
     place(client)
     client.cancel(1)
-    hooks.deliver()
-    told = [(each.told["type"], each.told["data"]["status"]) for each in receiver.received]
-    assert told == [("order.placed", "pending"), ("order.cancelled", "cancelled")]
+    hook.deliver()
+    states = [(each.told["type"], each.told["data"]["status"]) for each in receiver.received]
+    assert states == [("order.placed", "pending"), ("order.cancelled", "cancelled")]
 
 
 def test_a_reference_is_sent_as_it_is(store, hooks, receiver):
@@ -94,18 +93,19 @@ def test_a_reference_is_sent_as_it_is(store, hooks, receiver):
     assert "🐢".encode() in receiver.received[0].body
 
 
-def test_the_library_and_a_few_lines_of_hmac_verify_it(store, client, hooks, receiver):
+def test_the_library_and_a_few_lines_of_hmac_verify_it(store, client, hook, receiver):
     store.clock.wall = time.time()  # the library compares it with the machine's own
-    hooks.add(receiver.url, secret=SECRET)
     place(client)
-    hooks.deliver()
+    hook.deliver()
     (received,) = receiver.received
     assert Webhook(SECRET).verify(received.body, received.headers) == received.told
     assert received.headers["webhook-signature"] == f"v1,{plainly_signed(SECRET, received)}"
-    with pytest.raises(WebhookVerificationError):
-        Webhook(SECRET).verify(received.body.replace(b"7", b"8"), received.headers)
-    with pytest.raises(WebhookVerificationError):
-        Webhook(messages.generate_secret()).verify(received.body, received.headers)
+    for secret, body in (
+        (SECRET, received.body.replace(b"7", b"8")),
+        (messages.generate_secret(), received.body),
+    ):
+        with pytest.raises(WebhookVerificationError):
+            Webhook(secret).verify(body, received.headers)
 
 
 def test_a_secret_has_as_many_random_bytes_as_the_rules_ask():
@@ -115,13 +115,12 @@ def test_a_secret_has_as_many_random_bytes_as_the_rules_ask():
         assert 24 <= len(base64.b64decode(secret.removeprefix("whsec_"), validate=True)) <= 64
 
 
-def test_both_secrets_sign_for_24_hours_after_a_rotation(store, client, hooks, receiver):
-    hooks.add(receiver.url, secret=SECRET)
+def test_both_secrets_sign_for_24_hours_after_a_rotation(store, client, hook, receiver):
     newer = messages.generate_secret()
-    hooks.change(endpoints.rotate, 1, newer, store.clock.now() + messages.GRACE)
+    hook.change(endpoints.rotate, 1, newer, store.clock.now() + messages.GRACE)
     for wait in (0, 24 * HOURS - 1, 1):
         place(client)
-        hooks.deliver(after=wait)
+        hook.deliver(wait)
     signed = [each.headers["webhook-signature"].split(" ") for each in receiver.received]
     wanted = [
         [f"v1,{plainly_signed(secret, each)}" for secret in (newer, SECRET)]
@@ -130,11 +129,10 @@ def test_both_secrets_sign_for_24_hours_after_a_rotation(store, client, hooks, r
     assert signed == [wanted[0], wanted[1], wanted[2][:1]]
 
 
-def test_an_event_tells_of_its_order_what_the_feed_tells(store, client, hooks, receiver):
+def test_an_event_has_the_order_that_the_feed_has(store, client, hooks, receiver):
     hooks.add(receiver.url, *EventType)
     for reference in ("R-1", 'a "quoted" \\ back/slash', "Höhle 🐢 \u2028", None):
-        order = {"petId": 7, "reference": reference}
-        new = {name: value for name, value in order.items() if value is not None}
+        new = {"petId": 7, "reference": reference} if reference else {"petId": 7}
         assert client.post("/v2/store/orders", json=new).status_code == 201
     client.ship(1)
     client.cancel(2)
@@ -142,83 +140,26 @@ def test_an_event_tells_of_its_order_what_the_feed_tells(store, client, hooks, r
     feed = client.get("/v2/store/events").get_json()["events"]
     assert len(feed) == 6
     assert [each.told["data"] for each in receiver.received] == [each["order"] for each in feed]
-    told = [(each.event, each.told["type"], each.told["timestamp"]) for each in receiver.received]
-    assert told == [(each["id"], each["type"], each["at"]) for each in feed]
+    heads = [(each.event, each.told["type"], each.told["timestamp"]) for each in receiver.received]
+    assert heads == [(each["id"], each["type"], each["at"]) for each in feed]
 
 
-def test_events_arrive_in_the_order_of_the_log(client, hooks, receiver):
-    hooks.add(receiver.url)
+def test_an_endpoint_gets_the_events_that_it_wants_from_the_next_one_on(client, hooks, receiver):
     place(client, 3)
-    client.ship(2)
-    client.cancel(1)
-    place(client)
-    hooks.deliver()
-    assert receiver.events == [1, 2, 3, 4, 5, 6]
-
-
-def test_an_endpoint_begins_with_the_next_event(client, hooks, receiver):
-    place(client, 3)
-    hooks.add(receiver.url)
-    place(client)
-    hooks.deliver()
-    assert receiver.events == [4]
-
-
-def test_only_events_of_the_wanted_types_are_sent(client, hooks, receiver):
+    client.ship(3)
     hooks.add(receiver.url, EventType.SHIPPED)
-    place(client, 2)
     client.ship(1)
     client.cancel(2)
+    place(client)
     hooks.deliver()
-    assert [each.told["type"] for each in receiver.received] == ["order.shipped"]
+    assert [(each.event, each.told["type"]) for each in receiver.received] == [(5, "order.shipped")]
 
 
-def test_nothing_is_sent_twice(client, hooks, receiver):
-    hooks.add(receiver.url)
-    place(client, 2)
-    hooks.deliver()
-    hooks.deliver(after=100 * HOURS)
-    assert receiver.events == [1, 2]
-
-
-# What is tried again, and when.
+# What is retried, and when.
 
 
 def test_the_schedule_is_the_contracts():
     assert rules.DELAYS == SCHEDULE
-
-
-def test_a_try_that_failed_is_made_again_with_the_same_id_and_a_new_time(
-    store, client, hooks, receiver
-):
-    hooks.add(receiver.url, secret=SECRET)
-    receiver.answering = answer_with(500)
-    place(client)
-    hooks.deliver()
-    began = store.clock.time()
-    receiver.answering = answer_with(200)
-    hooks.deliver(after=6)
-    first, second = receiver.received
-    assert (first.id, first.body) == (second.id, second.body)
-    times = [int(each.headers["webhook-timestamp"]) for each in (first, second)]
-    assert times == [int(began), int(began + 6)]
-    assert second.headers["webhook-signature"] == f"v1,{plainly_signed(SECRET, second)}"
-
-
-@pytest.mark.parametrize("status", [300, 301, 307, 408, 425, 429, 500, 502, 503, 504, 599])
-def test_an_endpoint_that_is_down_waits_with_all_that_follows(client, hooks, receiver, status):
-    hooks.add(receiver.url)
-    receiver.answering = answer_with(status)
-    place(client, 3)
-    for tried, wait in enumerate(SCHEDULE, start=1):
-        hooks.deliver()
-        hooks.deliver(after=wait - 1)  # which is too early
-        assert receiver.events == [1] * tried
-        hooks.deliver(after=wait * rules.JITTER + 1)
-        assert receiver.events == [1] * (tried + 1)
-    assert hooks.get().paused_because == f"it is down (status {status})"
-    hooks.deliver(after=1000 * HOURS)
-    assert len(receiver.events) == 10
 
 
 def test_waits_are_spread_by_chance():
@@ -230,344 +171,299 @@ def test_waits_are_spread_by_chance():
         assert wait * 1.08 < max(waits) <= wait * 1.1 == pytest.approx(rules.longest_delay(tries))
 
 
-def test_the_pause_after_the_last_try_is_told_by_the_log_and_by_how_it_stands(
-    client, hooks, receiver
-):
-    hooks.add(receiver.url)
-    receiver.answering = answer_with(503)
+def test_a_retry_has_the_same_id_and_a_new_time(store, client, hook, receiver):
+    receiver.answering = answer_with(500)
     place(client)
-    with logged() as log:
-        for wait in (0, *SCHEDULE):
-            hooks.deliver(after=wait * 1.1)
-    (line,) = log.getvalue().splitlines()
-    assert "Webhook 1 (127.0.0.1) is paused: it is down (status 503)." in line
-    assert "warning" in line
-    (standing,) = hooks.ask(endpoints.standings)
-    assert (standing.state, standing.behind) == ("paused", 1)
-
-
-def test_an_endpoint_that_is_up_again_gets_all_in_order(client, hooks, receiver):
-    hooks.add(receiver.url)
-    receiver.answering = answer_with(503)
-    place(client, 3)
-    hooks.deliver()
-    hooks.deliver(after=6)
+    hook.deliver()
+    began = store.clock.time()
     receiver.answering = answer_with(200)
-    hooks.deliver(after=331)
-    assert receiver.events == [1, 1, 1, 2, 3]
-    assert (hooks.get().tries, hooks.get().next_at) == (0, None)
+    hook.deliver(6)
+    first, second = receiver.received
+    assert (first.id, first.body) == (second.id, second.body)
+    times = [int(each.headers["webhook-timestamp"]) for each in (first, second)]
+    assert times == [int(began), int(began + 6)]
+    assert second.headers["webhook-signature"] == f"v1,{plainly_signed(SECRET, second)}"
+
+
+@pytest.mark.parametrize("status", [300, 301, 307, 408, 425, 429, 500, 502, 503, 504, 599])
+def test_an_endpoint_that_is_down_waits_with_all_that_follows(client, hook, receiver, status):
+    receiver.answering = answer_with(status)
+    place(client, 3)
+    with logged() as log:
+        for tried, wait in enumerate(SCHEDULE, start=1):
+            hook.deliver(0, wait - 1)  # which is too early
+            assert receiver.events == [1] * tried
+            hook.deliver(wait * rules.JITTER + 1)
+            assert receiver.events == [1] * (tried + 1)
+        hook.deliver(1000 * HOURS)
+    assert len(receiver.events) == 10
+    reason = f"it is down (status {status})"
+    assert hook.get().paused_because == reason
+    (line,) = log.getvalue().splitlines()
+    assert f"warning: Webhook 1 (127.0.0.1) is paused: {reason}." in line
+    (standing,) = hook.ask(endpoints.standings)
+    assert (standing.state, standing.behind) == ("paused", 3)
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 422, 451])
-def test_an_event_that_is_refused_lets_others_pass_after_the_second_try(
-    client, hooks, receiver, status
-):
-    hooks.add(receiver.url)
-    refuse_the_first(receiver, status)
+def test_a_refused_event_lets_others_pass_after_the_second_attempt(client, hook, receiver, status):
+    receiver.answering = refusing_event_1(status)
     place(client, 3)
-    hooks.deliver()
+    hook.deliver()
     assert receiver.events == [1]
-    hooks.deliver(after=6)
+    hook.deliver(6)
     assert receiver.events == [1, 1, 2, 3]
-    assert hooks.refused().event_id == 1
+    assert hook.refused().event_id == 1
 
 
-def refuse_the_first(receiver, status=422):
-    """Let a receiver refuse event 1, and take all others."""
-
-    def answering(handler, received):
-        handler.answer(status if received.event == 1 else 200)
-
-    receiver.answering = answering
+def refusing_event_1(status=422):
+    """Return how a receiver answers that refuses event 1, and accepts all others."""
+    return lambda handler, received: handler.answer(status if received.event == 1 else 200)
 
 
-def test_a_refused_event_goes_on_by_itself_until_its_last_try(client, hooks, receiver):
-    hooks.add(receiver.url)
-    refuse_the_first(receiver)
+def test_a_refused_event_is_retried_by_itself_until_its_last_attempt(client, hook, receiver):
+    receiver.answering = refusing_event_1()
     place(client, 2)
     with logged() as log:
         for tried, wait in enumerate((0, *SCHEDULE), start=1):
             if wait:
-                hooks.deliver(after=wait - 1)
-            hooks.deliver(after=wait * rules.JITTER + 1)
+                hook.deliver(wait - 1)
+            hook.deliver(wait * rules.JITTER + 1)
             assert receiver.events.count(1) == tried
-    hooks.deliver(after=1000 * HOURS)
+    hook.deliver(1000 * HOURS)
     assert receiver.events.count(1) == 10
-    assert hooks.refused() is None
-    assert hooks.get().paused_at is None
+    assert state_of(hook) == "idle"
     aside, given_up = log.getvalue().splitlines()
     assert "Webhook 1 (127.0.0.1) refuses event 1, which is put aside" in aside
     assert "did not accept event 1 at the last attempt (status 422)" in given_up
 
 
-def test_a_refused_event_that_is_taken_at_last_is_forgotten(client, hooks, receiver):
-    hooks.add(receiver.url)
-    refuse_the_first(receiver)
-    place(client, 2)
-    hooks.deliver()
-    hooks.deliver(after=6)
-    receiver.answering = answer_with(200)
-    hooks.deliver(after=331)
-    assert receiver.events == [1, 1, 2, 1]
-    assert hooks.refused() is None
+def state_of(hook):
+    """Return the reason of a pause, `aside` or `idle`: nothing is waited for."""
+    endpoint = hook.get()
+    if endpoint.paused_at is not None:
+        return endpoint.paused_because
+    if (endpoint.tries, endpoint.next_at) != (0, None):
+        return "waiting"
+    return "aside" if hook.refused() else "idle"
 
 
-def test_a_refused_event_does_not_hold_up_later_ones(client, hooks, receiver):
-    hooks.add(receiver.url)
-    refuse_the_first(receiver)
-    place(client)
-    hooks.deliver()
-    hooks.deliver(after=6)
-    for _ in range(3):
-        place(client)
-        hooks.deliver(after=331)
-    assert receiver.events == [1, 1, 1, 2, 3, 4]
+# What happens to an endpoint: a number is a time to pass, after which what is due is delivered;
+# `answer` and `refuse` are how it answers all events, or the first.
+STORIES = {
+    "nothing is sent twice": (["place 2", 0, 100 * HOURS], [1, 2], "idle"),
+    "events arrive in the order of the log": (
+        ["place 3", "ship 2", "cancel 1", "place 1", 0],
+        [1, 2, 3, 4, 5, 6],
+        "idle",
+    ),
+    "an endpoint that is up again gets all in order": (
+        ["answer 503", "place 3", 0, 6, "answer 200", 331],
+        [1, 1, 1, 2, 3],
+        "idle",
+    ),
+    "a refused event that is accepted at last is forgotten": (
+        ["refuse 422", "place 2", 0, 6, "answer 200", 331],
+        [1, 1, 2, 1],
+        "idle",
+    ),
+    "a refused event does not hold up later ones": (
+        ["refuse 422", "place 1", 0, 6, "place 1", 331, "place 1", 331, "place 1", 331],
+        [1, 1, 1, 2, 3, 4],
+        "aside",
+    ),
+    "a refused event is not tried while its endpoint is down": (
+        # After the 50 the refused one would be due.
+        ["refuse 422", "place 1", 0, 6, "answer 503", "place 1", 280, 6, 50],
+        [1, 1, 2, 2],
+        "waiting",
+    ),
+    "a refused event is tried again when its endpoint is": (
+        ["refuse 422", "place 1", 0, 6, "answer 503", "place 1", 280, 6, 50, 300],
+        [1, 1, 2, 2, 1, 2],
+        "waiting",
+    ),
+    "a refused event that is never accepted pauses nothing": (
+        ["refuse 422", "place 1", 0, 6, "refuse 500", *LATEST[1:], "place 1", 1000 * HOURS],
+        [1] * 10 + [2],
+        "idle",
+    ),
+    "an event refused after its endpoint was down has all its attempts": (
+        ["answer 503", "place 2", 0, *LATEST[:-1], "refuse 422", *LATEST[-1:], *LATEST[1:]],
+        [1] * 10 + [2] + [1] * 8,
+        "idle",
+    ),
+    "410 pauses at once": (
+        ["answer 410", "place 2", 0, 1000 * HOURS],
+        [1],
+        "it answered 410 Gone",
+    ),
+    "410 to an event that was put aside pauses, too": (
+        ["refuse 422", "place 1", 0, 6, "answer 410", 331],
+        [1, 1, 1],
+        "it answered 410 Gone",
+    ),
+    "a paused endpoint gets nothing": (["pause", "place 3", 1000 * HOURS], [], "by command"),
+    "a resumed endpoint gets everything": (
+        ["pause", "place 3", 1000 * HOURS, "resume", 0],
+        [1, 2, 3],
+        "idle",
+    ),
+    "a resumed endpoint has all its attempts again": (
+        ["answer 503", "place 1", 0, *LATEST, 1000 * HOURS, "resume", 0, *LATEST, 1000 * HOURS],
+        [1] * 20,
+        "it is down (status 503)",
+    ),
+    "resume after an event skips what waited and what was refused": (
+        ["refuse 422", "place 2", 0, 6, "pause", "place 3", "resume 4", 1000 * HOURS],
+        [1, 1, 2, 5],
+        "idle",
+    ),
+    "resume after an earlier event sends later ones once more": (
+        ["place 4", 0, "resume 2", 0],
+        [1, 2, 3, 4, 3, 4],
+        "idle",
+    ),
+    "a restart does not shorten a wait": (
+        ["answer 503", "place 2", 0, 6, "restart", 100],
+        [1, 1],
+        "waiting",
+    ),
+    "a restart goes on where it was": (
+        ["answer 503", "place 2", 0, 6, "restart", 100, "answer 200", 231],
+        [1, 1, 1, 2],
+        "idle",
+    ),
+    **{
+        f"a wall clock set {days} days changes no wait: after {last} s": (
+            ["answer 503", "place 1", 0, "poll", f"set {days * DAYS}", 0, 4, last - 4],
+            [1] * attempts,
+            "waiting",
+        )
+        for days in (-400, 400)
+        for last, attempts in ((4, 1), (6, 2))
+    },
+    "after a restart no wait is longer than it was": (
+        ["answer 503", "place 1", 0, f"set {-400 * DAYS}", "restart", 0, 6],
+        [1, 1],
+        "waiting",
+    ),
+    "a claim from before the clock was set back is none": (
+        ["place 1", 0, "place 1", f"set {-HOURS}", "restart", 0],
+        [1, 2],
+        "idle",
+    ),
+}
 
 
-def test_a_refused_event_is_not_tried_while_its_endpoint_is_down(client, hooks, receiver):
-    hooks.add(receiver.url)
-    refuse_the_first(receiver)
-    place(client)
-    hooks.deliver()
-    hooks.deliver(after=6)
-    receiver.answering = answer_with(503)
-    place(client)
-    for wait in (280, 6, 50):  # the last of which is when the refused one would be due
-        hooks.deliver(after=wait)
-    assert receiver.events == [1, 1, 2, 2]
-    hooks.deliver(after=300)
-    assert receiver.events == [1, 1, 2, 2, 1, 2]
-
-
-def test_a_refused_event_that_is_never_taken_pauses_nothing(client, hooks, receiver):
-    hooks.add(receiver.url)
-    refuse_the_first(receiver)
-    place(client)
-    hooks.deliver()
-    hooks.deliver(after=6)
-    refuse_the_first(receiver, 500)
-    for wait in SCHEDULE[1:]:
-        hooks.deliver(after=wait * 1.1)
-    place(client)
-    hooks.deliver(after=1000 * HOURS)
-    assert receiver.events == [1] * 10 + [2]
-    assert hooks.get().paused_at is None
-
-
-def test_what_is_refused_after_its_endpoint_was_down_has_all_its_tries(client, hooks, receiver):
-    hooks.add(receiver.url)
-    receiver.answering = answer_with(503)
-    place(client, 2)
-    for wait in (0, *SCHEDULE[:-1]):
-        hooks.deliver(after=wait * 1.1)
-    refuse_the_first(receiver)
-    hooks.deliver(after=SCHEDULE[-1] * 1.1)
-    assert receiver.events == [1] * 10 + [2]
-    for wait in SCHEDULE[1:]:
-        hooks.deliver(after=wait * 1.1)
-    assert receiver.events.count(1) == 18
-    assert hooks.refused() is None
-
-
-def test_410_pauses_at_once(client, hooks, receiver):
-    hooks.add(receiver.url)
-    receiver.answering = answer_with(410)
-    place(client, 2)
+@pytest.mark.parametrize("story", STORIES)
+def test_what_follows(client, hook, receiver, story):
+    steps, events, state = STORIES[story]
     with logged() as log:
-        hooks.deliver()
-        hooks.deliver(after=1000 * HOURS)
-    assert receiver.events == [1]
-    assert hooks.get().paused_because == "it answered 410 Gone"
-    assert log.getvalue().count("is paused") == 1
+        for step in steps:
+            take(step, client, hook, receiver)
+    assert (receiver.events, state_of(hook)) == (events, state)
+    pauses = len(events) // 10 if state.startswith("it is") else int(state.startswith("it"))
+    assert log.getvalue().count("is paused") == pauses
 
 
-def test_410_to_an_event_that_was_put_aside_pauses_too(client, hooks, receiver):
-    hooks.add(receiver.url)
-    refuse_the_first(receiver)
-    place(client)
-    hooks.deliver()
-    hooks.deliver(after=6)
-    receiver.answering = answer_with(410)
-    hooks.deliver(after=331)
-    assert hooks.get().paused_because == "it answered 410 Gone"
+def take(step, client, hook, receiver):
+    """Take a step of a story."""
+    if not isinstance(step, str):
+        hook.deliver(step)
+        return
+    clock = hook.store.clock
+    name, _, number = step.partition(" ")
+    number = int(number) if number else None
+    {
+        "place": lambda: place(client, number),
+        "ship": lambda: client.ship(number),
+        "cancel": lambda: client.cancel(number),
+        "answer": lambda: setattr(receiver, "answering", answer_with(number)),
+        "refuse": lambda: setattr(receiver, "answering", refusing_event_1(number)),
+        "pause": lambda: hook.change(endpoints.pause, 1, "by command", clock.now()),
+        "resume": lambda: hook.change(endpoints.resume, 1, clock.now(), number),
+        "restart": lambda: setattr(hook, "courier", hook.another_courier()),
+        "set": lambda: clock.set_wall(number),
+        "poll": lambda: hook.courier.seconds_to_work(hook.get(), 1, None),
+    }[name]()
 
 
-def test_a_paused_endpoint_gets_nothing_and_everything_when_it_is_resumed(
-    store, client, hooks, receiver
-):
-    hooks.add(receiver.url)
-    hooks.change(endpoints.pause, 1, "by command", store.clock.now())
-    place(client, 3)
-    hooks.deliver(after=1000 * HOURS)
-    assert receiver.events == []
-    hooks.change(endpoints.resume, 1, store.clock.now(), None)
-    hooks.deliver()
-    assert receiver.events == [1, 2, 3]
-
-
-def test_a_resumed_endpoint_has_all_its_tries_again(store, client, hooks, receiver):
-    hooks.add(receiver.url)
-    receiver.answering = answer_with(503)
-    place(client)
-    for _ in range(2):
-        for wait in (0, *SCHEDULE):
-            hooks.deliver(after=wait * 1.1)
-        assert hooks.get().paused_at is not None
-        hooks.change(endpoints.resume, 1, store.clock.now(), None)
-    assert len(receiver.events) == 20
-
-
-def test_resume_after_an_event_skips_what_waited_and_what_was_refused(
-    store, client, hooks, receiver
-):
-    hooks.add(receiver.url)
-    refuse_the_first(receiver)
-    place(client, 2)
-    hooks.deliver()
-    hooks.deliver(after=6)
-    hooks.change(endpoints.pause, 1, "by command", store.clock.now())
-    place(client, 3)
-    hooks.change(endpoints.resume, 1, store.clock.now(), 4)
-    hooks.deliver(after=1000 * HOURS)
-    assert receiver.events == [1, 1, 2, 5]
-
-
-def test_resume_after_an_earlier_event_sends_those_behind_it_once_more(
-    store, client, hooks, receiver
-):
-    hooks.add(receiver.url)
-    place(client, 4)
-    hooks.deliver()
-    hooks.change(endpoints.resume, 1, store.clock.now(), 2)
-    hooks.deliver()
-    assert receiver.events == [1, 2, 3, 4, 3, 4]
-
-
-def test_a_position_that_is_set_during_a_delivery_stays(store, client, hooks, receiver):
-    hooks.add(receiver.url)
+def test_a_position_that_a_command_sets_during_a_delivery_stays(store, client, hook, receiver):
     place(client, 3)
 
-    def answering(handler, received):
+    def answering(handler, _):
         if len(receiver.received) == 1:
-            hooks.change(endpoints.resume, 1, store.clock.now(), 2)
+            hook.change(endpoints.resume, 1, store.clock.now(), 2)
         handler.answer(200)
 
     receiver.answering = answering
-    hooks.deliver()
+    hook.deliver()
     assert receiver.events == [1, 3]
 
 
-def test_an_endpoint_that_is_removed_during_a_delivery_is_gone(client, hooks, receiver):
-    hooks.add(receiver.url)
+def test_an_endpoint_that_is_removed_during_a_delivery_is_gone(client, hook, receiver):
     place(client, 2)
 
     def answering(handler, _):
-        hooks.change(endpoints.remove, 1)
+        hook.change(endpoints.remove, 1)
         handler.answer(500)
 
     receiver.answering = answering
-    hooks.deliver()
-    hooks.deliver(after=1000 * HOURS)
+    hook.deliver(0, 1000 * HOURS)
     assert receiver.events == [1]
-    assert hooks.store.rows("SELECT * FROM webhook_deliveries") == []
+    assert hook.store.rows("SELECT * FROM webhook_deliveries") == []
 
 
-# Clocks.
+# Several processes.
 
 
-@pytest.mark.parametrize("days", [-400, 400])
-def test_a_wall_clock_that_is_set_changes_no_wait(store, client, hooks, receiver, days):
-    hooks.add(receiver.url)
-    receiver.answering = answer_with(503)
+def test_of_two_processes_one_delivers_until_it_has_not_for_15_seconds(client, hook, receiver):
     place(client)
-    hooks.deliver()
-    hooks.courier.seconds_to_work(hooks.get(), 1, None)  # as the outbox looks
-    store.clock.set_wall(days * 24 * HOURS)
-    hooks.deliver()
-    hooks.deliver(after=4)
-    assert receiver.events == [1]
-    hooks.deliver(after=2)
-    assert receiver.events == [1, 1]
-
-
-def test_after_a_restart_no_wait_is_longer_than_its_own_length(store, client, hooks, receiver):
-    hooks.add(receiver.url)
-    receiver.answering = answer_with(503)
+    assert hook.deliver()
+    another = hook.another_courier()
     place(client)
-    hooks.deliver()
-    store.clock.set_wall(-400 * 24 * HOURS)
-    hooks.courier = hooks.another_courier()
-    hooks.deliver()
-    hooks.deliver(after=6)
-    assert receiver.events == [1, 1]
-
-
-# Restarts, and several processes.
-
-
-def test_a_restart_goes_on_where_it_was(client, hooks, receiver):
-    hooks.add(receiver.url)
-    receiver.answering = answer_with(503)
-    place(client, 2)
-    hooks.deliver()
-    hooks.deliver(after=6)
-    hooks.courier = hooks.another_courier()
-    hooks.deliver(after=100)
-    assert receiver.events == [1, 1]
-    receiver.answering = answer_with(200)
-    hooks.deliver(after=231)
-    assert receiver.events == [1, 1, 1, 2]
-
-
-def test_of_two_processes_one_delivers_until_it_has_not_for_15_seconds(client, hooks, receiver):
-    hooks.add(receiver.url)
-    place(client)
-    assert hooks.deliver()
-    another = hooks.another_courier()
-    place(client)
-    hooks.store.clock.advance(14)
+    hook.store.clock.advance(14)
     assert not another.deliver(1)
     assert receiver.events == [1]
-    hooks.store.clock.advance(1)
+    hook.store.clock.advance(1)
     assert another.deliver(1)
     place(client)
-    assert not hooks.deliver()
+    assert not hook.deliver()
     assert receiver.events == [1, 2]
 
 
-def test_while_a_try_takes_long_no_other_process_begins_one(client, hooks, receiver):
-    hooks.add(receiver.url)
+def test_while_an_attempt_takes_long_no_other_process_begins_one(client, hook, receiver):
     place(client)
     answered = threading.Event()
 
     def answering(handler, _):
-        answered.wait(10)
+        answered.wait(60)
         handler.answer(204)
 
     receiver.answering = answering
-    another = hooks.another_courier()
-    trying = threading.Thread(target=hooks.deliver)
+    another = hook.another_courier()
+    trying = threading.Thread(target=hook.deliver)
     trying.start()
-    receiver.arrivals.get(timeout=10)
+    receiver.arrivals.get(timeout=60)
     for _ in range(4):
-        hooks.store.clock.advance(5)
-        hooks.courier.claims.renew()
+        hook.store.clock.advance(5)
+        hook.courier.claims.renew()
         assert not another.deliver(1)
     answered.set()
     trying.join()
     assert receiver.events == [1]
-    # Nothing goes on any more, so nothing is renewed.
-    hooks.store.clock.advance(15)
-    hooks.courier.claims.renew()
+    # No attempt is under way any more, so nothing is renewed.
+    hook.store.clock.advance(15)
+    hook.courier.claims.renew()
     place(client)
     assert another.deliver(1)
     assert receiver.events == [1, 2]
 
 
 def test_what_another_process_delivered_a_moment_ago_is_not_sent_again(
-    store, client, hooks, receiver
+    store, client, hook, receiver
 ):
-    hooks.add(receiver.url)
     place(client, 2)
 
     class Changes:
@@ -575,11 +471,11 @@ def test_what_another_process_delivered_a_moment_ago_is_not_sent_again(
 
         def run(self, work):
             if not receiver.events:
-                hooks.deliver()
-                hooks.courier.claims.release()
+                hook.deliver()
+                hook.courier.claims.release()
             return store.services.changes.run(work)
 
-    another = hooks.another_courier(Changes())
+    another = hook.another_courier(Changes())
     assert another.deliver(1)
     assert receiver.events == [1, 2]
     place(client)
@@ -587,35 +483,32 @@ def test_what_another_process_delivered_a_moment_ago_is_not_sent_again(
     assert receiver.events == [1, 2, 3]
 
 
-def test_a_claim_from_before_the_clock_was_set_back_is_none(client, hooks, receiver):
-    hooks.add(receiver.url)
-    place(client)
-    hooks.deliver()
-    place(client)
-    hooks.store.clock.set_wall(-HOURS)
-    assert hooks.another_courier().deliver(1)
-    assert receiver.events == [1, 2]
-
-
 # The log of deliveries.
 
 
-def test_each_try_is_logged_with_its_status_duration_and_200_characters(
-    store, client, hooks, receiver
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ((500, "ä€🐢".encode() * 1_000), ("down", ("ä€🐢" * 67)[:200])),
+        ((400, f"I know {SECRET}.".encode()), ("refused", "I know whsec_***.")),
+        ((200, b"a\0b\xff"), ("delivered", "a\ufffdb\ufffd")),
+    ],
+)
+def test_each_attempt_is_logged_with_200_characters_and_no_secret(
+    client, hook, receiver, answer, expected
 ):
-    hooks.add(receiver.url)
-    receiver.answering = answer_with(500, "ä€🐢".encode() * 1_000)
+    receiver.answering = answer_with(*answer)
     place(client)
-    hooks.deliver()
-    (made,) = hooks.ask(endpoints.deliveries, 1, 10)
-    assert (made.event_id, made.outcome, made.status) == (1, "down", 500)
-    assert made.at == store.clock.now()
-    assert made.answer == ("ä€🐢" * 67)[:200]
-    assert made.fault is None
+    hook.deliver()
+    (made,) = hook.ask(endpoints.deliveries, 1, 10)
+    assert (made.event_id, made.status, made.fault) == (1, answer[0], None)
+    assert (made.outcome, made.answer) == expected
+    assert made.at == hook.store.clock.now()
     assert made.milliseconds >= 0
+    assert hook.get().position == int(made.outcome == "delivered")
 
 
-def test_a_try_without_an_answer_is_logged_with_the_fault(client, hooks):
+def test_an_attempt_without_an_answer_is_logged_with_the_fault(client, hooks):
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         hooks.add(f"http://127.0.0.1:{nobody.getsockname()[1]}/")
@@ -623,21 +516,3 @@ def test_a_try_without_an_answer_is_logged_with_the_fault(client, hooks):
         hooks.deliver()
     (made,) = hooks.ask(endpoints.deliveries, 1, 10)
     assert (made.outcome, made.status, made.fault) == ("down", None, "Connection refused")
-
-
-def test_what_looks_like_a_secret_in_an_answer_is_not_kept(client, hooks, receiver):
-    hooks.add(receiver.url, secret=SECRET)
-    receiver.answering = answer_with(400, f"I know {SECRET}.".encode())
-    place(client)
-    hooks.deliver()
-    (made,) = hooks.ask(endpoints.deliveries, 1, 10)
-    assert made.answer == "I know whsec_***."
-
-
-def test_an_answer_may_be_of_any_bytes(client, hooks, receiver):
-    hooks.add(receiver.url)
-    receiver.answering = answer_with(200, b"a\0b\xff")
-    place(client)
-    hooks.deliver()
-    (made,) = hooks.ask(endpoints.deliveries, 1, 10)
-    assert (made.answer, hooks.get().position) == ("a\ufffdb\ufffd", 1)
