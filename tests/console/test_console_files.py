@@ -6,7 +6,7 @@ import gzip
 import re
 from pathlib import Path
 
-from orders.web.pages import files
+from orders.web.pages import site
 
 FOLDER = Path(__file__).parent.parent.parent / "orders" / "web" / "pages" / "console"
 NAMES = sorted(path.name for path in FOLDER.iterdir())
@@ -35,7 +35,7 @@ def test_every_file_is_served_as_what_it_is(store):
 
 def test_the_policy_lets_in_nothing_inline_and_reads_no_markup(store):
     policy = store.anonymous().get("/").headers["Content-Security-Policy"]
-    assert policy.startswith(files.POLICY)
+    assert policy.startswith(site.POLICY)
     for part in (
         "default-src 'none'",
         "script-src 'self'",

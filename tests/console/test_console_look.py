@@ -100,7 +100,7 @@ def test_what_is_pressed_is_large_enough_to_hit(at_desk):
 def test_nothing_moves_for_whom_motion_is_too_much(shop, at_desk):
     page = at_desk(reduced_motion="reduce")
     shop.place()
-    page.get_by_role("button", name="Look now").click()
+    page.get_by_role("button", name="Refresh").click()
     go_to(page, "figures")
     moving = page.evaluate("document.getAnimations().length")
     assert moving == 0
@@ -143,12 +143,12 @@ def test_filters_are_part_of_the_place(at_desk):
     page = at_desk()
     page.get_by_text("Filter and sort").click()
     page.get_by_label("Placed from").fill("2001-01-01")
-    page.get_by_label("Placed until").fill("2001-12-31")
+    page.get_by_label("Placed to").fill("2001-12-31")
     page.get_by_role("button", name="Show", exact=True).click()
-    expect(page.get_by_role("heading", name="Nothing found")).to_be_visible()
-    expect(page.locator(".badge")).to_have_text("2 on")
+    expect(page.get_by_role("heading", name="No orders found")).to_be_visible()
+    expect(page.locator(".badge")).to_have_text("2 active")
     page.reload()
-    expect(page.get_by_role("heading", name="Nothing found")).to_be_visible()
+    expect(page.get_by_role("heading", name="No orders found")).to_be_visible()
     no_violations(page)
     page.get_by_role("link", name="Show all orders").click()
     wait_for_rows(page)
@@ -158,7 +158,7 @@ def test_a_number_that_is_no_reference_leads_to_the_order(at_desk):
     page = at_desk()
     page.get_by_role("searchbox").fill("17")
     page.get_by_role("button", name="Search by reference").click()
-    page.get_by_role("link", name="Open order number 17").click()
+    page.get_by_role("link", name="Open order 17").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("Order 17")
 
 
@@ -190,7 +190,7 @@ def test_the_figures_are_pictures_and_a_table(shop, at_desk):
     today = told["days"][-1]
     picture = page.get_by_role("img", name=re.compile("^Placed, by day"))
     expect(picture.locator("desc")).to_contain_text(f"{today['placed']} in 7 days.")
-    page.get_by_text("The figures as a table").click()
+    page.get_by_text("Show as a table").click()
     cells = page.locator("details tbody tr").first.locator("td").all_inner_texts()
     assert cells == [str(today[name]) for name in ("placed", "shipped", "cancelled")]
     status = page.get_by_role("img", name=re.compile("^Orders by status"))
@@ -200,11 +200,11 @@ def test_the_figures_are_pictures_and_a_table(shop, at_desk):
 def test_the_windows_of_the_key_are_bars_with_the_time_of_reset(shop, at_desk):
     page = at_desk(secret=shop.store.issue("pro")[1])
     go_to(page, "key")
-    expect(page.get_by_role("img", name=re.compile("This minute: .* of 300"))).to_be_visible()
+    expect(page.get_by_role("img", name=re.compile("Per minute: .* of 300"))).to_be_visible()
     minute, day = page.locator(".window").all()
     expect(minute).to_contain_text("of 300 left")
     expect(day).to_contain_text("of 10,000 left")
-    expect(day).to_contain_text("Whole again in")
+    expect(day).to_contain_text("Resets in")
     expect(page.locator("#view .facts")).to_contain_text("pro")
 
 
@@ -216,7 +216,7 @@ def test_an_empty_shop_is_told_what_to_do_first(start, tmp_path, visit):
     no_violations(page)
     page.get_by_role("link", name="New order").last.click()
     page.get_by_label("Pet number").fill("1")
-    page.get_by_role("button", name="Place the order").click()
+    page.get_by_role("button", name="Place order").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("Order 1")
 
 

@@ -14,7 +14,7 @@ from tests.support.slow_network import slow_way
 
 pytestmark = pytest.mark.browser
 
-UNFINISHED = "Finish the date, or clear it."
+UNFINISHED = "Complete the date, or clear it."
 
 
 @pytest.fixture(scope="module")
@@ -56,20 +56,20 @@ def test_a_date_that_is_half_there_never_means_now_or_none(shop, at_desk):
 
     page.evaluate("location.hash = '#/new'")
     page.get_by_label("Pet number").fill("7")
-    begin_a_date(page, "Ships on")
-    page.get_by_role("button", name="Place the order").click()
+    begin_a_date(page, "Ship date")
+    page.get_by_role("button", name="Place order").click()
     expect(page.get_by_text(UNFINISHED).filter(visible=True)).to_be_visible()
-    expect(page.get_by_label("Ships on")).to_be_focused()
+    expect(page.get_by_label("Ship date")).to_be_focused()
     assert shop.count() == before
 
     page.evaluate("location.hash = '#/orders'")
     page.get_by_text("Filter and sort").click()
-    begin_a_date(page, "Ships until")
+    begin_a_date(page, "Ship date to")
     # Nobody sees any more what was begun, and searches for something else.
     page.get_by_text("Filter and sort").click()
     page.get_by_role("searchbox").fill("R-3")
     page.keyboard.press("Enter")
-    expect(page.get_by_label("Ships until")).to_be_focused()
+    expect(page.get_by_label("Ship date to")).to_be_focused()
     assert page.url == f"{shop.url}/#/orders"
 
 
@@ -92,7 +92,8 @@ def test_an_address_asks_for_an_order_only_by_a_number(shop, at_desk):
     for order_id in ("..", "%2e%2e", ".", "02", "2e0"):
         page.evaluate("id => { location.hash = `#/orders/${id}` }", order_id)
         expect(page.get_by_role("heading", level=1)).to_have_text(f"Order {order_id}")
-        expect(page.locator("#view").get_by_role("alert")).to_contain_text("no such order")
+        notice = page.locator("#view").get_by_role("alert")
+        expect(notice).to_contain_text("no order with this number")
         expect(page.get_by_role("button", name="Ship")).to_have_count(0)
     # Nobody asked for a history but once for the newest order's, where following begins.
     newest = f"{shop.url}{ORDERS}/{shop.count()}/events"
@@ -118,7 +119,7 @@ def test_a_body_that_comes_late_shows_nothing_and_one_that_never_comes_is_given_
         with page.expect_response("**/v2/store/stats?days=30"):
             page.get_by_role("link", name="Figures").click()
         page.clock.run_for(21_000)
-        expect(page.locator("#view").get_by_role("alert")).to_contain_text("no connection")
+        expect(page.locator("#view").get_by_role("alert")).to_contain_text("Can't connect")
         let_go()
         way.hold("nothing")
         page.clock.run_for(5_000)
@@ -131,9 +132,9 @@ def test_following_begins_even_if_the_first_look_fails(shop, visit):
     page.route("**/v2/store/orders?sort=-id&limit=1", lambda route: route.fulfill(status=503))
     sign_in(page, shop.store.issue(**PLENTY)[1])
     wait_for_rows(page)
-    expect(page.locator("#looked")).to_contain_text("Could not look yet, tries again")
+    expect(page.locator("#updated")).to_contain_text("Not updated yet, retrying")
     page.unroute("**/v2/store/orders?sort=-id&limit=1")
-    expect(page.locator("#looked")).to_contain_text("Looked at")
+    expect(page.locator("#updated")).to_contain_text("Updated")
     order_id = shop.place()
     expect(row(page, order_id)).to_be_visible()
 
@@ -148,7 +149,7 @@ def test_a_browser_that_keeps_nothing_is_told_of(shop, browser, tmp_path):
     with closing(context):
         page = context.new_page()
         page.goto(shop.url)
-        expect(page.get_by_role("alert")).to_contain_text("lets the page keep nothing")
+        expect(page.get_by_role("alert")).to_contain_text("doesn't let the page store anything")
         expect(page.get_by_label("Key", exact=True)).to_be_disabled()
         no_violations(page)
 
@@ -172,7 +173,7 @@ def test_the_page_of_other_peoples_code_gets_a_tab_that_knows_no_key(at_desk):
     page = at_desk()
     page.evaluate("location.hash = '#/key'")
     with page.context.expect_page() as opened:
-        page.get_by_role("link", name="For programmers").click()
+        page.get_by_role("link", name="API documentation").click()
     docs = opened.value
     expect(docs.locator("#description .info")).to_be_visible()
     assert docs.url.endswith("/docs")
@@ -190,7 +191,7 @@ def test_a_key_that_ends_takes_all_along_and_says_so(shop, visit):
     page.get_by_label("Pet number").fill("7")
     shop.revoke(key_id)
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
-    expect(page.get_by_role("alert")).to_contain_text("you were writing was not kept")
+    expect(page.get_by_role("alert")).to_contain_text("you were entering was not saved")
     assert page.evaluate("sessionStorage.length") == 0
     # The next key is not shown because this one was.
     expect(page.get_by_label("Show the key")).not_to_be_checked()
@@ -221,7 +222,7 @@ def test_what_stays_is_not_made_anew_under_whoever_is_about_to_press_it(shop, vi
     expect(row(page, 1)).to_be_visible()
     assert all(each.evaluate("one => one.isConnected") for each in about_to_be_pressed)
     # What is called otherwise is.
-    expect(page.get_by_role("columnheader", name="Ships")).to_be_visible()
+    expect(page.get_by_role("columnheader", name="Ship date")).to_be_visible()
     page.get_by_role("link", name="Shipped").click()
     expect(page.get_by_role("columnheader", name="Shipped")).to_be_visible()
 
@@ -229,7 +230,7 @@ def test_what_stays_is_not_made_anew_under_whoever_is_about_to_press_it(shop, vi
 def test_an_answer_to_a_question_that_was_left_is_told_and_disturbs_no_other(shop, at_desk):
     page = at_desk(viewport={"width": 1360, "height": 900})
     left, next_one = shop.place(), shop.place()
-    page.get_by_role("button", name="Look now").click()
+    page.get_by_role("button", name="Refresh").click()
     waiting = []
     page.route(f"**{ORDERS}/{left}/ship", lambda route: waiting.append(route))  # noqa: PLW0108 - Playwright marks it
     page.get_by_role("button", name=f"Ship order {left}").click()
@@ -238,7 +239,7 @@ def test_an_answer_to_a_question_that_was_left_is_told_and_disturbs_no_other(sho
     page.keyboard.press("Escape")
     page.get_by_role("button", name=f"Ship order {next_one}").click()
     waiting[0].continue_()
-    said(page, f"Order {left} has shipped.")
+    said(page, f"Order {left} shipped.")
     expect(row(page, left)).to_have_count(0)
     expect(page.get_by_role("dialog")).to_contain_text(f"Ship order {next_one}?")
     expect(page.get_by_role("button", name="Ship it")).to_be_enabled()

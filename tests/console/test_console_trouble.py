@@ -50,9 +50,9 @@ def spend(shop, secret, refusals=1):
 @pytest.mark.parametrize(
     ("key", "words"),
     [
-        ("", "Write or paste your key."),
-        ("letmein", "This is no key: a key begins with sok_."),
-        ("schlüssel", "This is no key"),
+        ("", "Enter or paste your key."),
+        ("letmein", "This isn't a key: keys start with sok_."),
+        ("schlüssel", "This isn't a key"),
     ],
 )
 def test_what_is_no_key_is_told_before_it_is_sent(shop, visit, key, words):
@@ -69,7 +69,7 @@ def test_a_key_that_opens_nothing(shop, visit):
     page = visit(shop.url, refusals=(401,))
     page.get_by_label("Key", exact=True).fill("sok_" + "a" * 38)
     page.get_by_role("button", name="Sign in").click()
-    expect(page.locator("#key-fault")).to_contain_text("This key opens nothing here")
+    expect(page.locator("#key-fault")).to_contain_text("This key isn't valid")
     assert in_plain_words(page.locator("#key-fault").inner_text())
     assert page.evaluate("sessionStorage.length") == 0
 
@@ -82,7 +82,7 @@ def test_a_key_that_is_revoked_leads_back_to_the_door(shop, visit):
     shop.revoke(key_id)
     # Within a second it is in force; the page looks again by itself.
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible(timeout=8_000)
-    assert_told(page, "has expired or was taken back")
+    assert_told(page, "has expired or has been revoked")
     assert page.evaluate("sessionStorage.length") == 0
 
 
@@ -95,7 +95,7 @@ def test_a_key_that_lost_its_right_to_write(shop, visit):
         connection.exec_driver_sql(f"UPDATE api_keys SET scopes = 'read' WHERE id = {key_id}")
     page.wait_for_timeout(1_000)  # a change is in force within a second
     page.get_by_role("button", name="Ship it").click()
-    assert_told(page, "Your key may look at orders, but not change them.")
+    assert_told(page, "Your key can view orders, but not edit them.")
     assert shop.order(2)["status"] == "pending"
 
 
@@ -107,10 +107,10 @@ def test_a_limit_is_told_with_the_time_to_wait_and_then_it_goes_on(shop, visit):
     wait_for_rows(page)
     spend(shop, secret)
     page.get_by_role("link", name="Shipped").click()
-    assert_told(page, "has asked as often as it may for now")
-    expect(alert(page)).to_contain_text("It goes on by itself in")
-    expect(page.locator("#banner-limits")).to_contain_text("It goes on at")
-    expect(page.get_by_role("button", name="Look now")).to_be_disabled()
+    assert_told(page, "You've reached this key's request limit.")
+    expect(alert(page)).to_contain_text("Retrying in")
+    expect(page.locator("#banner-limits")).to_contain_text("Available again today at")
+    expect(page.get_by_role("button", name="Refresh")).to_be_disabled()
     # Meanwhile nothing is asked, whatever is pressed: a key that goes on is banned.
     asked = len(page.requested)
     page.get_by_role("link", name="All").click()
@@ -131,9 +131,9 @@ def test_a_limit_met_while_shipping_counts_down_in_the_question(shop, visit):
     page.get_by_role("button", name="Ship order 3").click()
     spend(shop, secret)
     page.get_by_role("button", name="Ship it").click()
-    assert_told(page, "has asked as often as it may for now")
-    expect(page.locator("#question-yes")).to_be_disabled()
-    expect(page.locator("#question-yes")).to_contain_text("In ")
+    assert_told(page, "You've reached this key's request limit.")
+    expect(page.locator("#confirm-yes")).to_be_disabled()
+    expect(page.locator("#confirm-yes")).to_contain_text("Wait ")
     shop.renew(key_id)
     page.clock.run_for(61_000)
     page.get_by_role("button", name="Try again").click()
@@ -148,7 +148,7 @@ def test_a_ban_is_told(shop, visit):
     wait_for_rows(page)
     assert spend(shop, secret, refusals=5).json()["code"] == "api_key_banned"
     page.get_by_role("link", name="Figures").click()
-    assert_told(page, "Your key is shut out for a while, because it asked on and on.")
+    assert_told(page, "Your key is blocked after too many requests.")
     expect(alert(page)).to_contain_text("5 min")
 
 
@@ -168,7 +168,7 @@ def test_a_store_that_is_away_and_comes_back(shop, visit):
     page.get_by_role("button", name="Ship order 4").click()
     with real_faults.locked(shop.database):
         page.get_by_role("button", name="Ship it").click()
-        assert_told(page, "The shop's store can't be reached at the moment.", within=15)
+        assert_told(page, "The service can't reach its database at the moment.", within=15)
     page.get_by_role("button", name="Try again").click()
     expect(page.get_by_role("dialog")).to_be_hidden()
     assert shop.order(4)["status"] == "shipped"
@@ -180,12 +180,12 @@ def test_a_network_that_is_gone_and_comes_back(shop, visit):
     wait_for_rows(page)
     page.context.set_offline(True)
     page.get_by_role("link", name="Shipped").click()
-    assert_told(page, "There is no connection to the shop's service.")
+    assert_told(page, "Can't connect to the service.")
     expect(page.locator("#banner-connection")).to_be_visible()
     page.context.set_offline(False)
     # By itself.
     expect(page.locator("#banner-connection")).to_have_count(0)
-    said(page, "Connected again.")
+    said(page, "Back online.")
     wait_for_rows(page)
 
 
@@ -195,10 +195,10 @@ def test_a_ship_whose_answer_got_lost_is_told_as_done_when_it_is_tried_again(sho
     page.route(f"**{ORDERS}/5/ship", lambda route: (route.fetch(), route.abort("connectionreset")))
     page.get_by_role("button", name="Ship order 5").click()
     page.get_by_role("button", name="Ship it").click()
-    assert_told(page, "it isn't certain whether this arrived")
+    assert_told(page, "It's safe to try again.")
     page.unroute(f"**{ORDERS}/5/ship")
     page.get_by_role("button", name="Try again").click()
-    said(page, "Order 5 has shipped.")
+    said(page, "Order 5 shipped.")
     expect(page.get_by_role("dialog")).to_be_hidden()
 
 
@@ -213,5 +213,5 @@ def test_a_paused_webhook_is_told(shop, visit):
     no_violations(page)
     with shop.store.database.write() as connection:
         endpoints.remove(connection, endpoint_id)
-    page.get_by_role("button", name="Look now").click()
+    page.get_by_role("button", name="Refresh").click()
     expect(page.locator("#banner-webhooks")).to_have_count(0)

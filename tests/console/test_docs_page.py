@@ -48,7 +48,7 @@ def execute(operation):
 def test_version_1_is_shown_first_all_of_it_by_the_service(service, visit):
     key = service.issue()
     page = visit(service.url, "/docs")
-    expect(page).to_have_title("Store Orders: the interface, to read and to try")
+    expect(page).to_have_title("Store Orders API documentation")
     expect(page.get_by_text("Return all orders placed in the store.")).to_be_visible()
     expect(page.get_by_text("1.0.0")).to_be_visible()
     assert page.locator("html").get_attribute("lang") == "en"
@@ -158,13 +158,13 @@ def test_a_version_that_there_is_not_is_the_first_and_one_that_cannot_be_read_is
     page.route("**/openapi/v2.json", lambda route: route.fulfill(status=503))
     page.get_by_label("Show").select_option("version 2 (beta)")
     expect(page.get_by_role("status")).to_have_text(
-        "The description can't be read: the service answered 503. Load the page again."
+        "Can't load the description: the service answered 503. Reload the page."
     )
 
 
 def test_without_scripts_the_page_says_where_the_descriptions_are(service, visit):
     page = visit(service.url, "/docs", java_script_enabled=False)
-    expect(page.get_by_role("status")).to_contain_text("Without it, both are there as JSON.")
+    expect(page.get_by_role("status")).to_contain_text("both descriptions are available as JSON.")
     page.get_by_role("link", name="Version 2 as JSON").click()
     assert page.url == f"{service.url}/openapi/v2.json"
 

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from orders.web.compression import LARGE_BYTES
-from orders.web.pages.files import POLICY, serve_page
+from orders.web.pages.site import POLICY, serve_page
 from tests.support.stores import assert_error
 
 LARGE = "export const words = [" + "'pet', " * LARGE_BYTES + "]\n"

@@ -90,7 +90,7 @@ def wait_for_rows(page):
 
 def said(page, text):
     """Check what the page says by itself, to eyes and to screen readers."""
-    expect(page.locator("#said")).to_contain_text(text)
+    expect(page.locator("#announcement")).to_contain_text(text)
 
 
 def row(page, order_id):

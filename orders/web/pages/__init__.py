@@ -1,1 +1,1 @@
-"""The pages for people, the console and /docs: their files, and what serves them."""
+"""The pages for people, the console and the API documentation. `app.py` uses `site.register`."""

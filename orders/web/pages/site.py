@@ -1,11 +1,14 @@
-"""The pages for people, from files: a page, and the scripts and styles that it is made of.
+"""Serves the console at / and the API documentation at /docs, from the files in this folder.
 
-A file is read when it is first asked for, and kept. What a browser has of it, it asks about each
-time (no-cache), and gets 304 while the contents are the same (RFC 9110, section 13): so a new
-release is there at once, and nothing else crosses the network twice.
+Files are read on their first request and kept. Browsers revalidate their copies each time
+(no-cache) and get 304 while the contents are the same (RFC 9110, section 13): a new release is seen
+at once, and nothing is sent twice. The pages need no key; the API requests that they make do.
 
-Behind a server that puts the service below a path of its own, `/` and `/docs` are somewhere else:
-pages name their files, and each other, by relative addresses.
+Swagger UI comes from the package flask-swagger-ui, of which only these files are used: the package
+has no dependencies, and follows Swagger UI's releases.
+
+Pages link to their files, and to each other, by relative addresses, so that they work behind a
+reverse proxy that serves them below a path.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
+from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 
@@ -27,60 +31,27 @@ TYPES = {
     ".png": "image/png",
     ".svg": "image/svg+xml",
 }
-# What a page may do: run, show and ask what comes from here, and nothing that stands in the page
-# itself or was written into it (https://www.w3.org/TR/CSP3/). It stands in nobody else's frame.
+# Pages may load and request only what is on this origin, nothing inline, and are never framed
+# (https://www.w3.org/TR/CSP3/).
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+# In the console, orders are only ever text: the browser refuses to parse them as markup
+# (https://www.w3.org/TR/trusted-types/).
+_TEXT_ONLY = "; require-trusted-types-for 'script'; trusted-types 'none'"
+_HERE = Path(__file__).parent
 _INDEX = "index.html"
-# They are packed once, and not for each answer: a packet saved is worth it.
-_PACKED_FROM_BYTES = 1024
+_SWAGGER_FILES = ("swagger-ui-bundle.js", "swagger-ui.css", "favicon-32x32.png")
+# Lower than for other answers: these are compressed only once.
+_COMPRESSED_FROM_BYTES = 1024
 
 
-class ServedFile:
-    """A file as it goes out. `find` says where it is, when it is first asked for."""
-
-    def __init__(self, find: Callable[[], Path], content_type: str, policy: str) -> None:
-        """Take what is known of it before it is read."""
-        self._find = find
-        self._content_type = content_type
-        self._policy = policy
-
-    def __call__(self) -> Response:
-        """Answer a request for it: 200, or 304 if the client's copy is good."""
-        headers = [
-            ("ETag", f'W/"{self._tag}"'),
-            ("Cache-Control", "no-cache"),
-            ("Content-Security-Policy", self._policy),
-            ("Referrer-Policy", "no-referrer"),
-        ]
-        if self._is_packed:
-            headers.append(("Vary", "Accept-Encoding"))
-        if request.if_none_match.contains_weak(self._tag):
-            return Response(status=304, headers=headers)
-        body = self._body
-        if self._is_packed and accepts_gzip(request):
-            headers.append(("Content-Encoding", "gzip"))
-            body = self._packed
-        return Response(body, headers=headers, content_type=self._content_type)
-
-    @cached_property
-    def _body(self) -> bytes:
-        return self._find().read_bytes()
-
-    @property
-    def _is_packed(self) -> bool:
-        return len(self._body) >= _PACKED_FROM_BYTES
-
-    @cached_property
-    def _packed(self) -> bytes:
-        return compressed_well(self._body)
-
-    @cached_property
-    def _tag(self) -> str:
-        # The policy belongs to the copy, too.
-        return hashlib.sha256(self._policy.encode() + self._body).hexdigest()[:32]
+def register(app: Flask) -> None:
+    """Add the console and the API documentation to an application."""
+    serve_page(app, "/", _HERE / "console", POLICY + _TEXT_ONLY)
+    swagger = {name: partial(_swagger_file, name) for name in _SWAGGER_FILES}
+    serve_page(app, "/docs", _HERE / "docs", more=swagger)
 
 
 def serve_page(
@@ -90,24 +61,68 @@ def serve_page(
     policy: str = POLICY,
     more: Mapping[str, Callable[[], Path]] = MappingProxyType({}),
 ) -> None:
-    """Serve a page at an address: a folder's index.html, and its other files below its name.
+    """Serve a folder's index.html at an address, and its other files below the folder's name.
 
-    The page of the folder `console` is made of `/console/main.js`, and so on. What is no file for
-    browsers by its ending is left out. `more` are files from elsewhere, by their names here.
+    The files of `console` are at `/console/app.js`, and so on. Files whose suffix is not in `TYPES`
+    are left out. `more` has files from elsewhere, by their names here.
     """
-    found: dict[str, Callable[[], Path]] = {
+    paths: dict[str, Callable[[], Path]] = {
         path.name: partial(Path, path) for path in sorted(folder.iterdir())
     }
     files = {
-        name: ServedFile(find, TYPES[Path(name).suffix], policy)
-        for name, find in {**found, **more}.items()
+        name: _File(find, TYPES[Path(name).suffix], policy)
+        for name, find in {**paths, **more}.items()
         if Path(name).suffix in TYPES
     }
     app.add_url_rule(address, f"file {address}", files.pop(_INDEX))
-    # A rule for each would be most of what an application has, and take a third of its making.
+    # One rule for all: a rule for each file would take a third of the time to make an application.
     names = ", ".join(f'"{name}"' for name in files)
     app.add_url_rule(
         f"/{folder.name}/<any({names}):name>",
         f"file /{folder.name}/",
         lambda name: files[name](),
     )
+
+
+class _File:
+    """A view of a file. `find` returns its path when it is first requested."""
+
+    def __init__(self, find: Callable[[], Path], content_type: str, policy: str) -> None:
+        self._find = find
+        self._content_type = content_type
+        self._policy = policy
+
+    def __call__(self) -> Response:
+        headers = [
+            ("ETag", f'W/"{self._tag}"'),
+            ("Cache-Control", "no-cache"),
+            ("Content-Security-Policy", self._policy),
+            ("Referrer-Policy", "no-referrer"),
+        ]
+        is_compressible = len(self._body) >= _COMPRESSED_FROM_BYTES
+        if is_compressible:
+            headers.append(("Vary", "Accept-Encoding"))
+        if request.if_none_match.contains_weak(self._tag):
+            return Response(status=304, headers=headers)
+        body = self._body
+        if is_compressible and accepts_gzip(request):
+            headers.append(("Content-Encoding", "gzip"))
+            body = self._compressed
+        return Response(body, headers=headers, content_type=self._content_type)
+
+    @cached_property
+    def _body(self) -> bytes:
+        return self._find().read_bytes()
+
+    @cached_property
+    def _compressed(self) -> bytes:
+        return compressed_well(self._body)
+
+    @cached_property
+    def _tag(self) -> str:
+        # With the policy, which browsers keep along with the copy.
+        return hashlib.sha256(self._policy.encode() + self._body).hexdigest()[:32]
+
+
+def _swagger_file(name: str) -> Path:
+    return Path(str(resources.files("flask_swagger_ui") / "dist" / name))

@@ -1,28 +1,28 @@
-// Shipping and cancelling: a question before, and the refusal in words. One dialog serves both.
+// Shipping and cancelling orders, after a confirmation. One dialog serves both.
 
 import { change, mustWait, NoAnswer } from "./api.js";
-import { byId, el, tell } from "./dom.js";
+import { byId, el, setText } from "./dom.js";
 import { fromField, instant, isUnfinished, named, UNFINISHED } from "./format.js";
-import { countdown, say } from "./notices.js";
-import { inWords } from "./words.js";
+import { announce, countdown } from "./notices.js";
+import { describe } from "./words.js";
 
 const UNCERTAIN =
-  "The connection broke, so it isn't certain whether this arrived. Trying again does no harm.";
+  "The connection was lost, so we can't tell whether this was done. It's safe to try again.";
 
-/** Ask, and then ship an order. Tells whether the order may have changed. */
+/** Ship an order after a confirmation. Resolves to whether the order may have changed. */
 export function ship(order) {
   const time = el("input", { id: "ship-at", name: "at", type: "datetime-local", "aria-describedby": "ship-at-hint" });
   const at = el("div", { class: "field" },
     el("label", { for: "ship-at", text: "Shipped at" }),
     time,
-    el("p", { id: "ship-at-hint", class: "hint", text: "Leave it empty for now, as you confirm." }));
-  return question({
+    el("p", { id: "ship-at-hint", class: "hint", text: "Leave empty to use the current time." }));
+  return confirm({
     title: `Ship ${named(order)}?`,
     body: [facts(order), at],
     yes: "Ship it",
     no: "Not yet",
     done: "order_already_shipped",
-    said: `Order ${order.id} has shipped.`,
+    success: `Order ${order.id} shipped.`,
     date: time,
     work: () => {
       const shipDate = fromField(time.value);
@@ -31,16 +31,16 @@ export function ship(order) {
   });
 }
 
-/** Ask, and then cancel an order. Tells whether the order may have changed. */
+/** Cancel an order after a confirmation. Resolves to whether the order may have changed. */
 export function cancel(order) {
-  return question({
+  return confirm({
     title: `Cancel ${named(order)}?`,
-    body: [facts(order), el("p", { text: "A cancelled order can't be taken up again." })],
+    body: [facts(order), el("p", { text: "Cancelling can't be undone." })],
     yes: "Cancel the order",
     no: "Keep it",
     danger: true,
     done: "order_already_cancelled",
-    said: `Order ${order.id} is cancelled.`,
+    success: `Order ${order.id} cancelled.`,
     work: () => change("DELETE", `store/orders/${order.id}`),
   });
 }
@@ -56,14 +56,14 @@ function facts(order) {
     el("div", {}, el("dt", { text: name }), el("dd", {}, value))));
 }
 
-function question({ title, body, yes, no, danger, done, said, date, work }) {
-  const dialog = byId("question");
+function confirm({ title, body, yes, no, danger, done, success, date, work }) {
+  const dialog = byId("confirm");
   const [form, accept, refuse, notice] = [
-    dialog.firstElementChild, byId("question-yes"), byId("question-no"), byId("question-notice"),
+    dialog.firstElementChild, byId("confirm-yes"), byId("confirm-no"), byId("confirm-notice"),
   ];
-  byId("question-title").textContent = title;
-  byId("question-body").replaceChildren(...body);
-  tell(notice, "");
+  byId("confirm-title").textContent = title;
+  byId("confirm-body").replaceChildren(...body);
+  setText(notice, "");
   accept.textContent = yes;
   refuse.textContent = no;
   accept.className = danger ? "button bad" : "button main";
@@ -73,9 +73,9 @@ function question({ title, body, yes, no, danger, done, said, date, work }) {
   refuse.focus();
   return new Promise((resolve) => {
     const state = { changed: false, uncertain: false, isOver: false, stop: null, working: null };
-    const answer = (event) => {
+    const submit = (event) => {
       event.preventDefault();
-      if (!accept.disabled && isFinished()) state.working = attempt();
+      if (!accept.disabled && isComplete()) state.working = attempt();
     };
     const attempt = async () => {
       accept.disabled = true;
@@ -90,55 +90,55 @@ function question({ title, body, yes, no, danger, done, said, date, work }) {
         if (!state.isOver) dialog.removeAttribute("aria-busy");
       }
     };
-    // Shipping can't be taken back: a date that is half there does not mean now.
-    const isFinished = () => {
+    // Shipping can't be undone: an incomplete date must not mean now.
+    const isComplete = () => {
       const isWrong = Boolean(date && isUnfinished(date));
-      tell(notice, isWrong ? UNFINISHED : "");
+      setText(notice, isWrong ? UNFINISHED : "");
       date?.setAttribute("aria-invalid", `${isWrong}`);
       if (isWrong) date.focus();
       return !isWrong;
     };
     const succeed = () => {
       state.changed = true;
-      say(said);
+      announce(success);
       if (!state.isOver) dialog.close();
     };
     const explain = (failure) => {
       if (failure.name === "AbortError") return undefined;
-      const words = failure instanceof NoAnswer ? UNCERTAIN : inWords(failure);
-      if (state.isOver) return say(`${title} ${words}`);
+      const text = failure instanceof NoAnswer ? UNCERTAIN : describe(failure);
+      if (state.isOver) return announce(`${title} ${text}`);
       accept.disabled = false;
       if (failure instanceof NoAnswer) state.uncertain = true;
-      tell(notice, words);
+      setText(notice, text);
       if ([403, 404, 409].includes(failure.status)) {
         state.changed = failure.status !== 403;
         accept.hidden = true;
         refuse.textContent = "Close";
         refuse.focus();
       } else accept.textContent = "Try again";
-      if (mustWait()) hold();
+      if (mustWait()) waitForLimit();
       return undefined;
     };
-    const hold = () => {
+    const waitForLimit = () => {
       accept.disabled = true;
       const again = () => {
         accept.disabled = false;
         accept.textContent = "Try again";
-        tell(notice, "");
+        setText(notice, "");
       };
-      state.stop = countdown(accept, again, (left) => `In ${left}`);
+      state.stop = countdown(accept, again, (left) => `Wait ${left}`);
     };
     const end = () => {
       state.isOver = true;
       state.stop?.();
       dialog.removeAttribute("aria-busy");
-      form.removeEventListener("submit", answer);
+      form.removeEventListener("submit", submit);
       refuse.removeEventListener("click", close);
-      // The dialog may ask something else by now; what comes of this is still told, and shown.
+      // The dialog may be open for another order by now; the outcome is still announced and shown.
       Promise.resolve(state.working).then(() => resolve(state.changed));
     };
     const close = () => dialog.close();
-    form.addEventListener("submit", answer);
+    form.addEventListener("submit", submit);
     refuse.addEventListener("click", close);
     dialog.addEventListener("close", end, { once: true });
   });

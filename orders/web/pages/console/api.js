@@ -1,11 +1,11 @@
-// Version 2 of the interface, and nothing else: sends requests with the key, and knows its limits.
+// The client for version 2 of the API: sends requests with the key, caches answers, tracks limits.
 
 import { session } from "./session.js";
 
 const SECONDS_TO_ANSWER = 20;
-const PAGES_KEPT = 30;
+const CACHED_ANSWERS = 30;
 
-/** The service refused: `status` and `code` as it says, `wait` in seconds where it gives them. */
+/** An error answer, with its `status` and `code`; `wait` is its Retry-After, in seconds. */
 export class Refusal extends Error {
   constructor(status, code, message, wait) {
     super(message);
@@ -13,49 +13,49 @@ export class Refusal extends Error {
   }
 }
 
-/** Nothing came back: whether the request arrived is not known. */
+/** No answer: the request may or may not have arrived. */
 export class NoAnswer extends Error {}
 
-/** Both windows as the last answer told, and until when nothing may be sent (in ms, 0: now). */
+/** Both limits as of the last answer, and until when nothing may be sent (in ms; 0: now). */
 export const limits = { minute: null, day: null, until: 0, banned: false };
 
-/** Tells `limits`, `connection` (with whether there is one) and `ended` (the key opens nothing). */
-export const happenings = new EventTarget();
+/** Dispatches `limits`, `connection` (with whether there is one) and `ended` (the key is invalid). */
+export const serviceEvents = new EventTarget();
 
-const kept = new Map();
+const cache = new Map();
 
-/** Forget the answers that are kept. */
-export function forget() {
-  kept.clear();
+/** Clear the cache and the limits. */
+export function clearCache() {
+  cache.clear();
   Object.assign(limits, { minute: null, day: null, until: 0, banned: false });
 }
 
-/** Give what was answered to this path before, or undefined. */
-export function remembered(path) {
-  return kept.get(path)?.data;
+/** Return the cached answer to this path, or undefined. */
+export function cached(path) {
+  return cache.get(path)?.data;
 }
 
-/** For how many seconds nothing may be sent. */
+/** Return for how many seconds nothing may be sent. */
 export function mustWait() {
   return Math.max(0, Math.ceil((limits.until - Date.now()) / 1000));
 }
 
 /**
- * Get something; an answer that is still good comes from memory.
- * Throws Refusal or NoAnswer; AbortError where `signal` says so.
+ * Get a resource, from the cache if it has not changed.
+ * Throws Refusal, NoAnswer, or AbortError if `signal` is aborted.
  */
 export async function get(path, { signal, key } = {}) {
-  const known = kept.get(path);
-  const headers = known ? { "If-None-Match": known.etag } : {};
+  const entry = cache.get(path);
+  const headers = entry ? { "If-None-Match": entry.etag } : {};
   const answer = await send("GET", path, { headers, signal, key });
-  if (answer.status === 304) return known.data;
+  if (answer.status === 304) return entry.data;
   const data = parse(answer.text);
   const etag = answer.headers.get("ETag");
   if (etag && !key) keep(path, { etag, data });
   return data;
 }
 
-/** Change something; give the answer's data (null where it has none) and its headers. */
+/** Send a change; return the data (null if there is none) and headers of the answer. */
 export async function change(method, path, body, headers = {}) {
   const json = body === undefined ? {} : { "Content-Type": "application/json" };
   const answer = await send(method, path, {
@@ -65,8 +65,8 @@ export async function change(method, path, body, headers = {}) {
   return { data: answer.text ? parse(answer.text) : null, headers: answer.headers };
 }
 
-// A pet's number may be longer than JavaScript's numbers are exact: it stays as it was written, and
-// where an older browser doesn't tell how that was, no other number stands for it.
+// Pet numbers beyond JavaScript's exact integers are kept as the text of the answer. Older browsers
+// don't provide that text; they show a remark instead of a wrong number.
 function parse(text) {
   return JSON.parse(text, (name, value, context) =>
     Number.isInteger(value) && !Number.isSafeInteger(value) ? context?.source ?? "too long for this browser" : value);
@@ -83,31 +83,31 @@ async function send(method, path, { headers, body, signal, key }) {
     credentials: "omit",
     redirect: "error",
   });
-  // Who asked may have signed out meanwhile: it is nothing to whoever signs in next.
-  if (!key && sent !== session.key) throw givenUp();
+  // After signing out, answers must not reach the next person who signs in.
+  if (!key && sent !== session.key) throw aborted();
   if (method !== "GET") session.own.add(answer.headers.get("X-Request-Id"));
-  learn(answer);
+  updateLimits(answer);
   if (answer.ok || answer.status === 304) return answer;
   throw refusal(answer, sent);
 }
 
-// An answer is there when all of it is: until then it may be given up, and is not waited for longer.
+// The time limit, and an abort, apply until the whole body has arrived.
 async function reach(path, signal, request) {
-  const late = new AbortController();
-  const timer = setTimeout(() => late.abort(), SECONDS_TO_ANSWER * 1000);
-  const stop = () => late.abort();
+  const controller = new AbortController();
+  const timer = setTimeout(() => controller.abort(), SECONDS_TO_ANSWER * 1000);
+  const stop = () => controller.abort();
   signal?.addEventListener("abort", stop);
   try {
-    if (signal?.aborted) throw givenUp();
-    const response = await fetch(path, { ...request, signal: late.signal });
+    if (signal?.aborted) throw aborted();
+    const response = await fetch(path, { ...request, signal: controller.signal });
     const text = await response.text();
-    if (signal?.aborted) throw givenUp();
-    tellOf("connection", true);
+    if (signal?.aborted) throw aborted();
+    dispatch("connection", true);
     const { status, ok, headers } = response;
     return { status, ok, headers, text };
   } catch {
-    if (signal?.aborted) throw givenUp();
-    tellOf("connection", false);
+    if (signal?.aborted) throw aborted();
+    dispatch("connection", false);
     throw new NoAnswer();
   } finally {
     clearTimeout(timer);
@@ -115,24 +115,24 @@ async function reach(path, signal, request) {
   }
 }
 
-function givenUp() {
+function aborted() {
   return new DOMException("", "AbortError");
 }
 
 function refusal({ status, headers, text }, key) {
-  const told = saidIn(text);
+  const error = parseError(text);
   const wait = Number(headers.get("Retry-After")) || 0;
   if (status === 429) {
     limits.until = Date.now() + Math.max(1, wait) * 1000;
-    limits.banned = told.code === "api_key_banned";
-    tellOf("limits");
+    limits.banned = error.code === "api_key_banned";
+    dispatch("limits");
   }
-  if (status === 401 && key === session.key) tellOf("ended");
-  return new Refusal(status, told.code || "", told.message || "", wait);
+  if (status === 401 && key === session.key) dispatch("ended");
+  return new Refusal(status, error.code || "", error.message || "", wait);
 }
 
-// A server in front may refuse with a page of its own.
-function saidIn(text) {
+// A reverse proxy may answer with an error page of its own.
+function parseError(text) {
   try {
     return JSON.parse(text) || {};
   } catch {
@@ -145,23 +145,23 @@ function tooSoon() {
 }
 
 // `"minute";r=59;t=42, "day";r=999;t=86342`, and in the policy `"minute";q=60;w=60, …`.
-function learn({ headers }) {
-  const standing = headers.get("RateLimit") || "";
+function updateLimits({ headers }) {
+  const remainders = headers.get("RateLimit") || "";
   const policy = headers.get("RateLimit-Policy") || "";
-  for (const [, name, remaining, seconds] of standing.matchAll(/"(\w+)";r=(\d+);t=(\d+)/g)) {
+  for (const [, name, remaining, seconds] of remainders.matchAll(/"(\w+)";r=(\d+);t=(\d+)/g)) {
     const limit = Number(policy.match(new RegExp(`"${name}";q=(\\d+)`))?.[1]);
     const resets = Date.now() + Number(seconds) * 1000;
     limits[name] = { limit, remaining: Number(remaining), resets };
   }
-  tellOf("limits");
+  dispatch("limits");
 }
 
 function keep(path, answer) {
-  kept.delete(path);
-  kept.set(path, answer);
-  if (kept.size > PAGES_KEPT) kept.delete(kept.keys().next().value);
+  cache.delete(path);
+  cache.set(path, answer);
+  if (cache.size > CACHED_ANSWERS) cache.delete(cache.keys().next().value);
 }
 
-function tellOf(what, detail) {
-  happenings.dispatchEvent(new CustomEvent(what, { detail }));
+function dispatch(type, detail) {
+  serviceEvents.dispatchEvent(new CustomEvent(type, { detail }));
 }

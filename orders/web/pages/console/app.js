@@ -1,60 +1,60 @@
-// The page's start: the door, the frame around the views, and what happens by itself.
+// The start of the page: signing in, the frame around the views, news and connection.
 
-import { forget, get, happenings, limits, mustWait, Refusal } from "./api.js";
-import { byId, el, tell } from "./dom.js";
-import { clock, counted, lasting, soon, when } from "./format.js";
+import { clearCache, get, limits, mustWait, Refusal, serviceEvents } from "./api.js";
+import { byId, el, setText } from "./dom.js";
+import { clock, counted, inSentence, lasting } from "./format.js";
 import { figuresView } from "./figures.js";
-import { keyView, may } from "./key.js";
+import { access, keyView } from "./key.js";
 import { newView } from "./new.js";
-import { banner, say } from "./notices.js";
+import { announce, banner } from "./notices.js";
 import { orderView } from "./order.js";
 import { ordersView } from "./orders.js";
 import { go, here, onArrival, restoreScroll } from "./router.js";
 import { session } from "./session.js";
 import { Watch } from "./watch.js";
-import { inWords } from "./words.js";
+import { describe } from "./words.js";
 
 const VIEWS = { orders: ordersView, order: orderView, figures: figuresView, key: keyView, new: newView };
-const TYPES = { "order.placed": "was placed", "order.shipped": "has shipped", "order.cancelled": "was cancelled", "order.imported": "was taken over from a file" };
-const SHAPE = /^sok_[0-9A-Za-z]+$/;
+const CHANGES = { "order.placed": "was placed", "order.shipped": "was shipped", "order.cancelled": "was cancelled", "order.imported": "was imported from a file" };
+const KEY_PATTERN = /^sok_[0-9A-Za-z]+$/;
 
 let view = null;
 let shown = "";
 let watch = null;
-let isCutOff = false;
+let isOffline = false;
 
-/** What views may ask of the page around them. */
+/** What the page offers its views. */
 const shop = {
-  /** How many orders there are of each status, as last told. */
+  /** The number of orders of each status, as last known. */
   counts: null,
 
-  /** Take in what getStats told. */
-  tellFigures(figures) {
+  /** Update the counts and the webhooks banner from an answer of getStats. */
+  updateFigures(figures) {
     this.counts = figures.byStatus;
-    tellOfPauses(figures.pausedWebhooks || []);
+    showPausedWebhooks(figures.pausedWebhooks || []);
   },
 
-  /** Something was changed on this page. Gives when that is shown. */
+  /** Refresh the view after a change made on this page. */
   changedHere() {
     return view?.changed([]);
   },
 };
 
-function tellOfPauses(paused) {
+function showPausedWebhooks(paused) {
   if (!paused.length) return banner("webhooks", "");
   const numbers = paused.map(({ id }) => id).join(", ");
-  const since = when(paused.map((each) => each.since).sort()[0]);
-  return banner("webhooks", `Another system has not been told of changes since ${since}. Nothing is lost: they wait. ` +
-    `Tell whoever looks after the service that webhook ${numbers} is paused.`);
+  const since = inSentence(paused.map((each) => each.since).sort()[0]);
+  return banner("webhooks", `Updates to another system have been paused since ${since}. Nothing is lost: they are waiting to be sent. ` +
+    `Tell your administrator that webhook ${numbers} is paused.`);
 }
 
-// The door.
+// Signing in.
 
 async function signIn(event) {
   event.preventDefault();
   const field = byId("key");
   const key = field.value.trim();
-  const fault = SHAPE.test(key) ? "" : key ? "This is no key: a key begins with sok_." : "Write or paste your key.";
+  const fault = KEY_PATTERN.test(key) ? "" : key ? "This isn't a key: keys start with sok_." : "Enter or paste your key.";
   showFault(fault);
   if (fault) return;
   const button = event.target.querySelector("[type=submit]");
@@ -64,19 +64,19 @@ async function signIn(event) {
     session.begin(key, profile);
     field.value = "";
     await enter();
-    say(`Signed in as ${profile.name}.`);
+    announce(`Signed in as ${profile.name}.`);
   } catch (failure) {
-    if (failure.status === 429) waitAtTheDoor(button, failure);
-    else showFault(inWords(failure));
+    if (failure.status === 429) waitToSignIn(button, failure);
+    else showFault(describe(failure));
   } finally {
     button.disabled = mustWait() > 0;
   }
 }
 
-function waitAtTheDoor(button, failure) {
-  showFault(inWords(failure));
+function waitToSignIn(button, failure) {
+  showFault(describe(failure));
   const timer = setInterval(() => {
-    button.textContent = mustWait() ? `In ${lasting(mustWait())}` : "Sign in";
+    button.textContent = mustWait() ? `Wait ${lasting(mustWait())}` : "Sign in";
     button.disabled = mustWait() > 0;
     if (mustWait()) return;
     clearInterval(timer);
@@ -85,32 +85,32 @@ function waitAtTheDoor(button, failure) {
 }
 
 function showFault(text) {
-  tell(byId("key-fault"), text);
+  setText(byId("key-fault"), text);
   byId("key").toggleAttribute("aria-invalid", Boolean(text));
   if (text) byId("key").setAttribute("aria-invalid", "true");
   if (text) byId("key").focus();
 }
 
-function showDoor(notice) {
+function showSignIn(notice) {
   byId("shop").hidden = true;
-  byId("door").hidden = false;
-  tell(byId("door-notice"), notice);
-  // The next key is not shown because the last one was.
+  byId("sign-in").hidden = false;
+  setText(byId("sign-in-notice"), notice);
+  // The next key starts hidden again.
   byId("key-shown").checked = false;
   byId("key").type = "password";
   document.title = "Sign in · Store Orders";
   byId("key").focus();
 }
 
-// A browser that keeps nothing for pages forgets the key at once.
-function closeDoor() {
-  for (const each of byId("sign-in").elements) each.disabled = true;
-  showDoor("This browser lets the page keep nothing, not even the key while you use it. " +
-    "Allow this address to store data (cookies) in the browser's settings, then load the page again.");
+// Without storage, the key would be forgotten at once.
+function disableSignIn() {
+  for (const each of byId("sign-in-form").elements) each.disabled = true;
+  showSignIn("This browser doesn't let the page store anything, not even your key. " +
+    "Allow this site to store data (cookies) in the browser's settings, then reload the page.");
 }
 
-function lost() {
-  return session.draft.values ? " The order that you were writing was not kept: write it again with the new key." : "";
+function lostDraft() {
+  return session.draft.values ? " The order you were entering was not saved: enter it again with the new key." : "";
 }
 
 function leave(notice) {
@@ -118,34 +118,34 @@ function leave(notice) {
   view?.dispose();
   [watch, view, shown, shop.counts] = [null, null, "", null];
   session.end();
-  forget();
+  clearCache();
   byId("view").replaceChildren();
   byId("banners").replaceChildren();
-  byId("question").close();
-  showDoor(notice);
+  byId("confirm").close();
+  showSignIn(notice);
 }
 
 // The frame.
 
 async function enter() {
-  const known = session.place.last !== undefined;
-  // A list that is older than the place in the log would miss what was between.
+  const hasPosition = session.place.last !== undefined;
+  // A list older than the position in the log would miss the changes in between.
   const watching = startWatch();
-  if (!known) await watching;
+  if (!hasPosition) await watching;
   if (!session.key) return;
-  byId("door").hidden = true;
+  byId("sign-in").hidden = true;
   byId("shop").hidden = false;
   const { name, scopes } = session.profile;
   byId("who-name").textContent = name;
-  byId("who-may").textContent = may(scopes);
+  byId("who-may").textContent = access(scopes);
   for (const each of document.querySelectorAll("[data-writes]")) each.hidden = !session.mayWrite;
   showView();
 }
 
 async function startWatch() {
   watch = new Watch();
-  watch.addEventListener("looked", showLooked);
-  watch.addEventListener("changes", ({ detail }) => tellNews(detail));
+  watch.addEventListener("polled", showUpdated);
+  watch.addEventListener("changes", ({ detail }) => announceNews(detail));
   await watch.start();
 }
 
@@ -153,15 +153,15 @@ function showView() {
   if (!session.profile) return;
   const place = here();
   const name = place.name === "orders" && place.id ? "order" : place.name;
-  const known = Object.hasOwn(VIEWS, name) && (name !== "new" || session.mayWrite);
-  if (!known) {
+  const isAllowed = Object.hasOwn(VIEWS, name) && (name !== "new" || session.mayWrite);
+  if (!isAllowed) {
     go("#/orders", { replace: true });
     return;
   }
-  const isAnother = shown !== `${name}/${place.id}`;
-  if (isAnother) changeView(name, place);
+  const isNew = shown !== `${name}/${place.id}`;
+  if (isNew) changeView(name, place);
   view.update(place);
-  if (isAnother) arriveAt(name, place);
+  if (isNew) arriveAt(name, place);
 }
 
 function changeView(name, place) {
@@ -184,87 +184,87 @@ function arriveAt(name, place) {
     else each.removeAttribute("aria-current");
   }
   if (name !== "orders") restoreScroll();
-  // Whoever listens is told where they are; a load begins at the top by itself.
+  // Screen readers announce the new view; after a load they start at the top anyway.
   if (!isFirst) (byId("view").querySelector("h1") || byId("view")).focus({ preventScroll: true });
   isFirst = false;
 }
 
-// What happens by itself.
+// News, limits and connection.
 
-function tellNews({ events, skipped }) {
+function announceNews({ events, skipped }) {
   const news = events.filter((event) => !session.own.has(event.requestId));
   if (!news.length && !skipped) return;
   watch.spend(2);
   view?.changed(skipped ? [] : news);
   const orders = new Set(news.map((event) => event.orderId));
-  if (orders.size === 1) say(`Order ${news[0].orderId} ${TYPES[news.at(-1).type] || "was changed"}.`);
-  else say(skipped ? "Many orders were changed elsewhere." : `${counted(orders.size, "order")} were changed elsewhere.`);
+  if (orders.size === 1) announce(`Order ${news[0].orderId} ${CHANGES[news.at(-1).type] || "was changed"}.`);
+  else announce(skipped ? "Many orders were changed elsewhere." : `${counted(orders.size, "order")} were changed elsewhere.`);
 }
 
-function showLooked({ detail }) {
-  const { lookedAt, nextAt } = watch;
-  const at = lookedAt && el("time", { datetime: new Date(lookedAt).toISOString(), text: clock(lookedAt) });
-  byId("looked").replaceChildren(at ? "Looked at " : "Could not look yet, ", at || "",
-    el("span", { text: detail.failed ? `tries again at ${clock(nextAt)}` : `again in ${lasting(detail.seconds)}` }));
+function showUpdated({ detail }) {
+  const { polledAt, nextAt } = watch;
+  const at = polledAt && el("time", { datetime: new Date(polledAt).toISOString(), text: clock(polledAt) });
+  byId("updated").replaceChildren(at ? "Updated " : "Not updated yet, ", at || "",
+    el("span", { text: detail.failed ? `retrying at ${clock(nextAt)}` : `next check in ${lasting(detail.seconds)}` }));
 }
 
-async function lookNow() {
-  const button = byId("look");
+async function refresh() {
+  const button = byId("refresh");
   if (mustWait() || !watch) return;
   button.setAttribute("aria-busy", "true");
-  await watch.look();
+  await watch.poll();
   await view?.changed([]);
   button.removeAttribute("aria-busy");
 }
 
 function showLimits() {
   const left = mustWait();
-  byId("look").disabled = left > 0;
+  byId("refresh").disabled = left > 0;
   if (!left) {
     banner("limits", "");
     return;
   }
-  const why = limits.banned ? "This key asked on and on, and is shut out for a while" : "This key has asked as often as it may for now";
-  banner("limits", `${why}. It goes on at ${soon(limits.until)}.`);
+  const reason = limits.banned ? "Your key is blocked after too many requests" : "You've reached this key's request limit";
+  banner("limits", `${reason}. Available again ${inSentence(limits.until)}.`);
   setTimeout(showLimits, left * 1000);
 }
 
-function showConnection({ detail: isThere }) {
-  if (isThere === !isCutOff) return;
-  isCutOff = !isThere;
+function showConnection({ detail: isOnline }) {
+  if (isOnline === !isOffline) return;
+  isOffline = !isOnline;
   if (!session.profile) return;
-  banner("connection", isThere ? "" : "There is no connection to the shop's service. What you see may be old. It is tried again by itself.");
-  if (!isThere) return;
-  say("Connected again.");
+  banner("connection", isOnline ? "" : "Can't connect to the service. What you see may be out of date. Reconnecting automatically.");
+  if (!isOnline) return;
+  announce("Back online.");
   view?.changed([]);
 }
 
 async function begin() {
-  byId("sign-in").addEventListener("submit", signIn);
+  byId("sign-in-form").addEventListener("submit", signIn);
   byId("key-shown").addEventListener("change", ({ target }) => {
     byId("key").type = target.checked ? "text" : "password";
   });
   byId("sign-out").addEventListener("click", () => {
     history.replaceState(null, "", "#/");
     leave("");
-    say("You are signed out.");
+    announce("You've signed out.");
   });
-  byId("look").addEventListener("click", lookNow);
+  byId("refresh").addEventListener("click", refresh);
   document.querySelector(".skip").addEventListener("click", (event) => {
     event.preventDefault();
     byId("view").focus();
   });
-  happenings.addEventListener("limits", showLimits);
-  happenings.addEventListener("connection", showConnection);
-  happenings.addEventListener("ended", () => session.profile && leave(inWords(new Refusal(401)) + lost()));
+  serviceEvents.addEventListener("limits", showLimits);
+  serviceEvents.addEventListener("connection", showConnection);
+  serviceEvents.addEventListener("ended", () => session.profile && leave(describe(new Refusal(401)) + lostDraft()));
   onArrival(showView);
-  if (!session.isPossible) closeDoor();
-  else if (session.key && session.profile) await comeBack();
-  else showDoor("");
+  if (!session.isPossible) disableSignIn();
+  else if (session.key && session.profile) await resume();
+  else showSignIn("");
 }
 
-// After a reload: what was known of the key is good enough to begin with.
-async function comeBack() {
+// After a reload: the stored profile of the key is good enough to start with.
+async function resume() {
   await enter();
   const { scopes } = session.profile;
   try {
@@ -273,7 +273,7 @@ async function comeBack() {
     session.profile = profile;
     if (`${profile.scopes}` !== `${scopes}`) location.reload();
   } catch {
-    // The view tells what is wrong, and a key that opens nothing any more leads to the door.
+    // The view shows the error; a key that is no longer valid leads to the sign-in page.
   }
 }
 

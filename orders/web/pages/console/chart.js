@@ -1,4 +1,4 @@
-// Pictures as SVG: bars of days, and the parts of a whole. Each says in words what it shows.
+// Charts as SVG: bars by day, and parts of a whole. Each has a description in words.
 
 import { svg } from "./dom.js";
 import { count, utcDay } from "./format.js";
@@ -9,8 +9,8 @@ const LEFT = 40;
 const BOTTOM = 24;
 let pictures = 0;
 
-/** Draw a bar for each day. `most` is the scale's end, so that pictures can be compared. */
-export function bars({ days, name, most, width, title, words }) {
+/** Draw a bar for each day. `most` is the end of the scale, the same for charts to be compared. */
+export function bars({ days, name, most, width, title, description }) {
   const [plot, base] = [width - LEFT, HEIGHT - BOTTOM];
   const step = plot / days.length;
   const thick = Math.max(1.5, Math.min(28, step * 0.72));
@@ -23,18 +23,18 @@ export function bars({ days, name, most, width, title, words }) {
       svg("rect", { class: "reach", x: LEFT + index * step, y: TOP, width: step, height: base - TOP }),
       svg("rect", { class: name, x, y: base - height, width: thick, height, rx: Math.min(3, thick / 3) }));
   });
-  return picture(title, words, width, HEIGHT,
+  return picture(title, description, width, HEIGHT,
     ...[most, most / 2].flatMap((value) => gridLine(value, base - high(value), width)),
     ...drawn,
     svg("line", { class: "base", x1: LEFT, x2: width, y1: base, y2: base }),
     ...dates(days, step, base, width));
 }
 
-/** Draw the parts of a whole as lengths of one bar. */
-export function parts({ counts, width, title, words }) {
+/** Draw the parts of a whole as segments of one bar. */
+export function parts({ counts, width, title, description }) {
   const [total, gap] = [counts.reduce((sum, [, value]) => sum + value, 0), 3];
   const there = counts.filter(([, value]) => value);
-  // A small part keeps a width that can be seen; the large ones give it.
+  // Small parts get a visible width, at the expense of large ones.
   const least = 6;
   const free = width - gap * Math.max(0, there.length - 1) - least * there.length;
   let x = 0;
@@ -44,22 +44,22 @@ export function parts({ counts, width, title, words }) {
     x += long + gap;
     return part;
   });
-  return picture(title, words, width, 28, ...drawn);
+  return picture(title, description, width, 28, ...drawn);
 }
 
-/** Give the end of a scale for values up to this: 4, 6, 8, 10, 15, 20, 30, … */
+/** Return the end of a scale for values up to this: 4, 6, 8, 10, 15, 20, 30, … */
 export function scaleEnd(value) {
   const power = 10 ** Math.floor(Math.log10(Math.max(1, value)));
   const step = [1, 1.5, 2, 3, 4, 6, 8, 10].find((each) => value <= each * power && Number.isInteger((each * power) / 2)) ?? 10;
   return Math.max(4, step * power);
 }
 
-function picture(title, words, width, height, ...children) {
+function picture(title, description, width, height, ...children) {
   const id = `picture-${(pictures += 1)}`;
   return svg("svg", {
     role: "img", "aria-labelledby": `${id}-title ${id}-desc`,
     viewBox: `0 0 ${width} ${height}`, width, height, class: "picture",
-  }, svg("title", { id: `${id}-title`, text: title }), svg("desc", { id: `${id}-desc`, text: words }), ...children);
+  }, svg("title", { id: `${id}-title`, text: title }), svg("desc", { id: `${id}-desc`, text: description }), ...children);
 }
 
 function gridLine(value, y, width) {

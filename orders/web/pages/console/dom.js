@@ -1,29 +1,29 @@
-// Elements from plain values. Text goes in as text: nothing here, or anywhere, reads markup.
+// Makes elements. Text is always inserted as text: nothing in the console parses markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
 /** Make an element: `text` is its text, `on` its listeners, everything else its attributes. */
-export function el(tag, given = {}, ...children) {
-  return fill(document.createElement(tag), given, children);
+export function el(tag, attributes = {}, ...children) {
+  return fill(document.createElement(tag), attributes, children);
 }
 
-/** Make an element of a picture. */
-export function svg(tag, given = {}, ...children) {
-  return fill(document.createElementNS(SVG, tag), given, children);
+/** Make an SVG element. */
+export function svg(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS(SVG, tag), attributes, children);
 }
 
-/** Make one of the pictures that index.html has; it says nothing to screen readers. */
+/** Make an icon from index.html, hidden from screen readers. */
 export function icon(name) {
   return svg("svg", { "aria-hidden": "true" }, svg("use", { href: `#i-${name}` }));
 }
 
 /**
- * Make the way to /docs. Its page is other people's code at this address: it gets a tab of its own,
- * which does not know what this one keeps, the key above all.
+ * Make a link to /docs. That page runs third-party code on this origin, so it gets a tab of its own,
+ * which has no access to this tab's storage and the key in it.
  */
 export function docsLink() {
-  const way = { href: "docs", target: "_blank", rel: "noopener" };
-  return el("a", { class: "button", ...way }, "For programmers", el("span", { class: "unseen", text: ", in a new tab" }));
+  const attributes = { href: "docs", target: "_blank", rel: "noopener" };
+  return el("a", { class: "button", ...attributes }, "API documentation", el("span", { class: "unseen", text: ", in a new tab" }));
 }
 
 /** Find an element of index.html by its id. */
@@ -31,14 +31,14 @@ export function byId(id) {
   return document.getElementById(id);
 }
 
-/** Show a text in an element that is hidden while it has none. */
-export function tell(element, text) {
+/** Show a text in an element; hide the element if the text is empty. */
+export function setText(element, text) {
   element.textContent = text || "";
   element.hidden = !text;
 }
 
-function fill(element, given, children) {
-  for (const [name, value] of Object.entries(given)) {
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
     if (name === "text") element.textContent = value;
     else if (name === "on") {

@@ -1,4 +1,4 @@
-// Orders by status and by day, as pictures, with the figures as a table.
+// Orders by status and by day, as charts and as a table.
 
 import { get } from "./api.js";
 import { bars, parts, scaleEnd } from "./chart.js";
@@ -8,17 +8,17 @@ import { failurePanel } from "./notices.js";
 import { hash } from "./router.js";
 
 const RANGES = ["7", "30", "90"];
-const WHAT = { placed: "Placed", shipped: "Shipped", cancelled: "Cancelled" };
+const COUNTED = { placed: "Placed", shipped: "Shipped", cancelled: "Cancelled" };
 
 /** Make the view. */
 export function figuresView(root, shop) {
-  const ranges = el("nav", { class: "segments", "aria-label": "Days shown" });
+  const ranges = el("nav", { class: "segments", "aria-label": "Period" });
   const shown = el("div", { class: "figures" });
   root.replaceChildren(
     el("div", { class: "head" }, el("h1", { tabindex: "-1", text: "Figures" }), ranges), shown);
   let loading = new AbortController();
-  let [range, told, isOpen] = ["30", null, false];
-  const drawing = new ResizeObserver(() => told && draw());
+  let [range, stats, isOpen] = ["30", null, false];
+  const drawing = new ResizeObserver(() => stats && draw());
   drawing.observe(root);
 
   function update({ params }) {
@@ -35,8 +35,8 @@ export function figuresView(root, shop) {
     loading.abort();
     loading = new AbortController();
     try {
-      told = await get(`store/stats?days=${range}`, { signal: loading.signal });
-      shop.tellFigures(told);
+      stats = await get(`store/stats?days=${range}`, { signal: loading.signal });
+      shop.updateFigures(stats);
       draw();
     } catch (failure) {
       if (failure.name !== "AbortError") shown.replaceChildren(failurePanel(failure, load));
@@ -47,7 +47,7 @@ export function figuresView(root, shop) {
     isOpen = shown.querySelector("details")?.open ?? isOpen;
     const width = Math.max(240, Math.floor(root.clientWidth - 2 * padding()));
     const focused = shown.contains(document.activeElement);
-    shown.replaceChildren(byStatus(told.byStatus, width), byDay(told.days, width), table(told.days, isOpen));
+    shown.replaceChildren(byStatus(stats.byStatus, width), byDay(stats.days, width), table(stats.days, isOpen));
     if (focused) shown.querySelector("summary").focus();
   }
 
@@ -65,39 +65,39 @@ export function figuresView(root, shop) {
 function byStatus(counts, width) {
   const all = Object.entries(STATUSES).map(([status]) => [status, counts[status]]);
   const total = all.reduce((sum, [, value]) => sum + value, 0);
-  const words = all.map(([status, value]) => `${STATUSES[status]}: ${count(value)}`).join(", ");
+  const description = all.map(([status, value]) => `${STATUSES[status]}: ${count(value)}`).join(", ");
   const key = all.map(([status, value]) => el("li", { class: status },
     el("a", { href: hash("orders", { status }) }, STATUSES[status]), el("b", { text: count(value) })));
   return el("section", { class: "panel", "aria-labelledby": "by-status" },
     el("h2", { id: "by-status", text: total ? `All ${counted(total, "order")}, by status` : "No orders yet" }),
-    total ? parts({ counts: all, width, title: "Orders by status", words: `${words}.` }) : null,
+    total ? parts({ counts: all, width, title: "Orders by status", description: `${description}.` }) : null,
     el("ul", { class: "legend" }, ...key));
 }
 
 function byDay(days, width) {
-  const most = scaleEnd(Math.max(...days.flatMap((day) => Object.keys(WHAT).map((name) => day[name]))));
-  const charts = Object.entries(WHAT).map(([name, word]) => {
+  const most = scaleEnd(Math.max(...days.flatMap((day) => Object.keys(COUNTED).map((name) => day[name]))));
+  const charts = Object.entries(COUNTED).map(([name, word]) => {
     const total = days.reduce((sum, day) => sum + day[name], 0);
     const best = days.reduce((high, day) => (day[name] > high[name] ? day : high));
-    const words = total
+    const description = total
       ? `${count(total)} in ${days.length} days. Most on ${utcDay(best.date)}: ${count(best[name])}.`
       : `None in ${days.length} days.`;
     return el("div", { class: "chart" },
       el("h3", { class: name }, word, " ", el("b", { text: count(total) })),
-      bars({ days, name, most, width, title: `${word}, by day`, words }));
+      bars({ days, name, most, width, title: `${word}, by day`, description }));
   });
   return el("section", { class: "panel", "aria-labelledby": "by-day" },
     el("h2", { id: "by-day", text: `The last ${days.length} days` }), ...charts,
-    el("p", { class: "hint", text: "Days begin at midnight in Greenwich (UTC). Today is not over yet." }));
+    el("p", { class: "hint", text: "Days start at midnight UTC. Today is still in progress." }));
 }
 
 function table(days, isOpen) {
-  const head = ["Day", ...Object.values(WHAT)].map((name) => el("th", { scope: "col", text: name }));
+  const head = ["Day", ...Object.values(COUNTED)].map((name) => el("th", { scope: "col", text: name }));
   const rows = [...days].reverse().map((day) => el("tr", {},
     el("th", { scope: "row", text: utcDay(day.date) }),
-    ...Object.keys(WHAT).map((name) => el("td", { text: count(day[name]) }))));
+    ...Object.keys(COUNTED).map((name) => el("td", { text: count(day[name]) }))));
   return el("details", { class: "panel", open: isOpen },
-    el("summary", { text: "The figures as a table" }),
+    el("summary", { text: "Show as a table" }),
     el("table", { class: "plain" }, el("caption", { class: "unseen", text: "Orders by day" }),
       el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...rows)));
 }

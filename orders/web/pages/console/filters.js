@@ -1,12 +1,12 @@
-// Which orders are listed: from the place's parameters to the request's, and the form between.
+// The filters of the list: from the place to the request, and the form that edits them.
 
 import { el, icon } from "./dom.js";
 import { hash } from "./router.js";
 
 const PER_PAGE = 50;
 const SORTS = {
-  shipDate: "Due first",
-  "-shipDate": "Shipping date, latest first",
+  shipDate: "Due soonest first",
+  "-shipDate": "Ship date, latest first",
   "-placedAt": "Newest first",
   placedAt: "Oldest first",
 };
@@ -14,57 +14,57 @@ const USUAL_SORTS = { pending: "shipDate", shipped: "-shipDate" };
 const NAMES = ["reference", "pet", "placedFrom", "placedTo", "shipsFrom", "shipsTo", "sort"];
 const MORE = NAMES.slice(1);
 
-/** Give what is asked of the list: a status (or all), the other filters, how it is sorted. */
+/** Return the query of a place: a status (or all), other filters, and the sort order. */
 export function read(params) {
   const status = params.get("status") || "pending";
-  const asked = Object.fromEntries(NAMES.map((name) => [name, params.get(name) || ""]));
-  // Anything may stand in an address, also the names that every object has.
+  const query = Object.fromEntries(NAMES.map((name) => [name, params.get(name) || ""]));
+  // An address may contain anything, including names such as `constructor`.
   const usual = Object.hasOwn(USUAL_SORTS, status) ? USUAL_SORTS[status] : "-placedAt";
-  const sort = Object.hasOwn(SORTS, asked.sort) ? asked.sort : usual;
-  return { ...asked, status, sort, usual, after: params.get("after") || "" };
+  const sort = Object.hasOwn(SORTS, query.sort) ? query.sort : usual;
+  return { ...query, status, sort, usual, after: params.get("after") || "" };
 }
 
-/** Tell whether anything but the status narrows the list. */
-export function isNarrowed(asked) {
-  return NAMES.slice(0, -1).some((name) => asked[name]);
+/** Return whether filters other than the status are set. */
+export function isNarrowed(query) {
+  return NAMES.slice(0, -1).some((name) => query[name]);
 }
 
-/** Give the path of the request for a page. */
-export function path(asked) {
-  const query = new URLSearchParams({ limit: PER_PAGE, sort: asked.sort });
-  const add = (name, value) => value && query.set(name, value);
-  add("status", asked.status === "all" ? "" : asked.status);
-  add("reference", asked.reference);
-  add("petId", asked.pet);
-  add("placedFrom", midnight(asked.placedFrom));
-  add("placedBefore", midnight(asked.placedTo, 1));
-  add("shipsFrom", midnight(asked.shipsFrom));
-  add("shipsBefore", midnight(asked.shipsTo, 1));
-  add("after", asked.after);
-  return `store/orders?${query}`;
+/** Return the path of the request for a page. */
+export function path(query) {
+  const parameters = new URLSearchParams({ limit: PER_PAGE, sort: query.sort });
+  const add = (name, value) => value && parameters.set(name, value);
+  add("status", query.status === "all" ? "" : query.status);
+  add("reference", query.reference);
+  add("petId", query.pet);
+  add("placedFrom", midnight(query.placedFrom));
+  add("placedBefore", midnight(query.placedTo, 1));
+  add("shipsFrom", midnight(query.shipsFrom));
+  add("shipsBefore", midnight(query.shipsTo, 1));
+  add("after", query.after);
+  return `store/orders?${parameters}`;
 }
 
-/** Give the place of a list that differs from this one, at its first page. */
-export function place(asked, changes) {
-  const next = { ...asked, after: "", ...changes };
-  const told = Object.fromEntries(NAMES.map((name) => [name, next[name]]));
-  if (next.sort === next.usual || changes.status) delete told.sort;
-  return hash("orders", { status: next.status, ...told, after: next.after });
+/** Return the place of the list with changes, at its first page. */
+export function place(query, changes) {
+  const next = { ...query, after: "", ...changes };
+  const parameters = Object.fromEntries(NAMES.map((name) => [name, next[name]]));
+  if (next.sort === next.usual || changes.status) delete parameters.sort;
+  return hash("orders", { status: next.status, ...parameters, after: next.after });
 }
 
-/** Make the form. `go` is called with the place that it asks for. */
+/** Make the form. `go` is called with the place to go to. */
 export function form(go) {
-  let asked = read(new URLSearchParams());
+  let query = read(new URLSearchParams());
   const search = field("Reference", "search", "reference", { placeholder: "Your reference", maxlength: 64 });
   const fields = [
     field("Pet number", "text", "pet", { inputmode: "numeric", pattern: "[1-9][0-9]{0,18}" }),
     field("Placed from", "date", "placedFrom"),
-    field("Placed until", "date", "placedTo"),
-    field("Ships from", "date", "shipsFrom"),
-    field("Ships until", "date", "shipsTo"),
+    field("Placed to", "date", "placedTo"),
+    field("Ship date from", "date", "shipsFrom"),
+    field("Ship date to", "date", "shipsTo"),
     sorting(),
   ];
-  const clear = el("button", { class: "button quiet", type: "button", text: "Clear" });
+  const clear = el("button", { class: "button quiet", type: "button", text: "Clear filters" });
   const more = el("details", { class: "more" },
     el("summary", { class: "button quiet" }, "Filter and sort", el("span", { class: "badge", hidden: true })),
     el("div", { class: "grid" }, ...fields),
@@ -75,22 +75,22 @@ export function form(go) {
     more);
   made.addEventListener("submit", (event) => {
     event.preventDefault();
-    const given = Object.fromEntries(NAMES.map((name) => [name, made.elements[name].value.trim()]));
-    // Who looks for a reference looks for it whatever became of the order.
-    const found = given.reference && given.reference !== asked.reference;
-    go(place(asked, found ? { ...given, status: "all" } : given));
+    const values = Object.fromEntries(NAMES.map((name) => [name, made.elements[name].value.trim()]));
+    // A new reference is searched for in all statuses.
+    const isSearch = values.reference && values.reference !== query.reference;
+    go(place(query, isSearch ? { ...values, status: "all" } : values));
   });
-  // The browser tells of a date that is half there, and can point at it only where it is seen.
+  // The browser points at an incomplete date, which must be visible for that.
   made.addEventListener("invalid", () => {
     more.open = true;
   }, true);
-  clear.addEventListener("click", () => go(place({ ...asked, ...empty() }, { status: asked.status })));
-  const show = (now) => {
-    asked = now;
-    for (const name of NAMES) made.elements[name].value = asked[name];
-    const set = MORE.filter((name) => name !== "sort" && asked[name]).length;
+  clear.addEventListener("click", () => go(place({ ...query, ...empty() }, { status: query.status })));
+  const show = (shown) => {
+    query = shown;
+    for (const name of NAMES) made.elements[name].value = query[name];
+    const set = MORE.filter((name) => name !== "sort" && query[name]).length;
     const badge = more.querySelector(".badge");
-    badge.textContent = set ? `${set} on` : "";
+    badge.textContent = set ? `${set} active` : "";
     badge.hidden = !set;
   };
   return { element: made, show };
@@ -100,17 +100,17 @@ function empty() {
   return Object.fromEntries(NAMES.map((name) => [name, ""]));
 }
 
-function field(label, type, name, given = {}) {
+function field(label, type, name, attributes = {}) {
   const id = `filter-${name}`;
   return el("div", { class: "field" },
     el("label", { for: id, text: label }),
-    el("input", { id, type, name, autocomplete: "off", ...given }));
+    el("input", { id, type, name, autocomplete: "off", ...attributes }));
 }
 
 function sorting() {
   const options = Object.entries(SORTS).map(([value, text]) => el("option", { value, text }));
   return el("div", { class: "field" },
-    el("label", { for: "filter-sort", text: "Sorted" }),
+    el("label", { for: "filter-sort", text: "Sort by" }),
     el("select", { id: "filter-sort", name: "sort" }, ...options));
 }
 

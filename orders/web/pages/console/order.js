@@ -1,4 +1,4 @@
-// One order: what it is, what may be done with it, and what happened to it.
+// One order: its details, actions and history.
 
 import { cancel, ship } from "./actions.js";
 import { get, Refusal } from "./api.js";
@@ -7,11 +7,11 @@ import { chip, count, instant, lateness } from "./format.js";
 import { failurePanel } from "./notices.js";
 import { session } from "./session.js";
 
-const WORDS = {
+const CHANGES = {
   "order.placed": "Placed",
   "order.shipped": "Shipped",
   "order.cancelled": "Cancelled",
-  "order.imported": "Taken over from a file",
+  "order.imported": "Imported from a file",
 };
 const ID = /^[1-9]\d{0,15}$/;
 
@@ -26,10 +26,10 @@ export function orderView(root, shop) {
     await load();
   }
 
-  // The history tells all: its last event has the order as it stands.
+  // The history has everything: its last event has the current order.
   async function load() {
     try {
-      // In an address, `..` would be the way to another operation.
+      // In a URL, `..` would lead to another operation.
       if (!ID.test(id)) throw new Refusal(404, "order_not_found", "");
       ({ events } = await get(`store/orders/${id}/events`, { signal: loading.signal }));
       show();
@@ -41,14 +41,14 @@ export function orderView(root, shop) {
 
   function show() {
     const { order } = events.at(-1);
-    const had = root.contains(document.activeElement) && document.activeElement.tagName === "BUTTON";
+    const hadFocus = root.contains(document.activeElement) && document.activeElement.tagName === "BUTTON";
     root.replaceChildren(
       back(),
       el("div", { class: "head" },
         el("h1", { tabindex: "-1" }, `Order ${order.id}`, " ", chip(order.status)),
         session.mayWrite && order.status === "pending" ? actions(order) : null),
       el("div", { class: "two" }, about(order), history()));
-    if (had) root.querySelector("h1").focus();
+    if (hadFocus) root.querySelector("h1").focus();
   }
 
   function actions(order) {
@@ -56,7 +56,7 @@ export function orderView(root, shop) {
       const act = async () => {
         const isChanged = await work(order);
         if (isChanged) await shop.changedHere();
-        // The button may have been made anew while the question was open.
+        // The button may have been replaced while the dialog was open.
         if (isChanged || !root.contains(document.activeElement)) root.querySelector("h1").focus();
       };
       return el("button", { class: `button ${kind}`, type: "button", text, on: { click: act } });
@@ -66,15 +66,14 @@ export function orderView(root, shop) {
 
   function history() {
     const steps = events.map((event) => el("li", { class: event.order.status },
-      el("b", { text: WORDS[event.type] || "Changed" }), instant(event.at), el("span", { class: "soft", text: who(event) })));
+      el("b", { text: CHANGES[event.type] || "Changed" }), instant(event.at), el("span", { class: "soft", text: who(event) })));
     return el("section", { class: "panel", "aria-labelledby": "history" },
-      el("h2", { id: "history", text: "What happened" }), el("ol", { class: "timeline" }, ...steps));
+      el("h2", { id: "history", text: "History" }), el("ol", { class: "timeline" }, ...steps));
   }
 
   function changed(news) {
-    const own = news.filter((event) => `${event.orderId}` === id);
-    const known = new Set(events.map((event) => event.id));
-    const fresh = own.filter((event) => !known.has(event.id));
+    const shown = new Set(events.map((event) => event.id));
+    const fresh = news.filter((event) => `${event.orderId}` === id && !shown.has(event.id));
     if (!fresh.length || !events.length) return news.length && events.length ? undefined : load();
     events = [...events, ...fresh];
     return show();
@@ -87,7 +86,7 @@ function back() {
   return el("a", { class: "button quiet back", href: "#/orders", on: { click: goBack } }, icon("back"), "Orders");
 }
 
-// The list is left as it was, where one came from it.
+// Go back to the list as it was, if that is the previous place.
 function goBack(event) {
   if (!history.state?.fromList) return;
   event.preventDefault();
@@ -101,22 +100,22 @@ function about(order) {
     ["Pet", `No. ${order.petId}`],
     ["Quantity", count(order.quantity)],
     ["Placed", instant(order.placedAt)],
-    [order.status === "shipped" ? "Shipped" : "Ships", shipDate(order, late)],
-    ["Changed last", instant(order.updatedAt)],
+    [order.status === "shipped" ? "Shipped" : "Ship date", shipDate(order, late)],
+    ["Last changed", instant(order.updatedAt)],
   ];
   return el("section", { class: "panel", "aria-labelledby": "about" },
-    el("h2", { id: "about", text: "The order" }),
+    el("h2", { id: "about", text: "Details" }),
     el("dl", { class: "facts" }, ...pairs.map(([name, value]) =>
       el("div", {}, el("dt", { text: name }), el("dd", {}, value)))));
 }
 
 function shipDate(order, late) {
-  if (!order.shipDate) return "no date yet";
+  if (!order.shipDate) return "not set";
   return el("span", {}, instant(order.shipDate), late ? " " : "", late ? el("strong", { class: "tag", text: late }) : "");
 }
 
 function who({ actor, requestId }) {
-  if (requestId && session.own.has(requestId)) return "by you, here";
-  if (actor === "cli") return "by a command, where the service runs";
+  if (requestId && session.own.has(requestId)) return "by you, on this page";
+  if (actor === "cli") return "from the command line";
   return `with key ${actor.replace("key:", "no. ")}`;
 }

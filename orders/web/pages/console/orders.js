@@ -1,7 +1,7 @@
-// The list: what is to be shipped first, then whatever is asked for, a page at a time.
+// The list of orders, by status and filters, a page at a time. Orders to ship come first.
 
 import { ship } from "./actions.js";
-import { get, remembered } from "./api.js";
+import { cached, get } from "./api.js";
 import { docsLink, el, icon } from "./dom.js";
 import * as filters from "./filters.js";
 import { chip, count, instant, lateness, STATUSES } from "./format.js";
@@ -9,7 +9,7 @@ import { failurePanel } from "./notices.js";
 import { go, restoreScroll, trail } from "./router.js";
 import { session } from "./session.js";
 
-const COLUMNS = { order: "Order", reference: "Reference", pet: "Pet", quantity: "Quantity", placed: "Placed", ships: "Ships", status: "Status" };
+const COLUMNS = { order: "Order", reference: "Reference", pet: "Pet", quantity: "Quantity", placed: "Placed", ships: "Ship date", status: "Status" };
 const NAMES = Object.keys(COLUMNS);
 const FRESH_MS = 4000;
 export const FIGURES = "store/stats?days=1";
@@ -21,33 +21,33 @@ export function ordersView(root, shop) {
   const form = filters.form((to) => go(to));
   const results = el("section", { class: "results", "aria-label": "Orders" });
   const pages = el("nav", { class: "pages", "aria-label": "Pages" });
-  const write = session.mayWrite
+  const newOrder = session.mayWrite
     ? el("a", { class: "button main only-wide", href: "#/new" }, icon("new"), "New order")
     : null;
   root.replaceChildren(
-    el("div", { class: "head" }, el("h1", { tabindex: "-1", text: "Orders" }), write),
+    el("div", { class: "head" }, el("h1", { tabindex: "-1", text: "Orders" }), newOrder),
     el("nav", { class: "tabs", "aria-label": "Orders by status" }, ...Object.values(tabs)),
     form.element, results, pages);
-  let asked = null;
+  let query = null;
   let loading = new AbortController();
 
   function update({ params }) {
-    asked = filters.read(params);
-    form.show(asked);
-    showTabs(remembered(FIGURES)?.byStatus ?? shop.counts);
-    const known = remembered(filters.path(asked));
-    if (known) show(known, restoreScroll);
+    query = filters.read(params);
+    form.show(query);
+    showTabs(cached(FIGURES)?.byStatus ?? shop.counts);
+    const page = cached(filters.path(query));
+    if (page) show(page, restoreScroll);
     else results.setAttribute("aria-busy", "true");
-    return load(known ? undefined : restoreScroll);
+    return load(page ? undefined : restoreScroll);
   }
 
-  // An answer that was asked for before another place was chosen is not waited for.
+  // A request for an earlier place is aborted.
   async function load(then) {
     loading.abort();
     loading = new AbortController();
     const { signal } = loading;
     try {
-      const [page] = await Promise.all([get(filters.path(asked), { signal }), loadCounts(signal)]);
+      const [page] = await Promise.all([get(filters.path(query), { signal }), loadCounts(signal)]);
       show(page, then);
     } catch (failure) {
       if (failure.name === "AbortError") return;
@@ -56,7 +56,7 @@ export function ordersView(root, shop) {
   }
 
   async function loadCounts(signal) {
-    shop.tellFigures(await get(FIGURES, { signal }));
+    shop.updateFigures(await get(FIGURES, { signal }));
     showTabs(shop.counts);
   }
 
@@ -71,20 +71,20 @@ export function ordersView(root, shop) {
   function fail(failure) {
     results.removeAttribute("aria-busy");
     pages.replaceChildren();
-    // The cursor of another store, or a filter that can't be meant: the list's beginning can.
-    if (failure.status === 422 && asked.after) return go(filters.place(asked, {}), { replace: true });
+    // The cursor may be of another database: go to the first page instead.
+    if (failure.status === 422 && query.after) return go(filters.place(query, {}), { replace: true });
     results.replaceChildren(failurePanel(failure, () => load()));
     return undefined;
   }
 
-  // A tab or row that stays is changed, not made anew: whoever is about to press it presses what was there.
+  // Tabs and rows that stay are updated in place, so that nobody clicks on one being replaced.
   function showTabs(counts) {
     const all = counts && Object.values(counts).reduce((sum, each) => sum + each, 0);
     const figures = { ...counts, all };
     for (const [status, tab] of Object.entries(tabs)) {
-      tab.href = filters.place(asked, { status });
+      tab.href = filters.place(query, { status });
       tab.firstChild.textContent = counts ? count(figures[status]) : "…";
-      if (status === asked.status) tab.setAttribute("aria-current", "page");
+      if (status === query.status) tab.setAttribute("aria-current", "page");
       else tab.removeAttribute("aria-current");
     }
   }
@@ -94,11 +94,11 @@ export function ordersView(root, shop) {
     const focused = focusedRow(results);
     const rows = orders.map((order) => {
       const text = JSON.stringify(order);
-      const there = before.get(`${order.id}`);
-      if (there?.dataset.told === text) return there;
-      return row(order, text, before.size > 0 && asked.shown === asked);
+      const existing = before.get(`${order.id}`);
+      if (existing?.dataset.json === text) return existing;
+      return row(order, text, before.size > 0 && query.shown === query);
     });
-    asked.shown = asked;
+    query.shown = query;
     const body = results.querySelector("tbody");
     if (body) replaceRows(body, rows);
     else results.replaceChildren(table(rows));
@@ -120,7 +120,7 @@ export function ordersView(root, shop) {
       chip(order.status),
     ];
     const made = el("tr", {
-      role: "row", "data-id": order.id, "data-told": text,
+      role: "row", "data-id": order.id, "data-json": text,
       class: [late && "late", isFresh && "fresh"].filter(Boolean).join(" "),
     });
     made.append(...cells.map((cell, index) =>
@@ -130,9 +130,9 @@ export function ordersView(root, shop) {
     return made;
   }
 
-  // Their column is called otherwise where all have shipped.
+  // The column is named differently if all orders are shipped.
   function nameShipDates() {
-    const name = asked.status === "shipped" ? "Shipped" : COLUMNS.ships;
+    const name = query.status === "shipped" ? "Shipped" : COLUMNS.ships;
     results.querySelector("th.ships").textContent = name;
     for (const cell of results.querySelectorAll("td.ships")) cell.dataset.name = name;
   }
@@ -141,7 +141,7 @@ export function ordersView(root, shop) {
     if (order.status !== "pending") return null;
     const act = async () => {
       const isChanged = await ship(order);
-      // Its row may have been made anew while the question was open.
+      // The row may have been replaced while the dialog was open.
       if (!root.contains(document.activeElement)) focusOrder(order.id);
       if (isChanged) shop.changedHere();
     };
@@ -169,36 +169,36 @@ export function ordersView(root, shop) {
 
   function blank() {
     const total = shop.counts && Object.values(shop.counts).reduce((sum, each) => sum + each, 0);
-    if (asked.after) return panel("There is nothing on this page any more", "Orders have moved since.",
-      link("To the first page", filters.place(asked, {})));
-    if (filters.isNarrowed(asked)) return nothingFound();
+    if (query.after) return panel("This page is empty now", "Its orders have moved to other pages.",
+      link("Go to the first page", filters.place(query, {})));
+    if (filters.isNarrowed(query)) return nothingFound();
     if (total === 0) return firstSteps();
-    if (asked.status === "pending") return panel("Nothing to ship", "All orders are shipped or cancelled. New ones appear here by themselves.");
-    return panel(`No ${asked.status === "all" ? "" : asked.status} orders`, "They appear here by themselves.");
+    if (query.status === "pending") return panel("Nothing to ship", "All orders are shipped or cancelled. New ones appear here automatically.");
+    return panel(`No ${query.status === "all" ? "" : query.status} orders`, "They will appear here automatically.");
   }
 
   function nothingFound() {
-    const clear = link("Show all orders", "#/orders?status=all");
-    const isNumber = /^[1-9]\d{0,15}$/.test(asked.reference);
-    const other = isNumber ? link(`Open order number ${asked.reference}`, `#/orders/${asked.reference}`) : null;
-    return panel("Nothing found", asked.reference
-      ? "A reference must be written exactly as it was given, with capitals and signs."
-      : "No order fits all of this. Take a filter away.", other, clear);
+    const all = link("Show all orders", "#/orders?status=all");
+    const isNumber = /^[1-9]\d{0,15}$/.test(query.reference);
+    const other = isNumber ? link(`Open order ${query.reference}`, `#/orders/${query.reference}`) : null;
+    return panel("No orders found", query.reference
+      ? "References must match exactly, including capitals and punctuation."
+      : "No order matches all filters. Try removing one.", other, all);
   }
 
   function showPages(next) {
     const before = trail();
     const parts = [];
-    if (asked.after && !before.length) parts.push(link("First page", filters.place(asked, {})));
+    if (query.after && !before.length) parts.push(link("First page", filters.place(query, {})));
     if (before.length) parts.push(pageButton("Previous", "back", before.at(-1), before.slice(0, -1)));
-    if (before.length || next) parts.push(el("p", { text: asked.after && !before.length ? "" : `Page ${before.length + 1}` }));
-    if (next) parts.push(pageButton("Next", "on", next, [...before, asked.after]));
+    if (before.length || next) parts.push(el("p", { text: query.after && !before.length ? "" : `Page ${before.length + 1}` }));
+    if (next) parts.push(pageButton("Next", "on", next, [...before, query.after]));
     pages.replaceChildren(...parts);
   }
 
   function pageButton(text, sign, after, pagesBefore) {
     const turn = () => {
-      go(filters.place(asked, { after }), { trail: pagesBefore });
+      go(filters.place(query, { after }), { trail: pagesBefore });
       root.querySelector("h1").focus({ preventScroll: true });
     };
     return el("button", { class: `button ${sign}`, type: "button", on: { click: turn } }, icon(sign), `${text} page`);
@@ -207,7 +207,7 @@ export function ordersView(root, shop) {
   return { title: "Orders", update, changed: () => load(), dispose: () => loading.abort() };
 }
 
-// A row is as good as its link, for whoever points.
+// Clicking a row follows its link.
 function open(event) {
   if (event.target.closest("a, button") || getSelection().toString()) return;
   event.target.closest("tbody tr")?.querySelector("a").click();
@@ -219,8 +219,8 @@ function shipping(order, late) {
   return el("span", {}, instant(order.shipDate), " ", el("strong", { class: "tag", text: late }));
 }
 
-function none(words) {
-  return el("span", { class: "none", role: "img", "aria-label": words, text: "–" });
+function none(label) {
+  return el("span", { class: "none", role: "img", "aria-label": label, text: "–" });
 }
 
 function rowsById(results) {
@@ -231,7 +231,7 @@ function focusedRow(results) {
   return [...results.querySelectorAll("tbody tr")].findIndex((each) => each.contains(document.activeElement));
 }
 
-// Rows that stay are not moved, so that what is pointed at, focused or selected stays so.
+// Rows that stay are not moved, which keeps hover, focus and selection.
 function replaceRows(body, rows) {
   const wanted = new Set(rows);
   for (const each of [...body.children]) if (!wanted.has(each)) each.remove();
@@ -244,22 +244,22 @@ function link(text, href) {
   return el("a", { class: "button", href, text });
 }
 
-function panel(title, words, ...more) {
-  return el("div", { class: "panel blank" }, el("h2", { text: title }), el("p", { text: words }),
+function panel(title, text, ...more) {
+  return el("div", { class: "panel blank" }, el("h2", { text: title }), el("p", { text }),
     more.some(Boolean) ? el("div", { class: "buttons" }, ...more) : null);
 }
 
 function firstSteps() {
   const steps = [
     session.mayWrite
-      ? ["Place a first order", "By hand, to see how it goes.", el("a", { class: "button main", href: "#/new", text: "New order" })]
-      : ["Wait for the first order", "Your key may look, but not place any. It appears here by itself."],
-    ["Bring the orders that you have", "Whoever looks after the service can take them in from a table (CSV). README tells how, under “Moving in and out”."],
-    ["Let the web shop place them", "It needs a key of its own. The programmer finds all there is to know here.", docsLink()],
+      ? ["Place your first order", "Enter one by hand to see how it works.", el("a", { class: "button main", href: "#/new", text: "New order" })]
+      : ["Wait for the first order", "Your key can view orders, but not place them. New orders appear here automatically."],
+    ["Import your existing orders", "Your administrator can import them from a spreadsheet (CSV). The README explains how."],
+    ["Connect your web shop", "It needs a key of its own. The documentation has everything a developer needs.", docsLink()],
   ];
   return el("div", { class: "panel steps" },
     el("h2", { text: "No orders yet" }),
-    el("p", { text: "This is where they will be. To begin:" }),
-    el("ol", {}, ...steps.map(([title, words, more]) => el("li", {},
-      el("h3", { text: title }), el("p", { text: words }), more))));
+    el("p", { text: "Your orders will appear here. To get started:" }),
+    el("ol", {}, ...steps.map(([title, text, more]) => el("li", {},
+      el("h3", { text: title }), el("p", { text }), more))));
 }

@@ -1,45 +1,45 @@
-// Where one is: `#/orders?status=pending`, `#/orders/17`. Back and reload keep the place.
+// The current place, in the hash: `#/orders?status=pending`, `#/orders/17`. Back and reload keep it.
 
 const SAVE_AFTER_MS = 300;
 
-/** Give the present place: its name, the order's id where it is one's, its parameters. */
+/** Return the current place: its name, the order's id if there is one, and its parameters. */
 export function here() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
   const [name, id] = path.split("/");
   return { name: name || "orders", id, params: new URLSearchParams(query) };
 }
 
-/** Write a place as a hash, without the parameters that are empty. */
+/** Return the hash of a place, without empty parameters. */
 export function hash(name, params = {}) {
-  const told = new URLSearchParams(Object.entries(params).filter(([, value]) => value));
-  return `#/${name}${told.size ? `?${told}` : ""}`;
+  const query = new URLSearchParams(Object.entries(params).filter(([, value]) => value));
+  return `#/${name}${query.size ? `?${query}` : ""}`;
 }
 
-/** Go to a place. `trail` is what the pages of a list before it were. */
+/** Go to a place. `trail` has the cursors of the pages before it. */
 export function go(to, { trail = [], replace = false } = {}) {
   if (!replace) saveScroll();
   history[replace ? "replaceState" : "pushState"]({ trail }, "", to);
   arrive?.();
 }
 
-/** Give the pages of the list that were before this one. */
+/** Return the cursors of the pages before this one. */
 export function trail() {
   return history.state?.trail || [];
 }
 
-/** Remember how far the present place is scrolled, for when one comes back to it. */
+/** Store the scroll position of the current place. */
 export function saveScroll() {
   history.replaceState({ ...history.state, scroll: scrollY }, "");
 }
 
-/** Scroll to where the present place was left. */
+/** Restore the scroll position of the current place. */
 export function restoreScroll() {
   scrollTo(0, history.state?.scroll || 0);
 }
 
 let arrive = null;
 
-/** Call this function whenever there is another place. */
+/** Call this function whenever the place changes. */
 export function onArrival(listener) {
   arrive = listener;
   history.scrollRestoration = "manual";
@@ -49,7 +49,7 @@ export function onArrival(listener) {
     clearTimeout(timer);
     timer = setTimeout(saveScroll, SAVE_AFTER_MS);
   }, { passive: true });
-  // A link is followed before the timer is through.
+  // A link is followed before the timer fires.
   document.addEventListener("click", () => {
     clearTimeout(timer);
     saveScroll();

@@ -1,5 +1,5 @@
-// The key, and what is known of it. It is in sessionStorage only: this tab's, until somebody signs
-// out. Closing the tab is less sure: browsers give tabs back with what they kept.
+// The key and its profile, kept in this tab's sessionStorage until somebody signs out. Closing the
+// tab is not enough: browsers restore closed tabs with their storage.
 
 const KEY = "key";
 const PROFILE = "profile";
@@ -7,7 +7,7 @@ const PLACE = "watch";
 const DRAFT = "draft";
 
 export const session = {
-  /** Whether the browser keeps anything for this page: it may be told not to. */
+  /** Whether the browser lets this page store anything. */
   get isPossible() {
     try {
       return Boolean(sessionStorage);
@@ -16,10 +16,10 @@ export const session = {
     }
   },
 
-  /** The requests of this page, by their ids: their events are no news. */
+  /** Ids of requests made by this page, whose events are no news. */
   own: new Set(),
 
-  /** What getUsage told of the key last: name, plan, scopes. */
+  /** The key's name, plan and scopes, as last returned by getUsage. */
   get profile() {
     return read(PROFILE);
   },
@@ -32,7 +32,7 @@ export const session = {
     return sessionStorage.getItem(KEY);
   },
 
-  /** Remember a key that was seen to open the shop. */
+  /** Store a key that works. */
   begin(key, profile) {
     sessionStorage.setItem(KEY, key);
     this.profile = profile;
@@ -56,12 +56,12 @@ export const session = {
     write(PLACE, value);
   },
 
-  /** The order that is being written, with the value that keeps it from being placed twice. */
+  /** The order being entered, with its Idempotency-Key. */
   get draft() {
     return read(DRAFT) || {};
   },
 
-  // What comes back after the sign-out leaves nothing behind.
+  // Nothing is stored after signing out, even by late answers.
   set draft(value) {
     if (this.key) write(DRAFT, value);
   },

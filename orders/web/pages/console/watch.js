@@ -1,5 +1,5 @@
-// Looks for changes made elsewhere: the event log, asked again and again within a part of the
-// key's limits. What has been seen, and how many requests that took, outlives a reload.
+// Polls the event log for changes made elsewhere, using only a share of the key's limits. The
+// position in the log, and the number of requests spent, survive a reload.
 
 import { get, limits, mustWait } from "./api.js";
 import { session } from "./session.js";
@@ -8,14 +8,15 @@ const AT_ONCE = 200;
 const SOONEST_SECONDS = 4;
 const HIDDEN_SECONDS = 60;
 const MOST_BACK_OFF_SECONDS = 60;
-// Ends of one window, as two answers tell them, differ by less than this.
+// Two answers may report the end of the same window with up to this difference.
 const SAME_WINDOW_MS = 60_000;
 const STRIDE = 1000;
 
 /**
- * Give for how many seconds to wait before looking again: at most a tenth of the minute, and a
- * quarter of the day, spread over the time to its reset, of which `spent` requests are gone.
- * `round` is how many requests the last look took with what followed from it.
+ * Return the seconds to wait before the next poll, so that polling takes at most a tenth of the
+ * minute's limit, and a quarter of the day's, spread over the time to its reset. `spent` requests
+ * of the day's share are used up. `round` is the number of requests of the last poll, including
+ * those that followed from it.
  */
 export function pause({ minute, day }, now, { spent = 0, round = 1, hidden = false } = {}) {
   if (!minute || !day) return SOONEST_SECONDS;
@@ -28,34 +29,34 @@ export function pause({ minute, day }, now, { spent = 0, round = 1, hidden = fal
   return hidden ? Math.max(HIDDEN_SECONDS, seconds * 5) : seconds;
 }
 
-/** Tells `looked` after each look, and `changes` with the events, and whether some were skipped. */
+/** Dispatches `polled` after each poll, and `changes` with the events and whether some were skipped. */
 export class Watch extends EventTarget {
   #stopped = new AbortController();
   #timer = 0;
   #failures = 0;
   #round = 0;
-  #looking = null;
-  lookedAt = 0;
+  #polling = null;
+  polledAt = 0;
   nextAt = 0;
 
-  /** Begin: find where the log ends, unless that is known from before a reload. */
+  /** Start: find the end of the log, unless it is known from before a reload. */
   async start() {
-    document.addEventListener("visibilitychange", this.#turn);
-    addEventListener("online", this.#turn);
-    if (session.place.last === undefined) return this.look();
-    this.lookedAt = Date.now();
+    document.addEventListener("visibilitychange", this.#resume);
+    addEventListener("online", this.#resume);
+    if (session.place.last === undefined) return this.poll();
+    this.polledAt = Date.now();
     return this.#plan();
   }
 
-  /** End, for good. */
+  /** Stop for good. */
   stop() {
     this.#stopped.abort();
     clearTimeout(this.#timer);
-    document.removeEventListener("visibilitychange", this.#turn);
-    removeEventListener("online", this.#turn);
+    document.removeEventListener("visibilitychange", this.#resume);
+    removeEventListener("online", this.#resume);
   }
 
-  /** Count requests that follow from a look: they are taken from the same share. */
+  /** Count requests that follow from a poll against its share. */
   spend(requests) {
     const { last, spent = 0, resets = 0 } = session.place;
     const end = limits.day?.resets || 0;
@@ -64,22 +65,22 @@ export class Watch extends EventTarget {
     this.#round += requests;
   }
 
-  /** Look now; a look that is on its way is waited for. */
-  look() {
+  /** Poll now, or wait for the poll under way. */
+  poll() {
     clearTimeout(this.#timer);
-    this.#looking ??= this.#look().finally(() => {
-      this.#looking = null;
+    this.#polling ??= this.#poll().finally(() => {
+      this.#polling = null;
     });
-    return this.#looking;
+    return this.#polling;
   }
 
-  async #look() {
+  async #poll() {
     this.#round = 0;
     try {
-      const found = await this.#news();
+      const news = await this.#news();
       this.#failures = 0;
-      this.lookedAt = Date.now();
-      if (found.events.length || found.skipped) this.#tell("changes", found);
+      this.polledAt = Date.now();
+      if (news.events.length || news.skipped) this.#dispatch("changes", news);
     } catch (failure) {
       if (failure.name === "AbortError") return;
       this.#failures += failure.status === 429 ? 0 : 1;
@@ -99,14 +100,14 @@ export class Watch extends EventTarget {
       });
     const seconds = Math.max(wait - waited / 1000, mustWait(), 0);
     this.nextAt = Date.now() + seconds * 1000;
-    this.#timer = setTimeout(() => this.look(), seconds * 1000);
-    this.#tell("looked", { seconds, failed: this.#failures > 0 });
+    this.#timer = setTimeout(() => this.poll(), seconds * 1000);
+    this.#dispatch("polled", { seconds, failed: this.#failures > 0 });
   }
 
-  // Shown again, or connected again: the wait is what is left of the usual one.
-  #turn = () => {
+  // Visible or online again: what is left of the usual wait.
+  #resume = () => {
     if (!document.hidden) this.#failures = 0;
-    if (!this.#looking) this.#plan(Date.now() - this.lookedAt);
+    if (!this.#polling) this.#plan(Date.now() - this.polledAt);
   };
 
   async #news() {
@@ -115,19 +116,19 @@ export class Watch extends EventTarget {
         await this.#establish();
         return { events: [], skipped: false };
       }
-      const page = await this.#ask(session.place.last, AT_ONCE);
+      const page = await this.#read(session.place.last, AT_ONCE);
       const skipped = page.next !== undefined;
       this.#seen(skipped ? await this.#end(page.next) : page.events.at(-1)?.id);
       return { events: skipped ? [] : page.events, skipped };
     } catch (failure) {
       if (failure.status !== 422) throw failure;
-      // The log ends before what was seen: another store has been put in this one's place.
+      // The log ends before the known position: the database was replaced.
       await this.#establish();
       return { events: [], skipped: true };
     }
   }
 
-  // The newest order's last event lies near the end of the log: one page, as a rule, is behind it.
+  // The newest order's last event is near the end of the log: usually within a page of it.
   async #establish() {
     const { signal } = this.#stopped;
     const { orders } = await get("store/orders?sort=-id&limit=1", { signal });
@@ -136,17 +137,17 @@ export class Watch extends EventTarget {
       const { events } = await get(`store/orders/${orders[0].id}/events`, { signal });
       last = events.at(-1).id;
     }
-    const page = await this.#ask(last, AT_ONCE);
+    const page = await this.#read(last, AT_ONCE);
     this.spend(orders.length ? 2 : 1);
     this.#seen(page.next === undefined ? page.events.at(-1)?.id ?? last : await this.#end(page.next));
   }
 
-  // Strides that grow until they are beyond the end, then halves of the last one.
+  // Growing strides until beyond the end, then bisection of the last one.
   async #end(from) {
     let [low, high, stride] = [from, Infinity, STRIDE];
     while (high - low > AT_ONCE) {
       const middle = high === Infinity ? low + stride : Math.floor((low + high) / 2);
-      const page = await this.#ask(middle, 1).catch((failure) => {
+      const page = await this.#read(middle, 1).catch((failure) => {
         if (failure.status !== 422) throw failure;
       });
       if (!page) high = middle;
@@ -155,13 +156,13 @@ export class Watch extends EventTarget {
       stride *= 4;
     }
     for (;;) {
-      const page = await this.#ask(low, AT_ONCE);
+      const page = await this.#read(low, AT_ONCE);
       if (page.next === undefined) return page.events.at(-1)?.id ?? low;
       low = page.next;
     }
   }
 
-  async #ask(after, limit) {
+  async #read(after, limit) {
     const page = await get(`store/events?after=${after}&limit=${limit}`, { signal: this.#stopped.signal });
     this.spend(1);
     return page;
@@ -171,8 +172,8 @@ export class Watch extends EventTarget {
     if (last !== undefined) session.place = { ...session.place, last };
   }
 
-  #tell(what, detail) {
-    this.dispatchEvent(new CustomEvent(what, { detail }));
+  #dispatch(type, detail) {
+    this.dispatchEvent(new CustomEvent(type, { detail }));
   }
 }
 

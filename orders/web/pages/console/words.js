@@ -1,4 +1,4 @@
-// What went wrong, in words for the person behind the counter. No code, no field's name.
+// Error messages for the person at the counter, without codes and field names.
 
 import { NoAnswer, Refusal } from "./api.js";
 import { lasting } from "./format.js";
@@ -7,59 +7,59 @@ const FIELDS = {
   petId: "Pet number",
   quantity: "Quantity",
   reference: "Reference",
-  shipDate: "Date of shipping",
+  shipDate: "Ship date",
 };
 
 const STATUSES = {
-  400: "This can't be read by the shop's service. Check what you wrote, then try again.",
-  401: "This key opens nothing here. It was mistyped, has expired or was taken back. Ask for a new one.",
-  403: "Your key may look at orders, but not change them. Sign in with one that may.",
-  404: "There is no such order. It may be a mistyped number.",
-  413: "That is too much text. Make it shorter, then try again.",
-  503: "The shop's store can't be reached at the moment. Try again in a few seconds.",
+  400: "The service couldn't read this. Check what you entered, then try again.",
+  401: "This key isn't valid. It was mistyped, has expired or has been revoked. Ask for a new one.",
+  403: "Your key can view orders, but not edit them. Sign in with a key that can.",
+  404: "There is no order with this number. It may be mistyped.",
+  413: "That's too much text. Shorten it, then try again.",
+  503: "The service can't reach its database at the moment. Try again in a few seconds.",
 };
 
-/** Tell a failure in a sentence or two. */
-export function inWords(failure) {
+/** Describe a failure in a sentence or two. */
+export function describe(failure) {
   if (failure instanceof NoAnswer) {
-    return "There is no connection to the shop's service. Check the network, then try again.";
+    return "Can't connect to the service. Check your network connection, then try again.";
   }
-  if (!(failure instanceof Refusal)) return "Something went wrong on this page. Load it again.";
-  if (failure.status === 409) return inWordsOfConflict(failure);
-  if (failure.status === 422) return inWordsOfFaults(failure);
-  if (failure.status === 429) return inWordsOfLimit(failure);
+  if (!(failure instanceof Refusal)) return "Something went wrong on this page. Reload it.";
+  if (failure.status === 409) return describeConflict(failure);
+  if (failure.status === 422) return describeFaults(failure);
+  if (failure.status === 429) return describeLimit(failure);
   return STATUSES[failure.status] || internal(failure);
 }
 
-/** Give the faults that a refusal names, by the fields of an order. */
+/** Return the faults that an error message names, by field of the order. */
 export function faults(failure) {
-  const found = {};
+  const result = {};
   for (const part of (failure.message || "").replace(/\.$/, "").split("; ")) {
     const [, name, fault] = part.match(/^(\w+): (.*)$/s) || [];
-    if (Object.hasOwn(FIELDS, name)) found[name] = fault;
+    if (Object.hasOwn(FIELDS, name)) result[name] = fault;
   }
-  return found;
+  return result;
 }
 
-function inWordsOfConflict({ code }) {
-  const what = code === "order_already_cancelled" ? "cancelled" : "shipped";
-  return `Somebody was faster: this order has been ${what} already. Nothing was changed by you.`;
+function describeConflict({ code }) {
+  const status = code === "order_already_cancelled" ? "cancelled" : "shipped";
+  return `Someone else was faster: this order has already been ${status}. You changed nothing.`;
 }
 
-function inWordsOfFaults(failure) {
-  const told = Object.entries(faults(failure)).map(([name, fault]) => `${FIELDS[name]} ${fault}.`);
-  return told.join(" ") || "The service can't make sense of this. Check what you entered.";
+function describeFaults(failure) {
+  const sentences = Object.entries(faults(failure)).map(([name, fault]) => `${FIELDS[name]} ${fault}.`);
+  return sentences.join(" ") || "Something you entered isn't valid. Check it, then try again.";
 }
 
-function inWordsOfLimit({ code, wait }) {
+function describeLimit({ code, wait }) {
   const why = code === "api_key_banned"
-    ? "Your key is shut out for a while, because it asked on and on."
-    : "Your key has asked as often as it may for now.";
+    ? "Your key is blocked after too many requests."
+    : "You've reached this key's request limit.";
   return `${why} Try again in ${lasting(wait)}.`;
 }
 
 function internal({ message }) {
   const id = message.match(/\b[0-9a-f]{16}\b/)?.[0];
-  const quote = id ? ` and tell them this number: ${id}` : "";
-  return `Something went wrong in the service. Ask whoever looks after it${quote}.`;
+  const quote = id ? ` and quote this number: ${id}` : "";
+  return `Something went wrong in the service. Contact your administrator${quote}.`;
 }

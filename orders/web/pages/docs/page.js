@@ -1,17 +1,17 @@
-// Shows one version's interface description at a time, by Swagger UI.
+// Shows the OpenAPI document of one version at a time, with Swagger UI.
 //
-// The key that is typed in stays in this page's memory: it is gone when the page is left.
+// The key is kept only in this page's memory, until the page is closed or reloaded.
 
 const VERSIONS = ["v1", "v2"];
 
 const choice = document.querySelector("#version");
-const said = document.querySelector("#said");
+const status = document.querySelector("#status");
 
 function addressOf(version) {
   return new URL(version, document.baseURI).href;
 }
 
-async function read(version) {
+async function fetchDescription(version) {
   const answer = await fetch(`openapi/${version}.json`);
   if (!answer.ok) {
     throw new Error(`the service answered ${answer.status}`);
@@ -19,13 +19,12 @@ async function read(version) {
   return answer.json();
 }
 
-// Where the page is decides where its requests go: to the service that it comes from, by the name
-// that the browser knows it by. Other addresses are other origins to a browser, and the page's
-// policy stops requests to them. So the public address is told, and not asked.
+// Requests go to the origin that the page was loaded from: the page's policy blocks requests to any
+// other. So the public address is shown, but not used.
 function adapted(description, version) {
   description.servers = [{ url: addressOf(version) }];
   description.components.securitySchemes.bearer.description =
-    "An API key of the shop. This page forgets it when it is left or loaded again.";
+    "An API key. This page forgets it when you leave or reload it.";
   operationsOf(description)
     .flatMap((operation) => operation.parameters ?? [])
     .filter((parameter) => !parameter.required)
@@ -37,8 +36,8 @@ function operationsOf(description) {
   return Object.values(description.paths).flatMap((methods) => Object.values(methods));
 }
 
-// An example fills its field in: all orders would have the same Idempotency-Key, and a list would
-// have filters that let nothing through.
+// Swagger UI fills fields with their examples: all orders would have the same Idempotency-Key, and a
+// list would have filters that match nothing.
 function showExampleBeside(parameter) {
   const example = parameter.example ?? parameter.schema.example;
   delete parameter.example;
@@ -48,48 +47,47 @@ function showExampleBeside(parameter) {
   }
 }
 
-function tell(version, servers) {
+function showAddresses(version, servers) {
   const addresses = servers.map(({ url, description }) => `${url} (${description})`);
-  said.textContent =
+  status.textContent =
     `Requests that you try out go to this service, at ${addressOf(version)}, and are real: ` +
-    `an order that you place is placed. Programs use ${addresses.join(" or ")}.`;
+    `orders are actually placed. Programs use ${addresses.join(" or ")}.`;
 }
 
-// Swagger UI's own fields and buttons lack names that a screen reader could say, and the key
-// would be shown, and be offered again by the browser in other fields.
+// Swagger UI's fields and buttons lack accessible names. Its key field would show the key, and let
+// the browser suggest it in other fields.
 const names = {
   wrapComponents: {
-    Input: (Original, { React }) => (given) =>
-      React.createElement(Original, given.id === "auth-bearer-value" ? asKey(given) : given),
-    TextArea: (Original, { React }) => (given) =>
-      React.createElement(Original, { "aria-label": "Body", ...given }),
-    CloseIcon: (Original, { React }) => (given) => [
-      React.createElement(Original, { ...given, key: "icon" }),
+    Input: (Original, { React }) => (props) =>
+      React.createElement(Original, props.id === "auth-bearer-value" ? asKey(props) : props),
+    TextArea: (Original, { React }) => (props) =>
+      React.createElement(Original, { "aria-label": "Body", ...props }),
+    CloseIcon: (Original, { React }) => (props) => [
+      React.createElement(Original, { ...props, key: "icon" }),
       unseen(React, "Close"),
     ],
     ExamplesSelect: labelled(() => "Example"),
     // Parameters, by their types.
-    JsonSchema_array: labelled((given) => given.description),
-    JsonSchema_boolean: labelled((given) => given.description),
-    JsonSchema_string: labelled((given) => given.description),
+    JsonSchema_array: labelled((props) => props.description),
+    JsonSchema_boolean: labelled((props) => props.description),
+    JsonSchema_string: labelled((props) => props.description),
   },
 };
 
-function asKey(given) {
-  return { ...given, type: "password", autoComplete: "off", "aria-label": "Value: the API key" };
+function asKey(props) {
+  return { ...props, type: "password", autoComplete: "off", "aria-label": "Value: the API key" };
 }
 
 function labelled(nameOf) {
-  return (Original, { React }) => (given) =>
-    React.createElement("label", {}, unseen(React, nameOf(given)), React.createElement(Original, given));
+  return (Original, { React }) => (props) =>
+    React.createElement("label", {}, unseen(React, nameOf(props)), React.createElement(Original, props));
 }
 
 function unseen(React, text) {
   return React.createElement("span", { className: "unseen", key: text }, text);
 }
 
-// What was tried out belongs to the version that was shown then: each gets a new Swagger UI, which
-// knows nothing but the key that the one before knew.
+// Each version gets a new Swagger UI, without the previous one's answers but with its key.
 function renew(description, before) {
   const place = document.createElement("div");
   document.querySelector("#description").replaceChildren(place);
@@ -115,23 +113,23 @@ let shown = null;
 async function show(version) {
   choice.value = version;
   try {
-    const description = await read(version);
+    const description = await fetchDescription(version);
     if (choice.value !== version) {
-      return; // another was chosen meanwhile
+      return; // another version was chosen meanwhile
     }
-    tell(version, description.servers);
+    showAddresses(version, description.servers);
     shown = renew(adapted(description, version), shown);
   } catch (error) {
-    said.textContent = `The description can't be read: ${error.message}. Load the page again.`;
+    status.textContent = `Can't load the description: ${error.message}. Reload the page.`;
   }
 }
 
-function asked() {
+function requestedVersion() {
   const version = new URLSearchParams(location.search).get("version");
   return VERSIONS.includes(version) ? version : VERSIONS[0];
 }
 
-// Swagger UI is dark where its root says so.
+// Swagger UI is dark if the root element has a class.
 function follow(dark) {
   document.documentElement.classList.toggle("dark-mode", dark.matches);
 }
@@ -143,4 +141,4 @@ choice.addEventListener("change", () => {
   history.replaceState(null, "", `?version=${choice.value}`);
   show(choice.value);
 });
-show(asked());
+show(requestedVersion());
