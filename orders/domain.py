@@ -1,6 +1,6 @@
-"""What an order may be and become: its states, its transitions, its refusals, its formats.
+"""The rules of the shop: an order's states and transitions, its refusals and its formats.
 
-Standard library only: no rule of the shop depends on how it is stored or asked for.
+Standard library only: no rule depends on how orders are stored or requested.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MAX_QUANTITY = 2**31 - 1
 
 
 class Status(StrEnum):
-    """The states of an order. It begins as pending; nothing leaves the other two."""
+    """The states of an order: first pending, then shipped or cancelled for good."""
 
     PENDING = "pending"
     SHIPPED = "shipped"
@@ -23,7 +23,7 @@ class Status(StrEnum):
 
 
 class EventType(StrEnum):
-    """What can happen to an order. Each happening is one row of the event log."""
+    """What can happen to an order. Each event is a row of the event log."""
 
     PLACED = "order.placed"
     SHIPPED = "order.shipped"
@@ -41,7 +41,7 @@ class PetStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NewOrder:
-    """An order as a client asks for it: checked, with its defaults filled in."""
+    """An order to place: checked, with its defaults filled in."""
 
     pet_id: int
     quantity: int = 1
@@ -51,7 +51,7 @@ class NewOrder:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An order as the store has it. Datetimes are aware, in UTC, whole milliseconds."""
+    """A stored order. Datetimes are aware, in UTC, in whole milliseconds."""
 
     id: int
     pet_id: int
@@ -64,7 +64,7 @@ class Order:
 
     @property
     def complete(self) -> bool:
-        """Whether the order has been fulfilled, which is when it has shipped."""
+        """Whether the order has been fulfilled, that is, has shipped."""
         return self.status is Status.SHIPPED
 
 
@@ -87,48 +87,48 @@ class Origin:
 
 
 class Refusal(Exception):
-    """A rule of the shop says no. Subclasses carry the facts; the edges put them into words."""
+    """A rule of the shop rejects a request. Subclasses carry facts; `web` and `cli` word them."""
 
 
 @dataclass
 class OrderNotFound(Refusal):
-    """There is no such order. `order_id` is what was asked for."""
+    """There is no such order. `order_id` is the requested one."""
 
     order_id: int | str
 
 
 @dataclass
 class OrderAlreadyShipped(Refusal):
-    """The order has left the shop: it can be neither cancelled nor shipped again."""
+    """The order has shipped: it can be neither cancelled nor shipped again."""
 
     order_id: int
 
 
 @dataclass
 class OrderAlreadyCancelled(Refusal):
-    """The order was cancelled before."""
+    """The order was cancelled: it can be neither shipped nor cancelled again."""
 
     order_id: int
 
 
 @dataclass
 class PetNotFound(Refusal):
-    """There is no such pet. `pet_id` is what was asked for."""
+    """There is no such pet. `pet_id` is the requested one."""
 
     pet_id: int | str
 
 
 @dataclass
 class IdempotencyKeyReused(Refusal):
-    """The same Idempotency-Key came before, with another order."""
+    """The Idempotency-Key was used before, for a different order: `order_id`."""
 
     order_id: int
 
 
 def refusal_to_change(order_id: int, status: Status | None) -> Refusal:
-    """Say why an order of this status, which a change did not find pending, can't be changed.
+    """Return why an order that is not pending can't be changed.
 
-    `status` is None where there is no such order.
+    `status` is None if there is no such order.
     """
     if status is Status.SHIPPED:
         return OrderAlreadyShipped(order_id)
@@ -137,12 +137,12 @@ def refusal_to_change(order_id: int, status: Status | None) -> Refusal:
     return OrderNotFound(order_id)
 
 
-# Control characters are no text, and half a surrogate pair can't be written as UTF-8.
+# Control characters are not text, and half a surrogate pair can't be written as UTF-8.
 _REFERENCE = re.compile("[^\\x00-\\x1f\\x7f-\\x9f\\ud800-\\udfff]{1,64}")
 
 
 def is_reference(text: str) -> bool:
-    """Return whether a text can be an order's reference: 1 to 64 characters, none for control."""
+    """Return whether a text can be a reference: 1 to 64 characters, no control characters."""
     return _REFERENCE.fullmatch(text) is not None
 
 
@@ -150,9 +150,9 @@ _CANONICAL_ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 
 
 def parse_id(text: str) -> int | None:
-    """Read an identifier from a path: a canonical decimal (no sign, no leading zero) up to 2^63-1.
+    """Parse an id from a path: a canonical decimal (no sign, no leading zero) up to 2^63-1.
 
-    Gives None for anything else: no order and no pet can have it.
+    Return None for anything else: no order and no pet can have it.
     """
     if not _CANONICAL_ID.fullmatch(text):
         return None
@@ -160,27 +160,26 @@ def parse_id(text: str) -> int | None:
     return number if number <= MAX_INT64 else None
 
 
-# The shape, and the ranges that Python's own reader is wider about: hour 24, any separator.
+# Python's own parser allows more: hour 24, any separator.
 _INSTANT = re.compile(
     r"\d{4}-\d\d-\d\d[Tt](?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d+)?"
     r"(?:[Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)",
     re.ASCII,
 )
 _AS_WRITTEN = re.compile(r"\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{3}Z", re.ASCII)
-# RFC 3339 has a year 0000 and Python has not. Its last day can still be an instant of the year 1
-# in UTC, where the time zone says so.
+# RFC 3339 has a year 0000, Python does not. Its last day can be in year 1 in UTC, by time zone.
 _DAY_BEFORE_YEAR_ONE = "0000-12-31"
 _YEAR_ONE = "0001-01-01"
 
 
 def parse_instant(text: str) -> datetime:
-    """Read a date-time of RFC 3339, section 5.6, with a time zone; return it in UTC.
+    """Parse a date-time with a time zone (RFC 3339, section 5.6); return it in UTC.
 
-    Digits finer than milliseconds are cut. Leap seconds (`:60`) are refused, because no day that
-    the program can count with has one.
+    Fractions finer than milliseconds are cut off. Leap seconds (`:60`) are rejected, because
+    Python's datetime has none.
 
     Raises:
-        ValueError: it is no such date-time, or lies outside of the years 1 to 9999 in UTC.
+        ValueError: it is not such a date-time, or not within the years 1 to 9999 in UTC.
     """
     if not _INSTANT.fullmatch(text):
         raise ValueError("not an RFC 3339 date-time with a time zone")
@@ -197,17 +196,17 @@ def parse_instant(text: str) -> datetime:
 
 
 def format_instant(instant: datetime) -> str:
-    """Write an aware datetime as the API does: `2026-12-01T08:00:00.000Z`."""
+    """Format an aware datetime as the API does: `2026-12-01T08:00:00.000Z`."""
     return instant.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
 def normalize_instant(text: str) -> str:
-    """Read a date-time as `parse_instant` does, and write it as the API does.
+    """Parse a date-time as `parse_instant` does, and format it as the API does.
 
     Raises:
         ValueError: as `parse_instant`.
     """
     if _AS_WRITTEN.fullmatch(text):
-        datetime.fromisoformat(text)  # refuses the days that there are not
+        datetime.fromisoformat(text)  # rejects days that don't exist
         return text
     return format_instant(parse_instant(text))

@@ -1,9 +1,10 @@
-"""The use cases: what a shop does with its orders. One function, one transaction.
+"""The use cases: what a shop does with its orders, each in one transaction.
 
-Changes that come at the same time share one: see `group_commit`.
-Rules that a change depends on are part of the statement that makes it, so that of any number of
-racing requests one wins; the others are then told what is true. Changes are dated when it is their
-turn, so that events come in the order of their times.
+Simultaneous changes share a transaction (see `group_commit`), which may run a change in another
+thread and more than once: so each is a function of its connection. The rule that a change depends
+on is part of its statement, so that one of any number of racing requests wins; the others then
+learn the order's new state. Changes are dated in their transaction, so that events are in the order
+of their times.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from typing import NoReturn
 
 from sqlalchemy import Connection
 
@@ -31,7 +33,7 @@ from orders.store.idempotency import IdempotencyKey
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The answer to placing: the order as it was placed, and whether that was an earlier time."""
+    """An order as it was placed; `replayed` if an earlier request placed it."""
 
     order: Order
     replayed: bool = False
@@ -47,10 +49,10 @@ class OrderService:
         changes: GroupCommit | None = None,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
-        """Take the database that the orders are in, and the clock that dates changes.
+        """Set up the use cases over a database, with the clock that dates changes.
 
-        `changes` makes the changes, with those of others who use it; `changed` is called after
-        each of ours was committed.
+        `changes` commits them, together with those of its other users; `changed` is called after
+        each commit.
         """
         self._database = database
         self._changes = changes or GroupCommit(database)
@@ -63,19 +65,19 @@ class OrderService:
         """Place an order; with an Idempotency-Key, at most once in 24 hours.
 
         Raises:
-            IdempotencyKeyReused: the key came before, with another order.
+            IdempotencyKeyReused: the key was used before, for a different order.
         """
 
         def place(connection: Connection) -> Placed:
             now = self._clock.now()
-            if idempotency_key is None:
-                order, _ = order_store.insert_pending(connection, new, origin, now)
-                return Placed(order)
-            earlier = idempotency.placing_event(connection, idempotency_key, now)
-            if earlier is not None:
-                return Placed(_same_order(new, events.order_after(connection, earlier)), True)
+            if idempotency_key is not None:
+                earlier = idempotency.placing_event(connection, idempotency_key, now)
+                if earlier is not None:
+                    placed = events.order_after(connection, earlier)
+                    return Placed(_same_order(new, placed), replayed=True)
             order, event_id = order_store.insert_pending(connection, new, origin, now)
-            idempotency.remember(connection, idempotency_key, event_id, now)
+            if idempotency_key is not None:
+                idempotency.remember(connection, idempotency_key, event_id, now)
             return Placed(order)
 
         return self._change(place)
@@ -84,13 +86,13 @@ class OrderService:
         """Ship a pending order, at the time given or now.
 
         Raises:
-            OrderNotFound, OrderAlreadyShipped, OrderAlreadyCancelled: it was not pending.
+            OrderNotFound, OrderAlreadyShipped, OrderAlreadyCancelled: it is not pending.
         """
 
         def ship(connection: Connection) -> Order:
             now = self._clock.now()
             order = order_store.ship_pending(connection, order_id, ship_date or now, origin, now)
-            return _changed(connection, order_id, order)
+            return order or _refuse(connection, order_id)
 
         return self._change(ship)
 
@@ -98,13 +100,13 @@ class OrderService:
         """Cancel a pending order.
 
         Raises:
-            OrderNotFound, OrderAlreadyShipped, OrderAlreadyCancelled: it was not pending.
+            OrderNotFound, OrderAlreadyShipped, OrderAlreadyCancelled: it is not pending.
         """
 
         def cancel(connection: Connection) -> Order:
             now = self._clock.now()
             order = order_store.cancel_pending(connection, order_id, origin, now)
-            return _changed(connection, order_id, order)
+            return order or _refuse(connection, order_id)
 
         return self._change(cancel)
 
@@ -114,13 +116,13 @@ class OrderService:
         return result
 
     def import_orders(self, rows: Iterable[tuple[int, Cells]], faults: Faults) -> int:
-        """Import the rows of a file, all of them or none; give how many there were.
+        """Import all rows of a file or none; return their number.
 
-        `rows` are line numbers with cells, and `faults` has what their reader found wrong. All is
-        checked before the store is locked, and then copied in one short transaction.
+        `rows` are line numbers with cells; `faults` has what their reader found wrong. All rows are
+        checked before the store is locked, then copied in one short transaction.
 
         Raises:
-            FileRefused: some rows can't be taken.
+            FileRefused: some rows are not valid.
         """
         check = partial(formats.check_order, now=domain.format_instant(self._clock.now()))
         with closing(Staging(self._database.folder)) as staged:
@@ -135,27 +137,24 @@ class OrderService:
                 return staging.copy_to_store(connection, Origin("cli"), self._clock.now())
 
     def import_pets(self, rows: Iterable[tuple[int, Cells]], faults: Faults) -> int:
-        """Import the pets of a file, all of them or none, in place of those with equal ids.
+        """Import all pets of a file or none, replacing those with the same ids.
 
         Raises:
-            FileRefused: some rows can't be taken.
+            FileRefused: some rows are not valid.
         """
-        found = {pet.id: pet for _, pet in formats.checked(rows, formats.check_pet, faults)}
+        imported = {pet.id: pet for _, pet in formats.checked(rows, formats.check_pet, faults)}
         faults.raise_if_any()
         with self._database.write() as connection:
-            pets.replace_all(connection, list(found.values()))
-        return len(found)
+            pets.replace_all(connection, list(imported.values()))
+        return len(imported)
 
 
-def _changed(connection: Connection, order_id: int, order: Order | None) -> Order:
-    # None is a change that did not find the order pending: say what it is instead.
-    if order is None:
-        raise domain.refusal_to_change(order_id, order_store.status_of(connection, order_id))
-    return order
+def _refuse(connection: Connection, order_id: int) -> NoReturn:
+    raise domain.refusal_to_change(order_id, order_store.status_of(connection, order_id))
 
 
 def _same_order(new: NewOrder, placed: Order) -> Order:
-    asked = (placed.pet_id, placed.quantity, placed.ship_date, placed.reference)
-    if asked != (new.pet_id, new.quantity, new.ship_date, new.reference):
+    earlier = (placed.pet_id, placed.quantity, placed.ship_date, placed.reference)
+    if earlier != (new.pet_id, new.quantity, new.ship_date, new.reference):
         raise domain.IdempotencyKeyReused(placed.id)
     return placed

@@ -1,7 +1,7 @@
-"""JSON as RFC 8259 means it, and no more than can be told safely. Standard library only.
+"""A strict JSON parser (RFC 8259), safe for untrusted input. Standard library only.
 
-Python's own reader keeps the last of two equal names, takes NaN, and gives up with an exception of
-another kind on very deep or very long input.
+Python's own keeps the last of two equal names, accepts NaN, and raises exceptions of other kinds on
+very deep or very long input.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ MAX_DIGITS = 1_000
 
 
 class NotStrictJson(Exception):
-    """The text is not JSON, or not of the kind that is read. The message says why."""
+    """The text is not JSON, or beyond the limits of this parser. The message says why."""
 
 
 def parse(text: bytes) -> Any:
@@ -51,7 +51,7 @@ _TOO_DEEP = f"it nests objects and arrays inside more than {MAX_OUTER_CONTAINERS
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        raise NotStrictJson("it has an object with the same name twice")
+        raise NotStrictJson("it has an object with a repeated name")
     return members
 
 
@@ -67,7 +67,7 @@ def _float(number: str) -> float:
 
 def _refuse_many_digits(number: str) -> None:
     if len(number) > MAX_DIGITS and sum(map(str.isdigit, number)) > MAX_DIGITS:
-        raise NotStrictJson(f"it has a number of over {MAX_DIGITS:,} digits")
+        raise NotStrictJson(f"it has a number of more than {MAX_DIGITS:,} digits")
 
 
 def _constant(name: str) -> NoReturn:

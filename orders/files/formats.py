@@ -40,7 +40,7 @@ _NAME_TOLD = 64
 Cells = dict[str, Any]
 # id (None: the store's to give), petId, quantity, shipDate, status, placedAt, updatedAt, reference.
 # Instants are texts as the API writes them.
-OrderRow = tuple[int | None, int, int, str | None, str, str, str, str | None]
+CheckedOrder = tuple[int | None, int, int, str | None, str, str, str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ def _is_object(value: object) -> bool:
     return isinstance(value, dict)
 
 
-def check_order(cells: Mapping[str, Any], now: str) -> OrderRow:
+def check_order(cells: Mapping[str, Any], now: str) -> CheckedOrder:
     """Return the order of a row, with its defaults. `now` is an instant as the API writes it.
 
     Raises:
