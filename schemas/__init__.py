@@ -1,1 +1,1 @@
-"""What goes in and out as JSON, checked and documented by marshmallow. No Flask, no database."""
+"""JSON in and out, checked and documented by marshmallow. No Flask, no database."""

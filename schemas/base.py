@@ -1,4 +1,4 @@
-"""What the schemas have in common: one kind for what goes out, one for what comes in."""
+"""What the schemas share: a base for responses, and others for bodies and queries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NOT_AN_OBJECT = "must be a JSON object"
 
 
 class SparseSchema(ma.Schema):
-    """An answer: what is not known is left out, rather than null."""
+    """A response: unknown values are left out, rather than null."""
 
     @ma.post_dump
     def _leave_out_unknown(self, data: dict[str, Any], **_: Any) -> dict[str, Any]:
@@ -18,10 +18,10 @@ class SparseSchema(ma.Schema):
 
 
 class StrictSchema(ma.Schema):
-    """A request: a field that is not known is refused, rather than ignored."""
+    """A request: unknown fields are rejected, rather than ignored."""
 
     class Meta:
-        """Set here, and not left to the default, so that the OpenAPI document says it too."""
+        """Set explicitly, so that the OpenAPI document says it too."""
 
         unknown = ma.RAISE
 
@@ -32,7 +32,7 @@ class StrictSchema(ma.Schema):
 
 
 class QuerySchema(StrictSchema):
-    """The parameters of a query: one that is not known is refused, rather than ignored."""
+    """The parameters of a query: unknown ones are rejected, rather than ignored."""
 
     error_messages: dict[str, str] = {  # noqa: RUF012 - as marshmallow declares it
         "unknown": "is not a parameter of this request",

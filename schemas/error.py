@@ -1,4 +1,4 @@
-"""The one shape of every answer of 400 and above."""
+"""The one shape of every response of 400 and above."""
 
 from __future__ import annotations
 

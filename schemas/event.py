@@ -1,4 +1,4 @@
-"""Events, as version 2 shows them."""
+"""Events in version 2's form."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class EventSchema(ma.Schema):
         metadata={"description": "What happened."},
     )
     orderId = Int64(  # noqa: N815 - as the API's other names
-        1, MAX_INT64, required=True, metadata={"description": "To which order."}
+        1, MAX_INT64, required=True, metadata={"description": "The order that it happened to."}
     )
     at = Instant(
         required=True,
-        metadata={"description": "When. It may step back when the shop's clock does."},
+        metadata={"description": "When it happened. May step back when the shop's clock does."},
     )
     actor = ma.fields.String(
         required=True, metadata={"description": "Who caused it: `key:ID`, or `cli` for commands."}
@@ -54,7 +54,7 @@ class EventSchema(ma.Schema):
         metadata={"description": "The request that caused it; null for commands."},
     )
     order = ma.fields.Nested(
-        OrderSchema, required=True, metadata={"description": "The order as it stood after it."}
+        OrderSchema, required=True, metadata={"description": "The order after the event."}
     )
 
 
@@ -75,5 +75,5 @@ class EventPageSchema(SparseSchema):
     next = Int64(
         1,
         MAX_INT64,
-        metadata={"description": "The id of the page's last event, while there are more."},
+        metadata={"description": "The id of the page's last event, if there are more."},
     )

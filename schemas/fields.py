@@ -1,4 +1,4 @@
-"""Fields that take what the contract allows and nothing that only looks like it."""
+"""Fields that accept what the contract allows, and nothing that only looks like it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from orders import domain
 
 
 class Whole(ma.fields.Field[int]):
-    """A JSON integer between two bounds. Texts, floats (1.0, too), booleans, null are refused."""
+    """A JSON integer between two bounds: no string, float (not even 1.0), boolean or null."""
 
     def __init__(self, least: int, most: int, **kwargs: Any) -> None:
-        """Take the smallest and the largest number allowed."""
+        """Set the bounds."""
         super().__init__(validate=ma.validate.Range(min=least, max=most), **kwargs)
         self._refused = f"must be a whole number from {least} to {most}"
 
@@ -35,11 +35,11 @@ class Whole(ma.fields.Field[int]):
 
 
 class Int64(Whole):
-    """A whole number that fits in 64 bits, with a sign."""
+    """A whole number that fits in 64 bits, signed."""
 
 
 class Instant(ma.fields.Field[datetime]):
-    """An RFC 3339 date-time with a time zone; given in UTC with milliseconds."""
+    """An RFC 3339 date-time with a time zone; written in UTC with milliseconds."""
 
     def _deserialize(
         self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any
@@ -49,7 +49,7 @@ class Instant(ma.fields.Field[datetime]):
         except (ValueError, TypeError):
             raise ma.ValidationError(
                 "must be an RFC 3339 date-time with a time zone, such as "
-                "2026-12-01T08:00:00Z, of the years 1 to 9999 in UTC"
+                "2026-12-01T08:00:00Z, in the years 1 to 9999 UTC"
             ) from None
 
     def _serialize(
@@ -65,10 +65,10 @@ _NOT_FOR_CONTROL = r"^[^\u0000-\u001f\u007f-\u009f]+$"
 class Reference(ma.fields.String):
     """The shop's own text about an order."""
 
-    refused = "must be 1 to 64 characters, none of them for control"
+    refused = "must be 1 to 64 characters without control characters"
 
     def __init__(self, **kwargs: Any) -> None:
-        """Take what a String takes."""
+        """Accept the options of a String."""
         metadata = {"pattern": _NOT_FOR_CONTROL, **kwargs.pop("metadata", {})}
         super().__init__(validate=ma.validate.Length(1, 64), metadata=metadata, **kwargs)
 
@@ -80,14 +80,14 @@ class Reference(ma.fields.String):
         return value
 
 
-# Parameters of a query. Each comes as the list of the texts that were given for it.
+# Parameters of a query. Each arrives as the list of its values.
 
 _CANONICAL = re.compile("0|[1-9][0-9]{0,18}")
 
 
 def _once(texts: list[str]) -> str:
     if len(texts) > 1:
-        raise ma.ValidationError("must be given once")
+        raise ma.ValidationError("must not be repeated")
     return texts[0]
 
 
@@ -101,7 +101,7 @@ class WholeParameter(Whole):
 
 
 class Int64Parameter(WholeParameter, Int64):
-    """A whole number that fits in 64 bits, with a sign."""
+    """A whole number that fits in 64 bits, signed."""
 
 
 class InstantParameter(Instant):
@@ -114,7 +114,7 @@ class InstantParameter(Instant):
         except ma.ValidationError as error:
             if " " not in text:
                 raise
-            # A plus in a query is a blank, which few know.
+            # Few know that a plus in a query is a space.
             hint = "; write the + of a time zone as %2B"
             raise ma.ValidationError(f"{error.messages[0]}{hint}") from None
 
@@ -144,10 +144,10 @@ class FlagParameter(ma.fields.Boolean):
 
 
 class ChoiceParameter(ma.fields.String):
-    """One of some texts."""
+    """One of several values."""
 
     def __init__(self, choices: Iterable[str], **kwargs: Any) -> None:
-        """Take the texts."""
+        """Set the allowed values."""
         self.choices = tuple(choices)
         super().__init__(validate=ma.validate.OneOf(self.choices), **kwargs)
 
@@ -159,10 +159,10 @@ class ChoiceParameter(ma.fields.String):
 
 
 class ChoicesParameter(ma.fields.List[str]):
-    """One or more of some texts, each as a parameter of this name."""
+    """Any of several values, by repeating the parameter."""
 
     def __init__(self, choices: Iterable[str], **kwargs: Any) -> None:
-        """Take the texts."""
+        """Set the allowed values."""
         super().__init__(ChoiceParameter(choices), **kwargs)
 
     def _deserialize(

@@ -1,4 +1,4 @@
-"""Orders, as version 1 shows and takes them."""
+"""Orders in version 1's form."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from schemas.fields import Instant, Int64, Whole
 
 Messages = dict[str, str | list[Any] | dict[Any, Any]]
 
-_REQUIRED: Messages = {"required": "is required", "null": "may not be null"}
-NOT_NULL: Messages = {"null": "may not be null; leave it out"}
+_REQUIRED: Messages = {"required": "is required", "null": "must not be null"}
+NOT_NULL: Messages = {"null": "must not be null; leave it out"}
 
 
 class OrderSchema(SparseSchema):
-    """An order. None of its fields is required; shipDate is left out while it is unknown."""
+    """An order. No field is required; shipDate is left out while it is unknown."""
 
     example: ClassVar[dict[str, Any]] = {
         "id": 41,
@@ -40,7 +40,7 @@ class OrderSchema(SparseSchema):
         attribute="ship_date", metadata={"description": "Expected or actual ship date."}
     )
     complete = ma.fields.Boolean(
-        metadata={"description": "Whether the order has been fulfilled, which is: has shipped."}
+        metadata={"description": "Whether the order has been fulfilled, that is, has shipped."}
     )
 
 
@@ -80,12 +80,12 @@ class NewOrderSchema(StrictSchema):
 
 
 class ShipmentSchema(StrictSchema):
-    """What may be said of a shipment."""
+    """What a client may say of a shipment."""
 
     example: ClassVar = {"shipDate": "2026-12-01T08:00:00Z"}
 
     shipDate = Instant(  # noqa: N815 - the specification's name
         attribute="ship_date",
         error_messages=NOT_NULL,
-        metadata={"description": "When the order was shipped; now, if left out."},
+        metadata={"description": "When the order was shipped; now by default."},
     )

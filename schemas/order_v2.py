@@ -1,4 +1,4 @@
-"""Orders, as version 2 shows and takes them: version 1's, and what that one could not tell."""
+"""Orders in version 2's form: version 1's, and what that can't show."""
 
 from __future__ import annotations
 
@@ -31,13 +31,15 @@ class OrderSchema(order.OrderSchema):
 
     status = ma.fields.String(
         validate=ma.validate.OneOf([status.value for status in Status]),
-        metadata={"description": "Pending until it is shipped or cancelled, which is for good."},
+        metadata={
+            "description": "Pending until it is shipped or cancelled, both of which are final."
+        },
     )
     placedAt = Instant(  # noqa: N815 - as version 1's names
         attribute="placed_at", metadata={"description": "When it was placed."}
     )
     updatedAt = Instant(  # noqa: N815 - as above
-        attribute="updated_at", metadata={"description": "When it was changed last."}
+        attribute="updated_at", metadata={"description": "When it last changed."}
     )
     reference = Reference(metadata={"description": "The shop's own text about it."})
 
@@ -60,5 +62,7 @@ class OrderPageSchema(SparseSchema):
 
     orders = ma.fields.List(ma.fields.Nested(OrderSchema), required=True)
     next = ma.fields.String(
-        metadata={"description": "Where the next page begins, for `after`; absent on the last."}
+        metadata={
+            "description": "The cursor of the next page, for `after`; absent on the last page."
+        }
     )

@@ -1,4 +1,4 @@
-"""Pets, as version 1 shows them."""
+"""Pets in version 1's form."""
 
 from __future__ import annotations
 

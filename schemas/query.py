@@ -27,7 +27,7 @@ def _limit() -> WholeParameter:
         1,
         MOST_AT_ONCE,
         load_default=USUALLY_AT_ONCE,
-        metadata={"description": "How many to give at most."},
+        metadata={"description": "The most to return."},
     )
 
 
@@ -42,7 +42,7 @@ def _instant(attribute: str, description: str) -> InstantParameter:
 
 
 class OrdersQuerySchema(QuerySchema):
-    """Which orders to list, how sorted, and from where on."""
+    """Which orders to list, how to sort them, and where to begin."""
 
     status = ChoicesParameter(
         [status.value for status in Status],
@@ -65,36 +65,36 @@ class OrdersQuerySchema(QuerySchema):
         SORTS,
         load_default="id",
         metadata={
-            "description": "The order; with - falling. Ties are broken by id, in the same "
-            "direction; orders without shipDate come last both ways."
+            "description": "How to sort; - means descending. Ties are broken by id, in the same "
+            "direction; orders without shipDate always come last."
         },
     )
     limit = _limit()
     after = TextParameter(
         metadata={
-            "description": "`next` of the page before, with the same filters and sort. Opaque."
+            "description": "`next` of the previous page, with the same filters and sort. Opaque."
         }
     )
 
 
 class EventsQuerySchema(QuerySchema):
-    """From where on to read the event log."""
+    """Where to begin reading the event log."""
 
     after = Int64Parameter(
         0,
         MAX_INT64,
         load_default=0,
-        metadata={"description": "The id of the last event that is known; 0 for the first ones."},
+        metadata={"description": "The id of the last event received; 0 to begin with the first."},
     )
     limit = _limit()
 
 
 class StatsQuerySchema(QuerySchema):
-    """Which days to tell of."""
+    """Which days to report."""
 
     days = WholeParameter(
         1,
         MOST_DAYS,
         load_default=USUAL_DAYS,
-        metadata={"description": "How many days, of which today is the last."},
+        metadata={"description": "How many days, up to and including today."},
     )

@@ -1,4 +1,4 @@
-"""What version 2 tells about the store and about the key: figures by day, limits."""
+"""Version 2's reports: the store's figures by day, the key's limits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _count(description: str) -> Int64:
 
 
 class StatusCountsSchema(ma.Schema):
-    """How many orders there are of each status."""
+    """The number of orders of each status."""
 
     pending = _count("Neither shipped nor cancelled.")
     shipped = _count("Shipped.")
@@ -33,10 +33,10 @@ class DaySchema(ma.Schema):
 
 
 class PausedWebhookSchema(ma.Schema):
-    """A webhook that is sent nothing until somebody resumes it."""
+    """A webhook that gets nothing until somebody resumes it."""
 
-    id = Int64(1, MAX_INT64, required=True, metadata={"description": "Which, as commands name it."})
-    since = Instant(required=True, metadata={"description": "Since when."})
+    id = Int64(1, MAX_INT64, required=True, metadata={"description": "Its id, as in commands."})
+    since = Instant(required=True, metadata={"description": "When it was paused."})
 
 
 class StatsSchema(SparseSchema):
@@ -56,7 +56,7 @@ class StatsSchema(SparseSchema):
     days = ma.fields.List(
         ma.fields.Nested(DaySchema),
         required=True,
-        metadata={"description": "The days asked for, today last."},
+        metadata={"description": "The requested days, today last."},
     )
     pausedWebhooks = ma.fields.List(  # noqa: N815 - as the API's other names
         ma.fields.Nested(PausedWebhookSchema),
@@ -68,8 +68,8 @@ class StatsSchema(SparseSchema):
 class WindowSchema(ma.Schema):
     """A window of the limits."""
 
-    limit = _count("Requests that it allows.")
-    remaining = _count("Requests left in it, this one counted.")
+    limit = _count("Requests allowed.")
+    remaining = _count("Requests left after this one.")
     reset = _count("When it resets, as a Unix time.")
 
 

@@ -224,7 +224,7 @@ def check_order(cells: Mapping[str, Any], now: str) -> CheckedOrder:
     if reference is not None and not (
         isinstance(reference, str) and domain.is_reference(reference)
     ):
-        raise BadRow("reference", "must be 1 to 64 characters, none of them for control")
+        raise BadRow("reference", "must be 1 to 64 characters without control characters")
     return (
         _whole(cells, "id", MAX_IMPORTED_ID) if "id" in cells else None,
         _whole(cells, "petId", MAX_INT64),

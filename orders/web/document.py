@@ -65,7 +65,7 @@ def _header(description: str, example: str | int, *, required: bool = True) -> d
 
 # On every response.
 _COMMON_HEADERS = {
-    "X-RateLimit-Limit": _header("Requests that the window with the fewest left allows.", 60),
+    "X-RateLimit-Limit": _header("Requests allowed in the window with the fewest left.", 60),
     "X-RateLimit-Remaining": _header("Requests left in that window.", 59),
     "X-RateLimit-Reset": _header("When that window resets, as a Unix time.", 1_796_112_060),
     "RateLimit-Policy": _header(
@@ -75,27 +75,28 @@ _COMMON_HEADERS = {
         "Both windows: requests remaining and seconds left.",
         '"minute";r=59;t=42, "day";r=999;t=86342',
     ),
-    "X-Request-Id": _header("The service's own name for this request.", "8f3a0c1d5e7b9246"),
-    "Cache-Control": _header("Whether the answer may be kept.", "no-store"),
+    "X-Request-Id": _header("The service's id of this request.", "8f3a0c1d5e7b9246"),
+    "Cache-Control": _header("Whether the response may be cached.", "no-store"),
 }
 _OTHER_HEADERS = {
     "ETag": _header("The revision shown, for If-None-Match. Opaque.", 'W/"166f834250a12dbd-1-42"'),
     "Vary": _header(
-        "What else the answer depends on: Accept-Encoding, too, where it is large.", "Authorization"
+        "Request headers that the response depends on: if large, Accept-Encoding too.",
+        "Authorization",
     ),
     "Link": _header(
-        "The next page, where there is one.",
+        "The next page, if there is one.",
         '</v2/store/orders?after=WzQxLCI5ZjhlIl0>; rel="next"',
         required=False,
     ),
     "Idempotent-Replayed": _header(
-        "Present where an earlier answer is given again.", "true", required=False
+        "Present if an earlier response is repeated.", "true", required=False
     ),
     "Retry-After": _header("Seconds to wait before the next request.", 18),
     "WWW-Authenticate": _header("How to authenticate.", 'Bearer realm="store-orders"'),
     # On answers to a valid key only.
     "Deprecation": _header(
-        "Since when the route is deprecated (RFC 9745).", "@1764892800", required=False
+        "When the route was deprecated (RFC 9745).", "@1764892800", required=False
     ),
     "Sunset": _header(
         "When the route may go away (RFC 8594).", "Thu, 05 Dec 2030 00:00:00 GMT", required=False
@@ -105,7 +106,7 @@ _REQUEST_HEADERS = {
     "If-None-Match": {
         "name": "If-None-Match",
         "in": "header",
-        "description": "ETags of the copies that the client has: 304 if one is still good.",
+        "description": "ETags of the client's copies: 304 if one of them is current.",
         "schema": {"type": "string"},
         "example": 'W/"166f834250a12dbd-1-42"',
     },
@@ -127,7 +128,9 @@ _REQUEST_HEADERS = {
 
 # An exception of each kind, for the messages of the examples.
 _SAMPLES: tuple[Exception, ...] = (
-    MalformedRequest("The body is not JSON: Expecting value at line 1, column 11."),
+    MalformedRequest(
+        "The body can't be read: it is not JSON: Expecting value at line 1, column 11."
+    ),
     MissingKey(),
     InvalidKey(),
     InsufficientScope(),
@@ -243,7 +246,7 @@ def _complete_operation(told: dict[str, Any], version: int, settings: Settings) 
     # flask-smorest refers to a response of its own for a body that is refused.
     responses = {success: {**told["responses"][success], "headers": _refer(own + etag)}}
     if etag:
-        responses["304"] = {"description": "The copy is still good.", "headers": _refer(etag)}
+        responses["304"] = {"description": "The client's copy is current.", "headers": _refer(etag)}
         parameters = [*parameters, "If-None-Match"]
     for code in _of_version(told.pop(_REFUSALS), version):
         _add_refusal(responses, code, own if told.get("deprecated") else [])

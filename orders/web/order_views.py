@@ -67,7 +67,7 @@ def _add_place(
         stability=stability,
     )
     @blueprint.arguments(new_order)
-    @blueprint.response(201, order, description="The order, placed.")
+    @blueprint.response(201, order, description="The placed order.")
     def place_order(new: NewOrder) -> Order:
         """Place an order."""
         placed = current_services().orders.place(new, _origin(), _idempotency_key(version))
@@ -108,9 +108,7 @@ def _add_ship(blueprint: ApiBlueprint, order: type[OrderSchema], stability: str)
     @blueprint.post(f"{_ORDER}/ship", tags=_TAGS)
     @operation(refusals=(*_BODY, *_CANCEL), stability=stability)
     @blueprint.arguments(ShipmentSchema, location="optional_json", required=False)
-    @blueprint.response(
-        200, order, description="The order, shipped.", example=order.shipped_example
-    )
+    @blueprint.response(200, order, description="The shipped order.", example=order.shipped_example)
     def ship_order(
         shipment: dict[str, datetime],
         orderId: str,  # noqa: N803 - named in the interface
@@ -145,6 +143,6 @@ def _idempotency_key(version: int) -> IdempotencyKey | None:
         return None
     if not _IDEMPOTENCY_KEY.fullmatch(value):
         raise MalformedRequest(
-            "Idempotency-Key must be 1 to 255 visible ASCII characters without a comma, once."
+            "Send one Idempotency-Key, of 1 to 255 visible ASCII characters without a comma."
         )
     return IdempotencyKey(caller.key.id, version, value)

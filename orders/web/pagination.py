@@ -96,7 +96,9 @@ def _read_cursor(cursor: str, query: PageQuery, store_id: str) -> Position:
             return Position(None if key is None else domain.parse_instant(key), order_id)
     except (binascii.Error, ValueError, TypeError, RecursionError):
         pass
-    raise ValidationFailed({"after": "is no cursor of this list: take `next` of the page before"})
+    raise ValidationFailed(
+        {"after": "is not a cursor of this list: use `next` of the previous page"}
+    )
 
 
 def _digest(facts: list[Any], query: PageQuery, store_id: str) -> str:

@@ -95,7 +95,7 @@ class Answer:
 
 
 _REALM = 'Bearer realm="store-orders"'
-_TOO_MANY = "Wait {0.retry_after} s, as Retry-After says, before the next request"
+_TOO_MANY = "Wait {0.retry_after} s before the next request, as Retry-After says"
 
 
 def _challenge(value: str) -> Callable[[Any], dict[str, str]]:
@@ -129,18 +129,20 @@ ANSWERS: dict[type[Exception], Answer] = {
     InsufficientScope: Answer(
         403,
         "insufficient_scope",
-        lambda _: "This API key may only read. Use a key with the scope 'write'.",
+        lambda _: "This API key can only read. Use a key with the scope 'write'.",
         _challenge(f'{_REALM}, error="insufficient_scope"'),
     ),
     domain.OrderNotFound: Answer(404, "order_not_found", lambda _: "There is no such order."),
     domain.PetNotFound: Answer(404, "pet_not_found", lambda _: "There is no such pet."),
     http.NotFound: Answer(
-        404, "not_found", lambda _: "There is nothing at this path. Check it against the API."
+        404,
+        "not_found",
+        lambda _: "There is nothing at this path. Check it against the API's documentation.",
     ),
     http.MethodNotAllowed: Answer(
         405,
         "method_not_allowed",
-        lambda e: f"This path knows only {_methods(e)}.",
+        lambda e: f"This path supports only {_methods(e)}.",
         lambda e: {"Allow": _methods(e)},
     ),
     domain.OrderAlreadyShipped: Answer(
@@ -154,7 +156,7 @@ ANSWERS: dict[type[Exception], Answer] = {
         lambda e: f"Order {e.order_id} was cancelled. It can't be shipped or cancelled again.",
     ),
     PayloadTooLarge: Answer(
-        413, "payload_too_large", lambda e: f"The body may have at most {e.limit} bytes."
+        413, "payload_too_large", lambda e: f"The body may be at most {e.limit:,} bytes long."
     ),
     UnsupportedMediaType: Answer(415, "unsupported_media_type", lambda e: e.what),
     ValidationFailed: Answer(422, "validation_failed", lambda e: _list_faults(e.faults)),
@@ -162,7 +164,7 @@ ANSWERS: dict[type[Exception], Answer] = {
         422,
         "idempotency_key_reused",
         lambda e: (
-            f"This Idempotency-Key has placed order {e.order_id}, which is another one. "
+            f"This Idempotency-Key was used before, for a different order: {e.order_id}. "
             "Use a new value for a new order."
         ),
     ),
@@ -170,19 +172,21 @@ ANSWERS: dict[type[Exception], Answer] = {
     KeyBanned: Answer(
         429,
         "api_key_banned",
-        lambda e: f"Too many requests after a 429: the key is banned. {_TOO_MANY.format(e)}.",
+        lambda e: (
+            f"This key is banned: it kept sending requests after a 429. {_TOO_MANY.format(e)}."
+        ),
         _wait,
     ),
     StoreUnavailable: Answer(
         503,
         "store_unavailable",
-        lambda e: f"The store can't do this now: {e}. Try again in a few seconds.",
+        lambda e: f"The store is unavailable: {e}. Try again in a few seconds.",
         lambda _: {"Retry-After": "5"},
     ),
     InternalError: Answer(
         500,
         "internal_error",
-        lambda e: f"Something went wrong here. Quote the request id {e.request_id}.",
+        lambda e: f"Something went wrong here. Report it with the request id {e.request_id}.",
     ),
 }
 

@@ -31,10 +31,10 @@ blueprint = ApiBlueprint("v2", __name__, url_prefix=f"/v{VERSION}")
 @operation(refusals=("validation_failed",), headers=("Link",), has_etag=True, stability="beta")
 @blueprint.arguments(OrdersQuerySchema, location="query")
 @blueprint.response(
-    200, OrderPageSchema, description="A page of orders, and where the next one begins."
+    200, OrderPageSchema, description="A page of orders, and the cursor of the next page."
 )
 def list_orders(parameters: dict[str, Any]) -> Response:
-    """Return a page of the orders that the filters let through."""
+    """Return a page of the orders that match the filters."""
     services = current_services()
     query = pagination.page_query(parameters, services.store_id)
     unchanged = conditional.still_good(lambda: feed.newest_id(services.database), varies=True)
@@ -51,9 +51,7 @@ order_views.add_to(blueprint, VERSION, OrderSchema, NewOrderSchema, stability="b
 
 @blueprint.get("/store/orders/<id:orderId>/events", tags=["events"])
 @operation(refusals=("order_not_found",), stability="beta")
-@blueprint.response(
-    200, HistorySchema, description="All events of the order, in the order in which they happened."
-)
+@blueprint.response(200, HistorySchema, description="All events of the order, oldest first.")
 def list_order_events(orderId: str) -> Response:  # noqa: N803 - named in the interface
     """Return the history of one order."""
     events = feed.history(current_services().database, order_views.parse_order_id(orderId))
@@ -68,14 +66,14 @@ def list_order_events(orderId: str) -> Response:  # noqa: N803 - named in the in
 @blueprint.response(
     200,
     EventPageSchema,
-    description="Events in the order in which they happened, and whether there are more.",
+    description="Events, oldest first, and whether there are more.",
 )
 def list_events(query: dict[str, int]) -> Response:
-    """Return the events that follow the last one that is known."""
+    """Return the events after a given one."""
     database = current_services().database
     page = feed.read(database, query["after"], query["limit"])
     if page.last is None and query["after"] > (newest := feed.newest_id(database)):
-        raise ValidationFailed({"after": f"is beyond the newest event, which is {newest}"})
+        raise ValidationFailed({"after": f"is after the newest event, {newest}"})
     more = f',"next":{page.last}' if page.more else ""
     return _json(f'{{"events":[{",".join(page.events)}]{more}}}')
 
@@ -85,7 +83,7 @@ def list_events(query: dict[str, int]) -> Response:
 @blueprint.arguments(StatsQuerySchema, location="query")
 @blueprint.response(200, StatsSchema, description="The figures, days in UTC.")
 def get_stats(query: dict[str, int]) -> dict[str, Any]:
-    """Return figures of the store by status and by day."""
+    """Return the store's figures by status and by day."""
     services = current_services()
     figures = days.statistics(services.database, services.clock.now().date(), query["days"])
     paused = endpoints.paused(services.database)
@@ -101,7 +99,7 @@ def get_stats(query: dict[str, int]) -> dict[str, Any]:
 @operation(stability="beta")
 @blueprint.response(200, UsageSchema, description="The key and its windows.")
 def get_usage() -> dict[str, Any]:
-    """Return the key that was sent, and what it has left."""
+    """Return the API key in use, and what is left of its limits."""
     call = current_call()
     if call.caller is None or call.caller.key is None or call.verdict is None:
         raise MissingKey

@@ -511,7 +511,7 @@ def test_what_goes_wrong_here_is_told_by_the_request_id_only(
     assert_answer(response, Case("writer", method, target, 500, "internal_error"))
     request_id = response.headers["X-Request-Id"]
     words = response.get_json()["message"].split(request_id)
-    assert words == ["Something went wrong here. Quote the request id ", "."]
+    assert words == ["Something went wrong here. Report it with the request id ", "."]
     assert not [name for name in API_HEADERS if name not in response.headers]
     assert response.headers["Cache-Control"] == "no-store"
     assert request_id in caplog.text

@@ -77,7 +77,7 @@ def test_version_2_is_shown_when_it_is_chosen_and_stays_so(service, visit):
     key = service.issue()
     page = visit(service.url, "/docs")
     page.get_by_label("Show").select_option("version 2 (beta)")
-    expect(page.get_by_text("Return figures of the store by status and by day.")).to_be_visible()
+    expect(page.get_by_text("Return the store's figures by status and by day.")).to_be_visible()
     page.reload()
     expect(page.get_by_text("2.0.0")).to_be_visible()
     expect(page.get_by_label("Show")).to_have_value("v2")

@@ -268,7 +268,7 @@ def test_the_request_after_the_last_is_refused(store, clock):
     assert ask(client, 60).status_code == 200
     refused = client.get(LIST)
     assert_error(refused, 429, "rate_limit_exceeded")
-    assert refused.get_json()["message"].startswith("Wait 60 s,")
+    assert refused.get_json()["message"].startswith("Wait 60 s before")
     assert told(refused) == (60, 0, clock.time() + MINUTE)
     assert refused.headers["Retry-After"] == "60"
     assert refused.headers["RateLimit-Policy"] == FREE_POLICY

@@ -112,7 +112,7 @@ def test_another_order_under_the_same_value_is_refused(client, store, subtests):
         with subtests.test(what):
             refused = place(client, other)
             assert_error(refused, 422, "idempotency_key_reused")
-            assert "has placed order 1," in refused.get_json()["message"]
+            assert "a different order: 1." in refused.get_json()["message"]
             assert_replays(place(client, order), first)
     assert len(store.events()) == 1
 

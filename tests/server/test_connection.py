@@ -210,7 +210,7 @@ def test_an_application_that_fails_whole_is_answered_with_a_request_id(caplog, v
     request_id = re.search(r"\r\nX-Request-Id: ([0-9a-f]+)\r\n", received)[1]
     assert json.loads(received.partition("\r\n\r\n")[2]) == {
         "code": "internal_error",
-        "message": f"Something went wrong here. Quote the request id {request_id}.",
+        "message": f"Something went wrong here. Report it with the request id {request_id}.",
         "status": 500,
     }
     assert [each.message for each in caplog.records if each.exc_info] == [
