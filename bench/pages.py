@@ -25,7 +25,8 @@ from sqlalchemy.pool import Pool
 from orders import year
 from orders.clock import Clock
 from orders.domain import MAX_INT64, Status, format_instant
-from orders.files import formats
+from orders.files.faults import Faults
+from orders.files.rows import Cells
 from orders.service import OrderService
 from orders.store.care import opening
 from orders.store.database.sqlite import SqliteDatabase
@@ -63,7 +64,7 @@ class Steps:
         self.taken += 1
 
 
-def rows(number: int, chance: random.Random) -> Iterator[tuple[int, formats.Cells]]:
+def rows(number: int, chance: random.Random) -> Iterator[tuple[int, Cells]]:
     """Return the orders of two years, as the rows of a file."""
     for line, life in enumerate(year.lives(number, BEGIN, END, chance), start=1):
         ship_date = life.shipped_at or life.expected
@@ -86,7 +87,7 @@ def filled(folder: Path, number: int, seed: int) -> SqliteDatabase:
     opening.create(path)
     database = SqliteDatabase(path)
     OrderService(database, Clock()).import_orders(
-        rows(number, random.Random(seed)), formats.Faults()
+        rows(number, random.Random(seed)), Faults()
     )
     return database
 

@@ -21,8 +21,9 @@ from sqlalchemy import Connection
 from orders import domain
 from orders.clock import Clock
 from orders.domain import NewOrder, Order, Origin
-from orders.files import formats, staging
-from orders.files.formats import Cells, Fault, Faults
+from orders.files import staging
+from orders.files.faults import Fault, Faults
+from orders.files.rows import Cells, check_order, check_pet, checked
 from orders.files.staging import Staging
 from orders.store import events, idempotency, pets
 from orders.store import orders as order_store
@@ -124,9 +125,9 @@ class OrderService:
         Raises:
             FileRefused: some rows are not valid.
         """
-        check = partial(formats.check_order, now=domain.format_instant(self._clock.now()))
+        check = partial(check_order, now=domain.format_instant(self._clock.now()))
         with closing(Staging(self._database.folder)) as staged:
-            staged.extend(formats.checked(rows, check, faults))
+            staged.extend(checked(rows, check, faults))
             for line, order_id in staged.repeated_ids():
                 faults.add(Fault(line, "id", f"{order_id} stands on an earlier line, too"))
             staged.summarize()
@@ -142,7 +143,7 @@ class OrderService:
         Raises:
             FileRefused: some rows are not valid.
         """
-        imported = {pet.id: pet for _, pet in formats.checked(rows, formats.check_pet, faults)}
+        imported = {pet.id: pet for _, pet in checked(rows, check_pet, faults)}
         faults.raise_if_any()
         with self._database.write() as connection:
             pets.replace_all(connection, list(imported.values()))

@@ -1,1 +1,5 @@
-"""Orders and pets as CSV and JSON Lines: formats, what a row must be, staging, in and out."""
+"""Orders and pets as CSV and JSON Lines files, imported and exported.
+
+The commands use `formats`, `rows`, `faults` and `exporting`; the service's imports use `rows`,
+`faults` and `staging`.
+"""

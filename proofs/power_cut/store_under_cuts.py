@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 from orders import keys
 from orders.clock import Clock
 from orders.domain import EventType, NewOrder, Origin, Refusal
-from orders.files.formats import Faults
+from orders.files.faults import Faults
 from orders.service import OrderService
 from orders.store import keys as key_store
 from orders.store.care import checks, opening

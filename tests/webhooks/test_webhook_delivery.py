@@ -14,7 +14,7 @@ import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from orders.domain import EventType
-from orders.files.formats import Faults
+from orders.files.faults import Faults
 from orders.webhooks import endpoints, messages, rules
 from tests.support.receiver import answer_with
 from tests.support.stores import logged

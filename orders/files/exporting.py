@@ -1,4 +1,4 @@
-"""All orders as rows, for a file."""
+"""All orders as rows, to be written to a file."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _BATCH = Query(
 
 
 def batches_of_rows(database: Database) -> Iterator[list[tuple[Any, ...]]]:
-    """Return all orders by id, as tuples of their columns, instants as the API writes them.
+    """Yield all orders by id, as tuples of their columns, instants as the API writes them.
 
-    They are read, and given, in batches inside one read transaction.
+    They are read in batches inside one read transaction.
     """
     after = 0
     with database.snapshot() as connection:
