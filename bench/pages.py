@@ -86,9 +86,7 @@ def filled(folder: Path, number: int, seed: int) -> SqliteDatabase:
     path = folder / f"{number}.db"
     opening.create(path)
     database = SqliteDatabase(path)
-    OrderService(database, Clock()).import_orders(
-        rows(number, random.Random(seed)), Faults()
-    )
+    OrderService(database, Clock()).import_orders(rows(number, random.Random(seed)), Faults())
     return database
 
 

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orders.cli.progress import working
+from orders.cli.output import working
 from tests.support import year
 from tests.support.service import INHERITED, ROOT, Service, run_flask, running
 

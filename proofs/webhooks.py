@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
-from orders.cli.progress import progress
+from orders.cli.output import progress
 from tests.support.figures import Times
 from tests.support.receiver import Receiver, hang, receiving
 from tests.support.service import Service, running

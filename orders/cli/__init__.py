@@ -1,1 +1,1 @@
-"""The flask commands, a file for each group."""
+"""The commands: `flask …`, and `serve` for `python app.py`. `app` uses the groups and `serve`."""

@@ -1,17 +1,17 @@
-"""What the commands share: a store that is ready, errors in one line."""
+"""What the commands share: services that are ready to use, options, errors in one line."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import click
 from flask.cli import AppGroup
 
 from orders import keys
-from orders.domain import Refusal
+from orders.domain import MAX_INT64, Refusal
 from orders.settings import SettingsError
 from orders.store.care import checks
 from orders.store.care.instance import InstanceLock, InstanceLocked, make_private_folder
@@ -22,7 +22,11 @@ from orders.store.keys import KeyNotFound
 from orders.web.services import Services, current_services
 from orders.webhooks.endpoints import EndpointNotFound, EventNotFound, TooManyEndpoints
 
-_TOLD_IN_A_LINE = (
+as_json = click.option("--json", "as_json", is_flag=True, help="As a JSON array.")
+Id = click.IntRange(0, MAX_INT64)
+
+# Errors to be expected. Any other is a fault of the program, and is shown with its traceback.
+_EXPECTED = (
     EndpointNotFound,
     EventNotFound,
     KeyNotFound,
@@ -39,14 +43,14 @@ class CommandGroup(AppGroup):
     """A group of commands whose errors are one line on standard error."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        """Read the group's own arguments."""
+        """Parse the group's own arguments."""
         with _errors_in_a_line():
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         with _errors_in_a_line():
-            # Python has none where it was closed (`>&-`). A key that nobody is shown would be lost.
+            # It was closed (`>&-`). A new key would be lost.
             if sys.stdout is None:
                 raise click.ClickException(
                     "Standard output is closed. Leave it open, or send it to a file."
@@ -63,7 +67,7 @@ def _errors_in_a_line() -> Iterator[None]:
         raise click.ClickException(_in_a_line(error.format_message() + command)) from None
     except click.ClickException as error:
         raise click.ClickException(_in_a_line(error.message)) from None
-    except (*_TOLD_IN_A_LINE, sqlite_module().Error) as error:
+    except (*_EXPECTED, sqlite_module().Error) as error:
         raise click.ClickException(_in_a_line(error)) from None
 
 
@@ -74,35 +78,37 @@ def _in_a_line(error: Exception | str) -> str:
     elif isinstance(error, sqlite_module().Error):
         message = unavailable_cause(error) or message
     message = " ".join(message.split())
-    # A key that was given for something else is not repeated, nor what would steer a terminal.
+    # Keys that were passed by mistake are hidden, and control characters replaced.
     return keys.redact("".join(each if each.isprintable() else "?" for each in message))
 
 
-def opened_shop() -> Services:
-    """Return the shop of this folder, with a database that can be used; a new one if there is none.
+def open_services() -> Services:
+    """Return the services of this folder, with a database that is fit for use.
+
+    A new database is made where there is none.
 
     Raises:
         UnfitDatabase: the database is not ours, damaged, or of another version.
         OSError: the folder can't be made.
     """
-    services = _shop_of_folder()
+    services = _services_of_folder()
     if not services.upkeep.exists():
-        with stopped_shop():
-            pass  # which makes a new one
+        with stopped_services():
+            pass  # which makes one
     services.upkeep.check()
     return services
 
 
 @contextmanager
-def stopped_shop(*, create: bool = True) -> Iterator[Services]:
-    """Return the shop of this folder while no service runs on it, and none can start.
+def stopped_services(*, create: bool = True) -> Iterator[Services]:
+    """Yield the services of this folder while no service runs on it, and none can start.
 
     A database is made where there is none, unless `create` is false.
 
     Raises:
         ClickException: a service runs.
     """
-    services = _shop_of_folder()
+    services = _services_of_folder()
     lock = InstanceLock(services.settings.instance)
     try:
         lock.acquire()
@@ -123,15 +129,8 @@ def stopped_shop(*, create: bool = True) -> Iterator[Services]:
         lock.release()
 
 
-def _shop_of_folder() -> Services:
+def _services_of_folder() -> Services:
     services = current_services()
     make_private_folder(services.settings.instance)
     click.get_current_context().call_on_close(services.database.close)
     return services
-
-
-def say(message: str) -> None:
-    """Return the person something: on standard error, so that standard output holds only data."""
-    # What was done is done, even where nobody can be told.
-    with suppress(OSError):
-        click.echo(message, err=True)

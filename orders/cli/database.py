@@ -7,9 +7,8 @@ from pathlib import Path
 
 import click
 
-from orders.cli.common import CommandGroup, opened_shop, say, stopped_shop
-from orders.cli.progress import progress, working
-from orders.cli.tables import print_table
+from orders.cli.common import CommandGroup, open_services, stopped_services
+from orders.cli.output import print_table, progress, say, working
 from orders.settings import Settings
 from orders.store.care import backup, restoring
 from orders.web.services import current_services
@@ -23,7 +22,7 @@ def db_group() -> None:
 @db_group.command("upgrade")
 def upgrade() -> None:
     """Bring the database's schema up to date, keeping a copy. The service must be stopped."""
-    with stopped_shop() as services:
+    with stopped_services() as services:
         done = services.upkeep.upgrade()
     say(done)
 
@@ -31,7 +30,7 @@ def upgrade() -> None:
 @db_group.command("check")
 def check() -> None:
     """Check every page and index of the database. The service may go on running."""
-    services = opened_shop()
+    services = open_services()
     with working("Checking"):
         services.upkeep.check_whole()
     say(f"{services.database.where} is sound.")
@@ -41,10 +40,10 @@ def check() -> None:
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 def back_up(file: Path) -> None:
     """Copy the database to the new FILE, checked. The service may go on running."""
-    services = opened_shop()
+    services = open_services()
     database = services.upkeep.file()
-    with working("Copying") as alive:
-        backup.copy(database, file, alive)
+    with working("Copying") as turn:
+        backup.copy(database, file, turn)
     say(f"Copied to {file}, and checked.")
 
 
@@ -53,18 +52,18 @@ def back_up(file: Path) -> None:
 @click.option(
     "--keep-keys",
     is_flag=True,
-    help="Keep the backup's keys, where it can't be known which were revoked since.",
+    help="Keep the backup's keys and webhooks if the replaced database can't be read.",
 )
 def restore(file: Path, keep_keys: bool) -> None:
-    """Put the backup FILE in the place of the database. The service must be stopped.
+    """Replace the database by the backup FILE. The service must be stopped.
 
     The replaced database is kept beside it. Keys and webhooks stay as they are now, so that none
-    that was revoked or removed comes back; ids go on above those that were given.
+    that was revoked or removed comes back; new ids continue above all that were ever assigned.
     """
-    with stopped_shop(create=False) as services, working("Restoring") as alive:
+    with stopped_services(create=False) as services, working("Restoring") as turn:
         database = services.upkeep.file()
         done = restoring.restore(
-            file, database, services.clock.now(), keep_keys=keep_keys, progress=alive
+            file, database, services.clock.now(), keep_keys=keep_keys, progress=turn
         )
     say(f"Restored from {file}.")
     if done.replaced:
@@ -74,52 +73,55 @@ def restore(file: Path, keep_keys: bool) -> None:
         if done.webhooks:
             say(f"Kept {done.webhooks} webhooks as they were.")
         return
-    say(f"What it knew is not known: ids go on {restoring.SKIPPED_IDS:,} higher.")
+    say(f"It could not be read, so new ids skip {restoring.SKIPPED_IDS:,}.")
     if not keep_keys:
         say(
-            f"All keys are revoked ({done.revoked} were not yet): issue new ones, "
+            f"All keys are revoked, {done.revoked} of them just now: issue new ones, "
             f"or remove {database} and restore again with --keep-keys."
         )
-    if done.webhooks:
-        say(f"{done.webhooks} webhooks are paused: `flask webhooks resume ID` or remove each.")
+    _say_paused(done.webhooks)
 
 
 @db_group.command("renew")
 @click.option("--keep-keys", is_flag=True, help="Keep all keys and webhooks as they are.")
 def renew(keep_keys: bool) -> None:
-    """Make a database that was put back by other means fit for use. The service must be stopped.
+    """Make a database that pg_restore restored fit for use. The service must be stopped.
 
-    Such as by pg_restore. The store gets a new id and ids go on higher, so that no client is misled
-    by what it remembers; keys are revoked and webhooks paused, because nobody knows which were
-    revoked and removed since.
+    The store gets a new id and new ids skip a million, so that what clients remember matches
+    nothing; keys are revoked and webhooks paused, because it can't be known which were revoked or
+    removed since the backup.
     """
-    with stopped_shop(create=False) as services:
+    with stopped_services(create=False) as services:
         services.upkeep.check()
         revoked, paused = restoring.renew(
             services.database, services.clock.now(), keep_keys=keep_keys
         )
-    say(f"The store has a new id, and ids go on {restoring.SKIPPED_IDS:,} higher.")
+    say(f"The store has a new id, and new ids skip {restoring.SKIPPED_IDS:,}.")
     if revoked:
-        say(f"All keys are revoked ({revoked} were not yet): issue new ones.")
-    if paused:
-        say(f"{paused} webhooks are paused: `flask webhooks resume ID` or remove each.")
+        say(f"All keys are revoked, {revoked} of them just now: issue new ones.")
+    _say_paused(paused)
+
+
+def _say_paused(webhooks: int) -> None:
+    if webhooks:
+        say(f"{webhooks} webhooks are paused: run `flask webhooks resume ID` or remove each.")
 
 
 @db_group.command("copy")
 def copy() -> None:
     """Move the shop from SQLite to PostgreSQL. The service must be stopped.
 
-    The address of an empty database is read from ORDERS_COPY_TO, so that no password stands among
-    the command's arguments: postgresql+psycopg://USER@HOST/DATABASE. Everything is copied and then
-    compared row by row: ids, events, keys, bans, webhooks. If anything differs or fails, nothing is
-    left there, and the command can be run again. Afterwards the shop is served from there: set
-    ORDERS_DATABASE_URL. The SQLite file is kept, and not served any more.
+    Set ORDERS_COPY_TO to the address of an empty database, which keeps a password out of the
+    command's arguments: postgresql+psycopg://USER@HOST/DATABASE. Everything is copied and then
+    compared row by row: ids, events, keys, bans, webhooks. If anything differs or fails, nothing
+    is left there, and the command can be run again. Afterwards set ORDERS_DATABASE_URL to serve
+    the shop from there. The SQLite file is kept, and no longer served.
     """
-    _refuse_to_copy(current_services().settings)
+    _check_copy(current_services().settings)
     from orders.store.postgres import copying  # which loads the driver
 
     began = time.monotonic()
-    with stopped_shop(create=False) as services:
+    with stopped_services(create=False) as services:
         services.upkeep.check()
         with working("Checking"):
             services.upkeep.check_whole()
@@ -128,10 +130,10 @@ def copy() -> None:
     total, seconds = sum(copied.rows.values()), time.monotonic() - began
     say(f"Copied {total:,} rows to {copied.where} and compared each, in {seconds:.1f} s.")
     say("Now set ORDERS_DATABASE_URL to what ORDERS_COPY_TO is, and start the service.")
-    say(f"Keep {services.database.where}: but for a mark it is as it was, and no longer served.")
+    say(f"Keep {services.database.where}: it is unchanged but for a mark, and no longer served.")
 
 
-def _refuse_to_copy(settings: Settings) -> None:
+def _check_copy(settings: Settings) -> None:
     if settings.is_on_postgres:
         raise click.ClickException(
             "The shop is on PostgreSQL already: ORDERS_DATABASE_URL says so. To move it to another "

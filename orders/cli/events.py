@@ -1,4 +1,4 @@
-"""`flask orders show` and `flask events tail`: what happened to orders."""
+"""`flask orders show` and `flask events tail`: the history of orders."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 import click
 
-from orders.cli.common import CommandGroup, opened_shop
+from orders.cli.common import CommandGroup, open_services
 from orders.cli.files import orders_group
 from orders.store import feed, listing
 from orders.store.database.engine import Database
 
 _BATCH = 200
-_LOOK_EVERY_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 
 
 @click.group("events", cls=CommandGroup)
@@ -27,12 +27,12 @@ def events_group() -> None:
 @orders_group.command("show")
 @click.argument("order_id", metavar="ID", type=click.IntRange(1, 2**63 - 1))
 def show(order_id: int) -> None:
-    """Show the order ID, and what happened to it."""
-    database = opened_shop().database
-    found = listing.one_order(database, order_id, 2)
-    if found is None:
+    """Show the order ID and its history."""
+    database = open_services().database
+    order = listing.one_order(database, order_id, 2)
+    if order is None:
         raise click.ClickException(f"There is no order {order_id}.")
-    for name, value in json.loads(found.body).items():
+    for name, value in json.loads(order.body).items():
         click.echo(f"{name:<10} {value if isinstance(value, str) else json.dumps(value)}")
     click.echo()
     for event in feed.history(database, order_id):
@@ -46,14 +46,16 @@ def show(order_id: int) -> None:
     type=click.IntRange(1),
     default=10,
     show_default=True,
-    help="The last so many.",
+    help="How many of the last events.",
 )
-@click.option("--after", type=click.IntRange(0), metavar="ID", help="All after this event instead.")
-@click.option("--follow", "-f", is_flag=True, help="Go on with those to come, until Ctrl-C.")
-@click.option("--json", "as_json", is_flag=True, help="A JSON object a line, as the API has them.")
+@click.option(
+    "--after", type=click.IntRange(0), metavar="ID", help="All events after this one instead."
+)
+@click.option("--follow", "-f", is_flag=True, help="Wait for new events, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, as in the API.")
 def tail(number: int, after: int | None, *, follow: bool, as_json: bool) -> None:
     """Show the last events: id, time, type, order, actor, request."""
-    database = opened_shop().database
+    database = open_services().database
     start = feed.before_last(database, number) if after is None else after
     try:
         for event in _events(database, start, follow=follow):
@@ -72,9 +74,9 @@ def _events(database: Database, after: int, *, follow: bool) -> Iterator[str]:
         if not page.more:
             if not follow:
                 return
-            time.sleep(_LOOK_EVERY_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
 
 def _line(event: dict[str, Any]) -> str:
-    told = (event["at"], f"{event['type']:<15}", event["orderId"], event["actor"])
-    return f"{event['id']:>6}  {'  '.join(map(str, told))}  {event['requestId'] or '-'}"
+    columns = (event["at"], f"{event['type']:<15}", event["orderId"], event["actor"])
+    return f"{event['id']:>6}  {'  '.join(map(str, columns))}  {event['requestId'] or '-'}"

@@ -1,4 +1,4 @@
-"""`flask orders` and `flask pets`: files of orders and pets, in and out."""
+"""`flask orders` and `flask pets`: orders and pets imported from files, orders exported."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
 import click
 
-from orders.cli.common import CommandGroup, opened_shop, say
-from orders.cli.progress import progress
-from orders.files import formats, rows_out
-from orders.files.formats import Cells, Faults
-from orders.store.care import scratch
+from orders.cli.common import CommandGroup, open_services
+from orders.cli.output import progress, say
+from orders.files import exporting, formats
+from orders.files.faults import Faults
+from orders.files.rows import ORDER_COLUMNS, PET_COLUMNS, Cells
+from orders.store.care import instance, scratch
+
+# Progress is shown after this many bytes.
+_STEP = 64 * 1024
 
 _ExistingFile = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 
@@ -39,8 +43,8 @@ def import_orders(file: Path) -> None:
     Columns: petId; and where present id, quantity (1), shipDate, status (pending), placedAt (now),
     updatedAt (placedAt), reference. The service may go on running.
     """
-    services = opened_shop()
-    count = _read(file, formats.ORDER_COLUMNS, services.orders.import_orders)
+    services = open_services()
+    count = _import(file, ORDER_COLUMNS, services.orders.import_orders)
     say(f"Imported {count:,} orders.")
 
 
@@ -49,10 +53,10 @@ def import_orders(file: Path) -> None:
 def import_pets(file: Path) -> None:
     """Import the pets of FILE (.csv or .jsonl): id, name, categoryId, status.
 
-    A pet takes the place of one with the same id; others are kept.
+    A pet replaces one with the same id; others are kept.
     """
-    services = opened_shop()
-    count = _read(file, formats.PET_COLUMNS, services.orders.import_pets)
+    services = open_services()
+    count = _import(file, PET_COLUMNS, services.orders.import_pets)
     say(f"Imported {count:,} pets.")
 
 
@@ -60,71 +64,54 @@ def import_pets(file: Path) -> None:
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
 def export_orders(file: Path | None) -> None:
     """Export all orders to FILE (.csv or .jsonl), or as CSV to standard output."""
-    services = opened_shop()
+    services = open_services()
     ending = formats.ending_of(file) if file else ".csv"
-    if ending not in {".csv", ".jsonl", ".ndjson"}:
+    if ending not in formats.ENDINGS:
         raise click.ClickException(f"{file} must end in .csv or .jsonl.")
-    total = rows_out.count_all(services.database)
+    total = exporting.count_all(services.database)
     with progress("Exporting", total) as advance, _target(file) as target:
-        counted = _Counted(rows_out.batches_of_rows(services.database), advance)
+        batches = _advancing(exporting.batches_of_rows(services.database), advance)
         try:
-            formats.write(target, ending, counted)
+            count = formats.write(target, ending, batches)
             target.flush()
         except BrokenPipeError:
-            # Whoever reads has seen enough (`| head`). Python would complain of it at the end.
+            # The reader has seen enough (`| head`). Python would complain at the end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
-    say(f"Exported {counted.rows:,} orders, without their history and without keys and pets.")
+    say(f"Exported {count:,} orders, without their history and without keys and pets.")
 
 
-def _read(
-    file: Path, columns: Sequence[str], take: Callable[[Iterable[tuple[int, Cells]], Faults], int]
+def _import(
+    path: Path, columns: Sequence[str], store: Callable[[Iterable[tuple[int, Cells]], Faults], int]
 ) -> int:
     faults = Faults()
     with (
-        file.open("rb") as opened,
-        progress("Checking", max(1, file.stat().st_size)) as advance,
-        _Watched(opened, advance) as watched,
+        path.open("rb", 1024 * 1024) as file,
+        progress("Checking", max(1, path.stat().st_size)) as advance,
     ):
-        buffered = io.BufferedReader(watched, 1024 * 1024)
-        rows = formats.read(buffered, formats.ending_of(file), columns, faults)
-        return take(rows, faults)
+        lines = _watched(file, advance)
+        return store(formats.read(lines, formats.ending_of(path), columns, faults), faults)
 
 
-class _Watched(io.RawIOBase):
-    """A file that tells how many bytes were read."""
-
-    def __init__(self, file: io.BufferedReader, advance: Callable[[int], None]) -> None:
-        self._file = file
-        self._advance = advance
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        count = self._file.readinto(buffer)
-        self._advance(count)
-        return count
+def _watched(file: BinaryIO, advance: Callable[[int], None]) -> Iterator[bytes]:
+    count = 0
+    for line in file:
+        yield line
+        count += len(line)
+        if count >= _STEP:
+            advance(count)
+            count = 0
+    advance(count)
 
 
-class _Counted:
-    """Batches of rows, counted as they pass."""
-
-    def __init__(self, batches: Iterable[list[Any]], advance: Callable[[int], None]) -> None:
-        self._batches = batches
-        self._advance = advance
-        self.rows = 0
-
-    def __iter__(self) -> Iterator[list[Any]]:
-        for batch in self._batches:
-            yield batch
-            self.rows += len(batch)
-            self._advance(len(batch))
+def _advancing(batches: Iterable[list[Any]], advance: Callable[[int], None]) -> Iterator[list[Any]]:
+    for batch in batches:
+        yield batch
+        advance(len(batch))
 
 
 @contextmanager
 def _target(file: Path | None) -> Iterator[TextIO]:
-    # In another folder until it is whole: a file of the final name is never half of one.
     if file is None:
         wrapper = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8", newline="")
         try:
@@ -133,11 +120,11 @@ def _target(file: Path | None) -> Iterator[TextIO]:
             with suppress(BrokenPipeError):
                 wrapper.detach()
         return
+    # In another folder until it is complete: a file of the final name is never half of one.
     with scratch.folder(file.parent, "export") as folder:
         unfinished = folder / file.name
-        descriptor = os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as opened:
+        instance.make_private_file(unfinished)
+        with unfinished.open("w", encoding="utf-8", newline="") as opened:
             yield opened
-            opened.flush()
-            os.fsync(opened.fileno())
+        instance.sync(unfinished)
         unfinished.replace(file)

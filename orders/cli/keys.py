@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime, timedelta
 
 import click
 
 from orders import keys
-from orders.cli.common import CommandGroup, opened_shop, say
-from orders.cli.tables import print_table, time_text
-from orders.domain import MAX_INT64
+from orders.cli.common import CommandGroup, Id, as_json, open_services
+from orders.cli.output import say, say_secret, show, time_text
 from orders.settings import MAX_FIGURE, Settings
 from orders.store import keys as key_store
 from orders.store.keys import ApiKey, NewKey
@@ -19,7 +17,11 @@ ALL_SCOPES = ("read", "write")
 _LONGEST_DAYS = 36_500
 _LONGEST_NAME = 100
 _Figure = click.IntRange(1, MAX_FIGURE)
-_key_id = click.argument("key_id", metavar="ID", type=click.IntRange(0, MAX_INT64))
+_per_minute = click.option(
+    "--per-minute", type=_Figure, help="Requests a minute (enterprise only)."
+)
+_per_day = click.option("--per-day", type=_Figure, help="Requests a day (enterprise only).")
+_key_id = click.argument("key_id", metavar="ID", type=Id)
 
 
 @click.group("keys", cls=CommandGroup)
@@ -34,13 +36,13 @@ def keys_group() -> None:
     "--scope",
     "scope",
     type=click.Choice(["read"]),
-    help="A key that may only read; it may write, too, unless this is given.",
+    help="Issue a key that may only read. Without this, it may read and write.",
 )
 @click.option(
     "--expires", type=click.IntRange(1, _LONGEST_DAYS), help="Days until the key expires."
 )
-@click.option("--per-minute", type=_Figure, help="Requests a minute (enterprise only).")
-@click.option("--per-day", type=_Figure, help="Requests a day (enterprise only).")
+@_per_minute
+@_per_day
 def issue(  # noqa: PLR0913, PLR0917 - one for each option
     name: str,
     plan: str,
@@ -50,7 +52,7 @@ def issue(  # noqa: PLR0913, PLR0917 - one for each option
     per_day: int | None,
 ) -> None:
     """Issue a key to NAME. It is printed once, alone; only its hash is kept."""
-    services = opened_shop()
+    services = open_services()
     _check_plan(services.settings, plan, per_minute, per_day)
     now = services.clock.now()
     new = NewKey(
@@ -66,31 +68,26 @@ def issue(  # noqa: PLR0913, PLR0917 - one for each option
         key_id = key_store.issue(
             connection, new, keys.shown_prefix(secret), keys.digest(secret), now
         )
-    say(f"Key {key_id} for {new.name} on the plan {plan}. It is shown this once:")
-    click.echo(secret)
+    say_secret(f"Key {key_id} for {new.name} on the plan {plan}.", secret)
 
 
 @keys_group.command("list")
-@click.option("--json", "as_json", is_flag=True, help="As a JSON array.")
-def list_keys(as_json: bool) -> None:
+@as_json
+def list_keys(*, as_json: bool) -> None:
     """List all keys, without their secrets."""
-    services = opened_shop()
+    services = open_services()
     now = services.clock.now()
     with services.database.read() as connection:
         rows = [_row(key, services.settings, now) for key in key_store.get_all(connection)]
-    if as_json:
-        click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
-    elif rows:
-        print_table(rows)
-    else:
-        say("There are no keys. `flask keys issue NAME --plan free` issues one.")
+    nothing = "There are no keys. `flask keys issue NAME --plan free` issues one."
+    show(rows, nothing, as_json=as_json)
 
 
 @keys_group.command("revoke")
 @_key_id
 def revoke(key_id: int) -> None:
     """Revoke key ID for good. It stops working within a second."""
-    services = opened_shop()
+    services = open_services()
     with services.database.write() as connection:
         if key_store.get(connection, key_id).revoked_at is None:
             key_store.change(connection, key_id, revoked_at=services.clock.now())
@@ -101,7 +98,7 @@ def revoke(key_id: int) -> None:
 @_key_id
 def unban(key_id: int) -> None:
     """Lift the ban of key ID. Its windows stay as they are."""
-    with opened_shop().database.write() as connection:
+    with open_services().database.write() as connection:
         key_store.change(connection, key_id, banned_until=None)
     say(f"Key {key_id} is not banned.")
 
@@ -109,11 +106,11 @@ def unban(key_id: int) -> None:
 @keys_group.command("plan")
 @_key_id
 @click.argument("plan")
-@click.option("--per-minute", type=_Figure, help="Requests a minute (enterprise only).")
-@click.option("--per-day", type=_Figure, help="Requests a day (enterprise only).")
+@_per_minute
+@_per_day
 def change_plan(key_id: int, plan: str, per_minute: int | None, per_day: int | None) -> None:
     """Put key ID on PLAN. New windows begin."""
-    services = opened_shop()
+    services = open_services()
     _check_plan(services.settings, plan, per_minute, per_day)
     with services.database.write() as connection:
         key_store.change_plan(connection, key_id, plan, per_minute, per_day)
@@ -127,11 +124,11 @@ def change_plan(key_id: int, plan: str, per_minute: int | None, per_day: int | N
     type=click.IntRange(0, 24 * _LONGEST_DAYS),
     default=0,
     show_default=True,
-    help="Hours for which the old secret goes on working.",
+    help="Hours for which the old secret keeps working.",
 )
 def rotate(key_id: int, grace: int) -> None:
-    """Return key ID a new secret, printed once, alone. All else about the key stays."""
-    services = opened_shop()
+    """Give key ID a new secret, printed once, alone. All else about the key stays."""
+    services = open_services()
     now = services.clock.now()
     secret = keys.generate()
     with services.database.write() as connection:
@@ -147,8 +144,7 @@ def rotate(key_id: int, grace: int) -> None:
             keys.digest(secret),
             now + timedelta(hours=grace) if grace else None,
         )
-    say(f"Key {key_id} has a new secret. It is shown this once:")
-    click.echo(secret)
+    say_secret(f"Key {key_id} has a new secret.", secret)
 
 
 def _checked_name(name: str) -> str:
@@ -161,14 +157,14 @@ def _checked_name(name: str) -> str:
 
 
 def _check_plan(settings: Settings, plan: str, per_minute: int | None, per_day: int | None) -> None:
-    known = settings.plans.get(plan)
-    if known is None:
+    figures = settings.plans.get(plan)
+    if figures is None:
         raise click.ClickException(
             f"There is no plan {plan}. The plans are {', '.join(settings.plans)}."
         )
-    if known.per_minute is None and (per_minute is None or per_day is None):
+    if figures.per_minute is None and (per_minute is None or per_day is None):
         raise click.ClickException(f"The plan {plan} needs --per-minute and --per-day.")
-    if known.per_minute is not None and (per_minute, per_day) != (None, None):
+    if figures.per_minute is not None and (per_minute, per_day) != (None, None):
         raise click.ClickException(
             f"The plan {plan} has its own figures: leave out --per-minute and --per-day."
         )

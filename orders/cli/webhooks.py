@@ -7,15 +7,13 @@ within a second.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from typing import Any
 
 import click
 
-from orders.cli.common import CommandGroup, opened_shop, say
-from orders.cli.tables import print_table, time_text
-from orders.domain import MAX_INT64, EventType
+from orders.cli.common import CommandGroup, Id, as_json, open_services
+from orders.cli.output import say, say_secret, show, time_text
+from orders.domain import EventType
 from orders.web.services import Services
 from orders.webhooks import addresses, messages, rules
 from orders.webhooks import deliveries as delivery_store
@@ -27,9 +25,7 @@ from orders.webhooks.rules import Outcome
 
 _DEFAULT_EVENTS = (EventType.PLACED, EventType.SHIPPED, EventType.CANCELLED)
 _MOST_SHOWN = 10_000
-_Id = click.IntRange(0, MAX_INT64)
-_webhook_id = click.argument("endpoint_id", metavar="ID", type=_Id)
-_as_json = click.option("--json", "as_json", is_flag=True, help="As a JSON array.")
+_webhook_id = click.argument("endpoint_id", metavar="ID", type=Id)
 
 
 @click.group("webhooks", cls=CommandGroup)
@@ -53,7 +49,7 @@ def webhooks_group() -> None:
 )
 def add(url: str, events: tuple[str, ...], allow_private: bool) -> None:
     """Send events to URL from the next one on. Its secret is printed once, alone."""
-    services = opened_shop()
+    services = open_services()
     _check_url(url, allow_private=allow_private)
     wanted = tuple(each for each in EventType if each in (events or _DEFAULT_EVENTS))
     secret = messages.generate_secret()
@@ -65,19 +61,19 @@ def add(url: str, events: tuple[str, ...], allow_private: bool) -> None:
 
 
 @webhooks_group.command("list")
-@_as_json
-def list_webhooks(as_json: bool) -> None:
+@as_json
+def list_webhooks(*, as_json: bool) -> None:
     """List all webhooks and how they stand, without their secrets."""
-    with opened_shop().database.read() as connection:
+    with open_services().database.read() as connection:
         rows = [_row(each) for each in store.standings(connection)]
-    _show(rows, "There are no webhooks. `flask webhooks add URL` adds one.", as_json=as_json)
+    show(rows, "There are no webhooks. `flask webhooks add URL` adds one.", as_json=as_json)
 
 
 @webhooks_group.command("remove")
 @_webhook_id
 def remove(endpoint_id: int) -> None:
     """Remove webhook ID and its log of deliveries. It gets nothing more."""
-    with opened_shop().database.write() as connection:
+    with open_services().database.write() as connection:
         store.remove(connection, endpoint_id)
     say(f"Webhook {endpoint_id} is removed.")
 
@@ -86,7 +82,7 @@ def remove(endpoint_id: int) -> None:
 @_webhook_id
 def pause(endpoint_id: int) -> None:
     """Send nothing to webhook ID until it is resumed. Its events wait."""
-    services = opened_shop()
+    services = open_services()
     with services.database.write() as connection:
         store.get(connection, endpoint_id)
         store.pause(connection, endpoint_id, "by command", services.clock.now())
@@ -97,13 +93,13 @@ def pause(endpoint_id: int) -> None:
 @_webhook_id
 @click.option(
     "--after",
-    type=_Id,
+    type=Id,
     metavar="EVENT",
     help="Go on with the event after this one, whatever waited or was sent before.",
 )
 def resume(endpoint_id: int, after: int | None) -> None:
     """Send to webhook ID again, at once: first what waits, with all its tries."""
-    services = opened_shop()
+    services = open_services()
     with services.database.write() as connection:
         store.resume(connection, endpoint_id, services.clock.now(), after)
         position = store.get(connection, endpoint_id).position
@@ -113,13 +109,12 @@ def resume(endpoint_id: int, after: int | None) -> None:
 @webhooks_group.command("rotate")
 @_webhook_id
 def rotate(endpoint_id: int) -> None:
-    """Return webhook ID a new secret, printed once, alone. The old one signs, too, for 24 hours."""
-    services = opened_shop()
+    """Give webhook ID a new secret, printed once, alone. The old one signs, too, for 24 hours."""
+    services = open_services()
     secret = messages.generate_secret()
     with services.database.write() as connection:
         store.rotate(connection, endpoint_id, secret, services.clock.now() + messages.GRACE)
-    say(f"Webhook {endpoint_id} has a new secret. It is shown this once:")
-    click.echo(secret)
+    say_secret(f"Webhook {endpoint_id} has a new secret.", secret)
 
 
 @webhooks_group.command("deliveries")
@@ -131,21 +126,21 @@ def rotate(endpoint_id: int) -> None:
     show_default=True,
     help="How many, from the newest.",
 )
-@_as_json
-def deliveries(endpoint_id: int, limit: int, as_json: bool) -> None:
+@as_json
+def deliveries(endpoint_id: int, limit: int, *, as_json: bool) -> None:
     """List the tries of the last 30 days to deliver to webhook ID, the newest first."""
-    with opened_shop().database.read() as connection:
+    with open_services().database.read() as connection:
         store.get(connection, endpoint_id)
         rows = [_delivery_row(each) for each in store.deliveries(connection, endpoint_id, limit)]
-    _show(rows, f"Nothing was sent to webhook {endpoint_id} yet.", as_json=as_json)
+    show(rows, f"Nothing was sent to webhook {endpoint_id} yet.", as_json=as_json)
 
 
 @webhooks_group.command("redeliver")
 @_webhook_id
-@click.argument("event_id", metavar="EVENT", type=_Id)
+@click.argument("event_id", metavar="EVENT", type=Id)
 def redeliver(endpoint_id: int, event_id: int) -> None:
     """Send event EVENT to webhook ID now, once, outside the order. Says what came of it."""
-    services = opened_shop()
+    services = open_services()
     with services.database.read() as connection:
         event = delivery_store.event(connection, event_id)
     made = _send(
@@ -156,16 +151,16 @@ def redeliver(endpoint_id: int, event_id: int) -> None:
             delivery_store.forget_refused(connection, endpoint_id, event_id)
         elif made.outcome == Outcome.GONE:
             store.pause(connection, endpoint_id, rules.GONE, services.clock.now())
-    _tell(made)
+    _report(made)
 
 
 @webhooks_group.command("ping")
 @_webhook_id
 def ping(endpoint_id: int) -> None:
     """Send a test message of type ping to webhook ID now, paused or not. Says what came of it."""
-    services = opened_shop()
+    services = open_services()
     now = services.clock.now()
-    _tell(
+    _report(
         _send(
             services, endpoint_id, lambda each: messages.ping(each.id, services.store_id, now), None
         )
@@ -198,7 +193,7 @@ def _send(
     return made
 
 
-def _tell(made: Delivery) -> None:
+def _report(made: Delivery) -> None:
     if made.outcome != Outcome.DELIVERED:
         answered = f"It answered {made.status}: {made.answer}" if made.status else made.fault
         raise click.ClickException(f"Not delivered. {answered}.")
@@ -236,12 +231,3 @@ def _delivery_row(made: Delivery) -> dict[str, object]:
         "fault": made.fault,
         "answer": made.answer,
     }
-
-
-def _show(rows: list[dict[str, Any]], nothing: str, *, as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
-    elif rows:
-        print_table(rows)
-    else:
-        say(nothing)

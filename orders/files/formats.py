@@ -11,7 +11,7 @@ import csv
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, TextIO
 
 from orders import strictjson
 from orders.files.faults import MAX_NAME_SHOWN, Fault, Faults, FileRefused
@@ -27,7 +27,7 @@ def ending_of(path: Path) -> str:
 
 
 def read(
-    file: BinaryIO, ending: str, columns: Sequence[str], faults: Faults
+    lines: Iterable[bytes], ending: str, columns: Sequence[str], faults: Faults
 ) -> Iterator[tuple[int, Cells]]:
     """Return the rows of a file as line numbers and cells; absent cells are left out.
 
@@ -40,15 +40,15 @@ def read(
     if ending not in ENDINGS:
         raise FileRefused([Fault(1, "", "the name must end in .csv or .jsonl")], 1)
     read_rows = _read_csv if ending == ".csv" else _read_json_lines
-    return read_rows(file, columns, faults)
+    return read_rows(lines, columns, faults)
 
 
 def _read_csv(
-    file: BinaryIO, columns: Sequence[str], faults: Faults
+    lines: Iterable[bytes], columns: Sequence[str], faults: Faults
 ) -> Iterator[tuple[int, Cells]]:
     line = 1
     try:
-        reader = csv.reader(_decoded_lines(file), strict=True, skipinitialspace=True)
+        reader = csv.reader(_decoded(lines), strict=True, skipinitialspace=True)
         header = [name.strip() for name in next(reader, [])]
         _check_header(header, columns)
         line = reader.line_num + 1
@@ -66,10 +66,10 @@ def _read_csv(
         faults.add(Fault(line, "", f"it is not CSV from here on: {error}"))
 
 
-def _decoded_lines(file: BinaryIO) -> Iterator[str]:
+def _decoded(lines: Iterable[bytes]) -> Iterator[str]:
     # Spreadsheets put a byte order mark before the first name.
     encoding = "utf-8-sig"
-    for line in file:
+    for line in lines:
         yield line.decode(encoding)
         encoding = "utf-8"
 
@@ -79,7 +79,9 @@ def _check_header(header: Sequence[str], columns: Sequence[str]) -> None:
     if not header:
         reason = f"there is no header; the columns are {', '.join(columns)}"
     elif unknown:
-        reason = f"unknown column {unknown[0][:MAX_NAME_SHOWN]!r}; the columns are {', '.join(columns)}"
+        reason = (
+            f"unknown column {unknown[0][:MAX_NAME_SHOWN]!r}; the columns are {', '.join(columns)}"
+        )
     elif repeated := [name for name in columns if header.count(name) > 1]:
         reason = f"the column {repeated[0]} is there twice"
     else:
@@ -103,9 +105,9 @@ def _number(text: str) -> int | str:
 
 
 def _read_json_lines(
-    file: BinaryIO, columns: Sequence[str], faults: Faults
+    lines: Iterable[bytes], columns: Sequence[str], faults: Faults
 ) -> Iterator[tuple[int, Cells]]:
-    for number, line in enumerate(file, start=1):
+    for number, line in enumerate(lines, start=1):
         text = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
         if not text.strip():
             continue
@@ -122,16 +124,20 @@ def _read_json_lines(
             yield number, {name: cell for name, cell in value.items() if cell is not None}
 
 
-def write(file: TextIO, ending: str, batches: Iterable[Sequence[Sequence[Any]]]) -> None:
-    """Write batches of order rows to a file, absent cells empty or left out."""
+def write(file: TextIO, ending: str, batches: Iterable[Sequence[Sequence[Any]]]) -> int:
+    """Write batches of order rows to a file; return how many there were."""
+    count = 0
     if ending == ".csv":
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(ORDER_COLUMNS)
         for rows in batches:
             writer.writerows(rows)
-        return
+            count += len(rows)
+        return count
     encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
     for rows in batches:
         for row in rows:
             cells = zip(ORDER_COLUMNS, row, strict=True)
             file.write(encode({name: cell for name, cell in cells if cell is not None}) + "\n")
+        count += len(rows)
+    return count

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 
-from orders.cli.progress import progress
+from orders.cli.output import progress
 from proofs.cluster import quotas, rows
 from proofs.cluster.quotas import Attack
 from proofs.cluster.readers import FeedReader

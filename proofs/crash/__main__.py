@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orders.cli.progress import progress
+from orders.cli.output import progress
 from proofs.crash import history
 from proofs.crash.connection import Books, Key
 from proofs.crash.customers import Customer, run_into_a_ban

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from math import inf, isinf
 from pathlib import Path
 
-from orders.cli.progress import progress
+from orders.cli.output import progress
 from proofs.limits.crowd import BAN_AFTER, PATH, PLENTY
 from tests.support import stores as store
 from tests.support.service import Service

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from orders.cli.progress import progress
+from orders.cli.output import progress
 from orders.clock import Clock
 from orders.counters.memory import ADDRESS_PREFIX, MAX_ADDRESSES, Ask, CounterStorage
 from orders.counters.shared import SharedCounterStorage

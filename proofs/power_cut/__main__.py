@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orders.cli.progress import progress
+from orders.cli.output import progress
 from orders.store.database import sqlite
 from proofs.power_cut import apsw_driver
 from proofs.power_cut.disk import LOSSES, Disk

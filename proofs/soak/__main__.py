@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
 
-from orders.cli.progress import progress
+from orders.cli.output import progress
 from proofs.soak import load
 from proofs.soak.load import ORDERS, Plan, Record
 from tests.support import stores as store
