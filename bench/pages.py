@@ -22,7 +22,7 @@ from typing import Any
 from sqlalchemy import event
 from sqlalchemy.pool import Pool
 
-from orders import year
+from orders import demo
 from orders.clock import Clock
 from orders.domain import MAX_INT64, Status, format_instant
 from orders.files.faults import Faults
@@ -66,7 +66,7 @@ class Steps:
 
 def rows(number: int, chance: random.Random) -> Iterator[tuple[int, Cells]]:
     """Return the orders of two years, as the rows of a file."""
-    for line, life in enumerate(year.lives(number, BEGIN, END, chance), start=1):
+    for line, life in enumerate(demo.lives(number, BEGIN, END, chance), start=1):
         ship_date = life.shipped_at or life.expected
         status = Status.SHIPPED if life.shipped_at else Status.PENDING
         yield (

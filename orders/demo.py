@@ -1,4 +1,8 @@
-"""A demo: a small store with orders of the last weeks, some pets, and a key to try them with."""
+"""A demo: a small store with orders of the last weeks, some pets, and a key to try them with.
+
+Its orders are those of a believable shop, with seasons, weekdays, opening hours, cancellations and
+late shipping. Tests and measurements use `lives` for as many as they need.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +13,32 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
-from orders import keys, year
+from orders import keys
 from orders.clock import Clock
 from orders.domain import NewOrder, Origin, Pet, PetStatus
 from orders.store import keys as key_store
 from orders.store import orders, pets
 from orders.store.database.engine import Database
 from orders.store.keys import NewKey
-from orders.year import Life
 
 ORDERS = 40
 DAYS = 28
 PETS = ("Rex", "Mimi", "Hasso", "Luna", "Bello", "Kira", "Paul", "Frieda", "Oskar", "Nala")
 
+# How busy the months, the days of the week (from Monday) and the hours of the day are.
+_MONTHS = (0.8, 0.8, 1.0, 1.2, 1.2, 1.0, 0.7, 0.7, 1.0, 1.0, 1.2, 1.9)
+_WEEKDAYS = (0.9, 0.8, 0.9, 1.0, 1.3, 1.6, 0.4)
+_HOURS = (1, 0, 0, 0, 0, 1, 2, 4, 7, 10, 11, 11, 9, 8, 9, 10, 11, 12, 12, 10, 9, 8, 5, 2)
+_QUANTITIES = (1, 1, 1, 1, 1, 1, 2, 2, 3, 6)
+_CANCELLED = 0.06
+_LATE = 0.12
+_DATE_IS_KNOWN = 0.8
+_SUNDAY = 6
+
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """A demo that is ready. `made` tells whether its orders were made just now."""
+    """A demo store. `made` is whether its orders were made just now."""
 
     secret: str
     made: bool
@@ -35,7 +48,7 @@ class Demo:
 def prepare(database: Database, clock: Clock) -> Demo | None:
     """Fill an empty database, or give a demo database's key a new secret.
 
-    Gives None, and changes nothing, where the database has orders of a shop's own.
+    Returns None, and changes nothing, where the database has orders of a shop's own.
     """
     now = clock.now()
     secret = keys.generate()
@@ -99,17 +112,15 @@ def _fill(connection: Connection, now: datetime) -> None:
     )
     chance = random.Random(40)  # noqa: S311 - the same demo each time # nosec B311
     begin = now - timedelta(days=DAYS)
-    happenings = [
-        happening
-        for life in year.lives(ORDERS, begin, now, chance, len(PETS))
-        for happening in _happenings(life)
+    changes = [
+        change for life in lives(ORDERS, begin, now, chance, len(PETS)) for change in _changes(life)
     ]
-    # In the order of time, as the log of a shop would have it.
-    for _, happen in sorted(happenings, key=lambda each: each[0]):
-        happen(connection)
+    # By time, as the event log of a shop has them.
+    for _, make in sorted(changes, key=lambda each: each[0]):
+        make(connection)
 
 
-def _happenings(life: Life) -> Iterator[tuple[datetime, Callable[[Connection], None]]]:
+def _changes(life: Life) -> Iterator[tuple[datetime, Callable[[Connection], None]]]:
     shop = Origin("cli")
     new = NewOrder(life.pet_id, life.quantity, life.expected, life.reference)
     ids: list[int] = []
@@ -130,3 +141,67 @@ def _happenings(life: Life) -> Iterator[tuple[datetime, Callable[[Connection], N
         yield life.cancelled_at, cancel
     elif life.shipped_at:
         yield life.shipped_at, ship
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """An order and its fate. `shipped_at` and `cancelled_at` are None if that has not happened."""
+
+    placed_at: datetime
+    pet_id: int
+    quantity: int
+    expected: datetime | None
+    shipped_at: datetime | None
+    cancelled_at: datetime | None
+    reference: str
+
+
+def lives(
+    count: int, begin: datetime, end: datetime, chance: random.Random, pets: int = 50
+) -> Iterator[Life]:
+    """Yield this many orders, placed from `begin` until before `end`, in the order of placing.
+
+    Nothing has happened yet that would happen after `end`. Pets are numbered from 1. The same
+    `chance` makes the same orders.
+    """
+    days = [begin + timedelta(days=day) for day in range(max(1, (end - begin).days))]
+    busy = [_MONTHS[day.month - 1] * _WEEKDAYS[day.weekday()] for day in days]
+    moments = (
+        _moment(day, chance).replace(microsecond=0) for day in chance.choices(days, busy, k=count)
+    )
+    for number, placed_at in enumerate(sorted(min(moment, end) for moment in moments), start=1):
+        yield _live(number, placed_at, end, chance, pets)
+
+
+def _moment(day: datetime, chance: random.Random) -> datetime:
+    (hour,) = chance.choices(range(24), _HOURS)
+    return day.replace(hour=0, minute=0, second=0) + timedelta(
+        hours=hour, seconds=chance.randrange(3600)
+    )
+
+
+def _live(
+    number: int, placed_at: datetime, end: datetime, chance: random.Random, pets: int
+) -> Life:
+    expected = _working_day(placed_at + timedelta(days=chance.choice((1, 1, 2, 2, 3))))
+    done_at = expected.replace(hour=9 + chance.randrange(8), minute=chance.randrange(60))
+    if chance.random() < _LATE:
+        done_at = _working_day(done_at + timedelta(days=chance.randint(2, 6)))
+    cancelled_at = None
+    if chance.random() < _CANCELLED:
+        cancelled_at = placed_at + timedelta(minutes=chance.randrange(5, 24 * 60))
+        done_at = end + timedelta(days=1)
+    return Life(
+        placed_at,
+        # A few pets are what most people want.
+        1 + int(pets * chance.random() ** 2),
+        chance.choice(_QUANTITIES),
+        expected if chance.random() < _DATE_IS_KNOWN else None,
+        done_at if done_at < end else None,
+        cancelled_at if cancelled_at and cancelled_at < end else None,
+        f"{placed_at:%Y%m}-{number:06}",
+    )
+
+
+def _working_day(moment: datetime) -> datetime:
+    return moment + timedelta(days=1) if moment.weekday() == _SUNDAY else moment

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from orders.demo import Life, lives
 from orders.domain import Status, format_instant
-from orders.year import Life, lives
 
 COLUMNS = ("petId", "quantity", "shipDate", "status", "placedAt", "updatedAt", "reference")
 YEAR = datetime(2025, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)
