@@ -17,23 +17,22 @@ from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import urlsplit
 
-from orders.urls import redis_url
+from orders import urls
 
 PREFIX = "ORDERS_"
 CONFIG_FILE = "config.toml"
-# Set by the test for a folder of its own; everybody else gets the folder beside app.py.
+# Beside app.py.
 DEFAULT_INSTANCE = Path(__file__).resolve().parent.parent / "instance"
 
-# What may hold a password, and is not shown.
+# These may hold a password, and are not shown in messages.
 _SECRET = {"database_url", "copy_to", "limits_url"}
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class SettingsError(Exception):
-    """A setting can't be used. The message is one line that says how to mend it."""
+    """A setting can't be used. The message is one line that says how to fix it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +44,6 @@ class Plan:
     per_day: int | None
 
 
-_POSTGRES = "postgresql+psycopg://"
-
 # From the specification, "Limits".
 DEFAULT_PLANS = {
     "free": Plan("free", 60, 1_000),
@@ -55,6 +52,11 @@ DEFAULT_PLANS = {
     "enterprise": Plan("enterprise", None, None),
 }
 MAX_FIGURE = 10**9
+_FIGURES = ("per_minute", "per_day")
+_DIGITS = re.compile(r"[0-9]{1,18}")
+_SWITCHES = dict.fromkeys(("on", "true", "1"), True) | dict.fromkeys(
+    ("off", "false", "0", ""), False
+)
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Settings:
     threads: int = 4
     base_url: str = "http://127.0.0.1:8080/v1"
     staging_base_url: str = ""
-    # Which may hold a password.
+    # These may hold a password.
     database_url: str = field(default="", repr=False)
     copy_to: str = field(default="", repr=False)
     limits_url: str = field(default="", repr=False)
@@ -85,11 +87,11 @@ class Settings:
     @property
     def is_on_postgres(self) -> bool:
         """Whether the database is on a PostgreSQL server."""
-        return self.database_url.startswith(_POSTGRES)
+        return self.database_url.startswith(urls.POSTGRES)
 
     @property
     def database_path(self) -> Path:
-        """Where the SQLite file is, where the database is one."""
+        """Where the SQLite file is, unless the database is on PostgreSQL."""
         if self.database_url:
             return Path(self.database_url.removeprefix("sqlite:///"))
         return self.instance / "orders.db"
@@ -104,29 +106,30 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     """Read all settings from the instance folder's config.toml and the environment.
 
     Raises:
-        SettingsError: an unknown name or a value that can't be used.
+        SettingsError: a name is unknown or a value can't be used.
     """
     environ = os.environ if environ is None else environ
-    given = {
+    # By name: where the setting comes from, and its raw value.
+    raw = {
         name.removeprefix(PREFIX).lower(): (name, value)
         for name, value in environ.items()
         if name.startswith(PREFIX)
     }
-    instance = Path(given.pop("instance", ("", ""))[1] or DEFAULT_INSTANCE).absolute()
+    instance = Path(raw.pop("instance", ("", ""))[1] or DEFAULT_INSTANCE).absolute()
     config = _read_config(instance / CONFIG_FILE)
     plans = _read_plans(config.pop("plans", {}))
     for name, value in config.items():
-        given.setdefault(name, (f"{name} in {instance / CONFIG_FILE}", value))
-    values = {name: _read_value(name, source, raw) for name, (source, raw) in given.items()}
+        raw.setdefault(name, (f"{name} in {instance / CONFIG_FILE}", value))
+    values = {name: _read_value(name, source, value) for name, (source, value) in raw.items()}
     values.setdefault("base_url", _default_base_url(values))
     return Settings(instance=instance, plans=plans, **cast("dict[str, Any]", values))
 
 
 def check_packages(settings: Settings) -> None:
-    """Check that there is what the settings need beyond a plain install.
+    """Check that the optional packages that the settings need are installed.
 
     Raises:
-        SettingsError: there is not; with how to install it.
+        SettingsError: one is not; with how to install it.
     """
     if settings.limits_url and importlib.util.find_spec("redis") is None:
         raise SettingsError(
@@ -147,9 +150,11 @@ def _read_config(path: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path} is not valid TOML: {error}. Mend that line.") from None
+        raise SettingsError(f"{path} is not valid TOML: {error}. Fix that line.") from None
     except OSError as error:
-        raise SettingsError(f"{path} can't be read: {error.strerror}.") from None
+        raise SettingsError(
+            f"{path} can't be read: {error.strerror}. Let this user read it."
+        ) from None
 
 
 def _read_value(name: str, source: str, raw: object) -> object:
@@ -166,12 +171,12 @@ def _read_value(name: str, source: str, raw: object) -> object:
 
 def _read_plans(raw: object) -> dict[str, Plan]:
     if not isinstance(raw, dict) or not all(isinstance(plan, dict) for plan in raw.values()):
-        raise SettingsError("plans in config.toml are tables like [plans.gold].")
+        raise SettingsError("plans in config.toml must be tables such as [plans.gold].")
     plans = dict(DEFAULT_PLANS)
     for name, figures in raw.items():
         if name == "enterprise":
             raise SettingsError(
-                "[plans.enterprise] has no figures: they are given when a key is issued. "
+                "[plans.enterprise] can't be set: each enterprise key has figures of its own. "
                 "Add a plan of another name."
             )
         if set(figures) != {"per_minute", "per_day"}:
@@ -181,10 +186,6 @@ def _read_plans(raw: object) -> dict[str, Plan]:
         except ValueError as error:
             raise SettingsError(f"[plans.{name}]: {error}.") from None
     return plans
-
-
-_DIGITS = re.compile(r"[0-9]{1,18}")
-_FIGURES = ("per_minute", "per_day")
 
 
 def check_figure(value: object) -> int:
@@ -212,68 +213,15 @@ def _text(raw: object) -> str:
     return raw.strip()
 
 
+def _text_as(check: Callable[[str], str]) -> Callable[[object], str]:
+    return lambda raw: check(_text(raw))
+
+
 def _host(raw: object) -> str:
     host = _text(raw)
     if not host:
         raise ValueError("it must be an address to listen on, such as 127.0.0.1")
     return host
-
-
-def _base_url(raw: object) -> str:
-    url = _text(raw).rstrip("/")
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.netloc or parts.query or parts.fragment:
-        raise ValueError("it must be an address such as https://orders.example.com/v1")
-    if not parts.path.endswith("/v1"):
-        raise ValueError("it must end in /v1")
-    return url
-
-
-def _optional_base_url(raw: object) -> str:
-    return _base_url(raw) if _text(raw) else ""
-
-
-def _database_url(raw: object) -> str:
-    url = _text(raw)
-    if url.startswith(("postgresql", "postgres:")):
-        return _postgres_url(url)
-    if url and not (url.startswith("sqlite:///") and len(url) > len("sqlite:///")):
-        raise ValueError(
-            "it must be sqlite:///PATH or postgresql+psycopg://USER@HOST/DATABASE, "
-            "or left out for SQLite in the instance folder"
-        )
-    return url
-
-
-def _postgres_url(url: str) -> str:
-    scheme, _, rest = url.partition("://")
-    if scheme not in {"postgresql+psycopg", "postgresql", "postgres"}:
-        raise ValueError("of PostgreSQL's drivers, only psycopg is known: postgresql+psycopg://")
-    try:
-        parts = urlsplit(f"postgresql://{rest}")
-        is_whole = len(parts.path) > 1 and not parts.fragment and (parts.port or 1)
-    except ValueError:
-        is_whole = False
-    if not is_whole:
-        raise ValueError("it must name a database: postgresql+psycopg://USER@HOST/DATABASE")
-    if importlib.util.find_spec("psycopg") is None:
-        raise ValueError(
-            "it needs psycopg, which a plain install has not: "
-            "run .venv/bin/pip install -e '.[postgres]'"
-        )
-    return _POSTGRES + rest
-
-
-def _copy_to(raw: object) -> str:
-    url = _text(raw)
-    if url and not url.startswith(("postgresql", "postgres:")):
-        raise ValueError("it must be postgresql+psycopg://USER@HOST/DATABASE")
-    return _postgres_url(url) if url else ""
-
-
-def _limits_url(raw: object) -> str:
-    url = _text(raw)
-    return redis_url(url) if url else url
 
 
 def _date(raw: object) -> date:
@@ -295,10 +243,6 @@ def _networks(raw: object) -> tuple[Network, ...]:
         ) from None
 
 
-_ON = ("on", "true", "1")
-_OFF = ("off", "false", "0", "")
-
-
 def _log(raw: object) -> str:
     if raw not in ("text", "json"):
         raise ValueError("it must be text or json")
@@ -308,9 +252,9 @@ def _log(raw: object) -> str:
 def _switch(raw: object) -> bool:
     if isinstance(raw, bool):
         return raw
-    if raw not in _ON + _OFF:
+    if not isinstance(raw, str) or raw not in _SWITCHES:
         raise ValueError("it must be on or off")
-    return raw in _ON
+    return _SWITCHES[raw]
 
 
 SETTINGS: dict[str, Callable[[object], object]] = {
@@ -318,11 +262,11 @@ SETTINGS: dict[str, Callable[[object], object]] = {
     "host": _host,
     "port": _whole_number(0, 65_535),
     "threads": _whole_number(1, 64),
-    "base_url": _base_url,
-    "staging_base_url": _optional_base_url,
-    "database_url": _database_url,
-    "copy_to": _copy_to,
-    "limits_url": _limits_url,
+    "base_url": _text_as(urls.base_url),
+    "staging_base_url": _text_as(urls.optional_base_url),
+    "database_url": _text_as(urls.database_url),
+    "copy_to": _text_as(urls.copy_to),
+    "limits_url": _text_as(urls.optional_redis_url),
     "ban_after": _whole_number(1, MAX_FIGURE),
     "ban_window": _whole_number(1, 86_400),
     "ban_seconds": _whole_number(1, 31_536_000),

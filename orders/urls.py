@@ -1,15 +1,17 @@
-"""Addresses of other servers, as settings give them: checked, and shown without their passwords.
+"""Addresses of servers, from the settings: checked, normalized, shown without their passwords.
 
-Standard library only.
+Standard library only. What is wrong is a ValueError that says how to fix it, without the address.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
+POSTGRES = "postgresql+psycopg://"
 REDIS_PORT = 6379
-# Valkey speaks as Redis does, and the same package speaks to both.
+# Valkey speaks Redis' protocol, and the package redis works with both.
 _REDIS_SCHEMES = {
     "redis": "redis",
     "rediss": "rediss",
@@ -17,17 +19,72 @@ _REDIS_SCHEMES = {
     "valkey": "redis",
     "valkeys": "rediss",
 }
-# What may stand behind a question mark. What else the package takes there, the service decides.
+# Parameters that may follow a question mark. The service decides the package's others.
 _REDIS_OPTIONS = {"db", "ssl_ca_certs", "ssl_certfile", "ssl_keyfile"}
-_DATABASE = re.compile(r"(/[0-9]{0,4})?")
+_REDIS_DATABASE = re.compile(r"(/[0-9]{0,4})?")
+
+
+def base_url(text: str) -> str:
+    """Check the service's public address; return it without a slash at its end."""
+    url = text.rstrip("/")
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.netloc or parts.query or parts.fragment:
+        raise ValueError("it must be an address such as https://orders.example.com/v1")
+    if not parts.path.endswith("/v1"):
+        raise ValueError("it must end in /v1")
+    return url
+
+
+def optional_base_url(text: str) -> str:
+    """Check a public address as `base_url` does, or that there is none."""
+    return base_url(text) if text else ""
+
+
+def database_url(text: str) -> str:
+    """Check the database's address; return it with the driver's name, or empty for the default."""
+    if text.startswith(("postgresql", "postgres:")):
+        return _postgres_url(text)
+    if text and not (text.startswith("sqlite:///") and len(text) > len("sqlite:///")):
+        raise ValueError(
+            "it must be sqlite:///PATH or postgresql+psycopg://USER@HOST/DATABASE, "
+            "or left out for SQLite in the instance folder"
+        )
+    return text
+
+
+def copy_to(text: str) -> str:
+    """Check the address of a database on PostgreSQL, or that there is none."""
+    if text and not text.startswith(("postgresql", "postgres:")):
+        raise ValueError("it must be postgresql+psycopg://USER@HOST/DATABASE")
+    return _postgres_url(text) if text else ""
+
+
+def _postgres_url(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    if scheme not in {"postgresql+psycopg", "postgresql", "postgres"}:
+        raise ValueError("psycopg is the only driver for PostgreSQL here: postgresql+psycopg://")
+    try:
+        parts = urlsplit(f"postgresql://{rest}")
+        is_whole = len(parts.path) > 1 and not parts.fragment and (parts.port or 1)
+    except ValueError:
+        is_whole = False
+    if not is_whole:
+        raise ValueError("it must name a database: postgresql+psycopg://USER@HOST/DATABASE")
+    if importlib.util.find_spec("psycopg") is None:
+        raise ValueError(
+            "it needs psycopg, which is not installed by default: "
+            "run .venv/bin/pip install -e '.[postgres]'"
+        )
+    return POSTGRES + rest
+
+
+def optional_redis_url(text: str) -> str:
+    """Check an address as `redis_url` does, or that there is none."""
+    return redis_url(text) if text else ""
 
 
 def redis_url(text: str) -> str:
-    """Check where Redis or Valkey is; return it as the package redis takes it.
-
-    Raises:
-        ValueError: it is no such address. The message shows nothing of it.
-    """
+    """Check the address of Redis or Valkey; return it in the form that the package redis reads."""
     scheme, _, rest = text.partition("://")
     url = f"{_REDIS_SCHEMES.get(scheme, 'unknown')}://{rest}"
     try:
@@ -44,7 +101,7 @@ def redis_url(text: str) -> str:
 
 
 def place_of_redis(url: str) -> str:
-    """Say where Redis is, for people: without user and password."""
+    """Return the address of Redis for messages, without user and password."""
     parts = urlsplit(url)
     if parts.scheme == "unix":
         return parts.path
@@ -54,14 +111,14 @@ def place_of_redis(url: str) -> str:
 
 def _is_redis(parts: SplitResult) -> bool:
     options = dict(parse_qsl(parts.query, strict_parsing=True)) if parts.query else {}
-    # What stands behind a `#` would be dropped. To look at the port raises where it is none.
+    # The package would ignore a fragment. Reading a port that is not a number raises ValueError.
     is_sound = not parts.fragment and parts.port != 0 and set(options) <= _REDIS_OPTIONS
     if "db" in options:
-        is_sound = is_sound and _DATABASE.fullmatch("/" + options["db"]) is not None
+        is_sound = is_sound and _REDIS_DATABASE.fullmatch("/" + options["db"]) is not None
     match parts.scheme:
         case "unix":
             return is_sound and parts.hostname is None and len(parts.path) > 1
         case "redis" | "rediss":
-            return is_sound and bool(parts.hostname) and bool(_DATABASE.fullmatch(parts.path))
+            return is_sound and bool(parts.hostname) and bool(_REDIS_DATABASE.fullmatch(parts.path))
         case _:
             return False
