@@ -176,7 +176,7 @@ def _read_plans(raw: object) -> dict[str, Plan]:
     for name, figures in raw.items():
         if name == "enterprise":
             raise SettingsError(
-                "[plans.enterprise] can't be set: each enterprise key has figures of its own. "
+                "[plans.enterprise] can't be set: its figures are set when a key is issued. "
                 "Add a plan of another name."
             )
         if set(figures) != {"per_minute", "per_day"}:
