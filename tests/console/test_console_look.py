@@ -144,7 +144,7 @@ def test_filters_are_part_of_the_place(at_desk):
     page.get_by_text("Filter and sort").click()
     page.get_by_label("Placed from").fill("2001-01-01")
     page.get_by_label("Placed to").fill("2001-12-31")
-    page.get_by_role("button", name="Show", exact=True).click()
+    page.get_by_role("button", name="Apply", exact=True).click()
     expect(page.get_by_role("heading", name="No orders found")).to_be_visible()
     expect(page.locator(".badge")).to_have_text("2 active")
     page.reload()

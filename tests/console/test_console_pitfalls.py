@@ -185,7 +185,7 @@ def test_the_page_of_other_peoples_code_gets_a_tab_that_knows_no_key(at_desk):
 def test_a_key_that_ends_takes_all_along_and_says_so(shop, visit):
     page = visit(shop.url, refusals=(401,))
     key_id, secret = shop.store.issue()
-    page.get_by_label("Show the key").check()
+    page.get_by_label("Show key").check()
     sign_in(page, secret)
     page.evaluate("location.hash = '#/new'")
     page.get_by_label("Pet number").fill("7")
@@ -194,7 +194,7 @@ def test_a_key_that_ends_takes_all_along_and_says_so(shop, visit):
     expect(page.get_by_role("alert")).to_contain_text("you were entering was not saved")
     assert page.evaluate("sessionStorage.length") == 0
     # The next key is not shown because this one was.
-    expect(page.get_by_label("Show the key")).not_to_be_checked()
+    expect(page.get_by_label("Show key")).not_to_be_checked()
     expect(page.get_by_label("Key", exact=True)).to_have_attribute("type", "password")
 
 

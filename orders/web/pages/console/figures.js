@@ -87,7 +87,7 @@ function byDay(days, width) {
       bars({ days, name, most, width, title: `${word}, by day`, description }));
   });
   return el("section", { class: "panel", "aria-labelledby": "by-day" },
-    el("h2", { id: "by-day", text: `The last ${days.length} days` }), ...charts,
+    el("h2", { id: "by-day", text: `Last ${days.length} days` }), ...charts,
     el("p", { class: "hint", text: "Days start at midnight UTC. Today is still in progress." }));
 }
 

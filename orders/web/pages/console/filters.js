@@ -68,7 +68,7 @@ export function form(go) {
   const more = el("details", { class: "more" },
     el("summary", { class: "button quiet" }, "Filter and sort", el("span", { class: "badge", hidden: true })),
     el("div", { class: "grid" }, ...fields),
-    el("div", { class: "buttons" }, clear, el("button", { class: "button main", type: "submit", text: "Show" })));
+    el("div", { class: "buttons" }, clear, el("button", { class: "button main", type: "submit", text: "Apply" })));
   const made = el("form", { class: "filters", role: "search", "aria-label": "Orders" },
     el("div", { class: "search" }, search,
       el("button", { class: "button", type: "submit", "aria-label": "Search by reference" }, icon("search"))),

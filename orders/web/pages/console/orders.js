@@ -113,7 +113,7 @@ export function ordersView(root, shop) {
     const cells = [
       el("a", { href: `#/orders/${order.id}`, text: `${order.id}`, "aria-label": `Order ${order.id}` }),
       order.reference ? el("span", { text: order.reference }) : none("no reference"),
-      el("span", { text: `No. ${order.petId}` }),
+      el("span", { text: `No.\u00a0${order.petId}` }),
       el("span", { text: `${count(order.quantity)} ×` }),
       instant(order.placedAt),
       shipping(order, late),
