@@ -1,4 +1,4 @@
-"""The OpenAPI document of version 1: sound, whole, and of the code that answers."""
+"""The OpenAPI documents of both versions: sound, whole, and of the code that answers."""
 
 from __future__ import annotations
 
@@ -8,25 +8,62 @@ import pytest
 from openapi_schema_validator import OAS30ReadValidator
 from openapi_spec_validator import validate
 
+from orders.settings import Settings
+from orders.web.api import PROTECTION
 from orders.web.refusals import CODES
 from tests.support.clocks import SetClock
 from tests.support.stores import Store
 
+ORDERS, ORDER = "/store/orders", "/store/orders/{orderId}"
 COMMON = {"401", "429", "500", "503"}
 BODY = {"400", "413", "415", "422"}
-# operationId: path, method, its statuses beyond the common ones, marker.
+WRITTEN = {"403", "404", "409"}
+FILTERS = [
+    *("status", "petId", "reference", "complete"),
+    *("placedFrom", "placedBefore", "shipsFrom", "shipsBefore"),
+]
+# version, operationId: path, method, statuses beyond the common ones, stability, query parameters.
 OPERATIONS = {
-    "listOrders": ("/store/orders", "get", {"200", "304"}, None),
-    "cancelOrder": ("/store/orders/{orderId}", "delete", {"204", "403", "404", "409"}, "beta"),
-    "placeOrder": ("/store/orders", "post", {"201", "403", *BODY}, "experimental"),
-    "getOrder": ("/store/orders/{orderId}", "get", {"200", "304", "404"}, "experimental"),
-    "shipOrder": (
-        "/store/orders/{orderId}/ship",
-        "post",
-        {"200", "403", "404", "409", *BODY},
-        "experimental",
+    (1, "listOrders"): (ORDERS, "get", {"200", "304"}, None, []),
+    (1, "cancelOrder"): (ORDER, "delete", {"204", *WRITTEN}, "beta", []),
+    (1, "placeOrder"): (ORDERS, "post", {"201", "403", *BODY}, "experimental", []),
+    (1, "getOrder"): (ORDER, "get", {"200", "304", "404"}, "experimental", []),
+    (1, "shipOrder"): (f"{ORDER}/ship", "post", {"200", *WRITTEN, *BODY}, "experimental", []),
+    (1, "getPet"): ("/pets/{petId}", "get", {"200", "404"}, None, []),
+    (2, "listOrders"): (
+        *(ORDERS, "get", {"200", "304", "422"}, "beta"),
+        [*FILTERS, "sort", "limit", "after"],
     ),
-    "getPet": ("/pets/{petId}", "get", {"200", "404"}, None),
+    (2, "placeOrder"): (ORDERS, "post", {"201", "403", *BODY}, "beta", []),
+    (2, "getOrder"): (ORDER, "get", {"200", "304", "404"}, "beta", []),
+    (2, "cancelOrder"): (ORDER, "delete", {"204", *WRITTEN}, "beta", []),
+    (2, "shipOrder"): (f"{ORDER}/ship", "post", {"200", *WRITTEN, *BODY}, "beta", []),
+    (2, "listOrderEvents"): (f"{ORDER}/events", "get", {"200", "404"}, "beta", []),
+    (2, "listEvents"): ("/store/events", "get", {"200", "422"}, "beta", ["after", "limit"]),
+    (2, "getStats"): ("/store/stats", "get", {"200", "422"}, "beta", ["days"]),
+    (2, "getUsage"): ("/usage", "get", {"200"}, "beta", []),
+}
+SCHEMAS = {
+    1: {"Order", "NewOrder", "Shipment", "Pet", "Error"},
+    2: {"Order", "NewOrder", "Shipment", "OrderPage", "Event", "History", "EventPage", "Error"}
+    | {"Stats", "StatusCounts", "Day", "PausedWebhook", "Usage", "Windows", "Window"},
+}
+TAGS = {1: ["orders", "pets"], 2: ["orders", "events", "reports"]}
+# The fields of an order and of a new one.
+FIELDS = {
+    1: (["id", "petId", "quantity", "shipDate", "complete"], ["petId", "quantity", "shipDate"]),
+    2: (
+        [
+            *("id", "petId", "quantity", "shipDate", "complete"),
+            *("status", "placedAt", "updatedAt", "reference"),
+        ],
+        ["petId", "quantity", "shipDate", "reference"],
+    ),
+}
+# The code, and the headers, that only the other version has.
+LACKING = {
+    1: ("order_already_cancelled", {"Link"}),
+    2: ("pet_not_found", {"Deprecation", "Sunset"}),
 }
 ON_EVERY_RESPONSE = {
     "X-RateLimit-Limit",
@@ -40,131 +77,172 @@ ON_EVERY_RESPONSE = {
 
 
 @pytest.fixture(scope="module")
-def document(tmp_path_factory):
-    return document_of(tmp_path_factory.mktemp("instance"))
+def documents(tmp_path_factory):
+    return documents_of(tmp_path_factory.mktemp("instance"))
 
 
-def document_of(folder, **settings):
-    from orders.settings import Settings
+@pytest.fixture(params=[1, 2])
+def version(request):
+    return request.param
 
-    store = Store(replace(Settings(instance=folder), **settings), SetClock())
-    response = store.app.test_client().get("/openapi/v1.json")
-    assert response.status_code == 200
-    return response.get_json()
+
+@pytest.fixture
+def document(documents, version):
+    return documents[version]
+
+
+def documents_of(folder, **settings):
+    client = Store(replace(Settings(instance=folder), **settings), SetClock()).app.test_client()
+    responses = {version: client.get(f"/openapi/v{version}.json") for version in (1, 2)}
+    assert {response.status_code for response in responses.values()} == {200}
+    return {version: response.get_json() for version, response in responses.items()}
 
 
 def operations(document):
     return {
-        told["operationId"]: (path, method, told)
+        operation["operationId"]: (path, method, operation)
         for path, item in document["paths"].items()
-        for method, told in item.items()
-        if isinstance(told, dict)
+        for method, operation in item.items()
+        if isinstance(operation, dict)
     }
 
 
-def schema_of(document, schema):
-    return {**schema, "components": document["components"]}
+def assert_fits(document, schema, *examples):
+    """Check that examples fit a schema of a document."""
+    validator = OAS30ReadValidator({**schema, "components": document["components"]})
+    for example in examples:
+        validator.validate(example)
 
 
-def test_it_is_an_openapi_document_of_version_1(document):
+def test_it_is_an_openapi_document_of_its_version(document, version):
     validate(document)
     assert document["openapi"] == "3.0.3"
-    assert document["info"]["version"] == "1.0.0"
+    assert document["info"]["version"] == f"{version}.0.0"
     assert document["security"] == [{"bearer": []}]
     scheme = document["components"]["securitySchemes"]["bearer"]
     assert scheme == {"type": "http", "scheme": "bearer"}
+    assert document["tags"] == [{"name": name} for name in TAGS[version]]
 
 
-@pytest.mark.parametrize("operation_id", OPERATIONS)
-def test_an_operation_is_described_as_agreed(document, operation_id):
-    path, method, statuses, marker = OPERATIONS[operation_id]
-    found_path, found_method, told = operations(document)[operation_id]
+@pytest.mark.parametrize(("version", "operation_id"), OPERATIONS)
+def test_an_operation_is_described_as_agreed(documents, version, operation_id):
+    path, method, statuses, stability, parameters = OPERATIONS[version, operation_id]
+    found_path, found_method, operation = operations(documents[version])[operation_id]
     assert (found_path, found_method) == (path, method)
-    assert set(told["responses"]) == statuses | COMMON
-    assert told.get("x-stability") == marker
+    assert set(operation["responses"]) == statuses | COMMON
+    assert operation.get("x-stability") == stability
+    named = [each["name"] for each in operation.get("parameters", []) if each["in"] == "query"]
+    assert named == parameters
 
 
-def test_there_are_no_other_operations(document):
-    assert set(operations(document)) == set(OPERATIONS)
+def test_there_are_no_other_operations(document, version):
+    assert {(version, name) for name in operations(document)} == {
+        each for each in OPERATIONS if each[0] == version
+    }
 
 
-def test_there_are_the_tags_that_operations_have_and_no_others(document):
-    assert document["tags"] == [{"name": "orders"}, {"name": "pets"}]
-
-
-def test_the_pets_are_deprecated_with_a_sunset(document, tmp_path):
-    _, _, told = operations(document)["getPet"]
-    assert told["deprecated"] is True
-    assert told["x-deprecated-sunset"] == "2030-12-05"
-    assert [
-        name for name, (_, _, each) in operations(document).items() if "deprecated" in each
-    ] == ["getPet"]
+def test_only_pets_are_deprecated_with_a_sunset(documents):
+    deprecated = {
+        (version, name): operation["x-deprecated-sunset"]
+        for version, document in documents.items()
+        for name, (_, _, operation) in operations(document).items()
+        if operation.get("deprecated")
+    }
+    assert deprecated == {(1, "getPet"): "2030-12-05"}
 
 
 def test_every_response_has_the_headers_of_every_response(document):
     headers = document["components"]["headers"]
     assert all(headers[name]["required"] for name in ON_EVERY_RESPONSE)
-    for _, _, told in operations(document).values():
-        for response in told["responses"].values():
+    for _, _, operation in operations(document).values():
+        for response in operation["responses"].values():
             assert set(response["headers"]) >= ON_EVERY_RESPONSE
 
 
 def test_every_body_has_an_example_that_fits_its_schema(document):
-    for operation_id, (_, _, told) in operations(document).items():
-        for status, response in told["responses"].items():
-            if status in {"204", "304"}:
-                assert "content" not in response
-                continue
-            content = response["content"]["application/json"]
+    for operation_id, (_, _, operation) in operations(document).items():
+        bodies = {**operation["responses"], "request": operation.get("requestBody", {})}
+        for name, body in bodies.items():
+            content = body.get("content", {}).get("application/json", {})
             examples = [each["value"] for each in content.get("examples", {}).values()]
             examples += [content["example"]] if "example" in content else []
-            assert examples, (operation_id, status)
-            validator = OAS30ReadValidator(schema_of(document, content["schema"]))
-            for example in examples:
-                validator.validate(example)
+            is_empty = name in {"204", "304"} or not body
+            assert bool(examples) == bool(content) == (not is_empty), (operation_id, name)
+            if examples:
+                assert_fits(document, content["schema"], *examples)
 
 
-def test_every_request_body_has_an_example_that_fits_its_schema(document):
-    for operation_id in ("placeOrder", "shipOrder"):
-        _, _, told = operations(document)[operation_id]
-        content = told["requestBody"]["content"]["application/json"]
-        schema = schema_of(document, content["schema"])
-        OAS30ReadValidator(schema).validate(content["example"])
-        assert told["requestBody"]["required"] is (operation_id == "placeOrder")
+def test_bodies_are_requested_of_placing_and_may_be_sent_with_shipping(document):
+    required = {
+        name: operation["requestBody"]["required"]
+        for name, (_, _, operation) in operations(document).items()
+        if "requestBody" in operation
+    }
+    assert required == {"placeOrder": True, "shipOrder": False}
 
 
-def test_the_codes_are_an_enum_of_version_1(document):
+def test_the_codes_and_headers_are_those_of_the_version(document, version):
+    code, headers = LACKING[version]
     error = document["components"]["schemas"]["Error"]
-    assert error["properties"]["code"]["enum"] == [
-        code for code in CODES if code != "order_already_cancelled"
-    ]
+    assert error["properties"]["code"]["enum"] == [each for each in CODES if each != code]
     assert error["required"] == ["code", "message", "status"]
+    assert not headers & set(document["components"]["headers"])
+    _, _, ship = operations(document)["shipOrder"]
+    examples = ship["responses"]["409"]["content"]["application/json"]["examples"]
+    assert set(examples) == {"order_already_shipped", "order_already_cancelled"} - {code}
 
 
-def test_the_schemas_have_their_names_and_fields(document):
+def test_the_schemas_have_their_names_and_fields(document, version):
     schemas = document["components"]["schemas"]
-    assert set(schemas) == {"Order", "NewOrder", "Pet", "Error", "Shipment"}
-    assert list(schemas["Order"]["properties"]) == [
-        "id",
-        "petId",
-        "quantity",
-        "shipDate",
-        "complete",
-    ]
+    assert set(schemas) == SCHEMAS[version]
+    order, new_order = FIELDS[version]
+    assert list(schemas["Order"]["properties"]) == order
+    assert list(schemas["NewOrder"]["properties"]) == new_order
     assert "required" not in schemas["Order"]
     assert schemas["NewOrder"]["required"] == ["petId"]
-    for name, field in (("Order", "id"), ("Order", "petId"), ("NewOrder", "petId"), ("Pet", "id")):
-        assert schemas[name]["properties"][field]["format"] == "int64"
+    for name in ("Order", "NewOrder", "Pet", "Event"):
+        for field in {"id", "petId", "orderId"} & set(schemas.get(name, {}).get("properties", ())):
+            assert schemas[name]["properties"][field]["format"] == "int64"
 
 
-def test_the_servers_are_the_configured_ones(document, tmp_path):
-    assert [each["url"] for each in document["servers"]] == ["http://127.0.0.1:8080/v1"]
-    configured = document_of(
+def test_all_of_an_event_is_always_there_but_for_the_request_of_commands(documents):
+    event = documents[2]["components"]["schemas"]["Event"]
+    assert set(event["required"]) == set(event["properties"])
+    assert event["properties"]["requestId"]["nullable"] is True
+
+
+def test_the_servers_are_the_configured_ones(document, version, tmp_path):
+    assert [each["url"] for each in document["servers"]] == [f"http://127.0.0.1:8080/v{version}"]
+    configured = documents_of(
         tmp_path,
         base_url="https://orders.example.com/v1",
         staging_base_url="https://staging.example.com/shop/v1",
     )
-    assert [each["url"] for each in configured["servers"]] == [
-        "https://orders.example.com/v1",
-        "https://staging.example.com/shop/v1",
+    assert [each["url"] for each in configured[version]["servers"]] == [
+        f"https://orders.example.com/v{version}",
+        f"https://staging.example.com/shop/v{version}",
     ]
+
+
+def test_the_answers_of_version_2_fit_its_document(documents, client_v2):
+    client_v2.place(7, reference="R-1", shipDate="2026-12-24T08:00:00Z")
+    client_v2.place()
+    client_v2.ship(1)
+    client_v2.cancel(2)
+    for operation_id, path in {
+        "listOrders": "/store/orders?limit=1",
+        "getOrder": "/store/orders/1",
+        "listOrderEvents": "/store/orders/2/events",
+        "listEvents": "/store/events?limit=3",
+        "getStats": "/store/stats",
+        "getUsage": "/usage",
+    }.items():
+        _, _, operation = operations(documents[2])[operation_id]
+        described = operation["responses"]["200"]
+        response = client_v2.get(f"/v2{path}")
+        assert response.status_code == 200
+        schema = described["content"]["application/json"]["schema"]
+        assert_fits(documents[2], schema, response.get_json())
+        # Those of PROTECTION are for browsers that stray to the API.
+        named = set(response.headers.keys()) - {"Content-Type", "Content-Length", *PROTECTION}
+        assert named <= set(described["headers"])
