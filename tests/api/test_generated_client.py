@@ -1,4 +1,4 @@
-"""A client generated from the service's own document, in a few lines, against the real service."""
+"""Clients generated from the service's own documents, in a few lines, against the real service."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib
 import json
 import subprocess
 import sys
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,47 +14,69 @@ import pytest
 
 pytestmark = pytest.mark.generated
 
-PACKAGE = "generated_store_client"
+ORDERS = {"list_orders", "place_order", "get_order", "ship_order", "cancel_order"}
 OPERATIONS = {
-    "orders": {"list_orders", "place_order", "get_order", "ship_order", "cancel_order"},
-    "pets": {"get_pet"},
+    1: {"orders": ORDERS, "pets": {"get_pet"}},
+    2: {
+        "orders": ORDERS,
+        "events": {"list_events", "list_order_events"},
+        "reports": {"get_stats", "get_usage"},
+    },
 }
+MODELS_OF_1 = {"Error", "ErrorCode", "NewOrder", "Order", "Pet", "PetStatus", "Shipment"}
 NO_ORDER = 2**63 - 1
 
 
-class Generated:
-    """The generated package, bound to a service and a key."""
+def package(version):
+    return f"generated_store_client_v{version}"
 
-    def __init__(self, package, service, secret):
-        self.package, self.models = package, importlib.import_module(f"{PACKAGE}.models")
-        self.client = package.AuthenticatedClient(
-            base_url=f"{service.url}/v1",
+
+class Generated:
+    """The generated package of a version, bound to a service and a key."""
+
+    def __init__(self, service, version, secret):
+        self.version = version
+        self.models = importlib.import_module(f"{package(version)}.models")
+        self.client = importlib.import_module(package(version)).AuthenticatedClient(
+            base_url=f"{service.url}/v{version}",
             token=secret,
-            # Whatever the document does not tell of is an error.
+            # Anything that the document does not describe is an error.
             raise_on_unexpected_status=True,
         )
 
     def ask(self, operation, *arguments, **named):
-        """Ask an operation; give status, headers and what was made of the body."""
-        group = next(group for group, names in OPERATIONS.items() if operation in names)
-        module = importlib.import_module(f"{PACKAGE}.api.{group}.{operation}")
+        """Call an operation; return status, headers and the parsed body."""
+        groups = OPERATIONS[self.version]
+        group = next(group for group, names in groups.items() if operation in names)
+        module = importlib.import_module(f"{package(self.version)}.api.{group}.{operation}")
         return module.sync_detailed(*arguments, client=self.client, **named)
 
-    def place(self, pet_id=7, **order):
-        """Place an order; return what was made of the body."""
-        return self.ask("place_order", body=self.models.NewOrder(pet_id, **order)).parsed
+    def new(self, pet_id=7, **order):
+        """Return the model of an order to place."""
+        return self.models.NewOrder(pet_id, **order)
+
+    def place(self, *order, **named):
+        """Place an order; return the parsed body."""
+        return self.ask("place_order", body=self.new(*order, **named)).parsed
+
+    def listed(self):
+        """Return the orders of the list, in version 2 the newest ones."""
+        if self.version == 1:
+            return self.ask("list_orders").parsed
+        newest = self.models.ListOrdersSort.VALUE_1
+        assert newest.value == "-id"
+        return self.ask("list_orders", sort=newest).parsed.orders
 
 
-@pytest.fixture(scope="module")
-def package(service, tmp_path_factory):
-    """Generate the client from the running service's document, and import it."""
-    folder = tmp_path_factory.mktemp("generated")
+@contextmanager
+def generated(service, version, folder):
+    """Generate a client from the running service's document, and make it importable."""
     (folder / "config.json").write_text('{"post_hooks": []}')  # which would only reformat it
     done = subprocess.run(
         [
             *(sys.executable, "-m", "openapi_python_client", "generate"),
-            *("--url", f"{service.url}/openapi/v1.json"),
-            *("--output-path", str(folder / PACKAGE)),
+            *("--url", f"{service.url}/openapi/v{version}.json"),
+            *("--output-path", str(folder / package(version))),
             *("--meta", "none", "--config", str(folder / "config.json"), "--fail-on-warning"),
         ],
         capture_output=True,
@@ -63,30 +86,35 @@ def package(service, tmp_path_factory):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     sys.path.insert(0, str(folder))
-    yield importlib.import_module(PACKAGE)
+    yield
     sys.path.remove(str(folder))
-    for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
+    for name in [name for name in sys.modules if name.partition(".")[0] == package(version)]:
         del sys.modules[name]
 
 
-@pytest.fixture(scope="module")
-def make(package, service):
-    """Make generated clients for keys; their connections are closed at the end."""
+@pytest.fixture(scope="module", params=[1, 2], ids=["v1", "v2"])
+def make(request, service, tmp_path_factory):
+    """Make generated clients of a version for keys; their connections are closed at the end."""
     made = []
 
     def make_one(secret):
-        made.append(Generated(package, service, secret))
+        made.append(Generated(service, request.param, secret))
         return made[-1]
 
-    yield make_one
-    for each in made:
-        each.client.get_httpx_client().close()
+    with generated(service, request.param, tmp_path_factory.mktemp("generated")):
+        yield make_one
+        for each in made:
+            each.client.get_httpx_client().close()
 
 
 @pytest.fixture(scope="module")
 def shop(make, service):
     """A generated client whose key may read and write."""
     return make(service.issue())
+
+
+only_version_1 = pytest.mark.parametrize("make", [1], indirect=True, ids=["v1"])
+only_version_2 = pytest.mark.parametrize("make", [2], indirect=True, ids=["v2"])
 
 
 def assert_refused(shop, answer, status, code):
@@ -101,67 +129,69 @@ def assert_refused(shop, answer, status, code):
 # What is generated.
 
 
-def test_each_operation_of_the_document_becomes_a_module(package, service):
-    api = Path(package.__file__).parent / "api"
+def test_each_operation_of_the_document_becomes_a_module(shop, service):
+    api = Path(importlib.import_module(package(shop.version)).__file__).parent / "api"
     modules = {
         group.name: {path.stem for path in group.glob("*.py")} - {"__init__"}
         for group in api.iterdir()
         if group.is_dir() and group.name != "__pycache__"
     }
-    assert modules == OPERATIONS
-    document = json.loads(service.request("GET", "/openapi/v1.json").data)
-    assert sum(len(names) for names in OPERATIONS.values()) == sum(
+    assert modules == OPERATIONS[shop.version]
+    document = json.loads(service.request("GET", f"/openapi/v{shop.version}.json").data)
+    assert sum(len(names) for names in modules.values()) == sum(
         method in item
         for item in document["paths"].values()
         for method in ("get", "post", "delete")
     )
 
 
-def test_each_schema_of_the_document_becomes_a_model(package):
-    models = set(importlib.import_module(f"{PACKAGE}.models").__all__)
-    assert models == {"Error", "ErrorCode", "NewOrder", "Order", "Pet", "PetStatus", "Shipment"}
+@only_version_1
+def test_each_schema_of_the_document_becomes_a_model(shop):
+    assert set(shop.models.__all__) == MODELS_OF_1
 
 
 # What can be done with it.
 
 
-def test_an_order_is_placed_listed_looked_at_and_shipped(shop):
+def test_an_order_is_placed_listed_shown_and_shipped(shop):
     expected = datetime(2026, 12, 1, 8, tzinfo=UTC)
     placed = shop.place(2**63 - 1, quantity=2, ship_date=expected)
     assert type(placed) is shop.models.Order
     assert (placed.pet_id, placed.quantity, placed.ship_date) == (2**63 - 1, 2, expected)
     assert placed.complete is False
-    assert placed in shop.ask("list_orders").parsed
+    assert placed in shop.listed()
     assert shop.ask("get_order", placed.id).parsed == placed
     at = datetime(2026, 12, 2, 9, 30, tzinfo=UTC)
     shipped = shop.ask("ship_order", placed.id, body=shop.models.Shipment(at)).parsed
     assert (shipped.id, shipped.complete, shipped.ship_date) == (placed.id, True, at)
-    assert shipped in shop.ask("list_orders").parsed
+    assert shipped in shop.listed()
 
 
-def test_an_order_is_shipped_without_a_word(shop):
-    placed = shop.place()
-    answer = shop.ask("ship_order", placed.id)
+def test_an_order_is_shipped_without_a_body(shop):
+    answer = shop.ask("ship_order", shop.place().id)
     assert (answer.status_code, answer.parsed.complete) == (200, True)
 
 
 def test_an_order_is_cancelled(shop):
     placed = shop.place()
     assert shop.ask("cancel_order", placed.id).status_code == 204
-    assert placed.id not in [order.id for order in shop.ask("list_orders").parsed]
-    assert_refused(shop, shop.ask("get_order", placed.id), 404, "order_not_found")
+    found = shop.ask("get_order", placed.id)
+    if shop.version == 1:
+        assert placed.id not in [order.id for order in shop.listed()]
+        assert_refused(shop, found, 404, "order_not_found")
+    else:
+        assert found.parsed.status.value == "cancelled"
 
 
-def test_what_is_left_out_is_left_out_and_not_null(shop):
+def test_optional_fields_are_left_out_and_not_null(shop):
     placed = shop.place()
-    unset = importlib.import_module(f"{PACKAGE}.types").UNSET
+    unset = importlib.import_module(f"{package(shop.version)}.types").UNSET
     assert (placed.quantity, placed.ship_date) == (1, unset)
 
 
 def test_an_order_that_is_sent_again_is_placed_once(shop):
-    body = shop.models.NewOrder(7)
     first, again = (
-        shop.ask("place_order", body=body, idempotency_key="generated-1") for _ in range(2)
+        shop.ask("place_order", body=shop.new(), idempotency_key="generated-1") for _ in range(2)
     )
     assert (first.status_code, again.status_code) == (201, 201)
     assert again.parsed == first.parsed
@@ -169,61 +199,108 @@ def test_an_order_that_is_sent_again_is_placed_once(shop):
     assert again.headers["Idempotent-Replayed"] == "true"
 
 
-def test_a_list_that_is_known_already_is_not_sent_again(shop):
+def test_an_unchanged_list_is_not_sent_again(shop):
     shop.place()
     tag = shop.ask("list_orders").headers["ETag"]
     again = shop.ask("list_orders", if_none_match=tag)
     assert (again.status_code, again.parsed, again.content) == (304, None, b"")
 
 
+@only_version_2
+def test_it_goes_through_the_pages_of_a_filtered_list(shop):
+    placed = [shop.place(reference="paged").id for _ in range(5)]
+    shop.ask("cancel_order", placed[1])
+    query = {
+        "reference": "paged",
+        "status": [shop.models.ListOrdersStatusItem.PENDING],
+        "sort": shop.models.ListOrdersSort.VALUE_1,
+        "limit": 2,
+        "placed_from": datetime(2020, 1, 1, tzinfo=UTC),
+    }
+    page = shop.ask("list_orders", **query).parsed
+    seen = [order.id for order in page.orders]
+    while page.next_:
+        page = shop.ask("list_orders", **query, after=page.next_).parsed
+        seen += [order.id for order in page.orders]
+    assert seen == [order_id for order_id in reversed(placed) if order_id != placed[1]]
+
+
+@only_version_2
+def test_it_follows_the_events(shop):
+    page = shop.ask("list_events").parsed
+    while page.next_:
+        page = shop.ask("list_events", after=page.next_).parsed
+    last = page.events[-1].id if page.events else 0
+    order = shop.place()
+    shop.ask("ship_order", order.id)
+    events = shop.ask("list_events", after=last).parsed.events
+    assert [(event.type_.value, event.order_id) for event in events] == [
+        ("order.placed", order.id),
+        ("order.shipped", order.id),
+    ]
+    assert events[0].order == order
+    assert shop.ask("list_order_events", order.id).parsed.events == events
+
+
+@only_version_2
+def test_it_reads_the_figures(shop):
+    before = shop.ask("get_stats", days=1).parsed
+    shop.place()
+    after = shop.ask("get_stats", days=1).parsed
+    assert after.by_status.pending == before.by_status.pending + 1
+    usage = shop.ask("get_usage").parsed
+    assert (usage.name, usage.plan) == ("test", "business")
+    assert usage.windows.minute.limit == 1000
+
+
 # Errors are typed.
 
 
-def test_an_order_that_is_not_there_is_an_error_of_its_type(shop):
-    assert_refused(shop, shop.ask("get_order", NO_ORDER), 404, "order_not_found")
-    assert_refused(shop, shop.ask("cancel_order", NO_ORDER), 404, "order_not_found")
-    assert_refused(shop, shop.ask("ship_order", NO_ORDER), 404, "order_not_found")
+@pytest.mark.parametrize("operation", ["get_order", "cancel_order", "ship_order"])
+def test_an_order_that_is_not_there_is_an_error_of_its_type(shop, operation):
+    assert_refused(shop, shop.ask(operation, NO_ORDER), 404, "order_not_found")
 
 
-def test_an_order_that_has_shipped_is_an_error_of_its_type(shop):
-    order_id = shop.place().id
-    assert shop.ask("ship_order", order_id).status_code == 200
-    assert_refused(shop, shop.ask("cancel_order", order_id), 409, "order_already_shipped")
-    assert_refused(shop, shop.ask("ship_order", order_id), 409, "order_already_shipped")
+@pytest.mark.parametrize("operation", ["cancel_order", "ship_order"])
+def test_an_order_that_is_not_pending_is_an_error_of_its_type(shop, operation):
+    shipped, cancelled = shop.place().id, shop.place().id
+    assert shop.ask("ship_order", shipped).status_code == 200
+    assert_refused(shop, shop.ask(operation, shipped), 409, "order_already_shipped")
+    assert shop.ask("cancel_order", cancelled).status_code == 204
+    expected = {1: (404, "order_not_found"), 2: (409, "order_already_cancelled")}
+    assert_refused(shop, shop.ask(operation, cancelled), *expected[shop.version])
 
 
+@only_version_1
 def test_a_pet_that_is_not_there_is_an_error_of_its_type(shop):
     assert_refused(shop, shop.ask("get_pet", NO_ORDER), 404, "pet_not_found")
 
 
-def test_an_order_that_makes_no_sense_is_an_error_of_its_type(shop):
-    answer = shop.ask("place_order", body=shop.models.NewOrder(0))
+@only_version_2
+def test_a_cursor_that_is_made_up_is_an_error_of_its_type(shop):
+    assert_refused(shop, shop.ask("list_orders", after="made up"), 422, "validation_failed")
+
+
+def test_an_order_that_is_not_valid_is_an_error_of_its_type(shop):
+    answer = shop.ask("place_order", body=shop.new(0))
     assert_refused(shop, answer, 422, "validation_failed")
     assert "petId" in answer.parsed.message
 
 
-def test_a_value_that_placed_another_order_is_an_error_of_its_type(shop):
-    first, other = (
-        shop.ask("place_order", body=shop.models.NewOrder(pet_id), idempotency_key="generated-2")
-        for pet_id in (7, 8)
+def test_a_reused_or_unreadable_idempotency_key_is_an_error_of_its_type(shop):
+    first, other, unreadable = (
+        shop.ask("place_order", body=shop.new(pet_id), idempotency_key=value)
+        for pet_id, value in ((7, "generated-2"), (8, "generated-2"), (7, "one, two"))
     )
     assert first.status_code == 201
     assert_refused(shop, other, 422, "idempotency_key_reused")
+    assert_refused(shop, unreadable, 400, "malformed_request")
 
 
-def test_a_header_that_cannot_be_read_is_an_error_of_its_type(shop):
-    answer = shop.ask("place_order", body=shop.models.NewOrder(7), idempotency_key="one, two")
-    assert_refused(shop, answer, 400, "malformed_request")
-
-
-def test_a_key_that_may_only_read_gets_an_error_of_its_type(make, service):
-    reader = make(service.issue("free", "--scope", "read"))
-    answer = reader.ask("place_order", body=reader.models.NewOrder(7))
+def test_a_key_that_may_not_do_this_gets_an_error_of_its_type(make, service):
+    reader, stranger = make(service.issue("free", "--scope", "read")), make("sok_unknown")
+    answer = reader.ask("place_order", body=reader.new())
     assert_refused(reader, answer, 403, "insufficient_scope")
-
-
-def test_a_key_that_is_not_known_gets_an_error_of_its_type(make):
-    stranger = make("sok_unknown")
     assert_refused(stranger, stranger.ask("list_orders"), 401, "invalid_api_key")
 
 
