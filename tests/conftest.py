@@ -41,7 +41,7 @@ LONGEST = {
     "test_security",
     "test_state_machine",
     "test_v2_paging",
-    "test_v2_schemathesis",
+    "test_schemathesis",
     "test_webhook_outbox",
 }
 
