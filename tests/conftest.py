@@ -173,17 +173,20 @@ def store(make_store):
 
 
 @pytest.fixture
-def client(store):
+def version():
+    return 1
+
+
+@pytest.fixture
+def client(store, version):
     """A client with a business key that may read and write."""
-    return store.client()
+    return store.client().speaking(version)
 
 
 @pytest.fixture
 def client_v2(store):
     """A client of version 2 without limits to speak of."""
-    client = store.client(plan="enterprise", per_minute=10**9, per_day=10**9)
-    client.version = 2
-    return client
+    return store.client(plan="enterprise", per_minute=10**9, per_day=10**9).speaking(2)
 
 
 @pytest.fixture

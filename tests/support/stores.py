@@ -11,6 +11,7 @@ from datetime import datetime
 from functools import partialmethod
 from pathlib import Path
 
+import pytest
 from sqlalchemy import text
 
 from app import create_app, make_routes, make_services
@@ -127,6 +128,10 @@ def _as_text(row):
     }
 
 
+# Tests whose clients speak each version in turn.
+BOTH_VERSIONS = pytest.mark.parametrize("version", [1, 2], ids=["v1", "v2"])
+
+
 class Client:
     """Sends requests through the application, without a network."""
 
@@ -134,6 +139,12 @@ class Client:
 
     def __init__(self, store, key_id, secret, address="127.0.0.1"):
         self.store, self.key_id, self.secret, self.address = store, key_id, secret, address
+
+    def speaking(self, version):
+        """Return a client with the same key, for a version of the API."""
+        other = Client(self.store, self.key_id, self.secret, self.address)
+        other.version = version
+        return other
 
     def request(self, method, path, **kwargs):
         headers = dict(kwargs.pop("headers", {}))
@@ -168,6 +179,10 @@ class Client:
     def cancel(self, order_id):
         """Cancel an order; return the response."""
         return self.delete(f"{self.orders}/{order_id}")
+
+    def order(self, order_id, **kwargs):
+        """Get an order; return the response."""
+        return self.get(f"{self.orders}/{order_id}", **kwargs)
 
 
 def _issue(connection, now, plan, scopes=("read", "write"), name="test", **figures):

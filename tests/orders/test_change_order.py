@@ -1,0 +1,238 @@
+"""shipOrder and cancelOrder: what changes an order, what doesn't, and races of changes."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.support.stores import BOTH_VERSIONS, assert_error
+
+pytestmark = BOTH_VERSIONS
+
+NOW, LATER = "2026-12-01T12:00:00.000Z", "2026-12-01T12:01:00.000Z"
+EITHER_CHANGE = pytest.mark.parametrize("change", ["ship", "cancel"])
+DONE = {"ship": 200, "cancel": 204}
+# Why an order that was changed can't be changed again.
+TAKEN = {
+    ("ship", 1): (409, "order_already_shipped"),
+    ("ship", 2): (409, "order_already_shipped"),
+    ("cancel", 1): (404, "order_not_found"),
+    ("cancel", 2): (409, "order_already_cancelled"),
+}
+
+
+def make(change, client, order_id=1):
+    """Ship or cancel an order; return the response."""
+    return getattr(client, change)(order_id)
+
+
+def post(client, body=b"", content_type="application/json", order_id=1, **headers):
+    path = f"{client.orders}/{order_id}/ship"
+    return client.post(path, data=body, content_type=content_type, headers=headers)
+
+
+# Shipping.
+
+
+def test_a_pending_order_ships_now_and_is_complete(client, store, version, clock):
+    client.place(7, quantity=2)
+    clock.advance(60)
+    response = client.ship(1)
+    shipped = {"id": 1, "petId": 7, "quantity": 2, "shipDate": LATER, "complete": True}
+    if version == 2:
+        shipped |= {"status": "shipped", "placedAt": NOW, "updatedAt": LATER}
+    assert (response.status_code, response.get_json()) == (200, shipped)
+    assert list(response.get_json()) == list(shipped)
+    assert client.order(1).get_json() == shipped
+
+
+@pytest.mark.parametrize(
+    ("sent", "shown"),
+    [
+        ("2026-12-02T08:00:00Z", "2026-12-02T08:00:00.000Z"),
+        ("2026-11-30T23:30:00-01:00", "2026-12-01T00:30:00.000Z"),
+        ("1999-12-31T23:59:59.9999z", "1999-12-31T23:59:59.999Z"),
+        ("9999-12-31T23:59:59Z", "9999-12-31T23:59:59.000Z"),
+    ],
+)
+def test_the_time_of_shipping_replaces_the_expected_one(client, sent, shown):
+    for _ in range(2):
+        client.place(shipDate="2026-12-05T08:00:00Z")
+    assert client.ship(1).get_json()["shipDate"] == NOW
+    assert client.ship(2, shipDate=sent).get_json()["shipDate"] == shown
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"data": b""},
+        {"data": b"", "content_type": "application/json"},
+        {"data": b"", "content_type": "text/plain"},
+        {"data": b"", "headers": {"Content-Encoding": "gzip"}},
+        {"data": b"{}", "content_type": "application/json"},
+        {"data": b" {}\n", "content_type": "application/json; charset=utf-8"},
+        {"data": b"{}" + b" " * 65_534, "content_type": "application/json"},
+    ],
+)
+def test_without_a_date_the_body_may_be_empty_or_missing(client, body):
+    client.place()
+    response = client.post(f"{client.orders}/1/ship", **body)
+    assert (response.status_code, response.get_json()["shipDate"]) == (200, NOW)
+
+
+INVALID, MALFORMED = (422, "validation_failed"), (400, "malformed_request")
+UNSUPPORTED = (415, "unsupported_media_type")
+BAD_SHIPMENTS = {
+    "null for a date": (b'{"shipDate":null}', INVALID),
+    "a number": (b'{"shipDate":1796112000}', INVALID),
+    "not an instant": (b'{"shipDate":"2026-12-01"}', INVALID),
+    "another field": (b'{"complete":true}', INVALID),
+    "a list": (b"[]", INVALID),
+    "null": (b"null", INVALID),
+    "blanks": (b" ", MALFORMED),
+    "not JSON": (b"{", MALFORMED),
+    "a name twice": (b'{"shipDate":1,"shipDate":1}', MALFORMED),
+    "34 levels": (b'{"shipDate":' + b"[" * 33 + b"]" * 33 + b"}", MALFORMED),
+    "no type": (b"{}", UNSUPPORTED, None),
+    "another type": (b"{}", UNSUPPORTED, "text/plain"),
+    "a byte too many": (b"{}" + b" " * 65_535, (413, "payload_too_large")),
+}
+
+
+@pytest.mark.parametrize("case", BAD_SHIPMENTS.values(), ids=BAD_SHIPMENTS)
+def test_a_fault_of_the_body_comes_before_any_of_the_order(client, store, case):
+    client.place()
+    body, error, *content_type = case
+    for order_id in ("1", "2", "abc"):
+        assert_error(post(client, body, *content_type or ["application/json"], order_id), *error)
+    assert len(store.events()) == 1
+
+
+def test_a_body_with_a_content_encoding_is_rejected(client):
+    client.place()
+    assert_error(post(client, b"{}", **{"Content-Encoding": "gzip"}), *UNSUPPORTED)
+
+
+# Cancelling.
+
+
+def test_a_pending_order_is_cancelled_without_a_body(client):
+    client.place()
+    response = client.cancel(1)
+    assert (response.status_code, response.data) == (204, b"")
+    assert "Content-Length" not in response.headers
+
+
+def test_the_body_of_a_cancellation_is_ignored(client):
+    client.place()
+    response = client.delete(f"{client.orders}/1", data=b"{" * 70_000, content_type="text/plain")
+    assert response.status_code == 204
+
+
+def test_a_cancelled_order_is_gone_in_version_1_and_stays_in_version_2(client, clock):
+    client.place(reference="R-1") if client.version == 2 else client.place()
+    clock.advance(60)
+    client.cancel(1)
+    assert client.speaking(1).get("/v1/store/orders").get_json() == []
+    assert_error(client.speaking(1).order(1), 404, "order_not_found")
+    order = client.speaking(2).order(1).get_json()
+    assert (order["status"], order["complete"]) == ("cancelled", False)
+    assert order["updatedAt"] == LATER
+
+
+# Both.
+
+
+@EITHER_CHANGE
+def test_a_change_has_one_event_with_its_author_and_keeps_the_row(client, store, clock, change):
+    client.place(7, quantity=2, shipDate="2026-12-05T08:00:00Z")
+    clock.advance(60)
+    other = store.client().speaking(client.version)
+    response = make(change, other)
+    placed, changed = store.events()
+    status = {"ship": "shipped", "cancel": "cancelled"}[change]
+    own = {"status": status, "updated_at": LATER}
+    own["ship_date"] = LATER if change == "ship" else placed["ship_date"]
+    assert changed == {
+        **placed,
+        **own,
+        "id": 2,
+        "type": f"order.{status}",
+        "at": LATER,
+        "actor": f"key:{other.key_id}",
+        "request_id": response.headers["X-Request-Id"],
+    }
+    (row,) = store.rows("SELECT * FROM orders")
+    assert row == {**row, **own, "placed_at": NOW}
+
+
+@pytest.mark.parametrize("first", ["ship", "cancel"])
+def test_nothing_leaves_shipped_or_cancelled(client, store, clock, version, first):
+    client.place()
+    make(first, client)
+    before = client.order(1).data
+    clock.advance(60)
+    again = [client.cancel(1), client.ship(1), client.ship(1, shipDate="2027-01-01T00:00:00Z")]
+    for response in again:
+        assert_error(response, *TAKEN[first, version])
+        said = {
+            ("ship", 1): "has shipped",
+            ("ship", 2): "has shipped",
+            ("cancel", 2): "was cancelled",
+        }
+        assert said.get((first, version), "") in response.get_json()["message"]
+    assert client.order(1).data == before
+    assert len(store.events()) == 2
+
+
+@EITHER_CHANGE
+@pytest.mark.parametrize("order_id", ["2", "0", "01", "+1", "9" * 30, "abc"])
+def test_an_order_that_is_not_there_cannot_be_changed(client, store, change, order_id):
+    client.place()
+    assert_error(make(change, client, order_id), 404, "order_not_found")
+    assert len(store.events()) == 1
+
+
+@EITHER_CHANGE
+def test_a_read_key_cannot_change_an_order(client, store, change):
+    client.place()
+    before = client.order(1).data
+    reader = store.client(scopes=("read",)).speaking(client.version)
+    assert_error(make(change, reader), 403, "insufficient_scope")
+    assert client.order(1).data == before
+
+
+@EITHER_CHANGE
+def test_only_the_order_named_is_changed(client, change):
+    for _ in range(3):
+        client.place()
+    others = [client.order(order_id).data for order_id in (1, 3)]
+    make(change, client, 2)
+    assert [client.order(order_id).data for order_id in (1, 3)] == others
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [["cancel"] * 16, ["ship"] * 16, ["cancel", "ship"] * 8],
+    ids=["cancel", "ship", "both"],
+)
+def test_one_of_racing_changes_wins_and_the_others_learn_why(store, client, version, changes):
+    barrier = threading.Barrier(len(changes))
+
+    def race(change):
+        barrier.wait(60)
+        return change, make(change, client)
+
+    client.place()
+    with ThreadPoolExecutor(len(changes)) as pool:
+        answers = list(pool.map(race, changes))
+    ((winner, won),) = [pair for pair in answers if pair[1].status_code < 300]
+    assert won.status_code == DONE[winner]
+    for _, lost in answers:
+        if lost is not won:
+            assert_error(lost, *TAKEN[winner, version])
+    placed, changed = store.events()
+    assert placed["type"] == "order.placed"
+    assert changed["request_id"] == won.headers["X-Request-Id"]
