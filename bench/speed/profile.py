@@ -144,14 +144,15 @@ def profile(operation: str, seconds: float, seed: int) -> Profile:
 @contextmanager
 def _application(instance: Path) -> Iterator[Flask]:
     app = create_app(settings.load({"ORDERS_INSTANCE": str(instance)}))
-    with (instance / "log").open("w", encoding="utf-8") as log:
-        logs.configure("text", log)
+    with (instance / "log").open("wb", buffering=0) as log:
+        writer = logs.configure("text", log.write)
+        writer.start()
         services_of(app).begin()
         try:
             yield app
         finally:
             services_of(app).end()
-            logs.configure("text", io.StringIO())
+            writer.stop()
 
 
 def _environs(app: Flask, stock: Stock, what: str) -> Iterator[dict[str, Any]]:

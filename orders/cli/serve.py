@@ -28,7 +28,6 @@ from orders.store.database import sqlite
 from orders.store.database.errors import StoreUnavailable
 from orders.web import logs
 from orders.web.housekeeping import Housekeeping
-from orders.web.logs import access_log
 from orders.web.server.server import Server
 from orders.web.services import Services, services_of
 
@@ -48,12 +47,11 @@ def main(create_app: Callable[[Settings], Flask]) -> int:
     try:
         settings = settings_of.load()
         settings_of.check_packages(settings)
-        logs.configure(settings.log)
-        _serve_instance(create_app(settings), with_demo=arguments.demo)
+        with logs.logging_to_stderr(settings.log):
+            _serve_instance(create_app(settings), with_demo=arguments.demo)
     except (CannotStart, SettingsError, checks.UnfitDatabase, CountersRefused) as error:
         click.echo(f"Error: {' '.join(str(error).split())}", err=True)
         return EXIT_CANNOT_START
-    _flush_log()
     return 0
 
 
@@ -88,16 +86,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _flush_log() -> None:
-    # Where its reader has gone, Python would end with a status of its own.
-    try:
-        sys.stderr.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
-    except AttributeError:
-        pass  # it was closed from the start
-
-
 def _serve_instance(app: Flask, *, with_demo: bool) -> None:
     services = services_of(app)
     lock = _lock(services.settings)
@@ -116,9 +104,7 @@ def _serve(app: Flask, services: Services, hold: Hold, *, with_demo: bool) -> No
     server = _bind(app, services)
     server.stop_on_signals()
     _welcome(services, server, with_demo=with_demo)
-    housekeeping = Housekeeping(
-        access_log.flush, services.write_counters, services.write_keys, partial(_keep, hold)
-    )
+    housekeeping = Housekeeping(services.write_counters, services.write_keys, partial(_keep, hold))
     housekeeping.start()
     services.outbox.start(alone=services.is_alone)
     try:
@@ -128,7 +114,6 @@ def _serve(app: Flask, services: Services, hold: Hold, *, with_demo: bool) -> No
         services.outbox.stop()
         housekeeping.stop()
         services.end()
-        access_log.flush()
     log.info("Stopped.")
 
 
@@ -208,7 +193,7 @@ def _bind(app: Flask, services: Services) -> Server:
             app,
             settings,
             lambda: services.limits.full_free_quota().headers(services.clock.time()),
-            services.tell,
+            services.note_answer,
         )
     except OSError as error:
         if error.errno == errno.EADDRNOTAVAIL:

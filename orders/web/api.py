@@ -224,7 +224,9 @@ class Hooks:
         there = {name for name, _ in response.headers}
         headers += [each for each in PROTECTION.items() if each[0] not in there]
         _plain(request).environ[_COMMON_HEADERS] = headers
-        response.call_on_close(lambda: services.tell(call, status, services.clock.monotonic()))
+        response.call_on_close(
+            lambda: services.note_answer(call, status, services.clock.monotonic())
+        )
         return response
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
@@ -41,6 +42,10 @@ class Call:
         """What the log and the events call the key of the request; None where it has none."""
         key = self.caller.key if self.caller else None
         return f"key:{key.id}" if key else None
+
+
+# Called when an answer has been sent, with its status and the monotonic time.
+NoteAnswer = Callable[[Call, int, float], None]
 
 
 def current_call() -> Call:

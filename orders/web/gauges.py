@@ -22,6 +22,7 @@ from orders.store.care import checks
 from orders.store.database import sqlite
 from orders.store.database.errors import StoreUnavailable
 from orders.web import measures
+from orders.web.logs import log_queue
 from orders.web.measures import Backlog, StoreMeasures
 from orders.web.server.server import Server
 from orders.web.services import Services
@@ -85,6 +86,8 @@ class Gauges(Collector):
         yield from self._of_server()
         yield from self._of_limits()
         yield from self._of_disk()
+        words = "Log lines that could not be written in time."
+        yield _counter("log_lines_dropped", words, [((), log_queue.dropped)])
         told = self._store.answer()
         yield _gauge("database_up", "Whether the database answers.", told is not None)
         yield _gauge(

@@ -1,122 +1,82 @@
-"""The log: a line a request, and whatever else is worth telling. Text, or JSON objects.
+"""The log: one line per request and whatever else is worth recording, as text or JSON objects.
 
-No line holds a key or a query. The path is the client's text: what looks like a key in it is
-hidden, and what is not printable is escaped, so that nobody writes lines of their own.
+Lines wait in a bounded queue for the thread that writes them. A reader that stands still or a full
+disk therefore stops no request: once the queue is full, lines are dropped and counted.
+
+No line holds a key or a query. The path is the client's text: anything in it that looks like a key
+is hidden, and unprintable characters are escaped, so that no client can forge lines.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
+import threading
 import time
-from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import lru_cache
-from typing import TYPE_CHECKING, TextIO
+from functools import lru_cache, partial
+from logging.handlers import QueueHandler, QueueListener
+from queue import SimpleQueue
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from orders import keys
+from orders.web.call import Call
 
-if TYPE_CHECKING:
-    from orders.web.call import Call
-
-# What is told of a request when its answer has gone out: itself, the status, the monotonic time.
-Tell = Callable[["Call", int, float], None]
-
-_LEVELS_SHOWN = {"WARNING": "warning: ", "ERROR": "error: ", "CRITICAL": "error: "}
+# About 10 MB where paths are long: seconds of requests under full load.
+MAX_WAITING = 10_000
+# How long a stop waits for lines that can't be written.
+STOP_SECONDS = 5.0
+# Lines that come within this time are written together: each write releases Python's lock.
+_GATHER_SECONDS = 0.01
+_RETRY_SECONDS = 0.5
+_MAX_UNWRITTEN_BYTES = 64 * 1024
 # A path may have thousands of characters, and each may be shown as three.
-_PATH_TOLD = 500
-TOGETHER_SECONDS = 0.01
+_MAX_PATH = 500
+_MAX_METHOD = 32
 _HARMLESS = "/:@!$&'()*+,;=~"
+_LEVELS_SHOWN = {"WARNING": "warning: ", "ERROR": "error: ", "CRITICAL": "error: "}
+
+# Writes some of these bytes, as `os.write` does, and returns how many.
+Write = Callable[[bytes], int]
 
 
-class AccessLog:
-    """The lines of requests. They go past `logging`, which costs more than some requests do.
+class AccessLine(NamedTuple):
+    """The facts of an answered request, in the order in which the log shows them."""
 
-    A line that comes shortly after another waits for the next: each write gives Python's lock away.
-    `flush` writes what still waits.
-    """
-
-    def __init__(self) -> None:
-        """Begin without anywhere to write to."""
-        self._handler: logging.StreamHandler[TextIO] | None = None
-        self._line = _text_line
-        self._waiting: deque[str] = deque()
-        self._flushed = 0.0
-
-    def write_to(self, handler: logging.StreamHandler[TextIO], style: str) -> None:
-        """Write from now on where a handler writes. `style` is `text` or `json`."""
-        self._handler = handler
-        self._line = _json_line if style == "json" else _text_line
-
-    def write(self, call: Call, status: int, ended: float) -> None:
-        """Write the line of a request. `ended` is in monotonic seconds."""
-        if self._handler is None:
-            return
-        ms = round((ended - call.began) * 1000, 1)
-        self._waiting.append(self._line(_when(time.time()), call, status, ms))
-        if time.monotonic() - self._flushed > TOGETHER_SECONDS:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write the lines that wait, one writer at a time with the handler."""
-        if self._handler is None or self._handler.lock is None:
-            return
-        self._flushed = time.monotonic()
-        # A full disk, or nobody who reads: no reason to refuse what was asked.
-        with self._handler.lock, suppress(OSError, AttributeError):
-            lines = [self._waiting.popleft() for _ in range(len(self._waiting))]
-            if lines:
-                self._handler.stream.write("".join(lines))
-                self._handler.flush()
-
-
-def _text_line(when: str, call: Call, status: int, ms: float) -> str:
-    return (
-        f"{when} {call.address} {call.key_name or '-'} {_shown(call.method[:32], '')} "
-        f"{_shown(call.path[:_PATH_TOLD], _HARMLESS)} {status} {ms}ms {call.request_id}\n"
-    )
-
-
-def _json_line(when: str, call: Call, status: int, ms: float) -> str:
-    told = {
-        "time": when,
-        "address": call.address,
-        "key": call.key_name,
-        "method": _shown(call.method[:32], ""),
-        "path": _shown(call.path[:_PATH_TOLD], _HARMLESS),
-        "status": status,
-        "ms": ms,
-        "requestId": call.request_id,
-    }
-    return json.dumps(told) + "\n"
-
-
-@lru_cache(maxsize=1024)
-def _shown(text: str, safe: str) -> str:
-    # All but harmless characters encoded again.
-    return keys.redact(quote(text, safe, "latin-1"))
-
-
-access_log = AccessLog()
+    time: float
+    address: str
+    key: str | None
+    method: str
+    path: str
+    status: int
+    ms: float
+    request_id: str
 
 
 class TextFormatter(logging.Formatter):
     """A line for people: the time, then the message."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line of a record, and the traceback below it where there is one."""
+        """Return the line of a record, with the traceback, if any, below it."""
         level = _LEVELS_SHOWN.get(record.levelname, "")
-        line = f"{_when(record.created)} {level}{record.getMessage()}"
-        told = [_printable(line)]
+        lines = [_printable(f"{_when(record.created)} {level}{record.getMessage()}")]
         if record.exc_info:
-            # Indented, so that no text in it can begin a line as others do.
+            # Indented, so that no text in it can look like a line of its own.
             traceback = self.formatException(record.exc_info).split("\n")
-            told += ["  " + _printable(line) for line in traceback]
-        return keys.redact("\n".join(told))
+            lines += ["  " + _printable(line) for line in traceback]
+        return keys.redact("\n".join(lines))
+
+    def access(self, line: AccessLine) -> str:
+        """Return the line of a request."""
+        return (
+            f"{_when(line.time)} {line.address} {line.key or '-'} {_escaped(line.method)} "
+            f"{_escaped(line.path, _HARMLESS)} {line.status} {line.ms}ms {line.request_id}"
+        )
 
 
 class JsonFormatter(logging.Formatter):
@@ -124,35 +84,160 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""
-        told = {
+        facts = {
             "time": _when(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": keys.redact(record.getMessage()),
         }
         if record.exc_info:
-            told["traceback"] = keys.redact(self.formatException(record.exc_info))
-        return json.dumps(told)
+            facts["traceback"] = keys.redact(self.formatException(record.exc_info))
+        return json.dumps(facts)
+
+    def access(self, line: AccessLine) -> str:
+        """Return the line of a request."""
+        shown = {"method": _escaped(line.method), "path": _escaped(line.path, _HARMLESS)}
+        facts = {**line._asdict(), "time": _when(line.time), **shown}
+        facts["requestId"] = facts.pop("request_id")
+        return json.dumps(facts)
 
 
-def configure(style: str, stream: TextIO | None = None) -> None:
-    """Send the log of the whole process to a stream, standard error unless given.
+class LogQueue(QueueHandler):
+    """Queues lines for the writer while there is room; otherwise drops and counts them."""
 
-    `style` is `text` or `json`.
-    """
-    handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
-    access_log.write_to(handler, style)
+    queue: SimpleQueue[Any]
+
+    def __init__(self) -> None:
+        """Create the queue, which takes the lines of requests once `configure` has been called."""
+        super().__init__(SimpleQueue())
+        self.is_configured = False
+        self.dropped = 0
+        self._counting = threading.Lock()
+
+    def prepare(self, record: logging.LogRecord) -> str:
+        """Return a record's line."""
+        return self.format(record)
+
+    def enqueue(self, record: Any) -> None:
+        """Queue a line, or drop it."""
+        if self.queue.qsize() < MAX_WAITING:
+            self.queue.put(record)
+        else:
+            with self._counting:
+                self.dropped += 1
+
+    def note_request(self, call: Call, status: int, ended: float) -> None:
+        """Queue the line of a request, formatted later. `ended` is in monotonic seconds."""
+        if self.is_configured:
+            # Not a record of `logging`, which takes longer than some requests do.
+            line = AccessLine(
+                time.time(),
+                call.address,
+                call.key_name,
+                call.method[:_MAX_METHOD],
+                call.path[:_MAX_PATH],
+                status,
+                round((ended - call.began) * 1000, 1),
+                call.request_id,
+            )
+            self.enqueue(line)
+
+
+log_queue = LogQueue()
+
+
+class LogWriter(QueueListener):
+    """Writes the queued lines in a thread of its own."""
+
+    def __init__(self, formatter: TextFormatter | JsonFormatter, write: Write) -> None:
+        """Prepare to write; `start` begins."""
+        super().__init__(log_queue.queue)
+        self._formatter = formatter
+        self._write = write
+        self._unwritten = bytearray()
+        self._reported = log_queue.dropped
+        self._stopping = threading.Event()
+
+    def dequeue(self, block: bool) -> Any:
+        """Return the next line. Before waiting for one, write those that have been gathered."""
+        if log_queue.queue.empty():
+            self.flush()
+            line = log_queue.queue.get(block)
+            self._stopping.wait(_GATHER_SECONDS)
+        else:
+            line = log_queue.queue.get(block)
+        if line is None:  # the last one, by `stop`
+            self.flush()
+        return line
+
+    def handle(self, record: Any) -> None:
+        """Gather a line, to be written with others."""
+        self._gather(self._formatter.access(record) if isinstance(record, AccessLine) else record)
+        if len(self._unwritten) > _MAX_UNWRITTEN_BYTES:
+            self._write_out()
+
+    def flush(self) -> None:
+        """Write all that has been gathered, and report how many lines were dropped meanwhile."""
+        self._write_out()
+        dropped = log_queue.dropped - self._reported
+        if dropped:
+            self._reported += dropped
+            message = "%d lines of the log were dropped: they could not be written in time."
+            facts = (__name__, logging.WARNING, __file__, 0, message, (dropped,), None)
+            self._gather(self._formatter.format(logging.LogRecord(*facts)))
+            self._write_out()
+
+    def stop(self) -> None:
+        """Write what waits, as far as that is possible within a short time."""
+        self._stopping.set()
+        self.enqueue_sentinel()
+        if self._thread is not None:
+            self._thread.join(STOP_SECONDS)
+
+    def _gather(self, line: str) -> None:
+        self._unwritten += line.encode(errors="backslashreplace") + b"\n"
+
+    def _write_out(self) -> None:
+        while self._unwritten:
+            try:
+                del self._unwritten[: self._write(bytes(self._unwritten))]
+            except OSError:  # a full disk, or no reader any more: lines wait, or are dropped
+                if self._stopping.wait(_RETRY_SECONDS):
+                    return
+
+
+@contextmanager
+def logging_to_stderr(style: str) -> Iterator[None]:
+    """Write the log of the whole process to standard error, as `text` or `json`."""
+    writer = configure(style, len if sys.stderr is None else partial(os.write, sys.stderr.fileno()))
+    writer.start()
+    try:
+        yield
+    finally:
+        writer.stop()
+
+
+def configure(style: str, write: Write) -> LogWriter:
+    """Send the log of the whole process to a writer, which is yet to be started."""
+    formatter = JsonFormatter() if style == "json" else TextFormatter()
+    log_queue.setFormatter(formatter)
+    log_queue.is_configured = True
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    root.handlers[:] = [log_queue]
     root.setLevel(logging.INFO)
-    # Requests that wait for a thread are no fault of anyone's.
+    # That requests wait for a thread is nobody's fault.
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)
     logging.getLogger("alembic").setLevel(logging.WARNING)
+    return LogWriter(formatter, write)
+
+
+@lru_cache(maxsize=1024)
+def _escaped(text: str, harmless: str = "") -> str:
+    return keys.redact(quote(text, harmless, "latin-1"))
 
 
 def _printable(text: str) -> str:
-    # What others put into their messages may be a client's text.
+    # Messages of libraries may hold a client's text.
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)

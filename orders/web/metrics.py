@@ -117,13 +117,13 @@ def install(app: Flask, services: Services) -> None:
     # When each series began: as many series again, which nothing here asks for.
     disable_created_metrics()  # type: ignore[no-untyped-call]
     metrics = Metrics(app, services)
-    log = services.tell
+    log = services.note_answer
 
     def tell(call: Call, status: int, ended: float) -> None:
         log(call, status, ended)
         metrics.note(call, status, ended)
 
-    services.metrics, services.tell = metrics, tell
+    services.metrics, services.note_answer = metrics, tell
     app.add_url_rule(
         "/metrics", "metrics", lambda: metrics.answer(request.headers.get("Accept", ""))
     )

@@ -23,8 +23,9 @@ from orders.store.database.engine import Database
 from orders.store.database.group_commit import GroupCommit
 from orders.store.listing import CurrentList
 from orders.web.auth import KeyRing
+from orders.web.call import NoteAnswer
 from orders.web.limits import Limits
-from orders.web.logs import Tell, access_log
+from orders.web.logs import log_queue
 from orders.webhooks.outbox import Outbox
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ class Services:
     limits: Limits
     # What is known of the database: ok, being checked, or damaged.
     soundness: str = "ok"
-    # Who is told of each answer that has gone out.
-    tell: Tell = access_log.write
+    # Called when an answer has been sent.
+    note_answer: NoteAnswer = log_queue.note_request
     metrics: Metrics | None = None
 
     @property

@@ -13,6 +13,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from orders import keys
+from orders.web import logs
 from tests.support.stores import assert_error, logged
 
 LIST = "/v1/store/orders"
@@ -334,6 +335,23 @@ def test_a_warning_in_json_is_an_object_with_its_level_and_logger():
     told = json.loads(line)
     assert re.fullmatch(TIME, told.pop("time"))
     assert told == {"level": "warning", "logger": "orders.store", "message": "Two\nlines"}
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_lines_beyond_the_queue_are_dropped_and_reported_once(store, monkeypatch, style):
+    monkeypatch.setattr(logs, "MAX_WAITING", 3)
+    with logged(style) as log:
+        for number in range(5):
+            store.anonymous().get(f"/{number}").close()
+        before = log.getvalue()
+        store.anonymous().get("/5").close()
+        logging.getLogger("orders").info("Serving.")
+    first, second, third, report = before.splitlines()
+    assert all(f"/{number}" in line for number, line in enumerate((first, second, third)))
+    assert "2 lines of the log were dropped: they could not be written in time." in report
+    assert "warning" in report
+    after = log.getvalue().removeprefix(before).splitlines()
+    assert ["/5" in after[0], "Serving." in after[1], len(after)] == [True, True, 2]
 
 
 @pytest.mark.parametrize("style", ["text", "json"])

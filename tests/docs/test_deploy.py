@@ -15,6 +15,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from orders.settings import SETTINGS, Settings
+from orders.web import logs
 from orders.web.refusals import ANSWERS, SERVER_ANSWERS
 from orders.web.server.answers import MAX_BODY_BYTES, MAX_HEAD_BYTES
 from orders.web.server.server import IDLE_SECONDS, MAX_CONNECTIONS, STOP_SECONDS
@@ -149,7 +150,7 @@ def test_nginx_refuses_with_the_codes_of_the_service():
 
 
 def test_a_stop_is_given_the_time_that_it_may_take():
-    longest = STOP_SECONDS + IN_FLIGHT_SECONDS + 1
+    longest = STOP_SECONDS + IN_FLIGHT_SECONDS + logs.STOP_SECONDS + 1
     assert seconds("TimeoutStopSec", UNIT) > longest
     for name in ("orders-1", "orders-2"):
         assert int(COMPOSE["services"][name]["stop_grace_period"].removesuffix("s")) > longest

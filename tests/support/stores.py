@@ -224,19 +224,32 @@ def issue(
 CONFIGURED = ("", "waitress.queue", "alembic")
 
 
+class Log:
+    """What a service would have written to standard error."""
+
+    def __init__(self, style):
+        self._file = io.BytesIO()
+        self._writer = logs.configure(style, self._file.write)
+
+    def getvalue(self):
+        """Write all lines that are queued; return the log so far."""
+        while not logs.log_queue.queue.empty():
+            self._writer.handle(self._writer.dequeue(block=False))
+        self._writer.flush()
+        return self._file.getvalue().decode()
+
+
 @contextmanager
 def logged(style="text"):
-    """Send the log to a text, which is given, as the service sends it to standard error."""
+    """Collect the log as the service writes it."""
     loggers = [logging.getLogger(name) for name in CONFIGURED]
     handlers, levels = logging.getLogger().handlers[:], [each.level for each in loggers]
-    stream = io.StringIO()
-    before = vars(logs.access_log).copy()
-    logs.configure(style, stream)
+    log = Log(style)
     try:
-        yield stream
+        yield log
     finally:
-        logs.access_log.flush()
-        vars(logs.access_log).update(before)
+        log.getvalue()
+        logs.log_queue.is_configured = False
         logging.getLogger().handlers[:] = handlers
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)

@@ -134,7 +134,7 @@ class RefusalTask(_Answering, ErrorTask):
         self.set_close_on_finish()
         self.content_length = len(body)
         self.write(b"" if self.request.command == "HEAD" else body)
-        self.channel.server.tell(call, status, time.monotonic())
+        self.channel.server.note_answer(call, status, time.monotonic())
 
 
 @contextmanager

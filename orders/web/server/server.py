@@ -26,7 +26,8 @@ from waitress.server import TcpWSGIServer
 from waitress.task import ThreadedTaskDispatcher
 
 from orders.settings import Settings
-from orders.web.logs import Tell, access_log
+from orders.web.call import NoteAnswer
+from orders.web.logs import log_queue
 from orders.web.server.answers import MAX_BODY_BYTES, MAX_HEAD_BYTES
 from orders.web.server.buffers import MAX_UNSENT_BYTES
 from orders.web.server.connection import Channel
@@ -48,7 +49,7 @@ class Listener(TcpWSGIServer):
     head_seconds = 10.0
     body_seconds = 30.0
     uncounted_headers: Callable[[], list[tuple[str, str]]]
-    tell: Tell
+    note_answer: NoteAnswer
     # Waitress would do its maintenance by the wall clock: not at all for an hour, where that is set
     # back by one. `maintain_in_time` does it.
     next_channel_cleanup = math.inf
@@ -114,9 +115,9 @@ class Server:
         app: Flask,
         settings: Settings,
         uncounted_headers: Callable[[], list[tuple[str, str]]],
-        tell: Tell = access_log.write,
+        note_answer: NoteAnswer = log_queue.note_request,
     ) -> None:
-        """Bind the sockets. `tell` hears of what is refused before it is a request.
+        """Bind the sockets. `note_answer` is called for what is refused before it is a request.
 
         Raises:
             OSError: the address is taken, or not of this machine.
@@ -144,7 +145,7 @@ class Server:
             listener.head_seconds = settings.head_seconds
             listener.body_seconds = settings.body_seconds
             listener.uncounted_headers = uncounted_headers
-            listener.tell = tell
+            listener.note_answer = note_answer
             listener.long_answers = self._long_answers
 
     @property
