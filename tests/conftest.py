@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
-from orders.counters import redis_link
 from orders.store.care import opening
 from tests.support import faults as real_faults
 from tests.support.clocks import ClockBesideRedis, SetClock
@@ -117,7 +116,7 @@ def redis_server(tmp_path_factory):
 @pytest.fixture
 def redis(redis_server, monkeypatch):
     """A real Redis with nothing in it, which is waited for however busy the machine is."""
-    monkeypatch.setattr(redis_link, "TIMEOUT_SECONDS", 10)
+    monkeypatch.setattr("orders.counters.redis.TIMEOUT_SECONDS", 10)
     redis_server.command("FLUSHALL")
     return redis_server
 

@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from orders import demo
 from orders import settings as settings_of
-from orders.counters.shared import CountersRefused
+from orders.counters import CountersRefused
 from orders.settings import Settings, SettingsError
 from orders.store import keys
 from orders.store.care import checks

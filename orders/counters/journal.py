@@ -1,6 +1,7 @@
-"""The file that the limits' counters are journalled to: an SQLite database of their own.
+"""The journal of the limits' counters: an SQLite file of their own.
 
-It may be lost without harm. So what goes wrong with it is told in the log, and reaches no request.
+It may be lost without harm. After any fault the file is set aside as evidence, counting goes on in
+memory, and the next flush writes everything to a new file. No fault reaches a request.
 """
 
 from __future__ import annotations
@@ -28,69 +29,53 @@ CREATE TABLE IF NOT EXISTS windows (
 """
 _INDEX = "CREATE INDEX IF NOT EXISTS windows_by_end ON windows (ends)"
 _UPSERT = "REPLACE INTO windows (key, length, terms, count, ends) VALUES (?, ?, ?, ?, ?)"
+_ASIDE = ".damaged"
 
 
 class Journal:
-    """The SQLite file. A failure is told once, and its end; none reaches a request."""
+    """The SQLite file. A failure to write is logged once, and its end."""
 
     def __init__(self, path: Path) -> None:
-        """Take where the file is. Opens nothing."""
+        """Note where the file is. Opens nothing."""
         self._path = path
         self._connection: Any = None
         self._left_as: _State | None = None
-        # What could not be read at the start is still there for the next.
-        self._was_read = False
         self.failed = False
 
     def read(self) -> list[Row]:
-        """Return all rows; none where there is no sound file."""
-        driver = sqlite.sqlite_module()
+        """Return all rows; none where the file can't be read."""
         try:
-            rows: list[Row] = (
-                self._open()
-                .execute(
-                    "SELECT key, length, terms, count, ends FROM windows "
-                    "WHERE typeof(length) = 'integer' AND typeof(terms) = 'text' "
-                    "AND typeof(count) = 'integer' AND typeof(ends) = 'real'"
-                )
-                .fetchall()
-            )
-        except (driver.Error, OSError) as error:
-            if _is_damaged(error):
-                log.warning("The journal of the counters is damaged and made anew: %s", error)
-                self._start_anew()
-            else:
-                log.warning("The journal of the counters can't be read: %s", error)
-                self.close()
+            rows = self._open().execute("SELECT key, length, terms, count, ends FROM windows")
+            return [
+                (key, int(length), terms, int(count), float(ends))
+                for key, length, terms, count, ends in rows
+            ]
+        except (sqlite.sqlite_module().Error, OSError, ValueError) as error:
+            log.warning("The journal of the counters can't be read, and is set aside: %s", error)
+            self._set_aside()
             return []
-        self._was_read = True
-        return rows
 
-    def is_lost(self) -> bool:
-        """Return whether the file is no longer as it was left, and give it up if so."""
+    def is_intact(self) -> bool:
+        """Return whether the file is as this process left it, and can be added to."""
         if self._connection is None:
-            return True
-        found = self._state()
-        if found == self._left_as:
             return False
-        if found is None or self._left_as is None or found[0] != self._left_as[0]:
-            self.close()
-        else:
-            # Nobody else writes to it. SQLite would not notice, and go on with the pages it knows.
-            log.warning("The journal of the counters was changed by others, and is made anew.")
-            self._start_anew()
-        return True
+        if self._state() == self._left_as:
+            return True
+        # Nobody else writes to it. SQLite would not notice, and go on with the pages in its cache.
+        if self._path.is_file():
+            log.warning("The journal of the counters was changed by others, and is set aside.")
+        self._set_aside()
+        return False
 
-    def write(self, rows: Iterable[Row], wall: float, whole: bool) -> None:
-        """Write rows in one transaction, and remove those that are over.
+    def write(self, rows: Iterable[Row], wall: float, *, whole: bool) -> None:
+        """Write rows in one transaction, in the place of all others if `whole`.
 
-        If `whole`, they take the place of all that there are. A file that can't be written is given
-        up: the next time it is told to be lost.
+        Windows that ended before `wall` are removed.
         """
         try:
             connection = self._open()
             connection.execute("BEGIN IMMEDIATE")
-            if whole and self._was_read:
+            if whole:
                 connection.execute("DELETE FROM windows")
             connection.executemany(_UPSERT, rows)
             connection.execute("DELETE FROM windows WHERE ends <= ?", (wall,))
@@ -113,17 +98,12 @@ class Journal:
         if self._connection is None:
             with contextlib.suppress(FileExistsError):
                 instance.make_private_file(self._path)
-            connection = sqlite.connect(self._path)
-            try:
-                # What a power cut may take of the last counts is not worth a wait for the disk.
-                connection.execute("PRAGMA synchronous = OFF")
-                connection.execute(_SCHEMA)
-                connection.execute(_INDEX)
-                self._left_as = self._state()
-            except BaseException:
-                connection.close()
-                raise
-            self._connection = connection
+            self._connection = connection = sqlite.connect(self._path)
+            # What a power cut may take of the last counts is not worth a wait for the disk.
+            connection.execute("PRAGMA synchronous = OFF")
+            connection.execute(_SCHEMA)
+            connection.execute(_INDEX)
+            self._left_as = self._state()
         return self._connection
 
     def _state(self) -> _State | None:
@@ -134,23 +114,19 @@ class Journal:
         return status.st_ino, status.st_size, status.st_mtime_ns
 
     def _fail(self, error: Exception) -> None:
-        if not self.failed:
-            log.warning("The journal of the counters can't be written: %s", error)
+        # Only the first time: the file that is begun after that is evidence of nothing.
+        if self.failed:
+            self.close()
+            return
+        log.warning("The journal of the counters can't be written, and is set aside: %s", error)
         self.failed = True
-        # Closing also ends a transaction that was cut off. A damaged file is not mended by trying.
-        self.close()
-        if _is_damaged(error):
-            self._start_anew()
+        self._set_aside()
 
-    def _start_anew(self) -> None:
+    def _set_aside(self) -> None:
         self.close()
-        self._was_read = True  # there is nothing in it
-        for suffix in ("", "-wal", "-shm", "-journal"):
+        with contextlib.suppress(OSError):
+            if self._path.is_file():
+                self._path.replace(f"{self._path}{_ASIDE}")
+        for suffix in ("-wal", "-shm", "-journal"):
             with contextlib.suppress(OSError):
                 self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
-
-
-def _is_damaged(error: Exception) -> bool:
-    # SQLITE_ERROR alone means that the file has other tables than ours.
-    name = getattr(error, "sqlite_errorname", "")
-    return name == "SQLITE_ERROR" or name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))

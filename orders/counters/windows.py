@@ -1,22 +1,57 @@
-"""Fixed windows in memory: a shelf of them for each length, in the order in which they end.
+"""Fixed windows in memory, counted all together or not at all.
 
-Windows of one length end in the order in which they began, so the first on a shelf is the first
-that is over, and looking at that one is enough to keep the shelf swept.
+Windows of one length end in the order in which they began. So they are kept in that order, a shelf
+for each length, and sweeping a shelf is reading its beginning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-# Key, length in seconds, terms, count, and the wall time of the end.
+from orders.clock import Clock
+
+# The windows of addresses may be forgotten, when an attacker comes from more of them than there is
+# room for. That frees nobody who could not go on anyway: it takes so many requests from as many
+# other addresses, each of which may send a whole plan's.
+ADDRESS_PREFIX = "address:"
+MAX_ADDRESSES = 50_000
+
+# A window in the journal: key, length in seconds, terms, count, and the wall time of its end.
 Row = tuple[str, int, str, int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """At most `limit` requests in a window of `length` seconds. The key is `CLIENT/WINDOW`.
+
+    `terms` are all figures of the client's plan: when one changes, all windows begin anew.
+    """
+
+    key: str
+    limit: int
+    length: int
+    terms: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the window: minute or day."""
+        return self.key.rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The state of a window: requests counted, and seconds until it ends."""
+
+    count: int
+    ends_in: float
 
 
 @dataclass(slots=True)
 class Window:
-    """A fixed window of one key. `ends` is in monotonic seconds; `terms` are those it began on."""
+    """A window of one key. `ends` is in monotonic seconds; `terms` are those it began on."""
 
     terms: str
     count: int
@@ -24,56 +59,51 @@ class Window:
 
 
 class Shelf:
-    """Windows of one length. Not safe by itself: whoever calls holds a lock."""
+    """The windows of one length. Not thread-safe: the caller holds a lock."""
 
-    def __init__(self, length: int, most: int | None = None, *, is_journalled: bool) -> None:
-        """Take the length in seconds, and how many windows there may be, if not any number.
+    def __init__(self, length: int, capacity: int | None, *, is_journalled: bool) -> None:
+        """Make an empty shelf for so many windows, any number if None.
 
-        What changes is noted for the journal, where there is one.
+        With a journal, the keys of changed windows are remembered for it.
         """
         self.length = length
-        self._most = most
+        self._capacity = capacity
+        self._is_journalled = is_journalled
         self._windows: dict[str, Window] = {}
         self._changed: set[str] = set()
-        self._is_journalled = is_journalled
 
     def __len__(self) -> int:
         return len(self._windows)
 
-    def live(self, key: str, now: float) -> Window | None:
-        """Return a key's window unless it is over."""
-        window = self._windows.get(key)
-        return window if window is not None and window.ends > now else None
-
-    def live_on(self, terms: str, key: str, now: float) -> Window | None:
-        """Return a key's window unless it is over, or belongs to figures no longer in force."""
+    def live(self, terms: str, key: str, now: float) -> Window | None:
+        """Return a key's window, unless it is over or began on other terms."""
         window = self._windows.get(key)
         if window is None or window.ends <= now or window.terms != terms:
             return None
         return window
 
     def count(self, terms: str, key: str, now: float, amount: int = 1) -> Window:
-        """Add to a key's window, which begins with this if there is none; return the window."""
-        window = self.live_on(terms, key, now)
+        """Add to a key's window, which begins now if there is none; return the window."""
+        window = self.live(terms, key, now)
         self._note(key)
         if window is not None:
             window.count += amount
             return window
         return self._begin(key, Window(terms, amount, now + self.length), now)
 
-    def learn(self, key: str, told: Window, now: float) -> None:
-        """Take over how a key's window stands with whoever counts for several processes.
+    def mirror(self, key: str, window: Window, now: float) -> None:
+        """Copy the state of a key's window from Redis.
 
-        What is told may have been overtaken by what another thread was told: counts only rise.
+        Answers may overtake each other between two threads: counts only rise.
         """
-        window = self.live_on(told.terms, key, now)
-        if window is None:
-            self._begin(key, told, now)
-        elif told.count >= window.count:
-            window.count, window.ends = told.count, told.ends
+        mine = self.live(window.terms, key, now)
+        if mine is None:
+            self._begin(key, window, now)
+        elif window.count >= mine.count:
+            mine.count, mine.ends = window.count, window.ends
 
     def put(self, key: str, window: Window) -> None:
-        """Take over a window from an earlier process: those that end first, first."""
+        """Add a window of an earlier process. To be called in the order in which windows end."""
         self._windows[key] = window
 
     def remove(self, key: str) -> None:
@@ -81,20 +111,15 @@ class Shelf:
         if self._windows.pop(key, None):
             self._note(key)
 
-    def take_changed(self) -> list[str]:
-        """Return the keys whose windows changed since the last time."""
+    def drain(self, *, whole: bool) -> list[str]:
+        """Return the keys of windows that changed since the last call, or of all windows."""
         changed, self._changed = self._changed, set()
-        return list(changed)
-
-    def take_all(self) -> list[str]:
-        """Return the keys of all windows; none counts as changed after that."""
-        self._changed = set()
-        return list(self._windows)
+        return list(self._windows if whole else changed)
 
     def rows(self, keys: Iterable[str], to_wall: float) -> Iterator[Row]:
-        """Return windows as rows; `to_wall` makes wall time of monotonic time.
+        """Yield windows as rows; `to_wall` is what wall time is ahead of monotonic time.
 
-        A window that was forgotten is told as one that ended long ago.
+        A window that was forgotten is one that ended long ago.
         """
         for key in keys:
             window = self._windows.get(key)
@@ -114,11 +139,102 @@ class Shelf:
             self._changed.add(key)
 
     def _sweep(self, now: float) -> None:
-        # Two at a time: each new window pays for itself, and memory follows the live ones. Where
-        # there is room for so many only, the one that began first is forgotten.
+        # Two at a time: each new window pays for itself, and memory follows the live ones. Beyond
+        # the capacity, the window that began first is forgotten.
         for oldest in list(islice(self._windows, 2)):
-            is_too_much = self._most is not None and len(self._windows) > self._most
-            if self._windows[oldest].ends > now and not is_too_much:
+            is_over_capacity = self._capacity is not None and len(self._windows) > self._capacity
+            if self._windows[oldest].ends > now and not is_over_capacity:
                 return
             del self._windows[oldest]
             self._note(oldest)
+
+
+class Counters:
+    """Fixed windows in memory. Thread-safe."""
+
+    def __init__(self, clock: Clock, *, is_journalled: bool = False) -> None:
+        """Begin without any window."""
+        self._clock = clock
+        self._is_journalled = is_journalled
+        self._lock = threading.Lock()
+        # By length, and apart for addresses.
+        self._shelves: dict[tuple[int, bool], Shelf] = {}
+
+    def hit(self, quotas: Sequence[Quota]) -> tuple[bool, list[Usage]]:
+        """Count a request in all windows if each has room for it, and in none otherwise.
+
+        Returns whether it was counted, and the windows' state after it.
+        """
+        now = self._clock.monotonic()
+        with self._lock:
+            windows = [self._live(quota, now) for quota in quotas]
+            has_room = all(
+                window is None or window.count < quota.limit
+                for quota, window in zip(quotas, windows, strict=True)
+            )
+            if has_room:
+                windows = [
+                    self._shelf(quota.key, quota.length).count(quota.terms, quota.key, now)
+                    for quota in quotas
+                ]
+            return has_room, _usages(quotas, windows, now)
+
+    def peek(self, quotas: Sequence[Quota]) -> list[Usage]:
+        """Return the windows' state, counting nothing."""
+        now = self._clock.monotonic()
+        with self._lock:
+            return _usages(quotas, [self._live(quota, now) for quota in quotas], now)
+
+    def strike(self, key: str, length: int, last: int) -> int:
+        """Count a strike in a window of so many seconds; return which one it is.
+
+        After the last one the count begins anew.
+        """
+        now = self._clock.monotonic()
+        with self._lock:
+            shelf = self._shelf(key, length)
+            count = shelf.count("", key, now).count
+            if count >= last:
+                shelf.remove(key)
+            return count
+
+    def settle(self, key: str) -> None:
+        """Do nothing: here, strikes begin anew after the last one."""
+
+    def mirror(self, quotas: Sequence[Quota], usages: Sequence[Usage], as_of: float) -> None:
+        """Copy the windows' state in Redis at a monotonic time."""
+        now = self._clock.monotonic()
+        with self._lock:
+            for quota, usage in zip(quotas, usages, strict=True):
+                if usage.count:
+                    window = Window(quota.terms, usage.count, as_of + usage.ends_in)
+                    self._shelf(quota.key, quota.length).mirror(quota.key, window, now)
+
+    def forget_all(self) -> int:
+        """Forget all windows; return how many there were."""
+        with self._lock:
+            count = sum(map(len, self._shelves.values()))
+            self._shelves.clear()
+            return count
+
+    def _live(self, quota: Quota, now: float) -> Window | None:
+        return self._shelf(quota.key, quota.length).live(quota.terms, quota.key, now)
+
+    def _shelf(self, key: str, length: int) -> Shelf:
+        is_address = key.startswith(ADDRESS_PREFIX)
+        shelf = self._shelves.get((length, is_address))
+        if shelf is None:
+            capacity = MAX_ADDRESSES if is_address else None
+            shelf = Shelf(length, capacity, is_journalled=self._is_journalled)
+            self._shelves[length, is_address] = shelf
+        return shelf
+
+
+def _usages(quotas: Sequence[Quota], windows: Sequence[Window | None], now: float) -> list[Usage]:
+    # A sum of floats may be off by its last digit, and then be rounded up to a second more.
+    return [
+        Usage(window.count, min(window.ends - now, quota.length))
+        if window
+        else Usage(0, quota.length)
+        for quota, window in zip(quotas, windows, strict=True)
+    ]

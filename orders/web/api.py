@@ -234,7 +234,7 @@ def _admit_to_api(services: Services, call: Call, authorization: str | None) -> 
     call.caller = services.keyring.identify(authorization, call.address)
     call.judged_at = services.clock.time()
     call.verdict = services.limits.judge(call.caller)
-    call.verdict.raise_if_refused()
+    call.verdict.raise_if_limited()
     auth.authorize(call.caller, call.method)
 
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from orders import keys
 from orders.clock import Clock
-from orders.counters.memory import ADDRESS_PREFIX
+from orders.counters.windows import ADDRESS_PREFIX
 from orders.settings import Network
 from orders.store import keys as key_store
 from orders.store.database.engine import Database

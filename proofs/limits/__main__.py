@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from proofs.limits import crowd, cuts, million, shared
+from proofs.limits import crowd, cuts, million
 
 
 def main() -> int:
@@ -32,6 +32,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if arguments.redis:
+            from proofs.limits import shared  # which needs the package redis
+
             faults = shared.prove(folder / "redis")
         else:
             # First, because it looks at the memory of this process.

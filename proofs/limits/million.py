@@ -9,12 +9,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orders.cli.output import progress
 from orders.clock import Clock
-from orders.counters.memory import ADDRESS_PREFIX, MAX_ADDRESSES, Ask, CounterStorage
-from orders.counters.shared import SharedCounterStorage
+from orders.counters.memory import CounterStorage
+from orders.counters.windows import ADDRESS_PREFIX, MAX_ADDRESSES, Quota
 from tests.support.process import resident_bytes
+
+if TYPE_CHECKING:
+    from orders.counters.redis import RedisCounterStorage
 
 # What the windows of addresses may add to the memory, and take of the disk, however many there are.
 MOST_MEMORY_MIB = 96
@@ -28,11 +32,11 @@ _ADDRESSES_A_FLUSH = 2_000
 _HITS = 10_000
 
 
-def asks(identity: str, quota: int = _QUOTA) -> tuple[Ask, ...]:
+def asks(identity: str, quota: int = _QUOTA) -> tuple[Quota, ...]:
     """Return what a request of one identity asks for."""
     return (
-        Ask(f"{identity}/minute", quota, _MINUTE, "bench"),
-        Ask(f"{identity}/day", quota, _DAY, "bench"),
+        Quota(f"{identity}/minute", quota, _MINUTE, "bench"),
+        Quota(f"{identity}/day", quota, _DAY, "bench"),
     )
 
 
@@ -74,7 +78,7 @@ def prove(path: Path, address_count: int, key_count: int) -> list[str]:
     faults += _faults_of_use(use) + _faults_of_forgetting(storage)
     many = [asks(f"key:{number}.0") for number in range(key_count)]
     for each in many:
-        storage.take(each)
+        storage.hit(each)
     tell_cost(f"{key_count:,} keys", storage, few)
     tell_cost("all in turn", storage, many[:: max(1, key_count // _HITS)])
     _tell_flush("all keys", storage, path)
@@ -84,13 +88,13 @@ def prove(path: Path, address_count: int, key_count: int) -> list[str]:
 
 def _flood(storage: CounterStorage, use: Use, count: int) -> list[str]:
     for _ in range(7):
-        storage.take(asks(REAL_KEY))
+        storage.hit(asks(REAL_KEY))
     before = [standing.count for standing in storage.peek(asks(REAL_KEY))]
     coming = addresses()
     with progress("addresses", count) as done:
         for _ in range(0, count, _ADDRESSES_A_FLUSH):
             for address in islice(coming, _ADDRESSES_A_FLUSH):
-                storage.take(asks(address))
+                storage.hit(asks(address))
             storage.flush()
             use.look()
             done(_ADDRESSES_A_FLUSH)
@@ -111,11 +115,11 @@ def _faults_of_use(use: Use) -> list[str]:
 def _faults_of_forgetting(storage: CounterStorage) -> list[str]:
     """Find out what it takes an attacker to have the windows of an address forgotten."""
     used_up = asks(f"{ADDRESS_PREFIX}203.0.113.9", _FREE_QUOTA)
-    while storage.take(used_up)[0]:
+    while storage.hit(used_up)[0]:
         pass
     others = 0
     for address in islice(addresses(begin=2**24), 2 * MAX_ADDRESSES):
-        if storage.take(asks(address))[0]:
+        if storage.hit(asks(address))[0]:
             others += 1
         if storage.peek(used_up)[1].count == 0:
             break
@@ -139,14 +143,14 @@ def _faults_of_restart(storage: CounterStorage, path: Path) -> list[str]:
 
 
 def tell_cost(
-    among: str, storage: CounterStorage | SharedCounterStorage, identities: Sequence[Sequence[Ask]]
+    among: str, storage: CounterStorage | RedisCounterStorage, identities: Sequence[Sequence[Quota]]
 ) -> None:
     """Count many requests, in turn; print what one takes, at best of three."""
     best = float("inf")
     for _ in range(3):
         began = time.perf_counter_ns()
         for number in range(_HITS):
-            storage.take(identities[number % len(identities)])
+            storage.hit(identities[number % len(identities)])
         best = min(best, (time.perf_counter_ns() - began) / _HITS)
     print(f"a hit      {best:,.0f} ns among {among}")
 
@@ -173,7 +177,7 @@ def _waiting(storage: CounterStorage) -> Iterator[Callable[[], float]]:
     def count() -> None:
         while not done.wait(0.0005):
             began = time.perf_counter()
-            storage.take(asks(REAL_KEY))
+            storage.hit(asks(REAL_KEY))
             seconds.append(time.perf_counter() - began)
 
     thread = threading.Thread(target=count)

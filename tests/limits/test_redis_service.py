@@ -6,7 +6,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 
@@ -51,7 +50,7 @@ def test_a_redis_that_refuses_the_password_stops_the_start(tmp_path, guarded, lo
     assert done.returncode == 2
     (line,) = [each for each in done.stderr.splitlines() if each.startswith("Error")]
     assert line.startswith(f"Error: Redis at {guarded.socket} refuses to count: ")
-    assert line.endswith("Mend that or ORDERS_LIMITS_URL, then start again.")
+    assert line.endswith("Fix that or ORDERS_LIMITS_URL, then start again.")
     assert "s3cret" not in done.stderr + done.stdout
     assert "Traceback" not in done.stderr
 
@@ -96,7 +95,7 @@ def test_a_start_without_redis_warns_and_finds_it_later(tmp_path, own_redis, sta
     assert ready.json()["counters"] == "degraded: Redis is away, each process counts in memory"
     own_redis.start()
     # It asks for no password, and refuses one.
-    wait_until(lambda: "is there, and refuses to count" in "".join(service.log))
+    wait_until(lambda: "refuses to count" in "".join(service.log))
     own_redis.command("CONFIG", "SET", "requirepass", PASSWORD)
     wait_until(lambda: "is back, and counts again" in "".join(service.log))
     service.stop()
@@ -121,9 +120,7 @@ def test_a_service_that_counts_in_memory_imports_no_redis():
 # A Redis that goes and comes back.
 
 
-def test_requests_go_on_when_redis_is_killed_and_it_counts_again_within_two_seconds(
-    own_redis, start
-):
+def test_requests_go_on_when_redis_is_killed_and_it_counts_again_when_it_is_back(own_redis, start):
     service = start(ORDERS_LIMITS_URL=own_redis.url)
     key = service.issue("enterprise", "--per-minute", "1000000", "--per-day", "1000000")
 
@@ -133,19 +130,19 @@ def test_requests_go_on_when_redis_is_killed_and_it_counts_again_within_two_seco
         return int(response.headers["X-RateLimit-Remaining"])
 
     with ThreadPoolExecutor(4) as threads:
-        told = list(threads.map(lambda _: left(), range(40)))
+        shown = list(threads.map(lambda _: left(), range(40)))
         own_redis.kill()
-        told += threads.map(lambda _: left(), range(40))
+        shown += threads.map(lambda _: left(), range(40))
         assert service.request("GET", "/readyz").status == 200
         own_redis.start()
-        began = time.monotonic()
         wait_until(lambda: service.request("GET", "/readyz").json()["counters"] == "ok")
-        assert time.monotonic() - began < 2
-        told += threads.map(lambda _: left(), range(40))
-    assert sorted(told, reverse=True) == list(range(999_999, 999_879, -1))
+        anew = list(threads.map(lambda _: left(), range(40)))
+    # Counted on in memory, and begun anew in a Redis that has forgotten.
+    assert sorted(shown, reverse=True) == list(range(999_999, 999_919, -1))
+    assert sorted(anew, reverse=True) == list(range(999_999, 999_959, -1))
     service.stop()
-    told = [line for line in service.log if "Redis" in line and "warning" in line]
-    assert len(told) == 2, told
+    logged = [line for line in service.log if "Redis" in line and "warning" in line]
+    assert len(logged) == 2, logged
 
 
 # Several processes. Each has a copy of the same database: the same store, with the same keys.

@@ -1,0 +1,394 @@
+"""Counters and bans in a real Redis: exact over processes, and what happens while it is away."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import time
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+
+import pytest
+from limits.storage import storage_from_string
+from test_bans import LIST, codes, own, plain, spend, unban
+
+from orders.clock import Clock
+from orders.counters.windows import Quota
+from orders.store.database import group_commit
+from tests.support.databases import DATABASES
+from tests.support.redis_server import redis_running
+from tests.support.stores import assert_error
+
+pytestmark = pytest.mark.redis
+
+MINUTE, DAY = 60, 86_400
+BAN = 300
+KEY = "key:1.0"
+STRIKES = "key:1/strikes"
+
+
+def quotas(identity=KEY, per_minute=5, per_day=50):
+    """Return the windows of one client: a minute's and a day's."""
+    terms = f"{per_minute};{per_day}"
+    return [
+        Quota(f"{identity}/minute", per_minute, MINUTE, terms),
+        Quota(f"{identity}/day", per_day, DAY, terms),
+    ]
+
+
+def storage_of(url, clock, store_id="abc"):
+    """Return a storage as a process of its own has it."""
+    options = {"url": url, "store_id": lambda: store_id, "clock": clock}
+    from orders.counters.redis import RedisCounterStorage  # its package is an extra
+
+    return RedisCounterStorage("shared://", **options)
+
+
+def hit(storage, times=1, *figures):
+    """Send requests; return whether the last one was counted, and the counts after it."""
+    for _ in range(times):
+        counted, usages = storage.hit(quotas(*figures))
+    return counted, *(usage.count for usage in usages)
+
+
+def counts(storage, *figures):
+    """Return the counts of both windows."""
+    return [usage.count for usage in storage.peek(quotas(*figures))]
+
+
+def strike(storage, times=1):
+    """Strike so many times, of three; return which each was."""
+    return [storage.strike(STRIKES, MINUTE, 3) for _ in range(times)]
+
+
+def warnings(caplog):
+    """Return the warnings that were logged."""
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.fixture
+def counting():
+    return "redis"
+
+
+@pytest.fixture
+def own_redis(tmp_path, monkeypatch):
+    """A Redis of this test's own, which may be killed."""
+    monkeypatch.setattr("orders.counters.redis.TIMEOUT_SECONDS", 10)
+    with redis_running(tmp_path / "redis") as server:
+        yield server
+
+
+@pytest.fixture
+def begin():
+    """Begin counting as a process does at its start; all are closed at the end."""
+    begun = []
+
+    def begin_one(server, clock, **options):
+        begun.append(storage_of(server.url, clock, **options))
+        begun[-1].load()
+        return begun[-1]
+
+    yield begin_one
+    for storage in begun:
+        storage.close()
+
+
+@pytest.fixture
+def counters(begin, redis, clock):
+    return begin(redis, clock)
+
+
+@pytest.fixture
+def other(begin, redis, clock):
+    """Another process' counters of the same store."""
+    return begin(redis, clock)
+
+
+# Counting, by several processes.
+
+
+def test_it_is_found_by_its_scheme_and_opens_nothing(tmp_path):
+    storage = storage_of(f"unix://{tmp_path}/none", Clock())
+    found = storage_from_string(
+        "shared://", url=f"unix://{tmp_path}/none", store_id=lambda: "abc", clock=Clock()
+    )
+    assert type(found) is type(storage)
+    assert found.check()
+
+
+def test_processes_count_together(counters, other, clock):
+    assert hit(counters, 3) == (True, 3, 3)
+    clock.advance(20)
+    assert hit(other, 2) == (True, 5, 5)
+    assert hit(counters) == (False, 5, 5)
+    assert counts(other) == [5, 5]
+    clock.advance(40)
+    assert hit(counters) == (True, 1, 6)
+
+
+def test_a_redis_whose_clock_was_set_back_keeps_no_window_longer_than_it_is(counters, redis):
+    hit(counters)
+    names = [name for name in redis.names() if KEY.encode() in name]
+    for name in names:
+        redis.command("PEXPIRE", name, 10 * DAY * 1000)
+    hit(counters)
+    assert max(redis.command("PTTL", name) for name in names) <= DAY * 1000
+    assert [round(usage.ends_in) for usage in counters.peek(quotas())] == [MINUTE, DAY]
+
+
+def in_four_processes(work, *arguments):
+    """Do something in four processes at once; return what all of it returned."""
+    spawned = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(4, mp_context=spawned) as processes:
+        done = [processes.submit(work, *arguments) for _ in range(4)]
+        return [each for some in done for each in some.result()]
+
+
+def in_four_threads(url, times, work):
+    """Work with a storage in a process of its own, with four threads."""
+    from orders.counters import redis
+
+    redis.TIMEOUT_SECONDS = 10
+    storage = storage_of(url, Clock())
+    with ThreadPoolExecutor(4) as threads:
+        done = list(threads.map(lambda _: work(storage), range(times)))
+    storage.close()
+    return done
+
+
+def hit_many(url, times):
+    return in_four_threads(url, times, lambda storage: hit(storage, 1, KEY, 1_000, 900))
+
+
+def strike_many(url, times):
+    return in_four_threads(url, times, lambda storage: storage.strike(STRIKES, MINUTE, 100))
+
+
+def test_counting_is_exact_among_four_processes_of_four_threads(redis):
+    answers = in_four_processes(hit_many, redis.url, 300)
+    counted = sorted(count for is_counted, count, _ in answers if is_counted)
+    assert counted == list(range(1, 901))
+    assert {answer for answer in answers if not answer[0]} == {(False, 900, 900)}
+
+
+def test_among_four_processes_one_makes_the_last_strike_and_later_ones_come_later(redis):
+    assert sorted(in_four_processes(strike_many, redis.url, 30)) == list(range(1, 121))
+
+
+def test_strikes_begin_anew_once_the_ban_is_known(counters, clock):
+    counters.settle(STRIKES)
+    assert strike(counters, 4) == [1, 2, 3, 4]
+    clock.advance(4)
+    counters.settle(STRIKES)
+    clock.advance(0.9)
+    assert strike(counters) == [5]
+    clock.advance(0.1)
+    assert strike(counters, 3) == [1, 2, 3]
+    clock.advance(9.9)
+    assert strike(counters) == [4]
+    clock.advance(0.1)
+    assert strike(counters) == [1]
+
+
+# What is in Redis.
+
+
+def test_every_key_ends_and_is_small(counters, redis):
+    hit(counters, 3, "key:4711.2", 10**9, 10**9)
+    hit(counters, 3, "address:2001:db8:ffff:ffff::/64", 60, 1_000)
+    counters.strike("key:4711/strikes", MINUTE, 30)
+    names = redis.names()
+    assert len(names) == 2 + 2 + 1 + 1  # and the probe of the start
+    assert all(0 < redis.command("PTTL", name) <= DAY * 1000 for name in names)
+    assert max(redis.command("MEMORY", "USAGE", name) for name in names) <= 250
+
+
+def test_the_windows_of_a_client_are_in_one_slot_of_a_cluster(counters):
+    from redis.crc import key_slot
+
+    for identity in (KEY, "address:2001:db8::/64"):
+        names = [counters.prefixed_key(quota.key).encode() for quota in quotas(identity)]
+        assert len(set(names)) == 2
+        assert len(set(map(key_slot, names))) == 1
+
+
+def test_two_stores_in_one_redis_do_not_mix(counters, begin, redis, clock):
+    stranger = begin(redis, clock, store_id="xyz")
+    hit(counters, 3)
+    assert counts(stranger) == [0, 0]
+    hit(stranger, 2)
+    assert counters.reset() >= 2
+    assert (counts(counters), counts(stranger)) == ([0, 0], [2, 2])
+
+
+@pytest.mark.parametrize(
+    "command", ["SCRIPT FLUSH", "CLIENT KILL TYPE normal SKIPME yes"], ids=["script", "connection"]
+)
+def test_a_redis_that_forgot_the_script_or_closed_the_connection_counts_on(
+    counters, redis, caplog, command
+):
+    hit(counters)
+    redis.command(*command.split())
+    assert hit(counters) == (True, 2, 2)
+    assert warnings(caplog) == []
+
+
+# A Redis that is away.
+
+
+def test_while_redis_is_away_the_process_goes_on_from_what_it_saw(own_redis, begin, clock, caplog):
+    one, other = begin(own_redis, clock), begin(own_redis, clock)
+    hit(one, 2)
+    hit(other, 1)
+    own_redis.kill()
+    assert hit(one) == (True, 3, 3)  # it has not seen the other's
+    assert hit(one, 2) == (True, 5, 5)
+    assert hit(one) == (False, 5, 5)
+    assert hit(one, 1, "key:2.0") == (True, 1, 1)
+    assert strike(one, 4) == [1, 2, 3, 1]
+    one.settle(STRIKES)
+    (warning,) = warnings(caplog)
+    assert warning.startswith(f"Redis at {own_redis.socket} is away (")
+    assert warning.endswith("each process counts in memory until it is back.")
+    assert not one.check()
+    assert one.trouble == "Redis is away, each process counts in memory"
+    assert other.check(), "it has not asked yet"
+
+
+@pytest.mark.parametrize("ask", [hit, counts, strike, lambda storage: storage.settle(STRIKES)])
+def test_any_question_finds_out_that_redis_is_away(own_redis, begin, clock, ask):
+    counters = begin(own_redis, clock)
+    own_redis.kill()
+    ask(counters)
+    assert not counters.check()
+
+
+def test_redis_counts_again_when_it_is_back(own_redis, begin, clock, caplog):
+    one, other = begin(own_redis, clock), begin(own_redis, clock)
+    hit(one)
+    own_redis.kill()
+    hit(one)
+    one.flush()
+    assert not one.check()
+    own_redis.start()
+    one.flush()
+    assert (one.check(), one.trouble) == (True, "")
+    assert warnings(caplog)[1:] == [f"Redis at {own_redis.socket} is back, and counts again."]
+    hit(one)
+    assert hit(other) == (True, 2, 2)
+
+
+def test_a_process_without_requests_finds_out_that_redis_is_away(own_redis, begin, clock, caplog):
+    counters = begin(own_redis, clock)
+    own_redis.kill()
+    for _ in range(3):
+        counters.flush()
+    assert not counters.check()
+    assert "is away" in warnings(caplog)[0]
+    assert len(warnings(caplog)) == 1
+
+
+def test_a_redis_that_stands_still_delays_a_request_once(own_redis, begin, monkeypatch):
+    monkeypatch.setattr("orders.counters.redis.TIMEOUT_SECONDS", 5)
+    counters = begin(own_redis, Clock())
+    hit(counters)
+    own_redis.pause()
+    with ThreadPoolExecutor(8) as threads:
+        began = time.monotonic()
+        list(threads.map(lambda _: hit(counters), range(8)))
+    for _ in range(100):
+        hit(counters)
+    assert 4 < time.monotonic() - began < 20  # one after another would wait for 40 s and more
+    assert not counters.check()
+    own_redis.resume()
+    counters.flush()
+    assert counters.check()
+
+
+REFUSALS = {
+    "READONLY": ("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE", "is away"),
+    "OOM": ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0", "is away"),
+    "NOPERM": ("ACL SETUSER default -evalsha", "ACL SETUSER default +@all", "refuses to count"),
+}
+
+
+@pytest.mark.parametrize("word", REFUSALS)
+def test_a_redis_that_refuses_to_write_is_away(own_redis, begin, clock, caplog, word):
+    refuse, allow, words = REFUSALS[word]
+    counters = begin(own_redis, clock)
+    hit(counters)
+    own_redis.command(*refuse.split())
+    assert hit(counters) == (True, 2, 2)
+    counters.flush()
+    assert not counters.check()
+    assert warnings(caplog)[0].startswith(f"Redis at {own_redis.socket} {words} ({word} ")
+    assert len(warnings(caplog)) == 1
+    own_redis.command(*allow.split())
+    counters.flush()
+    assert counters.check()
+    assert hit(counters) == (True, 2, 2)
+
+
+# Bans, where two processes serve one store: two applications over one folder and one Redis.
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Have stores wait for a lock for a moment only."""
+    for module in (DATABASES.module, group_commit):
+        monkeypatch.setattr(module, "BUSY_SECONDS", 0.1)
+
+
+@pytest.fixture
+def both(make_store, store):
+    """A client whose key has a minute of one request, at the one process and at the other."""
+    client = own(store)
+    return client, type(client)(make_store(), client.key_id, client.secret)
+
+
+def banned_by(one, other):
+    """Have a key banned by the refusals of two processes together: by the thirtieth."""
+    spend(one)
+    assert codes(other, 14) == plain(14)
+    assert codes(one, 16) == [*plain(15), "api_key_banned"]
+
+
+def test_the_other_process_knows_of_the_ban_at_once_and_goes_by_the_keys_row_later(
+    both, clock, caplog
+):
+    one, other = both
+    banned_by(one, other)
+    response = other.get(LIST)
+    assert_error(response, 429, "api_key_banned")
+    assert int(response.headers["Retry-After"]) in {BAN - 1, BAN}
+    assert len(caplog.messages) == 1, "only the one that banned says so"
+    clock.advance(100)
+    response = other.get(LIST)
+    assert_error(response, 429, "api_key_banned")
+    assert response.headers["Retry-After"] == str(BAN - 100)
+    clock.advance(BAN - 100)
+    spend(other)
+    assert codes(one, 1) == plain(1)
+
+
+def test_the_other_process_knows_of_the_ban_until_it_is_in_the_keys_row(impatient, both, clock):
+    one, other = both
+    with one.store.locked():
+        banned_by(one, other)
+        clock.advance(3)
+        assert codes(other, 2) == ["api_key_banned"] * 2
+    one.store.services.write_keys()
+    clock.advance(1)
+    assert codes(other, 2) == ["api_key_banned"] * 2
+    unban(one.store, one)
+    clock.advance(1)
+    assert codes(other, 15) == plain(15)
+
+
+def test_an_unbanned_key_is_unbanned_everywhere_and_its_count_begins_at_zero(both):
+    one, other = both
+    banned_by(one, other)
+    codes(other, 5)
+    unban(one.store, one)
+    assert codes(other, 15) == plain(15)
+    assert codes(one, 15) == [*plain(14), "api_key_banned"]
