@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
-from orders.cli.output import progress
-from tests.support.figures import Times
+from orders.cli.progress import progress
+from proofs.core.times import Times
 from tests.support.receiver import Receiver, hang, receiving
 from tests.support.service import Service, running
 from tests.support.wire import Wire

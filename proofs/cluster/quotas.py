@@ -9,8 +9,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from proofs.cluster.shoppers import UNKNOWN
+from proofs.core.history import Kind, Operation
 from proofs.crash.connection import ORDERS, Books, Connection, Key
-from proofs.crash.history import Kind, Operation
 
 QUOTA = 200
 CLIENTS = 4

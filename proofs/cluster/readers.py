@@ -10,8 +10,8 @@ from typing import Any
 
 from orders.domain import parse_instant
 from proofs.cluster.shoppers import UNKNOWN
+from proofs.core.history import Contents, Kind, Operation
 from proofs.crash.connection import Books, Connection, Key
-from proofs.crash.history import Contents, Kind, Operation
 from tests.support.receiver import Received
 
 _FEED = "/v2/store/events?after={}&limit=200"

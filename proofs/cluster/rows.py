@@ -10,7 +10,7 @@ import psycopg
 from psycopg import sql
 
 from orders.domain import format_instant
-from proofs.crash.history import Contents, EventRow, OrderRow, RememberedRow
+from proofs.core.history import Contents, EventRow, OrderRow, RememberedRow
 
 
 def read(conninfo: str) -> Contents:

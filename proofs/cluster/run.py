@@ -17,9 +17,9 @@ from proofs.cluster.quotas import Attack
 from proofs.cluster.readers import FeedReader
 from proofs.cluster.shoppers import Plan, Shopping, shopping
 from proofs.cluster.stage import Stage
-from proofs.crash import checker
+from proofs.core import checks as checker
+from proofs.core.history import Contents
 from proofs.crash.connection import ORDERS
-from proofs.crash.history import Contents
 from tests.support.receiver import Receiver, receiving
 
 PLENTY = (1_000_000_000, 1_000_000_000)

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from multiprocessing.synchronize import Event
 from typing import Any
 
+from proofs.core.clients import Customer
+from proofs.core.history import Kind, Operation
 from proofs.crash.connection import Books, Connection, Key
-from proofs.crash.customers import Customer
-from proofs.crash.history import Kind, Operation
 
 # The service's own 503 tells that the database is away, which may be so at a commit, too. The
 # others are nginx's.

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from proofs.cluster.quotas import CLIENTS as ATTACKERS
 from proofs.cluster.readers import misdelivered, unlike_the_log
 from proofs.cluster.run import LOADS, TYPES, Findings
-from proofs.crash import checker
-from proofs.crash.history import Kind, Operation
+from proofs.core import checks as checker
+from proofs.core.history import Kind, Operation
 
 # What a killed process had begun may be committed by PostgreSQL just after it.
 _GRACE_SECONDS = 2.0

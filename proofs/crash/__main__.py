@@ -22,11 +22,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orders.cli.output import progress
+from orders.cli.progress import progress
+from proofs.core.clients import Customer, run_into_a_ban
+from proofs.core.history import Operation
 from proofs.crash import history
 from proofs.crash.connection import Books, Key
-from proofs.crash.customers import Customer, run_into_a_ban
-from proofs.crash.history import Operation
 from proofs.crash.inspector import DAY_QUOTA, MINUTE_QUOTA, Inspector
 from tests.support.service import Service, environment_for, launch
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import urllib3
 
-from proofs.crash.history import UNSENT, Kind, Operation
+from proofs.core.history import UNSENT, Kind, Operation
 
 ORDERS = "/v1/store/orders"
 # Clients ask for the newest orders, so that they meet at the same ones.

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import urllib3
 
-from proofs.crash import checker, history
+from proofs.core import checks as checker
+from proofs.core import history
+from proofs.core.clients import Ban
+from proofs.core.history import UNSENT, Contents, Kind, Operation
 from proofs.crash.connection import ORDERS, Books, Connection, Key
-from proofs.crash.customers import Ban
-from proofs.crash.history import UNSENT, Contents, Kind, Operation
 
 # What the customers' key may send: more than it does.
 MINUTE_QUOTA, DAY_QUOTA = 1_000_000, 100_000_000

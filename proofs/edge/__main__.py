@@ -12,11 +12,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from proofs.core.times import Read
 from proofs.edge.crowd import Crowd, stand_beside
 from proofs.edge.slow_readers import LIST, SlowReaders, read_beside
 from proofs.edge.stopping import Stop, stop_under_load
 from tests.support import year
-from tests.support.figures import Read
 from tests.support.service import Service, environment_for, run_flask, running
 
 READS = 200

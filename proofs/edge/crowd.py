@@ -9,8 +9,8 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from proofs.core.times import Read, Times, descriptors, resident_mib
 from proofs.edge.slow_client import Dripped, connect, drip, get, read_answer
-from tests.support.figures import Read, Times, descriptors, resident_mib
 from tests.support.service import Service
 
 SETTLE_SECONDS = 10

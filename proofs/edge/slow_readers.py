@@ -6,8 +6,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from proofs.core.times import Read, Times, resident_mib
 from proofs.edge.slow_client import Answer, read_slowly
-from tests.support.figures import Read, Times, resident_mib
 from tests.support.service import Service
 
 LIST = "/v1/store/orders"

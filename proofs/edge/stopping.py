@@ -17,9 +17,9 @@ from http import HTTPStatus
 from itertools import chain
 from typing import BinaryIO
 
+from proofs.core.times import Read
 from proofs.edge.slow_client import connect, get, read_answer
 from proofs.edge.slow_readers import LIST
-from tests.support.figures import Read
 from tests.support.service import STOP_SECONDS, Service
 
 LOAD_SECONDS = 2

@@ -15,8 +15,8 @@ from proofs.cluster.quotas import QUOTA, Attack
 from proofs.cluster.run import TYPES, Findings, Run
 from proofs.cluster.shoppers import Shopping
 from proofs.cluster.stage import staged
+from proofs.core.history import Contents, EventRow, Kind, Operation
 from proofs.crash.connection import Key
-from proofs.crash.history import Contents, EventRow, Kind, Operation
 
 PLACED = ("order.placed",)
 AT = "2026-12-01T08:00:00.000Z"

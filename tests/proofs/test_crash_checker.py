@@ -10,8 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from proofs.crash import checker, history
-from proofs.crash.history import UNSENT, Kind, Operation
+from proofs.core import checks as checker
+from proofs.core import history
+from proofs.core.history import UNSENT, Kind, Operation
 
 pytestmark = pytest.mark.sqlite_only("its inspector reads a file")
 

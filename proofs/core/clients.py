@@ -12,8 +12,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
+from proofs.core.history import Kind, Operation
 from proofs.crash.connection import ORDERS, Books, Connection, Key, look_within
-from proofs.crash.history import Kind, Operation
 
 _ROUTES = {
     Kind.PLACE: ("POST", ORDERS),

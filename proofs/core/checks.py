@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from orders.domain import EventType, Status
-from proofs.crash.history import UNSENT, Contents, EventRow, Kind, Operation, shown
+from proofs.core.history import UNSENT, Contents, EventRow, Kind, Operation, shown
 
 MAKES = {
     Kind.PLACE: EventType.PLACED,
