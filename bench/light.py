@@ -15,11 +15,12 @@ import time
 import venv
 from pathlib import Path
 
-from tests.support.process import resident_bytes
+from tests.support.process import resident_mib
 
 ROOT = Path(__file__).resolve().parent.parent
 MAX_PACKAGES = 40
 MAX_MEGABYTES = 60
+MEGABYTES_PER_MIB = 2**20 / 1e6
 # What every virtual environment has, before anything is installed, and this project itself.
 _NOT_COUNTED = re.compile(r"(pip|setuptools|store_orders|_distutils_hack|__editable__.*)\b")
 
@@ -76,7 +77,7 @@ def start(python: Path, instance: Path) -> tuple[float, float]:
         for line in service.stderr or ():
             if "Serving on" in line:
                 break
-        measured = (time.perf_counter() - began, resident_bytes(service.pid) / 1e6)
+        measured = (time.perf_counter() - began, resident_mib(service.pid) * MEGABYTES_PER_MIB)
         service.terminate()
         service.communicate()
     return measured

@@ -1,57 +1,37 @@
-"""A backup while the service takes orders, and the way back: what writers wait, what is there then.
+"""A backup while the service takes orders, and its restore.
 
-Run it as `python -m proofs.backup`. It imports a year of orders, starts the service, lets writers
-place orders one after the other, and runs `flask db backup` beside them; another is killed halfway.
-Then it revokes a key, stops the service, restores the backup and starts again.
-
-Exits 1 unless the restored store has all orders that were acknowledged before the backup began and
-none that nobody placed, ids go on above all that were given, a remembered ETag is answered 200, a
-key that was revoked stays so, and the killed backup leaves no file under its name, and nothing at
+A year of orders is imported, writers place orders one after the other, and `flask db backup` runs
+beside them; another is killed halfway. Then a key is revoked, and the backup restored. The restored
+store must have all orders that were acknowledged before the backup began and none that nobody
+placed, ids must go on above all that were given, a remembered ETag must be answered 200, the
+revoked key must stay so, and the killed backup must leave no file under its name, and nothing at
 all after the next.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import io
 import subprocess
 import sys
-import tempfile
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from orders.cli.output import working
+from orders.cli.progress import working
+from proofs.core import command
+from proofs.core.placing import ORDERS, Placing
+from proofs.core.times import Times
 from tests.support import year
-from tests.support.service import INHERITED, ROOT, Service, run_flask, running
+from tests.support.service import ROOT, Service, environment_for, run_flask, running
 
-ORDERS = "/v1/store/orders"
 # A limit that no writer meets.
 PLAN = "[plans.writers]\nper_minute = 100000000\nper_day = 100000000\n"
 QUIET_SECONDS = 2.0
 TRIES_TO_KILL = 10
 
 
-def main() -> int:
-    """Back up, restore, print the figures, and give the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m proofs.backup", description=__doc__)
-    parser.add_argument("--orders", type=int, default=200_000, help="how many are there before")
-    parser.add_argument("--writers", type=int, default=3, help="how many place orders meanwhile")
-    parser.add_argument("--seed", type=int, default=1, help="the same seed, the same year")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        faults = tried(Path(folder), arguments.orders, arguments.writers, seed=arguments.seed)
-    for fault in faults:
-        print(f"VIOLATED: {fault}")
-    return 1 if faults else 0
-
-
-def tried(folder: Path, orders: int, writers: int, *, seed: int = 1) -> list[str]:
-    """Back up and restore in a folder, print the figures; return what was not as it should be."""
+def prove(folder: Path, *, orders: int = 200_000, writers: int = 3, seed: int = 1) -> list[str]:
+    """Back up and restore in a folder, print the figures; return the violations."""
     trial = Trial(folder, orders, writers)
     with working("Importing, backing up, restoring") as alive:
         trial.fill(seed)
@@ -62,48 +42,14 @@ def tried(folder: Path, orders: int, writers: int, *, seed: int = 1) -> list[str
     return trial.faults
 
 
-@dataclass
-class Writers:
-    """Clients that place orders, each one after the other, and how long each of these took."""
-
-    service: Service
-    key: str
-    acknowledged: list[int] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-    statuses: set[int] = field(default_factory=set)
-    _stopped: threading.Event = field(default_factory=threading.Event)
-
-    @contextmanager
-    def placing(self, count: int) -> Iterator[None]:
-        """Let so many clients place orders meanwhile."""
-        threads = [threading.Thread(target=self._place_on) for _ in range(count)]
-        for thread in threads:
-            thread.start()
-        try:
-            yield
-        finally:
-            self._stopped.set()
-            for thread in threads:
-                thread.join()
-
-    def _place_on(self) -> None:
-        while not self._stopped.is_set():
-            began = time.perf_counter()
-            response = self.service.request("POST", ORDERS, self.key, json={"petId": 7})
-            self.seconds.append(time.perf_counter() - began)
-            self.statuses.add(response.status)
-            if "Location" in response.headers:
-                self.acknowledged.append(response.json()["id"])
-
-
 class Trial:
-    """A store that is backed up and restored, and what was not as it should be."""
+    """A store that is backed up and restored, and the violations."""
 
     def __init__(self, folder: Path, orders: int, writers: int) -> None:
         """Take a folder to work in, how many orders there are before, and how many writers."""
         self._folder, self._orders, self._writers = folder, orders, writers
         self._instance = folder / "instance"
-        self._environment = {**INHERITED, "ORDERS_INSTANCE": str(self._instance)}
+        self._environment = environment_for(self._instance)
         self._backup = folder / "backups" / "backup.db"
         self._etags: dict[str, str] = {}
         self._keys: list[str] = []
@@ -126,19 +72,19 @@ class Trial:
         """Take a backup while writers place orders, and revoke a key after it."""
         with running(self._instance) as service:
             self._keys = [service.issue("writers"), service.issue("writers")]
-            quiet, beside = (Writers(service, self._keys[0]) for _ in range(2))
-            with quiet.placing(self._writers):
+            quiet, beside = (Placing(service, self._keys[0], self._writers) for _ in range(2))
+            with quiet.going_on():
                 time.sleep(QUIET_SECONDS)
             self._placed |= set(quiet.acknowledged)
             self._kill_a_backup(service)
-            with beside.placing(self._writers):
+            with beside.going_on():
                 self._before = self._placed | set(beside.acknowledged)
                 seconds = self._timed("db", "backup", str(self._backup))
             self._placed |= set(beside.acknowledged)
-            self._remember(service, quiet.acknowledged[0])
+            self._remember(service, min(quiet.acknowledged))
             self._flask("keys", "revoke", "2")
-        print(f"without a backup   {waits(quiet.seconds)}")
-        print(f"beside a backup    {waits(beside.seconds)}")
+        print(f"without a backup   {Times.of(quiet.seconds)}")
+        print(f"beside a backup    {Times.of(beside.seconds)}")
         print(f"backup             {seconds:.1f} s, {self._backup.stat().st_size / 1e6:.1f} MB")
         statuses = quiet.statuses | beside.statuses
         self._expect(statuses == {201}, f"writers were answered {statuses}")
@@ -146,7 +92,7 @@ class Trial:
         self._expect(not left, f"there is left beside the backup: {left}")
 
     def restore(self) -> None:
-        """Restore the backup, start again, and look."""
+        """Restore the backup, start again, and compare."""
         seconds = self._timed("db", "restore", str(self._backup))
         found = self._ids()
         print(f"restore            {seconds:.1f} s")
@@ -156,7 +102,7 @@ class Trial:
         self._expect(not missing, f"{missing} orders that were acknowledged are missing")
         self._expect(not unknown, f"{unknown} orders are there that nobody placed")
         with running(self._instance) as service:
-            self._look(service)
+            self._compare(service)
 
     def _kill_a_backup(self, service: Service) -> None:
         for n in range(TRIES_TO_KILL):
@@ -173,7 +119,7 @@ class Trial:
         known = self._statuses_of_remembered(service)
         self._expect(known == [304, 304], f"what was remembered was answered {known} at once")
 
-    def _look(self, service: Service) -> None:
+    def _compare(self, service: Service) -> None:
         remembered = self._statuses_of_remembered(service)
         self._expect(remembered == [200, 200], f"remembered ETags are answered {remembered}")
         revoked = service.request("GET", ORDERS, self._keys[1]).status
@@ -222,13 +168,12 @@ def kill_in_the_middle(service: Service, file: Path) -> bool:
         return process.wait() != 0
 
 
-def waits(seconds: Sequence[float]) -> str:
-    """Say how long requests took."""
-    ordered = sorted(seconds)
-    p99 = ordered[int(len(ordered) * 0.99)]
-    shown = f"{len(ordered):,} orders placed, median {ordered[len(ordered) // 2] * 1000:.1f} ms"
-    return f"{shown}, p99 {p99 * 1000:.1f} ms, worst {ordered[-1] * 1000:.1f} ms"
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(
+        command.run(
+            prove,
+            orders="orders in the store before",
+            writers="clients that place orders meanwhile",
+            seed="chooses the orders",
+        )
+    )

@@ -1,29 +1,26 @@
 """The procedure of docs/operations.md: an older database upgraded by this program, and rolled back.
 
-Run it as `python -m proofs.upgrade`. It takes the last program that had only the first schema out
-of git's history, lets it fill a store and serve it, upgrades, works with the store, and goes back
-to that program by the copy that the upgrade kept. It prints what each step said, and what was lost.
-
-Exits 1 unless the upgraded store answers version 1 byte for byte as before, keys and
-Idempotency-Keys work on, the old program refuses the newer database, and after the rollback has
-what it had, gives no id twice, and takes the orders that were placed in between.
+The last program that had only the first schema is taken out of git's history, fills a store and
+serves it; the store is upgraded and used, and goes back to that program by the copy that the
+upgrade kept. The upgraded store must answer version 1 byte for byte as before, keys and
+Idempotency-Keys must work on, and the old program must refuse the newer database; after the
+rollback it must have what it had, give no id twice, and take the orders placed in between.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import io
 import json
 import subprocess
 import sys
 import tarfile
-import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from proofs.core import command
 from tests.support.service import ROOT, Service, environment_for, run_flask, running
 
 ORDERS = "/v1/store/orders"
@@ -36,20 +33,8 @@ CREATED = 201
 PLAN = "[plans.trial]\nper_minute = 1000000\nper_day = 1000000\n"
 
 
-def main() -> int:
-    """Walk through, print what happens, and give the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m proofs.upgrade", description=__doc__)
-    parser.add_argument("--orders", type=int, default=20_000, help="how many are there before")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        faults = walked(Path(folder), arguments.orders)
-    for fault in faults:
-        print(f"VIOLATED: {fault}")
-    return 1 if faults else 0
-
-
-def walked(folder: Path, orders: int) -> list[str]:
-    """Upgrade and roll back in a folder; return what was not as it should be."""
+def prove(folder: Path, *, orders: int = 20_000) -> list[str]:
+    """Upgrade and roll back in a folder, print each step; return the violations."""
     walk = Walk(folder, orders)
     walk.fill_with_the_old_program()
     walk.upgrade()
@@ -217,4 +202,4 @@ class Walk:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command.run(prove, orders="orders in the store before"))

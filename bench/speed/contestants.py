@@ -16,8 +16,9 @@ from typing import IO, ClassVar
 
 import urllib3
 
-from bench.speed import processes, wrk
+from bench.speed import wrk
 from bench.speed.stocks import Stock
+from tests.support import process as processes
 from tests.support.service import INHERITED, ROOT, environment_for, launch
 
 START_SECONDS = 60

@@ -19,11 +19,12 @@ from typing import Protocol
 
 import urllib3
 
-from bench.speed import processes, wrk
+from bench.speed import wrk
 from bench.speed.contestants import Contestant, StoreOrders
 from bench.speed.reader import Reader
 from bench.speed.stocks import Stock
 from orders.store.database import sqlite
+from tests.support import process as processes
 from tests.support.service import ROOT, environment_for, run_flask
 
 Figures = dict[str, float]

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.speed import wrk
-from bench.speed.processes import cpu_seconds
 from proofs.cluster.run import PLENTY
 from proofs.cluster.stage import Stage, staged
 from proofs.crash.connection import ORDERS, Key
 from tests.support.nginx import Nginx
+from tests.support.process import cpu_seconds
 
 STANDING = 20
 _WARM_UP_SECONDS = 1.0

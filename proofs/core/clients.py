@@ -1,197 +1,254 @@
-"""The clients of a run that is cut off: what they send.
+"""Clients that record what they do: a connection, and customers who place, ship, cancel and list.
 
-Each goes on until nobody answers any more. When the service is back it first asks again for what it
-does not know: a placing with its Idempotency-Key, a ship, a cancel.
+A customer goes on until nobody answers. When the service is back it first repeats the request whose
+outcome it does not know: a placing with its Idempotency-Key, a ship, a cancel.
 """
 
 from __future__ import annotations
 
 import random
+import time
 from collections import deque
+from collections.abc import Collection
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from proofs.core.history import Kind, Operation
-from proofs.crash.connection import ORDERS, Books, Connection, Key, look_within
+import urllib3
 
+from proofs.core.history import UNSENT, History, Kind, Operation
+
+ORDERS = "/v1/store/orders"
+# The id of an order that there is not.
+MISSING = 2**53
 _ROUTES = {
     Kind.PLACE: ("POST", ORDERS),
     Kind.SHIP: ("POST", ORDERS + "/{}/ship"),
     Kind.CANCEL: ("DELETE", ORDERS + "/{}"),
-    Kind.LOOK: ("GET", ORDERS + "/{}"),
+    Kind.GET: ("GET", ORDERS + "/{}"),
 }
-_OF_NOBODY = 2**53
-_RATE_LIMITED = 429
-# What may come of changing an order that others change, too.
+# The possible answers where other clients change the same order.
 _SHIPPED = (200, 404, 409)
 _CANCELLED = (204, 404, 409)
+_WITH_ORDER = {200, 201}
+_TIMEOUT_SECONDS = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Ban:
-    """A ban that a key was told of. `ends` is in monotonic seconds."""
+class Key:
+    """An API key: its secret, and its name as an actor in the event log."""
 
-    key: Key
-    ends: float
+    secret: str
+    actor: str
 
 
-def run_into_a_ban(url: str, books: Books, key: Key) -> Ban | None:
-    """Place orders with a key of few requests until it is banned; give None if cut off before."""
-    with closing(Connection(url, books)) as connection:
-        while True:
-            placing = Operation(Kind.PLACE, key.actor, (201, 429), asked=books.order_of_one_pet())
-            response = connection.send(placing, key, "POST", ORDERS, json=placing.asked)
-            if response is None:
-                return None
-            if response.status == _RATE_LIMITED and response.json()["code"] == "api_key_banned":
-                return Ban(key, placing.ended + int(response.headers["Retry-After"]))
+class Connection:
+    """A connection to the service that records each request in a history."""
+
+    def __init__(
+        self,
+        url: str,
+        history: History,
+        *,
+        unknown: Collection[int] = (),
+        ca_certs: str | None = None,
+    ) -> None:
+        """Take the service's address, and the history.
+
+        `unknown` are statuses that leave the outcome open, such as those of a server in between;
+        `ca_certs` are trusted.
+        """
+        tls = {} if ca_certs is None else {"ca_certs": ca_certs}
+        self._http = urllib3.connectionpool.connection_from_url(
+            url, maxsize=1, retries=False, timeout=_TIMEOUT_SECONDS, **tls
+        )
+        self._history = history
+        self._unknown = unknown
+
+    def send(
+        self, operation: Operation, key: Key, method: str, path: str, **request: Any
+    ) -> urllib3.BaseHTTPResponse | None:
+        """Send an operation, and record it before and after; return None where none answers."""
+        headers = {"Authorization": f"Bearer {key.secret}", **request.pop("headers", {})}
+        operation.began = time.monotonic()
+        self._history.operations.append(operation)
+        try:
+            response = self._http.request(method, path, headers=headers, **request)
+            if response.status not in self._unknown:
+                return _recorded(operation, response)
+            self._unanswered(operation, str(response.status))
+        except urllib3.exceptions.NewConnectionError:
+            operation.status = UNSENT
+        except urllib3.exceptions.HTTPError as error:
+            # Sent, at least in part: its outcome stays unknown.
+            self._unanswered(operation, type(error).__name__)
+        finally:
+            operation.ended = time.monotonic()
+        return None
+
+    def _unanswered(self, operation: Operation, why: str) -> None:
+        self._history.unanswered.append((time.monotonic(), operation.kind, why))
+
+    def close(self) -> None:
+        """Hang up."""
+        self._http.close()
+
+
+def _recorded(operation: Operation, response: urllib3.BaseHTTPResponse) -> urllib3.BaseHTTPResponse:
+    operation.request_id = response.headers["X-Request-Id"]
+    operation.replayed = "Idempotent-Replayed" in response.headers
+    if response.status in _WITH_ORDER and operation.subject is not None:
+        operation.order = response.json()
+    operation.status = response.status
+    return response
 
 
 class Customer:
-    """A client with habits of its own, which a seed gives it."""
+    """A client with habits of its own, which a seed decides."""
 
-    def __init__(self, books: Books, key: Key, reader: Key, seed: str) -> None:
-        """Take the books, a key that may write, and one that may only read."""
-        self._books, self._key, self._reader = books, key, reader
+    def __init__(self, history: History, key: Key, reader: Key, seed: str) -> None:
+        """Take the history, a key with both scopes, and one that may only read."""
+        self._history, self._key, self._reader = history, key, reader
         self._chance = random.Random(seed)
         self._seed = seed
-        self._last: Operation | None = None
+        self._unanswered: Operation | None = None
         self._placed: deque[Operation] = deque(maxlen=20)
         self._habits = {
             self.place: 50,
             self.ship: 14,
             self.cancel: 10,
-            self.look: 12,
+            self.get: 12,
             self.place_again: 5,
-            self.look_at_all: 1,
-            self.reuse: 3,
+            self.list: 1,
+            self.reuse_key: 3,
             self.place_nonsense: 2,
             self.place_with_a_read_key: 2,
-            self.change_what_is_not_there: 2,
+            self.change_a_missing_order: 2,
         }
 
     def shop(self, url: str) -> None:
         """Send requests until one is not answered."""
         habits, weights = list(self._habits), list(self._habits.values())
         with closing(self._connect(url)) as self._connection:
-            unanswered = self._last
-            if unanswered is not None and not self._ask_again(unanswered):
-                self._last = unanswered
+            unanswered = self._unanswered
+            if unanswered is not None and not self._repeat(unanswered):
+                self._unanswered = unanswered
                 return
             while self._goes_on() and self._chance.choices(habits, weights)[0]():
                 pass
 
     def _connect(self, url: str) -> Connection:
-        return Connection(url, self._books)
+        return Connection(url, self._history)
 
     def _goes_on(self) -> bool:
         return True
 
-    # What it does. Each tells whether it was answered.
+    # The habits. Each returns whether the service answered.
 
     def place(self) -> bool:
         """Place an order, half of the time with an Idempotency-Key."""
-        asked = self._order()
-        value = self._chance.choice([None, f"{self._seed}-{asked['petId']}"])
-        return self._send(Operation(Kind.PLACE, self._key.actor, (201,), asked=asked, value=value))
+        order = self._order()
+        value = self._chance.choice([None, f"{self._seed}-{order['petId']}"])
+        return self._place(order, 201, value)
 
     def place_again(self) -> bool:
-        """Send again what was placed with an Idempotency-Key."""
-        return not self._placed or self._ask_again(self._chance.choice(self._placed))
+        """Repeat a placing with its Idempotency-Key."""
+        return not self._placed or self._repeat(self._chance.choice(self._placed))
 
-    def reuse(self) -> bool:
+    def reuse_key(self) -> bool:
         """Use an Idempotency-Key for another order."""
         if not self._placed:
             return True
-        value = self._chance.choice(self._placed).value
-        asked = self._order()
-        return self._send(Operation(Kind.PLACE, self._key.actor, (422,), asked=asked, value=value))
+        return self._place(self._order(), 422, self._chance.choice(self._placed).idempotency_key)
 
     def place_nonsense(self) -> bool:
-        """Place what can't be placed."""
-        asked = {**self._order(), "quantity": 0}
-        return self._send(Operation(Kind.PLACE, self._key.actor, (422,), asked=asked))
+        """Place an order of nothing."""
+        return self._place({**self._order(), "quantity": 0}, 422)
 
     def place_with_a_read_key(self) -> bool:
-        """Place without being allowed to."""
-        return self._send(Operation(Kind.PLACE, self._reader.actor, (403,), asked=self._order()))
+        """Place without permission."""
+        return self._send(Operation(Kind.PLACE, self._reader.actor, (403,), body=self._order()))
 
     def ship(self) -> bool:
         """Ship one of the newest orders, half of the time with a date."""
-        asked = self._chance.choice([{}, {"shipDate": self._date()}])
-        return self._about_a_recent_one(Kind.SHIP, self._key, _SHIPPED, asked)
+        body = self._chance.choice([{}, {"shipDate": self._date()}])
+        return self._change_a_recent_one(Kind.SHIP, self._key, _SHIPPED, body)
 
     def cancel(self) -> bool:
         """Cancel one of the newest orders."""
-        return self._about_a_recent_one(Kind.CANCEL, self._key, _CANCELLED)
+        return self._change_a_recent_one(Kind.CANCEL, self._key, _CANCELLED)
 
-    def look(self) -> bool:
-        """Look at one of the newest orders."""
-        return self._about_a_recent_one(Kind.LOOK, self._reader, (200, 404))
+    def get(self) -> bool:
+        """Get one of the newest orders."""
+        return self._change_a_recent_one(Kind.GET, self._reader, (200, 404))
 
-    def change_what_is_not_there(self) -> bool:
+    def change_a_missing_order(self) -> bool:
         """Ship or cancel an order that there is not."""
         kind = self._chance.choice([Kind.SHIP, Kind.CANCEL])
-        missing = _OF_NOBODY + next(self._books.serials)
+        missing = MISSING + next(self._history.serials)
         return self._send(Operation(kind, self._key.actor, (404,), missing))
 
-    def look_at_all(self) -> bool:
-        """List all orders, and note what was shown of the newest."""
-        newest = list(self._books.recent)
-        looking = Operation(Kind.LOOK, self._reader.actor, (200,))
-        response = self._connection.send(looking, self._reader, "GET", ORDERS)
-        self._last = None
+    def list(self) -> bool:
+        """List all orders, and record the newest ones as if each had been got by itself."""
+        newest = list(self._history.recent)
+        listing = Operation(Kind.GET, self._reader.actor, (200,))
+        response = self._connection.send(listing, self._reader, "GET", ORDERS)
+        self._unanswered = None
         if response is None:
             return False
         listed = {order["id"]: order for order in response.json()}
-        self._books.history += [look_within(looking, each, listed.get(each)) for each in newest]
+        self._history.operations += [
+            replace(
+                listing,
+                allowed=(200, 404),
+                order_id=order_id,
+                status=200 if order_id in listed else 404,
+                order=listed.get(order_id),
+            )
+            for order_id in newest
+        ]
         return True
 
-    # How it does it.
+    def _place(self, order: dict[str, Any], status: int, value: str | None = None) -> bool:
+        operation = Operation(Kind.PLACE, self._key.actor, (status,), body=order)
+        operation.idempotency_key = value
+        return self._send(operation)
 
-    def _about_a_recent_one(
-        self, kind: Kind, key: Key, allowed: tuple[int, ...], asked: dict[str, Any] | None = None
+    def _change_a_recent_one(
+        self, kind: Kind, key: Key, allowed: tuple[int, ...], body: dict[str, Any] | None = None
     ) -> bool:
-        if not self._books.recent:
+        if not self._history.recent:
             return True
-        order_id = self._chance.choice(self._books.recent)
-        return self._send(Operation(kind, key.actor, allowed, order_id, asked or {}))
+        order_id = self._chance.choice(self._history.recent)
+        return self._send(Operation(kind, key.actor, allowed, order_id, body or {}))
 
-    def _ask_again(self, earlier: Operation) -> bool:
-        return self._send(
-            Operation(
-                earlier.kind,
-                earlier.actor,
-                earlier.allowed,
-                earlier.order_id,
-                earlier.asked,
-                earlier.value,
-            )
-        )
+    def _repeat(self, earlier: Operation) -> bool:
+        again = Operation(earlier.kind, earlier.actor, earlier.allowed, earlier.order_id)
+        again.body, again.idempotency_key = earlier.body, earlier.idempotency_key
+        return self._send(again)
 
     def _send(self, operation: Operation) -> bool:
         method, path = _ROUTES[operation.kind]
         path = path.format(operation.order_id)
-        request: dict[str, Any] = {"json": operation.asked} if operation.asked else {}
-        if operation.value:
-            request["headers"] = {"Idempotency-Key": operation.value}
+        request: dict[str, Any] = {"json": operation.body} if operation.body else {}
+        if operation.idempotency_key:
+            request["headers"] = {"Idempotency-Key": operation.idempotency_key}
         key = self._key if operation.actor == self._key.actor else self._reader
         answered = self._connection.send(operation, key, method, path, **request) is not None
-        self._note(operation)
+        self._remember(operation)
         return answered
 
-    def _note(self, operation: Operation) -> None:
-        # Without an Idempotency-Key a placing can't be asked for again.
-        can_ask_again = operation.value or operation.kind in {Kind.SHIP, Kind.CANCEL}
-        self._last = operation if operation.is_unknown and can_ask_again else None
+    def _remember(self, operation: Operation) -> None:
+        # A placing without an Idempotency-Key can't be repeated.
+        can_repeat = operation.idempotency_key or operation.kind in {Kind.SHIP, Kind.CANCEL}
+        self._unanswered = operation if operation.is_unknown and can_repeat else None
         if operation.kind is Kind.PLACE and operation.order:
-            self._books.recent.append(operation.order["id"])
-            if operation.value and not operation.replayed:
+            self._history.recent.append(operation.order["id"])
+            if operation.idempotency_key and not operation.replayed:
                 self._placed.append(operation)
 
     def _order(self) -> dict[str, Any]:
-        order = self._books.order_of_one_pet()
+        order = self._history.unique_order()
         order |= self._chance.choice([{}, {"quantity": self._chance.randint(1, 9)}])
         return order | self._chance.choice([{}, {"shipDate": self._date()}])
 

@@ -1,52 +1,57 @@
-"""What clients know of a run that was cut off, and what the store holds after it.
+"""What clients know of a run that was cut off, and the rows that the store holds after it.
 
-A client notes each operation before it sends it, and again when it was answered. What was never
-answered is unknown: it may have happened or not. `checker` compares the two sides.
+A client records each operation before it sends it, and again when it is answered. Without an answer
+its outcome is unknown: it may have happened or not. `checks` compares the two sides.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from orders.domain import Status
+from orders.domain import Status, format_instant
 from orders.store.database import sqlite
 
-# The status of an operation that never left: nobody listened any more.
+# The status of an operation that was never sent: nobody listened any more.
 UNSENT = 0
+# Clients change the newest orders, so that they meet at the same ones.
+_RECENT = 60
 
 
 class Kind(StrEnum):
-    """What a client can ask for."""
+    """An operation of the API."""
 
     PLACE = "place"
     SHIP = "ship"
     CANCEL = "cancel"
-    LOOK = "look"
+    GET = "get"
 
 
 @dataclass(slots=True)
 class Operation:
     """One request, and what is known of its answer.
 
-    `allowed` are the statuses that it may be answered with. `asked` is the body, `value` the
-    Idempotency-Key. No two placings share a petId, unless they repeat an Idempotency-Key: an order
-    is known by it even where its id was never told. `began` and `ended` are in monotonic seconds.
+    `allowed` are the statuses of the answers that may come. No two placings share a petId, unless
+    they repeat an Idempotency-Key: it identifies an order whose id no client has seen. `began` and
+    `ended` are in monotonic seconds.
     """
 
     kind: Kind
     actor: str
     allowed: Sequence[int]
     order_id: int | None = None
-    asked: dict[str, Any] = field(default_factory=dict)
-    value: str | None = None
+    body: dict[str, Any] = field(default_factory=dict)
+    idempotency_key: str | None = None
     began: float = 0.0
     ended: float = math.inf
     status: int | None = None
@@ -61,18 +66,33 @@ class Operation:
 
     @property
     def is_acknowledged(self) -> bool:
-        """Whether it was answered with success."""
+        """Whether the answer was a success."""
         return self.status is not None and 200 <= self.status < 300  # noqa: PLR2004 - as RFC 9110
 
     @property
     def subject(self) -> int | None:
-        """What it is about: the petId of a placing, otherwise the order's id."""
-        return self.asked["petId"] if self.kind is Kind.PLACE else self.order_id
+        """The petId of a placing, otherwise the order's id."""
+        return self.body["petId"] if self.kind is Kind.PLACE else self.order_id
 
     def __str__(self) -> str:
         """Name it in a complaint."""
         answer = "unknown" if self.is_unknown else f"answered {self.status}"
         return f"{self.kind} {self.subject} by {self.actor} ({answer}, {self.request_id})"
+
+
+@dataclass
+class History:
+    """The operations of all clients. Safe from any thread: it only ever appends and counts."""
+
+    operations: list[Operation] = field(default_factory=list)
+    recent: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    serials: Any = field(default_factory=lambda: itertools.count(1))
+    # When, what, and why, of the requests that the service did not answer.
+    unanswered: list[tuple[float, Kind, str]] = field(default_factory=list)
+
+    def unique_order(self) -> dict[str, Any]:
+        """Return an order with a petId of its own."""
+        return {"petId": next(self.serials)}
 
 
 class OrderRow(NamedTuple):
@@ -89,7 +109,7 @@ class OrderRow(NamedTuple):
 
 
 class EventRow(NamedTuple):
-    """A row of the event log; from `pet_id` on it is the order as it stood after it."""
+    """A row of the event log; from `pet_id` on it is the order as the event left it."""
 
     id: int
     type: str
@@ -107,11 +127,11 @@ class EventRow(NamedTuple):
 
     @property
     def order(self) -> OrderRow:
-        """The order as it stood after it."""
+        """The order as the event left it."""
         return OrderRow(self.order_id, *self[6:])
 
 
-class RememberedRow(NamedTuple):
+class KeyRow(NamedTuple):
     """A row of the table of Idempotency-Keys."""
 
     key_id: int
@@ -126,7 +146,7 @@ class Contents:
 
     orders: list[OrderRow]
     events: list[EventRow]
-    remembered: list[RememberedRow]
+    idempotency_keys: list[KeyRow]
 
     @cached_property
     def events_of(self) -> dict[int, list[EventRow]]:
@@ -138,22 +158,28 @@ class Contents:
 
 
 def read(path: Path) -> Contents:
-    """Read a store's tables in one snapshot, with a connection that can't write."""
+    """Read a store's file in one snapshot, with a connection that can't write."""
     with closing(_read_only(path)) as connection:
         connection.execute("BEGIN")
-        return Contents(
-            _rows(connection, OrderRow, "orders", "id"),
-            _rows(connection, EventRow, "order_events", "id"),
-            _rows(connection, RememberedRow, "idempotency_keys", "event_id"),
-        )
+        return _contents(connection.execute)
+
+
+def read_postgres(conninfo: str) -> Contents:
+    """Read a store's PostgreSQL database in one snapshot."""
+    # Only proofs of several processes need the driver.
+    import psycopg
+
+    with psycopg.connect(conninfo) as connection:
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        return _contents(connection.execute)
 
 
 def damage(path: Path) -> list[str]:
-    """Return what SQLite finds wrong with a file and its foreign keys: nothing if it is sound."""
+    """Return SQLite's complaints of a file and its foreign keys: none if it is sound."""
     with closing(_read_only(path)) as connection:
-        told = [row[0] for row in connection.execute("PRAGMA integrity_check")]
+        lines = [row[0] for row in connection.execute("PRAGMA integrity_check")]
         broken = connection.execute("PRAGMA foreign_key_check").fetchall()
-    found = [f"integrity_check: {line}" for line in told if line != "ok"]
+    found = [f"integrity_check: {line}" for line in lines if line != "ok"]
     return found + [f"foreign_key_check: {row}" for row in broken]
 
 
@@ -170,7 +196,17 @@ def _read_only(path: Path) -> Any:
     return sqlite.sqlite_module().connect(uri, uri=True, isolation_level=None)
 
 
-def _rows(connection: Any, kind: Any, table: str, order_by: str) -> list[Any]:
-    columns = ", ".join(kind._fields)
-    rows = connection.execute(f"SELECT {columns} FROM {table} ORDER BY {order_by}")  # noqa: S608
-    return list(map(kind._make, rows))
+def _contents(execute: Callable[[str], Any]) -> Contents:
+    def rows(kind: Any, table: str, order_by: str) -> list[Any]:
+        sql = f"SELECT {', '.join(kind._fields)} FROM {table} ORDER BY {order_by}"  # noqa: S608
+        return [kind._make(map(_as_text, row)) for row in execute(sql)]
+
+    return Contents(
+        rows(OrderRow, "orders", "id"),
+        rows(EventRow, "order_events", "id"),
+        rows(KeyRow, "idempotency_keys", "event_id"),
+    )
+
+
+def _as_text(value: Any) -> Any:
+    return format_instant(value) if isinstance(value, datetime) else value

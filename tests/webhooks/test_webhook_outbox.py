@@ -16,7 +16,7 @@ from orders.store.database import group_commit
 from orders.store.tables import DeliveryRow
 from orders.webhooks import deliveries, endpoints, outbox
 from orders.webhooks.sender import Sender
-from proofs import webhooks as bench_webhooks
+from proofs import webhooks as proof_of_webhooks
 from tests.support.databases import DATABASES
 from tests.support.receiver import answer_with, hang, receiving
 from tests.support.stores import logged
@@ -347,6 +347,5 @@ def slowly(handler, _):
 
 @pytest.mark.slow
 def test_an_endpoint_that_hangs_delays_neither_another_nor_requests(tmp_path, capsys):
-    load = bench_webhooks.Load(orders=60, rate=60)
-    assert bench_webhooks.tried(tmp_path, load, longest=ANY_TIME) == []
+    assert proof_of_webhooks.prove(tmp_path, orders=60, rate=60, longest=ANY_TIME) == []
     assert capsys.readouterr().out.count("of 60") == 5
