@@ -1,19 +1,16 @@
-"""Runs four processes behind nginx under load, and kills one after the other.
+"""Several processes over one PostgreSQL and one Redis, behind nginx, killed one after the other.
 
-Run it as `python -m proofs.cluster`. It starts PostgreSQL, Redis, nginx with `deploy/nginx`, and so
-many `python app.py`, as processes of this machine. Two loads of clients place, ship, cancel, list
-and look; others follow the feed, receive webhooks, and use keys beyond their limits from all sides.
-Every few seconds a process is killed or ended, and started again; Redis is killed once, and
-PostgreSQL is stopped once. Then all that they were told is compared with what the store holds.
-Exits 1 where they do not agree. It needs the packages postgresql, redis-server and nginx-light.
+PostgreSQL, Redis, nginx with `deploy/nginx`, and several `python app.py` run as processes of this
+machine. Two loads of clients place, ship, cancel, get and list; others follow the feed, receive
+webhooks, and use keys beyond their limits from all sides. Every few seconds a process is killed or
+ended, and started again; Redis is killed once, and PostgreSQL is stopped once. Then the answers are
+compared with the store. It needs the packages postgresql, redis-server and nginx-light.
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
-import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -21,23 +18,19 @@ from proofs.cluster import verdict
 from proofs.cluster.readers import longest_delay, times_again
 from proofs.cluster.run import Findings, Run
 from proofs.cluster.stage import staged
+from proofs.core import command
+from proofs.crash.__main__ import counts
 
-# Of the complaints: one fault may make thousands.
-SHOWN = 20
 
-
-def summary(found: Findings, faults: list[str]) -> str:
-    """Return what was done and found in a few lines."""
+def summary(found: Findings) -> str:
+    """Return the figures in a few lines."""
     history = [each for load in found.shopping for each in load.history]
-    done = sum(each.is_acknowledged for each in history)
-    unknown = sum(each.is_unknown for each in history)
     whys = Counter(why for _, _, why in verdict.unanswered(found))
     attacks = [each for each in found.attacks if each.counts]
     facts = {
         "run": f"{found.seconds:.0f} s, {len(found.kills)} kills, {len(found.stops)} stops, "
         f"starts {statistics.median(found.starts):.1f} s (median)",
-        "operations": f"{len(history):,}: {done:,} acknowledged, "
-        f"{len(history) - done - unknown:,} refused, {unknown:,} unknown",
+        "operations": counts(history),
         "unanswered": ", ".join(f"{why} {count}" for why, count in sorted(whys.items())) or "none",
         "store": f"{len(found.contents.orders):,} orders, {len(found.contents.events):,} events",
         "pages": f"{sum(each.pages for each in found.shopping):,}",
@@ -54,30 +47,28 @@ def summary(found: Findings, faults: list[str]) -> str:
         "postgresql": "stayed"
         if found.until_ready is None
         else f"was away, all ready {found.until_ready:.1f} s after its return",
-        "violations": f"{len(faults):,}",
     }
-    return "\n".join(f"{name:<12}{fact}" for name, fact in facts.items())
+    return command.table(facts)
 
 
-def main() -> int:
-    """Run, compare, print, and give the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=180, help="how long (default: 180)")
-    parser.add_argument("--processes", type=int, default=4, help="how many (default: 4)")
-    parser.add_argument("--clients", type=int, default=4, help="of each load (default: 4)")
-    parser.add_argument("--seed", type=int, default=1, help="the same one chooses the same victims")
-    given = parser.parse_args()
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        staged(Path(folder), given.processes) as stage,
-    ):
-        found = Run(stage, given.clients, given.seed).run(given.seconds)
-        faults = verdict.complaints(found, given.clients)
-    print(summary(found, faults))
-    for fault in faults[:SHOWN]:
-        print(f"  {fault}")
-    return 1 if faults else 0
+def prove(
+    folder: Path, *, seconds: float = 180.0, processes: int = 4, clients: int = 4, seed: int = 1
+) -> list[str]:
+    """Run, compare, print the figures; return the complaints."""
+    with staged(folder, processes) as stage:
+        found = Run(stage, clients, seed).run(seconds)
+        complaints = verdict.complaints(found, clients)
+    print(summary(found))
+    return complaints
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(
+        command.run(
+            prove,
+            seconds="length of the run",
+            processes="processes of the service",
+            clients="clients of each load",
+            seed="chooses the victims",
+        )
+    )

@@ -9,8 +9,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from proofs.cluster.shoppers import UNKNOWN
-from proofs.core.history import Kind, Operation
-from proofs.crash.connection import ORDERS, Books, Connection, Key
+from proofs.core.clients import MISSING, ORDERS, Connection, Key
+from proofs.core.history import History, Kind, Operation
 
 QUOTA = 200
 CLIENTS = 4
@@ -18,7 +18,6 @@ CLIENTS = 4
 BANNED_BY = 30
 # Each client goes on for so long after its first refusal.
 _MORE = 30
-_NOBODYS = 2**53
 _RATE_LIMITED, _NOT_FOUND = 429, 404
 _MINUTE = 60.0
 
@@ -39,7 +38,7 @@ class Attack:
 
     @property
     def counts(self) -> bool:
-        """Whether it says anything: if all counted together, and within one window."""
+        """Whether it proves anything: all counted together, and within one window."""
         return self.is_exact and self.seconds < _MINUTE
 
     def complaints(self, sent_twice: int) -> list[str]:
@@ -65,29 +64,29 @@ def attack(url: str, ca_certs: str | None, key: Key) -> Attack:
     found, began = Attack(key), time.monotonic()
     with ThreadPoolExecutor(CLIENTS) as pool:
         sending = [pool.submit(_send, url, ca_certs, key) for _ in range(CLIENTS)]
-        told: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for each in sending:
             counted, request_ids = each.result()
-            told += counted
+            counts += counted
             found.request_ids |= request_ids
-    found.admitted, found.limited = told["admitted"], told["rate_limit_exceeded"]
-    found.banned, found.unanswered = told["api_key_banned"], told["unanswered"]
+    found.admitted, found.limited = counts["admitted"], counts["rate_limit_exceeded"]
+    found.banned, found.unanswered = counts["api_key_banned"], counts["unanswered"]
     found.seconds = time.monotonic() - began
     return found
 
 
 def _send(url: str, ca_certs: str | None, key: Key) -> tuple[Counter[str], set[str | None]]:
-    books, told, refused = Books(), Counter[str](), 0
+    history, counts, refused = History(), Counter[str](), 0
     while refused < _MORE:
-        connection = Connection(url, books, unknown=UNKNOWN, ca_certs=ca_certs)
+        connection = Connection(url, history, unknown=UNKNOWN, ca_certs=ca_certs)
         with closing(connection):
             while refused < _MORE:
-                asking = Operation(Kind.LOOK, key.actor, (_NOT_FOUND, _RATE_LIMITED), _NOBODYS)
-                response = connection.send(asking, key, "GET", f"{ORDERS}/{_NOBODYS}")
+                getting = Operation(Kind.GET, key.actor, (_NOT_FOUND, _RATE_LIMITED), MISSING)
+                response = connection.send(getting, key, "GET", f"{ORDERS}/{MISSING}")
                 if response is None:
-                    told["unanswered"] += 1
+                    counts["unanswered"] += 1
                     break
                 is_refused = response.status == _RATE_LIMITED
-                told[response.json()["code"] if is_refused else "admitted"] += 1
+                counts[response.json()["code"] if is_refused else "admitted"] += 1
                 refused += is_refused
-    return told, {each.request_id for each in books.history}
+    return counts, {each.request_id for each in history.operations}

@@ -1,4 +1,4 @@
-"""Who listens while a cluster runs: clients that follow the feed, and receivers of webhooks."""
+"""Followers of a running cluster: clients that poll the feed, and receivers of webhooks."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any
 
 from orders.domain import parse_instant
 from proofs.cluster.shoppers import UNKNOWN
-from proofs.core.history import Contents, Kind, Operation
-from proofs.crash.connection import Books, Connection, Key
+from proofs.core.clients import Connection, Key
+from proofs.core.history import Contents, History, Kind, Operation
 from tests.support.receiver import Received
 
 _FEED = "/v2/store/events?after={}&limit=200"
 _PAGE = 200
-_LOOKS_EVERY_SECONDS = 0.05
-# Between an endpoint's answer and the commit that says so. What is killed there is sent again.
+_POLL_SECONDS = 0.05
+# Between an endpoint's answer and the commit that records it. A kill there sends it again.
 _IN_BETWEEN_SECONDS = 3.0
 
 
 class FeedReader:
-    """A client that asks for what comes after the last event that it saw, again and again."""
+    """A client that polls for the events after the last one that it saw."""
 
     def __init__(self, url: str, key: Key, ca_certs: str | None) -> None:
-        """Take where to ask, and with which key."""
+        """Take the address and the key."""
         self._url, self._key, self._ca_certs = url, key, ca_certs
         self.seen: list[dict[str, Any]] = []
         self.unanswered = 0
@@ -41,7 +41,7 @@ class FeedReader:
         """Stop once it has seen an event, or after so many seconds."""
         ends = time.monotonic() + patience
         while self._last < newest and time.monotonic() < ends:
-            time.sleep(_LOOKS_EVERY_SECONDS)
+            time.sleep(_POLL_SECONDS)
         self._ended.set()
         self._thread.join()
 
@@ -51,38 +51,38 @@ class FeedReader:
 
     def _run(self) -> None:
         while not self._ended.is_set():
-            books = Books()
-            connection = Connection(self._url, books, unknown=UNKNOWN, ca_certs=self._ca_certs)
+            history = History()
+            connection = Connection(self._url, history, unknown=UNKNOWN, ca_certs=self._ca_certs)
             with closing(connection):
-                while not self._ended.is_set() and self._look(connection):
-                    books.history.clear()
-            self.unanswered += len(books.unanswered)
-            self._ended.wait(_LOOKS_EVERY_SECONDS)
+                while not self._ended.is_set() and self._poll(connection):
+                    history.operations.clear()
+            self.unanswered += len(history.unanswered)
+            self._ended.wait(_POLL_SECONDS)
 
-    def _look(self, connection: Connection) -> bool:
-        looking = Operation(Kind.LOOK, self._key.actor, (200,))
-        response = connection.send(looking, self._key, "GET", _FEED.format(self._last))
+    def _poll(self, connection: Connection) -> bool:
+        polling = Operation(Kind.GET, self._key.actor, (200,))
+        response = connection.send(polling, self._key, "GET", _FEED.format(self._last))
         if response is None:
             return False
-        if response.status not in looking.allowed:
-            told = response.data.decode()
-            self.complaints.append(f"a reader of the feed was told {response.status}: {told}")
+        if response.status not in polling.allowed:
+            answer = f"{response.status}: {response.data.decode()}"
+            self.complaints.append(f"a reader of the feed was answered {answer}")
             return False
         events = response.json()["events"]
         self.seen += events
         if len(events) < _PAGE:
-            self._ended.wait(_LOOKS_EVERY_SECONDS)
+            self._ended.wait(_POLL_SECONDS)
         return True
 
 
 def unlike_the_log(seen: Sequence[dict[str, Any]], contents: Contents) -> list[str]:
     """Complain where a reader of the feed did not see each event once, in order, as it is."""
     has = [(row.id, row.type, row.order_id, row.at) for row in contents.events]
-    told = [(each["id"], each["type"], each["orderId"], each["at"]) for each in seen]
-    if told == has:
+    saw = [(each["id"], each["type"], each["orderId"], each["at"]) for each in seen]
+    if saw == has:
         return []
-    missed, surplus = sorted(set(has) - set(told)), sorted(set(told) - set(has))
-    counts = f"{len(told)} events of {len(has)}, {len(told) - len(set(told))} of them twice"
+    missed, surplus = sorted(set(has) - set(saw)), sorted(set(saw) - set(has))
+    counts = f"{len(saw)} events of {len(has)}, {len(saw) - len(set(saw))} of them twice"
     return [f"a reader of the feed saw {counts}; missed {missed[:5]}, invented {surplus[:5]}"]
 
 
@@ -91,8 +91,8 @@ def misdelivered(
 ) -> list[str]:
     """Complain of an endpoint's events that never came, came out of order, or twice.
 
-    `kills` are the moments at which services were killed, in monotonic seconds. An event may come
-    again that had come just before one, as nobody knew that it had.
+    `kills` are in monotonic seconds. An event that came just before one may come again, as its
+    delivery was not recorded.
     """
     wanted = [row.id for row in contents.events if row.type in types]
     came: dict[int, float] = {}

@@ -11,15 +11,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 
-from orders.cli.output import progress
-from proofs.cluster import quotas, rows
+import psycopg
+
+from orders.cli.progress import progress
+from proofs.cluster import quotas
 from proofs.cluster.quotas import Attack
 from proofs.cluster.readers import FeedReader
 from proofs.cluster.shoppers import Plan, Shopping, shopping
 from proofs.cluster.stage import Stage
-from proofs.core import checks as checker
+from proofs.core import checks, history
+from proofs.core.clients import ORDERS
 from proofs.core.history import Contents
-from proofs.crash.connection import ORDERS
 from tests.support.receiver import Receiver, receiving
 
 PLENTY = (1_000_000_000, 1_000_000_000)
@@ -36,7 +38,7 @@ TYPES = (
     ("order.cancelled",),
 )
 _BETWEEN_ATTACKS_SECONDS = 1.0
-_LOOKS_EVERY_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 _OK = 200
 # However slow the machine is. A claim of a killed process is waited for, too.
 PATIENCE_SECONDS = 180.0
@@ -80,7 +82,7 @@ class Run:
         self._exact = threading.Lock()
 
     def run(self, seconds: float, *, redis: bool = True, postgres: bool = True) -> Findings:
-        """Let it go on for so long, with Redis and PostgreSQL away once each if told so."""
+        """Let it go on for so long; by default Redis and PostgreSQL are away once each."""
         with ExitStack() as resources:
             self._listen(resources)
             self._attack()
@@ -93,8 +95,6 @@ class Run:
             self._attack()
             self._conclude()
         return self.findings
-
-    # Who is there.
 
     def _listen(self, resources: ExitStack) -> None:
         stage, found = self._stage, self.findings
@@ -140,7 +140,7 @@ class Run:
         found.is_exact = stage.times_redis_was_lost() == lost
         self.findings.attacks.append(found)
 
-    # What is done to it.
+    # Disturbances.
 
     def _disturb(self, seconds: float, step: Step, *, redis: bool, postgres: bool) -> None:
         began = time.monotonic()
@@ -175,13 +175,13 @@ class Run:
         self._stage.redis.kill()
         ends = time.monotonic() + REDIS_AWAY_SECONDS
         while time.monotonic() < ends:
-            for status, told in self._readiness():
+            for status, body in self._readiness():
                 if status != _OK:
-                    self.findings.complaints.append(f"without Redis, one is not ready: {told}")
-            time.sleep(_LOOKS_EVERY_SECONDS)
-        self.findings.redis_was_away = all("degraded" in told for _, told in self._readiness())
+                    self.findings.complaints.append(f"without Redis, one is not ready: {body}")
+            time.sleep(_POLL_SECONDS)
+        self.findings.redis_was_away = all("degraded" in body for _, body in self._readiness())
         self._stage.redis.start()
-        self._wait(lambda: all('"counters":"ok"' in told for _, told in self._readiness()))
+        self._wait(lambda: all('"counters":"ok"' in body for _, body in self._readiness()))
 
     def _lose_postgres(self) -> None:
         began = time.monotonic()
@@ -199,10 +199,10 @@ class Run:
         answers = [each.request("GET", "/readyz") for each in self._stage.services]
         return [(each.status, each.data.decode()) for each in answers]
 
-    def _looked_over(self) -> Iterator[str]:
+    def _compared(self) -> Iterator[str]:
         for service in self._stage.services:
             listed = service.request("GET", ORDERS, self._reader[0].secret)
-            yield from checker.listed_otherwise(listed.json(), self.findings.contents)
+            yield from checks.listed_otherwise(listed.json(), self.findings.contents)
         checked = self._stage.services[0].command("db", "check")
         if checked.returncode != 0:
             yield checked.stderr.strip()
@@ -212,22 +212,29 @@ class Run:
         while not is_so():
             if time.monotonic() > ends:
                 raise AssertionError(f"it did not come back: {self._readiness()}")
-            time.sleep(_LOOKS_EVERY_SECONDS)
-
-    # What is left.
+            time.sleep(_POLL_SECONDS)
 
     def _conclude(self) -> None:
         found, began = self.findings, time.monotonic()
-        found.contents = rows.read(self._stage.conninfo)
+        found.contents = history.read_postgres(self._stage.conninfo)
         newest = found.contents.events[-1].id
         for each in found.readers:
             each.end(newest, PATIENCE_SECONDS)
             found.complaints += each.complaints
         for receiver, types in zip(found.receivers, TYPES, strict=True):
             last = max(row.id for row in found.contents.events if row.type in types)
-            with suppress(AssertionError):  # whatever is missing is told by name
+            with suppress(AssertionError):  # the verdict names what is missing
                 self._wait(lambda receiver=receiver, last=last: last in receiver.events[-5:])
         found.delivered_after = time.monotonic() - began
-        found.complaints += self._looked_over()
-        found.tries = rows.tries(self._stage.conninfo)
+        found.complaints += self._compared()
+        found.tries = _tries(self._stage.conninfo)
         found.access_log = self._stage.nginx.log
+
+
+def _tries(conninfo: str) -> Counter[tuple[int, str]]:
+    sql = (
+        "SELECT endpoint_id, coalesce(fault, outcome), count(*) FROM webhook_deliveries "
+        "GROUP BY 1, 2"
+    )
+    with psycopg.connect(conninfo) as connection:
+        return Counter({(each, what): number for each, what, number in connection.execute(sql)})

@@ -22,7 +22,7 @@ from pathlib import Path
 from bench.speed import wrk
 from proofs.cluster.run import PLENTY
 from proofs.cluster.stage import Stage, staged
-from proofs.crash.connection import ORDERS, Key
+from proofs.core.clients import ORDERS, Key
 from tests.support.nginx import Nginx
 from tests.support.process import cpu_seconds
 

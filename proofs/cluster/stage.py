@@ -1,4 +1,4 @@
-"""What a cluster is made of, each a process of this machine: PostgreSQL, Redis, nginx, services."""
+"""A cluster, each part a process of this machine: PostgreSQL, Redis, nginx, services."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from orders.settings import Settings
 from orders.store.care.databases import database_of
-from proofs.crash.connection import Key
+from proofs.core.clients import Key
 from tests.support import stores as store
 from tests.support.nginx import Nginx, free_port
 from tests.support.postgres import Postgres, running_postgres
@@ -108,7 +108,7 @@ class Stage:
 
 @contextmanager
 def staged(folder: Path, processes: int, *, careless: bool = True) -> Iterator[Stage]:
-    """Have a cluster of so many services. If careless, PostgreSQL doesn't wait for the disk."""
+    """Run a cluster of so many services. If careless, PostgreSQL doesn't wait for the disk."""
     with ExitStack() as resources:
         postgres = resources.enter_context(running_postgres(careless=careless))
         redis = resources.enter_context(redis_running(folder / "redis"))

@@ -1,4 +1,4 @@
-"""Compares what clients, readers, receivers and the store say of a run."""
+"""Compares the clients, the readers, the receivers and the store of a run."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from collections.abc import Iterator, Sequence
 from proofs.cluster.quotas import CLIENTS as ATTACKERS
 from proofs.cluster.readers import misdelivered, unlike_the_log
 from proofs.cluster.run import LOADS, TYPES, Findings
-from proofs.core import checks as checker
+from proofs.core import checks
 from proofs.core.history import Kind, Operation
 
 # What a killed process had begun may be committed by PostgreSQL just after it.
 _GRACE_SECONDS = 2.0
-# So long after a kill, what it broke off has been told to the clients.
-_TOLD_WITHIN_SECONDS = 2.0
+# So long after a kill, clients know what it broke off.
+_KNOWN_WITHIN_SECONDS = 2.0
 # nginx names all processes that it sent a request to, and at last the answer's request id.
 _SENT_TWICE = re.compile(r'"[^"]*" \d+ \d+ [\d.]+s \S+, \S+ \S+, \S+ (\w+)$', re.MULTILINE)
 
 
 def complaints(found: Findings, clients: int) -> list[str]:
-    """Return everything that is not as it was promised."""
+    """Return all broken promises."""
     twice = sent_twice(found)
     history = list(whole_history(found, twice))
     return [
         *found.complaints,
         *(each for load in found.shopping for each in load.complaints),
-        *checker.complaints(history, found.contents),
+        *checks.complaints(history, found.contents),
         *(each for reader in found.readers for each in unlike_the_log(reader.seen, found.contents)),
         *_deliveries(found),
         *_tries(found),
@@ -43,10 +43,10 @@ def sent_twice(found: Findings) -> set[str]:
 
 
 def whole_history(found: Findings, twice: set[str]) -> Iterator[Operation]:
-    """Return what all customers asked for, and what was never told to them.
+    """Return the operations of all customers.
 
-    What nginx sent to a second process may have been done by the first: those of that kind are
-    there twice, once as unknown.
+    What nginx sent to a second process may have been done by the first: those requests are there
+    twice, once as unknown.
     """
     for load in found.shopping:
         for each in load.history:
@@ -83,9 +83,9 @@ def _unanswered(found: Findings, most_at_once: int) -> Iterator[str]:
     """Complain of requests that were not answered though no process had been killed."""
     after: Counter[float] = Counter()
     for at, kind, why in unanswered(found):
-        if found.away and found.away[0] <= at <= found.away[1] + _TOLD_WITHIN_SECONDS:
+        if found.away and found.away[0] <= at <= found.away[1] + _KNOWN_WITHIN_SECONDS:
             continue
-        kills = [kill for kill in found.kills if 0 <= at - kill < _TOLD_WITHIN_SECONDS]
+        kills = [kill for kill in found.kills if 0 <= at - kill < _KNOWN_WITHIN_SECONDS]
         if not kills:
             yield f"{kind} was answered with {why}, and none was killed"
         else:

@@ -9,8 +9,9 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from proofs.core.times import Read, Times, descriptors, resident_mib
+from proofs.core.times import Read, Times
 from proofs.edge.slow_client import Dripped, connect, drip, get, read_answer
+from tests.support.process import descriptors, resident_mib
 from tests.support.service import Service
 
 SETTLE_SECONDS = 10
@@ -21,7 +22,7 @@ _TIMED_OUT = 408
 
 @dataclass
 class Crowd:
-    """What came of it."""
+    """The figures of reads beside a crowd."""
 
     alone: Times
     beside: Times
@@ -43,7 +44,7 @@ class Crowd:
 
     @property
     def faults(self) -> list[str]:
-        """What must not be, whatever the machine."""
+        """The violations, whatever the machine."""
         before, during, after = self.descriptors
         found = {
             f"{self.unserved} reads were not served": self.unserved,
@@ -64,24 +65,24 @@ def stand_beside(
     """
     pid = service.process.pid
     alone, unserved = read.time(lambda count: count < reads)
-    before, memory = descriptors(pid), resident_mib(pid)
+    before, memory = len(descriptors(pid)), resident_mib(pid)
     with idle_connections(service, connections) as idle, ProcessPoolExecutor(1) as pool:
         # Half of them have sent a head, and drip a body.
         beginnings = [HEAD, BODY] * (connections // 2)
         dripping = pool.submit(drip, service.address, beginnings, 0.5, deadline + 20)
         wanted = len(idle) + len(beginnings)
-        wait_until(lambda: descriptors(pid) >= wanted or dripping.done())
-        during = descriptors(pid)
+        wait_until(lambda: len(descriptors(pid)) >= wanted or dripping.done())
+        during = len(descriptors(pid))
         beside, more = read.time(lambda _: not dripping.done())
         idle_ends = sum(has_ended(each) for each in idle)
-    wait_until(lambda: descriptors(pid) <= before)
+    wait_until(lambda: len(descriptors(pid)) <= before)
     return Crowd(
         alone,
         beside,
         unserved + more,
         dripping.result(),
         idle_ends,
-        (before, during, descriptors(pid)),
+        (before, during, len(descriptors(pid))),
         (memory, resident_mib(pid)),
     )
 
@@ -109,8 +110,8 @@ def has_ended(connection: socket.socket) -> bool:
         return True
 
 
-def wait_until(is_so: Callable[[], bool], seconds: float = SETTLE_SECONDS) -> None:
-    """Wait until something is so, or for so many seconds."""
+def wait_until(condition: Callable[[], bool], seconds: float = SETTLE_SECONDS) -> None:
+    """Wait for a condition, at most so many seconds."""
     ends = time.monotonic() + seconds
-    while not is_so() and time.monotonic() < ends:
+    while not condition() and time.monotonic() < ends:
         time.sleep(0.05)

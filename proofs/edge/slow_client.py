@@ -25,7 +25,7 @@ class Answer:
     status: int
     length: int = 0
     digest: str = ""
-    says_close: bool = False
+    closes: bool = False
 
 
 def connect(address: tuple[str, int], *, small_buffer: bool = False) -> socket.socket:
@@ -72,7 +72,7 @@ class _Body:
     digest: hashlib._Hash = field(default_factory=hashlib.sha256)
 
     def take(self, count: int) -> bool:
-        """Read so many bytes; tell whether they came."""
+        """Read so many bytes; return whether they came."""
         while count:
             piece = self.file.read(min(count, _PIECE))
             if not piece:
@@ -85,7 +85,7 @@ class _Body:
         return True
 
     def take_chunks(self) -> bool:
-        """Read chunks; tell whether the last of them came."""
+        """Read chunks; return whether the last of them came."""
         while line := self.file.readline():
             size = int(line, 16)
             if not self.take(size) or self.file.readline() != b"\r\n":
@@ -112,7 +112,7 @@ def read_slowly(
 
 @dataclass
 class Dripped:
-    """What became of a connection that dripped: the status it got, and after how long."""
+    """The end of a connection that dripped: its status, and after how long."""
 
     status: int | None
     seconds: float
@@ -123,7 +123,7 @@ def drip(
 ) -> list[Dripped]:
     """Begin a request on a connection for each of these, and then send a byte now and then.
 
-    `every` and `at_most` are in seconds. Gives what became of each connection.
+    `every` and `at_most` are in seconds. Returns the end of each connection.
     """
     dripping = [_Dripping(connect(address), each) for each in beginnings]
     ends = time.monotonic() + at_most

@@ -1,4 +1,4 @@
-"""Beside clients that read a long list slowly, a single order is read as ever."""
+"""Beside clients that read a long list slowly, a single order is read as fast as ever."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from proofs.core.times import Read, Times, resident_mib
+from proofs.core.times import Read, Times
 from proofs.edge.slow_client import Answer, read_slowly
+from tests.support.process import peak_mib, resident_mib
 from tests.support.service import Service
 
 LIST = "/v1/store/orders"
@@ -15,7 +16,7 @@ LIST = "/v1/store/orders"
 
 @dataclass
 class SlowReaders:
-    """What came of it."""
+    """The figures of reads beside slow readers."""
 
     idle: Times
     beside: Times
@@ -31,7 +32,7 @@ class SlowReaders:
 
     @property
     def faults(self) -> list[str]:
-        """What must not be, whatever the machine."""
+        """The violations, whatever the machine."""
         broken = sum(each is None or each != self.expected for each in self.lists)
         found = {
             f"{self.unserved} reads were not served": self.unserved,
@@ -51,6 +52,6 @@ def read_beside(
     with ProcessPoolExecutor(1) as pool:
         reading = pool.submit(read_slowly, service.address, LIST, read.key, readers, bytes_a_second)
         beside, more = read.time(lambda _: not reading.done())
-        most = resident_mib(pid, at_most=True)
+        most = peak_mib(pid)
         (expected,) = pool.submit(read_slowly, service.address, LIST, read.key, 1, None).result()
     return SlowReaders(idle, beside, unserved + more, expected, reading.result(), (memory, most))

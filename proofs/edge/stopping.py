@@ -1,7 +1,7 @@
 """A stop under load answers every request that had arrived whole before the signal.
 
-Arrived are the bytes that the service's side of the connection has acknowledged: those that a
-client sent less those that its system still keeps for sending again.
+Bytes have arrived once the service's side of the connection has acknowledged them: those that a
+client sent, less those that its system still keeps to send again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ANSWERED = {HTTPStatus.OK, HTTPStatus.CREATED}
 
 @dataclass
 class Stop:
-    """What came of it."""
+    """The outcome of a stop."""
 
     arrived: dict[str, int]
     dropped: dict[str, int]
@@ -39,7 +39,7 @@ class Stop:
 
     @property
     def faults(self) -> list[str]:
-        """What must not be, whatever the machine."""
+        """The violations, whatever the machine."""
         cut_off = sum("cut off" in line or "Traceback" in line for line in self.log)
         found = {f"{count} dropped: {kind}": count for kind, count in self.dropped.items()}
         found |= {f"nothing had arrived: {kind}": not n for kind, n in self.arrived.items()}
@@ -68,7 +68,7 @@ class Client(threading.Thread):
         self.sent = 0
         self.answers = 0
         self.refused = 0
-        self.told_to_close = False
+        self.must_close = False
         self._send_some()
         self.start()
 
@@ -89,8 +89,8 @@ class Client(threading.Thread):
         return max(0, sent - kept) // len(self.request)
 
     def _send_some(self) -> bool:
-        """Send the next requests; tell whether the service still wants any."""
-        if self.told_to_close:
+        """Send the next requests; return whether the service still wants any."""
+        if self.must_close:
             return False
         unsent = memoryview(self.request * self.ahead)
         while unsent:
@@ -100,7 +100,7 @@ class Client(threading.Thread):
         return True
 
     def _read_one(self, file: BinaryIO) -> bool:
-        """Read an answer; tell whether it came whole."""
+        """Read an answer; return whether it came whole."""
         try:
             answer = read_answer(file, self.bytes_a_second)
         except OSError:
@@ -109,7 +109,7 @@ class Client(threading.Thread):
             return False
         self.answers += 1
         self.refused += answer.status not in ANSWERED
-        self.told_to_close |= answer.says_close
+        self.must_close |= answer.closes
         return True
 
 
@@ -125,8 +125,8 @@ def stop_under_load(service: Service, one: Read, bytes_a_second: float) -> Stop:
         "lists read slowly, one ahead": (2, whole_list, 2, bytes_a_second),
     }
     clients = {
-        kind: [Client(service.address, *what) for _ in range(count)]
-        for kind, (count, *what) in kinds.items()
+        kind: [Client(service.address, *arguments) for _ in range(count)]
+        for kind, (count, *arguments) in kinds.items()
     }
     time.sleep(LOAD_SECONDS)
     clients["reads of the last moment"] = [Client(service.address, read) for _ in range(50)]
@@ -136,7 +136,8 @@ def stop_under_load(service: Service, one: Read, bytes_a_second: float) -> Stop:
     for each in chain.from_iterable(clients.values()):
         each.join(2 * STOP_SECONDS)
         each.connection.close()
-    status = service.stop()
+    # Not `stop`, which would send a second signal.
+    status = service.wait()
     return Stop(
         arrived={kind: sum(counts) for kind, counts in arrived.items()},
         dropped={kind: dropped(clients[kind], counts) for kind, counts in arrived.items()},

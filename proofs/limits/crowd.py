@@ -23,7 +23,7 @@ _REFUSED = 429
 
 @dataclass(frozen=True)
 class Limit:
-    """What the clients meet: a key's quota of the minute or of the day, or an address's."""
+    """A limit to run into: a key's quota of the minute or of the day, or an address's."""
 
     name: str
     quotas: dict[str, int]
@@ -76,9 +76,9 @@ def faults_of(answers: list[Answer], limit: Limit) -> list[str]:
     refused = [answer for answer in answers if answer.status == _REFUSED]
     faults = [] if len(admitted) == limit.quota else [f"{len(admitted)} were admitted"]
     for window, quota in limit.quotas.items():
-        told = sorted((answer.left()[window] for answer in admitted), reverse=True)
-        if told != list(range(quota - 1, quota - len(admitted) - 1, -1)):
-            faults.append(f"what was left of the {window} was not told once each: {told}")
+        left = sorted((answer.left()[window] for answer in admitted), reverse=True)
+        if left != list(range(quota - 1, quota - len(admitted) - 1, -1)):
+            faults.append(f"what was left of the {window} did not count down by one: {left}")
     faults += [
         f"X-RateLimit-Remaining is not the least of {answer.left()}"
         for answer in admitted
@@ -89,7 +89,7 @@ def faults_of(answers: list[Answer], limit: Limit) -> list[str]:
 
 def _faults_of_refused(refused: list[Answer], limit: Limit) -> list[str]:
     faults = [
-        f"an answer of 429 tells {dict(answer.headers)}"
+        f"an answer of 429 has {dict(answer.headers)}"
         for answer in refused
         if answer.header("X-RateLimit-Remaining") != 0
         or answer.header("Retry-After") < 1
@@ -110,7 +110,7 @@ def _faults_of_ends(answers: list[Answer]) -> list[str]:
         kind = (answer.header("X-RateLimit-Limit"), int(banned))
         ends.setdefault(kind, set()).add(answer.header("X-RateLimit-Reset"))
     return [
-        f"the limit of {kind[0]} is told to reset at {sorted(told)}"
-        for kind, told in ends.items()
-        if max(told) - min(told) > 1
+        f"the limit of {kind[0]} resets at {sorted(found)}"
+        for kind, found in ends.items()
+        if max(found) - min(found) > 1
     ]

@@ -1,8 +1,8 @@
 """Counters and bans over stops and kills, under load.
 
 Clients note when each request was acknowledged. After a stop the counters must be exact; after a
-kill they may lack what was acknowledged in the second before it, and nothing else. A ban that was
-told must be in force after either.
+kill they may lack what was acknowledged in the second before it, and nothing else. A ban that a
+client was told of must be in force after either.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ BAN_SECONDS = 300
 class Tally:
     """What clients know of one identity: a key, or the address where `key` is None.
 
-    `base` is the count that the service told last, `hits` are when requests were acknowledged since
-    then, in monotonic seconds, and `unknown` how many were sent and never answered.
+    `base` is the last count that the service answered, `hits` are the acknowledgements since then,
+    in monotonic seconds, and `unknown` is how many requests were sent and never answered.
     """
 
     key: str | None
@@ -41,7 +41,7 @@ class Tally:
     unknown: int = 0
 
     def ask(self, wire: Wire) -> bool:
-        """Send a request and note it; tell whether it was answered."""
+        """Send a request and note it; return whether it was answered."""
         try:
             answer = wire.ask("GET", PATH)
         except ConnectionRefusedError:
@@ -53,24 +53,24 @@ class Tally:
         return True
 
     def settle(self, answer: Answer, lost_since: float) -> str | None:
-        """Compare with what the service tells now, and go on from there; return a fault.
+        """Compare with the service's count now, and go on from there; return a fault.
 
         `lost_since` is the time from which what was acknowledged may be lost; infinite where
         nothing may, and where what was sent and not answered may not be counted either.
         """
-        told = DAY_QUOTA - answer.left()["day"] - 1  # without the request that asked
+        counted = DAY_QUOTA - answer.left()["day"] - 1  # without the request that asked
         least = self.base + sum(hit < lost_since for hit in self.hits)
         most = self.base + len(self.hits) + (0 if isinf(lost_since) else self.unknown)
-        self.base, self.hits, self.unknown = told, [answer.ended], 0
-        if least <= told <= most:
+        self.base, self.hits, self.unknown = counted, [answer.ended], 0
+        if least <= counted <= most:
             return None
         who = "a key" if self.key else "an address"
-        return f"{who} has {told} counted, not {least} to {most}"
+        return f"{who} has {counted} counted, not {least} to {most}"
 
 
 @dataclass(frozen=True)
 class Cut:
-    """What came of one stop or kill: requests acknowledged but not counted after it, and faults."""
+    """The outcome of one stop or kill: acknowledged requests that were not counted, and faults."""
 
     lost: int
     faults: list[str]

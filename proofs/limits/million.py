@@ -1,4 +1,4 @@
-"""Counters among a million: what they take of memory and disk, and what a hit costs."""
+"""Counters among a million: their memory, their disk, and the cost of a hit."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from orders.cli.output import progress
 from orders.clock import Clock
 from orders.counters.memory import CounterStorage
 from orders.counters.windows import ADDRESS_PREFIX, MAX_ADDRESSES, Quota
-from tests.support.process import resident_bytes
+from tests.support.process import resident_mib
 
 if TYPE_CHECKING:
     from orders.counters.redis import RedisCounterStorage
 
-# What the windows of addresses may add to the memory, and take of the disk, however many there are.
+# The windows of addresses may add so much to the memory and the disk, however many there are.
 MOST_MEMORY_MIB = 96
 MOST_DISK_MIB = 96
 REAL_KEY = "key:1.0"
@@ -32,8 +32,8 @@ _ADDRESSES_A_FLUSH = 2_000
 _HITS = 10_000
 
 
-def asks(identity: str, quota: int = _QUOTA) -> tuple[Quota, ...]:
-    """Return what a request of one identity asks for."""
+def windows(identity: str, quota: int = _QUOTA) -> tuple[Quota, ...]:
+    """Return the quotas of one identity."""
     return (
         Quota(f"{identity}/minute", quota, _MINUTE, "bench"),
         Quota(f"{identity}/day", quota, _DAY, "bench"),
@@ -53,53 +53,53 @@ class Use:
     """The most that was seen of memory above the beginning, and of disk, in MiB."""
 
     path: Path
-    begin: int = field(default_factory=resident_bytes)
+    begin: float = field(default_factory=resident_mib)
     memory: float = 0.0
     disk: float = 0.0
 
     def look(self) -> None:
         """Look once."""
-        self.memory = max(self.memory, (resident_bytes() - self.begin) / 2**20)
+        self.memory = max(self.memory, resident_mib() - self.begin)
         files = self.path.parent.glob(self.path.name + "*")
         self.disk = max(self.disk, sum(file.stat().st_size for file in files) / 2**20)
 
 
-def prove(path: Path, address_count: int, key_count: int) -> list[str]:
-    """Count so many addresses and so many keys, with the journal at a path; return the faults."""
+def prove(path: Path, count: int) -> list[str]:
+    """Count so many addresses and as many keys, with the journal at a path; return the faults."""
     storage = CounterStorage(path=path, clock=Clock())
     storage.load()
     use = Use(path)
-    few = [asks(f"key:{number}.0") for number in range(10)]
-    tell_cost("10 keys", storage, few)
-    faults = _flood(storage, use, address_count)
-    tell_cost(f"{address_count:,} addresses", storage, few)
+    few = [windows(f"key:{number}.0") for number in range(10)]
+    print_cost("10 keys", storage, few)
+    faults = _flood(storage, use, count)
+    print_cost(f"{count:,} addresses", storage, few)
     print(f"addresses  {use.memory:.0f} MiB of memory, {use.disk:.0f} MiB of disk at most")
-    _tell_flush("the room full", storage, path)
+    _print_flush("the room full", storage, path)
     faults += _faults_of_use(use) + _faults_of_forgetting(storage)
-    many = [asks(f"key:{number}.0") for number in range(key_count)]
+    many = [windows(f"key:{number}.0") for number in range(count)]
     for each in many:
         storage.hit(each)
-    tell_cost(f"{key_count:,} keys", storage, few)
-    tell_cost("all in turn", storage, many[:: max(1, key_count // _HITS)])
-    _tell_flush("all keys", storage, path)
+    print_cost(f"{count:,} keys", storage, few)
+    print_cost("all in turn", storage, many[:: max(1, count // _HITS)])
+    _print_flush("all keys", storage, path)
     faults += _faults_of_restart(storage, path)
     return faults
 
 
 def _flood(storage: CounterStorage, use: Use, count: int) -> list[str]:
     for _ in range(7):
-        storage.hit(asks(REAL_KEY))
-    before = [standing.count for standing in storage.peek(asks(REAL_KEY))]
+        storage.hit(windows(REAL_KEY))
+    before = [standing.count for standing in storage.peek(windows(REAL_KEY))]
     coming = addresses()
     with progress("addresses", count) as done:
         for _ in range(0, count, _ADDRESSES_A_FLUSH):
             for address in islice(coming, _ADDRESSES_A_FLUSH):
-                storage.hit(asks(address))
+                storage.hit(windows(address))
             storage.flush()
             use.look()
             done(_ADDRESSES_A_FLUSH)
     # The minute may have ended; the day has not.
-    after = [standing.count for standing in storage.peek(asks(REAL_KEY))]
+    after = [standing.count for standing in storage.peek(windows(REAL_KEY))]
     return [] if after[1] == before[1] else [f"a key's counters went from {before} to {after}"]
 
 
@@ -113,13 +113,13 @@ def _faults_of_use(use: Use) -> list[str]:
 
 
 def _faults_of_forgetting(storage: CounterStorage) -> list[str]:
-    """Find out what it takes an attacker to have the windows of an address forgotten."""
-    used_up = asks(f"{ADDRESS_PREFIX}203.0.113.9", _FREE_QUOTA)
+    """Count the requests that an attacker needs to have the windows of an address forgotten."""
+    used_up = windows(f"{ADDRESS_PREFIX}203.0.113.9", _FREE_QUOTA)
     while storage.hit(used_up)[0]:
         pass
     others = 0
     for address in islice(addresses(begin=2**24), 2 * MAX_ADDRESSES):
-        if storage.hit(asks(address))[0]:
+        if storage.hit(windows(address))[0]:
             others += 1
         if storage.peek(used_up)[1].count == 0:
             break
@@ -131,18 +131,18 @@ def _faults_of_forgetting(storage: CounterStorage) -> list[str]:
 
 
 def _faults_of_restart(storage: CounterStorage, path: Path) -> list[str]:
-    before = [standing.count for standing in storage.peek(asks(REAL_KEY))]
+    before = [standing.count for standing in storage.peek(windows(REAL_KEY))]
     storage.close()
     again = CounterStorage(path=path, clock=Clock())
     began = time.perf_counter()
     again.load()
     print(f"restart    {time.perf_counter() - began:.1f} s to load what all keys left")
-    after = [standing.count for standing in again.peek(asks(REAL_KEY))]
+    after = [standing.count for standing in again.peek(windows(REAL_KEY))]
     again.close()
     return [] if after[1] == before[1] else [f"a restart made {after} of {before}"]
 
 
-def tell_cost(
+def print_cost(
     among: str, storage: CounterStorage | RedisCounterStorage, identities: Sequence[Sequence[Quota]]
 ) -> None:
     """Count many requests, in turn; print what one takes, at best of three."""
@@ -155,7 +155,7 @@ def tell_cost(
     print(f"a hit      {best:,.0f} ns among {among}")
 
 
-def _tell_flush(among: str, storage: CounterStorage, path: Path) -> None:
+def _print_flush(among: str, storage: CounterStorage, path: Path) -> None:
     # The journal is lost, so that everything is written.
     for file in path.parent.glob(path.name + "*"):
         file.unlink()
@@ -177,7 +177,7 @@ def _waiting(storage: CounterStorage) -> Iterator[Callable[[], float]]:
     def count() -> None:
         while not done.wait(0.0005):
             began = time.perf_counter()
-            storage.hit(asks(REAL_KEY))
+            storage.hit(windows(REAL_KEY))
             seconds.append(time.perf_counter() - began)
 
     thread = threading.Thread(target=count)

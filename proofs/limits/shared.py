@@ -1,4 +1,4 @@
-"""Counters in Redis: exact among four processes, what a hit costs, and what an outage does."""
+"""Counters in Redis: exact among four processes, the cost of a hit, and an outage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orders.clock import Clock
 from orders.counters.memory import CounterStorage
 from orders.counters.redis import RedisCounterStorage
 from orders.counters.windows import Quota
-from proofs.limits.million import tell_cost
+from proofs.limits.million import print_cost
 from tests.support.redis_server import RedisServer, redis_running
 
 PROCESSES = 4
@@ -30,13 +30,13 @@ _PLENTY = 1_000_000_000
 def prove(folder: Path) -> list[str]:
     """Count in a redis-server of its own, in a new folder; return the faults."""
     with redis_running(folder) as server:
-        _tell_costs(server, folder)
-        _tell_size(server)
+        _print_costs(server, folder)
+        _print_size(server)
         return _faults_of_crowd(server) + _faults_of_outage(server)
 
 
-def asks(identity: str, quota: int = _PLENTY) -> list[Quota]:
-    """Return what a request of one identity asks for."""
+def windows(identity: str, quota: int = _PLENTY) -> list[Quota]:
+    """Return the quotas of one identity."""
     return [
         Quota(f"{identity}/minute", quota, 60, _TERMS),
         Quota(f"{identity}/day", quota, 86_400, _TERMS),
@@ -48,30 +48,30 @@ def storage_of(url: str) -> RedisCounterStorage:
     return RedisCounterStorage("shared://", url=url, store_id=lambda: "bench", clock=Clock())
 
 
-def _tell_costs(server: RedisServer, folder: Path) -> None:
-    keys = [asks(f"key:{number}.0") for number in range(10)]
-    tell_cost("10 keys in memory", CounterStorage(path=folder / "none", clock=Clock()), keys)
+def _print_costs(server: RedisServer, folder: Path) -> None:
+    keys = [windows(f"key:{number}.0") for number in range(10)]
+    print_cost("10 keys in memory", CounterStorage(path=folder / "none", clock=Clock()), keys)
     for among, url in (("a socket", server.url), ("TCP on one machine", server.tcp_url)):
         storage = storage_of(url)
-        tell_cost(f"10 keys in Redis, over {among}", storage, keys)
+        print_cost(f"10 keys in Redis, over {among}", storage, keys)
         storage.close()
 
 
-def _tell_size(server: RedisServer) -> None:
+def _print_size(server: RedisServer) -> None:
     before = server.command("INFO", "memory")["used_memory"]
     storage = storage_of(server.url)
     for number in range(_KEYS):
-        storage.hit(asks(f"key:{number + 10_000}.0"))
+        storage.hit(windows(f"key:{number + 10_000}.0"))
     storage.close()
     each = (server.command("INFO", "memory")["used_memory"] - before) / _KEYS
     print(f"memory     {each:.0f} bytes of Redis for both windows of a key")
 
 
 def rush(url: str) -> int:
-    """Ask in a process of its own, with some threads; give how many requests were admitted."""
+    """Ask in a process of its own, with some threads; return how many requests were admitted."""
     logging.disable()
     storage = storage_of(url)
-    wanted = asks("key:crowd", QUOTA)
+    wanted = windows("key:crowd", QUOTA)
     with ThreadPoolExecutor(THREADS) as threads:
         admitted = sum(threads.map(lambda _: storage.hit(wanted)[0], range(REQUESTS)))
     is_exact = storage.check()
@@ -94,7 +94,7 @@ def _faults_of_crowd(server: RedisServer) -> list[str]:
 
 def _faults_of_outage(server: RedisServer) -> list[str]:
     logging.disable()
-    storage, wanted = storage_of(server.url), asks("key:outage")
+    storage, wanted = storage_of(server.url), windows("key:outage")
     for _ in range(10):
         storage.hit(wanted)
     server.pause()

@@ -1,27 +1,27 @@
-"""Minutes of mixed load at three quarters of the possible rate: does anything grow or slow down.
+"""Minutes of mixed load at three quarters of the possible rate, in which nothing may grow.
 
-Run it as `python -m proofs.soak`. It first finds the rate that the service can answer, then sends
-three quarters of that whatever the answers take, and looks at the service's memory, threads,
-descriptors and files every five seconds. Exits 1 where a bound that is stated here is broken.
+The rate that the service can answer is found first; three quarters of it are sent then, whatever
+the answers take, and the service's memory, threads, descriptors and files are sampled every five
+seconds. Bounds of growth and of slowing down are stated here.
 """
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
 
-from orders.cli.output import progress
+from orders.cli.progress import progress
+from proofs.core import command
+from proofs.core.times import Times
 from proofs.soak import load
 from proofs.soak.load import ORDERS, Plan, Record
 from tests.support import stores as store
-from tests.support.process import descriptors, resident_bytes, threads
+from tests.support.process import descriptors, resident_mib, threads
 from tests.support.service import ROOT, Service, running
 from tests.support.wire import Wire
 
@@ -48,7 +48,7 @@ _WARM_UP_SECONDS = 2
 
 @dataclass(frozen=True)
 class Sample:
-    """What the service used at a moment: memory and files in bytes, descriptors by number.
+    """The service's use at a moment: memory and files in bytes, descriptors by number.
 
     Those of orders.db and the files beside it are counted apart.
     """
@@ -61,24 +61,16 @@ class Sample:
     files: dict[str, int]
 
 
-def main() -> int:
-    """Soak, print what was found, and give the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--seed", type=int, default=1, help="of what the clients do")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        records, samples = soak(Path(folder), arguments.minutes * 60, arguments.seed)
+def prove(folder: Path, *, minutes: float = 10.0, seed: int = 1) -> list[str]:
+    """Soak, print the figures; return the violations."""
+    records, samples = soak(folder, minutes * 60, seed)
     first, last = ends_of(records)
-    faults = [
+    report(records, samples, first, last)
+    return [
         *faults_of_answers(records),
         *faults_of_use(samples, records),
         *faults_of_time(first, last),
     ]
-    tell(records, samples, first, last)
-    for fault in faults:
-        print(f"violated   {fault}")
-    return 1 if faults else 0
 
 
 def soak(
@@ -90,16 +82,16 @@ def soak(
     with running(instance) as service:
         standing = _furnish(service, key)
 
-        def launched(phase: str, rate: float, seconds: float) -> subprocess.Popen[str]:
+        def launch(phase: str, rate: float, seconds: float) -> subprocess.Popen[str]:
             file = str(folder / "records.json")
             fixed = (service.address, key, small, standing, CLIENTS)
             return _launch(Plan(*fixed, rate, seconds, f"{seed}/{phase}", file))
 
-        _finish(launched("warm up", 0, _WARM_UP_SECONDS))
-        _finish(launched("find", 0, find_seconds))
+        _finish(launch("warm up", 0, _WARM_UP_SECONDS))
+        _finish(launch("find", 0, find_seconds))
         possible = len(load.read(folder / "records.json")) / find_seconds
         print(f"rate       {possible:,.0f} requests/s possible, {possible * SHARE:,.0f} sent")
-        process = launched("soak", possible * SHARE, seconds)
+        process = launch("soak", possible * SHARE, seconds)
         samples = _watch(process, service, instance, seconds, every)
         _finish(process)
         return load.read(folder / "records.json"), samples
@@ -148,7 +140,7 @@ def _sample(service: Service, instance: Path, at: float) -> Sample:
     is_of_database = [str(instance / "orders.db") in name for name in descriptors(pid)]
     return Sample(
         at,
-        resident_bytes(pid),
+        round(resident_mib(pid) * MIB),
         threads(pid),
         is_of_database.count(False),
         is_of_database.count(True),
@@ -163,11 +155,6 @@ def ends_of(records: Sequence[Record]) -> tuple[list[float], list[float]]:
     first = sorted(record.took for record in records if record.at < span)
     last = sorted(record.took for record in records if record.at > end - span)
     return first, last
-
-
-def percentile(seconds: Sequence[float], percent: int) -> float:
-    """Return the time within which so many percent of the requests were answered."""
-    return quantiles(seconds, n=100)[percent - 1]
 
 
 def faults_of_answers(records: Sequence[Record]) -> list[str]:
@@ -213,35 +200,37 @@ def _changes(records: Sequence[Record], begin: Sample, now: Sample) -> int:
 
 def faults_of_time(first: Sequence[float], last: Sequence[float]) -> list[str]:
     """Return where the last minute was slower than the first by more than its bound."""
+    before, after = (quantiles(each, n=100) for each in (first, last))
     return [
-        f"the {percent}th percentile went from {before * 1000:.1f} to {after * 1000:.1f} ms"
+        f"the {percent}th percentile went from {was * 1000:.1f} to {now * 1000:.1f} ms"
         for percent, (times, more) in MOST_SLOWER.items()
-        for before, after in [(percentile(first, percent), percentile(last, percent))]
-        if after > before * times + more
+        for was, now in [(before[percent - 1], after[percent - 1])]
+        if now > was * times + more
     ]
 
 
-def tell(
+def report(
     records: Sequence[Record],
     samples: Sequence[Sample],
     first: Sequence[float],
     last: Sequence[float],
 ) -> None:
-    """Print what was found."""
+    """Print the figures."""
     changes = sum(record.what in _CHANGES for record in records)
-    print(f"requests   {len(records):,}, {changes:,} of them changes")
+    print(f"requests         {len(records):,}, {changes:,} of them changes")
     for name, seconds in (("first", first), ("last", last)):
-        times = ", ".join(f"p{each} {percentile(seconds, each) * 1000:.1f} ms" for each in (50, 99))
-        print(f"{name:10} {times}")
+        print(f"{name:16} {Times.of(seconds)}")
     for name in ("memory", "threads", "descriptors", "of_database"):
         values = [getattr(sample, name) for sample in samples]
         scale, unit = (MIB, " MiB") if name == "memory" else (1, "")
-        told = [f"{value / scale:.0f}{unit}" for value in (values[0], max(values), values[-1])]
-        print(f"{name:16} {told[0]} at first, {told[1]} at most, {told[2]} at last")
+        first_, most, last_ = (
+            f"{value / scale:.0f}{unit}" for value in (values[0], max(values), values[-1])
+        )
+        print(f"{name:16} {first_} at first, {most} at most, {last_} at last")
     for name in sorted(samples[-1].files):
         sizes = [sample.files.get(name, 0) / MIB for sample in samples]
         print(f"{name:16} {sizes[0]:.1f} MiB at first, {max(sizes):.1f} at most")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command.run(prove, minutes="length of the run", seed="chooses the clients' requests"))

@@ -4,9 +4,9 @@ Run by `proofs.soak` as `python -m proofs.soak.load`, with a `Plan` as JSON on s
 Writes what each request was, when, how long it took and how it was answered, as JSON to the plan's
 file.
 
-What a client places it cancels again, and ships little, so that the list of orders stays as long as
-it was: its time is then the same at the end as at the beginning, but for the rows of cancelled
-orders, which a list passes over: some 5 ms for 100,000.
+A client cancels again what it places, and ships little, so that the list of orders stays as long as
+it was, and its time the same, but for the rows of cancelled orders, which a list passes over: some
+5 ms for 100,000.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NO_ANSWER = 0
 
 @dataclass(frozen=True)
 class Plan:
-    """What to send: `rate` in requests a second, or 0 for as many as are answered.
+    """The load: `rate` in requests a second, or 0 for as many as are answered.
 
     `standing` are ids of orders that nobody changes, `small` is a key with next to no quota. Runs
     on the same store need seeds that differ, or they would use the same Idempotency-Keys.
@@ -68,8 +68,8 @@ class Record:
 
 def main() -> None:
     """Send what the plan on standard input says."""
-    told = json.load(sys.stdin)
-    plan = Plan(**{**told, "address": tuple(told["address"])})
+    fields = json.load(sys.stdin)
+    plan = Plan(**{**fields, "address": tuple(fields["address"])})
     clients = [Client(plan, number) for number in range(plan.clients)]
     began = time.monotonic()
     threads = [threading.Thread(target=client.run, args=(began,)) for client in clients]
@@ -90,7 +90,7 @@ class Client:
     """One client with a connection for each of its keys."""
 
     def __init__(self, plan: Plan, number: int) -> None:
-        """Take the plan, and which of its clients this is."""
+        """Take the plan, and the number of this client."""
         self._plan = plan
         self._number = number
         self._chance = random.Random(f"{plan.seed}/{number}")
@@ -105,15 +105,15 @@ class Client:
         self._habits: dict[Callable[[], tuple[Answer, bool]], int] = {
             self.list: 8,
             self.list_if_changed: 17,
-            self.look: 25,
-            self.look_if_changed: 17,
+            self.get: 25,
+            self.get_if_changed: 17,
             self.place: 4,
             self.place_safely: 4,
             self.place_again: 3,
             self.cancel: 8,
             self.ship: 3,
             self.ask_without_a_key: 3,
-            self.look_for_nothing: 3,
+            self.get_a_missing_order: 3,
             self.place_nonsense: 3,
             self.go_on_over_the_limit: 2,
         }
@@ -145,7 +145,7 @@ class Client:
             record = Record(due - began, answer.ended - due, what, answer.status, is_expected)
         self.records.append(record)
 
-    # What it does. Each gives the answer, and whether it is one that was to be expected.
+    # The habits. Each returns the answer, and whether it was to be expected.
 
     def list(self) -> tuple[Answer, bool]:
         """List all orders."""
@@ -159,13 +159,13 @@ class Client:
         self._list_tag = answer.headers["ETag"] or ""
         return answer, answer.status in {HTTPStatus.OK, HTTPStatus.NOT_MODIFIED}
 
-    def look(self) -> tuple[Answer, bool]:
-        """Look at an order."""
+    def get(self) -> tuple[Answer, bool]:
+        """Get an order."""
         answer = self._wire.ask("GET", f"{ORDERS}/{self._any_order()}")
         return answer, answer.status == HTTPStatus.OK
 
-    def look_if_changed(self) -> tuple[Answer, bool]:
-        """Look at an order that is as it was."""
+    def get_if_changed(self) -> tuple[Answer, bool]:
+        """Get an order that has not changed."""
         answer = self._wire.ask(
             "GET", f"{ORDERS}/{self._plan.standing[0]}", headers={"If-None-Match": "*"}
         )
@@ -180,7 +180,7 @@ class Client:
         return self._place(f"{self._chance.getrandbits(64):x}")
 
     def place_again(self) -> tuple[Answer, bool]:
-        """Send again what was placed with an Idempotency-Key."""
+        """Repeat a placing with its Idempotency-Key."""
         if not self._placed:
             return self.place_safely()
         value, order = self._chance.choice(self._placed)
@@ -212,18 +212,18 @@ class Client:
         answer = self._nobody.ask("GET", ORDERS)
         return answer, answer.status == HTTPStatus.UNAUTHORIZED
 
-    def look_for_nothing(self) -> tuple[Answer, bool]:
-        """Look at an order that there is not."""
+    def get_a_missing_order(self) -> tuple[Answer, bool]:
+        """Get an order that there is not."""
         answer = self._wire.ask("GET", f"{ORDERS}/{2**53 - 1}")
         return answer, answer.status == HTTPStatus.NOT_FOUND
 
     def place_nonsense(self) -> tuple[Answer, bool]:
-        """Place what can't be placed."""
+        """Place an order without sense."""
         answer = self._wire.ask("POST", ORDERS, {"petId": "seven"})
         return answer, answer.status == HTTPStatus.UNPROCESSABLE_ENTITY
 
     def go_on_over_the_limit(self) -> tuple[Answer, bool]:
-        """Ask with the key that has next to no quota."""
+        """Use the key that has next to no quota."""
         answer = self._small.ask("GET", f"{ORDERS}/{self._plan.standing[0]}")
         return answer, answer.status in {HTTPStatus.OK, HTTPStatus.TOO_MANY_REQUESTS}
 

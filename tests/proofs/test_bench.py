@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from bench.speed import processes, report, wrk
+from bench.speed import report, wrk
 from bench.speed.charts import Bar, chart, number
 from bench.speed.measures import UnderLoad
 from bench.speed.peers.all import BareFlask
@@ -17,6 +17,7 @@ from bench.speed.reader import Reader
 from bench.speed.rounds import Outcome
 from bench.speed.stocks import Ask, Stock
 from bench.speed.works import FULL, OURS, RATE, SHORT, Goal, Lane, Work, works
+from tests.support import process as processes
 
 TOLD = """\
 Running 10m test @ http://127.0.0.1:36207/v1/store/orders

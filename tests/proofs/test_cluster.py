@@ -15,8 +15,8 @@ from proofs.cluster.quotas import QUOTA, Attack
 from proofs.cluster.run import TYPES, Findings, Run
 from proofs.cluster.shoppers import Shopping
 from proofs.cluster.stage import staged
+from proofs.core.clients import Key
 from proofs.core.history import Contents, EventRow, Kind, Operation
-from proofs.crash.connection import Key
 
 PLACED = ("order.placed",)
 AT = "2026-12-01T08:00:00.000Z"
@@ -27,7 +27,7 @@ def test_whichever_process_is_killed_the_store_is_as_its_clients_were_told(tmp_p
     with staged(tmp_path, processes=4) as stage:
         found = Run(stage, clients=2, seed=1).run(seconds=12, postgres=False)
         faults = verdict.complaints(found, clients=2)
-    assert faults == [], summary(found, faults)
+    assert faults == [], summary(found)
     assert found.kills
     assert found.redis_was_away
     assert any(each.is_acknowledged for load in found.shopping for each in load.history)

@@ -10,8 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from proofs.core import checks as checker
-from proofs.core import history
+from proofs.core import checks, history
 from proofs.core.history import UNSENT, Kind, Operation
 
 pytestmark = pytest.mark.sqlite_only("its inspector reads a file")
@@ -22,7 +21,7 @@ ANSWERS = {
     Kind.PLACE: (201, 422),
     Kind.SHIP: (200, 404, 409),
     Kind.CANCEL: (204, 404, 409),
-    Kind.LOOK: (200, 404),
+    Kind.GET: (200, 404),
 }
 
 
@@ -34,7 +33,7 @@ class Clerk:
         self.history, self.time = [], count()
 
     def place(self, pet_id, value=None, *, lost=False, **order):
-        facts = {"asked": {"petId": pet_id, **order}, "value": value, "lost": lost}
+        facts = {"body": {"petId": pet_id, **order}, "idempotency_key": value, "lost": lost}
         if value:
             facts["headers"] = {"Idempotency-Key": value}
         return self.note(Kind.PLACE, "POST", ORDERS, **facts)
@@ -47,14 +46,14 @@ class Clerk:
         return self.note(Kind.CANCEL, "DELETE", f"{ORDERS}/{order_id}", order_id=order_id)
 
     def look(self, order_id):
-        return self.note(Kind.LOOK, "GET", f"{ORDERS}/{order_id}", order_id=order_id)
+        return self.note(Kind.GET, "GET", f"{ORDERS}/{order_id}", order_id=order_id)
 
-    def note(self, kind, method, path, *, asked=None, lost=False, headers=None, **facts):
-        body = {"json": asked} if asked else {}
+    def note(self, kind, method, path, *, body=None, lost=False, headers=None, **facts):
+        sent = {"json": body} if body else {}
         actor = f"key:{self.client.key_id}"
-        noted = Operation(kind, actor, ANSWERS[kind], asked=asked or {}, **facts)
+        noted = Operation(kind, actor, ANSWERS[kind], body=body or {}, **facts)
         noted.began = next(self.time)
-        response = self.client.request(method, path, headers=headers or {}, **body)
+        response = self.client.request(method, path, headers=headers or {}, **sent)
         noted.ended = next(self.time)
         if not lost:
             noted.status = response.status_code
@@ -85,15 +84,15 @@ def told(store):
     names.ship_replied = clerk.ship(4)
     names.refused = clerk.place(6, quantity=0)
     names.missing = clerk.look(99)
-    names.unsent = Operation(Kind.PLACE, names.lost.actor, (201,), asked={"petId": 7})
+    names.unsent = Operation(Kind.PLACE, names.lost.actor, (201,), body={"petId": 7})
     names.unsent.status = UNSENT
-    never = Operation(Kind.PLACE, names.lost.actor, (201,), asked={"petId": 5}, value="c")
+    never = Operation(Kind.PLACE, names.lost.actor, (201,), body={"petId": 5}, idempotency_key="c")
     names.history += [names.unsent, never]
     return names
 
 
 def complaints(told):
-    return checker.complaints(told.history, history.read(told.path))
+    return checks.complaints(told.history, history.read(told.path))
 
 
 def doctor(told, *statements):
@@ -287,14 +286,14 @@ HISTORIES = {
         change("cancelled_again", status=204),
         "cancel 3 .* has 0 events",
     ),
-    "a shipped order that was not found": (change("complete", status=404), "look 2 .* found it"),
+    "a shipped order that was not found": (change("complete", status=404), "get 2 .* found it"),
     "a cancelled order that was told to have shipped": (
         change("cancelled_again", status=409),
         "cancel 3 .* found it shipped",
     ),
     "an order that was found where there is none": (
         change("missing", status=200, order={"complete": False}),
-        "look 99 .* found it pending",
+        "get 99 .* found it pending",
     ),
     "an order that was still pending after it was shipped": (
         change("complete", order={"complete": False}),
@@ -320,26 +319,26 @@ def test_a_doctored_history_is_told(told, doctored, expected):
 
 def test_events_that_are_gone_or_others_are_told(told):
     before = history.read(told.path)
-    assert checker.rewritten(before, before) == []
+    assert checks.rewritten(before, before) == []
     doctor(
         told,
         "UPDATE order_events SET at = '' WHERE id = 1",
         "DELETE FROM order_events WHERE id = (SELECT max(id) FROM order_events)",
     )
-    assert len(checker.rewritten(before, history.read(told.path))) == 2
+    assert len(checks.rewritten(before, history.read(told.path))) == 2
 
 
 def test_a_list_that_is_not_as_the_database_is_told(told):
     contents = history.read(told.path)
     shown = told.store.client().get(ORDERS).get_json()
-    assert checker.listed_otherwise(shown, contents) == []
+    assert checks.listed_otherwise(shown, contents) == []
     for wrong in (shown[1:], shown[::-1], [*shown, shown[-1]], [{**shown[0], "petId": 8}]):
-        assert checker.listed_otherwise(wrong, contents)
+        assert checks.listed_otherwise(wrong, contents)
 
 
 @pytest.mark.parametrize(("counted", "behind"), [(3, 0), (2, 1.5), (1, 2), (0, 3), (-1, 3)])
 def test_counters_are_behind_since_the_first_answer_that_they_lost(counted, behind):
-    assert checker.seconds_behind([8.0, 7.0, 8.5], counted, 10.0) == behind
+    assert checks.seconds_behind([8.0, 7.0, 8.5], counted, 10.0) == behind
 
 
 def test_a_damaged_file_and_a_broken_foreign_key_are_told(told):

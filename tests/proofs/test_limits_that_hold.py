@@ -95,4 +95,4 @@ def test_stops_are_exact_and_kills_lose_no_more_than_the_last_second(tmp_path):
 
 @pytest.mark.slow
 def test_many_addresses_are_bounded_and_push_out_no_key(tmp_path):
-    assert million.prove(tmp_path / "counters.db", 20_000, 500) == []
+    assert million.prove(tmp_path / "counters.db", 20_000) == []

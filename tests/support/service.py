@@ -89,12 +89,12 @@ class Service:
     def stop(self) -> int:
         """Ask it to stop as the system does; return the exit status."""
         self.process.terminate()
-        return self._wait()
+        return self.wait()
 
     def kill(self) -> None:
         """Kill it at once."""
         self.process.kill()
-        self._wait()
+        self.wait()
 
     def _wait_for_address(self) -> str:
         for line in self.process.stderr or ():
@@ -107,7 +107,8 @@ class Service:
     def _read_log(self) -> None:
         self.log.extend(self.process.stderr or ())
 
-    def _wait(self) -> int:
+    def wait(self) -> int:
+        """Wait until it has ended; return the exit status."""
         status = self.process.wait(STOP_SECONDS)
         self._reader.join(10)
         for stream in (self.process.stdout, self.process.stderr):
