@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-from orders.cli.progress import working
+from orders.cli.output import working
 from proofs.core import command
 from proofs.core.placing import ORDERS, Placing
 from proofs.core.times import Times

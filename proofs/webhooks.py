@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from http import HTTPStatus
 from pathlib import Path
 
-from orders.cli.progress import progress
+from orders.cli.output import progress
 from proofs.core import command
 from proofs.core.placing import Placing
 from proofs.core.times import Times

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import psycopg
 
-from orders.cli.progress import progress
+from orders.cli.output import progress
 from proofs.cluster import quotas
 from proofs.cluster.quotas import Attack
 from proofs.cluster.readers import FeedReader

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orders.cli.progress import progress
+from orders.cli.output import progress
 from proofs.core import command, history
 from proofs.core.clients import Customer, Key
 from proofs.core.history import History, Operation

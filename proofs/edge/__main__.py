@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from orders.cli.progress import working
+from orders.cli.output import working
 from proofs.core import command
 from proofs.core.times import Read
 from proofs.edge.crowd import Crowd, stand_beside

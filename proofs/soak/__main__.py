@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
 
-from orders.cli.progress import progress
+from orders.cli.output import progress
 from proofs.core import command
 from proofs.core.times import Times
 from proofs.soak import load
