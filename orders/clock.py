@@ -1,8 +1,7 @@
-"""What time it is: passed to whatever needs it, so that a test can hold the hands.
+"""The clock, which is passed to everything that needs the time, so that tests can set it.
 
-Two hands, as in the operating system. Wall time is what people and other machines read; it can be
-set forward and back. Monotonic time only ever runs forward, and is what lengths are measured with.
-Standard library only.
+Wall time is shared with people and other machines; it can be set forward and back. Monotonic time
+only ever runs forward, and durations are measured with it. Standard library only.
 """
 
 from __future__ import annotations

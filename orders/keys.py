@@ -1,8 +1,8 @@
-"""What an API key looks like: make one, check one, hash one. Standard library only.
+"""API keys: generate, check, hash and redact them. Standard library only.
 
 A key is `sok_`, 32 random base62 characters (190 bits) and 6 characters of checksum. The prefix and
-the checksum let secret scanners recognise a leaked key without asking anybody, and let the
-service refuse a mistyped one without asking the database.
+the checksum let secret scanners recognise a leaked key by itself, and let the service reject a
+mistyped one without the database.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import string
 import zlib
 
 PREFIX = "sok_"
-# What secrets of webhooks begin with, by the rules of Standard Webhooks.
+# Webhooks' secrets begin with this, by the rules of Standard Webhooks.
 WEBHOOK_PREFIX = "whsec_"
 ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _RANDOM_CHARACTERS = 32
@@ -24,8 +24,8 @@ _SHOWN_CHARACTERS = 8
 _SHAPE = re.compile(
     rf"{PREFIX}[0-9A-Za-z]{{{_RANDOM_CHARACTERS + _CHECKSUM_CHARACTERS}}}", re.ASCII
 )
-# Anything that begins like a key is hidden, be it cut off or mistyped; so are webhooks' secrets.
-# Those are base64, which a URL may have with percent signs; no key before one shields it.
+# Anything that begins like a key is redacted, cut off or mistyped ones too; so are webhooks'
+# secrets. Those are base64, in URLs with percent signs; a key in front must not shield one.
 _TRACE = re.compile(
     rf"({PREFIX})(?:(?!{WEBHOOK_PREFIX})[0-9A-Za-z_])+|({WEBHOOK_PREFIX})[0-9A-Za-z+/=%_-]+",
     re.ASCII,
@@ -33,7 +33,7 @@ _TRACE = re.compile(
 
 
 def generate() -> str:
-    """Make a new key from the operating system's random source."""
+    """Return a new key from the operating system's random source."""
     body = "".join(secrets.choice(ALPHABET) for _ in range(_RANDOM_CHARACTERS))
     return PREFIX + body + _checksum(body)
 
@@ -47,7 +47,7 @@ def is_well_formed(key: str) -> bool:
 
 
 def digest(key: str) -> bytes:
-    """Return the SHA-256 of a key, which is all of it that is kept.
+    """Return the SHA-256 of a key, the only form in which it is stored.
 
     A slow hash protects guessable passwords; 190 random bits can't be guessed.
     """
@@ -55,12 +55,12 @@ def digest(key: str) -> bytes:
 
 
 def shown_prefix(key: str) -> str:
-    """Return the first characters of a key, by which a person tells keys apart."""
+    """Return the first characters of a key, by which people distinguish keys."""
     return key[:_SHOWN_CHARACTERS]
 
 
 def redact(text: str) -> str:
-    """Hide whatever looks like a key or a webhook's secret in a text for a log or a message."""
+    """Hide all that looks like a key or a webhook's secret in a text for a log or a message."""
     if PREFIX in text or WEBHOOK_PREFIX in text:
         return _TRACE.sub(lambda found: (found[1] or found[2]) + "***", text)
     return text

@@ -1,4 +1,4 @@
-"""What is asked of the API keys table. Secrets go in as hashes and never come out."""
+"""Queries of the API keys table. Secrets go in as hashes and never come out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class KeyNotFound(Exception):
     """There is no API key of that id."""
 
     def __init__(self, key_id: int) -> None:
-        """Take the id that was asked for."""
+        """Make the message for an id."""
         super().__init__(f"There is no key {key_id}. `flask keys list` shows them all.")
 
 
@@ -46,15 +46,15 @@ class ApiKey:
     expires_at: datetime | None
     revoked_at: datetime | None
     banned_until: datetime | None
-    # Set where the key was found by its previous secret: until when that one works.
+    # Set where the key was found by its previous secret: the end of that one's grace.
     secret_until: datetime | None = None
 
     def is_valid(self, now: datetime) -> bool:
-        """Return whether the key, found by this secret, opens anything at this time."""
+        """Return whether the key is valid at this time, by the secret that it was found by."""
         return now.timestamp() < self.valid_until()
 
     def valid_until(self) -> float:
-        """Return the Unix time from which on the key, found by this secret, opens nothing."""
+        """Return the Unix time from which on the key is no longer valid, by that secret."""
         if self.revoked_at is not None:
             return -math.inf
         ends = [end.timestamp() for end in (self.expires_at, self.secret_until) if end]
@@ -63,7 +63,7 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """What a key is issued with."""
+    """The attributes that a key is issued with."""
 
     name: str
     plan: str
@@ -100,10 +100,10 @@ _HAS_SECRET = or_(
     KeyRow.secret_hash == bindparam("secret_hash"), KeyRow.previous_hash == bindparam("secret_hash")
 )
 _NOW: BindParameter[datetime] = bindparam("now")
-# Asked first, because guesses come in numbers and are to cost little. The database judges: a secret
-# that is revoked, expired or past its grace gives no row and takes no more work than one that never
-# was, and so nobody learns by the time it takes which it is.
-OPENS = Query(
+# Run first, because guesses come in numbers and are to cost little. The database decides: a secret
+# that is revoked, expired or past its grace takes no more work than one that never was, so that
+# response times don't tell them apart.
+IS_VALID = Query(
     select(KeyRow.id).where(
         _HAS_SECRET,
         or_(KeyRow.secret_hash == bindparam("secret_hash"), KeyRow.previous_until > _NOW),
@@ -148,9 +148,9 @@ def rotate(
     secret_hash: bytes,
     previous_until: datetime | None,
 ) -> None:
-    """Return the key a new secret. The one before works until `previous_until`, if given.
+    """Replace the key's secret. The previous one works until `previous_until`, if given.
 
-    A secret that was in its grace from an earlier rotation stops working: at most two are live.
+    A secret still in its grace from an earlier rotation stops working: at most two are live.
     """
     previous_hash = KeyRow.secret_hash if previous_until is not None else None
     change(
@@ -189,7 +189,7 @@ def change(connection: Connection, key_id: int, **values: object) -> None:
 
 
 def write_last_used(connection: Connection, used: Mapping[int, datetime]) -> None:
-    """Write down when keys were last used: a map from their ids."""
+    """Write when keys were last used, by their ids."""
     for key_id, at in used.items():
         connection.execute(update(KeyRow).where(KeyRow.id == key_id).values(last_used_at=at))
 
@@ -200,7 +200,7 @@ def store_id(connection: Connection) -> str:
 
 
 def demo_key_id(connection: Connection) -> int | None:
-    """Return the id of the demo's key; None where this is no demo database."""
+    """Return the id of the demo's key; None in a database that is no demo."""
     return connection.scalar(select(StoreRow.demo_key_id))
 
 

@@ -1,8 +1,8 @@
-"""Whose request it is, and whether they may.
+"""Identify the caller of a request, and authorize it.
 
-The first question is asked before the limits, because it says which limits; the second is judged
-after them. Keys are looked up by their hash. A key that was found is remembered for less than a
-second: revoking it, and any other change, is in force within that.
+A caller is identified before the rate limits, which depend on it, and authorized after them. Keys
+are looked up by their hash. A valid key is cached for less than a second: revoking it, and any other
+change, is in force within that.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from orders.web.refusals import InsufficientScope, InvalidKey, MissingKey
 
 log = logging.getLogger(__name__)
 
-REMEMBERED_SECONDS = 0.8
+CACHED_SECONDS = 0.8
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 @dataclass(slots=True)
 class Caller:
-    """Who asks. Without a valid key it is an address, and `presented` tells if a key was sent.
+    """The sender of a request: a valid key, or else an address, `presented` with a bad key or none.
 
-    `key_as_of` is the monotonic time at which the database said so of the key.
+    `key_as_of` is the monotonic time at which the key was read from the database.
     """
 
     address: str
@@ -44,20 +44,15 @@ class Caller:
 
     @property
     def identity(self) -> str:
-        """Whose windows the request counts in. A change of plan begins new ones."""
+        """The name of the windows that the request counts in. A change of plan begins new ones."""
         if self.key is None:
             return ADDRESS_PREFIX + _network_of(self.address)
         return f"key:{self.key.id}.{self.key.plan_revision}"
 
-    @property
-    def actor(self) -> str:
-        """Who the event log says it was."""
-        return f"key:{self.key.id}" if self.key else "nobody"
-
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """A key as the database had it at a monotonic time, and until when it opens anything."""
+class _CachedKey:
+    """A key as the database had it at a monotonic time, and the Unix time when it expires."""
 
     key: ApiKey
     as_of: float
@@ -65,20 +60,20 @@ class _Found:
 
 
 class KeyRing:
-    """Finds keys by what clients send, and notes when they are used."""
+    """Looks up keys, and records when they are used."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
-        """Take the database that the keys are in, and the clock they expire by."""
+        """Begin with nothing cached. Opens nothing."""
         self._database = database
         self._clock = clock
-        self._found: dict[bytes, _Found] = {}
+        self._cache: dict[bytes, _CachedKey] = {}
         self._lock = threading.Lock()
-        # Minutes since 1970 in which keys were used: what is to be written, and what was.
-        self._used: dict[int, int] = {}
-        self._written: dict[int, int] = {}
+        # By id, the minutes since 1970 in which keys were last used: to be written, and noted.
+        self._unwritten: dict[int, int] = {}
+        self._noted: dict[int, int] = {}
 
     def identify(self, authorization: str | None, address: str) -> Caller:
-        """Say whose request it is.
+        """Return the caller that a header and an address stand for.
 
         Raises:
             StoreUnavailable: the key can't be looked up.
@@ -86,17 +81,17 @@ class KeyRing:
         token = _bearer_token(authorization)
         if token is None:
             return Caller(address)
-        found = self._find(token)
+        cached = self._find(token)
         now = self._clock.time()
-        if found is None or now >= found.valid_until:
+        if cached is None or now >= cached.valid_until:
             return Caller(address, presented=True)
-        self._note_use(found.key.id, int(now // 60))
-        return Caller(address, True, found.key, found.as_of)
+        self._note_use(cached.key.id, int(now // 60))
+        return Caller(address, True, cached.key, cached.as_of)
 
     def flush(self) -> None:
-        """Write down when keys were last used. A failure is put off to the next time."""
+        """Write when keys were last used. What can't be written is retried the next time."""
         with self._lock:
-            pending, self._used = self._used, {}
+            pending, self._unwritten = self._unwritten, {}
         if not pending:
             return
         used = {key: datetime.fromtimestamp(minute * 60, UTC) for key, minute in pending.items()}
@@ -106,41 +101,41 @@ class KeyRing:
         except StoreUnavailable as error:
             log.debug("When keys were last used is written later: %s", error)
             with self._lock:
-                self._used = {**pending, **self._used}
+                self._unwritten = {**pending, **self._unwritten}
 
-    def _find(self, token: str) -> _Found | None:
+    def _find(self, token: str) -> _CachedKey | None:
         secret_hash = keys.digest(token)
         now = self._clock.monotonic()
-        found = self._found.get(secret_hash)
-        if found is not None and now - found.as_of < REMEMBERED_SECONDS:
-            return found
+        cached = self._cache.get(secret_hash)
+        if cached is not None and now - cached.as_of < CACHED_SECONDS:
+            return cached
         key = self._look_up(secret_hash) if keys.is_well_formed(token) else None
         if key is None:
-            # Only what opens something is remembered: a new key works at once, guesses take no
-            # memory, and a revoked key, like one that never was, is looked up each time.
-            self._found.pop(secret_hash, None)
+            # Only valid keys are cached: a new key works at once, guesses take no memory, and a
+            # revoked key is looked up each time, like one that never was.
+            self._cache.pop(secret_hash, None)
             return None
-        self._found[secret_hash] = found = _Found(key, now, key.valid_until())
-        return found
+        self._cache[secret_hash] = cached = _CachedKey(key, now, key.valid_until())
+        return cached
 
     def _look_up(self, secret_hash: bytes) -> ApiKey | None:
         now = self._clock.now()
-        if not self._database.ask(key_store.OPENS, secret_hash=secret_hash, now=now):
+        if not self._database.ask(key_store.IS_VALID, secret_hash=secret_hash, now=now):
             return None
         with self._database.read() as connection:
             return key_store.find_by_secret(connection, secret_hash)
 
     def _note_use(self, key_id: int, minute: int) -> None:
-        if self._written.get(key_id) != minute:
+        if self._noted.get(key_id) != minute:
             with self._lock:
-                self._written[key_id] = self._used[key_id] = minute
+                self._noted[key_id] = self._unwritten[key_id] = minute
 
 
 def authorize(caller: Caller, method: str) -> ApiKey:
-    """Check that the caller has a valid key that may use this method; return the key.
+    """Return the caller's key, which must be valid and have the scope for this method.
 
     Raises:
-        MissingKey, InvalidKey, InsufficientScope: it has not, or may not.
+        MissingKey, InvalidKey, InsufficientScope: there is none, or it may not.
     """
     if caller.key is None:
         raise InvalidKey if caller.presented else MissingKey
@@ -152,8 +147,8 @@ def authorize(caller: Caller, method: str) -> ApiKey:
 def client_address(peer: str, forwarded_for: str | None, trusted: tuple[Network, ...]) -> str:
     """Return the address of the client.
 
-    That is the peer, unless the peer is a trusted proxy: then it is the right-most entry of its
-    X-Forwarded-For that is not one. Entries left of that one are whatever the client wrote.
+    That is the peer, unless the peer is a trusted proxy: then it is the right-most entry of
+    X-Forwarded-For that is no trusted proxy. Entries left of that one are the client's invention.
     """
     if not trusted or forwarded_for is None:
         return peer

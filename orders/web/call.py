@@ -1,4 +1,4 @@
-"""What is known of the request being answered, from its first hook to its line in the log."""
+"""The request being answered, from its first hook to its line in the log."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 class Call:
     """One request. `began` is in monotonic seconds; `path` is decoded, as WSGI writes it.
 
-    `judged_at` is the wall time of the verdict, 0 where there is none. `headers` go out with the
-    answer, whatever it is. `endpoint` is Flask's name of the route, None where there is no such
-    route; `refusal` is the code of an answer of 400 and above.
+    `judged_at` is the wall time of the verdict, 0 without one. `headers` are sent with any response
+    to it. `endpoint` is Flask's name of the route, None where there is none; `refusal` is the error
+    code of a response of 400 and above.
     """
 
     request_id: str
@@ -39,7 +39,7 @@ class Call:
 
     @property
     def key_name(self) -> str | None:
-        """What the log and the events call the key of the request; None where it has none."""
+        """The name of the request's key in the log and in events; None without a valid key."""
         key = self.caller.key if self.caller else None
         return f"key:{key.id}" if key else None
 
@@ -61,7 +61,7 @@ _API_PATH = re.compile(r"/+v[12](/|$)")
 def path_of_target(target: str) -> str:
     """Return the decoded path of a request target (RFC 9112, section 3.2), as WSGI writes paths.
 
-    Takes both forms, `/…` and `http://host/…`. Slashes stay as they came, doubled ones too, and
+    Both forms are read, `/…` and `http://host/…`. Slashes stay as they are, doubled ones too, and
     an encoded slash stays encoded: it is no separator (RFC 3986, section 2.2).
     """
     absolute = _ABSOLUTE_FORM.match(target)

@@ -132,7 +132,7 @@ def parse_order_id(order_id: str) -> int:
 
 def _origin() -> Origin:
     call = current_call()
-    return Origin(call.caller.actor if call.caller else "nobody", call.request_id)
+    return Origin(call.key_name or "nobody", call.request_id)
 
 
 def _idempotency_key(version: int) -> IdempotencyKey | None:
