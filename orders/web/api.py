@@ -1,8 +1,8 @@
 """What all versions of the API share: the hooks around each request, and the one error shape.
 
-A request passes the hooks in this order, and turns back at the first that refuses it: whose is it,
-is it over the limit, has it a valid key, may that key do this, does the path exist. On the way out
-every API response gets the headers of its limits and its request id, whatever it was.
+Each request is checked in this order, and answered at the first check that it fails: identify the
+caller, rate-limit, authenticate, authorize, find the route. Every API response, whatever it is, has
+the headers of its limits and its request id.
 """
 
 from __future__ import annotations
@@ -25,59 +25,58 @@ from orders.web import auth, document
 from orders.web.bodies import BodyParser
 from orders.web.call import Call, current_call, is_api_path, path_of_target
 from orders.web.refusals import InternalError, answer_to, error_body
-from orders.web.services import Services, services_of
+from orders.web.services import Services, current_services
 from schemas.error import ErrorSchema
 from schemas.fields import Instant, Int64, Whole
 
 log = logging.getLogger(__name__)
 
 NO_CONTENT = 204
-# On every answer that has no header of the name itself: data are no page, so nothing in an answer
-# is run, framed, taken for another type or cached, wherever a browser is pointed at it. Other such
-# headers would protect nothing here: Strict-Transport-Security belongs to the server with TLS in
-# front, Referrer-Policy to what has links, X-Frame-Options says what frame-ancestors says, and
-# Cross-Origin-* guard what a browser would fetch with cookies.
+# On every response without a header of its own by that name. Data are not a page: a browser must
+# not run, frame, sniff or cache them. Others would protect nothing here: Strict-Transport-Security
+# is for the server with TLS in front, Referrer-Policy for pages with links, X-Frame-Options repeats
+# frame-ancestors, and Cross-Origin-* guard what a browser fetches with cookies.
 PROTECTION = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
 }
-# Where the headers that all answers have wait for the answer's own.
+# Where `_finish` leaves the headers that all responses have, for the start of the response.
 _COMMON_HEADERS = "orders.common_headers"
 _WITHOUT_BODY = {NO_CONTENT, 304}
-# Request ids are names, no secrets: to guess one opens nothing.
+# Request ids are names, not secrets: guessing one opens nothing.
 _random_bits = random.Random().getrandbits  # noqa: S311 # nosec B311
 
 
 class IdConverter(UnicodeConverter):
-    """A segment where an identifier belongs. Any text matches: what is no id is not found."""
+    """A path segment for an id. Any text matches: whatever is not an id is not found."""
 
 
 class OrdersFlask(Flask):
-    """Flask, but for what a path is, and for OPTIONS."""
+    """Flask with strict paths, and its own answer to OPTIONS."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Take what Flask takes."""
+        """Accept the arguments of Flask."""
         super().__init__(*args, **kwargs)
         self.json.sort_keys = False  # type: ignore[attr-defined] # the schemas' order is documented
         self.url_map.merge_slashes = False
         self.url_map.converters["id"] = IdConverter
 
     def wsgi_app(self, environ: Any, start_response: Any) -> Any:
-        """Route by the path of the request's target: servers fold slashes and decode more of it."""
+        """Route by the request's target itself, whose slashes servers fold and decode."""
         path = path_of_target(environ.get("REQUEST_URI") or environ.get("PATH_INFO", "/"))
-        # A target without a slash in front (`*`, or nonsense) is a path that does not exist.
+        # A target without a leading slash (`*`, or nonsense) is a path that does not exist.
         environ["PATH_INFO"] = path if path.startswith("/") else f"/ {path}"
 
         def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
-            # Here they are a plain list: Werkzeug would look at each header once more.
+            # A plain list here, while Werkzeug would check each header again.
             headers += environ.get(_COMMON_HEADERS, ())
             return start_response(status, headers, *error)
 
         return super().wsgi_app(environ, start)
 
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
-        """Take every view and hook as it is: none is asynchronous, and asking costs much."""
+        """Return every view and hook as it is: none is asynchronous, and checking takes time."""
         return func
 
     def make_default_options_response(self) -> Response:
@@ -88,7 +87,7 @@ class OrdersFlask(Flask):
 
 
 class ApiBlueprint(flask_smorest.Blueprint):
-    """flask-smorest's Blueprint with strict bodies, which a view may declare optional."""
+    """flask-smorest's Blueprint with strict, possibly optional bodies, and schemas' examples."""
 
     ARGUMENTS_PARSER = BodyParser()
     DEFAULT_LOCATION_CONTENT_TYPE_MAPPING: ClassVar = {
@@ -97,12 +96,12 @@ class ApiBlueprint(flask_smorest.Blueprint):
     }
 
     def arguments(self, schema: Any, **kwargs: Any) -> Any:
-        """Take a schema as flask-smorest does, but make it once, and show its own example."""
+        """Accept a schema as flask-smorest does, made once, and document its example."""
         made = schema() if isinstance(schema, type) else schema
         return super().arguments(made, **_with_example(made, kwargs))
 
     def response(self, status_code: Any, schema: Any = None, **kwargs: Any) -> Any:
-        """Return what flask-smorest does, and show the schema's own example."""
+        """Dump with a schema as flask-smorest does, and document its example."""
         return super().response(status_code, schema, **_with_example(schema, kwargs))
 
 
@@ -137,24 +136,23 @@ class Api(flask_smorest.Api):
         self.register_field(Instant, "string", "date-time")
         self.register_blueprint(blueprint)
 
-        # Made once, when it is first asked for.
         @cache
-        def made() -> bytes:
-            told = document.complete(self.spec.to_dict(), version, settings)
-            return json.dumps(told, indent=2).encode()
+        def document_as_json() -> bytes:
+            completed = document.complete(self.spec.to_dict(), version, settings)
+            return json.dumps(completed, indent=2).encode()
 
         app.add_url_rule(
             f"/openapi/v{version}.json",
             f"openapi_v{version}",
-            lambda: Response(made(), mimetype="application/json"),
+            lambda: Response(document_as_json(), mimetype="application/json"),
         )
 
     def _register_responses(self) -> None:
-        # Not flask-smorest's own for each status there is: `document` describes ours.
+        # Without flask-smorest's own responses, one for each status: `document` has ours.
         self.spec.components.schema("Error", schema=ErrorSchema)
 
     def _register_pagination_header(self) -> None:
-        """Leave it out: nothing here refers to it."""
+        """Register nothing: no operation refers to it."""
 
     def _register_error_handlers(self) -> None:
         self._app.register_error_handler(Exception, self.handle_http_exception)
@@ -180,54 +178,48 @@ def render(error: Exception) -> Response:
     )
 
 
-class Hooks:
-    """What happens around each request."""
+def add_hooks(app: Flask) -> None:
+    """Add to an application what happens before and after each request."""
+    app.before_request(_admit)
+    app.after_request(_finish)
 
-    def __init__(self, app: Flask) -> None:
-        """Set up the hooks of an application."""
-        self._app = app
-        app.before_request(self.admit)
-        app.after_request(self.finish)
 
-    def admit(self) -> None:
-        """Let the request through to its route, or raise what refuses it."""
-        services = services_of(self._app)
-        asked = _plain(request)
-        path = asked.environ["PATH_INFO"]
-        g.call = call = Call(
-            f"{_random_bits(64):016x}",
-            services.clock.monotonic(),
-            is_api_path(path),
-            _address(asked.environ, services.settings.trusted_proxy),
-            asked.method,
-            path,
-            endpoint=asked.endpoint,
-        )
-        if call.is_api:
-            _admit_to_api(services, call, asked.environ.get("HTTP_AUTHORIZATION"))
-        if path.startswith("//"):
-            # Werkzeug folds slashes in front; a path that differs in slashes is another path.
-            raise http.NotFound
+def _admit() -> None:
+    services, incoming = current_services(), _plain(request)
+    environ = incoming.environ
+    path = environ["PATH_INFO"]
+    g.call = call = Call(
+        f"{_random_bits(64):016x}",
+        services.clock.monotonic(),
+        is_api_path(path),
+        _address(environ, services.settings.trusted_proxy),
+        incoming.method,
+        path,
+        endpoint=incoming.endpoint,
+    )
+    if call.is_api:
+        _admit_to_api(services, call, environ.get("HTTP_AUTHORIZATION"))
+    if path.startswith("//"):
+        # Werkzeug folds leading slashes; a path that differs in slashes is another path.
+        raise http.NotFound
 
-    def finish(self, response: Response) -> Response:
-        """Put the headers on the answer, and see to it that it is told when it has gone out."""
-        services = services_of(self._app)
-        call = current_call()
-        status = response.status_code
-        if status in _WITHOUT_BODY:
-            response.headers.remove("Content-Type")
-        headers: list[tuple[str, str]] = []
-        if call.is_api:
-            verdict = call.verdict or services.limits.full_free_quota()
-            headers = verdict.headers(call.judged_at or services.clock.time())
-            headers += [("X-Request-Id", call.request_id), *call.headers.items()]
-        there = {name for name, _ in response.headers}
-        headers += [each for each in PROTECTION.items() if each[0] not in there]
-        _plain(request).environ[_COMMON_HEADERS] = headers
-        response.call_on_close(
-            lambda: services.note_answer(call, status, services.clock.monotonic())
-        )
-        return response
+
+def _finish(response: Response) -> Response:
+    services = current_services()
+    call = current_call()
+    status = response.status_code
+    if status in _WITHOUT_BODY:
+        response.headers.remove("Content-Type")
+    headers: list[tuple[str, str]] = []
+    if call.is_api:
+        verdict = call.verdict or services.limits.full_free_quota()
+        headers = verdict.headers(call.judged_at or services.clock.time())
+        headers += [("X-Request-Id", call.request_id), *call.headers.items()]
+    own = {name for name, _ in response.headers}
+    headers += [each for each in PROTECTION.items() if each[0] not in own]
+    _plain(request).environ[_COMMON_HEADERS] = headers
+    response.call_on_close(lambda: services.note_answer(call, status, services.clock.monotonic()))
+    return response
 
 
 def _admit_to_api(services: Services, call: Call, authorization: str | None) -> None:
@@ -245,6 +237,6 @@ def _address(environ: Mapping[str, str], trusted: tuple[Network, ...]) -> str:
 
 
 def _plain(proxy: Any) -> Request:
-    # A proxy looks up what it stands for at each use.
-    found: Request = proxy._get_current_object()  # noqa: SLF001 - documented for just this
-    return found
+    # The proxy looks the request up again at each use.
+    plain: Request = proxy._get_current_object()  # noqa: SLF001 - documented for just this
+    return plain

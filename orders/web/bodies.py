@@ -1,6 +1,6 @@
-"""Reads request bodies and queries strictly, or refuses them and says what is wrong.
+"""Parses request bodies and queries strictly, and rejects others with what is wrong in them.
 
-The stock parser takes a missing Content-Type for an empty body, and answers 500 to some bodies.
+The stock parser treats a missing Content-Type as an empty body, and fails with 500 on some bodies.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from schemas.base import NOT_AN_OBJECT
 
 MAX_BYTES = 64 * 1024
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
-# Of the queries that are kept, read.
-_MOST_KEPT = 500
-_LONGEST_KEPT = 500
+# Of the cache of parsed queries: entries, and bytes of a query.
+_MOST_CACHED = 500
+_LONGEST_CACHED = 500
 
 
 class BodyParser(FlaskParser):
     """webargs' parser with this service's rules, raising this service's refusals."""
 
     DEFAULT_VALIDATION_STATUS = 422
-    # What is not known is refused, wherever it stands.
+    # Unknown parameters are rejected, as unknown fields are.
     DEFAULT_UNKNOWN_BY_LOCATION = {  # noqa: RUF012 - as webargs declares it
         **FlaskParser.DEFAULT_UNKNOWN_BY_LOCATION,
         "query": ma.RAISE,
@@ -47,28 +47,28 @@ class BodyParser(FlaskParser):
     }
 
     def __init__(self, **options: Any) -> None:
-        """Take what webargs' parser takes."""
+        """Accept the options of webargs' parser."""
         super().__init__(**options)
         self._queries: dict[tuple[Any, bytes], Any] = {}
 
     def parse(self, argmap: Any, req: Request | None = None, **options: Any) -> Any:
-        """Return what a schema makes of a part of the request.
+        """Return a part of the request as its schema loads it.
 
-        A query that is asked again and again is read once: it takes as long as the answer.
+        Repeated queries are parsed once, as parsing takes as long as answering from a cache.
         """
         req = req or self.get_default_request()
         query = req.query_string
-        if options.get("location") != "query" or len(query) > _LONGEST_KEPT:
+        if options.get("location") != "query" or len(query) > _LONGEST_CACHED:
             return super().parse(argmap, req, **options)
-        asked = (argmap, query)
-        if asked not in self._queries:
-            if len(self._queries) >= _MOST_KEPT:
+        cached = (argmap, query)
+        if cached not in self._queries:
+            if len(self._queries) >= _MOST_CACHED:
                 self._queries.clear()
-            self._queries[asked] = super().parse(argmap, req, **options)
-        return self._queries[asked]
+            self._queries[cached] = super().parse(argmap, req, **options)
+        return self._queries[cached]
 
     def load_querystring(self, req: Request, schema: ma.Schema) -> Any:
-        """Return the parameters of the query, each as the list of its values.
+        """Return the parameters of the query, each with the list of its values.
 
         Raises:
             ValidationFailed: it is not percent-encoded UTF-8.
@@ -79,15 +79,15 @@ class BodyParser(FlaskParser):
         """Return the body as JSON values.
 
         Raises:
-            PayloadTooLarge, UnsupportedMediaType, MalformedRequest: it is not what it must be.
+            PayloadTooLarge, UnsupportedMediaType, MalformedRequest: as `read_json`.
         """
         return read_json(req)
 
     def load_optional_json(self, req: Request, schema: ma.Schema) -> Any:
-        """Return the body as JSON values; an empty object where it has no bytes, whatever its type.
+        """Return the body as JSON values; an empty object if it has no bytes, whatever its type.
 
         Raises:
-            PayloadTooLarge, UnsupportedMediaType, MalformedRequest: it is not what it must be.
+            PayloadTooLarge, UnsupportedMediaType, MalformedRequest: as `read_json`.
         """
         return read_json(req) if _read_bytes(req) else {}
 
@@ -100,7 +100,7 @@ class BodyParser(FlaskParser):
         error_status_code: int | None,
         error_headers: Mapping[str, str] | None,
     ) -> NoReturn:
-        """Turn marshmallow's messages into a refusal that names each field.
+        """Raise marshmallow's messages as an exception that names each field.
 
         Raises:
             ValidationFailed: always.
@@ -113,9 +113,9 @@ def read_json(request: Request) -> Any:
     """Return the body of a request as JSON values.
 
     Raises:
-        PayloadTooLarge: it has over 64 KiB.
+        PayloadTooLarge: it is over 64 KiB.
         UnsupportedMediaType: it is not declared as JSON in UTF-8, or is encoded.
-        MalformedRequest: it is not JSON (RFC 8259), or not of the kind that can be told safely.
+        MalformedRequest: it is not JSON (RFC 8259), or beyond the limits of `strictjson`.
     """
     body = _read_bytes(request)
     _check_media_type(request)
@@ -126,30 +126,29 @@ def read_json(request: Request) -> Any:
 
 
 def read_query(query: bytes) -> dict[str, list[str]]:
-    """Return the values of each parameter, in the order in which they came.
+    """Return the values of each parameter, in their order.
 
     Raises:
         ValidationFailed: a name or a value is not percent-encoded UTF-8.
     """
-    found: dict[str, list[str]] = {}
+    parameters: dict[str, list[str]] = {}
     for pair in query.split(b"&"):
         if pair:
             name, _, value = pair.partition(b"=")
-            read = _decoded(name, name)
-            found.setdefault(read, []).append(_decoded(value, name))
-    return found
+            parameters.setdefault(_decoded(name, name), []).append(_decoded(value, name))
+    return parameters
 
 
 def _decoded(text: bytes, name: bytes) -> str:
     try:
-        # As forms are sent: a plus is a blank.
-        read = unquote_to_bytes(text.replace(b"+", b" ")).decode("utf-8")
+        # As in forms, a plus is a space.
+        decoded = unquote_to_bytes(text.replace(b"+", b" ")).decode("utf-8")
     except UnicodeDecodeError:
-        read = None
-    if read is None or _BAD_ESCAPE.search(text):
-        told = unquote_to_bytes(name).decode("utf-8", "replace")
-        raise ValidationFailed({told: "is not percent-encoded UTF-8"})
-    return read
+        decoded = None
+    if decoded is None or _BAD_ESCAPE.search(text):
+        shown = unquote_to_bytes(name).decode("utf-8", "replace")
+        raise ValidationFailed({shown: "is not percent-encoded UTF-8"})
+    return decoded
 
 
 def _read_bytes(request: Request) -> bytes:
@@ -172,9 +171,9 @@ def _check_media_type(request: Request) -> None:
 
 
 def _faults_by_field(messages: Mapping[str, Any]) -> dict[str, str]:
-    # webargs puts the location on top; marshmallow has a list of messages for each field.
+    # webargs adds the location on top of marshmallow's lists of messages by field.
     (fields,) = messages.values()
     return {
-        "body" if told == [NOT_AN_OBJECT] else str(name): " and ".join(map(str, told))
-        for name, told in fields.items()
+        "body" if faults == [NOT_AN_OBJECT] else str(name): " and ".join(map(str, faults))
+        for name, faults in fields.items()
     }

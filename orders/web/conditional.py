@@ -1,7 +1,7 @@
-"""Answers with an ETag: the client's copy is good, or here is a new one (RFC 9110, section 13).
+"""Responses with an ETag: 304 if the client's copy is current, else a body (RFC 9110, section 13).
 
-The tag is weak: it names the store's random id, the format of the representation, and the event
-that it shows the store as of. Anything that changes an order appends an event.
+The tag is weak: the store's random id, the format of the representation, and the newest event that
+it reflects. Every change of an order appends an event.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ FORMAT = 1
 def not_modified(revision: int, body: bytes | None) -> Response | None:
     """Return 304 if the client's If-None-Match names this revision, None if it needs the body.
 
-    `body` is None where the answer would be streamed.
+    `body` is None if the response would be streamed.
     """
-    return still_good(lambda: revision, varies=body is None or is_large(body))
+    return if_current(lambda: revision, varies=body is None or is_large(body))
 
 
-def still_good(revision: Callable[[], int], *, varies: bool) -> Response | None:
-    """Return what `not_modified` gives, asking for the revision only where the client names any.
+def if_current(revision: Callable[[], int], *, varies: bool) -> Response | None:
+    """Do as `not_modified`, but read the revision only if the request has an If-None-Match.
 
-    `varies` tells whether the answer may be compressed.
+    `varies` is whether the response may be compressed.
     """
     if "HTTP_IF_NONE_MATCH" not in request.environ:
         return None
@@ -39,10 +39,10 @@ def still_good(revision: Callable[[], int], *, varies: bool) -> Response | None:
 
 
 def entity(body: bytes | Iterable[bytes], revision: int, *, varies: bool | None = None) -> Response:
-    """Return 200 with a JSON body and its ETag. A body that is no bytes is streamed.
+    """Return 200 with a JSON body and its ETag. A body that is not bytes is streamed.
 
-    `varies` tells whether another answer at this address may be compressed; this one is asked
-    where it is not given.
+    `varies` is whether any response at this address may be compressed; by default, whether this
+    one may.
     """
     large = is_large(body)
     headers = _headers(_tag(revision), varies=large if varies is None else varies)

@@ -1,7 +1,7 @@
 """The OpenAPI document of a version, from the code that answers.
 
-What differs between operations stands on the views (`operation`); what all of them share, the
-refusals with their examples and the headers, is added when the document is made.
+The views declare what differs between operations (`operation`); what all share, the errors with
+their examples and the headers, is added when the document is completed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _ALWAYS_POSSIBLE = (
     "internal_error",
     "store_unavailable",
 )
-# Where a code or a header is not of every version.
+# Codes and headers that only one version has.
 _ONLY_IN = {
     "order_already_cancelled": 2,
     "pet_not_found": 1,
@@ -159,11 +159,10 @@ def operation(  # noqa: PLR0913 - the facts of an operation, each by its name
     deprecated: bool = False,
     stability: str | None = None,
 ) -> Callable[[View], View]:
-    """Say of a view what the document needs beyond its name, its docstring, body and success.
+    """Document a view, beyond its name, docstring, body and success.
 
-    `refusals` are codes; `headers` go with its success, and are names known here, as are
-    `parameters`; operations with an ETag have 304; `stability` is None where nothing changes
-    within the version.
+    `refusals` are codes; `headers` of its success and `parameters` are names in the tables above;
+    operations with an ETag have 304; `stability` is None if nothing changes within the version.
     """
     facts: dict[str, Any] = {
         _REFUSALS: [*refusals, *_ALWAYS_POSSIBLE],
@@ -197,7 +196,7 @@ def complete(spec: dict[str, Any], version: int, settings: Settings) -> dict[str
     ]
     for each in operations:
         _complete_operation(each, version, settings)
-    # flask-smorest's own tag is the name of the version, under which nothing stands.
+    # Not flask-smorest's own tag, the name of the version, which no operation has.
     tags = dict.fromkeys(chain.from_iterable(each["tags"] for each in operations))
     error = spec["components"]["schemas"]["Error"]["properties"]
     error["code"]["enum"] = _of_version(CODES, version)
@@ -239,25 +238,25 @@ def _of_version(names: Iterable[str], version: int) -> list[str]:
     return [name for name in names if _ONLY_IN.get(name, version) == version]
 
 
-def _complete_operation(told: dict[str, Any], version: int, settings: Settings) -> None:
-    own, parameters = told.pop(_HEADERS), told.pop(_PARAMETERS)
-    etag = [*_WITH_ETAG] if told.pop(_HAS_ETAG) else []
-    success = next(status for status in told["responses"] if status.startswith("2"))
-    # flask-smorest refers to a response of its own for a body that is refused.
-    responses = {success: {**told["responses"][success], "headers": _refer(own + etag)}}
+def _complete_operation(described: dict[str, Any], version: int, settings: Settings) -> None:
+    own, parameters = described.pop(_HEADERS), described.pop(_PARAMETERS)
+    etag = [*_WITH_ETAG] if described.pop(_HAS_ETAG) else []
+    success = next(status for status in described["responses"] if status.startswith("2"))
+    # Without flask-smorest's own response to a rejected body.
+    responses = {success: {**described["responses"][success], "headers": _refer(own + etag)}}
     if etag:
         responses["304"] = {"description": "The client's copy is current.", "headers": _refer(etag)}
         parameters = [*parameters, "If-None-Match"]
-    for code in _of_version(told.pop(_REFUSALS), version):
-        _add_refusal(responses, code, own if told.get("deprecated") else [])
+    for code in _of_version(described.pop(_REFUSALS), version):
+        _add_refusal(responses, code, own if described.get("deprecated") else [])
     for response in responses.values():
         response["headers"].update(_refer(_COMMON_HEADERS))
-    told["responses"] = responses
-    told["parameters"] = told.get("parameters", []) + [
+    described["responses"] = responses
+    described["parameters"] = described.get("parameters", []) + [
         _REQUEST_HEADERS[each] for each in parameters
     ]
-    if told.get("deprecated"):
-        told["x-deprecated-sunset"] = settings.pets_sunset.isoformat()
+    if described.get("deprecated"):
+        described["x-deprecated-sunset"] = settings.pets_sunset.isoformat()
 
 
 def _add_refusal(responses: dict[str, Any], code: str, headers: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""What the versions share: placing, looking, shipping and cancelling, by whom, at most once."""
+"""The operations on one order, which both versions have: place, get, cancel, ship."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def add_to(
     new_order: type[NewOrderSchema],
     stability: str,
 ) -> None:
-    """Add to a version what is done with one order, in that version's form."""
+    """Add the operations to a version, with its form of orders."""
     _add_place(blueprint, version, order, new_order, stability)
     _add_get(blueprint, version, order, stability)
     _add_cancel(blueprint)
@@ -119,10 +119,10 @@ def _add_ship(blueprint: ApiBlueprint, order: type[OrderSchema], stability: str)
 
 
 def parse_order_id(order_id: str) -> int:
-    """Return the number of an order from a path.
+    """Return the id of an order in a path.
 
     Raises:
-        OrderNotFound: no order can have it.
+        OrderNotFound: no order can have this id.
     """
     number = domain.parse_id(order_id)
     if number is None:

@@ -1,6 +1,6 @@
-"""Every refusal that is not a rule of the shop, and the one table that gives each its code.
+"""The errors that are not rules of the shop, and the one table with each error's code.
 
-Exceptions carry facts. Here, and nowhere else, they get a status, a code and words for the client.
+Exceptions carry facts. Only here do they get a status, a code and a message for the client.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from orders.store.database.errors import StoreUnavailable
 
 
 class WebRefusal(Exception):
-    """The request is refused before any rule of the shop is asked."""
+    """The request is rejected before any rule of the shop applies."""
 
 
 @dataclass
@@ -27,7 +27,7 @@ class MissingKey(WebRefusal):
 
 @dataclass
 class InvalidKey(WebRefusal):
-    """The key is unknown, revoked or expired: not told apart, so that nobody learns which."""
+    """The key is unknown, revoked or expired: one answer for all, so that nobody learns which."""
 
 
 @dataclass
@@ -44,14 +44,14 @@ class RateLimited(WebRefusal):
 
 @dataclass
 class KeyBanned(WebRefusal):
-    """The key went on after being told to wait. `retry_after` is in seconds."""
+    """The key kept sending requests after 429s. `retry_after` is in seconds."""
 
     retry_after: int
 
 
 @dataclass
 class MalformedRequest(WebRefusal):
-    """The body is not the JSON it must be, or a header can't be read."""
+    """The body is not valid JSON, or a header can't be read."""
 
     what: str
 
@@ -72,7 +72,7 @@ class PayloadTooLarge(WebRefusal):
 
 @dataclass
 class ValidationFailed(WebRefusal):
-    """Fields or parameters are wrong: a message for each."""
+    """Fields or parameters are not valid: a message for each."""
 
     faults: dict[str, str]
 
@@ -86,7 +86,7 @@ class InternalError(WebRefusal):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How a kind of refusal is answered. `words` and `headers` are made from the exception."""
+    """How a kind of exception is answered: `words` and `headers` are made of its facts."""
 
     status: int
     code: str
@@ -190,7 +190,7 @@ ANSWERS: dict[type[Exception], Answer] = {
     ),
 }
 
-# Told by the server itself, before there is a request.
+# Sent by the server itself, before there is a request.
 SERVER_ANSWERS = {
     400: "malformed_request",
     408: "request_timeout",
@@ -207,22 +207,24 @@ CODES = tuple(
 
 
 def answer_to(error: Exception) -> Answer | None:
-    """Return how an exception is answered; None where it is no refusal."""
+    """Return how an exception is answered; None if it is unexpected."""
     return next((ANSWERS[kind] for kind in type(error).__mro__ if kind in ANSWERS), None)
 
 
 def error_body(code: str, message: str, status: int) -> bytes:
-    """Return the one shape of every answer of 400 and above, as JSON. No key is repeated in it."""
+    """Return the one shape of every response of 400 and above, as JSON, with no key in it."""
     return json.dumps(
         {"code": code, "message": keys.redact(message), "status": status}, separators=(",", ":")
     ).encode()
 
 
-_FAULTS_TOLD = 10
-_NAME_TOLD = 64
+_FAULTS_SHOWN = 10
+_NAME_SHOWN = 64
 
 
 def _list_faults(faults: dict[str, str]) -> str:
-    told = [f"{name[:_NAME_TOLD]}: {fault}" for name, fault in list(faults.items())[:_FAULTS_TOLD]]
-    more = len(faults) - _FAULTS_TOLD
-    return "; ".join(told) + (f"; and {more} more" if more > 0 else "") + "."
+    shown = [
+        f"{name[:_NAME_SHOWN]}: {fault}" for name, fault in list(faults.items())[:_FAULTS_SHOWN]
+    ]
+    more = len(faults) - _FAULTS_SHOWN
+    return "; ".join(shown) + (f"; and {more} more" if more > 0 else "") + "."

@@ -1,4 +1,4 @@
-"""The parts that a running application is made of, and where views find them."""
+"""The parts of a running application, and how views find them."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _EXTENSION = "store-orders"
-# For each thread. A page has 200 orders at most, about 50 KB.
-_KEPT_PAGES = 16
+# In each thread. A page has at most 200 orders, about 50 KB.
+_CACHED_PAGES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class ListedPage:
-    """A page of orders as it goes out: its body, its Link, and the event that it is as of."""
+    """A page of orders as JSON, the Link to the next, and the newest event it reflects."""
 
     body: bytes
     link: str | None
@@ -50,7 +50,7 @@ class ListedPage:
 
 @dataclass
 class Services:
-    """What one application has. Opens nothing until it is used."""
+    """The parts of one application. None opens anything until it is used."""
 
     settings: Settings
     clock: Clock
@@ -58,7 +58,7 @@ class Services:
     upkeep: Upkeep
     keyring: KeyRing
     limits: Limits
-    # What is known of the database: ok, being checked, or damaged.
+    # The database: ok, being checked, or damaged.
     soundness: str = "ok"
     # Called when an answer has been sent.
     note_answer: NoteAnswer = log_queue.note_request
@@ -66,12 +66,12 @@ class Services:
 
     @property
     def is_alone(self) -> bool:
-        """Whether no other process may serve the database, because it would count apart."""
+        """Whether no other process may serve the database: each would count limits for itself."""
         return not self.settings.limits_url
 
     @cached_property
     def changes(self) -> GroupCommit:
-        """What makes changes that come together wait for the disk together."""
+        """The group commit that all changes share."""
         return GroupCommit(self.database)
 
     @cached_property
@@ -81,37 +81,37 @@ class Services:
 
     @cached_property
     def outbox(self) -> Outbox:
-        """What sends webhooks."""
+        """The sender of webhooks."""
         return Outbox(self.database, self.changes, self.clock, lambda: self.store_id)
 
     @cached_property
     def list(self) -> CurrentList:
-        """The list of all orders."""
+        """Version 1's list of orders."""
         return CurrentList(self.database)
 
     @cached_property
     def pages(self) -> CommitCache[ListedPage]:
-        """The pages of orders that are asked for again and again."""
-        return CommitCache(self.database, _KEPT_PAGES)
+        """Version 2's pages of orders, cached until the next commit."""
+        return CommitCache(self.database, _CACHED_PAGES)
 
     @cached_property
     def store_id(self) -> str:
-        """The random id of the store, which does not change while a service runs."""
+        """The random id of the store, which never changes."""
         with self.database.read() as connection:
             return key_store.store_id(connection)
 
     def begin(self) -> None:
-        """Take over what an earlier process counted and banned.
+        """Load the counters and bans of an earlier process.
 
         Raises:
             StoreUnavailable: the database can't be read.
-            CountersRefused: Redis, where counters are set to be, refuses.
+            CountersRefused: Redis is to count, and refuses.
         """
         self.limits.storage.load()
         self.limits.bans.load()
 
     def check_behind(self) -> None:
-        """Check a large database in a thread of its own, and log and keep what is found."""
+        """Check a large database in a background thread; log and note the result."""
         check = self.upkeep.long_check()
         if check is not None:
             self.soundness = "being checked"
@@ -128,35 +128,35 @@ class Services:
             log.info("The database is sound.")
 
     def write_counters(self) -> None:
-        """Write what requests counted, or find Redis again. Called twice a second."""
+        """Write the counters, or reconnect to Redis. Called twice a second."""
         self.limits.storage.flush()
 
     def write_keys(self) -> None:
-        """Write what is noted of keys, which may wait for the database. Called twice a second."""
+        """Write bans and last uses of keys; may wait for the database. Called twice a second."""
         self.limits.bans.flush()
         self.keyring.flush()
 
     def end(self) -> None:
-        """Write everything, and close what is open."""
+        """Write everything, and close all files and connections."""
         self.limits.storage.close()
         self.write_keys()
         self.database.close()
 
     @property
     def path_prefix(self) -> str:
-        """The path of the service's public address, without the version: `` or `/shop`."""
+        """The path of the public address without the version: empty, or such as `/shop`."""
         return urlsplit(self.settings.base_url).path.removesuffix("/v1")
 
     def install(self, app: Flask) -> None:
-        """Make this the shop of an application."""
+        """Make these the services of an application."""
         app.extensions[_EXTENSION] = self
 
 
 def current_services() -> Services:
-    """Return the shop of the application that is at work."""
+    """Return the services of the current application."""
     return services_of(current_app)
 
 
 def services_of(app: Flask) -> Services:
-    """Return the shop of an application."""
+    """Return the services of an application."""
     return cast("Services", app.extensions[_EXTENSION])

@@ -1,4 +1,4 @@
-"""Version 1: its resources. Each view says what it needs, and leaves the work to others."""
+"""The views of version 1, with those of `order_views`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from schemas.order import NewOrderSchema, OrderSchema
 from schemas.pet import PetSchema
 
 VERSION = 1
-# RFC 9745: the moment from which the route has been deprecated, as a Unix time.
+# When the route was deprecated (RFC 9745), as a Unix time.
 PETS_DEPRECATED_AT = 1_764_892_800
 _PET_PATH = re.compile(r"/v1/pets/[^/]+")
 
@@ -67,7 +67,7 @@ def get_pet(petId: str) -> Pet:  # noqa: N803 - named in the interface
 
 @blueprint.after_app_request
 def announce_sunset(response: Response) -> Response:
-    """Say on every answer of the pets' route to a valid key that the route is going away."""
+    """Announce the sunset on every response of the pets' route to a valid key."""
     call = current_call()
     if call.caller and call.caller.key and _PET_PATH.fullmatch(request.environ["PATH_INFO"]):
         sunset = datetime.combine(current_services().settings.pets_sunset, time(), UTC)
@@ -78,5 +78,5 @@ def announce_sunset(response: Response) -> Response:
 
 @blueprint.errorhandler(OrderAlreadyCancelled)
 def hide_cancelled(error: OrderAlreadyCancelled) -> Response:
-    """Answer as if there were no such order: this version could not tell a cancelled one apart."""
+    """Answer as if there were no such order: this version has no status for cancelled ones."""
     return render(OrderNotFound(error.order_id))

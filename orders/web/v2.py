@@ -1,4 +1,4 @@
-"""Version 2: its resources. Each view says what it needs, and leaves the work to others."""
+"""The views of version 2, with those of `order_views`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def list_orders(parameters: dict[str, Any]) -> Response:
     """Return a page of the orders that match the filters."""
     services = current_services()
     query = pagination.page_query(parameters, services.store_id)
-    unchanged = conditional.still_good(lambda: feed.newest_id(services.database), varies=True)
+    unchanged = conditional.if_current(lambda: feed.newest_id(services.database), varies=True)
     if unchanged is not None:
         return unchanged
     page = services.pages.get(request.query_string, lambda: pagination.listed(query))
