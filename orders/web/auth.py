@@ -1,8 +1,8 @@
 """Identify the caller of a request, and authorize it.
 
 A caller is identified before the rate limits, which depend on it, and authorized after them. Keys
-are looked up by their hash. A valid key is cached for less than a second: revoking it, and any other
-change, is in force within that.
+are looked up by their hash. A valid key is cached for less than a second: revoking it, and any
+other change, is in force within that.
 """
 
 from __future__ import annotations
