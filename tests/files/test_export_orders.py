@@ -15,7 +15,6 @@ from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from sqlalchemy import insert
-from test_import_orders import Forks
 
 from orders import domain
 from orders.store.tables import OrderRow
@@ -284,13 +283,6 @@ def test_a_folder_is_no_file(store, tmp_path):
 # As a process of its own: a full disk, pipes, a terminal, changes meanwhile.
 
 
-@pytest.fixture(scope="module")
-def forks():
-    host = Forks()
-    yield host
-    host.close()
-
-
 @pytest.fixture
 def begin(forks, full_store, tmp_path_factory):
     """Begin an export of many orders; return what waits for its end and tells what it said."""
@@ -298,8 +290,8 @@ def begin(forks, full_store, tmp_path_factory):
     def begin_one(*file, **options):
         said = tmp_path_factory.mktemp("said") / "stderr"
         pid = forks.begin(
-            full_store,
-            *("orders", "export", *file),
+            *("flask", "orders", "export", *file),
+            instance=full_store.settings.instance,
             **{"stdout": os.devnull, "stderr": said, **options},
         )
         return lambda: (forks.wait(pid), said.read_text() if said.exists() else "")

@@ -1,0 +1,349 @@
+"""Files with faults: nothing of them is imported, and each fault is named by line and column."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from orders.files.rows import ORDER_COLUMNS, PET_COLUMNS
+from tests.support.imports import lines, table
+
+MAX_ID = 2**53 - 1
+MAX_INT64 = 2**63 - 1
+MAX_QUANTITY = 2**31 - 1
+UP_TO = "must be a whole number from 1 to {}"
+INSTANT = "must be a date-time with a time zone"
+REFERENCE = "must be 1 to 64 characters"
+STATUS = "must be one of cancelled, pending, shipped"
+NAME = "must be 1 to 255 printable characters"
+PET_STATUS = "must be one of available, pending, sold"
+NO_NUMBERS = ["0", "-1", "+7", "7.0", "7,0", "1e3", "seven", "0x7", "\u0667", "²", "1_000", "7 8"]
+DATES = [
+    *["2026-12-01", "2026-12-01T08:00:00", "2026-12-01 08:00:00Z", "01.12.2026", "tomorrow"],
+    *["2026-02-30T08:00:00Z", "2026-02-30T08:00:00.000Z", "2026-12-01T24:00:00Z"],
+    *["2026-12-01T08:00:60Z", "0000-01-01T00:00:00.000Z", "10000-01-01T00:00:00Z"],
+    *["9999-12-31T23:59:59-01:00", "0001-01-01T00:00:00+00:01", "1764576000"],
+]
+
+# By kind of file and column: the reason, cells of CSV and values of JSON Lines.
+ORDER, PET = {"petId": 7, "reference": "R-1"}, {"id": 2, "name": "Mia", "status": "sold"}
+BAD = [
+    (
+        *("orders", "petId", UP_TO.format(MAX_INT64)),
+        [*NO_NUMBERS, "true", str(MAX_INT64 + 1), "1" * 5_000, "7\0", "null", "NaN"],
+        ["7", 7.0, True, False, 0, -1, MAX_INT64 + 1, 10**900, [7], [], {}, {"id": 7}],
+    ),
+    ("orders", "petId", "is required", ["", "  "], [None]),
+    (
+        *("orders", "quantity", UP_TO.format(MAX_QUANTITY)),
+        ["0", "-1", "1.0", "two", str(MAX_QUANTITY + 1)],
+        ["1", 1.0, True, 0, MAX_QUANTITY + 1, []],
+    ),
+    (
+        *("orders", "id", UP_TO.format(MAX_ID)),
+        ["0", "-1", "A1", "1.0", str(MAX_ID + 1), str(MAX_INT64)],
+        ["1", 1.0, True, 0, MAX_ID + 1, {}],
+    ),
+    (
+        *("orders", "status", STATUS),
+        ["Shipped", "lost", "complete", "1"],
+        ["Shipped", " shipped", "", 1, True, [], ["shipped"], {}],
+    ),
+    (
+        *("orders", "shipDate", INSTANT),
+        DATES,
+        ["", "2026-12-01", " 2026-12-01T08:00:00Z", 1_764_576_000, True, [], {}],
+    ),
+    *(
+        (
+            "orders",
+            column,
+            INSTANT,
+            ["2026-12-01", "now", "2026-12-01T08:00:00"],
+            ["", "now", 0, {}],
+        )
+        for column in ("placedAt", "updatedAt")
+    ),
+    (
+        *("orders", "reference", REFERENCE),
+        ["x" * 65, "a\tb", "two\nlines", "a\0b", "\x7f", "a\x85b", "a\x1b[m"],
+        ["", "x" * 65, "a\nb", "\0", "\ud800", 7, True, [], ["R-1"], {}],
+    ),
+    (
+        *("pets", "id", UP_TO.format(MAX_INT64)),
+        ["0", "-1", "1.0", "one", str(MAX_INT64 + 1)],
+        ["2", 2.0, True, 0, MAX_INT64 + 1, [], {}],
+    ),
+    ("pets", "id", "is required", [""], [None]),
+    (
+        *("pets", "categoryId", UP_TO.format(MAX_INT64)),
+        ["0", "dogs", "1e3", str(MAX_INT64 + 1)],
+        ["3", 3.0, False, [], {"id": 3}],
+    ),
+    (
+        *("pets", "name", NAME),
+        ["x" * 256, "a\tb", "two\nlines", "a\0b", ""],
+        [7, "", None, ["Mia"], "\ud800", "a\nb", "x" * 256],
+    ),
+    (
+        *("pets", "status", PET_STATUS),
+        ["Sold", "gone", "shipped", ""],
+        ["SOLD", None, 1, [], {}, True],
+    ),
+]
+
+
+def bad_values():
+    """Yield a CSV file for each bad cell and a JSON Lines file for each bad value, on line 3."""
+    for kind, column, reason, cells, values in BAD:
+        good = ORDER if kind == "orders" else PET
+        header = list(good | {column: ""})
+        for cell in cells:
+            rows = (
+                [{**row}.get(name, "") for name in header] for row in (good, {**good, column: cell})
+            )
+            yield f"{kind}.csv", table(header, *rows), f"line 3, {column}: {reason}", cell
+        for value in values:
+            content = "\n" + lines(good, {**good, column: value})
+            yield f"{kind}.jsonl", content, f"line 3, {column}: {reason}", value
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fault"),
+    [
+        pytest.param(name, content, fault, id=f"{name} {fault.split(':')[0]} {ascii(value)[:30]}")
+        for name, content, fault, value in bad_values()
+    ],
+)
+def test_a_bad_value_is_named_by_line_and_column(rejected, name, content, fault):
+    assert_named(rejected(content, name), fault)
+
+
+def assert_named(message, *faults):
+    """Check that a message names these faults in this order, and no others."""
+    named = re.findall(r"(?<!at )(?<!earlier )\bline \d+", message)
+    assert named == [fault.split(":")[0].split(",")[0] for fault in faults], message
+    for fault in faults:
+        assert fault in message
+
+
+def latin(text):
+    """Return a text as it is not to be encoded."""
+    return text.encode("latin-1")
+
+
+ORDER_CSV = "petId,quantity\n7,2\n"
+REFERENCES = "petId,reference\n7,R-0\n"
+ORDER_LINE, PET_LINE = lines(ORDER), lines(PET)
+PETS = "id,name,categoryId,status\n"
+COLUMNS_ARE = "; the columns are {}"
+NOT_UTF_8 = "line 3: it is not UTF-8"
+NOT_CSV = "line 3: it is not CSV"
+FILES = [
+    # Cells that are missing or depend on each other.
+    ("orders.csv", "quantity,reference\n2,R-1\n", "line 2, petId: is required"),
+    ("orders.csv", 'petId\n""\n', "line 2, petId: is required"),
+    ("orders.jsonl", lines(ORDER, {"quantity": 2}), "line 2, petId: is required"),
+    ("orders.jsonl", lines({}), "line 1, petId: is required"),
+    *(
+        (
+            "orders.csv",
+            f"petId,status,shipDate\n7,pending,\n7,shipped,{blank}\n7,cancelled,\n",
+            "line 3, shipDate: is required where status is shipped",
+        )
+        for blank in ("", "  ")
+    ),
+    *(
+        case
+        for column in ("id", "name", "status")
+        for row in [{name: value for name, value in PET.items() if name != column}]
+        for case in [
+            ("pets.csv", table(row, row.values()), f"line 2, {column}: "),
+            ("pets.jsonl", lines(row), f"line 1, {column}: "),
+        ]
+    ),
+    # Several faults, and how lines are counted.
+    (
+        "orders.csv",
+        "petId,quantity,status\nx,1,\n7,1,\n7,0,\n7,1,lost\n",
+        *("line 2, petId: ", "line 4, quantity: ", "line 5, status: "),
+    ),
+    ("orders.csv", "petId\n" + "x\n" * 10, *(f"line {n}, petId: " for n in range(2, 12))),
+    (
+        "orders.csv",
+        'petId,reference\n"7\n\n",good\n\n8,"two\nlines"\nx,bad\n',
+        *("line 6, reference: ", "line 8, petId: "),
+    ),
+    ("orders.csv", "petId,quantity\r\n\r\n\r\nx,1\r\n", "line 4, petId: "),
+    ("orders.jsonl", '\n{"petId": 7}\n{"petId": 0}\n', "line 3, petId: "),
+    *(
+        (
+            *("orders.csv", b"petId\nx\n7\ny\n" + end),
+            *("line 2, petId: ", "line 4, petId: ", "line 5: it is not "),
+        )
+        for end in (b'"9', b"\xff")
+    ),
+    # Columns.
+    *(
+        (
+            *("orders.csv", f"{header}\n7,1\n"),
+            *("line 1: unknown column ", COLUMNS_ARE.format(", ".join(ORDER_COLUMNS))),
+        )
+        for header in (
+            *("petId,colour", "petid", "petId,complete", "petId;quantity", "petId,"),
+            *("petId,pet id", "7", "7,2"),
+        )
+    ),
+    ("pets.csv", "id,name,status,photo\n", "line 1: unknown column 'photo'"),
+    (
+        *("pets.csv", "petId,name,status\n", "line 1: unknown column 'petId'"),
+        COLUMNS_ARE.format(", ".join(PET_COLUMNS)),
+    ),
+    *(
+        ("orders.csv", f"{header}\n7,7\n", "line 1: the column petId is there twice")
+        for header in ("petId,petId", "petId,quantity,petId", " petId,petId ")
+    ),
+    ("pets.csv", "id,name,status,name\n", "line 1: the column name is there twice"),
+    *(("orders.csv", empty, "line 1: there is no header") for empty in ("", "\n", "\n\n")),
+    ("orders.csv", b"\xef\xbb\xbf", "line 1: there is no header"),
+    ("pets.csv", "", "line 1: there is no header"),
+    *(
+        ("orders.csv", f"{ORDER_CSV}{row}\n7,1\n", f"line 3: it has {cells} cells and the header 2")
+        for row, cells in (("7", 1), ("7,1,", 3), ("7,1,R-1", 3), (" ", 1))
+    ),
+    ("pets.csv", f"{PETS}2,Mia,sold\n", "line 2: it has 3 cells and the header 4"),
+    ("orders.jsonl", lines(ORDER, {**ORDER, "colour": "red"}), "line 2, colour: is not a column"),
+    *(
+        ("orders.jsonl", lines({**ORDER, "complete": value}), "line 1, complete: is not a column")
+        for value in (None, "", 1)
+    ),
+    ("pets.jsonl", lines({**PET, "photo": None}), "line 1, photo: is not a column"),
+    (
+        *("orders.jsonl", '{"petId": 7}\n{"petId": 7, "petId": 8}\n'),
+        *("line 2: ", "repeated name"),
+    ),
+    # What is no CSV, no JSON, no UTF-8.
+    *(
+        ("orders.csv", f"{REFERENCES}{rows}\n", NOT_CSV)
+        for rows in (
+            *('7,"R-1', '7,"R-1\n8,R-2\n9,R-3', '7,"R"1', "7,R\r8,S", f"7,{'x' * 200_000}"),
+        )
+    ),
+    ("orders.csv", f'{REFERENCES}"\n7",R\n7,"R"1\n', "line 5: it is not CSV"),
+    ("pets.csv", f'{PETS}2,"Mia\n', "line 2: it is not CSV"),
+    *(
+        case
+        for bad in (b"\xff", latin("Höhle"), b"\xed\xa0\x80", "R-2".encode("utf-16"))
+        for case in [
+            ("orders.csv", REFERENCES.encode() + b"7," + bad + b"\n", NOT_UTF_8),
+            ("orders.jsonl", b'\n{"petId": 7}\n{"reference": "' + bad + b'"}\n', NOT_UTF_8),
+        ]
+    ),
+    ("orders.csv", "petId\n7\n".encode("utf-16"), "line 1: "),
+    ("pets.csv", latin(f"{PETS}2,Zoë,,sold\n"), "line 2: it is not UTF-8"),
+    ("pets.jsonl", b'{"id": 2, "name": "\xff"}\n', "line 1: it is not UTF-8"),
+    *(
+        ("orders.jsonl", f"{ORDER_LINE}{bad}\n{ORDER_LINE}", "line 2: ")
+        for bad in (
+            *("{", "7", '"7"', "null", "[]", '[{"petId": 7}]', "petId", "{petId: 7}"),
+            '{"petId": NaN}',
+        )
+    ),
+    ("pets.jsonl", PET_LINE + "[]\n", "line 2: it is not a JSON object"),
+    ("pets.jsonl", PET_LINE + "{\n", "line 2: it is not JSON"),
+    # Zero bytes.
+    ("orders.csv", b"petId,quantity\n7\0,1\n", "line 2, petId: "),
+    ("orders.csv", b"petId\0\n7\n", "line 1: "),
+    ("orders.csv", b"petId\n\0\n", "line 2, petId: "),
+    ("orders.jsonl", b'{"petId": 7}\0\n', "line 1: "),
+    ("orders.jsonl", b"\0\n", "line 1: "),
+    ("orders.csv", bytes(5_000), "line 1: "),
+    ("orders.jsonl", bytes(5_000), "line 1: "),
+    # The name's ending.
+    *(
+        (name, "petId\n7\n", "line 1: the name must end in .csv or .jsonl")
+        for name in (
+            *("orders.txt", "orders", "orders.xlsx", "orders.csv.gz", "csv"),
+            "pets.json",
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "faults"),
+    [pytest.param(name, content, faults) for name, content, *faults in FILES],
+    ids=[f"{name} {ascii(content)[:40]}" for name, content, *_ in FILES],
+)
+def test_a_file_with_faults_is_rejected_and_each_is_named(rejected, name, content, faults):
+    message = rejected(content, name)
+    assert_named(message, *(fault for fault in faults if fault.startswith("line ")))
+    for words in faults:
+        assert words in message
+
+
+@pytest.mark.parametrize(
+    ("name", "header", "bad", "column"),
+    [
+        ("orders.csv", "petId\n", "x\n", "petId"),
+        ("pets.csv", "id,name,status\n", "0,Rex,sold\n", "id"),
+    ],
+)
+def test_the_first_ten_faults_are_named_and_the_others_counted(rejected, name, header, bad, column):
+    message = rejected(header + bad * 1_300, name)
+    assert_named(message, *(f"line {line}, {column}: " for line in range(2, 12)))
+    assert "and 1,290 more" in message
+    assert "more" not in rejected(header + bad * 10, name)
+
+
+def test_faults_of_every_kind_are_counted_together(rejected_here, client):
+    client.place()
+    message = rejected_here("petId,id\n7,1\n7,2\n7,2\n7\n" + "x,3\n" * 9)
+    assert " line 5: it has 1 cells and the header 2" in message
+    assert "and 2 more" in message
+
+
+@pytest.mark.parametrize("name", ["\x1b]0;renamed\x07", "\x9b2J", "a\nb", "\ud800"])
+def test_a_strange_name_cannot_upset_a_terminal(rejected, name):
+    assert rejected(lines({"petId": 7, name: 1}), "orders.jsonl").isprintable()
+
+
+def test_a_long_name_is_not_repeated_whole(rejected):
+    assert len(rejected("x" * 90_000 + "\n")) < 1_000
+    assert len(rejected(lines({"x" * 90_000: 1}), "orders.jsonl")) < 1_000
+
+
+@pytest.mark.parametrize("bad", ["x,1,pending,R-1\n", "7,1,pending\n", '7,1,pending,"R\n'])
+def test_one_bad_row_behind_thousands_of_good_orders_rejects_them_all(rejected, bad):
+    good = "".join(f"7,2,pending,R-{n}\n" for n in range(4_000))
+    assert " line 4002" in rejected(f"petId,quantity,status,reference\n{good}{bad}")
+
+
+def test_one_bad_row_behind_thousands_of_good_pets_rejects_them_all(rejected):
+    good = "".join(f"{n},pet {n},sold\n" for n in range(1, 2_001))
+    message = rejected(f"id,name,status\n{good}2001,Rex,lost\n", "pets.csv")
+    assert_named(message, "line 2002, status: ")
+
+
+@pytest.mark.parametrize("group", ["orders", "pets"])
+def test_a_file_that_is_not_there_is_reported_in_one_line(untouched, tmp_path, group):
+    for path in (tmp_path / "some.csv", tmp_path):
+        done = untouched.app.test_cli_runner().invoke(args=[group, "import", str(path)])
+        assert done.exit_code != 0
+        assert (done.stdout, done.stderr.count("\n")) == ("", 1)
+        assert str(path) in done.stderr
+
+
+JUNK = st.text(st.sampled_from('petId,quanty"\n\r \0é7'), max_size=60) | st.binary(max_size=60)
+
+
+@hypothesis_settings(max_examples=50)
+@given(JUNK, st.sampled_from(["orders.csv", "orders.jsonl"]))
+def test_no_file_upsets_the_command(take, content, name):
+    done = take(content, name)
+    assert isinstance(done.exception, SystemExit | None), content
+    assert (done.stdout, done.stderr.count("\n")) == ("", 1)

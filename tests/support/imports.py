@@ -1,0 +1,61 @@
+"""Files of orders and pets, imported by the command."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+
+def import_file(store, folder, content, name="orders.csv"):
+    """Import a file of this content, whose name says of what; return the command's result."""
+    file = folder / name
+    file.write_bytes(content.encode() if isinstance(content, str) else content)
+    group = "pets" if name.lower().startswith("pets") else "orders"
+    return store.app.test_cli_runner().invoke(args=[group, "import", str(file)])
+
+
+def import_rejected(store, folder, content, name="orders.csv"):
+    """Import a file that must be rejected in one line, with nothing stored; return the line."""
+    before = contents(store)
+    done = import_file(store, folder, content, name)
+    assert done.exit_code != 0
+    assert isinstance(done.exception, SystemExit), done.exception
+    assert (done.stdout, done.stderr.count("\n")) == ("", 1), done.stderr
+    assert contents(store) == before
+    assert leftovers(store.settings.instance) == []
+    return done.stderr.rstrip("\n")
+
+
+def imported(done, count, what="orders"):
+    """Check that a command imported this many, and said so where no data goes."""
+    assert done.exit_code == 0, done.stderr
+    assert (done.stdout, done.stderr) == ("", f"Imported {count:,} {what}.\n")
+
+
+def contents(store):
+    """Return all orders, pets and events."""
+    tables = [store.rows(f"SELECT * FROM {table} ORDER BY id") for table in ("orders", "pets")]
+    return *tables, store.events()
+
+
+def orders_of(store, columns):
+    """Return these columns of all orders, by id."""
+    return [tuple(row.values()) for row in store.rows(f"SELECT {columns} FROM orders ORDER BY id")]
+
+
+def leftovers(instance):
+    """Return what imports have left in the instance folder."""
+    return sorted(instance.glob("import-*"))
+
+
+def table(*rows):
+    """Return a CSV file: a header and rows of cells."""
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def lines(*values):
+    """Return a JSON Lines file."""
+    return "".join(json.dumps(value) + "\n" for value in values)
