@@ -1,4 +1,4 @@
-"""getStats and getUsage of version 2."""
+"""getStats and getUsage: figures of the store, and of the key."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ def stats(client, query=""):
     return response.get_json()
 
 
-def happened(told):
+def busy_days(figures):
     """Return the days on which something happened, as placed, shipped, cancelled."""
-    figures = {
-        day["date"]: (day["placed"], day["shipped"], day["cancelled"]) for day in told["days"]
+    days = {
+        day["date"]: (day["placed"], day["shipped"], day["cancelled"]) for day in figures["days"]
     }
-    return {day: counts for day, counts in figures.items() if any(counts)}
+    return {day: counts for day, counts in days.items() if any(counts)}
 
 
 # getStats.
 
 
 def test_an_empty_store_has_thirty_empty_days(client_v2):
-    told = stats(client_v2)
-    assert told["byStatus"] == {"pending": 0, "shipped": 0, "cancelled": 0}
-    assert [day["date"] for day in told["days"]][::29] == ["2026-11-02", "2026-12-01"]
-    assert len(told["days"]) == 30
-    assert told["days"][0] == {"date": "2026-11-02", "placed": 0, "shipped": 0, "cancelled": 0}
+    figures = stats(client_v2)
+    assert figures["byStatus"] == {"pending": 0, "shipped": 0, "cancelled": 0}
+    assert [day["date"] for day in figures["days"]][::29] == ["2026-11-02", "2026-12-01"]
+    assert len(figures["days"]) == 30
+    assert figures["days"][0] == {"date": "2026-11-02", "placed": 0, "shipped": 0, "cancelled": 0}
 
 
 def test_each_change_counts_on_its_day(client_v2):
@@ -50,29 +50,29 @@ def test_each_change_counts_on_its_day(client_v2):
     client_v2.ship(3)
     client_v2.cancel(4)
     client_v2.place()
-    told = stats(client_v2, "days=10")
-    assert told["byStatus"] == {"pending": 1, "shipped": 3, "cancelled": 1}
-    assert happened(told) == {
+    figures = stats(client_v2, "days=10")
+    assert figures["byStatus"] == {"pending": 1, "shipped": 3, "cancelled": 1}
+    assert busy_days(figures) == {
         "2026-11-30": (0, 2, 0),
         "2026-12-01": (4, 0, 0),
         "2026-12-03": (1, 1, 1),
     }
-    assert len(told["days"]) == 10
-    assert happened(stats(client_v2, "days=1")) == {"2026-12-03": (1, 1, 1)}
-    assert stats(client_v2, "days=1")["byStatus"] == told["byStatus"]
+    assert len(figures["days"]) == 10
+    assert busy_days(stats(client_v2, "days=1")) == {"2026-12-03": (1, 1, 1)}
+    assert stats(client_v2, "days=1")["byStatus"] == figures["byStatus"]
 
 
 def test_imported_orders_count_on_the_days_of_the_file(client_v2, tmp_path):
-    (tmp_path / "some.csv").write_text(
-        "petId,status,placedAt,shipDate,updatedAt\n"
-        "7,pending,2026-11-28T12:00:00Z,2026-11-29T12:00:00Z,\n"
-        "7,shipped,2026-11-28T12:00:00Z,2026-11-29T12:00:00Z,2026-11-30T12:00:00Z\n"
-        "7,cancelled,2026-11-28T12:00:00Z,2026-11-29T12:00:00Z,2026-11-30T12:00:00Z\n"
+    placed, ships, changed = (f"2026-11-{day}T12:00:00Z" for day in (28, 29, 30))
+    import_csv(
+        client_v2,
+        tmp_path,
+        "petId,status,placedAt,shipDate,updatedAt",
+        f"7,pending,{placed},{ships},",
+        f"7,shipped,{placed},{ships},{changed}",
+        f"7,cancelled,{placed},{ships},{changed}",
     )
-    runner = client_v2.store.app.test_cli_runner()
-    done = runner.invoke(args=["orders", "import", str(tmp_path / "some.csv")])
-    assert done.exit_code == 0, done.stderr
-    assert happened(stats(client_v2)) == {
+    assert busy_days(stats(client_v2)) == {
         "2026-11-28": (3, 0, 0),
         "2026-11-29": (0, 1, 0),
         "2026-11-30": (0, 0, 1),
@@ -82,15 +82,23 @@ def test_imported_orders_count_on_the_days_of_the_file(client_v2, tmp_path):
 @pytest.mark.parametrize(
     "query", ["days=0", "days=367", "days=", "days=1.0", "day=1", "days=1&days=1"]
 )
-def test_what_can_not_be_meant_is_refused_by_name(client_v2, query):
+def test_unknown_parameters_and_invalid_values_are_rejected_by_name(client_v2, query):
     response = client_v2.get(f"{STATS}?{query}")
     assert_error(response, 422, "validation_failed")
     assert response.get_json()["message"].startswith(f"{query.split('=')[0]}: ")
 
 
-def test_a_year_can_be_asked_for(client_v2):
-    told = stats(client_v2, "days=366")
-    assert (len(told["days"]), told["days"][0]["date"]) == (366, "2025-12-01")
+def test_a_whole_year_can_be_requested(client_v2):
+    figures = stats(client_v2, "days=366")
+    assert (len(figures["days"]), figures["days"][0]["date"]) == (366, "2025-12-01")
+
+
+def import_csv(client, folder, *lines):
+    """Import orders from a CSV file of these lines."""
+    (folder / "some.csv").write_text("".join(f"{line}\n" for line in lines))
+    runner = client.store.app.test_cli_runner()
+    done = runner.invoke(args=["orders", "import", str(folder / "some.csv")])
+    assert done.exit_code == 0, done.stderr
 
 
 def day_rows(store):
@@ -98,7 +106,7 @@ def day_rows(store):
     return {row.pop("day"): row for row in store.rows("SELECT * FROM order_days")}
 
 
-def test_what_is_kept_of_days_is_what_the_orders_say(client_v2, tmp_path):
+def test_the_table_of_days_agrees_with_the_orders(client_v2, tmp_path):
     chance = random.Random(3)
     lines = ["id,petId,status,placedAt,shipDate"]
     for number in range(60):
@@ -107,10 +115,7 @@ def test_what_is_kept_of_days_is_what_the_orders_say(client_v2, tmp_path):
         status = chance.choice(["pending", "shipped", "cancelled"])
         kept = "" if status == "pending" and number % 2 else ship_date
         lines.append(f"{number * 3 + 1 if number % 3 else ''},7,{status},{at.isoformat()},{kept}")
-    (tmp_path / "some.csv").write_text("\n".join(lines) + "\n")
-    runner = client_v2.store.app.test_cli_runner()
-    done = runner.invoke(args=["orders", "import", str(tmp_path / "some.csv")])
-    assert done.exit_code == 0, done.stderr
+    import_csv(client_v2, tmp_path, *lines)
     for _ in range(40):
         client_v2.place(shipDate=f"2026-12-{chance.randint(1, 28):02}T08:00:00Z")
         client_v2.store.clock.advance(7200)
@@ -142,14 +147,14 @@ def test_what_is_kept_of_days_is_what_the_orders_say(client_v2, tmp_path):
 # Webhooks that are paused.
 
 
-def test_a_paused_webhook_is_told_until_it_is_resumed(client_v2, hooks):
+def test_a_paused_webhook_is_reported_until_it_is_resumed(client_v2, hooks):
     first, second = hooks.add("https://one.example/"), hooks.add("https://two.example/")
     assert "pausedWebhooks" not in stats(client_v2)
     hooks.change(endpoints.pause, second, "a person did", client_v2.store.clock.now())
-    told = stats(client_v2)
-    # Which, and since when: its address may hold a secret of its own, and is not told.
-    assert told["pausedWebhooks"] == [{"id": second, "since": "2026-12-01T12:00:00.000Z"}]
-    assert list(told) == ["byStatus", "days", "pausedWebhooks"]
+    figures = stats(client_v2)
+    # Which, and since when: its address may hold a secret of its own, and is not shown.
+    assert figures["pausedWebhooks"] == [{"id": second, "since": "2026-12-01T12:00:00.000Z"}]
+    assert list(figures) == ["byStatus", "days", "pausedWebhooks"]
     hooks.change(endpoints.resume, second, client_v2.store.clock.now(), None)
     assert list(stats(client_v2)) == ["byStatus", "days"]
     assert first != second
@@ -158,7 +163,7 @@ def test_a_paused_webhook_is_told_until_it_is_resumed(client_v2, hooks):
 # getUsage.
 
 
-def test_the_usage_tells_of_the_key_and_is_counted_itself(store):
+def test_the_usage_is_that_of_the_key_and_counts_itself(store):
     client = store.client(plan="free", name="the web shop", scopes=("read",))
     client.get(STATS)
     response = client.get(USAGE)
@@ -178,7 +183,7 @@ def test_the_usage_tells_of_the_key_and_is_counted_itself(store):
     assert response.headers["RateLimit"] == '"minute";r=58;t=60, "day";r=998;t=86400'
 
 
-def test_the_last_request_can_be_to_ask_how_many_are_left(store):
+def test_the_last_request_can_be_the_one_for_the_usage(store):
     client = store.client(plan="enterprise", per_minute=2, per_day=10)
     client.get(USAGE)
     windows = client.get(USAGE).get_json()["windows"]

@@ -183,7 +183,7 @@ def test_connections_live_and_end_by_the_time_that_passes(timed, clock_folder, j
 
 def connection(service):
     """Open a connection to a service."""
-    return socket.create_connection(service.address, timeout=10)
+    return socket.create_connection(service.address, timeout=60)
 
 
 def ask_how_it_is(kept):

@@ -31,6 +31,12 @@ _REFUSED = re.compile(r"Failed to load resource: the server responded with a sta
 # What it says where no answer comes: the network is gone, or the service.
 _LOST = "Failed to load resource: net::ERR_"
 _OF_THE_BROWSER = ("about:", "blob:", "data:")
+# Those that end by themselves: Swagger UI has others.
+_ANIMATIONS_END = """
+    Promise.all(document.getAnimations()
+        .filter((each) => each.effect.getComputedTiming().endTime < Infinity)
+        .map((each) => each.finished.catch(() => {})))
+"""
 # On a machine that is busy otherwise; nothing waits for longer than it takes.
 SETTLED_MS = 30_000
 
@@ -122,6 +128,9 @@ def violations(page, context=None):
     """
     from axe_playwright_python.sync_playwright import Axe
 
+    # A part that is still fading in has less contrast than it will have.
+    page.emulate_media(reduced_motion="reduce")
+    page.evaluate(_ANIMATIONS_END)
     # Describing all that is in order, too, would take most of the time.
     options = {"resultTypes": ["violations"]}
     found = Axe().run(page, context, options).response["violations"]

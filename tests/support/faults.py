@@ -30,7 +30,7 @@ sys.stdin.read()
 
 def run(*command):
     """Run a program that must succeed."""
-    subprocess.run([str(word) for word in command], check=True, capture_output=True, timeout=20)
+    subprocess.run([str(word) for word in command], check=True, capture_output=True, timeout=60)
 
 
 @contextmanager

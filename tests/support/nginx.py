@@ -21,7 +21,7 @@ from tests.support.service import ROOT
 
 DEPLOY = ROOT / "deploy"
 HOST = "orders.example.com"
-START_SECONDS = 10
+START_SECONDS = 60
 # nginx' own: what a machine's nginx.conf has around the files of deploy/.
 AROUND = """
 {user}
@@ -124,7 +124,7 @@ class Nginx:
         """Send bytes over a connection of its own; give all that comes back."""
         trusting = ssl.create_default_context(cafile=self.folder / "fullchain.pem")
         with (
-            socket.create_connection(("127.0.0.1", self.port), 20) as plain,
+            socket.create_connection(("127.0.0.1", self.port), 60) as plain,
             trusting.wrap_socket(plain, server_hostname="127.0.0.1") as connection,
         ):
             connection.sendall(data)
@@ -139,7 +139,7 @@ class Nginx:
         """Stop it; return what it said."""
         self.http.clear()
         self.process.terminate()
-        _, said = self.process.communicate(timeout=20)
+        _, said = self.process.communicate(timeout=60)
         return said
 
     def _write(self, site: str) -> None:

@@ -26,7 +26,7 @@ from orders.settings import Settings
 from orders.store.care.databases import database_of
 from orders.store.postgres.database import LOCKS, WRITING
 
-START_SECONDS = 30
+START_SECONDS = 60
 # Nothing here need survive anything.
 _CARELESS = ("fsync=off", "full_page_writes=off", "autovacuum=off", "wal_level=minimal")
 # On its socket only.
@@ -112,7 +112,7 @@ class Postgres:
         """Stop it at once: its connections are ended, what is going on is rolled back."""
         if self.process.poll() is None:
             self.process.send_signal(how)
-            self.process.wait(30)
+            self.process.wait(60)
 
     def restart(self) -> None:
         """Stop it, and start it again."""

@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-_START_SECONDS = 10
-_PATIENT_SECONDS = 10
+_START_SECONDS = 60
+_PATIENT_SECONDS = 60
 
 
 class RedisServer:

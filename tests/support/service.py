@@ -110,7 +110,7 @@ class Service:
     def wait(self) -> int:
         """Wait until it has ended; return the exit status."""
         status = self.process.wait(STOP_SECONDS)
-        self._reader.join(10)
+        self._reader.join(60)
         for stream in (self.process.stdout, self.process.stderr):
             if stream is not None:
                 stream.close()
