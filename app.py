@@ -23,7 +23,7 @@ from orders.web.api import Api, OrdersFlask, add_hooks
 from orders.web.auth import KeyRing
 from orders.web.limits import Limits
 from orders.web.pages import site
-from orders.web.server.long_answers import MAX_LENT
+from orders.web.server import MAX_LENT
 from orders.web.services import Services
 
 

@@ -28,7 +28,7 @@ from orders.store.database import sqlite
 from orders.store.database.errors import StoreUnavailable
 from orders.web import logs
 from orders.web.housekeeping import Housekeeping
-from orders.web.server.server import Server
+from orders.web.server import Server
 from orders.web.services import Services, services_of
 
 log = logging.getLogger("orders")
@@ -204,8 +204,7 @@ def _bind(app: Flask, services: Services) -> Server:
             f"Port {settings.port} on {settings.host} can't be listened on: "
             f"{os.strerror(error.errno or 0)}. {hint}"
         ) from None
-    if services.metrics is not None:
-        services.metrics.watch(server)
+    services.server = server
     return server
 
 

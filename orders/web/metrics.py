@@ -1,7 +1,7 @@
-"""What Prometheus reads at /metrics, where ORDERS_METRICS is on.
+"""/metrics for Prometheus, where ORDERS_METRICS is on.
 
-Requests are counted as they end; what can be asked at any time is asked by `gauges` when somebody
-reads. Labels have few values, all of them known here: a client's text is never one.
+Requests are counted as they end; `collector` adds the state at scrape time. Labels have few values,
+all of them known here: a client's text is never one.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from prometheus_client import (
     CollectorRegistry,
     Counter,
     GCCollector,
+    Histogram,
     PlatformCollector,
     ProcessCollector,
     disable_created_metrics,
@@ -20,12 +21,12 @@ from prometheus_client import (
 from prometheus_client.exposition import choose_encoder
 
 from orders.web.call import Call
-from orders.web.gauges import Gauges
-from orders.web.server.server import Server
+from orders.web.collector import PREFIX, StateCollector
 from orders.web.services import Services
-from orders.web.tallies import Labels, Tallies, Tally
 
-# What has no route, and what the server could not read as a request.
+# In seconds, from the time of most answers to one that nobody waits for.
+BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+# Operations without a route, and of what the server could not read as a request.
 UNKNOWN = "unknown"
 UNREADABLE = "unreadable"
 NO_VERSION = "none"
@@ -35,7 +36,7 @@ OTHER = "other"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _VERSION = re.compile(r"/+(v[12])(?:/|$)")
 _TOO_MANY = 429
-# The entries of Accept that the library can read: others would be errors of its own.
+# The entries of Accept that the library can read: others would raise errors of its own.
 _READABLE = re.compile(
     r"(?:application/openmetrics-text|text/plain)"
     r"(?:;(?:version=(?:0\.0\.1|0\.0\.4|1\.0\.0)|charset=utf-8|escaping=[a-z0-9-]+|q=[0-9.]+))*"
@@ -43,51 +44,54 @@ _READABLE = re.compile(
 
 
 class Metrics:
-    """Counts what it is told of, and gives it in the formats that Prometheus reads."""
+    """The metrics of one application, in a registry of their own."""
 
     def __init__(self, app: Flask, services: Services) -> None:
-        """Set up a registry of its own: there may be many applications in a process."""
+        """Register all metrics."""
         self._app = app
         self._plans = services.settings.plans
-        self._registry = registry = CollectorRegistry()
-        self._requests = Tallies(registry)
-        self._known: dict[tuple[str, str, int], Tally] = {}
-        self._refusals = Counter(
-            "store_orders_http_refusals", "Answers of 400 and above.", ["code"], registry=registry
+        self._registry = CollectorRegistry()
+        operation = ("version", "operation")
+        labels = (*operation, "method", "status")
+        self._requests = self._counter("requests", "Requests answered.", *labels)
+        self._seconds = Histogram(
+            PREFIX + "http_request_duration_seconds",
+            "From a thread's start on a request to the last byte of its answer handed over.",
+            operation,
+            registry=self._registry,
+            buckets=BUCKETS,
         )
-        self._limited = Counter(
-            "store_orders_http_rate_limited",
-            "Answers of 429, by the plan that was exceeded.",
-            ["plan"],
-            registry=registry,
-        )
-        self._gauges = Gauges(services, registry)
-        ProcessCollector(registry=registry)
-        PlatformCollector(registry=registry)
-        GCCollector(registry=registry)
-
-    def watch(self, server: Server) -> None:
-        """Return of a server's connections, too."""
-        self._gauges.server = server
+        self._refusals = self._counter("refusals", "Answers of 400 and above.", "code")
+        self._limited = self._counter("rate_limited", "Answers of 429, by plan.", "plan")
+        # Of each kind of request: the library takes longer to find them.
+        self._series: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+        self._registry.register(StateCollector(services))
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self._registry)
 
     def note(self, call: Call, status: int, ended: float) -> None:
-        """Count an answer that has gone out. `ended` is in monotonic seconds."""
-        # What has no route has a version by its path, which is the client's: cut to what is known.
-        key = (call.endpoint or _version_of(call.path), call.method, status)
-        tally = self._known.get(key)
-        if tally is None:
-            tally = self._requests.of(self._labels(call, status))
+        """Count an answer that has been sent. `ended` is in monotonic seconds."""
+        # Without a route, the version is that of the client's path, reduced to known values.
+        kind = (call.endpoint or _version_of(call.path), call.method, status)
+        series = self._series.get(kind)
+        if series is None:
+            series = self._series_of(call, status)
             if call.method in _METHODS:
-                self._known[key] = tally
-        self._requests.add(tally, ended - call.began)
+                self._series[kind] = series
+        requests, seconds = series
+        requests.inc()
+        seconds.observe(ended - call.began)
         if call.refusal is not None:
             self._note_refusal(call, call.refusal, status)
 
-    def answer(self, accept: str) -> Response:
-        """Return all metrics, in the best format that an Accept header asks for."""
+    def response(self, accept: str) -> Response:
+        """Return all metrics, in the best format that an Accept header allows."""
         entries = [entry.replace(" ", "") for entry in accept.split(",")]
         encode, content_type = choose_encoder(",".join(filter(_READABLE.fullmatch, entries)))
         return Response(encode(self._registry), content_type=content_type)
+
+    def _counter(self, name: str, words: str, *labels: str) -> Counter:
+        return Counter(f"{PREFIX}http_{name}", words, labels, registry=self._registry)
 
     def _note_refusal(self, call: Call, code: str, status: int) -> None:
         self._refusals.labels(code).inc()
@@ -96,11 +100,13 @@ class Metrics:
             plan = key.plan if key and key.plan in self._plans else NO_PLAN
             self._limited.labels(plan).inc()
 
-    def _labels(self, call: Call, status: int) -> Labels:
+    def _series_of(self, call: Call, status: int) -> tuple[Counter, Histogram]:
+        operation = self._operation(call)
         method = call.method if call.method in _METHODS else OTHER
-        return *self._named(call), method, str(status)
+        requests = self._requests.labels(*operation, method, str(status))
+        return requests, self._seconds.labels(*operation)
 
-    def _named(self, call: Call) -> tuple[str, str]:
+    def _operation(self, call: Call) -> tuple[str, str]:
         if call.endpoint is None:
             return _version_of(call.path), UNREADABLE if call.path == "-" else UNKNOWN
         view = self._app.view_functions[call.endpoint]
@@ -113,22 +119,21 @@ class Metrics:
 
 
 def install(app: Flask, services: Services) -> None:
-    """Add /metrics to an application, and let its shop tell of its answers."""
-    # When each series began: as many series again, which nothing here asks for.
+    """Add /metrics to an application, and count its answers."""
+    # The time at which each series began would be as many series again.
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    metrics = Metrics(app, services)
-    log = services.note_answer
+    metrics, log_answer = Metrics(app, services), services.note_answer
 
-    def tell(call: Call, status: int, ended: float) -> None:
-        log(call, status, ended)
+    def note(call: Call, status: int, ended: float) -> None:
+        log_answer(call, status, ended)
         metrics.note(call, status, ended)
 
-    services.metrics, services.note_answer = metrics, tell
+    services.note_answer = note
     app.add_url_rule(
-        "/metrics", "metrics", lambda: metrics.answer(request.headers.get("Accept", ""))
+        "/metrics", "metrics", lambda: metrics.response(request.headers.get("Accept", ""))
     )
 
 
 def _version_of(path: str) -> str:
-    found = _VERSION.match(path)
-    return found[1] if found else NO_VERSION
+    match = _VERSION.match(path)
+    return match[1] if match else NO_VERSION

@@ -29,8 +29,7 @@ from orders.web.logs import log_queue
 from orders.webhooks.outbox import Outbox
 
 if TYPE_CHECKING:
-    # It loads a library that is not needed where ORDERS_METRICS is off.
-    from orders.web.metrics import Metrics
+    from orders.web.server import Server
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +61,8 @@ class Services:
     soundness: str = "ok"
     # Called when an answer has been sent.
     note_answer: NoteAnswer = log_queue.note_request
-    metrics: Metrics | None = None
+    # Set while it serves.
+    server: Server | None = None
 
     @property
     def is_alone(self) -> bool:

@@ -162,6 +162,12 @@ def soonest_refused(connection: Connection) -> dict[int, Refused]:
     return {row[0]: Refused(*row[1:]) for row in rows}
 
 
+def refused_counts(connection: Connection) -> dict[int, int]:
+    """Return how many events each endpoint, by its id, has put aside; only where there are any."""
+    counts = select(RefusedRow.endpoint_id, func.count()).group_by(RefusedRow.endpoint_id)
+    return dict(connection.execute(counts).all())
+
+
 def claim(
     connection: Connection, endpoint_id: int, process: str, now: datetime, until: datetime
 ) -> bool:

@@ -10,18 +10,20 @@ import sys
 import threading
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import partialmethod
 
 import pytest
+from flask.testing import FlaskClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from orders.domain import EventType
 from orders.store.database import sqlite
-from orders.web.gauges import Question
+from orders.web.collector import BoundedQuery
 from orders.web.refusals import SERVER_ANSWERS
 from orders.webhooks import endpoints
 from tests.support.receiver import answer_with
 from tests.support.service import ROOT, environment_for
-from tests.support.stores import Client, assert_error
+from tests.support.stores import assert_error
 
 ORDERS = "/v1/store/orders"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -51,12 +53,9 @@ class Told:
 
 
 @pytest.fixture(autouse=True)
-def _answers_go_out_whole(monkeypatch):
-    # As a server sends them: an answer counts when it has gone out.
-    request = Client.request
-    monkeypatch.setattr(
-        Client, "request", lambda *args, **kwargs: request(*args, buffered=True, **kwargs)
-    )
+def _answers_are_sent_whole(monkeypatch):
+    # As by a server: an answer counts once it has been sent.
+    monkeypatch.setattr(FlaskClient, "open", partialmethod(FlaskClient.open, buffered=True))
 
 
 @pytest.fixture
@@ -295,11 +294,11 @@ def test_one_question_at_a_time_is_asked_of_a_store_that_hangs():
         answers.wait()
         return "it is well"
 
-    question = Question(ask)
-    assert [question.answer(patience=0.01) for _ in range(3)] == [None, None, None]
+    question = BoundedQuery(ask)
+    assert [question.result(patience=0.01) for _ in range(3)] == [None, None, None]
     assert len(asked) == 1
     answers.set()
-    assert question.answer(patience=10) == "it is well"
+    assert question.result(patience=10) == "it is well"
 
 
 def test_counters_that_can_not_be_kept_are_told(store):
