@@ -9,12 +9,13 @@ import pytest
 from tests.support.browser import expect, no_violations
 from tests.support.console import (
     ORDERS,
+    announced,
     desk_shop,
     figure,
+    go_to,
     in_plain_words,
+    press,
     row,
-    said,
-    sign_in,
     wait_for_rows,
 )
 
@@ -30,23 +31,17 @@ def shop(tmp_path_factory):
 
 
 @pytest.fixture
-def desk(shop, visit):
+def desk(at_desk):
     """Somebody signed in with a business key."""
-    page = visit(shop.url, refusals=(409,))
-    sign_in(page, shop.store.issue()[1])
-    wait_for_rows(page)
-    return page
+    return at_desk(refusals=(404, 409))
 
 
 def question(page):
     return page.get_by_role("dialog")
 
 
-def test_a_whole_day(shop, visit):
-    page = visit(shop.url, refusals=(409,))
-    _, secret = shop.store.issue(name="the counter")
-    sign_in(page, secret)
-    wait_for_rows(page)
+def test_a_whole_day(shop, at_desk):
+    page = at_desk({"name": "the counter"})
     expect(page.locator("#who-name")).to_have_text("the counter")
     to_ship = int(figure(page, "pending").inner_text())
 
@@ -54,10 +49,10 @@ def test_a_whole_day(shop, visit):
     page.get_by_label("Pet number").fill("12")
     page.get_by_label("Quantity").fill("3")
     page.get_by_label("Reference").fill("Mrs Abel")
-    page.get_by_role("button", name="Place order").click()
+    press(page, "Place order")
     expect(page.get_by_role("heading", level=1)).to_contain_text("Order")
     placed = int(re.search(r"#/orders/(\d+)", page.url)[1])
-    said(page, f"Order {placed} placed")
+    announced(page, f"Order {placed} placed")
     expect(page.locator(".timeline li")).to_have_count(1)
     assert shop.order(placed)["quantity"] == 3
 
@@ -69,41 +64,38 @@ def test_a_whole_day(shop, visit):
     expect(page.locator("tbody tr")).to_have_count(1)
     expect(row(page, placed)).to_contain_text("Mrs Abel")
 
-    page.get_by_role("button", name=f"Ship order {placed}").click()
+    press(page, f"Ship order {placed}")
     expect(question(page)).to_contain_text("Mrs Abel")
-    page.get_by_role("button", name="Ship it").click()
+    press(page, "Ship it")
     expect(question(page)).to_be_hidden()
     expect(row(page, placed)).to_contain_text("Shipped")
     assert shop.order(placed)["status"] == "shipped"
 
     page.get_by_text("Filter and sort").click()
-    page.get_by_role("button", name="Clear filters").click()
+    press(page, "Clear filters")
     expect(page.locator("tbody tr")).not_to_have_count(1)
     page.get_by_role("link", name="To ship").click()
     page.get_by_role("link", name="Order 3", exact=True).click()
-    page.get_by_role("button", name="Cancel order").click()
-    page.get_by_role("button", name="Keep it").click()
+    press(page, "Cancel order")
+    press(page, "Keep it")
     assert shop.order(3)["status"] == "pending"
-    page.get_by_role("button", name="Cancel order").click()
-    page.get_by_role("button", name="Cancel the order").click()
+    press(page, "Cancel order")
+    press(page, "Cancel the order")
     expect(page.locator(".timeline li")).to_have_count(2)
     expect(page.locator(".timeline")).to_contain_text("by you, on this page")
     assert shop.order(3)["status"] == "cancelled"
     expect(page.get_by_role("button", name="Ship order")).to_have_count(0)
 
 
-def test_signing_out_forgets_the_key_which_was_never_part_of_an_address(shop, visit):
-    page = visit(shop.url)
-    _, secret = shop.store.issue()
-    sign_in(page, secret)
-    wait_for_rows(page)
-    page.get_by_role("button", name="Sign out").click()
+def test_signing_out_forgets_the_key_which_was_never_part_of_an_address(shop, desk):
+    page = desk
+    press(page, "Sign out")
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     assert page.evaluate("sessionStorage.length + localStorage.length") == 0
     page.reload()
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     # The key was never part of an address, and nothing but version 2 was asked.
-    assert not [url for url in page.requested if secret in url]
+    assert not [url for url in page.requested if page.secret in url]
     assert page.context.cookies() == []
     asked = {url.removeprefix(shop.url).split("?")[0].split("/")[1] for url in page.requested}
     assert asked == {"", "console", "v2"}
@@ -111,15 +103,15 @@ def test_signing_out_forgets_the_key_which_was_never_part_of_an_address(shop, vi
 
 def test_somebody_else_was_faster(shop, desk):
     order_id = shop.place(reference="contested")
-    desk.get_by_role("button", name="Refresh").click()
-    desk.get_by_role("button", name=f"Ship order {order_id}").click()
+    press(desk, "Refresh")
+    press(desk, f"Ship order {order_id}")
     shop.cancel(order_id)
-    desk.get_by_role("button", name="Ship it").click()
+    press(desk, "Ship it")
     notice = question(desk).get_by_role("alert")
     expect(notice).to_contain_text("Someone else was faster: this order has already been cancelled")
     no_violations(desk)
     expect(desk.get_by_role("button", name="Ship it")).to_be_hidden()
-    desk.get_by_role("button", name="Close").click()
+    press(desk, "Close")
     expect(row(desk, order_id)).to_have_count(0)
 
 
@@ -128,7 +120,7 @@ def test_what_others_change_appears_by_itself(shop, desk):
     order_id = shop.place(reference="from the web shop")
     # Within 5 s on this plan; nothing is pressed.
     expect(row(desk, order_id)).to_contain_text("from the web shop", timeout=6_000)
-    said(desk, f"Order {order_id} was placed.")
+    announced(desk, f"Order {order_id} was placed.")
     expect(figure(desk, "pending")).to_have_text(str(before + 1))
     desk.get_by_role("link", name=f"Order {order_id}", exact=True).click()
     expect(desk.locator(".timeline li")).to_have_count(1)
@@ -139,20 +131,19 @@ def test_what_others_change_appears_by_itself(shop, desk):
 
 def test_what_a_reference_says_is_text_wherever_it_is_shown(shop, desk):
     order_id = shop.place(reference=MARKUP)
-    desk.get_by_role("button", name="Refresh").click()
+    press(desk, "Refresh")
     expect(row(desk, order_id)).to_contain_text(MARKUP)
-    desk.get_by_role("button", name=f"Ship order {order_id}").click()
+    press(desk, f"Ship order {order_id}")
     expect(question(desk)).to_contain_text(MARKUP)
-    desk.get_by_role("button", name="Not yet").click()
+    press(desk, "Not yet")
     desk.get_by_role("link", name=f"Order {order_id}", exact=True).click()
     expect(desk.locator("#view .facts")).to_contain_text(MARKUP)
     assert desk.locator("img").count() == 0
     expect(desk).to_have_title(f"Order {order_id} · Store Orders")
 
 
-def test_an_answer_that_got_lost_never_places_twice(shop, visit):
-    page = visit(shop.url, loses=True)
-    sign_in(page, shop.store.issue()[1])
+def test_an_answer_that_got_lost_never_places_twice(shop, at_desk):
+    page = at_desk(loses=True)
 
     def deliver_and_lose(route):
         if route.request.method != "POST":
@@ -161,31 +152,30 @@ def test_an_answer_that_got_lost_never_places_twice(shop, visit):
         return route.abort("connectionreset")
 
     page.route(f"**{ORDERS}", deliver_and_lose)
-    page.goto(f"{shop.url}/#/new")
+    go_to(page, "new")
     page.get_by_label("Pet number").fill("77")
     page.get_by_label("Reference").fill("lost on its way")
-    page.get_by_role("button", name="Place order").click()
+    press(page, "Place order")
     expect(page.get_by_role("alert").filter(has_text="can't tell whether")).to_be_visible()
     page.unroute(f"**{ORDERS}")
     # Not even where the page is loaded again in between.
     page.reload()
     expect(page.get_by_label("Reference")).to_have_value("lost on its way")
-    page.get_by_role("button", name="Place order").click()
-    said(page, "was placed once")
+    press(page, "Place order")
+    announced(page, "was placed once")
     assert shop.count(petId=77) == 1
 
 
-def test_what_was_changed_after_a_lost_try_is_not_placed_beside_it(shop, visit):
-    page = visit(shop.url, refusals=(422,), loses=True)
-    sign_in(page, shop.store.issue()[1])
-    page.goto(f"{shop.url}/#/new")
+def test_what_was_changed_after_a_lost_try_is_not_placed_beside_it(shop, at_desk):
+    page = at_desk(refusals=(422,), loses=True)
+    go_to(page, "new")
     page.route(f"**{ORDERS}", lambda route: (route.fetch(), route.abort("connectionreset")))
     page.get_by_label("Pet number").fill("78")
-    page.get_by_role("button", name="Place order").click()
+    press(page, "Place order")
     expect(page.get_by_role("button", name="Send again")).to_be_visible()
     page.unroute(f"**{ORDERS}")
     page.get_by_label("Quantity").fill("5")
-    page.get_by_role("button", name="Send again").click()
+    press(page, "Send again")
     expect(
         page.get_by_role("alert").filter(has_text="first attempt did go through")
     ).to_be_visible()
@@ -194,29 +184,27 @@ def test_what_was_changed_after_a_lost_try_is_not_placed_beside_it(shop, visit):
 
 def test_faults_are_told_beside_the_fields_before_anything_is_sent(shop, desk):
     before = shop.count()
-    desk.goto(f"{shop.url}/#/new")
-    desk.get_by_role("button", name="Place order").click()
+    go_to(desk, "new")
+    press(desk, "Place order")
     expect(desk.get_by_label("Pet number")).to_be_focused()
     expect(desk.get_by_text("Enter the pet's number, such as 7.")).to_be_visible()
     desk.get_by_label("Pet number").fill("Rex")
     desk.get_by_label("Quantity").fill("0")
-    desk.get_by_role("button", name="Place order").click()
+    press(desk, "Place order")
     expect(desk.get_by_text("Enter a quantity of 1 or more.")).to_be_visible()
     no_violations(desk)
     assert shop.count() == before
 
 
-def test_a_read_key_sees_no_way_to_change_anything(shop, visit):
-    page = visit(shop.url)
-    sign_in(page, shop.store.issue(scopes=("read",))[1])
-    wait_for_rows(page)
+def test_a_read_key_sees_no_way_to_change_anything(shop, at_desk):
+    page = at_desk({"scopes": ("read",)})
     expect(page.locator("#who-may")).to_have_text("can only view")
     expect(page.get_by_role("link", name="New order")).to_have_count(0)
     expect(page.get_by_role("button", name=re.compile("Ship"))).to_have_count(0)
-    page.goto(f"{shop.url}/#/orders/2")
+    go_to(page, "orders/2")
     expect(page.get_by_role("heading", name="History")).to_be_visible()
     expect(page.get_by_role("button", name=re.compile("Ship|Cancel"))).to_have_count(0)
-    page.goto(f"{shop.url}/#/new")
+    go_to(page, "new")
     expect(page).to_have_url(f"{shop.url}/#/orders")
 
 
@@ -249,34 +237,25 @@ def test_by_keyboard_alone(shop, visit):
     assert page.evaluate("document.activeElement.closest('.results, h1') !== null")
 
 
-def test_exactly_when_is_told_on_hover(shop, desk):
-    placed = shop.order(2)["placedAt"]
-    desk.goto(f"{shop.url}/#/orders/2")
-    time = desk.locator("#view .facts time").first
-    expect(time).to_have_attribute("title", placed.replace("T", " ").replace("Z", "") + " UTC")
-
-
-def test_dates_are_in_the_viewers_zone(shop, visit):
+def test_an_order_is_shown_with_its_long_pet_number_and_its_dates_in_the_viewers_zone(
+    shop, at_desk
+):
+    order_id = shop.place(9223372036854775807, shipDate="2031-03-01T23:30:00Z")
+    placed = shop.order(order_id)["placedAt"]
     shown = {}
-    order_id = shop.place(shipDate="2031-03-01T23:30:00Z")
     for zone in ("UTC", "Asia/Tokyo"):
-        page = visit(shop.url, timezone_id=zone)
-        sign_in(page, shop.store.issue()[1])
-        page.goto(f"{shop.url}/#/orders/{order_id}")
-        shown[zone] = page.locator('time[datetime^="2031"]').inner_text()
+        page = at_desk(timezone_id=zone)
+        go_to(page, f"orders/{order_id}")
+        facts = page.locator("#view .facts")
+        expect(facts).to_contain_text("No. 9223372036854775807")
+        shown[zone] = facts.locator('time[datetime^="2031"]').inner_text()
+        exactly = placed.replace("T", " ").replace("Z", "") + " UTC"
+        expect(facts.locator("time").first).to_have_attribute("title", exactly)
     assert shown == {"UTC": "1 Mar 2031, 23:30", "Asia/Tokyo": "2 Mar 2031, 08:30"}
 
 
-def test_a_long_pet_number_is_shown_as_it_is(shop, desk):
-    order_id = shop.place(9223372036854775807)
-    desk.goto(f"{shop.url}/#/orders/{order_id}")
-    expect(desk.locator("#view .facts")).to_contain_text("No. 9223372036854775807")
-
-
-def test_no_order_of_that_number(shop, visit):
-    page = visit(shop.url, refusals=(404,))
-    sign_in(page, shop.store.issue()[1])
-    page.goto(f"{shop.url}/#/orders/99999")
-    expect(page.get_by_role("alert")).to_contain_text("There is no order with this number")
-    assert in_plain_words(page.locator("#view").inner_text())
-    no_violations(page)
+def test_there_is_no_order_of_that_number(desk):
+    go_to(desk, "orders/99999")
+    expect(desk.get_by_role("alert")).to_contain_text("There is no order with this number")
+    assert in_plain_words(desk.locator("#view").inner_text())
+    no_violations(desk)

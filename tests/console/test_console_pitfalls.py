@@ -9,7 +9,18 @@ from contextlib import closing
 import pytest
 
 from tests.support.browser import FLAGS, expect, no_violations
-from tests.support.console import ORDERS, PLENTY, desk_shop, row, said, sign_in, wait_for_rows
+from tests.support.console import (
+    ORDERS,
+    PLENTY,
+    announced,
+    desk_shop,
+    go_to,
+    in_plain_words,
+    press,
+    row,
+    sign_in,
+    wait_for_rows,
+)
 from tests.support.slow_network import slow_way
 
 pytestmark = pytest.mark.browser
@@ -24,19 +35,6 @@ def shop(tmp_path_factory):
         yield one
 
 
-@pytest.fixture
-def at_desk(shop, visit):
-    """Sign in on a visit with these options; return the page."""
-
-    def sit_down(**options):
-        page = visit(shop.url, **options)
-        sign_in(page, shop.store.issue()[1])
-        wait_for_rows(page)
-        return page
-
-    return sit_down
-
-
 def begin_a_date(page, label):
     """Type a day into a field of a date, and not the rest of it."""
     page.get_by_label(label).focus()
@@ -46,23 +44,23 @@ def begin_a_date(page, label):
 def test_a_date_that_is_half_there_never_means_now_or_none(shop, at_desk):
     page = at_desk()
     before = shop.count()
-    page.get_by_role("button", name="Ship order 2").click()
+    press(page, "Ship order 2")
     begin_a_date(page, "Shipped at")
-    page.get_by_role("button", name="Ship it").click()
+    press(page, "Ship it")
     expect(page.get_by_role("dialog").get_by_role("alert")).to_have_text(UNFINISHED)
     expect(page.get_by_label("Shipped at")).to_be_focused()
     assert shop.order(2)["status"] == "pending"
-    page.get_by_role("button", name="Not yet").click()
+    press(page, "Not yet")
 
-    page.evaluate("location.hash = '#/new'")
+    go_to(page, "new")
     page.get_by_label("Pet number").fill("7")
     begin_a_date(page, "Ship date")
-    page.get_by_role("button", name="Place order").click()
+    press(page, "Place order")
     expect(page.get_by_text(UNFINISHED).filter(visible=True)).to_be_visible()
     expect(page.get_by_label("Ship date")).to_be_focused()
     assert shop.count() == before
 
-    page.evaluate("location.hash = '#/orders'")
+    go_to(page, "orders")
     page.get_by_text("Filter and sort").click()
     begin_a_date(page, "Ship date to")
     # Nobody sees any more what was begun, and searches for something else.
@@ -76,21 +74,21 @@ def test_a_date_that_is_half_there_never_means_now_or_none(shop, at_desk):
 def test_an_address_that_names_what_every_object_has_leads_to_the_orders(shop, at_desk):
     page = at_desk(refusals=(422,))
     for name in ("constructor", "__proto__", "toString"):
-        page.evaluate("name => { location.hash = `#/${name}` }", name)
+        go_to(page, name)
         expect(page).to_have_url(f"{shop.url}/#/orders")
         wait_for_rows(page)
-    page.evaluate("location.hash = '#/orders?status=all&sort=constructor'")
+    go_to(page, "orders?status=all&sort=constructor")
     expect(page.locator("tbody tr")).to_have_count(shop.count())
-    page.evaluate("location.hash = '#/orders?status=constructor'")
+    go_to(page, "orders?status=constructor")
     expect(page.locator("#view").get_by_role("alert")).to_be_visible()
-    page.evaluate("location.hash = '#/figures'")
+    go_to(page, "figures")
     expect(page.locator(".picture").first).to_be_visible()
 
 
 def test_an_address_asks_for_an_order_only_by_a_number(shop, at_desk):
     page = at_desk()
     for order_id in ("..", "%2e%2e", ".", "02", "2e0"):
-        page.evaluate("id => { location.hash = `#/orders/${id}` }", order_id)
+        go_to(page, f"orders/{order_id}")
         expect(page.get_by_role("heading", level=1)).to_have_text(f"Order {order_id}")
         notice = page.locator("#view").get_by_role("alert")
         expect(notice).to_contain_text("no order with this number")
@@ -100,7 +98,7 @@ def test_an_address_asks_for_an_order_only_by_a_number(shop, at_desk):
     assert {url for url in page.requested if url.endswith("/events")} == {newest}
 
 
-def test_a_body_that_comes_late_shows_nothing_and_one_that_never_comes_is_given_up(shop, visit):
+def test_a_late_body_shows_nothing_and_one_that_never_comes_is_given_up(shop, visit):
     with slow_way(shop.url) as way:
         page = visit(way.url, loses=True)
         page.clock.install()
@@ -127,7 +125,7 @@ def test_a_body_that_comes_late_shows_nothing_and_one_that_never_comes_is_given_
         expect(page.locator(".picture").first).to_be_visible()
 
 
-def test_following_begins_even_if_the_first_look_fails(shop, visit):
+def test_polling_begins_even_if_the_first_attempt_fails(shop, visit):
     page = visit(shop.url, refusals=(503,))
     page.route("**/v2/store/orders?sort=-id&limit=1", lambda route: route.fulfill(status=503))
     sign_in(page, shop.store.issue(**PLENTY)[1])
@@ -164,14 +162,14 @@ def test_an_older_browser_shows_no_other_number_for_a_long_one(shop, at_desk):
     order_id = shop.place(9223372036854775807)
     page = at_desk()
     page.add_init_script(OLDER_BROWSER)
-    page.goto(f"{shop.url}/#/orders/{order_id}")
+    go_to(page, f"orders/{order_id}")
     page.reload()
     expect(page.locator("#view .facts")).to_contain_text("No. too long for this browser")
 
 
 def test_the_page_of_other_peoples_code_gets_a_tab_that_knows_no_key(at_desk):
     page = at_desk()
-    page.evaluate("location.hash = '#/key'")
+    go_to(page, "key")
     with page.context.expect_page() as opened:
         page.get_by_role("link", name="API documentation").click()
     docs = opened.value
@@ -187,31 +185,34 @@ def test_a_key_that_ends_takes_all_along_and_says_so(shop, visit):
     key_id, secret = shop.store.issue()
     page.get_by_label("Show key").check()
     sign_in(page, secret)
-    page.evaluate("location.hash = '#/new'")
+    go_to(page, "new")
     page.get_by_label("Pet number").fill("7")
     shop.revoke(key_id)
+    # Within a second it is in force, and the page polls by itself.
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
-    expect(page.get_by_role("alert")).to_contain_text("you were entering was not saved")
+    notice = page.get_by_role("alert")
+    expect(notice).to_contain_text("has expired or has been revoked")
+    expect(notice).to_contain_text("you were entering was not saved")
+    assert in_plain_words(notice.inner_text())
+    no_violations(page)
     assert page.evaluate("sessionStorage.length") == 0
     # The next key is not shown because this one was.
     expect(page.get_by_label("Show key")).not_to_be_checked()
     expect(page.get_by_label("Key", exact=True)).to_have_attribute("type", "password")
 
 
-def test_a_question_gives_the_focus_back_to_a_row_that_changed_meanwhile(shop, visit):
-    page = visit(shop.url)
-    sign_in(page, shop.store.issue(**PLENTY)[1])
+def test_a_question_gives_the_focus_back_to_a_row_that_changed_meanwhile(shop, at_desk):
+    page = at_desk(PLENTY)
     page.get_by_role("link", name="All").click()
-    page.get_by_role("button", name="Ship order 3").click()
+    press(page, "Ship order 3")
     shop.ship(3)
     expect(row(page, 3)).to_contain_text("Shipped")
     page.keyboard.press("Escape")
     expect(row(page, 3).get_by_role("link")).to_be_focused()
 
 
-def test_what_stays_is_not_made_anew_under_whoever_is_about_to_press_it(shop, visit):
-    page = visit(shop.url)
-    sign_in(page, shop.store.issue(**PLENTY)[1])
+def test_what_stays_is_not_made_anew_under_whoever_is_about_to_press_it(shop, at_desk):
+    page = at_desk(PLENTY)
     order_id = shop.place()
     expect(row(page, order_id)).to_be_visible()
     about_to_be_pressed = [
@@ -230,16 +231,16 @@ def test_what_stays_is_not_made_anew_under_whoever_is_about_to_press_it(shop, vi
 def test_an_answer_to_a_question_that_was_left_is_told_and_disturbs_no_other(shop, at_desk):
     page = at_desk(viewport={"width": 1360, "height": 900})
     left, next_one = shop.place(), shop.place()
-    page.get_by_role("button", name="Refresh").click()
+    press(page, "Refresh")
     waiting = []
     page.route(f"**{ORDERS}/{left}/ship", lambda route: waiting.append(route))  # noqa: PLW0108 - Playwright marks it
-    page.get_by_role("button", name=f"Ship order {left}").click()
+    press(page, f"Ship order {left}")
     with page.expect_request(f"**{ORDERS}/{left}/ship"):
-        page.get_by_role("button", name="Ship it").click()
+        press(page, "Ship it")
     page.keyboard.press("Escape")
-    page.get_by_role("button", name=f"Ship order {next_one}").click()
+    press(page, f"Ship order {next_one}")
     waiting[0].continue_()
-    said(page, f"Order {left} shipped.")
+    announced(page, f"Order {left} shipped.")
     expect(row(page, left)).to_have_count(0)
     expect(page.get_by_role("dialog")).to_contain_text(f"Ship order {next_one}?")
     expect(page.get_by_role("button", name="Ship it")).to_be_enabled()

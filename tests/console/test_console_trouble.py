@@ -11,10 +11,10 @@ from tests.support import faults as real_faults
 from tests.support.browser import expect, no_violations
 from tests.support.console import (
     ORDERS,
+    announced,
     desk_shop,
     in_plain_words,
-    said,
-    sign_in,
+    press,
     wait_for_rows,
 )
 
@@ -32,11 +32,14 @@ def alert(page):
     return page.get_by_role("alert").filter(visible=True)
 
 
-def assert_told(page, text, within=5):
-    """Check that trouble is told, in words for everybody, on a page that everybody can use."""
+def assert_shown(page, text, within=5):
+    """Check that an error is shown in plain words, on a page that is accessible."""
     expect(alert(page)).to_contain_text(text, timeout=within * 1_000)
     assert in_plain_words(alert(page).inner_text())
     no_violations(page)
+
+
+LIMITED = {"plan": "enterprise", "per_minute": 30, "per_day": 5_000}
 
 
 def spend(shop, secret, refusals=1):
@@ -47,6 +50,12 @@ def spend(shop, secret, refusals=1):
     return response
 
 
+def sign_in_with(page, key):
+    page.get_by_label("Key", exact=True).fill(key)
+    press(page, "Sign in")
+    return page.locator("#key-fault")
+
+
 @pytest.mark.parametrize(
     ("key", "words"),
     [
@@ -55,59 +64,42 @@ def spend(shop, secret, refusals=1):
         ("schlüssel", "This isn't a key"),
     ],
 )
-def test_what_is_no_key_is_told_before_it_is_sent(shop, visit, key, words):
+def test_what_is_no_key_is_rejected_before_it_is_sent(shop, visit, key, words):
     page = visit(shop.url)
-    page.get_by_label("Key", exact=True).fill(key)
-    page.get_by_role("button", name="Sign in").click()
-    expect(page.locator("#key-fault")).to_contain_text(words)
+    expect(sign_in_with(page, key)).to_contain_text(words)
     expect(page.get_by_label("Key", exact=True)).to_be_focused()
     no_violations(page)
     assert not [url for url in page.requested if "/v2/" in url]
 
 
-def test_a_key_that_opens_nothing(shop, visit):
-    page = visit(shop.url, refusals=(401,))
-    page.get_by_label("Key", exact=True).fill("sok_" + "a" * 38)
-    page.get_by_role("button", name="Sign in").click()
-    expect(page.locator("#key-fault")).to_contain_text("This key isn't valid")
-    assert in_plain_words(page.locator("#key-fault").inner_text())
+def test_a_key_that_is_not_valid_and_one_over_its_limit(shop, visit):
+    page = visit(shop.url, refusals=(401, 429))
+    fault = sign_in_with(page, "sok_" + "a" * 38)
+    expect(fault).to_contain_text("This key isn't valid")
+    assert in_plain_words(fault.inner_text())
     assert page.evaluate("sessionStorage.length") == 0
+    _, secret = shop.store.issue("enterprise", per_minute=1, per_day=5_000)
+    spend(shop, secret)
+    expect(sign_in_with(page, secret)).to_contain_text("Try again in")
+    expect(page.locator("#sign-in button")).to_be_disabled()
 
 
-def test_a_key_that_is_revoked_leads_back_to_the_door(shop, visit):
-    page = visit(shop.url, refusals=(401,))
-    key_id, secret = shop.store.issue()
-    sign_in(page, secret)
-    wait_for_rows(page)
-    shop.revoke(key_id)
-    # Within a second it is in force; the page looks again by itself.
-    expect(page.get_by_role("heading", name="Sign in")).to_be_visible(timeout=8_000)
-    assert_told(page, "has expired or has been revoked")
-    assert page.evaluate("sessionStorage.length") == 0
-
-
-def test_a_key_that_lost_its_right_to_write(shop, visit):
-    page = visit(shop.url, refusals=(403,))
-    key_id, secret = shop.store.issue()
-    sign_in(page, secret)
-    page.get_by_role("button", name="Ship order 2").click()
+def test_a_key_that_lost_its_right_to_write(shop, at_desk):
+    page = at_desk(refusals=(403,))
+    press(page, "Ship order 2")
     with shop.store.database.write() as connection:
-        connection.exec_driver_sql(f"UPDATE api_keys SET scopes = 'read' WHERE id = {key_id}")
+        connection.exec_driver_sql(f"UPDATE api_keys SET scopes = 'read' WHERE id = {page.key_id}")
     page.wait_for_timeout(1_000)  # a change is in force within a second
-    page.get_by_role("button", name="Ship it").click()
-    assert_told(page, "Your key can view orders, but not edit them.")
+    press(page, "Ship it")
+    assert_shown(page, "Your key can view orders, but not edit them.")
     assert shop.order(2)["status"] == "pending"
 
 
-def test_a_limit_is_told_with_the_time_to_wait_and_then_it_goes_on(shop, visit):
-    page = visit(shop.url, refusals=(429,))
-    page.clock.install()
-    key_id, secret = shop.store.issue("enterprise", per_minute=30, per_day=5_000)
-    sign_in(page, secret)
-    wait_for_rows(page)
-    spend(shop, secret)
+def test_a_limit_is_shown_with_the_time_to_wait_and_then_retried(shop, at_desk):
+    page = at_desk(LIMITED, refusals=(429,), is_clock_ours=True)
+    spend(shop, page.secret)
     page.get_by_role("link", name="Shipped").click()
-    assert_told(page, "You've reached this key's request limit.")
+    assert_shown(page, "You've reached this key's request limit.")
     expect(alert(page)).to_contain_text("Retrying in")
     expect(page.locator("#banner-limits")).to_contain_text("Available again today at")
     expect(page.get_by_role("button", name="Refresh")).to_be_disabled()
@@ -117,101 +109,80 @@ def test_a_limit_is_told_with_the_time_to_wait_and_then_it_goes_on(shop, visit):
     page.get_by_role("link", name="Figures").click()
     page.clock.run_for(20_000)
     assert not [url for url in page.requested[asked:] if "/v2/" in url]
-    shop.renew(key_id)
+    shop.renew(page.key_id)
     page.clock.run_for(61_000)
     expect(page.locator(".picture").first).to_be_visible()
     expect(page.locator("#banner-limits")).to_have_count(0)
 
 
-def test_a_limit_met_while_shipping_counts_down_in_the_question(shop, visit):
-    page = visit(shop.url, refusals=(429,))
-    page.clock.install()
-    key_id, secret = shop.store.issue("enterprise", per_minute=30, per_day=5_000)
-    sign_in(page, secret)
-    page.get_by_role("button", name="Ship order 3").click()
-    spend(shop, secret)
-    page.get_by_role("button", name="Ship it").click()
-    assert_told(page, "You've reached this key's request limit.")
+def test_a_limit_met_while_shipping_counts_down_in_the_dialog(shop, at_desk):
+    page = at_desk(LIMITED, refusals=(429,), is_clock_ours=True)
+    press(page, "Ship order 3")
+    spend(shop, page.secret)
+    press(page, "Ship it")
+    assert_shown(page, "You've reached this key's request limit.")
     expect(page.locator("#confirm-yes")).to_be_disabled()
     expect(page.locator("#confirm-yes")).to_contain_text("Wait ")
-    shop.renew(key_id)
+    shop.renew(page.key_id)
     page.clock.run_for(61_000)
-    page.get_by_role("button", name="Try again").click()
+    press(page, "Try again")
     expect(page.get_by_role("dialog")).to_be_hidden()
     assert shop.order(3)["status"] == "shipped"
 
 
-def test_a_ban_is_told(shop, visit):
-    page = visit(shop.url, refusals=(429,))
-    _, secret = shop.store.issue("enterprise", per_minute=30, per_day=5_000)
-    sign_in(page, secret)
-    wait_for_rows(page)
-    assert spend(shop, secret, refusals=5).json()["code"] == "api_key_banned"
+def test_a_ban_is_shown(shop, at_desk):
+    page = at_desk(LIMITED, refusals=(429,))
+    assert spend(shop, page.secret, refusals=5).json()["code"] == "api_key_banned"
     page.get_by_role("link", name="Figures").click()
-    assert_told(page, "Your key is blocked after too many requests.")
+    assert_shown(page, "Your key is blocked after too many requests.")
     expect(alert(page)).to_contain_text("5 min")
 
 
-def test_a_limit_at_the_door(shop, visit):
-    page = visit(shop.url, refusals=(429,))
-    _, secret = shop.store.issue("enterprise", per_minute=1, per_day=5_000)
-    spend(shop, secret)
-    page.get_by_label("Key", exact=True).fill(secret)
-    page.get_by_role("button", name="Sign in").click()
-    expect(page.locator("#key-fault")).to_contain_text("Try again in")
-    expect(page.locator("#sign-in button")).to_be_disabled()
-
-
-def test_a_store_that_is_away_and_comes_back(shop, visit):
-    page = visit(shop.url, refusals=(503,))
-    sign_in(page, shop.store.issue()[1])
-    page.get_by_role("button", name="Ship order 4").click()
+def test_a_store_that_is_away_and_comes_back(shop, at_desk):
+    page = at_desk(refusals=(503,))
+    press(page, "Ship order 4")
     with real_faults.locked(shop.database):
-        page.get_by_role("button", name="Ship it").click()
-        assert_told(page, "The service can't reach its database at the moment.", within=15)
-    page.get_by_role("button", name="Try again").click()
+        press(page, "Ship it")
+        assert_shown(page, "The service can't reach its database at the moment.", within=15)
+    press(page, "Try again")
     expect(page.get_by_role("dialog")).to_be_hidden()
     assert shop.order(4)["status"] == "shipped"
 
 
-def test_a_network_that_is_gone_and_comes_back(shop, visit):
-    page = visit(shop.url, loses=True)
-    sign_in(page, shop.store.issue()[1])
-    wait_for_rows(page)
+def test_a_network_that_is_gone_and_comes_back(at_desk):
+    page = at_desk(loses=True)
     page.context.set_offline(True)
     page.get_by_role("link", name="Shipped").click()
-    assert_told(page, "Can't connect to the service.")
+    assert_shown(page, "Can't connect to the service.")
     expect(page.locator("#banner-connection")).to_be_visible()
     page.context.set_offline(False)
     # By itself.
     expect(page.locator("#banner-connection")).to_have_count(0)
-    said(page, "Back online.")
+    announced(page, "Back online.")
     wait_for_rows(page)
 
 
-def test_a_ship_whose_answer_got_lost_is_told_as_done_when_it_is_tried_again(shop, visit):
-    page = visit(shop.url, refusals=(409,), loses=True)
-    sign_in(page, shop.store.issue()[1])
+def test_a_ship_whose_answer_got_lost_is_shown_as_done_when_it_is_tried_again(shop, at_desk):
+    page = at_desk(refusals=(409,), loses=True)
     page.route(f"**{ORDERS}/5/ship", lambda route: (route.fetch(), route.abort("connectionreset")))
-    page.get_by_role("button", name="Ship order 5").click()
-    page.get_by_role("button", name="Ship it").click()
-    assert_told(page, "It's safe to try again.")
+    press(page, "Ship order 5")
+    press(page, "Ship it")
+    assert_shown(page, "It's safe to try again.")
     page.unroute(f"**{ORDERS}/5/ship")
-    page.get_by_role("button", name="Try again").click()
-    said(page, "Order 5 shipped.")
+    press(page, "Try again")
+    announced(page, "Order 5 shipped.")
     expect(page.get_by_role("dialog")).to_be_hidden()
 
 
-def test_a_paused_webhook_is_told(shop, visit):
+def test_a_paused_webhook_is_shown(shop, at_desk):
     new = NewEndpoint("https://away.example.com/", (EventType.PLACED,), messages.generate_secret())
     with shop.store.database.write() as connection:
         endpoint_id = endpoints.add(connection, new, shop.store.clock.now())
         endpoints.pause(connection, endpoint_id, "a person did", shop.store.clock.now())
-    page = visit(shop.url)
-    sign_in(page, shop.store.issue()[1])
+    page = at_desk()
     expect(page.locator("#banner-webhooks")).to_contain_text(f"webhook {endpoint_id} is paused")
     no_violations(page)
     with shop.store.database.write() as connection:
         endpoints.remove(connection, endpoint_id)
-    page.get_by_role("button", name="Refresh").click()
+    press(page, "Refresh")
     expect(page.locator("#banner-webhooks")).to_have_count(0)

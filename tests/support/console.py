@@ -79,7 +79,7 @@ def desk_shop(instance, orders=0, **environment):
 def sign_in(page, secret):
     """Sign in at the door."""
     page.get_by_label("Key", exact=True).fill(secret)
-    page.get_by_role("button", name="Sign in").click()
+    press(page, "Sign in")
     expect(page.locator("#shop")).to_be_visible()
 
 
@@ -88,8 +88,18 @@ def wait_for_rows(page):
     expect(page.locator("tbody tr").first).to_be_visible()
 
 
-def said(page, text):
-    """Check what the page says by itself, to eyes and to screen readers."""
+def go_to(page, place):
+    """Go to a place by its hash."""
+    page.evaluate("hash => { location.hash = hash }", f"#/{place}")
+
+
+def press(page, button):
+    """Press the button of this name."""
+    page.get_by_role("button", name=button).click()
+
+
+def announced(page, text):
+    """Check what the page announces, to eyes and to screen readers."""
     expect(page.locator("#announcement")).to_contain_text(text)
 
 
