@@ -18,7 +18,6 @@ from sqlalchemy import (
     Column,
     Connection,
     MetaData,
-    Select,
     Table,
     func,
     insert,
@@ -45,44 +44,22 @@ _STAGED = Table(
     *(Column(each.key, each.type) for each in OrderRow.__table__.columns),
 )
 
-# What `days` knows of each day. Of rows without an id, `nth` says which it will be.
+# What the rows add to each day.
 _SUMMARIZE = """
     CREATE TABLE days AS
-    SELECT day, sum(placed) AS placed, sum(shipped) AS shipped, sum(cancelled) AS cancelled,
-        min(placed_id) AS placed_min_id, max(placed_last_id) AS placed_max_id,
-        min(placed_nth) AS placed_min_nth, max(placed_last_nth) AS placed_max_nth,
-        min(ship_date) AS placed_min_ship_date, max(last_ship_date) AS placed_max_ship_date,
-        min(ships_id) AS ships_min_id, max(ships_last_id) AS ships_max_id,
-        min(ships_nth) AS ships_min_nth, max(ships_last_nth) AS ships_max_nth,
-        min(placed_at) AS ships_min_placed_at, max(last_placed_at) AS ships_max_placed_at
+    SELECT day, sum(placed) AS placed, sum(shipped) AS shipped, sum(cancelled) AS cancelled
     FROM (
-        SELECT substr(placed_at, 1, 10) AS day, count(*) AS placed, 0 AS shipped, 0 AS cancelled,
-            min(id) AS placed_id, max(id) AS placed_last_id,
-            min(iif(id IS NULL, nth, NULL)) AS placed_nth,
-            max(iif(id IS NULL, nth, NULL)) AS placed_last_nth,
-            min(ship_date) AS ship_date, max(ship_date) AS last_ship_date,
-            NULL AS ships_id, NULL AS ships_last_id, NULL AS ships_nth, NULL AS ships_last_nth,
-            NULL AS placed_at, NULL AS last_placed_at
+        SELECT substr(placed_at, 1, 10) AS day, count(*) AS placed, 0 AS shipped, 0 AS cancelled
         FROM staged GROUP BY 1
         UNION ALL
-        SELECT substr(ship_date, 1, 10), 0, sum(status = 'shipped'), 0,
-            NULL, NULL, NULL, NULL, NULL, NULL,
-            min(id), max(id), min(iif(id IS NULL, nth, NULL)), max(iif(id IS NULL, nth, NULL)),
-            min(placed_at), max(placed_at)
-        FROM staged WHERE ship_date IS NOT NULL GROUP BY 1
+        SELECT substr(ship_date, 1, 10), 0, count(*), 0
+        FROM staged WHERE status = 'shipped' GROUP BY 1
         UNION ALL
-        SELECT substr(updated_at, 1, 10), 0, 0, count(*),
-            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+        SELECT substr(updated_at, 1, 10), 0, 0, count(*)
         FROM staged WHERE status = 'cancelled' GROUP BY 1
     ) GROUP BY day
 """
-_NTH = ("placed_min_nth", "placed_max_nth", "ships_min_nth", "ships_max_nth")
-_DAYS = Table(
-    "days",
-    _BESIDE,
-    *(Column(each.key, each.type) for each in DayRow.__table__.columns),
-    *(Column(name, BigInteger) for name in _NTH),
-)
+_DAYS = Table("days", _BESIDE, *(Column(each.key, each.type) for each in DayRow.__table__.columns))
 
 
 class Staging:
@@ -150,7 +127,7 @@ def copy_to_store(connection: Connection, origin: Origin, now: datetime) -> int:
     last_id = max(highest, sequences.last_given(connection, OrderRow.__tablename__))
     unnumbered = update(_STAGED).where(_STAGED.c.id.is_(None))
     connection.execute(unnumbered.values(id=last_id + _STAGED.c.nth))
-    days.note_all(connection, connection.execute(_summary(last_id)))
+    days.add_all(connection, connection.execute(select(_DAYS)))
     source = select(*(_STAGED.c[name] for name in _ORDER)).order_by(_STAGED.c.line)
     copied = insert(OrderRow).from_select(_ORDER, source)
     inserted = connection.execute(copied.execution_options(preserve_rowcount=True)).rowcount
@@ -158,17 +135,6 @@ def copy_to_store(connection: Connection, origin: Origin, now: datetime) -> int:
     sequences.go_on_above(connection, OrderRow.__tablename__, newest)
     events.append_for_all(connection, EventType.IMPORTED, select(_STAGED.c.id), origin, now)
     return inserted
-
-
-def _summary(last_id: int) -> Select[Any]:
-    # As `days.COLUMNS`. Ids that are given come after all that are there.
-    def known(name: str) -> Any:
-        if not name.endswith("_id"):
-            return _DAYS.c[name]
-        own, given = _DAYS.c[name], last_id + _DAYS.c[name.replace("_id", "_nth")]
-        return func.coalesce(own, given) if "_min_" in name else func.coalesce(given, own)
-
-    return select(*(known(name) for name in days.COLUMNS))
 
 
 def _counted(rows: Iterable[tuple[int, Sequence[Any]]]) -> Iterable[tuple[Any, ...]]:

@@ -1,7 +1,7 @@
-"""What is asked of the table of days: what happened on each, and where its orders lie.
+"""The table of days: how many orders were placed, shipped and cancelled on each.
 
-The event log keeps it, by triggers (migration 0004), so that a year's figures are a year's rows
-however many orders there are; what an import brings is noted here. An order is placed on the day
+Triggers on the event log keep it (migration 0005), so that a year's figures are a year's rows
+however many orders there are; what an import brings is added here. An order is placed on the day
 of `placedAt`, shipped on that of `shipDate`, and cancelled on that of the cancelling event; an
 imported one on that of `updatedAt`.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from typing import Any
 
 from sqlalchemy import (
@@ -18,7 +18,6 @@ from sqlalchemy import (
     Connection,
     String,
     bindparam,
-    case,
     cast,
     func,
     insert,
@@ -28,15 +27,13 @@ from sqlalchemy import (
     update,
 )
 
-from orders import domain
 from orders.domain import Status
 from orders.store.database.engine import Database
 from orders.store.database.queries import Query
 from orders.store.tables import DayRow
 
 COLUMNS = [column.name for column in DayRow.__table__.columns]
-_COUNTS = COLUMNS[1:4]
-_BOUNDS = COLUMNS[4:]
+_COUNTS = COLUMNS[1:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,22 +53,10 @@ class Statistics:
     days: dict[date, Happened]
 
 
-def _widened(name: str) -> Any:
-    column, new = (
-        getattr(DayRow, name),
-        bindparam(f"new_{name}", type_=DayRow.__table__.c[name].type),
-    )
-    is_beyond = column > new if "_min_" in name else column < new
-    return case((column.is_(None) | is_beyond, new), else_=column)
-
-
 _ADD = Query(
     update(DayRow)
     .where(DayRow.day == bindparam("new_day"))
-    .values(
-        {name: getattr(DayRow, name) + bindparam(f"new_{name}") for name in _COUNTS}
-        | {name: _widened(name) for name in _BOUNDS}
-    )
+    .values({name: getattr(DayRow, name) + bindparam(f"new_{name}") for name in _COUNTS})
 )
 _BEGIN = Query(insert(DayRow).values({name: bindparam(f"new_{name}") for name in COLUMNS}))
 # PostgreSQL's sums of large integers are decimals.
@@ -87,22 +72,13 @@ _DAYS = Query(
 )
 
 
-def note_all(connection: Connection, rows: Iterable[Sequence[Any]]) -> None:
-    """Note what is known of imported orders: rows of `COLUMNS`."""
+def add_all(connection: Connection, rows: Iterable[Sequence[Any]]) -> None:
+    """Add the counts of imported orders: rows of `COLUMNS`."""
     for row in rows:
-        _add(connection, dict(zip(COLUMNS, row, strict=True)))
-
-
-def _add(connection: Connection, known: dict[str, object]) -> None:
-    new = {f"new_{name}": value for name, value in known.items()}
-    # Two writers can't both find no row: only one writes at a time.
-    if _ADD.execute(connection, **new).rowcount == 0:
-        _BEGIN.execute(connection, **new)
-
-
-def day_of(instant: datetime) -> str:
-    """Return the day of an instant in UTC, as the table has it."""
-    return domain.format_instant(instant)[:10]
+        new = {f"new_{name}": value for name, value in zip(COLUMNS, row, strict=True)}
+        # Two writers can't both find no row: only one writes at a time.
+        if _ADD.execute(connection, **new).rowcount == 0:
+            _BEGIN.execute(connection, **new)
 
 
 def statistics(database: Database, last: date, number: int) -> Statistics:

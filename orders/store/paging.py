@@ -1,42 +1,68 @@
-"""Pages of orders: which index is walked, how far, and what is done where none fits.
+"""Pages of orders for version 2: filters, a sort, and a keyset in the place of an offset.
 
-A page is the next rows of an index that has a filter's column first and then the sort's, after
-the last row of the page before (a keyset): it costs the same wherever it is and however many orders
-there are. Without such a filter it is merged from the three statuses. Where such a walk covers all
-filters, which one filter and any range of the sort's own column always are, that is all.
-
-Other combinations leave something to be looked for, and no index could have them all. Then there
-are several ways to a page: to walk one index or another and take what fits, or to gather a range
-of another column whole and sort it. All are tried in turns, each turn four times as far as the
-one before, until one is through. So a page costs at most a few times what its best way costs,
-which is never more than the fewest orders that one of its filters leaves.
+A page is one SELECT. It walks the index that has the sort's order, status by status, from where
+the page before ended; what the other filters compare stands in the same index, so that an order
+that does not match costs a fraction of a microsecond. Where one filter alone leaves few orders,
+which is counted before, these are read and sorted instead. So a page reads at worst one index
+once, and which way it goes depends neither on statistics nor on the database's planner.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, Protocol, cast
+from enum import Enum
+from functools import lru_cache
+from typing import Any
 
-from orders.domain import MAX_INT64, Status
-from orders.store import events, statements, walks
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Select,
+    String,
+    bindparam,
+    false,
+    func,
+    literal_column,
+    or_,
+    select,
+    true,
+    tuple_,
+    union_all,
+)
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+
+from orders.domain import Status
+from orders.store import events, orders_json
 from orders.store.database.engine import Database
 from orders.store.database.queries import Query
-from orders.store.database.types import instant_of
-from orders.store.days import day_of
-from orders.store.walks import Gathering, Part, Sort, SortBy, Walk
+from orders.store.database.types import Instant, instant_of
+from orders.store.tables import OrderRow
 
-# How many entries of an index are looked at in the first turn, and how much more in each next.
-FIRST_STRETCH = 100
-GROWTH = 4
-_FIRST_DAY, _LAST_DAY = "0001-01-01", "9999-12-31"
-_Rows = list[tuple[Any, ...]]
+# So many orders are read and sorted in some milliseconds.
+FEW = 20_000
+# As many shapes as clients may think of would fill the memory.
+_CACHED_STATEMENTS = 500
+_FILTERS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
+    "pet_id": ("pet_id", operator.eq),
+    "reference": ("reference", operator.eq),
+    "placed_from": ("placed_at", operator.ge),
+    "placed_before": ("placed_at", operator.lt),
+    "ships_from": ("ship_date", operator.ge),
+    "ships_before": ("ship_date", operator.lt),
+}
+_EQUAL = ("reference", "pet_id")
+_EVERY_STATUS = tuple(status.value for status in Status)
+_Condition = ColumnElement[bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Which orders are wanted: those that all filters given let through. From is inclusive."""
+    """Which orders are wanted: those that match all filters that are set. From is inclusive."""
 
     statuses: tuple[Status, ...] = tuple(Status)
     pet_id: int | None = None
@@ -46,33 +72,31 @@ class Filters:
     ships_from: datetime | None = None
     ships_before: datetime | None = None
 
-    def given(self) -> dict[str, Any]:
-        """Return the filters by name, but for the statuses."""
-        named = {each.name: getattr(self, each.name) for each in fields(self)}
-        del named["statuses"]
-        return {name: value for name, value in named.items() if value is not None}
+    def values(self) -> dict[str, Any]:
+        """Return the filters that are set by name, but for the statuses."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: values[name] for name in _FILTERS if values[name] is not None}
 
-    def days_of(self, column: str) -> tuple[str, str]:
-        """Return the first and last day on which a wanted order can have been placed or ship."""
-        since, before = self._range(column)
-        return day_of(since) if since else _FIRST_DAY, day_of(before) if before else _LAST_DAY
 
-    def bound(self, sort: Sort) -> datetime | None:
-        """Return where the orders wanted begin in a sort, None where nothing says so."""
-        since, before = self._range(sort.by.value)
-        return before if sort.falling else since
+class SortBy(Enum):
+    """What orders can be sorted by. The value is the column."""
 
-    def _range(self, column: str) -> tuple[datetime | None, datetime | None]:
-        if column == "placed_at":
-            return self.placed_from, self.placed_before
-        if column == "ship_date":
-            return self.ships_from, self.ships_before
-        return None, None
+    ID = "id"
+    PLACED_AT = "placed_at"
+    SHIP_DATE = "ship_date"
+
+
+@dataclass(frozen=True, slots=True)
+class Sort:
+    """An order of orders. Ties are broken by id; orders without a date come last both ways."""
+
+    by: SortBy = SortBy.ID
+    descending: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a page ended: what the last order was sorted by (None: it had no date), and its id."""
+    """Where a page ended: the last order's value of the sort (None: it had no date), and its id."""
 
     key: datetime | None
     id: int
@@ -89,17 +113,12 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class PageQuery:
-    """What is asked of a page: `after` is where the page before ended, None for the first."""
+    """Which page is wanted: `after` is where the page before ended, None for the first."""
 
     filters: Filters
     sort: Sort
     size: int
     after: Position | None = None
-
-    @property
-    def wanted(self) -> int:
-        """How many orders are read: one more tells whether there is more."""
-        return self.size + 1
 
 
 def read_page(database: Database, query: PageQuery) -> Page:
@@ -108,195 +127,232 @@ def read_page(database: Database, query: PageQuery) -> Page:
     Raises:
         StoreUnavailable: the database can't be read.
     """
-    shape = _shape(query)
-    best = walks.all_walks(*shape)[0] if query.filters.statuses else None
-    if best and best.covers_all:
-        # One statement, which says with each row which event it is as of, does for most pages.
-        parts = _parts(best, query.after)
-        rows = _Reading(database.ask, query).rows(*parts[0], query.wanted)
-        if len(rows) == query.wanted or (rows and len(parts) == 1):
-            return _page(query, rows, rows[0][3])
-    with database.snapshot() as connection:
-
-        def ask(statement: Query, **parameters: Any) -> _Rows:
-            rows: _Rows = statement.execute(connection, **parameters).fetchall()
-            return rows
-
-        revision = events.newest_id(connection)
-        reading = _Reading(ask, query)
-        if best is None:
-            return _page(query, [], revision)
-        if best.covers_all:
-            return _page(query, _Walking(reading, best).to_the_end(), revision)
-        return _page(query, _search(reading, shape), revision)
+    parameters = query.filters.values()
+    few = _few(database, _shape(query), parameters)
+    if query.after is not None:
+        parameters |= {"after_key": query.after.key, "after_id": query.after.id}
+    # One more row says whether there is more. The first row is there even where no order is.
+    rows = database.ask(_page(_shape(query), few), size=query.size + 1, **parameters)
+    orders = [row[1:] for row in rows if row[1] is not None]
+    shown = orders[: query.size]
+    last = Position(instant_of(shown[-1][2]), shown[-1][1]) if len(orders) > query.size else None
+    return Page([order[0] for order in shown], last, rows[0][0])
 
 
-def _search(reading: _Reading, shape: walks.Shape) -> _Rows:
-    ways: list[_Way] = [_Walking(reading, walk) for walk in walks.all_walks(*shape)]
-    ways += [_Gathered(reading, gathering) for gathering in walks.all_gatherings(*shape)]
-    stretch = FIRST_STRETCH
-    while True:
-        for way in ways:
-            if way.go_on(stretch):
-                return way.rows
-        stretch *= GROWTH
+class _Start(Enum):
+    """Where a page begins: at the first order, or after one with or without a date."""
+
+    FIRST = "first"
+    DATED = "dated"
+    UNDATED = "undated"
 
 
-class _Reading:
-    """Statements of one page, with their parameters."""
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What statements depend on: names of filters, statuses, the sort and where a page begins."""
 
-    def __init__(self, ask: Callable[..., _Rows], query: PageQuery) -> None:
-        self.query = query
-        self._ask = ask
-        self._given = query.filters.given()
+    names: frozenset[str]
+    statuses: tuple[str, ...]
+    sort: Sort
+    start: _Start
 
-    def rows(
-        self, walk: Walk, start: Position | None, size: int, stop: Position | None = None
-    ) -> _Rows:
-        statement = statements.rows(walk, started=start is not None, stopped=stop is not None)
-        return self._asked(statement, after=start, until=stop, size=size)
+    @property
+    def is_by_id(self) -> bool:
+        return self.sort.by is SortBy.ID
 
-    def entry_after(self, walk: Walk, start: Position | None, skipped: int) -> Position | None:
-        statement = statements.entry_after(walk, started=start is not None)
-        found = self._asked(statement, after=start, skipped=skipped)
-        return _position(*found[0]) if found else None
+    @property
+    def along(self) -> str | None:
+        """The column that alone is filtered by, where its index has the sort's order."""
+        alone = self.is_by_id and len(self.names) == 1 and self.statuses == _EVERY_STATUS
+        return next((name for name in _EQUAL if alone and name in self.names), None)
 
-    def skip(self, walk: Walk, start: Position | None) -> tuple[bool, Position | None]:
-        """Return whether a walk can meet what is wanted after a position, and from which one on.
+    def of(self, column: str) -> list[str]:
+        """Return the filters of a column."""
+        return [name for name in _FILTERS if name in self.names and _FILTERS[name][0] == column]
 
-        Where the orders of the days wanted lie in the sort, the table of days knows.
-        """
-        for column in walk.other_ranges():
-            first_day, last_day = self.query.filters.days_of(column)
-            statement = statements.next_place(walk, column, started=start is not None)
-            found = self._asked(statement, after=start, first_day=first_day, last_day=last_day)
-            ((place,),) = found
-            if place is None:
-                return False, start
-            start = self._further(walk, start, place)
-        return True, start
+    def after(self, column: Any, value: Any) -> _Condition:
+        """Return the condition that something comes after a value in the sort's direction."""
+        compare = operator.lt if self.sort.descending else operator.gt
+        condition: _Condition = compare(column, value)
+        return condition
 
-    def _further(self, walk: Walk, start: Position | None, place: Any) -> Position | None:
-        """Return the position just before a place, or where the walk is if that is further on."""
-        falling = walk.sort.falling
-        if walk.is_by_id:
-            there = Position(None, place + 1 if falling else place - 1)
-            ahead = start is None or (there.id < start.id if falling else there.id > start.id)
-        else:
-            key = cast("datetime", instant_of(place))
-            there = Position(key, MAX_INT64 if falling else 0)
-            here = start.key if start else self.query.filters.bound(walk.sort)
-            ahead = here is None or (key < here if falling else key > here)
-        return there if ahead else start
-
-    def number_in(self, gathering: Gathering, most: int) -> int:
-        ((number,),) = self._asked(statements.number_in(gathering), most=most)
-        return int(number)
-
-    def gathered(self, gathering: Gathering) -> _Rows:
-        after = self.query.after
-        start = _parts(gathering.walk, after)[0][0].part if after else None
-        statement = statements.gathered(gathering, start)
-        return self._asked(statement, after=after, size=self.query.wanted)
-
-    def _asked(
-        self,
-        statement: Query,
-        *,
-        after: Position | None = None,
-        until: Position | None = None,
-        **more: Any,
-    ) -> _Rows:
-        parameters = {**self._given, **more}
-        for name, position in (("after", after), ("until", until)):
-            if position is not None:
-                parameters |= {f"{name}_key": position.key, f"{name}_id": position.id}
-        return self._ask(statement, **parameters)
+    def ordered(self, *columns: Any) -> list[Any]:
+        """Return columns in the sort's direction."""
+        return [column.desc() for column in columns] if self.sort.descending else list(columns)
 
 
-class _Way(Protocol):
-    """A way to a page. `rows` are what it has found so far."""
-
-    rows: _Rows
-
-    def go_on(self, stretch: int) -> bool:
-        """Look at this many more entries; tell whether the page is whole."""
-
-
-class _Walking:
-    """The way along an index, in stretches: of each, what fits is taken."""
-
-    def __init__(self, reading: _Reading, walk: Walk) -> None:
-        self.rows: _Rows = []
-        self._reading = reading
-        self._parts = _parts(walk, reading.query.after)
-
-    def go_on(self, stretch: int) -> bool:
-        walk, start = self._parts[0]
-        can_come, start = self._reading.skip(walk, start)
-        if not can_come:
-            self._parts.pop(0)
-            return self._is_whole()
-        self._parts[0] = (walk, start)
-        stop = self._reading.entry_after(walk, start, stretch - 1)
-        self._take(stop)
-        if stop is not None:
-            self._parts[0] = (walk, stop)
-        else:
-            self._parts.pop(0)
-        return self._is_whole()
-
-    def to_the_end(self) -> _Rows:
-        while not self._is_whole():
-            self._take(None)
-            self._parts.pop(0)
-        return self.rows
-
-    def _take(self, stop: Position | None) -> None:
-        missing = self._reading.query.wanted - len(self.rows)
-        self.rows += self._reading.rows(*self._parts[0], missing, stop)
-
-    def _is_whole(self) -> bool:
-        return not self._parts or len(self.rows) == self._reading.query.wanted
-
-
-class _Gathered:
-    """The way over a range that is read whole and then sorted, where it is short enough."""
-
-    def __init__(self, reading: _Reading, gathering: Gathering) -> None:
-        self.rows: _Rows = []
-        self._reading = reading
-        self._gathering = gathering
-
-    def go_on(self, stretch: int) -> bool:
-        if self._reading.number_in(self._gathering, stretch) == stretch:
-            return False
-        self.rows = self._reading.gathered(self._gathering)
-        return True
-
-
-def _shape(query: PageQuery) -> walks.Shape:
+def _shape(query: PageQuery) -> _Shape:
     statuses = tuple(status.value for status in query.filters.statuses)
-    return frozenset(query.filters.given()), statuses, query.sort
+    start = _Start.FIRST
+    if query.after is not None:
+        start = _Start.UNDATED if query.after.key is None else _Start.DATED
+    return _Shape(frozenset(query.filters.values()), statuses, query.sort, start)
 
 
-def _parts(walk: Walk, after: Position | None) -> list[tuple[Walk, Position | None]]:
-    """Return what is left of a walk after a position, as parts, each with where it begins."""
-    if walk.sort.by is not SortBy.SHIP_DATE:
-        return [(walk, after)]
-    dated, undated = walk.in_part(Part.DATED), walk.in_part(Part.UNDATED)
-    if walk.has_range():
-        return [(dated, after)]
-    if after is not None and after.key is None:
-        return [(undated, after)]
-    return [(dated, after), (undated, None)]
+class _Unindexed(FunctionElement[Any]):
+    """A column by which SQLite chooses no index (https://www.sqlite.org/optoverview.html, 2)."""
+
+    inherit_cache = True
+
+    def __init__(self, column: Any) -> None:
+        super().__init__(column)
+        self.type = column.type
 
 
-def _position(key: object, order_id: int) -> Position:
-    return Position(instant_of(key), order_id)
+@compiles(_Unindexed)
+def _as_it_is(element: _Unindexed, compiler: SQLCompiler, **options: Any) -> str:
+    return compiler.process(element.clauses, **options)
 
 
-def _page(query: PageQuery, rows: Sequence[tuple[Any, ...]], revision: int) -> Page:
-    shown = rows[: query.size]
-    last = _position(*shown[-1][1:3]) if len(rows) == query.wanted else None
-    return Page([row[0] for row in shown], last, revision)
+@compiles(_Unindexed, "sqlite")
+def _with_unary_plus(element: _Unindexed, compiler: SQLCompiler, **options: Any) -> str:
+    return f"+{compiler.process(element.clauses, **options)}"
+
+
+def _few(database: Database, shape: _Shape, parameters: dict[str, Any]) -> str | None:
+    """Return the column whose filters leave the fewest orders, None where none leaves few."""
+    columns = {_FILTERS[name][0] for name in shape.names} - {shape.sort.by.value, shape.along}
+    counts = {}
+    for column in sorted(columns):
+        names = shape.of(column)
+        values = {name: parameters[name] for name in names} | {"most": FEW + 1}
+        ((counts[column],),) = database.ask(_count(column, tuple(names), shape.statuses), **values)
+    few = min(counts, key=counts.__getitem__, default=None)
+    return few if few is not None and counts[few] <= FEW else None
+
+
+@lru_cache(_CACHED_STATEMENTS)
+def _count(column: str, names: tuple[str, ...], statuses: tuple[str, ...]) -> Query:
+    """Return the statement that counts what a column's filters leave, up to `most`."""
+    matches = select(OrderRow.id).where(*_matches(column, names, statuses)).limit(bindparam("most"))
+    return Query(select(func.count()).select_from(matches.subquery()))
+
+
+def _matches(
+    column: str, names: tuple[str, ...], statuses: tuple[str, ...]
+) -> Iterator[_Condition]:
+    # Indexes of dates begin with the status.
+    if column not in _EQUAL:
+        yield _status_is_one_of(statuses, OrderRow.status)
+    yield from (_condition(name, getattr(OrderRow, column)) for name in names)
+
+
+@lru_cache(_CACHED_STATEMENTS)
+def _page(shape: _Shape, few: str | None) -> Query:
+    """Return the statement for a page: revision, JSON, id and value of the sort of each order."""
+    ids = _walked(shape) if few is None else _gathered(shape, few)
+    chosen = ids.order_by(*_last_without_date(shape, ids.selected_columns)).limit(bindparam("size"))
+    page = chosen.subquery("page")
+    revision = select(events.REVISION.label("revision")).subquery("newest")
+    rows = revision.outerjoin(page, true()).outerjoin(OrderRow, OrderRow.id == page.c.order_id)
+    shown = select(revision, orders_json.order_v2(), page.c.order_id, page.c.sort_key)
+    return Query(shown.select_from(rows).order_by(*_last_without_date(shape, page.c)))
+
+
+def _last_without_date(shape: _Shape, columns: Any) -> list[Any]:
+    if shape.is_by_id:
+        return shape.ordered(columns.order_id)
+    return [columns.sort_key.is_(None), *shape.ordered(columns.sort_key, columns.order_id)]
+
+
+def _walked(shape: _Shape) -> Select[Any]:
+    """Return ids and values of the sort: the first of each part of the sort's index."""
+    prefixes, others = _prefixes(shape)
+    conditions = [*others, *_others(shape, {shape.along, shape.sort.by.value}, _unindexed)]
+    parts = []
+    for prefix in prefixes:
+        for stretch, order in _stretches(shape):
+            part = _entries(shape, OrderRow).where(prefix, *stretch, *conditions)
+            parts.append(select(part.order_by(*order).limit(bindparam("size")).subquery()))
+    return select(union_all(*parts).subquery()) if len(parts) > 1 else parts[0]
+
+
+def _prefixes(shape: _Shape) -> tuple[list[_Condition], list[_Condition]]:
+    """Return what the index to walk begins with, in turn, and what is to be said of the status."""
+    if shape.along:
+        return [_condition(shape.along, getattr(OrderRow, shape.along))], []
+    if shape.is_by_id and shape.names:
+        # The rows themselves have that order: reading all costs less than to look most of them up.
+        is_wanted = [_unindexed("status") == each for each in _literals(shape.statuses)]
+        return [true()], [or_(false(), *is_wanted)] if shape.statuses != _EVERY_STATUS else []
+    return [OrderRow.status == each for each in _literals(shape.statuses)] or [false()], []
+
+
+def _stretches(shape: _Shape) -> Iterator[tuple[list[_Condition], list[Any]]]:
+    """Return what is left of an index: conditions and order of orders with and without a date."""
+    order_id, key = OrderRow.id, getattr(OrderRow, shape.sort.by.value)
+    id_after = [shape.after(order_id, _AFTER_ID)]
+    if shape.is_by_id:
+        yield [] if shape.start is _Start.FIRST else id_after, shape.ordered(order_id)
+        return
+    if shape.start is not _Start.UNDATED:
+        yield list(_dated(shape, key)), shape.ordered(key, order_id)
+    if shape.sort.by is SortBy.SHIP_DATE and not shape.of("ship_date"):
+        rest = id_after if shape.start is _Start.UNDATED else []
+        yield [key.is_(None), *rest], shape.ordered(order_id)
+
+
+def _dated(shape: _Shape, key: Any) -> Iterator[_Condition]:
+    names = shape.of(shape.sort.by.value)
+    if shape.start is _Start.DATED:
+        yield shape.after(tuple_(key, OrderRow.id), _AFTER)
+        # The position lies inside the bounds, and takes the place of the one behind it.
+        names = [name for name in names if name.endswith("_before") != shape.sort.descending]
+    elif not names:
+        yield key.is_not(None)
+    yield from (_condition(name, key) for name in names)
+
+
+def _gathered(shape: _Shape, few: str) -> Select[Any]:
+    """Return ids and values of the sort of the orders that match, among those that `few` leaves."""
+    matches = _matches(few, tuple(shape.of(few)), shape.statuses)
+    columns = {column: getattr(OrderRow, column) for column in _READ}
+    # With an offset, no database mixes its conditions with those around it.
+    among = select(*columns.values()).where(*matches).offset(0).subquery("few").c
+    wanted = _entries(shape, among).where(*_others(shape, {few}, among.__getitem__))
+    wanted = wanted.where(_status_is_one_of(shape.statuses, among.status))
+    if shape.start is _Start.FIRST:
+        return wanted
+    if shape.is_by_id:
+        return wanted.where(shape.after(among.id, _AFTER_ID))
+    key = among[shape.sort.by.value]
+    if shape.start is _Start.UNDATED:
+        return wanted.where(key.is_(None), shape.after(among.id, _AFTER_ID))
+    return wanted.where(or_(shape.after(tuple_(key, among.id), _AFTER), key.is_(None)))
+
+
+_AFTER_ID = bindparam("after_id", type_=BigInteger)
+_AFTER = tuple_(bindparam("after_key", type_=Instant), _AFTER_ID)
+_READ = ("id", "status", "pet_id", "reference", "placed_at", "ship_date")
+
+
+def _entries(shape: _Shape, columns: Any) -> Select[Any]:
+    order_id = columns.id
+    key = literal_column("NULL") if shape.is_by_id else getattr(columns, shape.sort.by.value)
+    return select(order_id.label("order_id"), key.label("sort_key"))
+
+
+def _others(
+    shape: _Shape, without: set[str | None], column_of: Callable[[str], Any]
+) -> Iterator[_Condition]:
+    for name, (column, _) in _FILTERS.items():
+        if name in shape.names and column not in without:
+            yield _condition(name, column_of(column))
+
+
+def _unindexed(column: str) -> _Unindexed:
+    return _Unindexed(getattr(OrderRow, column))
+
+
+def _condition(name: str, column: Any) -> _Condition:
+    condition: _Condition = _FILTERS[name][1](column, bindparam(name, type_=column.type))
+    return condition
+
+
+def _status_is_one_of(statuses: tuple[str, ...], column: Any) -> _Condition:
+    is_one_of: _Condition = column.in_(_literals(statuses)) if statuses else false()
+    return is_one_of
+
+
+def _literals(statuses: tuple[str, ...]) -> list[Any]:
+    return [literal_column(f"'{status}'", String) for status in statuses]

@@ -18,8 +18,7 @@ from flask import request
 
 from orders import domain
 from orders.domain import Status
-from orders.store.paging import Filters, PageQuery, Position, read_page
-from orders.store.walks import Sort, SortBy
+from orders.store.paging import Filters, PageQuery, Position, Sort, SortBy, read_page
 from orders.web.bodies import read_query
 from orders.web.refusals import ValidationFailed
 from orders.web.services import ListedPage, current_services

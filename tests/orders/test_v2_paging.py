@@ -1,4 +1,4 @@
-"""Pages of version 2: nothing is missed whoever writes meanwhile, and no page is dear."""
+"""Pages of version 2: right whatever the filters, by an index, and nothing is missed meanwhile."""
 
 from __future__ import annotations
 
@@ -6,162 +6,73 @@ import itertools
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sqlalchemy import insert
 
-from bench import pages
-from orders.domain import Status, format_instant
-from orders.store import paging, statements
-from orders.store.paging import Filters, PageQuery, read_page
+from orders.domain import Status
+from orders.store import paging
+from orders.store.care import opening
+from orders.store.database.sqlite import SqliteDatabase
+from orders.store.paging import Filters, PageQuery, Sort, SortBy, read_page
 from orders.store.tables import OrderRow
-from orders.store.walks import Part, Sort, SortBy, all_gatherings, all_walks
 from tests.support.stores import Client
 
 PATH = "/v2/store/orders"
-SORTS = [Sort(by, falling) for by in SortBy for falling in (False, True)]
-NAMES = ("pet_id", "reference", "placed_from", "placed_before", "ships_from", "ships_before")
-EVERY_STATUS = tuple(status.value for status in Status)
-STATUSES = (EVERY_STATUS, EVERY_STATUS[:1], EVERY_STATUS[1:])
-INDEX = {
-    "status": "orders_by_status",
-    "pet_id": "orders_by_pet",
-    "reference": "orders_by_reference",
-}
+SORTS = [Sort(by, descending) for by in SortBy for descending in (False, True)]
+BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
+# How pages are found: as it is, and always by the sort's index, and always by a filter's.
+FEW = {"as it is": paging.FEW, "nothing is few": -1, "everything is few": 10**9}
 
 
-# Which index every statement uses.
+def made_up(number, seed):
+    """Return the rows of so many orders of two years."""
+    chance = random.Random(seed)
+    for order_id in range(1, number + 1):
+        placed_at = BEGIN + timedelta(hours=chance.randrange(17_000))
+        status = chance.choice(list(Status))
+        dated = status is Status.SHIPPED or chance.random() < 0.6
+        yield {
+            "id": order_id,
+            "pet_id": chance.choice([1, 7, 7, 19, 2**63 - 1]),
+            "quantity": 1,
+            # Some have the same date.
+            "ship_date": placed_at.replace(hour=8) + timedelta(days=3) if dated else None,
+            "status": status.value,
+            "placed_at": placed_at,
+            "updated_at": placed_at,
+            "reference": chance.choice([None, "R-4", "R-5", "r-4"]),
+        }
 
 
-def plan(connection, query):
-    """Return the lines of SQLite's plan for a query."""
-    driver = connection.connection.driver_connection
-    text, parameters = query.text_on(connection.dialect)
-    rows = driver.execute(f"EXPLAIN QUERY PLAN {text}", [None] * parameters).fetchall()
-    return [row[3] for row in rows]
+class Mixed:
+    """A database and the rows of its orders."""
 
-
-def shapes():
-    """Return combinations of filters, statuses and sort: each pair of filters, and all together."""
-    pairs = itertools.combinations(NAMES, 2)
-    chosen = [
-        *((names, EVERY_STATUS) for names in pairs),
-        *(((name,), statuses) for name in NAMES for statuses in STATUSES),
-        *(((), statuses) for statuses in STATUSES),
-        (NAMES, EVERY_STATUS[:2]),
-    ]
-    for (names, statuses), sort in itertools.product(chosen, SORTS):
-        yield frozenset(names), statuses, sort
-
-
-def parts_of(walk):
-    """Return the parts that a walk is read in."""
-    if walk.sort.by is not SortBy.SHIP_DATE:
-        return [walk]
-    dated, undated = walk.in_part(Part.DATED), walk.in_part(Part.UNDATED)
-    return [dated] if walk.has_range() else [dated, undated]
-
-
-# On PostgreSQL, see test_postgres.
-PLANS = pytest.mark.sqlite_only("what its planner does")
-
-
-@pytest.mark.slow
-@PLANS
-def test_every_walk_uses_the_index_of_its_filter_and_sort_and_sorts_nothing(store):
-    with store.database.read() as connection:
-        for shape in shapes():
-            for walk in itertools.chain(*map(parts_of, all_walks(*shape))):
-                by = "" if walk.sort.by is SortBy.ID else f"_{walk.sort.by.value}"
-                index = f"{INDEX[walk.along]}{by} "
-                for query in every_statement(walk):
-                    lines = plan(connection, query)
-                    text = "\n".join(lines)
-                    assert "SCAN" not in text, (walk, lines)
-                    assert "TEMP B-TREE" not in text, (walk, lines)
-                    searches = [line for line in lines if " orders " in line]
-                    assert searches
-                    assert all(index in line for line in searches), (walk, lines)
-
-
-def every_statement(walk):
-    """Return all statements that a walk is read with."""
-    for started in (False, True):
-        yield statements.entry_after(walk, started=started)
-        for stopped in (False, True):
-            yield statements.rows(walk, started=started, stopped=stopped)
-
-
-@pytest.mark.slow
-@PLANS
-def test_every_range_is_gathered_by_the_index_of_its_column(store):
-    with store.database.read() as connection:
-        for shape in shapes():
-            for gathering in all_gatherings(*shape):
-                index = f"{INDEX[gathering.walk.along]}_{gathering.by} "
-                for query in (
-                    statements.number_in(gathering),
-                    *(statements.gathered(gathering, part) for part in (None, *Part)),
-                ):
-                    lines = plan(connection, query)
-                    searches = [
-                        line for line in lines if " orders " in line and "PRIMARY KEY" not in line
-                    ]
-                    assert searches
-                    assert all(index in line for line in searches), (gathering, lines)
-
-
-@PLANS
-def test_the_days_are_searched_and_not_scanned(store):
-    with store.database.read() as connection:
-        for shape in shapes():
-            for walk in itertools.chain(*map(parts_of, all_walks(*shape))):
-                for column in walk.other_ranges():
-                    for started in (False, True):
-                        query = statements.next_place(walk, column, started=started)
-                        (line,) = plan(connection, query)
-                        assert line.startswith("SEARCH order_days USING")
-
-
-# What a page costs.
+    def __init__(self, database, rows):
+        self.database, self.rows = database, rows
 
 
 @pytest.fixture(scope="module")
-def sizes(tmp_path_factory):
-    """Stores of 1,000 and of 20,000 orders, and a count of the steps that SQLite takes in them."""
-    steps = pages.Steps()
-    folder = tmp_path_factory.mktemp("sizes")
-    databases = [pages.filled(folder, size, seed=1) for size in (1_000, 20_000)]
-    yield databases, steps
-    steps.close()
-    for database in databases:
-        database.close()
-
-
-@pytest.mark.slow
-@PLANS
-def test_a_page_of_one_filter_costs_no_more_in_a_larger_store(sizes):
-    for case in pages.cases(pages.EXACT):
-        for which, taken in pages.measure(*sizes, case).items():
-            assert max(taken) < pages.MOST_STEPS, (case.name, which, taken)
-
-
-@pytest.mark.slow
-@PLANS
-def test_a_page_of_several_filters_or_a_range_in_another_sort_has_a_bound(sizes):
-    for case in pages.cases(pages.COMBINED):
-        for which, taken in pages.measure(*sizes, case).items():
-            # A scan of 20,000 orders takes over 400,000.
-            assert max(taken) < 12 * pages.MOST_STEPS, (case.name, which, taken)
+def mixed(tmp_path_factory):
+    """A store of 600 orders, and its rows."""
+    path = tmp_path_factory.mktemp("mixed") / "orders.db"
+    opening.create(path)
+    database = SqliteDatabase(path)
+    mixed = Mixed(database, list(made_up(600, seed=7)))
+    with database.write() as connection:
+        connection.execute(insert(OrderRow), mixed.rows)
+    yield mixed
+    database.close()
 
 
 # That it is right.
 
 
-def held(order, filters):
-    """Return whether the filters let an order through."""
+def matches(order, filters):
+    """Return whether an order matches the filters."""
     return (
         order["status"] in filters.statuses
         and filters.pet_id in {None, order["pet_id"]}
@@ -171,58 +82,46 @@ def held(order, filters):
     )
 
 
-def _within(text, since, before):
+def _within(instant, since, before):
     if since is None and before is None:
         return True
     return (
-        text is not None
-        and (since is None or text >= format_instant(since))
-        and (before is None or text < format_instant(before))
+        instant is not None
+        and (since is None or instant >= since)
+        and (before is None or instant < before)
     )
 
 
 def expected(rows, filters, sort):
     """Return the ids of a list by the plainest means."""
-    wanted = [row for row in rows if held(row, filters)]
+    wanted = [row for row in rows if matches(row, filters)]
     column = sort.by.value
     dated = [row for row in wanted if row[column] is not None]
     undated = [row for row in wanted if row[column] is None]
-    dated.sort(key=lambda row: (row[column], row["id"]), reverse=sort.falling)
-    undated.sort(key=lambda row: row["id"], reverse=sort.falling)
+    dated.sort(key=lambda row: (row[column], row["id"]), reverse=sort.descending)
+    undated.sort(key=lambda row: row["id"], reverse=sort.descending)
     return [row["id"] for row in dated + undated]
 
 
 def listed(database, filters, sort, size):
     """Return the ids of a list, page by page."""
-    found, after = [], None
+    ids, after = [], None
     while True:
         page = read_page(database, PageQuery(filters, sort, size, after))
         assert len(page.orders) == size or page.next is None
-        found += [int(order.split(",")[0].removeprefix('{"id":')) for order in page.orders]
+        assert page.orders or after is None
+        ids += [int(order.split(",")[0].removeprefix('{"id":')) for order in page.orders]
         after = page.next
         if after is None:
-            return found
+            return ids
 
 
-@pytest.fixture(scope="module")
-def mixed(tmp_path_factory):
-    """A store of 600 orders of two years, and its rows."""
-    database = pages.filled(tmp_path_factory.mktemp("mixed"), 600, seed=7)
-    with database.read() as connection:
-        rows = [
-            dict(zip(OrderRow.__table__.columns.keys(), row, strict=True))
-            for row in connection.exec_driver_sql("SELECT * FROM orders")
-        ]
-    yield database, rows
-    database.close()
-
-
-HOURS = st.integers(-24 * 20, 24 * 750).map(lambda hours: pages.BEGIN + timedelta(hours=hours))
+HOURS = st.integers(-24 * 20, 24 * 750).map(lambda hours: BEGIN + timedelta(hours=hours))
 FILTERS = st.builds(
     Filters,
     statuses=st.sets(st.sampled_from(Status)).map(lambda chosen: tuple(sorted(chosen)))
     | st.just(tuple(Status)),
-    pet_id=st.none() | st.sampled_from([1, 7, 19]),
+    pet_id=st.none() | st.sampled_from([1, 7, 2**63 - 1]),
     reference=st.none() | st.sampled_from(["R-4", "R-5"]),
     placed_from=st.none() | HOURS,
     placed_before=st.none() | HOURS,
@@ -231,19 +130,69 @@ FILTERS = st.builds(
 )
 
 
-@pytest.fixture(params=[3, 100], ids="stretches of {}".format)
-def _stretch(request, monkeypatch):
-    """Short stretches, so that a page is found in many of them; and those that there are."""
-    monkeypatch.setattr(paging, "FIRST_STRETCH", request.param)
+@pytest.mark.slow
+@pytest.mark.parametrize("few", FEW.values(), ids=FEW)
+@settings(max_examples=150)
+@given(FILTERS, st.sampled_from(SORTS), st.sampled_from([3, 40, 200]))
+def test_pages_together_are_the_list(mixed, few, filters, sort, size):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(paging, "FEW", few)
+        assert listed(mixed.database, filters, sort, size) == expected(mixed.rows, filters, sort)
+
+
+# Which index each statement uses.
+
+
+class Explained:
+    """A database that notes SQLite's plan of each query: (node, parent, detail)."""
+
+    def __init__(self, database):
+        self._database = database
+        self.plans = []
+
+    def ask(self, query, **parameters):
+        with self._database.read() as connection:
+            text, number = query.text_on(connection.dialect)
+            driver = connection.connection.driver_connection
+            rows = driver.execute(f"EXPLAIN QUERY PLAN {text}", [None] * number).fetchall()
+        self.plans.append([(node, parent, detail) for node, parent, _, detail in rows])
+        return self._database.ask(query, **parameters)
+
+
+VALUES = {
+    "pet_id": 7,
+    "reference": "R-4",
+    "placed_from": BEGIN,
+    "placed_before": BEGIN + timedelta(days=700),
+    "ships_from": BEGIN,
+    "ships_before": BEGIN + timedelta(days=700),
+}
+SETS = [
+    *itertools.chain.from_iterable(itertools.combinations(VALUES, size) for size in range(3)),
+    tuple(VALUES),
+]
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_stretch")
-@settings(max_examples=200)
-@given(FILTERS, st.sampled_from(SORTS), st.sampled_from([40, 200]))
-def test_pages_together_are_the_list(mixed, filters, sort, size):
-    database, rows = mixed
-    assert listed(database, filters, sort, size) == expected(rows, filters, sort)
+@pytest.mark.sqlite_only("what its planner does; on PostgreSQL, see test_postgres")
+@pytest.mark.parametrize("few", FEW.values(), ids=FEW)
+@pytest.mark.parametrize("sort", SORTS, ids=lambda sort: f"{sort.by.value} {sort.descending}")
+def test_a_page_reads_orders_by_an_index_and_sorts_few(mixed, sort, few, monkeypatch):
+    explained = Explained(mixed.database)
+    monkeypatch.setattr(paging, "FEW", few)
+    for names, statuses in itertools.product(SETS, (tuple(Status), tuple(Status)[:1])):
+        filters = Filters(statuses, **{name: VALUES[name] for name in names})
+        first = read_page(explained, PageQuery(filters, sort, 2))
+        read_page(explained, PageQuery(filters, sort, 2, first.next))
+    assert len(explained.plans) > 2 * len(SETS)
+    for plan in explained.plans:
+        for _, parent, detail in plan:
+            # The page's own orders are looked up by id.
+            if " orders " in detail and parent != 0:
+                # By id, the rows themselves have the order.
+                is_searched = detail.startswith("SEARCH orders USING ")
+                assert is_searched or (detail == "SCAN orders" and sort.by is SortBy.ID), plan
+                assert not [each for each in plan if each[1] == parent and "B-TREE" in each[2]]
 
 
 # While others write.

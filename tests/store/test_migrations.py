@@ -331,12 +331,10 @@ def test_the_second_migration_finds_out_what_happened_on_each_day(tmp_path, monk
     monkeypatch.undo()
     checks.schema_version.cache_clear()
     opening.upgrade(path)
-    early, late = "0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"
-    last = 2**53 - 1
-    # By day: placed, shipped, cancelled; where the orders placed on it lie; where those that ship.
+    # By day: placed, shipped, cancelled.
     assert asked(path, "SELECT * FROM order_days ORDER BY day") == [
-        (early[:10], *(2, 1, 1), *(1, last, early, late), *(1, 1, early, early)),
-        (late[:10], *(1, 0, 0), *(2, 2, None, None), *(last, last, early, early)),
+        ("0001-01-01", 2, 1, 1),
+        ("9999-12-31", 1, 0, 0),
     ]
 
 
