@@ -76,14 +76,21 @@ def pytest_collection_modifyitems(config, items):
     # With --no-loadscope-reorder, these are begun first: at the end, other processes would wait.
     items.sort(key=lambda item: item.path.stem not in LONGEST)
     if DATABASES.are_on_postgres:
-        # What never asks for a store says the same wherever stores are.
-        left_out = [
-            item
-            for item in items
-            if item.get_closest_marker("sqlite_only") or "databases" not in item.fixturenames
-        ]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+        kept = list(_of_postgres(items))
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = kept
+
+
+def _of_postgres(items):
+    """Yield the tests of a store's database: of a table of cases the first, for each version."""
+    seen = set()
+    for item in items:
+        cases = item.callspec.params if hasattr(item, "callspec") else {}
+        case = (item.path, item.originalname, cases.get("version"))
+        is_bound = item.get_closest_marker("sqlite_only") or "databases" not in item.fixturenames
+        if not is_bound and (case not in seen or item.path.parent.name == "store"):
+            seen.add(case)
+            yield item
 
 
 @pytest.fixture(scope="session")
