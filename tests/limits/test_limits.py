@@ -1,4 +1,4 @@
-"""Limits: two windows for each key or address, the headers that tell them, and 429."""
+"""Rate limits: two windows for each key or address, the headers that show them, and 429."""
 
 from __future__ import annotations
 
@@ -74,29 +74,63 @@ def start_again(make_store):
     return again
 
 
-# Headers.
+# Windows and their headers.
+
+# The figures of a key; the requests before, with the seconds after them; and the answer to the next
+# request: what RateLimit has of both windows, X-RateLimit-Limit, -Remaining, and -Reset in seconds
+# from the beginning, and Retry-After.
+COURSES = {
+    "the first": ((60, 1_000), [], "59/60 999/86400", (60, 59, 60), None),
+    "seconds run down": ((60, 1_000), [(1, 17.5)], "58/43 998/86383", (60, 58, 60), None),
+    "the day has fewer left": ((10, 3), [], "9/60 2/86400", (3, 2, DAY), None),
+    "the minute has fewer left": ((3, 10), [], "2/60 9/86400", (3, 2, 60), None),
+    "the last but one of a minute": ((10, 12), [(8, 0)], "1/60 3/86400", (10, 1, 60), None),
+    "the next minute": ((10, 12), [(9, 60)], "9/60 2/86340", (12, 2, DAY), None),
+    "the later of equals": ((2, 4), [(2, 60)], "1/60 1/86340", (4, 1, DAY), None),
+    "the last of both": ((3, 3), [(2, 0)], "0/60 0/86400", (3, 0, DAY), None),
+    "one too many": ((60, 1_000), [(60, 0)], "0/60 940/86400", (60, 0, 60), 60),
+    "many too many": ((2, 10), [(9, 0)], "0/60 8/86400", (2, 0, 60), 60),
+    "the day kept": ((2, 10), [(5, 60)], "1/60 7/86340", (2, 1, 120), None),
+    "refused by the day": ((10, 3), [(7, 0)], "7/60 0/86400", (3, 0, DAY), DAY),
+    "both exhausted": ((2, 4), [(2, 60), (4, 0)], "0/60 0/86340", (4, 0, DAY), DAY - 60),
+    "the day nearly over": ((2, 4), [(2, DAY - 10), (2, 0)], "0/60 0/10", (2, 0, DAY + 50), 60),
+    "the day over": ((2, 4), [(2, DAY - 10), (3, 10)], "0/50 4/86400", (2, 0, DAY + 50), 50),
+    "a new day": ((2, 4), [(2, DAY - 10), (3, 60)], "1/60 3/86400", (2, 1, DAY + 110), None),
+    "apart from the clock's": ((1, 10), [(0, 37), (1, 60)], "0/60 8/86340", (1, 0, 157), None),
+    "the end stays": ((2, 10), [(1, 59)], "0/1 8/86341", (2, 0, 60), None),
+    "a minute after the end": ((2, 10), [(1, 59), (1, 1)], "1/60 7/86340", (2, 1, 120), None),
+    "begun by a request": ((2, 10), [(1, 75)], "1/60 8/86325", (2, 1, 135), None),
+    "a day later": ((5, 2), [(2, DAY)], "4/60 1/86400", (2, 1, 2 * DAY), None),
+}  # fmt: skip
 
 
-def test_the_first_answer_tells_both_windows(store, clock):
-    response = store.client(plan="free").get(LIST)
-    assert told(response) == (60, 59, clock.time() + MINUTE)
-    assert response.headers["RateLimit-Policy"] == FREE_POLICY
-    assert response.headers["RateLimit"] == '"minute";r=59;t=60, "day";r=999;t=86400'
-    assert "Retry-After" not in response.headers
-
-
-def test_the_headers_are_spelled_as_documented(store):
-    refused = ask(own(store, 1, 10), 2)
-    assert {*LIMIT_HEADERS, "Retry-After"} <= {name for name, _ in refused.headers}
-
-
-def test_the_windows_seconds_run_down(store, clock):
-    client = store.client(plan="free")
-    client.get(LIST)
-    clock.advance(17.5)
+@pytest.mark.parametrize("course", COURSES)
+def test_the_headers_describe_both_windows(store, clock, course):
+    figures, earlier, standing, summary, retry_after = COURSES[course]
+    client, began = own(store, *figures), clock.time()
+    for requests, seconds in earlier:
+        for _ in range(requests):
+            client.get(LIST)
+        clock.advance(seconds)
     response = client.get(LIST)
-    assert response.headers["RateLimit"] == '"minute";r=58;t=43, "day";r=998;t=86383'
-    assert told(response) == (60, 58, clock.time() + 42.5)
+    assert response.status_code == (429 if retry_after else 200)
+    minute, day = (each.split("/") for each in standing.split())
+    assert response.headers["RateLimit"] == (
+        f'"minute";r={minute[0]};t={minute[1]}, "day";r={day[0]};t={day[1]}'
+    )
+    assert response.headers["RateLimit-Policy"] == (
+        f'"minute";q={figures[0]};w=60, "day";q={figures[1]};w=86400'
+    )
+    limit, remaining, reset = told(response)
+    assert (limit, remaining, reset - began) == summary
+    assert response.headers.get("Retry-After") == (str(retry_after) if retry_after else None)
+
+
+def test_a_refusal_has_the_error_of_the_limit_and_headers_as_documented(store):
+    refused = ask(own(store, 1, 10), 2)
+    assert_error(refused, 429, "rate_limit_exceeded")
+    assert refused.get_json()["message"].startswith("Wait 60 s before")
+    assert {*LIMIT_HEADERS, "Retry-After"} <= {name for name, _ in refused.headers}
 
 
 def test_a_plan_has_the_figures_of_the_contract(store):
@@ -109,41 +143,6 @@ def test_a_plan_has_the_figures_of_the_contract(store):
         "pro": '"minute";q=300;w=60, "day";q=10000;w=86400',
         "business": '"minute";q=1000;w=60, "day";q=100000;w=86400',
     }
-
-
-def test_an_enterprise_key_has_the_figures_it_was_issued_with(store):
-    client = own(store, 7, 9)
-    assert client.get(LIST).headers["RateLimit-Policy"] == ('"minute";q=7;w=60, "day";q=9;w=86400')
-    assert own(store, 8, 90).get(LIST).headers["RateLimit-Policy"] == (
-        '"minute";q=8;w=60, "day";q=90;w=86400'
-    )
-
-
-def test_the_headers_describe_the_window_with_the_fewest_requests_remaining(store, clock):
-    assert told(own(store, 10, 3).get(LIST)) == (3, 2, clock.time() + DAY)
-    assert told(own(store, 3, 10).get(LIST)) == (3, 2, clock.time() + MINUTE)
-
-
-def test_the_headers_change_to_the_day_when_that_has_fewer_remaining(store, clock):
-    client = own(store, 10, 12)
-    assert told(ask(client, 9)) == (10, 1, clock.time() + MINUTE)
-    clock.advance(MINUTE)
-    assert told(client.get(LIST)) == (12, 2, clock.time() + DAY - MINUTE)
-
-
-def test_between_equals_the_headers_describe_the_window_that_resets_later(store, clock):
-    client = own(store, 2, 4)
-    ask(client, 2)
-    clock.advance(MINUTE)
-    response = client.get(LIST)
-    assert left(response) == (1, 1)
-    assert told(response) == (4, 1, clock.time() + DAY - MINUTE)
-
-
-def test_the_last_request_of_both_windows_is_answered_with_the_later_reset(store, clock):
-    response = ask(own(store, 3, 3), 3)
-    assert response.status_code == 200
-    assert told(response) == (3, 0, clock.time() + DAY)
 
 
 def test_the_headers_are_whole_numbers_at_any_moment(store, clock):
@@ -167,7 +166,32 @@ def test_a_window_never_has_more_seconds_left_than_it_is_long(store, clock, star
     assert client.get(LIST).headers["Retry-After"] == str(DAY)
 
 
-def test_what_needs_no_key_has_no_limits(store):
+@ONLY_WHERE_TIME_STANDS_STILL
+def test_retry_after_is_rounded_up_to_whole_seconds_and_is_enough(store, clock):
+    for after, retry_after in ((0, 60), (0.25, 60), (1, 59), (58.5, 2), (59, 1), (59.99, 1)):
+        client = own(store, 1, 10)
+        client.get(LIST)
+        ends = clock.time() + MINUTE
+        clock.advance(after)
+        refused = client.get(LIST)
+        assert refused.headers["Retry-After"] == str(retry_after), after
+        assert 0 <= told(refused)[2] - ends < 1, after
+        clock.advance(retry_after)
+        assert client.get(LIST).status_code == 200, after
+
+
+@ONLY_WHERE_TIME_STANDS_STILL
+@pytest.mark.parametrize(("figures", "length"), [((1, 10), MINUTE), ((5, 1), DAY)])
+def test_a_window_lasts_to_its_last_moment(store, clock, figures, length):
+    client = own(store, *figures)
+    client.get(LIST)
+    clock.advance(length - 0.001)
+    assert client.get(LIST).status_code == 429
+    clock.advance(0.001)
+    assert client.get(LIST).status_code == 200
+
+
+def test_paths_outside_the_api_have_no_limits(store):
     client = store.client(plan="free")
     for path in ("/healthz", "/readyz", "/openapi/v1.json", "/nothing", "/v3/store/orders"):
         assert not set(LIMIT_HEADERS) & set(client.get(path).headers.keys()), path
@@ -199,24 +223,19 @@ def test_every_api_request_counts_one_and_tells_the_limits(store):
         assert left(response) == (59, 999), (method, path)
 
 
-def test_a_path_with_doubled_slashes_in_front_counts(store):
-    client = store.client(plan="free")
-    target = {"REQUEST_URI": "//v1/store/orders"}
-    response = client.get("/v1/store/orders", environ_overrides=target)
-    assert_error(response, 404, "not_found")
-    assert left(response) == (59, 999)
-
-
-def test_an_unsound_body_counts(store):
-    client = store.client(plan="free")
-    invalid = client.post(LIST, json={"petId": "seven"})
-    malformed = client.post(LIST, data="{", content_type="application/json")
-    too_large = client.post(LIST, data=b" " * 65_537, content_type="application/json")
-    assert [(each.status_code, left(each)) for each in (invalid, malformed, too_large)] == [
-        (422, (59, 999)),
-        (400, (58, 998)),
-        (413, (57, 997)),
-    ]
+@pytest.mark.parametrize(
+    ("status", "method", "request_"),
+    [
+        (404, "GET", {"environ_overrides": {"REQUEST_URI": "//v1/store/orders"}}),
+        (422, "POST", {"json": {"petId": "seven"}}),
+        (400, "POST", {"data": "{", "content_type": "application/json"}),
+        (413, "POST", {"data": b" " * 65_537, "content_type": "application/json"}),
+    ],
+    ids=["doubled slashes", "invalid", "malformed", "too large"],
+)
+def test_a_request_that_is_refused_later_counts(store, status, method, request_):
+    response = store.client(plan="free").request(method, LIST, **request_)
+    assert (response.status_code, left(response)) == (status, (59, 999))
 
 
 def test_a_request_that_its_scope_forbids_counts(store):
@@ -260,127 +279,12 @@ def test_each_key_has_windows_of_its_own(store):
     assert left(other.get(LIST)) == (0, 9)
 
 
-# Over the limit.
-
-
-def test_the_request_after_the_last_is_refused(store, clock):
-    client = store.client(plan="free")
-    assert ask(client, 60).status_code == 200
-    refused = client.get(LIST)
-    assert_error(refused, 429, "rate_limit_exceeded")
-    assert refused.get_json()["message"].startswith("Wait 60 s before")
-    assert told(refused) == (60, 0, clock.time() + MINUTE)
-    assert refused.headers["Retry-After"] == "60"
-    assert refused.headers["RateLimit-Policy"] == FREE_POLICY
-    assert refused.headers["RateLimit"] == '"minute";r=0;t=60, "day";r=940;t=86400'
-
-
-def test_a_request_refused_by_the_minute_takes_nothing_from_the_day(store, clock):
-    client = own(store, 2, 10)
-    refused = ask(client, 5)
-    assert left(refused) == (0, 8)
-    clock.advance(MINUTE)
-    assert left(client.get(LIST)) == (1, 7)
-
-
-def test_a_request_refused_by_the_day_takes_nothing_from_the_minute(store, clock):
-    client = own(store, 10, 3)
-    refused = ask(client, 8)
-    assert_error(refused, 429, "rate_limit_exceeded")
-    assert left(refused) == (7, 0)
-    assert told(refused) == (3, 0, clock.time() + DAY)
-    assert refused.headers["Retry-After"] == str(DAY)
-
-
-def test_of_two_exhausted_windows_the_one_that_ends_last_is_told(store, clock):
-    client = own(store, 2, 4)
-    ask(client, 2)
-    clock.advance(MINUTE)
-    refused = ask(client, 3)
-    assert left(refused) == (0, 0)
-    assert told(refused) == (4, 0, clock.time() + DAY - MINUTE)
-    assert refused.headers["Retry-After"] == str(DAY - MINUTE)
-
-
-def test_the_day_that_is_nearly_over_frees_before_the_minute(store, clock):
-    client = own(store, 2, 4)
-    ask(client, 2)
-    clock.advance(DAY - 10)
-    refused = ask(client, 3)
-    assert told(refused) == (2, 0, clock.time() + MINUTE)
-    assert refused.headers["Retry-After"] == str(MINUTE)
-    clock.advance(10)
-    assert_error(client.get(LIST), 429, "rate_limit_exceeded")
-    clock.advance(50)
-    assert left(client.get(LIST)) == (1, 3)
-
-
-@ONLY_WHERE_TIME_STANDS_STILL
-def test_retry_after_is_rounded_up_to_whole_seconds(store, clock):
-    for after, retry_after in ((0, 60), (0.25, 60), (1, 59), (58.5, 2), (59, 1), (59.99, 1)):
-        client = own(store, 1, 10)
-        client.get(LIST)
-        ends = clock.time() + MINUTE
-        clock.advance(after)
-        refused = client.get(LIST)
-        assert refused.headers["Retry-After"] == str(retry_after), after
-        assert 0 <= told(refused)[2] - ends < 1, after
-
-
-def test_who_waits_for_retry_after_is_served(store, clock):
-    client = own(store, 1, 10)
-    client.get(LIST)
-    clock.advance(12.3)
-    clock.advance(int(client.get(LIST).headers["Retry-After"]))
-    assert client.get(LIST).status_code == 200
-
-
 def test_the_limit_comes_before_the_key_the_route_and_the_body(store):
     client = own(store, 1, 10)
     client.get(LIST)
     assert_error(client.post(LIST, data="{"), 429, "rate_limit_exceeded")
     assert_error(client.get("/v1/nothing"), 429, "rate_limit_exceeded")
     assert store.events() == []
-
-
-# Windows.
-
-
-@ONLY_WHERE_TIME_STANDS_STILL
-def test_a_window_begins_with_the_first_request_and_lasts_a_minute(store, clock):
-    client = own(store, 1, 10)
-    clock.advance(37)  # in the middle of the clock's own minute
-    client.get(LIST)
-    clock.advance(59.999)
-    assert client.get(LIST).status_code == 429
-    clock.advance(0.001)
-    assert client.get(LIST).status_code == 200
-
-
-def test_a_later_request_does_not_move_the_windows_end(store, clock):
-    client = own(store, 2, 10)
-    client.get(LIST)
-    clock.advance(59)
-    assert told(client.get(LIST))[2] == clock.time() + 1
-    clock.advance(1)
-    assert told(client.get(LIST)) == (2, 1, clock.time() + MINUTE)
-
-
-def test_a_new_minute_begins_with_a_request_not_with_the_old_ones_end(store, clock):
-    client = own(store, 2, 10)
-    client.get(LIST)
-    clock.advance(75)
-    assert told(client.get(LIST))[2] == clock.time() + MINUTE
-
-
-@ONLY_WHERE_TIME_STANDS_STILL
-def test_a_day_lasts_from_the_first_request(store, clock):
-    client = own(store, 5, 2)
-    ask(client, 2)
-    clock.advance(DAY - 0.001)
-    assert client.get(LIST).status_code == 429
-    clock.advance(0.001)
-    assert left(client.get(LIST)) == (4, 1)
 
 
 # Who has no valid key.
@@ -410,21 +314,17 @@ def test_requests_with_and_without_a_wrong_key_share_the_addresss_windows(store)
     assert left(anonymous.get("/v1/nothing")) == (56, 996)
 
 
-def test_a_revoked_key_counts_for_its_address(store):
+@pytest.mark.parametrize("column", ["revoked_at", "expires_at"])
+def test_a_key_that_is_revoked_or_expired_counts_for_its_address(store, column):
     client = store.client(plan="pro")
     client.get(LIST)
     with store.database.write() as connection:
-        key_store.change(connection, client.key_id, revoked_at=store.clock.now())
+        key_store.change(connection, client.key_id, **{column: store.clock.now()})
     store.clock.advance(1)
     refused = client.get(LIST)
     assert_error(refused, 401, "invalid_api_key")
     assert refused.headers["RateLimit-Policy"] == FREE_POLICY
-    assert left(store.anonymous().get(LIST)) == (58, 998)
-
-
-def test_an_expired_key_counts_for_its_address(store):
-    client = store.client(plan="pro", expires_at=store.clock.now())
-    assert left(client.get(LIST)) == (59, 999)
+    assert left(refused) == (59, 999)
     assert left(store.anonymous().get(LIST)) == (58, 998)
 
 
@@ -466,38 +366,28 @@ def test_addresses_of_one_client_are_counted_together(store):
 # Plans.
 
 
-def test_a_change_of_plan_begins_new_windows(store):
+@pytest.mark.parametrize(
+    ("changes", "remaining"),
+    [
+        ([("pro",)], (299, 9_999)),
+        ([("pro",), ("free",)], (59, 999)),
+        ([("enterprise", 3, 30)], (2, 29)),
+        ([("enterprise", 60, 1_000)], (59, 999)),
+    ],
+    ids=["another", "another and back", "other figures", "the same figures"],
+)
+@pytest.mark.parametrize("between", [0, 7])
+def test_a_change_of_plan_begins_new_windows(store, clock, changes, remaining, between):
     client = store.client(plan="free")
     assert ask(client, 61).status_code == 429
-    change_plan(store, client, "pro")
-    assert left(client.get(LIST)) == (299, 9_999)
-
-
-def test_a_change_to_a_plan_and_back_begins_new_windows_each_time(store, clock):
-    client = store.client(plan="free")
-    ask(client, 61)
     clock.advance(10)
-    change_plan(store, client, "pro")
-    ask(client, 7)
-    change_plan(store, client, "free")
+    for change in changes:
+        for _ in range(between):
+            client.get(LIST)
+        change_plan(store, client, *change)
     response = client.get(LIST)
-    assert told(response) == (60, 59, clock.time() + MINUTE)
-    assert left(response) == (59, 999)
-
-
-def test_a_change_and_back_between_two_requests_begins_new_windows(store):
-    client = store.client(plan="free")
-    ask(client, 61)
-    change_plan(store, client, "pro")
-    change_plan(store, client, "free")
-    assert left(client.get(LIST)) == (59, 999)
-
-
-def test_new_figures_of_an_enterprise_key_begin_new_windows(store):
-    client = own(store, 2, 20)
-    ask(client, 3)
-    change_plan(store, client, "enterprise", 3, 30)
-    assert left(client.get(LIST)) == (2, 29)
+    assert left(response) == remaining
+    assert told(response)[2] == clock.time() + MINUTE
 
 
 def test_a_plan_of_the_shops_own_has_its_figures(make_store):
