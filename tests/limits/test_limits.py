@@ -507,7 +507,7 @@ def test_a_key_that_cannot_be_looked_up_is_503_and_counts_nothing(store, clock):
 
 
 def test_a_503_after_the_key_was_found_is_counted_and_headed_as_usual(store, monkeypatch):
-    monkeypatch.setattr(sqlite, "LOOKED_AT_SECONDS", 0)
+    monkeypatch.setattr(sqlite, "IDENTITY_CHECK_SECONDS", 0)
     client = own(store, 5, 50)
     client.get(LIST)
     with store.away():

@@ -646,7 +646,7 @@ def test_check_says_that_a_database_is_sound_or_what_is_wrong(server, name, stor
             server.execute(f"UPDATE orders SET {mend} WHERE id = 1", name)
     server.execute("UPDATE order_days SET placed = placed - 1", name)
     server.execute("SELECT setval('order_events_id_seq', 1)", name)
-    assert "given twice" in command(store, "db", "check").stderr
+    assert "assigned twice" in command(store, "db", "check").stderr
 
 
 def test_copies_of_files_are_refused_with_what_to_do_instead(store, tmp_path):

@@ -1,14 +1,12 @@
-"""What the store asks of its database, whichever that is: transactions to write, reading.
+"""The interface of a database, SQLite or PostgreSQL: write transactions and reading.
 
-Two engines. The writer has one connection, so that writers of this process queue for it in order;
-and only one transaction writes at a time, of all processes. So one that reads first and writes
-later finds that nobody wrote in between, and events get their ids in the order of commit. Readers
-have a connection for each thread, which a thread that asks single questions keeps; they read in
-autocommit, or, where several statements must see the same state, in a transaction of their own.
+Two engines. The writer has one connection, for which this process' writers queue in order, and only
+one transaction writes at a time, across all processes. So a transaction that reads first and writes
+later can rely on what it read, and events get their ids in the order of commit. Each reading thread
+keeps a connection for single queries; it reads in autocommit, or in a transaction of its own if
+several statements must see the same state.
 
 A commit is acknowledged once it is on the disk: it survives a power cut.
-
-`sqlite` and `postgres` have what each database does in its own way.
 """
 
 from __future__ import annotations
@@ -29,28 +27,25 @@ from orders.store.database.errors import discard_connection_on_error, translate_
 from orders.store.database.queries import Query
 
 BUSY_SECONDS = 5
-# How long a lock is waited for that has outlasted BUSY_SECONDS before.
+# The wait for a lock that an earlier request has already waited BUSY_SECONDS for.
 STILL_BUSY_SECONDS = 0.05
-# The name by which statements call what is not in the store itself.
+# The schema name of the tables of a file beside the store.
 BESIDE = "beside"
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """An SQLite file whose tables a transaction is to see beside the store's, as `beside.…`."""
+    """An SQLite file whose tables a transaction sees beside the store's, as `beside.…`."""
 
     path: Path
     tables: Sequence[Table]
 
 
 class Database(ABC):
-    """The store's database. Opens nothing until it is used.
-
-    `folder` is where files can be that are needed for a while.
-    """
+    """The store's database. Opens nothing until it is used. `folder` is for temporary files."""
 
     def __init__(self, folder: Path, threads: int) -> None:
-        """Take that folder, and how many threads will read at the same time."""
+        """Take the folder, and how many threads will read at the same time."""
         self.folder = folder
         self._threads = threads
         self._own = threading.local()
@@ -60,36 +55,36 @@ class Database(ABC):
     @property
     @abstractmethod
     def where(self) -> str:
-        """What messages call it. Without a password."""
+        """The name of the database in messages, without a password."""
 
     @contextlib.contextmanager
     @abstractmethod
     def write(self, beside: Beside | None = None) -> Iterator[Connection]:
-        """Return a connection in a transaction that may write; it commits unless left by raising.
+        """Yield a connection in a write transaction; it commits unless left by an exception.
 
-        No other transaction writes until it has ended. The tables of another file, if given, are
-        there as `beside.…`.
+        No other transaction writes until it ends. The tables of another file, if given, are
+        available as `beside.…`.
 
         Raises:
-            StoreUnavailable: the database can't be written, or is away.
+            StoreUnavailable: the database can't be written or reached.
         """
         yield from ()
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Connection]:
-        """Return a connection to read with, each statement by itself.
+        """Yield a connection for reading, each statement by itself.
 
         Raises:
             StoreUnavailable: the database can't be read.
         """
         with translate_driver_errors():
-            self._make_sure_of_it()
+            self._check_identity()
             with self._reader.connect() as connection, discard_connection_on_error(connection):
                 yield connection
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[Connection]:
-        """Return a connection whose statements all see the store as it was at the first of them."""
+        """Yield a connection whose statements all see the store as of the first of them."""
         with self.read() as connection:
             self._begin_to_read(connection)
             yield connection
@@ -104,9 +99,9 @@ class Database(ABC):
 
     @abstractmethod
     def version(self) -> Hashable:
-        """Return a value that is another one after any commit, by this process or another.
+        """Return a value that changes with any commit, by this process or another.
 
-        It can be compared with what the same thread was given before, and with nothing else.
+        It can only be compared with values that the same thread got before.
 
         Raises:
             StoreUnavailable: the database can't be read.
@@ -133,29 +128,29 @@ class Database(ABC):
 
     @abstractmethod
     def _writing_engine(self) -> Engine:
-        """Make the engine that has one connection."""
+        """Create the engine with one connection."""
 
     @abstractmethod
     def _reading_engine(self) -> Engine:
-        """Make the engine that has as many as are needed: readers wait for nobody."""
+        """Create the engine with as many connections as needed: readers wait for nobody."""
 
     @abstractmethod
     def _begin_to_read(self, connection: Connection) -> None:
-        """Begin a transaction that sees one state."""
+        """Begin a transaction that sees one state of the store."""
 
-    def _make_sure_of_it(self) -> None:  # noqa: B027 - there may be nothing to be sure of
-        """Refuse to go on with a database that is another one than before."""
+    def _check_identity(self) -> None:  # noqa: B027 - not every database can be replaced
+        """Raise StoreUnavailable if the database is no longer the one that was opened."""
 
     def _own_connection(self) -> PoolProxiedConnection:
         connection: PoolProxiedConnection | None = getattr(self._own, "connection", None)
         if connection is None or not connection.is_valid:
             self._own.connection = connection = self._reader.raw_connection()
-            self._note_own()
+            self._connection_changed()
             self._kept.add(connection)
         return connection
 
-    def _note_own(self) -> None:  # noqa: B027 - there may be nothing to be noted
-        """Note that this thread has another connection of its own than before."""
+    def _connection_changed(self) -> None:  # noqa: B027 - a hook
+        """Note that this thread has a new connection of its own."""
 
 
 def driver_of(connection: Connection) -> Any:

@@ -1,4 +1,4 @@
-"""How the database fails: what the driver's errors mean, and which of them spoil a connection."""
+"""The meaning of the drivers' errors: which are outages, which can be retried."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from sqlalchemy.exc import DBAPIError, MultipleResultsFound, NoResultFound
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 DAMAGED = "the database is damaged"
-LOST = "the database server is away, or has ended the connection"
+LOST = "the database server can't be reached, or closed the connection"
 _LOCKED = "the database is locked by another program"
-_FAILING_DISK = "the disk does not read or write, or is full"
-# By SQLite's names. A name stands for those that it begins, too; the first that fits is told.
+_FAILING_DISK = "the disk is failing or full"
+# By SQLite's names, each also for the names that it is a prefix of; the first match counts.
 _CAUSES = {
     "SQLITE_BUSY": _LOCKED,
     "SQLITE_LOCKED": _LOCKED,
@@ -25,11 +25,11 @@ _CAUSES = {
     "SQLITE_PERM": "the database can't be opened",
     "SQLITE_CORRUPT": DAMAGED,
     "SQLITE_NOTADB": DAMAGED,
-    # Nothing here removes a row that others refer to.
+    # No statement here deletes a row that others refer to.
     "SQLITE_CONSTRAINT_FOREIGNKEY": DAMAGED,
     "SQLITE_PROTOCOL": _LOCKED,
 }
-# By PostgreSQL's codes, in the same way.
+# By prefixes of PostgreSQL's codes.
 # https://www.postgresql.org/docs/15/errcodes-appendix.html
 _SQLSTATES = {
     "08": LOST,
@@ -40,66 +40,66 @@ _SQLSTATES = {
     "25006": "the database can't be written to",
     "25P03": LOST,
     "53100": "the disk is full",
-    "53300": "the database server takes no more connections",
-    "53": "the database server has no room",
+    "53300": "the database server accepts no more connections",
+    "53": "the database server has no space",
     "58": _FAILING_DISK,
     "XX": DAMAGED,
     "23503": DAMAGED,
-    "28": "the database server refuses this user",
-    "42501": "the database server refuses this user",
+    "28": "the database server rejects this user",
+    "42501": "the database server rejects this user",
     "3D000": "the database is gone",
 }
-# Nothing was done, and the same may succeed at once: the connection was lost before a commit was
-# asked for, or another transaction had to go first.
-_TRIED_AGAIN = ("08", "57P", "25P03", "40001", "40P01")
-# After these a connection is given up: it may have been opened without the right to write, and it
-# keeps damaged pages in memory. The next one finds the file as it is then.
-_SPOILING = (
+# Nothing was done and a retry may succeed at once: the connection was lost before a commit was
+# sent, or another transaction had to go first.
+_RETRYABLE = ("08", "57P", "25P03", "40001", "40P01")
+# After these a connection is discarded: it may have been opened read-only, or hold damaged pages
+# in memory. The next one sees the file as it is then.
+_FATAL = (
     "SQLITE_READONLY",
     "SQLITE_IOERR",
     "SQLITE_CANTOPEN",
     "SQLITE_CORRUPT",
     "SQLITE_NOTADB",
 )
-# The server may be one that only reads, and another one takes its place.
-_SPOILING_STATES = ("25006", "XX", "58")
-# What comes of rows that are not what was written. The last is the driver's, where even the words
-# of SQLite's error are made of what is damaged.
-_NO_SUCH_ROWS = (NoResultFound, MultipleResultsFound, UnicodeDecodeError)
+# The server may be read-only, and another take its place.
+_FATAL_STATES = ("25006", "XX", "58")
+# Raised by rows that are not what was written. The last is the driver's, when even the text of
+# SQLite's error contains damaged data.
+_BAD_ROWS = (NoResultFound, MultipleResultsFound, UnicodeDecodeError)
 
 
 class StoreUnavailable(Exception):
-    """The database can't be read or written just now. The message names the cause.
+    """The database can't be read or written at present. The message names the cause.
 
-    `may_be_tried_again` tells that nothing was done, and that the same may succeed at once.
+    `retryable` says that nothing was done, and that a retry may succeed at once.
     """
 
-    def __init__(self, cause: str, *, may_be_tried_again: bool = False) -> None:
-        """Take the cause, and whether the same may succeed at once."""
+    def __init__(self, cause: str, *, retryable: bool = False) -> None:
+        """Take the cause, and whether a retry may succeed at once."""
         super().__init__(cause)
-        self.may_be_tried_again = may_be_tried_again
+        self.retryable = retryable
 
 
 def name_of(error: BaseException | None) -> str:
-    """Return SQLite's name of a driver's error, such as SQLITE_BUSY; "" where it has none."""
+    """Return SQLite's name of a driver's error, such as SQLITE_BUSY, or ""."""
     return getattr(error, "sqlite_errorname", None) or ""
 
 
 def sqlstate_of(error: BaseException | None) -> str:
-    """Return PostgreSQL's code of a driver's error, such as 40001; "" where it has none.
+    """Return PostgreSQL's code of a driver's error, such as 40001, or "".
 
-    An error of the connection itself, which no server could give a code, has 08000.
+    An error of the connection itself, to which no server assigned a code, has 08000.
     """
     code: str | None = getattr(error, "sqlstate", None)
-    is_connections = type(error).__module__.startswith("psycopg") and isinstance(
+    is_of_connection = type(error).__module__.startswith("psycopg") and isinstance(
         error, sys.modules["psycopg"].OperationalError
     )
-    return code or ("08000" if is_connections else "")
+    return code or ("08000" if is_of_connection else "")
 
 
 def unavailable_cause(error: BaseException | None) -> str | None:
-    """Say why a driver's error means that the database is away; None where it does not."""
-    if _is_no_text(error):
+    """Return why a driver's error means that the database is unavailable, or None."""
+    if _is_undecodable(error):
         return DAMAGED
     name, code = name_of(error), sqlstate_of(error)
     for known, cause in _CAUSES.items():
@@ -109,27 +109,27 @@ def unavailable_cause(error: BaseException | None) -> str | None:
     return found[0] if found else None
 
 
-def may_be_tried_again(error: Exception) -> bool:
-    """Return whether nothing was done because of an error, and the same may succeed at once.
+def is_retryable(error: Exception) -> bool:
+    """Return whether an error left nothing done, and a retry may succeed at once.
 
-    Of one that was raised by a commit that can't be known: see `told_as_unknown`.
+    An error of a commit can't be judged so: see `commit_outcome_unknown`.
     """
     if isinstance(error, StoreUnavailable):
-        return error.may_be_tried_again
-    # A connection that could not be made has no statement, and takes its time to fail again.
+        return error.retryable
+    # A connection that could not be opened has no statement, and takes long to fail again.
     if isinstance(error, DBAPIError) and error.statement is None:
         return False
-    return sqlstate_of(_drivers(error)).startswith(_TRIED_AGAIN)
+    return sqlstate_of(_driver_error(error)).startswith(_RETRYABLE)
 
 
 def means_unavailable(error: Exception) -> bool:
-    """Return whether an error, the driver's or SQLAlchemy's, means that the database is away."""
+    """Return whether an error, the driver's or SQLAlchemy's, means an unavailable database."""
     return isinstance(error, StoreUnavailable) or _cause_of(error) is not None
 
 
 @contextlib.contextmanager
 def translate_driver_errors() -> Iterator[None]:
-    """Return errors that mean that the database is away as what they mean.
+    """Turn errors that mean an unavailable database into StoreUnavailable.
 
     Raises:
         StoreUnavailable: in their place.
@@ -140,12 +140,12 @@ def translate_driver_errors() -> Iterator[None]:
         cause = _cause_of(error)
         if cause is None:
             raise
-        raise StoreUnavailable(cause, may_be_tried_again=may_be_tried_again(error)) from error
+        raise StoreUnavailable(cause, retryable=is_retryable(error)) from error
 
 
 @contextlib.contextmanager
-def told_as_unknown() -> Iterator[None]:
-    """Return a connection that was lost at a commit as what can't be known: it is not tried again.
+def commit_outcome_unknown() -> Iterator[None]:
+    """Turn a connection that was lost during a commit into an error that is not retryable.
 
     Raises:
         StoreUnavailable: in its place.
@@ -154,16 +154,16 @@ def told_as_unknown() -> Iterator[None]:
         yield
     except Exception as error:
         if _cause_of(error) == LOST:
-            raise StoreUnavailable(f"{LOST}, at a commit") from error
+            raise StoreUnavailable(f"{LOST}, during a commit") from error
         raise
 
 
 @contextlib.contextmanager
 def bad_rows_mean_corruption() -> Iterator[None]:
-    """Return what fails here, where values are made of a row, as damage: the row is not ours.
+    """Treat errors of converting a row's values as corruption: the service wrote no such row.
 
     Raises:
-        StoreUnavailable: it failed.
+        StoreUnavailable: in their place.
     """
     try:
         yield
@@ -173,11 +173,11 @@ def bad_rows_mean_corruption() -> Iterator[None]:
 
 @contextlib.contextmanager
 def discard_connection_on_error(connection: Connection | PoolProxiedConnection) -> Iterator[None]:
-    """Let the pool open another connection in the place of one that an error has spoilt."""
+    """Have the pool replace the connection after an error that makes it unusable."""
     try:
         yield
     except Exception as error:
-        if _spoils(error):
+        if _is_fatal(error):
             connection.invalidate()
         raise
 
@@ -185,27 +185,27 @@ def discard_connection_on_error(connection: Connection | PoolProxiedConnection) 
 def _cause_of(error: Exception) -> str | None:
     if isinstance(error, PoolTimeout):
         return "the database is busy"
-    if isinstance(error, _NO_SUCH_ROWS):
+    if isinstance(error, _BAD_ROWS):
         return DAMAGED
-    return unavailable_cause(_drivers(error))
+    return unavailable_cause(_driver_error(error))
 
 
-def _spoils(error: Exception) -> bool:
-    drivers = _drivers(error)
+def _is_fatal(error: Exception) -> bool:
+    cause = _driver_error(error)
     return (
-        isinstance(error, (StoreUnavailable, *_NO_SUCH_ROWS))
-        or name_of(drivers).startswith(_SPOILING)
-        or unavailable_cause(drivers) == LOST
-        or sqlstate_of(drivers).startswith(_SPOILING_STATES)
-        or _is_no_text(drivers)
+        isinstance(error, (StoreUnavailable, *_BAD_ROWS))
+        or name_of(cause).startswith(_FATAL)
+        or unavailable_cause(cause) == LOST
+        or sqlstate_of(cause).startswith(_FATAL_STATES)
+        or _is_undecodable(cause)
     )
 
 
-def _drivers(error: Exception) -> BaseException | None:
-    # What SQLAlchemy wraps; a statement that is executed without it raises the driver's own.
+def _driver_error(error: Exception) -> BaseException | None:
+    # Unwrapped from SQLAlchemy's, unless the statement was executed without it.
     return error.orig if isinstance(error, DBAPIError) else error
 
 
-def _is_no_text(error: BaseException | None) -> bool:
-    # The driver's own error, which has no name: SQLite itself does not look into texts.
+def _is_undecodable(error: BaseException | None) -> bool:
+    # The driver's own error, without a name: SQLite itself does not decode texts.
     return not name_of(error) and str(error).startswith("Could not decode to UTF-8")

@@ -1,12 +1,11 @@
-"""Group commit: changes that come at the same time share a transaction, and so a wait for the disk.
+"""Group commit: changes that arrive together share a transaction, and so one wait for the disk.
 
-A commit is acknowledged when it is on the disk, and disks take from 0.1 to 10 ms for that. While
-one commit waits, the changes that arrive queue up, and the next commit takes all of them. Where one
-of them can't be made, nothing of all that stays: the others are made again without it, and then it
-is tried again by itself, because what it was refused for may have been the others' doing, which in
-the end did not come to be. That is rare, and a savepoint for each change would cost all of them two
-more calls into the database. All are made once more, too, where the connection was lost before the
-commit was asked for.
+A commit is acknowledged when it is on the disk, which takes 0.1 to 10 ms. While one commit waits,
+changes queue up, and the next commit takes all of them. If one of them fails, the transaction is
+rolled back: the others are applied again without it, and then it is retried by itself, because it
+may have failed for what the others did and then undid. That is rare, and a savepoint for each
+change would cost all of them two more calls into the database. All are applied once more, too, if
+the connection was lost before the commit was sent.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ from typing import Any, Generic, TypeVar, cast
 from sqlalchemy import Connection
 
 from orders.store.database.engine import BUSY_SECONDS, Database
-from orders.store.database.errors import StoreUnavailable, may_be_tried_again, means_unavailable
+from orders.store.database.errors import StoreUnavailable, is_retryable, means_unavailable
 
 Result = TypeVar("Result")
 
 
 class _Change(Generic[Result]):
-    """A change that waits for its commit, and then what came of it."""
+    """A change that waits for its commit, and then its outcome."""
 
     def __init__(self, work: Callable[[Connection], Result]) -> None:
         self._work = work
         self._result: Result | None = None
-        # What the client is told where nobody comes to say that it is on the disk.
+        # The outcome until it is known to be on the disk.
         self._error: Exception | None = StoreUnavailable("the change was not made")
         self.ended = False
 
@@ -44,7 +43,7 @@ class _Change(Generic[Result]):
     def failed(self, error: Exception) -> None:
         self._error = error
         if isinstance(error, StoreUnavailable):
-            # Each thread that raises an exception adds its way to the traceback.
+            # A copy: each thread that raises it adds to the traceback.
             self._error = StoreUnavailable(*error.args)
 
     def result(self) -> Result:
@@ -54,7 +53,7 @@ class _Change(Generic[Result]):
 
 
 class GroupCommit:
-    """Makes changes of a database. The thread that may write makes those of all that wait."""
+    """Applies changes to a database. The thread whose turn it is applies those of all that wait."""
 
     def __init__(self, database: Database) -> None:
         """Take the database."""
@@ -63,11 +62,11 @@ class GroupCommit:
         self._writing = threading.Lock()
 
     def run(self, work: Callable[[Connection], Result]) -> Result:
-        """Call a function with a connection, commit, and give what it gave.
+        """Call a function with a connection, commit, and return its result.
 
-        The function may be called in another thread and more than once, and more than its own
-        changes may be in the transaction. If it raises, what it changed is undone and the exception
-        is raised here.
+        The function may be called in another thread and more than once, in a transaction with
+        other changes. If it raises, what it changed is rolled back and the exception is raised
+        here.
 
         Raises:
             StoreUnavailable: the database can't be written; nothing was changed.
@@ -88,13 +87,13 @@ class GroupCommit:
         try:
             self._waiting.remove(change)
         except ValueError:
-            # Somebody is making it just now, and will have ended soon.
+            # Another thread is applying it, and will be done soon.
             self._writing.acquire()
         else:
             raise StoreUnavailable("the database is busy")
 
     def _taken(self) -> Iterator[_Change[Any]]:
-        # One whose patience is at its end may take itself away meanwhile.
+        # A change that times out may remove itself meanwhile.
         with contextlib.suppress(IndexError):
             while True:
                 yield self._waiting.popleft()
@@ -115,7 +114,7 @@ class GroupCommit:
     def _make(
         self, changes: Sequence[_Change[Any]], *, is_second: bool = False
     ) -> _Change[Any] | None:
-        # Gives the one for whose own sake nothing was made.
+        # Returns the change that made the transaction fail, if one did.
         making = None
         try:
             with self._database.write() as connection:
@@ -126,7 +125,7 @@ class GroupCommit:
             if making is not None and not means_unavailable(error):
                 making.failed(error)
                 return making
-            if may_be_tried_again(error) and not is_second:
+            if is_retryable(error) and not is_second:
                 return self._make(changes, is_second=True)
             for change in changes:
                 change.failed(error)

@@ -1,9 +1,9 @@
-"""Statements of requests: SQLAlchemy's, compiled once, executed on the driver's own connection.
+"""SQLAlchemy statements, compiled once and executed on the driver's own connection.
 
-SQLAlchemy prepares each execution for whatever may come: events, result metadata, the look-up in
-its cache. A statement whose shape never changes needs none of that, and costs 5 µs in place of 100.
+SQLAlchemy prepares each execution for events, result metadata and a look-up in its cache. A
+statement whose shape never changes needs none of that, and costs 5 µs instead of 100.
 
-Parameters go by their place, which both drivers know: `?` of SQLite's, `%s` of psycopg's.
+Parameters are positional, which both drivers support: `?` in SQLite's, `%s` in psycopg's.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _Processor = Callable[[Any], Any] | None
 
 @dataclass(frozen=True, slots=True)
 class _Compiled:
-    """A statement for one database. A parameter without a name has its value from the start."""
+    """A statement for one database. A parameter without a name has a fixed value."""
 
     text: str
     parameters: tuple[tuple[str | None, Any, _Processor], ...]
 
-    def arguments(self, given: dict[str, Any]) -> list[Any]:
+    def arguments(self, values: dict[str, Any]) -> list[Any]:
         return [
-            value if name is None else (given[name] if process is None else process(given[name]))
+            value if name is None else (values[name] if process is None else process(values[name]))
             for name, value, process in self.parameters
         ]
 
@@ -36,9 +36,9 @@ class Query:
     """A statement whose shape never changes. Its open parameters are `bindparam`s."""
 
     def __init__(self, statement: ClauseElement, on_postgres: ClauseElement | None = None) -> None:
-        """Take the statement, and another for PostgreSQL if it is to be asked differently.
+        """Take the statement, and another for PostgreSQL if that differs.
 
-        It is compiled when it is first executed.
+        It is compiled when first executed.
         """
         self._statement = statement
         self._on_postgres = on_postgres
@@ -47,7 +47,7 @@ class Query:
     def execute(self, connection: Connection, **parameters: Any) -> Any:
         """Execute it in a connection's transaction; return the driver's cursor.
 
-        Values go in as in any statement of SQLAlchemy's; rows come out as the driver gives them.
+        Values go in as in any SQLAlchemy statement; rows come out as the driver returns them.
         """
         driver: Any = connection.connection.driver_connection
         return self.execute_on(driver, connection.dialect, parameters)
@@ -58,7 +58,7 @@ class Query:
         return driver.execute(compiled.text, compiled.arguments(parameters))
 
     def text_on(self, dialect: Dialect) -> tuple[str, int]:
-        """Return its text for a database, and how many parameters that has, to explain it."""
+        """Return its text for a database and the number of its parameters, for EXPLAIN."""
         compiled = self._compiled.get(dialect.name) or self._compile(dialect)
         return compiled.text, len(compiled.parameters)
 

@@ -1,8 +1,7 @@
 """SQLite: the driver, its settings, the database as a file.
 
-The writer waits in this process' own queue instead of in SQLite's unfair 100 ms steps; each of its
-transactions begins with BEGIN IMMEDIATE. A commit is on the disk when it is acknowledged
-(synchronous=FULL).
+Writers queue in this process instead of polling in SQLite's unfair 100 ms steps; each transaction
+begins with BEGIN IMMEDIATE. A commit is on the disk when it is acknowledged (synchronous=FULL).
 """
 
 from __future__ import annotations
@@ -36,18 +35,18 @@ from orders.store.database.errors import (
 )
 from orders.store.database.queries import Query
 
-LOOKED_AT_SECONDS = 0.02
+IDENTITY_CHECK_SECONDS = 0.02
 # SQLite before 3.51.3 can lose committed pages when two connections write or checkpoint at the
 # same instant (the WAL-reset bug).
 FIRST_SOUND_SQLITE = (3, 51, 3)
-# Each connection that a thread keeps is another one, whatever its address in memory.
+# Numbers tell connections apart; addresses in memory are reused.
 _numbers = itertools.count()
 _DATA_VERSION = Query(text("PRAGMA data_version"))
 _PRAGMAS = (
     "journal_mode = WAL",
     "synchronous = FULL",
     "foreign_keys = ON",
-    # Or REPLACE would remove rows past the triggers that forbid it.
+    # Otherwise REPLACE would delete rows without firing the triggers that forbid it.
     "recursive_triggers = ON",
     f"journal_size_limit = {64 * 1024 * 1024}",
 )
@@ -65,8 +64,8 @@ def sqlite_module() -> Any:
 def connect(path: Path, *, create: bool = False) -> Any:
     """Open a driver connection to an SQLite file, with the settings that all connections share.
 
-    The file must exist unless `create` is true: SQLite would otherwise begin a new, empty
-    database in the place of one that is gone.
+    The file must exist unless `create` is true: SQLite would otherwise create an empty database in
+    place of a missing one.
     """
     connection = sqlite_module().connect(
         f"file:{quote(str(path))}?mode={'rwc' if create else 'rw'}",
@@ -91,7 +90,7 @@ class SqliteDatabase(Database):
         """Take the file's path and how many threads will read at the same time."""
         super().__init__(path.parent, threads)
         self.path = path
-        self._looked_at = -math.inf
+        self._identity_checked_at = -math.inf
         self._long_locked = False
 
     @property
@@ -107,16 +106,16 @@ class SqliteDatabase(Database):
     def write(
         self, beside: Beside | None = None, *, foreign_keys: bool = True
     ) -> Iterator[Connection]:
-        """Return a connection in a transaction that may write; it commits unless left by raising.
+        """Yield a connection in a write transaction; it commits unless left by an exception.
 
-        The tables of another file, if given, are there as `beside.…`. Without `foreign_keys`,
-        tables that others refer to can be made anew.
+        The tables of another file, if given, are available as `beside.…`. Without
+        `foreign_keys`, tables that others refer to can be recreated.
 
         Raises:
             StoreUnavailable: the database is locked, full, read-only, damaged or gone.
         """
         with translate_driver_errors():
-            self._make_sure_of_it()
+            self._check_identity()
             with (
                 self._writer.connect() as connection,
                 discard_connection_on_error(connection),
@@ -124,7 +123,7 @@ class SqliteDatabase(Database):
                 connection.begin(),
             ):
                 # It may have waited for a restore to end.
-                self._make_sure_of_it()
+                self._check_identity()
                 yield connection
 
     def ask(self, query: Query, **parameters: Any) -> list[tuple[Any, ...]]:
@@ -134,11 +133,11 @@ class SqliteDatabase(Database):
             StoreUnavailable: the database can't be read.
         """
         with translate_driver_errors():
-            # Not at each question: it would cost as much as most of them. A file that is gone or
-            # was replaced still shows what was true a moment ago; it is writes that it would lose.
-            if time.monotonic() - self._looked_at > LOOKED_AT_SECONDS:
-                self._make_sure_of_it()
-                self._looked_at = time.monotonic()
+            # Not at each query: it would cost as much as most of them. A file that is gone or was
+            # replaced still shows what was true a moment ago; only writes would be lost.
+            if time.monotonic() - self._identity_checked_at > IDENTITY_CHECK_SECONDS:
+                self._check_identity()
+                self._identity_checked_at = time.monotonic()
             connection = self._own_connection()
             with discard_connection_on_error(connection):
                 rows: list[tuple[Any, ...]] = query.execute_on(
@@ -147,7 +146,7 @@ class SqliteDatabase(Database):
                 return rows
 
     def version(self) -> tuple[int, int]:
-        """Return a value that is another one after any commit, by this process or another."""
+        """Return a value that changes with any commit, by this process or another."""
         # https://www.sqlite.org/pragma.html#pragma_data_version
         ((version,),) = self.ask(_DATA_VERSION)
         return self._own.number, version
@@ -163,7 +162,7 @@ class SqliteDatabase(Database):
         return engine
 
     def _reading_engine(self) -> Engine:
-        # For each thread one that it keeps and one to stream from.
+        # For each thread, one that it keeps and one to stream from.
         return self._engine(pool_size=2 * self._threads, max_overflow=-1)
 
     def _engine(self, **pool: int) -> Engine:
@@ -171,7 +170,7 @@ class SqliteDatabase(Database):
             "sqlite://",
             module=sqlite_module(),
             creator=lambda: connect(self.path),
-            # An error that goes to the log tells the statement, not what the clients sent.
+            # Errors in the log show the statement, not what clients sent.
             hide_parameters=True,
             poolclass=QueuePool,
             pool_timeout=BUSY_SECONDS,
@@ -179,18 +178,18 @@ class SqliteDatabase(Database):
         )
 
     def _begin_to_write(self, connection: Connection) -> None:
-        # A lock that has outlasted one request's patience is not waited for by the next: they
-        # would hold all threads, and nothing could be read.
+        # Once a request has waited in vain, the next ones don't wait: they would occupy all
+        # threads, and nothing could be read.
         try:
             driver_of(connection).execute("BEGIN IMMEDIATE").close()
         except sqlite_module().OperationalError as error:
             if name_of(error) == "SQLITE_BUSY":
-                self._wait_for_locks(connection, long_locked=True)
+                self._set_busy_timeout(connection, long_locked=True)
             raise
         if self._long_locked:
-            self._wait_for_locks(connection, long_locked=False)
+            self._set_busy_timeout(connection, long_locked=False)
 
-    def _wait_for_locks(self, connection: Connection, *, long_locked: bool) -> None:
+    def _set_busy_timeout(self, connection: Connection, *, long_locked: bool) -> None:
         self._long_locked = long_locked
         seconds = STILL_BUSY_SECONDS if long_locked else BUSY_SECONDS
         driver_of(connection).execute(f"PRAGMA busy_timeout = {round(seconds * 1000)}").close()
@@ -198,11 +197,11 @@ class SqliteDatabase(Database):
     def _begin_to_read(self, connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN")
 
-    def _note_own(self) -> None:
+    def _connection_changed(self) -> None:
         self._own.number = next(_numbers)
 
-    def _make_sure_of_it(self) -> None:
-        # A file that was moved away or replaced would go on taking writes that nobody finds again.
+    def _check_identity(self) -> None:
+        # A file that was moved away or replaced would accept writes that are then lost.
         if _identity_of(self.path) != self._identity:
             raise StoreUnavailable("the database file was replaced while the service ran")
 
@@ -211,7 +210,7 @@ class SqliteDatabase(Database):
 def _prepared(
     connection: Connection, beside: Beside | None, *, foreign_keys: bool
 ) -> Iterator[None]:
-    # Asked of the driver, before SQLAlchemy begins the transaction: none of this can be in one.
+    # On the driver, before SQLAlchemy begins the transaction: none of this works inside one.
     driver = driver_of(connection)
     with contextlib.ExitStack() as undo:
         if beside is not None:

@@ -1,13 +1,13 @@
 """Moving a shop from an SQLite file to a PostgreSQL server: all rows, verified, or none.
 
-What clients remember stays good: ids, events and the positions in them, the store's id and with it
-ETags and cursors, keys by their hashes. So the shop must not go on in both places: nobody can write
-to the file meanwhile, and afterwards it is marked as moved (`care.checks`).
+Whatever clients remember stays valid: ids, events and positions in the feed, the store's id and
+with it ETags and cursors, keys by their hashes. So the shop must not continue in both places:
+nobody can write to the file meanwhile, and afterwards it is marked as moved (`care.checks`).
 
-All that is done on the server, its tables too, is one transaction. Rows go over as they are, table
-by table, those first that others refer to. Then both sides are read in the order of the primary
-key, and compared value by value, instants as the API shows them. Rows are streamed, so that memory
-does not grow with the shop.
+Everything on the server, creating tables included, is one transaction. Tables are copied in the
+order of their foreign keys. Then both sides are read in the order of the primary key and compared
+value by value, instants as the API shows them. Rows are streamed, so memory does not grow with the
+shop.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from orders.store.tables import Base, EventRow, StoreRow
 
 # How many rows of each side are in memory.
 BATCH = 2_000
-# The days come over as they are: the events that come over must not count in them once more.
+# Off while copying: the days are copied as they are, and events must not count again.
 _DAYS_KEPT = "order_days_kept"
-# Those first that others refer to.
+# In the order of their foreign keys.
 _TABLES: Sequence[Table] = Base.metadata.sorted_tables
-# A bar for work of so many steps, which is told of those that are done.
+# Makes a progress bar for a number of steps, which is called with the steps done.
 Show = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """Where the shop is now, and how many rows each of its tables has."""
+    """Where the shop is now, and the number of rows of each table."""
 
     where: str
     rows: dict[str, int]
@@ -55,11 +55,11 @@ class Copied:
 def copy(source: Database, settings: Settings, show: Show) -> Copied:
     """Move a shop to the PostgreSQL database of the setting `copy_to`, and mark its file as moved.
 
-    Nobody may serve the shop. `show` makes the bars of a terminal.
+    Nobody may serve the shop. `show` makes progress bars.
 
     Raises:
-        UnfitDatabase: the target is not empty, or can't be used, or what is in it then is not what
-            the source has. Nothing was changed, but for what the message says.
+        UnfitDatabase: the target is not empty or can't be used, or the copy differs from the
+            source. Nothing was changed, except as the message says.
     """
     target = PostgresDatabase(make_url(settings.copy_to), settings.instance, threads=1)
     is_copied = False
@@ -70,19 +70,19 @@ def copy(source: Database, settings: Settings, show: Show) -> Copied:
                 rows = _copy_verified(old, _Side(target.where, new), show)
             is_copied = True
             checks.mark_as_moved(connection)
-    except StoreUnavailable as error:  # of the source: the target's are told by its upkeep
+    except StoreUnavailable as error:  # of the source; the target's upkeep reports its own
         if is_copied:
             raise UnfitDatabase(
                 f"The shop is in {target.where} now, but {source.where} could not be marked as "
                 f"moved ({error}). Don't start a service on it any more."
             ) from None
-        raise AwayDatabase(f"{source.where}: {error}. Mend that, then try again.") from None
+        raise AwayDatabase(f"{source.where}: {error}. Fix that, then try again.") from None
     return Copied(target.where, rows)
 
 
 @contextmanager
 def _held(target: PostgresDatabase) -> Iterator[PostgresUpkeep]:
-    """Return the care of a target that no service uses, and none can begin to."""
+    """Yield the upkeep of a target that no service uses or can begin to use."""
     upkeep = PostgresUpkeep(target)
     try:
         hold = upkeep.hold(alone=True)
@@ -109,11 +109,11 @@ class _Side:
                 while rows := result.fetchmany(BATCH):
                     yield list(map(tuple, rows))
         except StoreUnavailable as error:
-            # Named here, because one side is read while the other is written.
-            raise AwayDatabase(f"{self.where}: {error}. Mend that, then try again.") from None
+            # Named here: one side is read while the other is written.
+            raise AwayDatabase(f"{self.where}: {error}. Fix that, then try again.") from None
 
     def count(self, table: Table) -> int:
-        """Return how many rows a table has."""
+        """Return the number of a table's rows."""
         return self.connection.scalar(select(func.count()).select_from(table)) or 0
 
     def store_id(self) -> str:
@@ -122,7 +122,7 @@ class _Side:
 
 
 def _all_rows(table: Table, dialect: str) -> Select[Any]:
-    # By the bytes of texts, whatever language the server speaks.
+    # Texts in the order of their bytes, whatever the server's collation.
     bytewise = "BINARY" if dialect == "sqlite" else "C"
     keys = (
         column.collate(bytewise) if isinstance(column.type, String) else column
@@ -148,36 +148,36 @@ def _copy_verified(old: _Side, new: _Side, show: Show) -> dict[str, int]:
 
 
 def _refuse_data(old: _Side, new: _Side) -> None:
-    # The tables themselves bring one row along: that of the store.
+    # A new database has one row: the store's.
     if not any(new.count(table) for table in _TABLES if table is not StoreRow.__table__):
         return
     if new.store_id() == old.store_id():
         raise UnfitDatabase(
-            f"{new.where} has this shop already. Serve it from there (ORDERS_DATABASE_URL). Only "
-            "if it never was, remove that database, make an empty one and try again."
+            f"{new.where} already has this shop. Serve it from there (ORDERS_DATABASE_URL). Only "
+            "if that was never done, drop that database, create an empty one and try again."
         )
     raise UnfitDatabase(
-        f"{new.where} has data already. Give ORDERS_COPY_TO an empty database (createdb)."
+        f"{new.where} already has data. Set ORDERS_COPY_TO to an empty database (createdb)."
     )
 
 
 def _copy_all(old: _Side, new: _Side, shown: AbstractContextManager[Callable[[int], None]]) -> None:
     events = EventRow.__tablename__
-    new.connection.exec_driver_sql(f"DELETE FROM {StoreRow.__tablename__}")  # noqa: S608 # nosec B608 - a name of ours
+    new.connection.exec_driver_sql(f"DELETE FROM {StoreRow.__tablename__}")  # noqa: S608 # nosec B608 - our own name
     new.connection.exec_driver_sql(f"ALTER TABLE {events} DISABLE TRIGGER {_DAYS_KEPT}")
     with shown as advance:
         for table in _TABLES:
             _copy_without_indexes(old, new, table, advance)
     new.connection.exec_driver_sql(f"ALTER TABLE {events} ENABLE TRIGGER {_DAYS_KEPT}")
     for table in _TABLES:
-        # Or the server would choose its ways without knowing how much there is.
+        # Otherwise the planner would not know how many rows there are.
         new.connection.exec_driver_sql(f"ANALYZE {table.name}")
 
 
 def _copy_without_indexes(
     old: _Side, new: _Side, table: Table, advance: Callable[[int], None]
 ) -> None:
-    # An index of rows that are there takes a third of the time of one that grows with each.
+    # Building an index afterwards takes a third of the time.
     for index in table.indexes:
         index.drop(new.connection)
     _copy(old, new, table, advance)
@@ -196,20 +196,20 @@ def _copy(old: _Side, new: _Side, table: Table, advance: Callable[[int], None]) 
                     copying.write_row(row)
                 advance(len(rows))
     except (psycopg.DataError, psycopg.IntegrityError) as error:
-        raise _not_taken(old, table, row, error) from None
+        raise _rejected(old, table, row, error) from None
 
 
-def _not_taken(
+def _rejected(
     old: _Side, table: Table, row: Sequence[Any] | None, error: psycopg.Error
 ) -> UnfitDatabase:
-    """Say what PostgreSQL does not take, without the value: it may be a secret."""
-    if error.diag.message_primary is None and row is not None:  # it was not even sent
+    """Return an error that names the rejected row, without the value: it may be a secret."""
+    if error.diag.message_primary is None and row is not None:  # it was never sent
         place, fault = f"{table.name}, {_named(table, _key(table, row))}", str(error)
     else:
         place = (error.diag.context or table.name).split(":")[0].removeprefix("COPY ")
-        fault = error.diag.constraint_name or error.diag.sqlstate or "not known"
+        fault = error.diag.constraint_name or error.diag.sqlstate or "unknown"
     return UnfitDatabase(
-        f"PostgreSQL does not take what is in {old.where} ({place}: {fault}). Nothing was copied."
+        f"PostgreSQL rejects a row of {old.where} ({place}: {fault}). Nothing was copied."
     )
 
 
@@ -218,15 +218,15 @@ def _verify(old: _Side, new: _Side, table: Table, advance: Callable[[int], None]
     for ours, theirs in zip_longest(old.rows(table), new.rows(table), fillvalue=none):
         if ours != theirs:
             raise UnfitDatabase(
-                f"The copy in {new.where} is not what {old.where} has: {table.name}, "
-                f"{_difference(table, ours, theirs)}. Nothing of it was kept. Look for triggers "
-                "and rules of others in that database, or take a new one, then try again."
+                f"The copy in {new.where} differs from {old.where}: {table.name}, "
+                f"{_difference(table, ours, theirs)}. Nothing of it was kept. Look for foreign "
+                "triggers and rules in that database, or use a new one, then try again."
             )
         advance(len(ours))
 
 
 def _difference(table: Table, ours: list[tuple[Any, ...]], theirs: list[tuple[Any, ...]]) -> str:
-    """Say which row is the first that differs, and in what, without the values."""
+    """Describe the first row that differs and its columns, without the values."""
     old, new = next(pair for pair in zip_longest(ours, theirs) if pair[0] != pair[1])
     if new is None or (old is not None and _key(table, old) < _key(table, new)):
         return f"{_named(table, _key(table, old))}, is missing"

@@ -1,16 +1,14 @@
-"""PostgreSQL, by psycopg 3: connections that heal, one writer at a time, snapshots.
+"""PostgreSQL through psycopg 3: connections that recover, one writer at a time, snapshots.
 
-Loaded only where a setting says so: a plain install has no psycopg.
+Loaded only if a setting says so: a plain install has no psycopg.
 
-Every transaction that writes takes an advisory lock first, which the server gives back with its
-commit. So of all processes one writes at a time, as on SQLite: events get their ids in the order of
-commit, no transaction fails because another was faster, and none waits for another in a circle.
-Changes that come together share a transaction (`group_commit`), and so a wait for the lock and for
-the disk.
+Every write transaction first takes an advisory lock, which the server releases at its commit. So
+one process writes at a time, as on SQLite: events get their ids in the order of commit, and there
+are no serialization failures and no deadlocks. Changes that arrive together share a transaction
+(`group_commit`), and so a wait for the lock and for the disk.
 
-A connection that the server has closed while nobody used it is found by looking at its socket,
-which costs no question to the server. So a restart of the server is noticed by those who were
-waiting for an answer from it, and by nobody later.
+An idle connection that the server has closed is recognised by its socket, without a round trip. So
+a restart of the server affects only the queries that were under way.
 """
 
 from __future__ import annotations
@@ -47,10 +45,10 @@ from orders.store.database.engine import (
     driver_of,
 )
 from orders.store.database.errors import (
+    commit_outcome_unknown,
     discard_connection_on_error,
-    may_be_tried_again,
+    is_retryable,
     sqlstate_of,
-    told_as_unknown,
     translate_driver_errors,
 )
 from orders.store.database.queries import Query
@@ -59,29 +57,29 @@ from orders.store.database.queries import Query
 LOCKS = 0x534F7264
 WRITING, SERVING = 1, 2
 LOCK_NOT_AVAILABLE = "55P03"
-# Where the tables that stand beside the store's are for as long as a connection has them.
+# The schema of the tables beside the store's, for the time of a connection.
 _TEMPORARY = "pg_temp"
-_COPIED_AT_ONCE = 10_000
-# A snapshot tells which transactions it sees. Two that are equal see the same.
+_COPY_BATCH = 10_000
+# A snapshot names the transactions that it sees. Equal snapshots see the same.
 # https://www.postgresql.org/docs/15/functions-info.html#FUNCTIONS-INFO-SNAPSHOT
 _SNAPSHOT = Query(text("SELECT CAST(pg_current_snapshot() AS text)"))
 _OPTIONS = {
-    # Instants are shown and cut into days in UTC.
+    # Instants are formatted and split into days in UTC.
     "timezone": "UTC",
     # Acknowledged is on the disk, whatever the server's own default is.
     "synchronous_commit": "on",
-    # A request has been given up long before.
+    # By then the request has long timed out.
     "statement_timeout": "30s",
     "lock_timeout": f"{BUSY_SECONDS}s",
-    # Statements of requests are small: compiling them takes longer than they do.
+    # Statements of requests are small: compiling them would take longer than running them.
     "jit": "off",
 }
-# A process that stands still must not keep others from writing. A stream waits for its reader.
+# A stalled process must not keep others from writing. A stream waits for its reader.
 _WRITER_IDLE, _READER_IDLE = "30s", "600s"
 _CONNECT = {
     "connect_timeout": 3,
     "application_name": "store-orders",
-    # A server that vanished without a word is noticed in seconds, not in hours.
+    # A server that vanished is noticed in seconds, not in hours.
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
@@ -106,13 +104,13 @@ class PostgresDatabase(Database):
 
     @contextlib.contextmanager
     def write(self, beside: Beside | None = None) -> Iterator[Connection]:
-        """Return a connection in a transaction that may write; it commits unless left by raising.
+        """Yield a connection in a write transaction; it commits unless left by an exception.
 
-        The tables of another file, if given, are there as `beside.…`: they are copied before
-        anything is locked. Then it may take as long as it takes.
+        The tables of another file, if given, are available as `beside.…`: they are copied before
+        anything is locked. Such a transaction has no time limit.
 
         Raises:
-            StoreUnavailable: the database is locked, full, read-only or away.
+            StoreUnavailable: the database is locked, full, read-only or unreachable.
         """
         with (
             translate_driver_errors(),
@@ -120,16 +118,16 @@ class PostgresDatabase(Database):
             discard_connection_on_error(connection),
             _prepared(connection, beside),
             connection.begin() as transaction,
-            # Once more, or a lost connection would be asked to roll back.
+            # Again, or a lost connection would be told to roll back.
             discard_connection_on_error(connection),
         ):
             yield connection
-            with told_as_unknown():
+            with commit_outcome_unknown():
                 transaction.commit()
 
     @contextlib.contextmanager
     def waiting(self, seconds: float) -> Iterator[None]:
-        """Have those who write waited for longer than requests wait: by what happens once."""
+        """Wait longer for the writers' lock than requests do: for one-off work."""
         self._patience = seconds
         try:
             yield
@@ -139,7 +137,7 @@ class PostgresDatabase(Database):
     def ask(self, query: Query, **parameters: Any) -> list[tuple[Any, ...]]:
         """Return the rows of one query, on this thread's own connection.
 
-        It is asked once more where the connection was lost meanwhile.
+        It is retried once if the connection was lost.
 
         Raises:
             StoreUnavailable: the database can't be read.
@@ -148,7 +146,7 @@ class PostgresDatabase(Database):
             try:
                 return self._ask(query, parameters)
             except psycopg.Error as error:
-                if not may_be_tried_again(error):
+                if not is_retryable(error):
                     raise
                 return self._ask(query, parameters)
 
@@ -164,12 +162,12 @@ class PostgresDatabase(Database):
             return rows
 
     def version(self) -> str:
-        """Return a value that is another one after any commit, by this process or another."""
+        """Return a value that changes with any commit, by this process or another."""
         ((snapshot,),) = self.ask(_SNAPSHOT)
         return str(snapshot)
 
     def connect_apart(self) -> Any:
-        """Return a driver's connection that is no part of any pool, and must be closed."""
+        """Return a driver connection outside the pools. The caller closes it."""
         with translate_driver_errors():
             connection = self._reader.raw_connection()
             driver = connection.driver_connection
@@ -188,9 +186,9 @@ class PostgresDatabase(Database):
         defaults = {name: each for name, each in _CONNECT.items() if name not in self._url.query}
         engine = create_engine(
             self._url,
-            # Transactions begin where this module says, not by themselves.
+            # Transactions begin only where this module says.
             connect_args={**defaults, "autocommit": True},
-            # By place, not by name: see `query`.
+            # Positional parameters: see `queries`.
             paramstyle="format",
             use_native_hstore=False,
             hide_parameters=True,
@@ -199,14 +197,14 @@ class PostgresDatabase(Database):
             **pool,
         )
         settings = {**_OPTIONS, "idle_in_transaction_session_timeout": idle}
-        settled = "; ".join(f"SET {name} = '{value}'" for name, value in settings.items())
-        event.listen(engine, "connect", lambda driver, _: driver.execute(settled))
+        assignments = "; ".join(f"SET {name} = '{value}'" for name, value in settings.items())
+        event.listen(engine, "connect", lambda driver, _: driver.execute(assignments))
         event.listen(engine, "checkout", _refuse_ended)
         return engine
 
     def _begin_to_write(self, connection: Connection) -> None:
-        # As on SQLite: a lock that has outlasted one request's patience is not waited for by the
-        # next. All in one message to the server.
+        # As on SQLite: once a request has waited in vain, the next ones don't wait. All in one
+        # message to the server.
         patience = self._patience or BUSY_SECONDS
         seconds = STILL_BUSY_SECONDS if self._long_locked else patience
         try:
@@ -224,10 +222,10 @@ class PostgresDatabase(Database):
 
 
 def has_ended(driver: Any) -> bool:
-    """Return whether the server has closed a connection that nobody uses just now."""
+    """Return whether the server has closed an idle connection."""
     if driver.closed:
         return True
-    # Nothing was asked, so whatever there is to be read is the end, or an announcement of it.
+    # No query is under way, so anything to read is the end, or its announcement.
     poll = polling.poll()
     poll.register(driver.fileno(), polling.POLLIN)
     return bool(poll.poll(0))
@@ -235,7 +233,7 @@ def has_ended(driver: Any) -> bool:
 
 def _refuse_ended(driver: Any, *_: object) -> None:
     if has_ended(driver):
-        raise DisconnectionError  # upon which the pool makes another one
+        raise DisconnectionError  # the pool then opens another one
 
 
 @contextlib.contextmanager
@@ -247,7 +245,7 @@ def _prepared(connection: Connection, beside: Beside | None) -> Iterator[None]:
     driver = driver_of(connection)
     with contextlib.ExitStack() as undo:
         driver.execute("SET statement_timeout = 0")
-        # Nobody else is to have a connection that was left like this.
+        # The connection must not be reused with these settings.
         undo.callback(connection.invalidate)
         _copy(driver, beside, connection)
         yield
@@ -257,20 +255,20 @@ def _copy(driver: Any, beside: Beside, connection: Connection) -> None:
     with contextlib.closing(sqlite.connect(beside.path)) as file:
         for table in beside.tables:
             temporary = sql.Identifier(_TEMPORARY, table.name)
-            driver.execute(str(_made_temporary(table, connection)))
+            driver.execute(str(_create_temporary(table, connection)))
             names = [column.name for column in table.columns]
-            rows = file.execute(f"SELECT {', '.join(names)} FROM {table.name}")  # noqa: S608 # nosec B608 - names of ours
+            rows = file.execute(f"SELECT {', '.join(names)} FROM {table.name}")  # noqa: S608 # nosec B608 - our own names
             into = sql.SQL("COPY {} ({}) FROM STDIN").format(
                 temporary, sql.SQL(", ").join(map(sql.Identifier, names))
             )
             with driver.cursor().copy(into) as copy:
-                while batch := rows.fetchmany(_COPIED_AT_ONCE):
+                while batch := rows.fetchmany(_COPY_BATCH):
                     for row in batch:
                         copy.write_row(row)
             driver.execute(sql.SQL("ANALYZE {}").format(temporary))
 
 
-def _made_temporary(table: Table, connection: Connection) -> Compiled:
+def _create_temporary(table: Table, connection: Connection) -> Compiled:
     return CreateTable(table).compile(
         dialect=connection.dialect,
         schema_translate_map={BESIDE: _TEMPORARY},

@@ -1,7 +1,7 @@
-"""The care of a database on a PostgreSQL server: making it, upgrading it, checking it, holding it.
+"""The care of a database on a PostgreSQL server: creating, upgrading, checking, locking it.
 
-Making and upgrading are one transaction, which has the lock that all who write take: of several
-processes that start at the same time one does it, and the others find it done.
+Creating and upgrading are one transaction that holds the writers' lock: of several processes that
+start at the same time one does it, and the others find it done.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from orders.store.postgres.database import LOCKS, SERVING, PostgresDatabase
 
 log = logging.getLogger(__name__)
 
-# The first that tells which transactions a snapshot sees.
+# The first with pg_current_snapshot().
 FIRST_SERVER = 130_000
-# How long one that migrates waits for another that does.
+# How long a migration waits for another process' migration.
 _MIGRATION_SECONDS = 60.0
-_LOOK_AGAIN_SECONDS = 0.1
-# All that has to be known of a database before it is used, in one question.
+_POLL_SECONDS = 0.1
+# Everything to know of a database before using it, in one query.
 _FACTS = text("""
     SELECT current_setting('server_version_num')::int AS server,
         current_setting('server_encoding') AS encoding,
@@ -44,11 +44,11 @@ _FACTS = text("""
 """)
 _VERSION = text("SELECT version_num FROM alembic_version")
 _NO_FILE = (
-    "The database is on a PostgreSQL server, where it is not a file. Copy it with `pg_dump "
-    "--format=custom`. To go back to a copy, stop the service, put it back with `pg_restore "
-    "--clean --if-exists --single-transaction`, and run `flask db renew` before the service "
-    "starts: it gives the store a new id, lets ids go on higher and revokes all keys, so that no "
-    "client is misled and no revoked key comes back."
+    "The database is on a PostgreSQL server, not in a file. Copy it with `pg_dump "
+    "--format=custom`. To restore a copy, stop the service, run `pg_restore "
+    "--clean --if-exists --single-transaction`, then `flask db renew` before the service starts: "
+    "it gives the store a new id, continues ids above the highest and revokes all keys, so that "
+    "no client is misled and no revoked key comes back."
 )
 
 
@@ -64,27 +64,27 @@ class PostgresUpkeep(Upkeep):
         return self._version() > 0
 
     def create(self) -> None:
-        """Make the tables, unless another process has made them meanwhile."""
+        """Create the tables, unless another process has done so meanwhile."""
         self._migrate()
 
     def prepare(self) -> None:
-        """Before it is served: make the tables where there are none, or bring them up to date."""
+        """Before serving: create the tables, or bring them up to date."""
         scratch.sweep(self._database.folder)
         version = self._version()
         if not version:
-            self._migrate()  # nobody serves what is not there
+            self._migrate()  # nobody can be serving it
         elif version < schema_version():
             self._migrate_alone()
 
     def check(self) -> None:
-        """Check that it is ours, and of this schema."""
+        """Check that the tables are ours, and of this schema."""
         if self._version() < schema_version():
             raise UnfitDatabase(OLDER.format(self._database.where))
 
     def check_whole(self) -> None:
-        """Check that the tables say the same as the event log, and that ids go on above theirs."""
+        """Check that the tables agree with the event log, and that ids continue above theirs."""
         self.check()
-        with self._told(), self._database.snapshot() as connection:
+        with self._as_unfit(), self._database.snapshot() as connection:
             connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
             complaint = checks.complaint(connection)
         if complaint:
@@ -93,7 +93,7 @@ class PostgresUpkeep(Upkeep):
             )
 
     def long_check(self) -> Callable[[], None] | None:
-        """Return none: the server keeps its own pages."""
+        """Return None: the server looks after its own pages."""
         return None
 
     def upgrade(self) -> str:
@@ -105,44 +105,46 @@ class PostgresUpkeep(Upkeep):
 
     @contextlib.contextmanager
     def write(self) -> Iterator[Connection]:
-        """Return a transaction in which the tables are up to date, and that may take its time.
+        """Yield a connection in a transaction without a time limit, with the tables up to date.
 
         Raises:
             UnfitDatabase: the database can't be used, or was lost meanwhile.
         """
         waiting = self._database.waiting(_MIGRATION_SECONDS)
-        with self._told(), waiting, self._database.write() as connection:
-            # It may take as long as it takes. Another process may have done it meanwhile.
+        with self._as_unfit(), waiting, self._database.write() as connection:
+            # Without a time limit. Another process may have migrated meanwhile.
             connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
             self._bring_up_to_date(connection)
             yield connection
 
     def hold(self, *, alone: bool) -> Hold:
-        """Begin to serve it: by a lock that the server keeps as long as a connection lasts."""
+        """Lock it for serving, as long as a connection lasts."""
         hold = _HeldByConnection(self._database, alone=alone)
-        with self._told():
+        with self._as_unfit():
             if not hold.keep():
                 raise InUse
         return hold
 
     def file(self) -> Path:
-        """Refuse: it is no file."""
+        """Raise UnfitDatabase: there is no file."""
         raise UnfitDatabase(_NO_FILE)
 
     def _version(self) -> int:
-        with self._told(), self._database.read() as connection:
+        with self._as_unfit(), self._database.read() as connection:
             return self._version_on(connection)
 
     def _version_on(self, connection: Connection) -> int:
-        """Return the number of the schema, 0 where there are no tables yet."""
+        """Return the schema's version, 0 without tables."""
         facts = connection.execute(_FACTS).one()
         where = self._database.where
         if facts.server < FIRST_SERVER:
-            raise UnfitDatabase(f"{where} is on a server before PostgreSQL 13. Take a newer one.")
+            raise UnfitDatabase(
+                f"{where} is on a server older than PostgreSQL 13. Use a newer one."
+            )
         if facts.encoding != "UTF8":
             raise UnfitDatabase(
                 f"{where} is encoded in {facts.encoding}. "
-                "Make another with `CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0`."
+                "Create another with `CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0`."
             )
         if facts.has_version and facts.has_events:
             version = int(connection.execute(_VERSION).scalar_one())
@@ -151,15 +153,15 @@ class PostgresUpkeep(Upkeep):
             return version
         if facts.has_tables or facts.has_version:
             raise UnfitDatabase(
-                f"{where} has tables, and they are not this program's. Give this program a "
-                "database of its own."
+                f"{where} has tables that are not this program's. Use a database of its "
+                "own for this program."
             )
         if facts.schema is None:
-            raise UnfitDatabase(f"{where} has no schema for this user to make tables in.")
+            raise UnfitDatabase(f"{where} has no schema in which this user can create tables.")
         return 0
 
     def _migrate_alone(self) -> None:
-        # An older version of this program may be serving it, and another process be migrating it.
+        # An older version of this program may be serving it, or another process migrating it.
         ends = time.monotonic() + BUSY_SECONDS
         while self._version() < schema_version():
             try:
@@ -171,7 +173,7 @@ class PostgresUpkeep(Upkeep):
                         f"{self._database.where} was made by an older version of this program, and "
                         "a service uses it. Stop all of its services, then start again."
                     ) from None
-                time.sleep(_LOOK_AGAIN_SECONDS)
+                time.sleep(_POLL_SECONDS)
 
     def _migrate(self) -> None:
         with self.write():
@@ -183,7 +185,7 @@ class PostgresUpkeep(Upkeep):
             return
         if version:
             log.info(
-                "The schema of %s is brought from %d to %d.",
+                "Upgrading the schema of %s from %d to %d.",
                 self._database.where,
                 version,
                 schema_version(),
@@ -191,14 +193,14 @@ class PostgresUpkeep(Upkeep):
         opening.run_migrations(connection)
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _as_unfit(self) -> Iterator[None]:
         try:
             yield
         except StoreUnavailable as error:
             cause = error.__cause__
             details = str(getattr(cause, "orig", cause) or error).strip()
             raise AwayDatabase(
-                f"{self._database.where}: {error}. {details} Mend that, then try again."
+                f"{self._database.where}: {error}. {details} Fix that, then try again."
             ) from None
         except (SQLAlchemyError, psycopg.Error) as error:
             cause = getattr(error, "orig", error)
@@ -206,7 +208,7 @@ class PostgresUpkeep(Upkeep):
 
 
 class _HeldByConnection(Hold):
-    """An advisory lock, which the server gives back when its connection ends."""
+    """An advisory lock, which the server releases when its connection ends."""
 
     def __init__(self, database: PostgresDatabase, *, alone: bool) -> None:
         self._database = database
@@ -214,7 +216,7 @@ class _HeldByConnection(Hold):
         self._driver: Any = None
 
     def keep(self) -> bool:
-        """Take the lock where it is not held, be it again after the connection was lost."""
+        """Acquire the lock, or re-acquire it after the connection was lost."""
         if self._driver is not None and not database.has_ended(self._driver):
             return True
         self.release()
