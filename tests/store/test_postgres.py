@@ -42,10 +42,10 @@ from pathlib import Path
 from app import create_app
 from orders.domain import NewOrder, Origin
 from orders.settings import Settings
-from orders.web.shop import shop_of
-shop = shop_of(create_app(Settings(instance=Path(sys.argv[1]), database_url=sys.argv[2])))
+from orders.web.services import services_of
+services = services_of(create_app(Settings(instance=Path(sys.argv[1]), database_url=sys.argv[2])))
 for number in range(int(sys.argv[3])):
-    shop.orders.place(NewOrder(1 + number, 1, None, None), Origin("cli"))
+    services.orders.place(NewOrder(1 + number, 1, None, None), Origin("cli"))
 """
 
 
