@@ -1,4 +1,4 @@
-"""Is the process there, and can it serve? For whoever watches it; no key is needed."""
+"""Liveness and readiness endpoints for probes, which need no key."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def register(app: Flask) -> None:
 
     def readyz() -> Response:
         services = current_services()
-        # Away is told as any request is told of it: 503, with the reason.
+        # Without a database this raises, and is answered 503 with the reason like any request.
         with services.database.read() as connection:
             events.newest_id(connection)
-        # Without their journal or Redis the limits go on in memory: worth knowing, no reason to
-        # send clients elsewhere.
+        # Without their journal or Redis, limits are counted in memory: worth reporting, but no
+        # reason to send clients elsewhere.
         trouble = services.limits.storage.trouble
         counters = f"degraded: {trouble}" if trouble else "ok"
         return jsonify(status="ready", database=services.soundness, counters=counters)

@@ -1,4 +1,4 @@
-"""What is written behind: twice a second, in threads of its own, so that no request waits."""
+"""Background flushes, every 0.5 s, so that no request waits for them."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 
-# What a killed process takes with it is what was counted since the last time: with the time that
-# writing takes, less than a second's.
+# A killed process loses what was counted since the last flush: less than a second's requests.
 INTERVAL_SECONDS = 0.5
 
 
 class Housekeeping:
-    """Does chores until it is stopped, each in a thread of its own: one does not wait for another.
+    """Repeats chores until it is stopped, each in a thread of its own.
 
-    So the limits' counters are written in time though the database is locked by an import.
+    The limits' counters are therefore written in time while an import locks the database.
     """
 
     def __init__(self, *chores: Callable[[], None]) -> None:
-        """Take what to do. A failure is logged, and it is done again the next time."""
+        """Prepare the threads. A chore that fails is logged, and retried the next time."""
         self._stopped = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, args=(chore,), name="housekeeping", daemon=True)
@@ -28,12 +27,12 @@ class Housekeeping:
         ]
 
     def start(self) -> None:
-        """Begin."""
+        """Start the threads."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """End, after the chores that are being done."""
+        """Stop, and wait for the chores that are under way."""
         self._stopped.set()
         for thread in self._threads:
             thread.join()
@@ -43,4 +42,4 @@ class Housekeeping:
             try:
                 chore()
             except Exception:
-                log.exception("Housekeeping failed; it is tried again in a moment.")
+                log.exception("Housekeeping failed; it is retried in a moment.")

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 from urllib.parse import urlsplit
 
 from flask import Flask, current_app
@@ -28,9 +28,6 @@ from orders.web.limits import Limits
 from orders.web.logs import log_queue
 from orders.webhooks.outbox import Outbox
 
-if TYPE_CHECKING:
-    from orders.web.server import Server
-
 log = logging.getLogger(__name__)
 
 _EXTENSION = "store-orders"
@@ -45,6 +42,18 @@ class ListedPage:
     body: bytes
     link: str | None
     revision: int
+
+
+class ServerLoad(Protocol):
+    """The load of the HTTP server."""
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+
+    @property
+    def waiting(self) -> int:
+        """How many whole requests wait for a thread."""
 
 
 @dataclass
@@ -62,7 +71,7 @@ class Services:
     # Called when an answer has been sent.
     note_answer: NoteAnswer = log_queue.note_request
     # Set while it serves.
-    server: Server | None = None
+    server: ServerLoad | None = None
 
     @property
     def is_alone(self) -> bool:

@@ -1,4 +1,4 @@
-"""Tasks: how a request is answered, and what could not be read as one.
+"""Tasks: they answer requests, and input that could not be read as one.
 
 Waitress' tasks, with this service's error bodies and header names, and connections that are kept.
 """
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 MAX_BODY_BYTES = 1024 * 1024
 MAX_HEAD_BYTES = 16 * 1024
 
-# What a refusal of the server's own says.
+# The messages of the server's own errors.
 WORDS = {
     400: "The request is not HTTP that can be read.",
     408: "The request took too long to arrive.",
@@ -33,7 +33,7 @@ WORDS = {
     431: f"The headers may have at most {MAX_HEAD_BYTES} bytes.",
     501: "This Transfer-Encoding is not known here; send the body as it is, or chunked.",
 }
-# Waitress writes all header names in its own way; these are the documented ones.
+# Waitress capitalizes header names in its own way; these are the documented names.
 _SPELLING = {
     b"\r\nX-Ratelimit-": b"\r\nX-RateLimit-",
     b"\r\nRatelimit": b"\r\nRateLimit",
@@ -50,7 +50,7 @@ class RequestTimeout(WaitressError):
 
 
 class _Answering(Task):
-    """What the tasks of requests and of refused requests have in common."""
+    """Common to tasks of requests and of rejected input."""
 
     def build_response_header(self) -> bytes:
         """Write the head of the answer."""
@@ -60,10 +60,10 @@ class _Answering(Task):
         }
         if self.close_on_finish or self.channel.is_to_end() or "close" in options:
             self.set_close_on_finish()
-            # Or waitress adds "Keep-Alive" for a client of HTTP/1.0 that asked for it.
+            # Otherwise waitress adds "Keep-Alive" for an HTTP/1.0 client that requested it.
             self.request.headers["CONNECTION"] = "close"
-        # Waitress closes after an answer without Content-Length, though one without a body, or in
-        # chunks, says itself where it ends (RFC 9112, section 6.3).
+        # Waitress closes after an answer without Content-Length, although one without a body or in
+        # chunks defines its own end (RFC 9112, section 6.3).
         says_its_end = self.version == "1.1" and not self.close_on_finish
         with _method_off(self, "set_close_on_finish") if says_its_end else nullcontext():
             head: bytes = super().build_response_header()
@@ -81,26 +81,26 @@ class _Answering(Task):
 
 
 class RequestTask(_Answering, WSGITask):
-    """Answers a request by asking the application."""
+    """Answers a request by calling the application."""
 
     _turns: Lock | None = None
 
     def service(self) -> None:
         """Answer; break off where the store fails in the middle of an answer."""
-        # What a long answer has taken is given back, whatever becomes of it.
+        # A long answer releases what it holds, however it ends.
         with ExitStack() as self._lent, ExitStack() as self._turn:
             try:
                 super().service()
             except StoreUnavailable as error:
-                # Without its end, so that nobody takes it for whole.
+                # Without an end, so that no client takes it for complete.
                 log.error(  # noqa: TRY400 - the message says all
                     "An answer to %s was broken off: %s.", self.channel.addr[0], error
                 )
                 self.close_on_finish = True
 
     def write(self, data: bytes) -> None:
-        """Send a piece of the answer; of a long one, wait for the turn to make the next."""
-        # Its client may be slow to take it: others go on meanwhile.
+        """Send a piece of the answer; if it is long, wait for a turn to produce the next."""
+        # Its client may be slow to read it: other answers go on meanwhile.
         self._turn.close()
         super().write(data)
         if data and self.content_length is None:
@@ -115,7 +115,7 @@ class RequestTask(_Answering, WSGITask):
 
 
 class RefusalTask(_Answering, ErrorTask):
-    """Answers what could not be read as a request."""
+    """Answers input that could not be read as a request."""
 
     def execute(self) -> None:
         """Write an Error body, and close the connection."""

@@ -1,4 +1,4 @@
-"""Buffers: the bytes of an answer, until they are sent."""
+"""Buffers of the bytes of an answer that are not yet sent."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ MAX_UNSENT_BYTES = 64 * 1024 * 1024
 
 
 class AnswerBuffer(OverflowableBuffer):
-    """Bytes to be sent, in memory up to a size and in a file beyond it; what was sent is dropped.
+    """Bytes to send, in memory up to a size and in a file beyond it; sent bytes are dropped.
 
-    Waitress' own keeps all bytes of an answer until the last of them was sent, in memory where the
-    reader keeps up: 28 MB for each reader of 300,000 orders.
+    Waitress' own keeps all bytes of an answer until the last is sent, in memory if the reader
+    keeps up: 28 MB for each reader of 300,000 orders.
     """
 
     buf: Any
@@ -26,7 +26,7 @@ class AnswerBuffer(OverflowableBuffer):
     overflowed: bool
 
     def _set_large_buffer(self) -> None:
-        # On a full disk a file would break the answer off. Memory is bounded, too.
+        # On a full disk, a file would break the answer off. Memory is bounded as well.
         if _has_room_for_files():
             super()._set_large_buffer()
             return
@@ -35,7 +35,7 @@ class AnswerBuffer(OverflowableBuffer):
             self._set_small_buffer()
 
     def skip(self, numbytes: int, allow_prune: bool = False) -> None:
-        """Forget bytes that were sent."""
+        """Drop bytes that were sent."""
         super().skip(numbytes, allow_prune)
         if self.buf is None:
             return

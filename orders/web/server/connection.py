@@ -1,7 +1,7 @@
 """Connections: how requests are read from them and answers written to them.
 
-Waitress' channel, with this service's deadlines. What is read from it is read by a `parser` and
-answered by `tasks`; what is written to it waits in `buffers`.
+Waitress' channel, with this service's deadlines. Requests are read by `parser` and answered by
+`answers`; bytes to be sent wait in `buffers`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Channel(HTTPChannel):
     _held = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Take what waitress' channel takes."""
+        """Set up a channel, with the arguments of waitress' own."""
         super().__init__(*args, **kwargs)
         self.outbufs = [AnswerBuffer(self.adj.outbuf_overflow)]
         # Waitress would read as much as the system's buffer holds when empty, megabytes, each time
@@ -71,8 +71,8 @@ class Channel(HTTPChannel):
     def service(self) -> None:
         """Answer a request, once all answers before it are with the system.
 
-        Requests that came together could otherwise ask for thousands of times their own size, and
-        all of it would be kept for a client that takes nothing. The main loop is woken only where
+        Pipelined requests could otherwise ask for thousands of times their own size, all of which
+        would be kept for a client that accepts nothing. The main loop is woken only where
         it has something to do.
         """
         with self.requests_lock:
@@ -93,12 +93,12 @@ class Channel(HTTPChannel):
         )
 
     def readable(self) -> bool:
-        """Return the main loop whether to wait for more of a request."""
-        # Before the look, or a thread that changes what was looked at would not wake the loop.
+        """Return whether the main loop should wait for more of a request."""
+        # Cleared before the checks, or a thread that changes their result would not wake the loop.
         self._is_listened_to = False
-        # One look for both questions: what changes between them would leave the loop waiting for
-        # neither. While a thread sends, the loop would be told at once, again and again, that it
-        # can send, too; the thread wakes it if something is left.
+        # One check for both questions: a change between two would leave the loop waiting for
+        # neither. While a thread sends, the loop would be woken again and again to send, too; the
+        # thread wakes it if something is left.
         self._left_to_send = bool(self.total_outbufs_len and not self._sending)
         self._is_listened_to = not (
             self._left_to_send
@@ -110,11 +110,11 @@ class Channel(HTTPChannel):
         return self._is_listened_to
 
     def writable(self) -> bool:
-        """Return the main loop whether to wait until bytes can be sent. Asked after `readable`."""
+        """Return whether the main loop should wait to send. Called after `readable`."""
         return self._left_to_send or self.will_close or self.close_when_flushed
 
     def handle_read(self) -> None:
-        """Read what has come. An end that has come is told when all before it is answered."""
+        """Read what has arrived. An end of input is handled once all before it is answered."""
         if self.requests and _is_at_end(self.socket):
             self._client_is_done = True
             return
@@ -123,14 +123,14 @@ class Channel(HTTPChannel):
         self._reading = False
 
     def handle_expt(self) -> None:
-        """Close what sends urgent bytes, which HTTP has none of.
+        """Close a connection that sends urgent bytes, which HTTP does not have.
 
-        The loop would be told of them again and again: they are not among those that are read.
+        They are never read, and would wake the loop again and again.
         """
         self.handle_close()
 
     def received(self, data: bytes) -> bool:
-        """Take bytes of a request, and note how far it is."""
+        """Receive bytes of a request, and note its progress."""
         if self._hung_up_at is not None:
             return False
         taken: bool = super().received(data)
@@ -141,7 +141,7 @@ class Channel(HTTPChannel):
         return taken
 
     def write_soon(self, data: bytes) -> int:
-        """Send bytes of an answer, and keep what is not taken; wait if that is too much."""
+        """Send bytes of an answer, and buffer the rest; wait if that is too much."""
         with self.outbuf_lock:
             if self.current_outbuf_count >= self.adj.outbuf_high_watermark:
                 self.outbufs.append(AnswerBuffer(self.adj.outbuf_overflow))
@@ -149,7 +149,7 @@ class Channel(HTTPChannel):
         written: int = super().write_soon(data)
         return written
 
-    # Unless told to, it closes nothing: a thread may be asking, and only the loop closes.
+    # By default it closes nothing: the caller may be a thread, and only the loop closes.
     def _flush_some(self, do_close: bool = False) -> bool:
         self._sending = True
         try:
@@ -181,7 +181,7 @@ class Channel(HTTPChannel):
             self.server.add_task(self)
 
     def close_if_stuck(self, seconds: float) -> None:
-        """Close a connection that took nothing of its answer for so long. For the main loop only.
+        """Close a connection that has accepted nothing of its answer for so long. Main loop only.
 
         Waitress waits for such a connection to become writable, and so for ever.
         """
@@ -189,7 +189,7 @@ class Channel(HTTPChannel):
             self.handle_close()
 
     def keep_deadlines(self, head_seconds: float, body_seconds: float) -> None:
-        """Refuse a late request, close what a client does not close. For the main loop only."""
+        """Reject a late request, close what a client leaves open. Main loop only."""
         if self._hung_up_at is None:
             self._refuse_if_late(head_seconds, body_seconds)
         elif time.monotonic() - self._hung_up_at > LINGER_SECONDS:
@@ -197,7 +197,7 @@ class Channel(HTTPChannel):
 
     def is_to_end(self) -> bool:
         """Return whether the answer being made is the last: nothing else arrived before a stop."""
-        # In the order of a request's way, or one that is on it could be missed.
+        # In the order in which a request moves on, or one that moves meanwhile would be missed.
         is_more_to_come = _has_bytes_waiting(self.socket) or self._reading or len(self.requests) > 1
         return self.stopping and not is_more_to_come
 

@@ -1,8 +1,8 @@
-"""Long answers, which are made in many pieces, do not keep others waiting.
+"""Long answers, produced in many pieces, do not keep other requests waiting.
 
-The thread that makes one is lent to it: another takes its place among those that answer requests.
-Of all long answers one makes a piece at a time, so that a processor is left to others, and all of
-them get on.
+The thread that produces one is lent to it: another replaces it among those that answer requests.
+Only one long answer at a time produces a piece, so that a processor is left for other requests and
+all of them progress.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from threading import Lock
 
 from waitress.task import ThreadedTaskDispatcher
 
-# Each holds a connection to the database, too. Further ones take threads from other requests.
+# Each also holds a database connection. Further long answers take threads from other requests.
 MAX_LENT = 16
 
 
 class LongAnswers:
-    """The long answers that are being made."""
+    """The long answers in progress."""
 
     def __init__(self, dispatcher: ThreadedTaskDispatcher, threads: int) -> None:
-        """Take the dispatcher, and how many threads it is to have for other requests."""
+        """Manage a dispatcher, which is to have so many threads for other requests."""
         self._dispatcher = dispatcher
         self._threads = threads
         self._lent = 0
@@ -31,7 +31,7 @@ class LongAnswers:
 
     @contextmanager
     def lent(self) -> Iterator[Lock]:
-        """Lend the thread that asks to a long answer; return the lock to make a piece under."""
+        """Lend this thread to a long answer; yield the lock under which to produce a piece."""
         self._lend(1)
         try:
             yield self._piece

@@ -1,8 +1,8 @@
-"""Requests, as they are read from a connection: waitress' parser, as strict as RFC 9112 asks.
+"""Reads requests from a connection: waitress' parser, as strict as RFC 9112 requires.
 
-What a proxy in front could take for another request than this service is refused, and the
-connection closed: of two readers who disagree where a request ends, one answers what the other's
-client has hidden in a body.
+Input that a proxy in front could read as a different request is rejected, and the connection
+closed: if two readers disagree where a request ends, one answers a request that a client has hidden
+in a body (request smuggling).
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ _PIECE_BYTES = 64
 
 
 class BodyBuffer(OverflowableBuffer):
-    """A body's bytes: all that one may have, and of a longer one just enough to see that it is."""
+    """The bytes of a body; of one that is too long, just enough to know that it is."""
 
     def append(self, s: bytes) -> None:
-        """Take bytes, as far as there is room."""
+        """Append bytes as far as there is room."""
         super().append(s[: MAX_BYTES + 1 - len(self)])
 
 
 class Parser(HTTPRequestParser):
     """Reads a request."""
 
-    # Waitress asks for it, also where no request line could be read.
+    # Waitress reads it even if no request line could be parsed.
     command = ""
     completed: bool
     version: str
@@ -59,11 +59,11 @@ class Parser(HTTPRequestParser):
     body_rcv: Any
 
     def received(self, data: bytes) -> int:
-        """Take bytes of a request; give how many of them were its own."""
+        """Receive bytes of a request; return how many of them belonged to it."""
         taken: int = super().received(data)
         if self.completed:
-            # Waitress would ask for a body that is refused already, or that there is not, and read
-            # the next request as part of this one (RFC 9110, section 10.1.1).
+            # Waitress would ask for a body that is already rejected or does not exist, and read the
+            # next request as part of this one (RFC 9110, section 10.1.1).
             self.expect_continue = False
         return taken
 
@@ -111,33 +111,33 @@ class Parser(HTTPRequestParser):
             raise ParsingError("Transfer-Encoding before HTTP/1.1 (RFC 9112, section 6.1)")
         if "CONTENT_LENGTH" in self.headers:
             raise ParsingError("both Content-Length and Transfer-Encoding (RFC 9112, section 6.3)")
-        # Waitress has refused all other codings, and would take none or two for one.
+        # Waitress has rejected all other codings, but accepts none or two for one.
         if len(re.findall(rb"[^ \t,]+", b",".join(lines))) != 1:
             raise ParsingError("not chunked once (RFC 9112, sections 6.1 and 6.3)")
 
 
 class ChunkedBody:
-    """Takes the chunks of a body out of their wrapping (RFC 9112, section 7.1).
+    """Decodes a chunked body (RFC 9112, section 7.1).
 
-    Waitress' own overlooks empty lines and line feeds around the size, and takes any trailers.
+    Waitress' own accepts empty lines and line feeds around the size, and any trailers.
     """
 
     completed = False
     error: BadRequest | None = None
 
     def __init__(self, buffer: Any) -> None:
-        """Begin to read; `buffer` gets what is in the chunks."""
+        """Begin to decode into a buffer."""
         self._buffer = buffer
         self._left = 0  # bytes of the chunk that is being read
         self._begun = b""  # the line that is being read
         self._read_line = self._read_size
 
     def __len__(self) -> int:
-        """Return how many bytes the chunks had so far."""
+        """Return how many bytes were decoded so far."""
         return len(self._buffer)
 
     def received(self, data: bytes) -> int:
-        """Take bytes of the body; give how many of them were its own."""
+        """Receive bytes of the body; return how many of them belonged to it."""
         taken = 0
         while taken < len(data) and not self.completed and self.error is None:
             if self._left:
@@ -146,7 +146,7 @@ class ChunkedBody:
                 self._left -= len(piece)
                 taken += len(piece)
             else:
-                # Little at a time: the rest would be copied for each chunk, and they may be tiny.
+                # A little at a time: the rest is copied for each chunk, and chunks may be tiny.
                 taken += self._take_line(data[taken : taken + _PIECE_BYTES])
         return taken
 

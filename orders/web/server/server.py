@@ -1,9 +1,9 @@
-"""The server: the sockets listened on, the loop that serves them, a stop that drops nothing.
+"""The listening sockets, the main loop, and a stop that drops no request.
 
 A request passes through waitress in two steps. The main loop reads bytes into the channel of a
 connection, and hands the channel to a thread once a request is whole; the thread runs a task, which
-calls the application and sends the answer. What the client does not take at once stays in the
-channel's buffers, and the loop sends it. Channels are in `connection`, tasks in `tasks`.
+calls the application and sends the answer. What the client does not accept at once stays in the
+channel's buffers, and the loop sends it. Channels are in `connection`, tasks in `answers`.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class Listener(TcpWSGIServer):
     body_seconds = 30.0
     uncounted_headers: Callable[[], list[tuple[str, str]]]
     note_answer: NoteAnswer
-    # Waitress would do its maintenance by the wall clock: not at all for an hour, where that is set
+    # Waitress goes by the wall clock, and would do no maintenance for an hour after that is set
     # back by one. `maintain_in_time` does it.
     next_channel_cleanup = math.inf
     _next_maintenance = 0.0
     long_answers: LongAnswers
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Take what waitress' server takes."""
+        """Prepare to listen, with the arguments of waitress' server."""
         self._serving = threading.local()
         super().__init__(*args, **kwargs)
 
@@ -81,7 +81,7 @@ class Listener(TcpWSGIServer):
             super().pull_trigger()
 
     def maintain_in_time(self) -> None:
-        """See to maintenance if it is time. For the main loop, before it waits.
+        """Do maintenance when it is due. For the main loop, before it waits.
 
         Not while it makes its list of what to wait for, as waitress does: a connection that is
         closed then is on it, and the next to be accepted may get its number.
@@ -92,7 +92,7 @@ class Listener(TcpWSGIServer):
             self.maintenance(now)
 
     def maintenance(self, now: float) -> None:
-        """Close idle and stuck connections, keep the deadlines of others. Called once a second."""
+        """Close idle and stuck connections, enforce deadlines. Called once a second."""
         super().maintenance(now)
         for channel in list(self.active_channels.values()):
             channel.close_if_stuck(IDLE_SECONDS)
@@ -117,7 +117,7 @@ class Server:
         uncounted_headers: Callable[[], list[tuple[str, str]]],
         note_answer: NoteAnswer = log_queue.note_request,
     ) -> None:
-        """Bind the sockets. `note_answer` is called for what is refused before it is a request.
+        """Bind the sockets. `note_answer` is called for input rejected before it is a request.
 
         Raises:
             OSError: the address is taken, or not of this machine.
@@ -163,22 +163,22 @@ class Server:
 
     @property
     def waiting(self) -> int:
-        """How many connections have a whole request that no thread has begun to answer."""
+        """How many whole requests wait for a thread."""
         return len(self._dispatcher.queue)
 
     def stop_on_signals(self) -> None:
-        """From now on, SIGTERM and Ctrl-C end the serving, be it begun or not."""
+        """From now on, SIGTERM and Ctrl-C stop the server, even before it runs."""
         for name in (signal.SIGTERM, signal.SIGINT):
             signal.signal(name, lambda *_: self.stop())
 
     def run(self) -> None:
-        """Serve until told to stop; then finish what has arrived, and return."""
+        """Serve until `stop`; then finish what has arrived, and return."""
         while not self._stopping:
             self._loop_once(1)
         self._finish()
 
     def stop(self) -> None:
-        """Ask the loop to end. A second Ctrl-C ends the process as the system would have it."""
+        """Ask the loop to end. A second Ctrl-C kills the process."""
         if not self._stopping:  # later, what wakes the loop may be closed already
             self._stopping = True
             signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -214,7 +214,7 @@ class Server:
 
 def connections_within(descriptors: int) -> int:
     """Return how many connections there may be where so many files can be open."""
-    # Where no descriptor is left, one that waits to be accepted would keep the loop from resting.
+    # Without a free descriptor, a connection waiting to be accepted would keep the loop spinning.
     return max(_FEWEST_CONNECTIONS, min(MAX_CONNECTIONS, descriptors - _SPARE_DESCRIPTORS))
 
 
@@ -222,19 +222,19 @@ def _adjustments(settings: Settings, sockets: list[socket.socket], connections: 
     adjustments = Adjustments(
         sockets=sockets,
         threads=settings.threads,
-        # Waitress refuses what has just as many bytes, too.
+        # Waitress also rejects a body or a head of exactly this size.
         max_request_body_size=MAX_BODY_BYTES + 1,
         max_request_header_size=MAX_HEAD_BYTES + 1,
         channel_timeout=IDLE_SECONDS,
         cleanup_interval=1,
         connection_limit=connections,
         asyncore_use_poll=True,
-        # While a request is answered, the loop waits for the next already.
+        # While a request is answered, the loop already waits for the next.
         channel_request_lookahead=1,
         outbuf_high_watermark=MAX_UNSENT_BYTES,
         ident=None,
         log_socket_errors=False,
-        # The application decides whom to believe.
+        # The application decides which proxies to trust.
         clear_untrusted_proxy_headers=False,
     )
     # Threads send their answers themselves, from the first byte on. Not an argument above, as
@@ -244,14 +244,14 @@ def _adjustments(settings: Settings, sockets: list[socket.socket], connections: 
 
 
 def _bound_sockets(host: str, port: int) -> list[socket.socket]:
-    # Before waitress has anything that would have to be closed again.
+    # Bound before waitress creates anything that would have to be closed again.
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (UnicodeError, socket.gaierror):
         raise OSError(errno.EADDRNOTAVAIL, "there is no such address") from None
     bound: list[socket.socket] = []
     try:
-        for family, *_, address in dict.fromkeys(found):
+        for family, *_, address in dict.fromkeys(resolved):
             bound.append(socket.create_server(address[:2], family=family))
     except OSError:
         for each in bound:
@@ -265,7 +265,7 @@ def _shown_host(host: str) -> str:
 
 
 def _descriptors() -> int:
-    """Raise the limit of open files as far as wanted and allowed; give how many there may be."""
+    """Raise the limit of open files as far as needed and allowed; return the limit."""
     wanted = MAX_CONNECTIONS + _SPARE_DESCRIPTORS
     try:
         import resource
