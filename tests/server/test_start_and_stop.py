@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
 import signal
 import socket
-import subprocess
-import sys
 import time
 from contextlib import closing, contextmanager
 from itertools import pairwise
@@ -27,7 +24,8 @@ from orders.settings import DEFAULT_PLANS, Plan
 from orders.store.care.instance import InstanceLock
 from orders.store.database import sqlite
 from tests.support.databases import DATABASES
-from tests.support.service import ROOT, Service
+from tests.support.forks import forking
+from tests.support.service import Service
 from tests.support.stores import Store
 
 # A start makes a store by itself.
@@ -58,30 +56,7 @@ def printed(service):
     return os.read(service.process.stdout.fileno(), 65_536).decode()
 
 
-# What a start refuses, and whatever else ends by itself. Python takes a second to import the
-# program: it is imported once, and each start is a process that forks from there. An alarm ends
-# one that goes on serving.
-
-FORKS = """
-import gc, json, os, signal, sys
-import alembic.command
-import flask.cli
-import app
-gc.freeze()
-children = []
-for start in json.load(sys.stdin):
-    child = os.fork()
-    if child == 0:
-        signal.alarm(60)
-        os.environ.update(start["environment"])
-        for number, path in ((1, start["stdout"]), (2, start["stderr"])):
-            os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY), number)
-        sys.argv[:] = start["arguments"]
-        sys.exit(flask.cli.main() if sys.argv[0] == "flask" else app.main())
-    children.append(child)
-ends = [os.waitpid(child, 0)[1] for child in children]
-print(json.dumps([os.waitstatus_to_exitcode(end) for end in ends]))
-"""
+# What a start rejects, and the other commands that end by themselves.
 
 
 def foreign(path):
@@ -156,10 +131,10 @@ OTHERS = {
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory, service):
-    """Start on all that can't work, and the others; give folder, status, output of each by name."""
+    """Start on all that can't work, and the others; return folder, status, output of each."""
     folder = tmp_path_factory.mktemp("refusals")
     (folder / "file").touch()
-    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken, forking() as forks:
         environments = {
             "a port that is taken": {"ORDERS_PORT": str(taken.getsockname()[1])},
             "an address of another machine": {"ORDERS_HOST": "192.0.2.1"},
@@ -173,55 +148,28 @@ def ended(tmp_path_factory, service):
             "a folder that another service uses": {
                 "ORDERS_INSTANCE": service.environment["ORDERS_INSTANCE"]
             },
+            "flask keys": {"ORDERS_THREADS": "none"},
         }
-        found = {name: start_of(folder, name, given) for name, given in environments.items()}
-        for name, (prepare, _) in UNFIT.items():
-            found[name] = start_of(folder, name, {})
-            found[name].instance.mkdir(mode=0o700)
-            prepare(found[name].instance / "orders.db")
-            found[name].before = files_in(found[name].instance)
-        for name, arguments in OTHERS.items():
-            found[name] = start_of(folder, name, {}, arguments)
-        found["flask keys"].environment["ORDERS_THREADS"] = "none"
-        run_all(list(found.values()))
-    return found
-
-
-def start_of(folder, name, environment, arguments=("app.py",)):
-    """Return a start that is yet to be made: over a folder of its own, unless told otherwise."""
-    instance = folder / name.replace(" ", "-")
-    return SimpleNamespace(
-        arguments=arguments,
-        instance=instance,
-        stdout=folder / f"{name}.out",
-        stderr=folder / f"{name}.err",
-        environment={"ORDERS_INSTANCE": str(instance), "ORDERS_PORT": "0", **environment},
-    )
-
-
-def run_all(starts):
-    """Make these starts, all at once, and note their statuses."""
-    given = [
-        {
-            "arguments": start.arguments,
-            "environment": start.environment,
-            "stdout": str(start.stdout),
-            "stderr": str(start.stderr),
-        }
-        for start in starts
-    ]
-    done = subprocess.run(
-        [sys.executable, "-c", FORKS],
-        cwd=ROOT,
-        env={"PATH": os.environ["PATH"], "PYTHONWARNINGS": "error"},
-        input=json.dumps(given),
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
-    for start, status in zip(starts, json.loads(done.stdout), strict=True):
-        start.status = status
+        starts = {}
+        for name in [*WORDS, *OTHERS]:
+            instance = folder / name.replace(" ", "-")
+            starts[name] = start = SimpleNamespace(
+                instance=instance, stdout=folder / f"{name}.out", stderr=folder / f"{name}.err"
+            )
+            if name in UNFIT:
+                instance.mkdir(mode=0o700)
+                UNFIT[name][0](instance / "orders.db")
+                start.before = files_in(instance)
+            start.process = forks.begin(
+                *OTHERS.get(name, ["app.py"]),
+                instance=instance,
+                stdout=start.stdout,
+                stderr=start.stderr,
+                **{"ORDERS_PORT": "0", **environments.get(name, {})},
+            )
+        for start in starts.values():
+            start.status = forks.wait(start.process)
+    return starts
 
 
 def files_in(folder):
@@ -231,59 +179,53 @@ def files_in(folder):
 
 @OF_FILES
 @pytest.mark.parametrize("what", WORDS)
-def test_a_start_that_cannot_work_says_in_one_line_why_and_how_to_mend_it(ended, what):
-    told = ended[what].stderr.read_text()
-    assert (ended[what].status, told.count("\n")) == (2, 1), told
-    assert told.startswith("Error: ")
+def test_a_start_that_cannot_work_says_in_one_line_why_and_how_to_fix_it(ended, what):
+    message = ended[what].stderr.read_text()
+    assert (ended[what].status, message.count("\n")) == (2, 1), message
+    assert message.startswith("Error: ")
     for words in WORDS[what]:
-        assert words in told
+        assert words in message
     assert ended[what].stdout.read_text() == ""
 
 
 @OF_FILES
 @pytest.mark.parametrize("what", UNFIT)
-def test_a_database_that_is_refused_is_left_as_it_is(ended, what):
+def test_a_database_that_is_rejected_is_left_as_it_is(ended, what):
     assert files_in(ended[what].instance) == ended[what].before
 
 
 @OF_FILES
 def test_of_the_keys_only_those_that_still_use_the_vanished_plan_are_named(ended):
-    told = ended["keys on a vanished plan"].stderr.read_text()
-    assert "Zoo" in told
-    assert "Aquarium" not in told
-    assert "Pond" not in told
+    message = ended["keys on a vanished plan"].stderr.read_text()
+    assert "Zoo" in message
+    assert "Aquarium" not in message
+    assert "Pond" not in message
 
 
 @OF_FILES
-def test_a_service_survives_that_another_is_refused(ended, service):
+def test_a_service_goes_on_when_another_start_is_rejected(ended, service):
     assert service.request("GET", "/readyz").status == 200
 
 
 @OF_FILES
-def test_flask_run_says_in_one_line_to_use_python_app_py(ended):
-    done = ended["flask run"]
-    told = done.stderr.read_text()
-    assert (done.status != 0, told.count("\n"), done.stdout.read_text()) == (True, 1, "")
-    assert "python app.py" in told
+@pytest.mark.parametrize(
+    ("name", "words"), [("flask run", "python app.py"), ("flask keys", "ORDERS_THREADS")]
+)
+def test_a_command_that_cannot_work_says_why_in_one_line(ended, name, words):
+    done = ended[name]
+    message = done.stderr.read_text()
+    assert (done.status != 0, message.count("\n"), done.stdout.read_text()) == (True, 1, "")
+    assert words in message
     assert not done.instance.exists()
 
 
 @OF_FILES
-def test_a_command_tells_of_a_bad_setting_in_one_line(ended):
-    done = ended["flask keys"]
-    told = done.stderr.read_text()
-    assert (done.status != 0, told.count("\n"), done.stdout.read_text()) == (True, 1, "")
-    assert "ORDERS_THREADS" in told
-    assert not done.instance.exists()
-
-
-@OF_FILES
-def test_help_tells_of_the_demo_and_the_settings(ended):
+def test_help_names_the_demo_and_the_settings(ended):
     done = ended["help"]
-    told = done.stdout.read_text()
+    text = done.stdout.read_text()
     assert (done.status, done.stderr.read_text()) == (0, "")
-    assert "--demo" in told
-    assert "config.toml" in told
+    assert "--demo" in text
+    assert "config.toml" in text
     assert not done.instance.exists()
 
 
@@ -333,9 +275,9 @@ def message(method, path, secret, body=""):
     ).encode()
 
 
-def wait_until(is_so, seconds=5.0):
-    """Wait until something is so."""
-    ends = time.monotonic() + seconds
+def wait_until(is_so):
+    """Wait until something is so, however busy the machine is."""
+    ends = time.monotonic() + 60
     while not is_so():
         assert time.monotonic() < ends, "it did not come about"
         time.sleep(0.02)
@@ -400,7 +342,7 @@ def test_a_kill_loses_no_more_than_the_last_second(start, tmp_path):
     for _ in range(5):
         assert service.request("GET", LIST, key=secret).status == 200
     placed = service.request("POST", LIST, key=secret, json={"petId": 7})
-    wait_until(lambda: counted(instance) == 6, 3)  # it is written twice a second
+    wait_until(lambda: counted(instance) == 6)
     service.kill()
     with opened(instance) as store:
         client = store.anonymous()
@@ -421,7 +363,7 @@ def test_counters_are_written_while_the_database_is_locked(start, tmp_path):
     with write_lock(instance):
         for number in (1, 2):  # behind the first one, when the key was used waits for the database
             assert service.request("GET", LIST, key=secret).status == 200
-            wait_until(lambda number=number: counted(instance) == number, 3)
+            wait_until(lambda number=number: counted(instance) == number)
 
 
 def counted(instance):
@@ -443,7 +385,7 @@ def own_orders(tmp_path_factory):
     service = Service(instance, "--demo", ORDERS_HOST="0.0.0.0", **DATABASES.environment(instance))
     output = printed(service)
     service.process.send_signal(signal.SIGINT)  # at once: it has said that it serves
-    status = service.process.wait(10)
+    status = service.process.wait(60)
     service.stop()
     with opened(instance) as store:
         orders, all_keys = (
