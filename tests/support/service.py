@@ -12,13 +12,16 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
 import urllib3
+from flask import Flask
 
-from app import create_app
-from orders.settings import load
+from app import make_routes, make_services
+from orders.clock import Clock
+from orders.settings import Settings, load
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 STOP_SECONDS = 40
@@ -29,6 +32,18 @@ INHERITED = {
     for name, value in os.environ.items()
     if name == "PATH" or name.startswith("COVERAGE_")
 }
+
+
+_apps: dict[str, Flask] = {}
+
+
+def shared_app(settings: Settings) -> Flask:
+    """Return an application for these settings, in which a store's services can be installed."""
+    # Making one takes longer than most tests; it is the same wherever the data are.
+    shape = repr(replace(settings, instance=ROOT))
+    if shape not in _apps:
+        _apps[shape] = make_routes(settings)
+    return _apps[shape]
 
 
 class Service:
@@ -78,7 +93,10 @@ class Service:
         command = ("keys", "issue", "test", "--plan", plan, *options)
         if self.root == ROOT:
             # In this process: it is done many times, and a start takes longer than all else.
-            done = create_app(load(self.environment)).test_cli_runner().invoke(args=command)
+            settings = load(self.environment)
+            app = shared_app(settings)
+            make_services(settings, Clock()).install(app)
+            done = app.test_cli_runner().invoke(args=command)
             status, secret, said = done.exit_code, done.stdout, done.stderr
         else:
             completed = self.command(*command)

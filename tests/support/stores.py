@@ -6,7 +6,7 @@ import io
 import logging
 from collections.abc import Iterable, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partialmethod
 from pathlib import Path
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from app import create_app, make_routes, make_services
+from app import create_app, make_services
 from orders import keys
 from orders.clock import Clock
 from orders.domain import format_instant
@@ -29,17 +29,7 @@ from orders.web import logs
 from orders.web.services import Services, services_of
 from tests.support.clocks import SetClock
 from tests.support.databases import DATABASES
-from tests.support.service import ROOT
-
-_apps = {}
-
-
-def _shared_app(settings):
-    # Making one takes longer than most tests, and differs by settings, but not by where data are.
-    shape = repr(replace(settings, instance=ROOT))
-    if shape not in _apps:
-        _apps[shape] = make_routes(settings)
-    return _apps[shape]
+from tests.support.service import shared_app
 
 
 @dataclass
@@ -55,7 +45,7 @@ class Store:
             self._app = create_app(self.settings, self.clock)
             self.services = services_of(self._app)
         else:
-            self._app = _shared_app(self.settings)
+            self._app = shared_app(self.settings)
             self.services = make_services(self.settings, self.clock)
 
     @property
