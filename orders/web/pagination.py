@@ -1,7 +1,7 @@
-"""Pages of orders over HTTP: from parameters to what is asked, and to where the next page is.
+"""Pages of orders over HTTP: parameters to a query, the page to JSON with a cursor of the next.
 
-A cursor is where a page ended, with a digest over it and over the query that it belongs to, keyed
-by the store's id: with another query, at another store or changed on its way it does not fit.
+A cursor is the position at which a page ended, with a digest of the position and the query, keyed
+by the store's id: it is invalid with another query, at another store, or if it was changed.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import binascii
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -24,30 +25,27 @@ from orders.web.refusals import ValidationFailed
 from orders.web.services import ListedPage, current_services
 
 _SORTS = {"id": SortBy.ID, "placedAt": SortBy.PLACED_AT, "shipDate": SortBy.SHIP_DATE}
+_FILTERS = ("pet_id", "reference", "placed_from", "placed_before", "ships_from", "ships_before")
 _DIGEST_BYTES = 12
 
 
-def page_query(asked: Mapping[str, Any], store_id: str) -> PageQuery:
-    """Return what the parameters of listOrders ask for.
+def page_query(parameters: Mapping[str, Any], store_id: str) -> PageQuery:
+    """Return the query of the parameters of listOrders.
 
     Raises:
-        ValidationFailed: `after` is no cursor of this store and query.
+        ValidationFailed: `after` is not a cursor of this store and query.
     """
-    filters = Filters(
-        _statuses(asked.get("status"), asked.get("complete")),
-        *(asked.get(name) for name in ("pet_id", "reference")),
-        *(asked.get(name) for name in ("placed_from", "placed_before")),
-        *(asked.get(name) for name in ("ships_from", "ships_before")),
-    )
-    sort = Sort(_SORTS[asked["sort"].removeprefix("-")], asked["sort"].startswith("-"))
-    query = PageQuery(filters, sort, asked["limit"])
-    if "after" not in asked:
+    statuses = _statuses(parameters.get("status"), parameters.get("complete"))
+    filters = Filters(statuses, **{name: parameters.get(name) for name in _FILTERS})
+    by, descending = parameters["sort"].removeprefix("-"), parameters["sort"].startswith("-")
+    query = PageQuery(filters, Sort(_SORTS[by], descending), parameters["limit"])
+    if "after" not in parameters:
         return query
-    return PageQuery(filters, sort, asked["limit"], _read_cursor(asked["after"], query, store_id))
+    return replace(query, after=_read_cursor(parameters["after"], query, store_id))
 
 
-def listed(query: PageQuery) -> ListedPage:
-    """Return the page that this request asks for, as it goes out.
+def read_listed_page(query: PageQuery) -> ListedPage:
+    """Return the requested page as JSON, with a Link to the next.
 
     Raises:
         StoreUnavailable: the database can't be read.
@@ -101,7 +99,7 @@ def _read_cursor(cursor: str, query: PageQuery, store_id: str) -> Position:
 
 
 def _digest(facts: list[Any], query: PageQuery, store_id: str) -> str:
-    told = json.dumps([facts, repr(query.filters), repr(query.sort)])
+    text = json.dumps([facts, repr(query.filters), repr(query.sort)])
     return hashlib.blake2b(
-        told.encode(), key=store_id.encode(), digest_size=_DIGEST_BYTES
+        text.encode(), key=store_id.encode(), digest_size=_DIGEST_BYTES
     ).hexdigest()

@@ -40,7 +40,7 @@ def list_orders(parameters: dict[str, Any]) -> Response:
     unchanged = conditional.if_current(lambda: feed.newest_id(services.database), varies=True)
     if unchanged is not None:
         return unchanged
-    page = services.pages.get(request.query_string, lambda: pagination.listed(query))
+    page = services.pages.get(request.query_string, lambda: pagination.read_listed_page(query))
     if page.link is not None:
         current_call().headers["Link"] = page.link
     return conditional.entity(page.body, page.revision, varies=True)
