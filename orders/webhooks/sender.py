@@ -67,7 +67,7 @@ class _Deadline:
         return left
 
 
-class _Wire:
+class _Wire(io.RawIOBase):
     """A socket for `http.client`, with a deadline and a limit of bytes to read."""
 
     def __init__(self, connection: socket.socket, deadline: _Deadline, most: int) -> None:
@@ -80,31 +80,21 @@ class _Wire:
         self._connection.sendall(data)
 
     def makefile(self, _: str) -> io.BufferedReader:
-        return io.BufferedReader(_Incoming(self))
-
-    def receive_into(self, buffer: memoryview) -> int:
-        if self._left == 0:
-            raise _TooLarge(f"its answer has more than {MAX_ANSWER} bytes")
-        self._connection.settimeout(self._deadline.left())
-        count = self._connection.recv_into(buffer[: self._left])
-        self._left -= count
-        return count
-
-    def close(self) -> None:
-        """Do nothing: `Sender` closes the connection that it opened."""
-
-
-class _Incoming(io.RawIOBase):
-    """The readable side of a wire."""
-
-    def __init__(self, wire: _Wire) -> None:
-        self._wire = wire
+        return io.BufferedReader(self)
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        return self._wire.receive_into(memoryview(buffer))
+        if self._left == 0:
+            raise _TooLarge(f"its answer has more than {MAX_ANSWER} bytes")
+        self._connection.settimeout(self._deadline.left())
+        count = self._connection.recv_into(memoryview(buffer)[: self._left])
+        self._left -= count
+        return count
+
+    def close(self) -> None:
+        """Do nothing: `http.client` closes this before the body is read; `Sender` does later."""
 
 
 class Sender:
