@@ -94,14 +94,14 @@ def test_signing_out_forgets_the_key_which_was_never_part_of_an_address(shop, de
     assert page.evaluate("sessionStorage.length + localStorage.length") == 0
     page.reload()
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
-    # The key was never part of an address, and nothing but version 2 was asked.
+    # The key was never part of an address, and only version 2 was used.
     assert not [url for url in page.requested if page.secret in url]
     assert page.context.cookies() == []
-    asked = {url.removeprefix(shop.url).split("?")[0].split("/")[1] for url in page.requested}
-    assert asked == {"", "console", "v2"}
+    requested = {url.removeprefix(shop.url).split("?")[0].split("/")[1] for url in page.requested}
+    assert requested == {"", "console", "v2"}
 
 
-def test_somebody_else_was_faster(shop, desk):
+def test_someone_else_was_faster(shop, desk):
     order_id = shop.place(reference="contested")
     press(desk, "Refresh")
     press(desk, f"Ship order {order_id}")
@@ -115,7 +115,7 @@ def test_somebody_else_was_faster(shop, desk):
     expect(row(desk, order_id)).to_have_count(0)
 
 
-def test_what_others_change_appears_by_itself(shop, desk):
+def test_changes_by_others_appear_automatically(shop, desk):
     before = int(figure(desk, "pending").inner_text())
     order_id = shop.place(reference="from the web shop")
     # Within 5 s on this plan; nothing is pressed.
@@ -129,7 +129,7 @@ def test_what_others_change_appears_by_itself(shop, desk):
     expect(desk.get_by_role("heading", level=1)).to_contain_text("Shipped")
 
 
-def test_what_a_reference_says_is_text_wherever_it_is_shown(shop, desk):
+def test_a_reference_is_shown_as_text_everywhere(shop, desk):
     order_id = shop.place(reference=MARKUP)
     press(desk, "Refresh")
     expect(row(desk, order_id)).to_contain_text(MARKUP)
@@ -142,7 +142,7 @@ def test_what_a_reference_says_is_text_wherever_it_is_shown(shop, desk):
     expect(desk).to_have_title(f"Order {order_id} · Store Orders")
 
 
-def test_an_answer_that_got_lost_never_places_twice(shop, at_desk):
+def test_an_order_whose_answer_was_lost_is_never_placed_twice(shop, at_desk):
     page = at_desk(loses=True)
 
     def deliver_and_lose(route):
@@ -166,7 +166,7 @@ def test_an_answer_that_got_lost_never_places_twice(shop, at_desk):
     assert shop.count(petId=77) == 1
 
 
-def test_what_was_changed_after_a_lost_try_is_not_placed_beside_it(shop, at_desk):
+def test_an_order_changed_after_a_lost_answer_is_not_placed_as_well(shop, at_desk):
     page = at_desk(refusals=(422,), loses=True)
     go_to(page, "new")
     page.route(f"**{ORDERS}", lambda route: (route.fetch(), route.abort("connectionreset")))
@@ -182,7 +182,7 @@ def test_what_was_changed_after_a_lost_try_is_not_placed_beside_it(shop, at_desk
     assert shop.count(petId=78) == 1
 
 
-def test_faults_are_told_beside_the_fields_before_anything_is_sent(shop, desk):
+def test_faults_are_shown_at_the_fields_before_anything_is_sent(shop, desk):
     before = shop.count()
     go_to(desk, "new")
     press(desk, "Place order")
@@ -208,7 +208,7 @@ def test_a_read_key_sees_no_way_to_change_anything(shop, at_desk):
     expect(page).to_have_url(f"{shop.url}/#/orders")
 
 
-def test_by_keyboard_alone(shop, visit):
+def test_everything_works_by_keyboard_alone(shop, visit):
     order_id = shop.place(reference="by keyboard")
     page = visit(shop.url)
     expect(page.get_by_label("Key", exact=True)).to_be_focused()
@@ -233,7 +233,7 @@ def test_by_keyboard_alone(shop, visit):
     page.get_by_role("button", name="Ship it").focus()
     page.keyboard.press("Enter")
     expect(row(page, order_id)).to_have_count(0)
-    # The row is gone: whoever goes on by keyboard is still in the list.
+    # The row is gone, but the focus is still in the list.
     assert page.evaluate("document.activeElement.closest('.results, h1') !== null")
 
 
@@ -254,7 +254,7 @@ def test_an_order_is_shown_with_its_long_pet_number_and_its_dates_in_the_viewers
     assert shown == {"UTC": "1 Mar 2031, 23:30", "Asia/Tokyo": "2 Mar 2031, 08:30"}
 
 
-def test_there_is_no_order_of_that_number(desk):
+def test_an_unknown_order_is_explained(desk):
     go_to(desk, "orders/99999")
     expect(desk.get_by_role("alert")).to_contain_text("There is no order with this number")
     assert in_plain_words(desk.locator("#view").inner_text())

@@ -31,7 +31,7 @@ def test_every_file_is_served_as_what_it_is_in_less_than_60_kilobytes_in_all(sto
     assert 0 < sent < MOST_BYTES
 
 
-def test_the_policy_lets_in_nothing_inline_and_reads_no_markup(store):
+def test_the_policy_allows_nothing_inline_and_no_markup(store):
     policy = store.anonymous().get("/").headers["Content-Security-Policy"]
     assert policy.startswith(site.POLICY)
     for part in (
@@ -48,7 +48,7 @@ def test_the_policy_lets_in_nothing_inline_and_reads_no_markup(store):
     assert "unsafe" not in policy
 
 
-def test_no_file_holds_what_the_policy_refuses():
+def test_no_file_contains_what_the_policy_forbids():
     page = (FOLDER / "index.html").read_text(encoding="utf-8")
     assert re.findall(r"<script(?![^>]*\ssrc=)", page) == []
     assert re.findall(r"<style|\sstyle=|\son\w+=|javascript:", page) == []
@@ -59,7 +59,7 @@ def test_no_file_holds_what_the_policy_refuses():
         assert set(re.findall(r"https?://[^\s\"']+", text)) <= {"http://www.w3.org/2000/svg"}
 
 
-def test_every_module_is_announced_to_the_browser_so_that_none_waits_for_another(store):
+def test_every_module_is_preloaded(store):
     page = store.anonymous().get("/").text
     announced = set(re.findall(r'href="console/(\w+\.js)"', page))
     imported = {

@@ -41,7 +41,7 @@ def too_wide(page):
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_every_view_is_for_everybody(at_desk, name):
+def test_every_view_is_accessible(at_desk, name):
     page = at_desk(**SETTINGS[name])
     for view in VIEWS:
         # axe-core takes seconds for a list of 50; one of each status tells the same.
@@ -53,7 +53,7 @@ def test_every_view_is_for_everybody(at_desk, name):
     no_violations(page)
 
 
-def test_the_question_is_for_everybody(at_desk):
+def test_the_dialog_is_accessible(at_desk):
     page = at_desk(color_scheme="dark")
     page.get_by_role("button", name="Ship order 2", exact=True).click()
     no_violations(page)
@@ -62,7 +62,7 @@ def test_the_question_is_for_everybody(at_desk):
     no_violations(page)
 
 
-def test_on_a_phone_and_at_twice_the_size_all_fits_and_what_is_pressed_can_be_hit(at_desk):
+def test_targets_are_large_enough_on_a_phone_and_text_of_twice_the_size_fits(at_desk):
     page = at_desk(viewport=PHONE, has_touch=True)
     for view in VIEWS:
         show(page, view)
@@ -81,7 +81,7 @@ def test_on_a_phone_and_at_twice_the_size_all_fits_and_what_is_pressed_can_be_hi
         assert not too_wide(page), view
 
 
-def test_nothing_moves_for_whom_motion_is_too_much(shop, at_desk):
+def test_nothing_moves_if_reduced_motion_is_preferred(shop, at_desk):
     page = at_desk(reduced_motion="reduce")
     shop.place()
     press(page, "Refresh")
@@ -115,7 +115,7 @@ def test_pages_keep_their_place_through_back_and_reload(at_desk):
     expect(row(page, 51)).to_be_visible()
 
 
-def test_a_page_that_is_gone_leads_to_the_first(shop, visit):
+def test_a_cursor_that_is_not_valid_leads_to_the_first_page(shop, visit):
     page = visit(shop.url, refusals=(422,))
     sign_in(page, shop.store.issue()[1])
     go_to(page, "orders?status=all&after=WzQxLCI5ZjhlIl0")
@@ -144,7 +144,7 @@ def test_filters_are_part_of_the_place_and_a_number_that_is_no_reference_leads_t
     expect(page.get_by_role("heading", level=1)).to_contain_text("Order 17")
 
 
-def test_an_answer_that_comes_late_changes_nothing(at_desk):
+def test_a_late_answer_changes_nothing(at_desk):
     page = at_desk()
     late = []
     page.route("**/v2/store/orders?*status=cancelled*", lambda route: late.append(route))  # noqa: PLW0108 - Playwright marks it
@@ -161,7 +161,7 @@ def test_an_answer_that_comes_late_changes_nothing(at_desk):
     expect(row(page, 5)).to_have_count(0)
 
 
-def test_the_figures_are_pictures_and_a_table(shop, at_desk):
+def test_the_figures_are_charts_and_a_table(shop, at_desk):
     page = at_desk()
     stats = shop.api("GET", "/v2/store/stats?days=7").json()
     show(page, "figures")
@@ -190,7 +190,7 @@ def test_the_limits_of_the_key_are_bars_with_the_time_of_reset(at_desk):
     expect(page.locator("#view .facts")).to_contain_text("pro")
 
 
-def test_an_empty_shop_is_told_what_to_do_first(start, tmp_path, visit):
+def test_an_empty_shop_sees_how_to_get_started(start, tmp_path, visit):
     service = start()
     page = visit(service.url)
     sign_in(page, service.issue())

@@ -41,7 +41,7 @@ def begin_a_date(page, label):
     page.keyboard.type("24")
 
 
-def test_a_date_that_is_half_there_never_means_now_or_none(shop, at_desk):
+def test_an_incomplete_date_never_means_now_or_none(shop, at_desk):
     page = at_desk()
     before = shop.count()
     press(page, "Ship order 2")
@@ -71,7 +71,7 @@ def test_a_date_that_is_half_there_never_means_now_or_none(shop, at_desk):
     assert page.url == f"{shop.url}/#/orders"
 
 
-def test_an_address_that_names_what_every_object_has_leads_to_the_orders(shop, at_desk):
+def test_an_address_with_a_name_that_every_object_has_leads_to_the_orders(shop, at_desk):
     page = at_desk(refusals=(422,))
     for name in ("constructor", "__proto__", "toString"):
         go_to(page, name)
@@ -85,7 +85,7 @@ def test_an_address_that_names_what_every_object_has_leads_to_the_orders(shop, a
     expect(page.locator(".picture").first).to_be_visible()
 
 
-def test_an_address_asks_for_an_order_only_by_a_number(shop, at_desk):
+def test_only_numbers_are_requested_as_orders(shop, at_desk):
     page = at_desk()
     for order_id in ("..", "%2e%2e", ".", "02", "2e0"):
         go_to(page, f"orders/{order_id}")
@@ -93,7 +93,7 @@ def test_an_address_asks_for_an_order_only_by_a_number(shop, at_desk):
         notice = page.locator("#view").get_by_role("alert")
         expect(notice).to_contain_text("no order with this number")
         expect(page.get_by_role("button", name="Ship")).to_have_count(0)
-    # Nobody asked for a history but once for the newest order's, where following begins.
+    # The only history requested is the newest order's, where polling begins.
     newest = f"{shop.url}{ORDERS}/{shop.count()}/events"
     assert {url for url in page.requested if url.endswith("/events")} == {newest}
 
@@ -137,7 +137,7 @@ def test_polling_begins_even_if_the_first_attempt_fails(shop, visit):
     expect(row(page, order_id)).to_be_visible()
 
 
-def test_a_browser_that_keeps_nothing_is_told_of(shop, browser, tmp_path):
+def test_a_browser_without_storage_is_explained(shop, browser, tmp_path):
     blocked = {"profile": {"default_content_setting_values": {"cookies": 2}}}
     (tmp_path / "Default").mkdir()
     (tmp_path / "Default" / "Preferences").write_text(json.dumps(blocked))
@@ -158,7 +158,7 @@ JSON.parse = (text, reviver) => parse(text, reviver && ((name, value) => reviver
 """
 
 
-def test_an_older_browser_shows_no_other_number_for_a_long_one(shop, at_desk):
+def test_an_older_browser_shows_no_wrong_number_for_a_long_one(shop, at_desk):
     order_id = shop.place(9223372036854775807)
     page = at_desk()
     page.add_init_script(OLDER_BROWSER)
@@ -180,7 +180,7 @@ def test_the_page_of_other_peoples_code_gets_a_tab_that_knows_no_key(at_desk):
     assert page.evaluate("sessionStorage.getItem('key')").startswith("sok_")
 
 
-def test_a_key_that_ends_takes_all_along_and_says_so(shop, visit):
+def test_a_revoked_key_leads_to_the_sign_in_page_and_leaves_nothing_behind(shop, visit):
     page = visit(shop.url, refusals=(401,))
     key_id, secret = shop.store.issue()
     page.get_by_label("Show key").check()
@@ -201,7 +201,7 @@ def test_a_key_that_ends_takes_all_along_and_says_so(shop, visit):
     expect(page.get_by_label("Key", exact=True)).to_have_attribute("type", "password")
 
 
-def test_a_question_gives_the_focus_back_to_a_row_that_changed_meanwhile(shop, at_desk):
+def test_a_dialog_returns_the_focus_to_a_row_that_changed_meanwhile(shop, at_desk):
     page = at_desk(PLENTY)
     page.get_by_role("link", name="All").click()
     press(page, "Ship order 3")
@@ -211,7 +211,7 @@ def test_a_question_gives_the_focus_back_to_a_row_that_changed_meanwhile(shop, a
     expect(row(page, 3).get_by_role("link")).to_be_focused()
 
 
-def test_what_stays_is_not_made_anew_under_whoever_is_about_to_press_it(shop, at_desk):
+def test_rows_and_tabs_that_stay_are_not_replaced_while_somebody_clicks(shop, at_desk):
     page = at_desk(PLENTY)
     order_id = shop.place()
     expect(row(page, order_id)).to_be_visible()
@@ -228,7 +228,7 @@ def test_what_stays_is_not_made_anew_under_whoever_is_about_to_press_it(shop, at
     expect(page.get_by_role("columnheader", name="Shipped")).to_be_visible()
 
 
-def test_an_answer_to_a_question_that_was_left_is_told_and_disturbs_no_other(shop, at_desk):
+def test_the_outcome_of_a_closed_dialog_is_announced_and_disturbs_no_other(shop, at_desk):
     page = at_desk(viewport={"width": 1360, "height": 900})
     left, next_one = shop.place(), shop.place()
     press(page, "Refresh")

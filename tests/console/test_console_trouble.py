@@ -103,12 +103,12 @@ def test_a_limit_is_shown_with_the_time_to_wait_and_then_retried(shop, at_desk):
     expect(alert(page)).to_contain_text("Retrying in")
     expect(page.locator("#banner-limits")).to_contain_text("Available again today at")
     expect(page.get_by_role("button", name="Refresh")).to_be_disabled()
-    # Meanwhile nothing is asked, whatever is pressed: a key that goes on is banned.
-    asked = len(page.requested)
+    # Meanwhile no requests are sent, which could get the key banned.
+    before = len(page.requested)
     page.get_by_role("link", name="All").click()
     page.get_by_role("link", name="Figures").click()
     page.clock.run_for(20_000)
-    assert not [url for url in page.requested[asked:] if "/v2/" in url]
+    assert not [url for url in page.requested[before:] if "/v2/" in url]
     shop.renew(page.key_id)
     page.clock.run_for(61_000)
     expect(page.locator(".picture").first).to_be_visible()
@@ -138,7 +138,7 @@ def test_a_ban_is_shown(shop, at_desk):
     expect(alert(page)).to_contain_text("5 min")
 
 
-def test_a_store_that_is_away_and_comes_back(shop, at_desk):
+def test_an_unavailable_database_and_its_return(shop, at_desk):
     page = at_desk(refusals=(503,))
     press(page, "Ship order 4")
     with real_faults.locked(shop.database):
@@ -149,7 +149,7 @@ def test_a_store_that_is_away_and_comes_back(shop, at_desk):
     assert shop.order(4)["status"] == "shipped"
 
 
-def test_a_network_that_is_gone_and_comes_back(at_desk):
+def test_a_lost_network_and_its_return(at_desk):
     page = at_desk(loses=True)
     page.context.set_offline(True)
     page.get_by_role("link", name="Shipped").click()
@@ -162,7 +162,7 @@ def test_a_network_that_is_gone_and_comes_back(at_desk):
     wait_for_rows(page)
 
 
-def test_a_ship_whose_answer_got_lost_is_shown_as_done_when_it_is_tried_again(shop, at_desk):
+def test_shipping_again_after_a_lost_answer_is_shown_as_done(shop, at_desk):
     page = at_desk(refusals=(409,), loses=True)
     page.route(f"**{ORDERS}/5/ship", lambda route: (route.fetch(), route.abort("connectionreset")))
     press(page, "Ship order 5")

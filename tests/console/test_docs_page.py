@@ -90,7 +90,7 @@ def test_version_2_is_shown_when_it_is_chosen_and_stays_so(service, visit):
     expect(answer).to_contain_text('"petId": 815')
 
 
-def test_the_key_goes_along_to_the_other_version_and_answers_do_not(service, visit):
+def test_the_key_is_kept_when_the_version_changes_and_answers_are_not(service, visit):
     page = visit(service.url, "/docs")
     authorize(page, service.issue("pro"))
     expect(execute(open_operation(page, "listOrders"))).to_contain_text("200")
@@ -121,7 +121,7 @@ def test_the_key_is_kept_nowhere(service, visit):
     expect(execute(operation)).to_contain_text("invalid_api_key")
 
 
-def test_what_is_tried_out_goes_where_the_page_is_whatever_the_public_address(start, visit):
+def test_requests_go_to_the_pages_own_origin_whatever_the_public_address(start, visit):
     public = "http://127.0.0.1:1/api/v1"
     service = start(ORDERS_BASE_URL=public)
     there = service.url.replace("127.0.0.1", "localhost")
@@ -147,9 +147,7 @@ def test_the_page_works_below_a_path_of_another_server(service, visit):
     assert page.requested[-1] == f"{service.url}/shop/v1/store/orders"
 
 
-def test_a_version_that_there_is_not_is_the_first_and_one_that_cannot_be_read_is_told(
-    service, visit
-):
+def test_an_unknown_version_means_the_first_and_a_failure_to_load_is_shown(service, visit):
     phone = {"width": 320, "height": 640}
     no_version = "/docs?version=<script>alert(1)</script>"
     page = visit(service.url, no_version, refusals=[503], viewport=phone)
@@ -170,9 +168,7 @@ def test_without_scripts_the_page_says_where_the_descriptions_are(service, visit
 
 
 @pytest.mark.parametrize(("version", "color_scheme"), [("v1", "light"), ("v2", "dark")])
-def test_only_what_swagger_ui_brings_along_stands_in_anybodys_way(
-    service, visit, version, color_scheme
-):
+def test_it_is_accessible_but_for_swagger_uis_own_markup(service, visit, version, color_scheme):
     page = visit(service.url, f"/docs?version={version}", color_scheme=color_scheme)
     expect(page.get_by_text("Place an order.")).to_be_visible()
     page.get_by_role("button", name="Authorize").click()

@@ -115,7 +115,7 @@ def test_a_large_file_comes_as_gzip_to_clients_that_accept_it(visitor, folder):
     assert not {"Content-Encoding", "Vary"} & set(small.headers.keys())
 
 
-def test_what_is_no_file_is_404_and_a_wrong_method_405(visitor):
+def test_other_paths_are_404_and_other_methods_405(visitor):
     for path in (
         "/desk",
         "/desk/",
@@ -137,7 +137,7 @@ def test_what_is_no_file_is_404_and_a_wrong_method_405(visitor):
         assert visitor.options(path).status_code == 204
 
 
-def test_what_is_not_meant_for_browsers_is_not_served(store, folder):
+def test_files_not_meant_for_browsers_are_not_served(store, folder):
     for name in ("notes.txt", "main.js~", ".main.js.swp", "main.py"):
         (folder / name).write_text("not for browsers", encoding="utf-8")
     serve_page(store.own_app(), "/at-the-desk", folder)
@@ -145,7 +145,7 @@ def test_what_is_not_meant_for_browsers_is_not_served(store, folder):
         assert_error(store.anonymous().get(f"/desk/{name}"), 404, "not_found")
 
 
-def test_the_page_of_the_descriptions_has_all_that_it_names(store):
+def test_every_file_that_the_documentation_page_links_to_exists(store):
     client = store.anonymous()
     page = client.get("/docs")
     assert page.content_type == "text/html; charset=utf-8"

@@ -37,8 +37,8 @@ class Received:
         return int(self.id.rpartition("_")[2])
 
     @property
-    def told(self) -> Any:
-        """What the body says."""
+    def json(self) -> Any:
+        """The body."""
         return json.loads(self.body)
 
 

@@ -65,8 +65,8 @@ def test_add_prints_the_secret_alone_and_once(store, receiver):
     assert len(base64.b64decode(secret.removeprefix("whsec_"), validate=True)) == 32
     assert done.stdout == f"{secret}\n"
     assert "whsec_" not in done.stderr
-    for told in (("list",), ("list", "--json"), ("deliveries", 1)):
-        assert "whsec_" not in run(store, *told)
+    for arguments in (("list",), ("list", "--json"), ("deliveries", 1)):
+        assert "whsec_" not in run(store, *arguments)
 
 
 def test_without_event_it_means_all_but_imported(store, receiver):
@@ -92,7 +92,7 @@ def test_without_event_it_means_all_but_imported(store, receiver):
         ("https://169.254.169.254/latest/meta-data", "is not a public address"),
     ],
 )
-def test_add_refuses_what_is_not_public(store, url, words):
+def test_add_rejects_urls_that_are_not_public(store, url, words):
     assert words in refused(store, "add", url)
     assert run(store, "list", "--json") == "[]\n"
 
@@ -108,7 +108,7 @@ def test_add_accepts_a_public_address_and_a_name_that_is_not_known_yet(store, ur
     assert (listed(store)["url"], listed(store)["allowPrivate"]) == (url, False)
 
 
-def test_there_may_be_so_many_and_no_more(store, receiver):
+def test_there_is_a_maximum_of_webhooks(store, receiver):
     for _ in range(MAX_ENDPOINTS):
         add(store, receiver)
     assert "which is the maximum" in refused(store, "add", receiver.url, "--allow-private")
@@ -116,14 +116,14 @@ def test_there_may_be_so_many_and_no_more(store, receiver):
     add(store, receiver)
 
 
-def test_an_event_that_there_is_not_is_refused(store, receiver):
+def test_an_unknown_event_is_rejected(store, receiver):
     assert "order.lost" in refused(store, "add", PUBLIC, "--event", "order.lost")
 
 
 # list, pause, resume, remove, rotate
 
 
-def test_list_tells_how_each_stands(store, client, hooks, receiver):
+def test_list_shows_the_state_of_each(store, client, hooks, receiver):
     add(store, receiver)
     client.place()
     assert (listed(store)["state"], listed(store)["behind"]) == ("active", 1)
@@ -187,7 +187,7 @@ def test_rotate_prints_a_new_secret_with_which_both_sign(store, client, hooks, r
     hooks.deliver()
     (received,) = receiver.received
     for secret in (old, new):
-        assert Webhook(secret).verify(received.body, received.headers) == received.told
+        assert Webhook(secret).verify(received.body, received.headers) == received.json
     assert len(received.headers["webhook-signature"].split(" ")) == 2
 
 
@@ -195,7 +195,7 @@ def test_rotate_prints_a_new_secret_with_which_both_sign(store, client, hooks, r
     "arguments",
     ["remove 9", "pause 9", "resume 9", "rotate 9", "deliveries 9", "redeliver 9 1", "ping 9"],
 )
-def test_a_webhook_that_there_is_not_is_named(store, client, arguments):
+def test_an_unknown_webhook_is_named(store, client, arguments):
     client.place()
     assert "There is no webhook 9. `flask webhooks list`" in refused(store, *arguments.split())
 
@@ -203,7 +203,7 @@ def test_a_webhook_that_there_is_not_is_named(store, client, arguments):
 # deliveries, redeliver, ping
 
 
-def test_deliveries_lists_tries_from_the_newest(store, client, hooks, receiver):
+def test_deliveries_lists_attempts_newest_first(store, client, hooks, receiver):
     add(store, receiver)
     receiver.answering = answer_with(503, b"\x1b[31mlater\x07")
     client.place()
@@ -211,8 +211,8 @@ def test_deliveries_lists_tries_from_the_newest(store, client, hooks, receiver):
     receiver.answering = answer_with(200, b"thank you")
     hooks.deliver(6)
     rows = json.loads(run(store, "deliveries", 1, "--json"))
-    told = [(row["event"], row["outcome"], row["status"], row["answer"]) for row in rows]
-    assert told == [(1, "delivered", 200, "thank you"), (1, "down", 503, "\x1b[31mlater\x07")]
+    shown = [(row["event"], row["outcome"], row["status"], row["answer"]) for row in rows]
+    assert shown == [(1, "delivered", 200, "thank you"), (1, "down", 503, "\x1b[31mlater\x07")]
     assert all(row["ms"] >= 0 and row["fault"] is None for row in rows)
     shown = run(store, "deliveries", 1)
     assert list(rows[0]) == shown.splitlines()[0].split()
@@ -230,12 +230,12 @@ def test_redeliver_sends_an_event_outside_the_order(store, client, hooks, receiv
     assert "Delivered: it answered 204" in done.stderr
     again = receiver.received[-1]
     assert (again.id, again.body) == (receiver.received[1].id, receiver.received[1].body)
-    assert Webhook(secret).verify(again.body, again.headers) == again.told
+    assert Webhook(secret).verify(again.body, again.headers) == again.json
     assert listed(store)["after"] == 3
     assert "no event 4" in refused(store, "redeliver", 1, 4)
 
 
-def test_what_was_refused_and_then_redelivered_is_not_tried_again(store, client, hooks, receiver):
+def test_a_refused_event_that_was_redelivered_is_not_retried(store, client, hooks, receiver):
     add(store, receiver)
     receiver.answering = answer_with(422, b"no such pet")
     client.place()
@@ -254,8 +254,8 @@ def test_ping_sends_a_signed_message_of_its_own(store, receiver):
     done = command(store, "ping", 1)
     assert "Delivered: it answered 204" in done.stderr
     (received,) = receiver.received
-    told = Webhook(secret).verify(received.body, received.headers)
-    assert (told["type"], told["data"]) == ("ping", {"webhook": 1})
+    message = Webhook(secret).verify(received.body, received.headers)
+    assert (message["type"], message["data"]) == ("ping", {"webhook": 1})
     assert received.id.startswith(f"ping_{store.services.store_id}_")
     run(store, "ping", 1)
     assert receiver.received[0].id != receiver.received[1].id
@@ -266,7 +266,7 @@ def test_ping_sends_a_signed_message_of_its_own(store, receiver):
     ("arguments", "status"),
     [("redeliver 1 1", 410), *[("ping 1", status) for status in (302, 404, 410, 500)]],
 )
-def test_what_fails_says_why_and_only_410_to_an_event_pauses(
+def test_a_failure_is_explained_and_only_410_to_an_event_pauses(
     store, client, receiver, arguments, status
 ):
     add(store, receiver)
@@ -278,14 +278,14 @@ def test_what_fails_says_why_and_only_410_to_an_event_pauses(
     assert listed(store)["because"] == ("it answered 410 Gone" if is_paused else None)
 
 
-def test_a_ping_is_under_the_guard(store, receiver):
+def test_a_ping_goes_to_public_addresses_only(store, receiver):
     add(store, receiver)
     store.execute("UPDATE webhook_endpoints SET allow_private = false")
     assert "Not delivered." in refused(store, "ping", 1)
     assert receiver.received == []
 
 
-def test_commands_tell_nothing_of_secrets_to_the_log(store, client, hooks, receiver):
+def test_secrets_are_redacted_from_the_log(store, client, hooks, receiver):
     with logged() as log:
         secret = add(store, receiver)
         for path in (secret, quote(secret, safe="")):

@@ -65,7 +65,7 @@ def test_an_event_arrives_as_standard_webhooks_says(store, client, hook, receive
         b'{"type":"order.placed","timestamp":"2026-12-01T12:00:00.000Z"'
     )
     # Without a reference, which is not known.
-    assert list(received.told["data"].items()) == [
+    assert list(received.json["data"].items()) == [
         ("id", 1),
         ("petId", 7),
         ("quantity", 2),
@@ -81,7 +81,7 @@ def test_an_event_has_the_order_as_it_stood_then(client, hook, receiver):
     place(client)
     client.cancel(1)
     hook.deliver()
-    states = [(each.told["type"], each.told["data"]["status"]) for each in receiver.received]
+    states = [(each.json["type"], each.json["data"]["status"]) for each in receiver.received]
     assert states == [("order.placed", "pending"), ("order.cancelled", "cancelled")]
 
 
@@ -89,7 +89,7 @@ def test_a_reference_is_sent_as_it_is(store, hooks, receiver):
     hooks.add(receiver.url, EventType.IMPORTED)
     store.services.orders.import_orders([(1, {"petId": 7, "reference": "Höhle “7” 🐢"})], Faults())
     hooks.deliver()
-    assert receiver.received[0].told["data"]["reference"] == "Höhle “7” 🐢"
+    assert receiver.received[0].json["data"]["reference"] == "Höhle “7” 🐢"
     assert "🐢".encode() in receiver.received[0].body
 
 
@@ -98,7 +98,7 @@ def test_the_library_and_a_few_lines_of_hmac_verify_it(store, client, hook, rece
     place(client)
     hook.deliver()
     (received,) = receiver.received
-    assert Webhook(SECRET).verify(received.body, received.headers) == received.told
+    assert Webhook(SECRET).verify(received.body, received.headers) == received.json
     assert received.headers["webhook-signature"] == f"v1,{plainly_signed(SECRET, received)}"
     for secret, body in (
         (SECRET, received.body.replace(b"7", b"8")),
@@ -139,8 +139,8 @@ def test_an_event_has_the_order_that_the_feed_has(store, client, hooks, receiver
     hooks.deliver()
     feed = client.get("/v2/store/events").get_json()["events"]
     assert len(feed) == 6
-    assert [each.told["data"] for each in receiver.received] == [each["order"] for each in feed]
-    heads = [(each.event, each.told["type"], each.told["timestamp"]) for each in receiver.received]
+    assert [each.json["data"] for each in receiver.received] == [each["order"] for each in feed]
+    heads = [(each.event, each.json["type"], each.json["timestamp"]) for each in receiver.received]
     assert heads == [(each["id"], each["type"], each["at"]) for each in feed]
 
 
@@ -152,7 +152,7 @@ def test_an_endpoint_gets_the_events_that_it_wants_from_the_next_one_on(client, 
     client.cancel(2)
     place(client)
     hooks.deliver()
-    assert [(each.event, each.told["type"]) for each in receiver.received] == [(5, "order.shipped")]
+    assert [(each.event, each.json["type"]) for each in receiver.received] == [(5, "order.shipped")]
 
 
 # What is retried, and when.
@@ -186,7 +186,9 @@ def test_a_retry_has_the_same_id_and_a_new_time(store, client, hook, receiver):
 
 
 @pytest.mark.parametrize("status", [300, 301, 307, 408, 425, 429, 500, 502, 503, 504, 599])
-def test_an_endpoint_that_is_down_waits_with_all_that_follows(client, hook, receiver, status):
+def test_an_endpoint_that_is_down_is_retried_with_all_later_events_waiting(
+    client, hook, receiver, status
+):
     receiver.answering = answer_with(status)
     place(client, 3)
     with logged() as log:
@@ -357,7 +359,7 @@ STORIES = {
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_what_follows(client, hook, receiver, story):
+def test_what_an_endpoint_gets(client, hook, receiver, story):
     steps, events, state = STORIES[story]
     with logged() as log:
         for step in steps:
@@ -418,7 +420,7 @@ def test_an_endpoint_that_is_removed_during_a_delivery_is_gone(client, hook, rec
 # Several processes.
 
 
-def test_of_two_processes_one_delivers_until_it_has_not_for_15_seconds(client, hook, receiver):
+def test_of_two_processes_one_delivers_until_its_claim_of_15_seconds_lapses(client, hook, receiver):
     place(client)
     assert hook.deliver()
     another = hook.another_courier()

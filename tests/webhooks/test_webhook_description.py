@@ -38,16 +38,16 @@ def test_it_describes_the_headers_and_the_body_that_are_sent(client, hooks, rece
     client.place()
     hooks.deliver()
     (received,) = receiver.received
-    told = described()[received.told["type"]]["post"]
-    assert {each["name"] for each in told["parameters"]} == {
+    operation = described()[received.json["type"]]["post"]
+    assert {each["name"] for each in operation["parameters"]} == {
         name for name in received.headers if name.startswith("webhook-")
     }
-    message = told["requestBody"]["content"]["application/json"]
-    assert list(message["schema"]["properties"]) == list(received.told)
+    message = operation["requestBody"]["content"]["application/json"]
+    assert list(message["schema"]["properties"]) == list(received.json)
     assert message["schema"]["properties"]["data"] == ORDER
 
 
-def test_its_examples_are_as_what_is_sent(client, hooks, receiver):
+def test_its_examples_look_like_real_messages(client, hooks, receiver):
     hooks.add(receiver.url)
     client.place(shipDate="2026-12-01T08:00:00Z")
     client.place()
@@ -55,17 +55,17 @@ def test_its_examples_are_as_what_is_sent(client, hooks, receiver):
     client.cancel(2)
     hooks.deliver()
     for received in receiver.received:
-        post = described()[received.told["type"]]["post"]
+        post = described()[received.json["type"]]["post"]
         example = post["requestBody"]["content"]["application/json"]["example"]
-        assert list(example) == list(received.told)
-        assert example["type"] == received.told["type"]
-        sent = received.told["data"]
+        assert list(example) == list(received.json)
+        assert example["type"] == received.json["type"]
+        sent = received.json["data"]
         shown = {name: example["data"][name] for name in sent}
         assert list(shown) == list(sent)
         assert [shown["status"], shown["complete"]] == [sent["status"], sent["complete"]]
 
 
-def test_it_stands_in_the_document_of_version_2(store):
+def test_it_is_part_of_the_document_of_version_2(store):
     first, second = (
         store.app.test_client().get(f"/openapi/v{version}.json").get_json() for version in (1, 2)
     )

@@ -80,7 +80,7 @@ def test_what_was_placed_before_the_start_and_since_is_delivered(store, client, 
 
 
 @pytest.mark.slow
-def test_an_endpoint_that_is_added_later_is_noticed(store, client, hooks, receiver):
+def test_an_endpoint_added_later_gets_its_events(store, client, hooks, receiver):
     with at_work(store):
         client.place()
         hooks.add(receiver.url)
@@ -117,7 +117,7 @@ def test_endpoints_that_hang_hold_up_no_other_and_no_request_however_many(
             over.set()
 
 
-def test_a_stop_waits_for_what_is_being_sent(store, client, hooks, receiver):
+def test_a_stop_waits_for_an_attempt_under_way(store, client, hooks, receiver):
     hooks.add(receiver.url)
     answered = threading.Event()
 
@@ -138,7 +138,7 @@ def test_a_stop_waits_for_what_is_being_sent(store, client, hooks, receiver):
     assert (hooks.tries(), receiver.events) == ([(1, "delivered", 200)], [1])
 
 
-def test_a_stop_breaks_off_what_hangs_and_the_next_start_sends_it_again(
+def test_a_stop_cancels_an_attempt_that_hangs_and_the_next_start_repeats_it(
     store, client, hooks, receiver, monkeypatch
 ):
     monkeypatch.setattr(outbox, "IN_FLIGHT_SECONDS", 0.1)
@@ -158,7 +158,7 @@ def test_a_stop_breaks_off_what_hangs_and_the_next_start_sends_it_again(
     again.services.end()
 
 
-def test_a_restart_need_not_wait_for_the_claim_of_before(store, client, hooks, receiver):
+def test_a_restart_does_not_wait_for_an_old_claim(store, client, hooks, receiver):
     hooks.add(receiver.url)
     client.place()
     hooks.deliver()  # as a process that was then killed
@@ -180,7 +180,9 @@ def test_one_of_several_processes_releases_its_claims_when_it_stops(store, clien
     assert hooks.get().claimed_by is None
 
 
-def test_what_can_t_be_written_down_yet_is_not_sent_again(make_store, receiver, monkeypatch):
+def test_an_outcome_that_cannot_be_recorded_yet_is_not_sent_again(
+    make_store, receiver, monkeypatch
+):
     for module in (DATABASES.module, group_commit):
         monkeypatch.setattr(module, "BUSY_SECONDS", 0.1)
     store = make_store()
@@ -203,7 +205,7 @@ def test_what_can_t_be_written_down_yet_is_not_sent_again(make_store, receiver, 
     assert log.getvalue().count("can't be written down yet") == 1
 
 
-def test_a_database_that_is_away_is_told_once_and_waited_for(
+def test_an_unavailable_database_is_logged_once_and_waited_for(
     store, client, hooks, receiver, monkeypatch
 ):
     monkeypatch.setattr(outbox, "_REST_SECONDS", 0.01)
@@ -268,7 +270,7 @@ def place(service, key):
 
 
 @pytest.mark.slow
-def test_the_service_delivers_what_it_is_told_to_by_commands_beside_it(start, receiver, tmp_path):
+def test_the_service_acts_on_commands_run_beside_it(start, receiver, tmp_path):
     service = start()
     key = service.issue()
     webhook(service, "add", receiver.url, "--allow-private", "--event", "order.placed")
@@ -304,7 +306,7 @@ def test_a_stop_ends_in_time_though_an_endpoint_hangs(start, receiver):
 
 
 @pytest.mark.slow
-def test_killed_while_delivering_it_goes_on_where_it_was(start, tmp_path):
+def test_a_killed_service_continues_where_it_was(start, tmp_path):
     chance = random.Random(1)
     kills = 3
     with receiving() as quick, receiving() as slow:

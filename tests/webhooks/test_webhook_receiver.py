@@ -55,7 +55,7 @@ def signed(message_id="evt_1", sent=None, secret=SECRET, body=BODY):
     }
 
 
-def test_it_takes_what_the_store_sends_once_though_it_comes_twice(store, client, clock):
+def test_it_accepts_messages_of_the_store_and_ignores_repeats(store, client, clock):
     clock.wall = time.time()
     with listening() as (url, process):
         hooks = Hooks(store)
@@ -74,7 +74,7 @@ def test_it_takes_what_the_store_sends_once_though_it_comes_twice(store, client,
     assert [ast.literal_eval(data)["status"] for _, data in kinds] == ["pending", "cancelled"]
 
 
-def test_it_refuses_what_is_not_the_stores():
+def test_it_rejects_messages_that_are_not_the_stores():
     now = int(time.time())
     fakes = {
         "unsigned": {},
@@ -100,6 +100,6 @@ def test_it_refuses_what_is_not_the_stores():
             assert http.request("POST", url, body=BODY, headers=headers).status == 204
 
 
-def test_its_rules_are_the_librarys():
+def test_it_agrees_with_the_library():
     headers = signed()
     assert Webhook(SECRET).verify(BODY, headers) == json.loads(BODY)

@@ -19,7 +19,7 @@ from orders.webhooks.sender import MAX_ANSWER, Sender
 from tests.support.receiver import answer_with, hang, receiving
 
 HEADERS = {"webhook-id": "evt_1"}
-# Long enough for a slow machine to do what it is asked, short enough to wait for.
+# Long enough for a slow machine, short enough to wait for.
 SECONDS = 0.5
 ANY_TIME = 60
 
@@ -79,12 +79,12 @@ def speaking(say):
         "http://example.com/",
     ],
 )
-def test_what_is_no_https_url_is_refused(url):
+def test_only_https_urls_are_valid(url):
     with pytest.raises(UnfitURL):
         addresses.target_of(url)
 
 
-def test_a_url_is_taken_apart():
+def test_a_url_is_split_into_its_parts():
     target = addresses.target_of("https://Example.com/a/b?c=d&e=%2F")
     assert (target.host, target.port, target.path) == ("example.com", 443, "/a/b?c=d&e=%2F")
     assert target.authority == "example.com"
@@ -117,7 +117,7 @@ def test_an_address_is_public_if_everybody_can_reach_it(address):
 
 
 @given(st.ip_addresses(v=4))
-def test_an_address_inside_another_is_what_it_is_by_itself(inside):
+def test_an_embedded_ipv4_address_counts_as_itself(inside):
     wrapped = [f"::ffff:{inside}", f"64:ff9b::{inside}"]
     wrapped.append(f"2002:{int(inside) >> 16:x}:{int(inside) & 0xFFFF:x}::1")
     public = addresses.is_public(str(inside))
@@ -172,7 +172,7 @@ def test_a_name_whose_address_changes_after_the_check_is_not_asked_again(receive
     url = f"https://shop.example:{receiver.server_port}/"
     answer = sender.post(url, HEADERS, b"{}", allow_private=False)
     assert (answer.status, receiver.received) == (None, [])
-    # Each try asks once, and checks what it was told then.
+    # Each attempt resolves the name once, and checks those addresses.
     assert resolved == ["shop.example"]
     answer = sender.post(url, HEADERS, b"{}", allow_private=False)
     assert resolved == ["shop.example"] * 2
@@ -181,15 +181,15 @@ def test_a_name_whose_address_changes_after_the_check_is_not_asked_again(receive
 
 
 def test_the_connection_goes_to_the_address_that_was_resolved(receiver):
-    asked = []
+    resolved = []
 
     def resolve(host, port):
-        asked.append((host, port))
+        resolved.append((host, port))
         return ["127.0.0.1"]
 
     answer = post(f"http://shop.example:{receiver.server_port}/a?b", Sender(resolve=resolve))
     assert answer.status == 204
-    assert asked == [("shop.example", receiver.server_port)]
+    assert resolved == [("shop.example", receiver.server_port)]
     (received,) = receiver.received
     assert received.headers["host"] == f"shop.example:{receiver.server_port}"
     assert received.path == "/a?b"
@@ -202,7 +202,7 @@ def test_an_address_is_not_resolved_and_one_that_does_not_answer_is_passed_over(
 
 
 @pytest.mark.parametrize("error", [OSError("nobody knows"), UnicodeError("no label")])
-def test_a_name_that_nobody_knows_is_a_fault(error):
+def test_an_unknown_name_is_a_fault(error):
     def unknown(host, port):
         raise error
 
@@ -266,7 +266,7 @@ def secured(certificates):
         yield receiver, sender
 
 
-def test_a_message_goes_over_tls_to_whom_the_certificate_names(secured, certificates):
+def test_a_message_goes_over_tls_to_the_name_in_the_certificate(secured, certificates):
     receiver, sender = secured
     names = []
     certificates[0].sni_callback = lambda _, name, __: names.append(name)
@@ -281,7 +281,7 @@ def test_a_message_goes_over_tls_to_whom_the_certificate_names(secured, certific
     ("host", "trusts", "fault"),
     [("other.example", True, "Hostname mismatch"), ("shop.example", False, "self")],
 )
-def test_nothing_is_sent_under_a_certificate_of_another_name_or_that_nobody_vouches_for(
+def test_nothing_is_sent_under_a_certificate_for_another_name_or_without_trust(
     secured, host, trusts, fault
 ):
     receiver, sender = secured
@@ -295,7 +295,7 @@ def test_nothing_is_sent_under_a_certificate_of_another_name_or_that_nobody_vouc
 # Time and size.
 
 
-def test_an_answer_that_does_not_come_is_not_waited_for(receiver):
+def test_a_missing_answer_is_not_waited_for(receiver):
     over = threading.Event()
     receiver.answering = hang(over)
     answer = post(receiver.url, Sender(seconds=SECONDS))
@@ -330,7 +330,7 @@ def test_a_body_that_drips_is_cut_off_and_the_status_counts(length):
     assert answer.seconds >= SECONDS
 
 
-def test_a_handshake_that_does_not_come_is_not_waited_for():
+def test_a_missing_handshake_is_not_waited_for():
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"https://127.0.0.1:{silent.getsockname()[1]}/"
         answer = post(url, Sender(seconds=0.2))
@@ -397,19 +397,19 @@ def test_what_is_not_http_is_no_answer(said, fault):
         b"no",
     ],
 )
-def test_whatever_is_said_behind_a_status_the_status_counts(said):
+def test_the_status_counts_whatever_follows_it(said):
     answer = b"HTTP/1.1 200 OK\r\n" + said
     with speaking(lambda connection: connection.sendall(answer)) as url:
-        found = post(url)
-    assert (found.status, found.fault) == (200, None)
+        result = post(url)
+    assert (result.status, result.fault) == (200, None)
 
 
 @pytest.mark.parametrize("host", ["a..b", ".example", "x" * 64 + ".example", "-", "a_b.example"])
-def test_a_name_that_can_be_none_is_a_fault(host):
+def test_an_invalid_name_is_a_fault(host):
     assert post(f"https://{host}/").status is None
 
 
-def test_what_a_sender_is_waiting_for_can_be_broken_off(receiver):
+def test_an_attempt_under_way_can_be_cancelled(receiver):
     over = threading.Event()
     receiver.answering = hang(over)
     sender = Sender(seconds=ANY_TIME)
