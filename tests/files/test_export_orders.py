@@ -18,6 +18,7 @@ from sqlalchemy import insert
 
 from orders import domain
 from orders.store.tables import OrderRow
+from tests.support.commands import command, names_in, rejected
 from tests.support.databases import DATABASES
 from tests.support.service import ROOT
 
@@ -44,13 +45,9 @@ def full_store(make_store):
     return store
 
 
-def orders_command(store, *arguments):
-    return store.app.test_cli_runner().invoke(args=["orders", *map(str, arguments)])
-
-
 def export(store, *file):
     """Export a store's orders; return what goes to standard output and the file's content."""
-    done = orders_command(store, "export", *file)
+    done = command(store, "orders", "export", *file)
     assert done.exit_code == 0, done.stderr
     assert done.stderr.count("\n") == 1
     return done.stdout_bytes, *(path.read_bytes() for path in file)
@@ -59,7 +56,7 @@ def export(store, *file):
 def put(store, content, file):
     """Import a file of this content."""
     file.write_text(content, encoding="utf-8", newline="")
-    done = orders_command(store, "import", file)
+    done = command(store, "orders", "import", file)
     assert done.exit_code == 0, done.stderr
 
 
@@ -123,9 +120,9 @@ def test_an_empty_store_is_exported_as_such(store, tmp_path):
     assert export(store, tmp_path / "orders.jsonl") == (b"", b"")
 
 
-def test_it_is_told_what_is_left_out(varied, store, tmp_path):
+def test_the_message_says_what_is_left_out(varied, store, tmp_path):
     for file in ([], [tmp_path / "orders.csv"]):
-        assert orders_command(varied, "export", *file).stderr == f"Exported 4 orders{LEFT_OUT}"
+        assert command(varied, "orders", "export", *file).stderr == f"Exported 4 orders{LEFT_OUT}"
 
 
 def test_nothing_of_keys_and_events_is_exported(varied, client):
@@ -156,10 +153,6 @@ def test_a_new_export_takes_the_place_of_an_older_one(varied, client, tmp_path):
     assert first == CSV.encode()
     assert b"1,7,2,2026-12-05T08:00:00.000Z,cancelled," in second
     assert names_in(tmp_path) == {"orders.csv", "more.jsonl", "instance"}
-
-
-def names_in(folder):
-    return {path.name for path in folder.iterdir()}
 
 
 # There and back.
@@ -235,7 +228,7 @@ def assert_comes_back(emptied, orders, folder, ending):
     rows = store.rows("SELECT * FROM orders ORDER BY id")
     assert len(rows) == len(orders)
     store = emptied()
-    assert orders_command(store, "import", first).exit_code == 0
+    assert command(store, "orders", "import", first).exit_code == 0
     export(store, second)
     assert second.read_bytes() == first.read_bytes()
     assert store.rows("SELECT * FROM orders ORDER BY id") == rows
@@ -244,39 +237,31 @@ def assert_comes_back(emptied, orders, folder, ending):
 def test_one_format_can_be_turned_into_the_other(varied, emptied, tmp_path):
     as_csv, as_json = tmp_path / "orders.csv", tmp_path / "orders.jsonl"
     export(varied, as_csv)
-    orders_command(emptied(), "import", as_csv)
+    command(emptied(), "orders", "import", as_csv)
     assert export(varied, as_json) == (b"", JSON_LINES.encode())
-    orders_command(emptied(), "import", as_json)
+    command(emptied(), "orders", "import", as_json)
     assert export(varied) == (CSV.encode(),)
 
 
-# What is refused.
-
-
-def refused(store, *arguments):
-    """Run an export that must be refused in one line; return the line."""
-    done = orders_command(store, "export", *arguments)
-    assert done.exit_code != 0
-    assert isinstance(done.exception, SystemExit), done.exception
-    assert (done.stdout, done.stderr.count("\n")) == ("", 1), done.stderr
-    return done.stderr
+# What is rejected.
 
 
 @pytest.mark.parametrize("name", ["orders.txt", "orders", "orders.csv.gz", "two\nlines.xlsx"])
-def test_a_name_with_another_ending_is_refused(store, tmp_path, name):
-    assert ".csv or .jsonl" in refused(store, tmp_path / name)
+def test_a_name_with_another_ending_is_rejected(store, tmp_path, name):
+    assert ".csv or .jsonl" in rejected(store, "orders", "export", tmp_path / name)
     assert names_in(tmp_path) == {"instance"}
 
 
-def test_a_folder_that_is_not_there_is_told(store, tmp_path):
-    assert str(tmp_path / "nowhere") in refused(store, tmp_path / "nowhere" / "orders.csv")
+def test_a_folder_that_is_not_there_is_named(store, tmp_path):
+    file = tmp_path / "nowhere" / "orders.csv"
+    assert str(file.parent) in rejected(store, "orders", "export", file)
     assert names_in(tmp_path) == {"instance"}
 
 
 def test_a_folder_is_no_file(store, tmp_path):
     folder = tmp_path / "orders.csv"
     folder.mkdir()
-    assert str(folder) in refused(store, folder)
+    assert str(folder) in rejected(store, "orders", "export", folder)
     assert names_in(folder) == set()
 
 
@@ -353,13 +338,13 @@ def test_a_terminal_is_shown_the_progress_beside_the_data(begin, tmp_path):
     terminal, end = pty.openpty()
     ended = begin(stdout=tmp_path / "stdout", stderr=os.ttyname(end))
     assert ended() == (0, "")
-    told = os.read(terminal, 65_536)
+    shown = os.read(terminal, 65_536)
     os.close(end)
     os.close(terminal)
     assert len((tmp_path / "stdout").read_text().splitlines()) == MANY + 1
-    assert b"Exporting" in told
-    assert b"100%" in told
-    assert told.endswith(LEFT_OUT.replace("\n", "\r\n").encode())
+    assert b"Exporting" in shown
+    assert b"100%" in shown
+    assert shown.endswith(LEFT_OUT.replace("\n", "\r\n").encode())
 
 
 @pytest.mark.slow

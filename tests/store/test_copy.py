@@ -418,7 +418,9 @@ def test_the_address_is_no_matter_to_a_service(store, start, server, name):
 
 
 def test_a_server_that_is_not_there_is_told(store):
-    assert "can't be reached" in refused(store, f"postgresql+psycopg://me:{SECRET}@127.0.0.1:1/orders")
+    assert "can't be reached" in refused(
+        store, f"postgresql+psycopg://me:{SECRET}@127.0.0.1:1/orders"
+    )
 
 
 def test_a_wrong_password_is_told(store, server, name):

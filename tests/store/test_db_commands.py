@@ -21,6 +21,7 @@ from orders.settings import Settings
 from orders.store.care import checks, opening
 from orders.store.database import sqlite
 from tests.support.clocks import SetClock
+from tests.support.commands import command, names_in, rejected, said
 from tests.support.service import ROOT
 from tests.support.stores import Store
 
@@ -57,36 +58,10 @@ def full_store(settings, make_store, full_database):
     return make_store()
 
 
-def command(store, *arguments):
-    return store.app.test_cli_runner().invoke(args=list(map(str, arguments)))
-
-
-def done(store, *arguments):
-    """Run a command that must work and has no data to give; return what it says."""
-    ended = command(store, *arguments)
-    assert ended.exit_code == 0, ended.stderr
-    assert (ended.stdout, ended.stderr.count("\n")) == ("", 1)
-    return ended.stderr
-
-
-def refused(store, *arguments):
-    """Run a command that must be refused in one line; return the line."""
-    ended = command(store, *arguments)
-    assert ended.exit_code != 0
-    assert isinstance(ended.exception, SystemExit), ended.exception
-    assert (ended.stdout, ended.stderr.count("\n")) == ("", 1), ended.stderr
-    assert ended.stderr.startswith("Error: ")
-    return ended.stderr
-
-
 def rows_in(path, statement):
-    """Ask a file something."""
+    """Return what a statement finds in a file."""
     with closing(sqlite.connect(path)) as connection:
         return connection.execute(statement).fetchall()
-
-
-def names_in(folder):
-    return {path.name for path in folder.iterdir()}
 
 
 @pytest.fixture
@@ -102,16 +77,16 @@ def beside(service):
 
 @pytest.mark.slow
 def test_upgrade_refuses_while_a_service_runs(beside):
-    assert "service runs" in refused(beside, "db", "upgrade")
+    assert "service runs" in rejected(beside, "db", "upgrade")
 
 
 def test_upgrade_leaves_a_database_that_is_up_to_date(store):
-    assert done(store, "db", "upgrade") == "It is up to date.\n"
+    assert said(store, "db", "upgrade") == "It is up to date.\n"
 
 
 def test_upgrade_makes_a_database_where_there_is_none(settings, clock):
     store = Store(settings, clock)
-    done(store, "db", "upgrade")
+    said(store, "db", "upgrade")
     assert store.client().place().status_code == 201
     store.database.close()
 
@@ -120,11 +95,11 @@ def test_upgrade_makes_a_database_where_there_is_none(settings, clock):
 
 
 def test_check_finds_nothing_wrong_with_a_sound_database(full_store):
-    assert done(full_store, "db", "check") == f"{full_store.database.path} is sound.\n"
+    assert said(full_store, "db", "check") == f"{full_store.database.path} is sound.\n"
 
 
 def test_check_may_run_beside_a_service(beside):
-    assert "is sound" in done(beside, "db", "check")
+    assert "is sound" in said(beside, "db", "check")
 
 
 def damage(path, offset, content):
@@ -142,14 +117,14 @@ def test_check_finds_any_damaged_page(settings, make_store, full_database):
     for page in range(1, pages, pages // 12):
         shutil.copy(full_database, settings.database_path)
         damage(settings.database_path, page * PAGE, b"\xff" * PAGE)
-        assert "is damaged" in refused(store, "db", "check"), page
+        assert "is damaged" in rejected(store, "db", "check"), page
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * PAGE, b"this is no database " * 1_000])
 def test_check_finds_that_there_is_no_database(store, content):
     store.database.path.write_bytes(content)
-    told = refused(store, "db", "check")
-    assert "database of this program" in told or "is damaged" in told
+    message = rejected(store, "db", "check")
+    assert "database of this program" in message or "is damaged" in message
     assert store.database.path.read_bytes() == content
 
 
@@ -157,7 +132,7 @@ def test_check_finds_that_a_database_was_cut_off(full_store):
     path = full_store.database.path
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size // 2)
-    assert "is damaged" in refused(full_store, "db", "check")
+    assert "is damaged" in rejected(full_store, "db", "check")
 
 
 def test_check_finds_an_index_that_leads_astray(store):
@@ -178,9 +153,9 @@ def test_check_finds_an_index_that_leads_astray(store):
             for statement in statements:
                 connection.execute(*statement)
     checks.check(path)
-    told = refused(store, "db", "check")
-    assert "is damaged" in told
-    assert "api_keys_by_secret" in told
+    message = rejected(store, "db", "check")
+    assert "is damaged" in message
+    assert "api_keys_by_secret" in message
 
 
 # backup
@@ -189,7 +164,7 @@ def test_check_finds_an_index_that_leads_astray(store):
 def test_a_backup_is_all_of_the_database(full_store, tmp_path):
     client = full_store.client()
     file = tmp_path / "copy.db"
-    assert done(full_store, "db", "backup", file) == f"Copied to {file}, and checked.\n"
+    assert said(full_store, "db", "backup", file) == f"Copied to {file}, and checked.\n"
     assert rows_in(file, "PRAGMA integrity_check") == [("ok",)]
     for table in ("orders", "order_events", "api_keys", "store", "sqlite_sequence"):
         statement = f"SELECT * FROM {table} ORDER BY 1"
@@ -225,13 +200,13 @@ def test_a_backup_of_a_running_service_has_every_order_that_was_acknowledged(
         files = [tmp_path / f"{n}.db" for n in range(3)]
         for file in files:
             acknowledged = list(placed)
-            done(beside, "db", "backup", file)
+            said(beside, "db", "backup", file)
             found = {order_id for (order_id,) in rows_in(file, "SELECT id FROM orders")}
             assert found >= set(acknowledged)
             assert rows_in(file, "PRAGMA integrity_check") == [("ok",)]
             # It is of one moment: each order has its events.
-            told = "SELECT DISTINCT order_id FROM order_events"
-            assert {order_id for (order_id,) in rows_in(file, told)} == found
+            logged = "SELECT DISTINCT order_id FROM order_events"
+            assert {order_id for (order_id,) in rows_in(file, logged)} == found
     finally:
         stopped.set()
         placing.join()
@@ -243,7 +218,7 @@ def test_a_backup_is_for_its_owner_only_and_nothing_stands_beside_it(store, tmp_
     folder.mkdir()
     before = os.umask(0)
     try:
-        done(store, "db", "backup", folder / "copy.db")
+        said(store, "db", "backup", folder / "copy.db")
     finally:
         os.umask(before)
     assert names_in(folder) == {"copy.db"}
@@ -252,41 +227,34 @@ def test_a_backup_is_for_its_owner_only_and_nothing_stands_beside_it(store, tmp_
 
 @pytest.mark.parametrize("name", ["any name.sqlite", "ünï🐢.db", "a?b#c%41.db", "'; --.db"])
 def test_a_backup_may_have_any_name(store, tmp_path, name):
-    done(store, "db", "backup", tmp_path / name)
+    said(store, "db", "backup", tmp_path / name)
     assert rows_in(tmp_path / name, "PRAGMA integrity_check") == [("ok",)]
 
 
-@pytest.mark.parametrize("content", [b"", b"something else"])
-def test_a_backup_replaces_nothing(store, tmp_path, content):
-    file = tmp_path / "copy.db"
-    file.write_bytes(content)
-    assert "exists already" in refused(store, "db", "backup", file)
-    assert file.read_bytes() == content
-    assert names_in(tmp_path) == {"copy.db", "instance"}
-
-
-def test_a_backup_does_not_replace_the_database(store, client):
+def test_a_backup_replaces_nothing(store, client, tmp_path):
     client.place()
-    assert "exists already" in refused(store, "db", "backup", store.database.path)
-    assert len(client.get(LIST).get_json()) == 1
-
-
-def test_a_link_that_leads_nowhere_is_not_replaced(store, tmp_path):
-    link = tmp_path / "copy.db"
+    file, link = tmp_path / "copy.db", tmp_path / "link.db"
     link.symlink_to(tmp_path / "elsewhere.db")
-    refused(store, "db", "backup", link)
+    for content in (b"", b"something else"):
+        file.write_bytes(content)
+        assert "exists already" in rejected(store, "db", "backup", file)
+        assert file.read_bytes() == content
+    for target in (store.database.path, link):
+        assert "exists already" in rejected(store, "db", "backup", target)
     assert link.is_symlink()
+    assert len(client.get(LIST).get_json()) == 1
+    assert names_in(tmp_path) == {"copy.db", "link.db", "instance"}
 
 
 @pytest.mark.parametrize("target", ["nowhere/copy.db", "instance", "instance/orders.db/copy.db"])
-def test_a_backup_to_where_there_can_be_none_is_told(store, tmp_path, target):
-    refused(store, "db", "backup", tmp_path / target)
+def test_a_backup_to_an_impossible_place_is_rejected(store, tmp_path, target):
+    rejected(store, "db", "backup", tmp_path / target)
     assert names_in(tmp_path) == {"instance"}
 
 
 def test_a_damaged_database_is_not_backed_up(full_store, tmp_path):
     damage(full_store.database.path, 20 * PAGE, b"\xff" * PAGE)
-    assert "is damaged" in refused(full_store, "db", "backup", tmp_path / "copy.db")
+    assert "is damaged" in rejected(full_store, "db", "backup", tmp_path / "copy.db")
     assert names_in(tmp_path) == {"instance"}
 
 
@@ -297,7 +265,7 @@ def test_a_copy_that_is_not_sound_is_not_kept(store, client, tmp_path, monkeypat
     with closing(sqlite.connect(store.database.path)) as connection:
         connection.execute("PRAGMA ignore_check_constraints = ON")
         connection.execute("UPDATE orders SET status = 'lost'")
-    assert "is damaged" in refused(store, "db", "backup", tmp_path / "copy.db")
+    assert "is damaged" in rejected(store, "db", "backup", tmp_path / "copy.db")
     assert names_in(tmp_path) == {"instance"}
 
 
@@ -328,7 +296,7 @@ def test_a_backup_that_fills_the_disk_leaves_no_half_file(full_store, tmp_path):
     assert b"Traceback" not in stderr
     assert stderr.count(b"\n") == 1
     assert names_in(tmp_path) == {"instance"}
-    assert "is sound" in done(full_store, "db", "check")
+    assert "is sound" in said(full_store, "db", "check")
 
 
 @pytest.mark.slow
@@ -337,11 +305,11 @@ def test_a_terminal_is_shown_that_work_goes_on(full_store, tmp_path):
     with begun(full_store, "db", "backup", tmp_path / "copy.db", stderr=end) as process:
         os.close(end)
         assert process.stdout.read() == b""
-        told = os.read(terminal, 65_536)
+        shown = os.read(terminal, 65_536)
     os.close(terminal)
     assert process.returncode == 0
-    assert b"\rCopying: done.\r\n" in told
-    assert told.endswith(b"and checked.\r\n")
+    assert b"\rCopying: done.\r\n" in shown
+    assert shown.endswith(b"and checked.\r\n")
 
 
 # What every group of commands has in common.
@@ -359,17 +327,19 @@ GROUPS = {
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_every_group_and_command_has_help(store, group):
-    ended = command(store, group, "--help")
-    assert (ended.exit_code, ended.stderr) == (0, "")
+def test_every_group_and_command_has_help_and_needs_no_store_for_it(settings, clock, group):
+    store = Store(settings, clock)
+    help_text = command(store, group, "--help")
+    assert (help_text.exit_code, help_text.stderr) == (0, "")
     for name in GROUPS[group]:
-        assert re.search(rf"^  {name} +\w", ended.stdout, re.MULTILINE), name
-        ended_too = command(store, group, name, "--help")
-        assert (ended_too.exit_code, ended_too.stderr) == (0, "")
-        usage, _, rest = ended_too.stdout.partition("\n")
+        assert re.search(rf"^  {name} +\w", help_text.stdout, re.MULTILINE), name
+        done = command(store, group, name, "--help")
+        assert (done.exit_code, done.stderr) == (0, "")
+        usage, _, rest = done.stdout.partition("\n")
         assert re.match(rf"Usage: \S+ {group} {name} ", usage)
         # A sentence that says what it does.
         assert re.search(r"[a-z]\.", rest), name
+    assert not settings.instance.exists()
 
 
 def test_no_command_is_forgotten_here(store):
@@ -379,14 +349,6 @@ def test_no_command_is_forgotten_here(store):
         if isinstance(group, click.Group) and name != "openapi"  # which an extension brings along
     }
     assert own == GROUPS
-
-
-def test_help_needs_no_store(settings, clock):
-    store = Store(settings, clock)
-    for group, names in GROUPS.items():
-        for name in names:
-            assert command(store, group, name, "--help").exit_code == 0
-    assert not settings.instance.exists()
 
 
 USAGE = {
@@ -409,16 +371,16 @@ USAGE = {
 
 
 @pytest.mark.parametrize("arguments", USAGE.values(), ids=USAGE)
-def test_what_cannot_be_understood_is_told_in_one_line(store, arguments):
-    told = refused(store, *arguments)
-    assert "Usage:" not in told
-    assert "Try" not in told
+def test_unknown_arguments_are_reported_in_one_line(store, arguments):
+    message = rejected(store, *arguments)
+    assert "Usage:" not in message
+    assert "Try" not in message
 
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_group_without_a_command_is_no_success(store, group):
-    ended = command(store, group)
-    assert ended.exit_code != 0
-    assert ended.stdout == ""
+    done = command(store, group)
+    assert done.exit_code != 0
+    assert done.stdout == ""
     for name in GROUPS[group]:
-        assert name in ended.stderr
+        assert name in done.stderr

@@ -21,6 +21,7 @@ from orders.store.care import checks, opening
 from orders.store.database import sqlite
 from orders.store.database.sqlite import SqliteDatabase
 from orders.store.tables import Base
+from tests.support.commands import command, rejected, said
 from tests.support.service import ROOT
 
 pytestmark = pytest.mark.sqlite_only(
@@ -391,48 +392,21 @@ def old_store(next_program, store):
     return store
 
 
-def command(store, *arguments):
-    return store.app.test_cli_runner().invoke(args=list(map(str, arguments)))
-
-
-def refused(store, *arguments):
-    """Run a command that must be refused in one line; return the line."""
-    done = command(store, *arguments)
-    assert done.exit_code != 0
-    assert isinstance(done.exception, SystemExit), done.exception
-    assert (done.stdout, done.stderr.count("\n")) == ("", 1), done.stderr
-    return done.stderr
-
-
-def test_an_upgrade_brings_the_schema_up_to_date_and_keeps_the_data(old_store, next_program):
+def test_an_upgrade_keeps_the_data_and_a_checked_copy_that_can_be_put_back(old_store, next_program):
     path = old_store.database.path
-    before = data(path)
-    done = command(old_store, "db", "upgrade")
-    assert (done.exit_code, done.stdout) == (0, ""), done.stderr
+    before, rows = dump(path), data(path)
+    kept = path.with_name(f"orders-before-{next_program.number:04}.db")
+    assert said(old_store, "db", "upgrade") == (f"Upgraded. The database as it was is in {kept}.\n")
     assert versions(path) == (next_program.number, f"{next_program.number:04}")
-    assert_kept(before, data(path))
+    assert_kept(rows, data(path))
     assert all("colour" in order for order in data(path)["orders"])
     orders = old_store.client().get("/v1/store/orders").get_json()
     assert [order["id"] for order in orders] == [1, 2]
-
-
-def test_an_upgrade_keeps_a_checked_copy_beside_and_names_it(old_store, next_program):
-    path = old_store.database.path
-    before = dump(path)
-    done = command(old_store, "db", "upgrade")
-    kept = path.with_name(f"orders-before-{next_program.number:04}.db")
-    assert done.stderr == f"Upgraded. The database as it was is in {kept}.\n"
     assert dump(kept) == before
     assert S_IMODE(kept.stat().st_mode) == 0o600
     assert asked(kept, "PRAGMA integrity_check") == [("ok",)]
-
-
-def test_the_copy_can_be_put_back(old_store, next_program):
-    path = old_store.database.path
-    before = dump(path)
-    command(old_store, "db", "upgrade")
     old_store.database.close()
-    path.with_name(f"orders-before-{next_program.number:04}.db").replace(path)
+    kept.replace(path)
     next_program.forget_after(NUMBERS[-1])
     checks.check(path)
     assert dump(path) == before
@@ -454,8 +428,7 @@ def test_each_upgrade_has_a_copy_of_its_own(old_store, next_program):
 def test_a_database_that_is_up_to_date_is_left_alone(store):
     path = store.database.path
     before = dump(path)
-    done = command(store, "db", "upgrade")
-    assert (done.exit_code, done.stdout, done.stderr) == (0, "", "It is up to date.\n")
+    assert said(store, "db", "upgrade") == "It is up to date.\n"
     assert dump(path) == before
     assert list(path.parent.glob("orders-before-*")) == []
 
@@ -481,26 +454,23 @@ def in_folder(tmp_path, monkeypatch):
     Path("pets.csv").write_text("id,name,status\n7,Mia,sold\n")
 
 
-def test_an_older_database_is_refused_with_what_to_do(old_store, in_folder):
-    before = dump(old_store.database.path)
-    for arguments in EVERY_COMMAND:
-        told = refused(old_store, *arguments)
-        assert "older version" in told, arguments
-        assert "flask db upgrade" in told, arguments
-    assert dump(old_store.database.path) == before
-    assert not Path("copy.db").exists()
+def test_an_older_database_is_rejected_with_what_to_do(old_store, in_folder):
+    assert_rejected(old_store, EVERY_COMMAND, "older version", "flask db upgrade")
 
 
-def test_a_newer_database_is_refused_with_what_to_do(store, in_folder):
-    path = filled(store.database.path)
-    asked(path, "PRAGMA user_version = 9998")
-    before = dump(path)
-    for arguments in (*EVERY_COMMAND, ("db", "upgrade")):
-        told = refused(store, *arguments)
-        assert "newer version" in told, arguments
-        assert "9998" in told, arguments
-        assert "Start that version" in told, arguments
-    assert dump(path) == before
+def test_a_newer_database_is_rejected_with_what_to_do(store, in_folder):
+    asked(filled(store.database.path), "PRAGMA user_version = 9998")
+    commands = (*EVERY_COMMAND, ("db", "upgrade"))
+    assert_rejected(store, commands, "newer version", "9998", "Start that version")
+
+
+def assert_rejected(store, commands, *words):
+    """Check that all of these commands are rejected with these words, and nothing is changed."""
+    before = dump(store.database.path)
+    for arguments in commands:
+        message = rejected(store, *arguments)
+        assert [each for each in words if each not in message] == [], arguments
+    assert dump(store.database.path) == before
     assert not Path("copy.db").exists()
 
 
@@ -510,7 +480,7 @@ def test_a_damaged_database_is_not_upgraded(old_store):
     whole = bytearray(path.read_bytes())
     whole[4096 * 2 : 4096 * 3] = b"\xff" * 4096
     path.write_bytes(whole)
-    assert "damaged" in refused(old_store, "db", "upgrade")
+    assert "damaged" in rejected(old_store, "db", "upgrade")
     assert path.read_bytes() == whole
     assert list(path.parent.glob("orders-before-*")) == []
 
@@ -538,16 +508,16 @@ def test_a_migration_that_breaks_off_leaves_the_database_as_it_was(next_program,
     with pytest.raises(Exception, match=EVERY_BREAK):
         opening.upgrade(path)
     assert dump(path) == before
-    # Mended, it is made from the beginning, with a copy of the same.
+    # Fixed, it is made from the beginning, with a copy of the same.
     next_program.add(REBUILD_PETS, number)
     assert dump(opening.upgrade(path)) == before
     assert versions(path) == (number, f"{number:04}")
 
 
-def test_the_command_tells_a_migration_that_breaks_off_in_one_line(next_program, store):
+def test_the_command_reports_a_migration_that_breaks_off_in_one_line(next_program, store):
     before = dump(filled(store.database.path))
     next_program.add(BREAKS["a rule of the data"])
-    assert "orders_quantity" in refused(store, "db", "upgrade")
+    assert "orders_quantity" in rejected(store, "db", "upgrade")
     assert dump(store.database.path) == before
 
 
