@@ -12,7 +12,7 @@ import click
 
 from orders.cli.common import CommandGroup, open_services
 from orders.cli.files import orders_group
-from orders.store import feed, listing
+from orders.store import events, listing
 from orders.store.database.engine import Database
 
 _BATCH = 200
@@ -35,7 +35,7 @@ def show(order_id: int) -> None:
     for name, value in json.loads(order.body).items():
         click.echo(f"{name:<10} {value if isinstance(value, str) else json.dumps(value)}")
     click.echo()
-    for event in feed.history(database, order_id):
+    for event in events.history(database, order_id):
         click.echo(_line(json.loads(event)))
 
 
@@ -56,7 +56,7 @@ def show(order_id: int) -> None:
 def tail(number: int, after: int | None, *, follow: bool, as_json: bool) -> None:
     """Show the last events: id, time, type, order, actor, request."""
     database = open_services().database
-    start = feed.before_last(database, number) if after is None else after
+    start = events.id_before_last(database, number) if after is None else after
     try:
         for event in _events(database, start, follow=follow):
             click.echo(event if as_json else _line(json.loads(event)))
@@ -68,7 +68,7 @@ def tail(number: int, after: int | None, *, follow: bool, as_json: bool) -> None
 
 def _events(database: Database, after: int, *, follow: bool) -> Iterator[str]:
     while True:
-        page = feed.read(database, after, _BATCH)
+        page = events.read_page(database, after, _BATCH)
         yield from page.events
         after = page.last or after
         if not page.more:

@@ -1,29 +1,27 @@
-"""What is asked of the event log. Rows are appended, never changed; ids rise as they commit."""
+"""The event log: appending to it, and reading it as clients do, as JSON.
+
+Rows are appended, never changed. Ids rise in the order of commit, because only one transaction
+writes at a time: a client that has seen an event has seen all events before it.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, Select, String, bindparam, func, insert, select
+from sqlalchemy import BigInteger, Connection, Select, String, bindparam, func, insert, select
 
 from orders.domain import EventType, Order, Origin
+from orders.store import orders_json
+from orders.store.database.engine import Database
 from orders.store.database.errors import bad_rows_mean_corruption
 from orders.store.database.queries import Query
 from orders.store.database.types import Instant
 from orders.store.tables import EventRow, OrderRow, order_of
 
 # The part of an order that each of its events repeats, as it stood after the change.
-_COPIED = (
-    "pet_id",
-    "quantity",
-    "ship_date",
-    "status",
-    "placed_at",
-    "updated_at",
-    "reference",
-)
+_COPIED = [column.name for column in OrderRow.__table__.columns if column.name != "id"]
 _COLUMNS = ("type", "order_id", "at", "actor", "request_id", *_COPIED)
-
 
 # The order as it stands in this transaction, as the columns of an event of it.
 _COPIES = select(
@@ -47,6 +45,29 @@ _ORDER_AFTER = Query(
         EventRow.id == bindparam("event_id")
     )
 )
+_AFTER = Query(
+    select(orders_json.event(), EventRow.id)
+    .where(EventRow.id > bindparam("after", type_=BigInteger))
+    .order_by(EventRow.id)
+    .limit(bindparam("size"))
+)
+_OF_ORDER = Query(
+    select(orders_json.event())
+    .where(EventRow.order_id == bindparam("order_id", type_=BigInteger))
+    .order_by(EventRow.id)
+)
+_NEWEST_BUT = Query(
+    select(EventRow.id).order_by(EventRow.id.desc()).limit(1).offset(bindparam("skipped"))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EventPage:
+    """Events as JSON texts, the id of the last one, and whether others follow."""
+
+    events: list[str]
+    last: int | None
+    more: bool
 
 
 @bad_rows_mean_corruption()
@@ -54,9 +75,8 @@ def append(
     connection: Connection, event: EventType, order_id: int, origin: Origin, at: datetime
 ) -> int:
     """Append an event with the order as it stands in this transaction; return the event's id."""
-    ((event_id,),) = _APPEND.execute(
-        connection, order_id=order_id, **_facts(event, origin, at)
-    ).fetchall()
+    rows = _APPEND.execute(connection, order_id=order_id, **_values(event, origin, at)).fetchall()
+    ((event_id,),) = rows
     return int(event_id)
 
 
@@ -67,12 +87,12 @@ def append_for_all(
     origin: Origin,
     at: datetime,
 ) -> None:
-    """Append an event for each of the orders that a query gives the ids of, by id."""
+    """Append an event for each order whose id a query selects, in the order of ids."""
     source = _COPIES.where(OrderRow.id.in_(order_ids)).order_by(OrderRow.id)
-    connection.execute(insert(EventRow).from_select(_COLUMNS, source), _facts(event, origin, at))
+    connection.execute(insert(EventRow).from_select(_COLUMNS, source), _values(event, origin, at))
 
 
-def _facts(event: EventType, origin: Origin, at: datetime) -> dict[str, object]:
+def _values(event: EventType, origin: Origin, at: datetime) -> dict[str, object]:
     return {
         "event": event.value,
         "now": at,
@@ -83,13 +103,37 @@ def _facts(event: EventType, origin: Origin, at: datetime) -> dict[str, object]:
 
 @bad_rows_mean_corruption()
 def newest_id(connection: Connection) -> int:
-    """Return the id of the newest event, 0 where there is none: the revision behind the lists."""
+    """Return the id of the newest event as a transaction sees it, 0 where there is none."""
     ((event_id,),) = _NEWEST.execute(connection).fetchall()
+    return int(event_id)
+
+
+def revision(database: Database) -> int:
+    """Return the id of the newest event, 0 where there is none: what the lists' ETags are of."""
+    ((event_id,),) = database.ask(_NEWEST)
     return int(event_id)
 
 
 @bad_rows_mean_corruption()
 def order_after(connection: Connection, event_id: int) -> Order:
-    """Return the order of an event as it stood after it."""
+    """Return an event's order, as it stood after the event."""
     (row,) = _ORDER_AFTER.execute(connection, event_id=event_id).fetchall()
     return order_of(row)
+
+
+def read_page(database: Database, after: int, size: int) -> EventPage:
+    """Return at most `size` of the events that follow one."""
+    rows = database.ask(_AFTER, after=after, size=size + 1)
+    shown = rows[:size]
+    return EventPage([row[0] for row in shown], shown[-1][1] if shown else None, len(rows) > size)
+
+
+def history(database: Database, order_id: int) -> list[str]:
+    """Return all events of an order as JSON texts; none where there is no such order."""
+    return [text for (text,) in database.ask(_OF_ORDER, order_id=order_id)]
+
+
+def id_before_last(database: Database, number: int) -> int:
+    """Return the id after which exactly `number` events follow, 0 where there are fewer."""
+    rows = database.ask(_NEWEST_BUT, skipped=number)
+    return int(rows[0][0]) if rows else 0

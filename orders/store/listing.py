@@ -1,8 +1,9 @@
-"""Orders as JSON, made by the database: whole lists, kept or streamed, and single orders.
+"""Version 1's list, and single orders, as JSON made by the database.
 
-A list of fewer than 4,000 orders is kept, and brought up to date with the events that came since. A
-longer one is read in chunks by key inside one read transaction, so that it shows one moment of the
-store however long it takes to send, and no more than a chunk is held in memory.
+A list of fewer than 4,000 orders is cached until the next commit, and then updated by the events
+since: reading 2,000 orders again takes ten times as long. A longer list is read in chunks by key
+inside one read transaction, so that it shows one moment of the store however long it takes to send,
+and no more than a chunk is in memory.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from sqlalchemy import (
     bindparam,
     func,
     literal_column,
-    null,
     select,
     union_all,
 )
@@ -28,16 +28,15 @@ from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from orders.domain import Status
 from orders.store import events, orders_json
+from orders.store.database.commit_cache import CommitCache
 from orders.store.database.engine import Database
 from orders.store.database.errors import bad_rows_mean_corruption
 from orders.store.database.queries import Query
 from orders.store.tables import EventRow, OrderRow
 
 CHUNK_ROWS = 4_000
-# So many events since, and it is no dearer to read a short list anew.
+# After so many events, reading a short list again costs no more than updating it.
 _MOST_EVENTS = 500
-# A long list is not looked at again, whether it has become short, before so many more events.
-_LONG_FOR_EVENTS = 1_000
 
 # For version 1, which can't tell it apart, a cancelled order is gone.
 _VISIBLE = OrderRow.status != Status.CANCELLED.value
@@ -101,13 +100,10 @@ _CHUNK = Query(
     _chunk(_CHUNK_JSON, func.aggregate_strings(_CHUNK_JSON.c.json, _COMMA)),
     _chunk(_CHUNK_ON_POSTGRES, func.string_agg(_CHUNK_ON_POSTGRES.c.json, _IN_ORDER)),
 )
-_REVISION_FIRST = union_all(
-    select(events.REVISION.label("id"), null().label("json")), select(_CHUNK_ON_POSTGRES)
-).subquery()
-# The first row has the revision in the place of an id: there may be no other.
-_EACH = Query(
-    union_all(select(events.REVISION, null()), _CHUNK_ORDERS),
-    select(_REVISION_FIRST).order_by(_REVISION_FIRST.c.json.is_not(None), _REVISION_FIRST.c.id),
+_SHORT = Query(_CHUNK_ORDERS.order_by(OrderRow.id), select(_CHUNK_ON_POSTGRES))
+_SIZE = Query(
+    select(func.count(), events.REVISION).select_from(_CHUNK_IDS),
+    select(func.count(), events.REVISION).select_from(_CHUNK_ON_POSTGRES),
 )
 _CHANGES = Query(
     select(EventRow.id, EventRow.order_id, EventRow.status, orders_json.order_v1_after())
@@ -115,14 +111,13 @@ _CHANGES = Query(
     .order_by(EventRow.id)
     .limit(bindparam("size"))
 )
-_REVISION = Query(select(events.REVISION))
 _LATEST_EVENT = (
     select(func.max(EventRow.id)).where(EventRow.order_id == OrderRow.id).scalar_subquery()
 )
-_IS_IT = OrderRow.id == bindparam("order_id")
+_HAS_ID = OrderRow.id == bindparam("order_id")
 _ONE = {
-    1: Query(select(orders_json.order_v1(), _LATEST_EVENT).where(_IS_IT, _VISIBLE)),
-    2: Query(select(orders_json.order_v2(), _LATEST_EVENT).where(_IS_IT)),
+    1: Query(select(orders_json.order_v1(), _LATEST_EVENT).where(_HAS_ID, _VISIBLE)),
+    2: Query(select(orders_json.order_v2(), _LATEST_EVENT).where(_HAS_ID)),
 }
 
 
@@ -151,13 +146,13 @@ def one_order(database: Database, order_id: int, version: int) -> Entity | None:
 
 @dataclass(slots=True)
 class _ShortList:
-    """Orders as JSON texts by id, in the order of their ids, as of an event."""
+    """Orders as JSON texts, by id in rising order, and the event that they are as of."""
 
     orders: dict[int, str]
     revision: int
 
-    def apply(self, changes: Iterable[tuple[Any, ...]]) -> bool:
-        """Bring it up to date with the events since; tell whether it is still a short list."""
+    def update(self, changes: Iterable[tuple[Any, ...]]) -> bool:
+        """Apply the events since; return whether it is a short list still."""
         newest = next(reversed(self.orders), 0)
         for event_id, order_id, status, text in changes:
             if status == Status.CANCELLED.value:
@@ -171,72 +166,60 @@ class _ShortList:
             self.revision = event_id
         return len(self.orders) < CHUNK_ROWS
 
-    def listed(self) -> Listed:
-        """Return it as one JSON array."""
-        return Listed(self.revision, f"[{','.join(self.orders.values())}]".encode())
-
 
 class CurrentList:
-    """The list of all orders of version 1, kept where it is short. Each thread keeps its own."""
+    """The list of all orders of version 1, cached where it is short."""
 
     def __init__(self, database: Database) -> None:
         """Take the database. Reads nothing."""
         self._database = database
+        self._cache = CommitCache[Listed](database, most=1)
+        # Each thread updates its own.
         self._thread = threading.local()
-        # The event at which the list was last found to be long.
-        self._long_at: int | None = None
 
     def now(self) -> Listed:
-        """Return the list as it is now, without its body where that is long.
+        """Return the current list, without its body where that is long.
 
         Raises:
             StoreUnavailable: the database can't be read.
         """
-        # Asked before anything is read: a commit between the two makes the next one read again.
-        version = self._database.version()
-        if getattr(self._thread, "version", None) != version:
-            self._thread.version = None
-            self._thread.listed = self._read()
-            self._thread.version = version
-        listed: Listed = self._thread.listed
-        return listed
+        return self._cache.get("list", self._read)
 
     @bad_rows_mean_corruption()
     def _read(self) -> Listed:
-        kept: _ShortList | None = getattr(self._thread, "short", None)
-        # Whatever goes wrong while it is changed, it is not used again.
+        short: _ShortList | None = getattr(self._thread, "short", None)
+        # Should updating it fail, it is not used again.
         self._thread.short = None
-        short = kept if kept and self._is_brought_up(kept) else self._read_whole()
+        if short is None or not self._is_updated(short):
+            revision, short = self._read_all()
+            if short is None:
+                return Listed(revision, None)
         self._thread.short = short
-        return short.listed() if short else Listed(self._revision(), None)
+        return Listed(short.revision, f"[{','.join(short.orders.values())}]".encode())
 
-    def _is_brought_up(self, short: _ShortList) -> bool:
+    def _is_updated(self, short: _ShortList) -> bool:
         changes = self._database.ask(_CHANGES, after=short.revision, size=_MOST_EVENTS)
-        # A commit without events may be somebody's who mends rows by hand: then all is read.
-        return 0 < len(changes) < _MOST_EVENTS and short.apply(changes)
+        # A commit without events may be of a person who repairs rows by hand: then read all.
+        return 0 < len(changes) < _MOST_EVENTS and short.update(changes)
 
-    def _read_whole(self) -> _ShortList | None:
-        if self._long_at is not None and self._revision() < self._long_at + _LONG_FOR_EVENTS:
-            return None
-        (revision, _), *orders = self._database.ask(_EACH, after=0, size=CHUNK_ROWS)
-        is_long = len(orders) == CHUNK_ROWS
-        self._long_at = revision if is_long else None
-        return None if is_long else _ShortList(dict(orders), revision)
-
-    def _revision(self) -> int:
-        ((revision,),) = self._database.ask(_REVISION)
-        return int(revision)
+    def _read_all(self) -> tuple[int, _ShortList | None]:
+        with self._database.snapshot() as connection:
+            ((count, revision),) = _SIZE.execute(connection, after=0, size=CHUNK_ROWS).fetchall()
+            if count == CHUNK_ROWS:
+                return revision, None
+            rows = _SHORT.execute(connection, after=0, size=CHUNK_ROWS).fetchall()
+            return revision, _ShortList(dict(rows), revision)
 
 
 class OrderList:
     """All orders of version 1 as one JSON array, in chunks of bytes.
 
-    It reads the first chunk when it is made, so that a database that is away is told before
-    anything was sent. It holds a connection until it is at its end or closed.
+    The first chunk is read when it is made, so that a database that is away is noticed before
+    anything was sent. It keeps a connection until it is at its end or closed.
     """
 
     def __init__(self, database: Database) -> None:
-        """Begin to read.
+        """Read the first chunk.
 
         Raises:
             StoreUnavailable: the database can't be read.
@@ -248,7 +231,7 @@ class OrderList:
         self._chunk, self.revision = self._read_chunk()
 
     def __iter__(self) -> Iterator[bytes]:
-        """Return the array, chunk by chunk."""
+        """Yield the array, chunk by chunk."""
         separator = b"["
         while self._chunk:
             yield separator + self._chunk.encode()
@@ -257,14 +240,14 @@ class OrderList:
         yield b"]" if separator == b"," else b"[]"
 
     def close(self) -> None:
-        """Return the connection back, wherever the reading stands."""
+        """Return the connection to the pool, wherever the reading stands."""
         self._resources.close()
 
     def _read_chunk(self) -> tuple[str, int]:
-        # The connection is kept where there is more to read. An error is told by its context.
+        # The connection is kept where there is more to read; an error returns it.
         with self._resources as resources, bad_rows_mean_corruption():
-            asked = _CHUNK.execute(self._connection, after=self._after, size=CHUNK_ROWS)
-            ((text, last, count, revision),) = asked.fetchall()
+            rows = _CHUNK.execute(self._connection, after=self._after, size=CHUNK_ROWS).fetchall()
+            ((text, last, count, revision),) = rows
             if count == CHUNK_ROWS:
                 self._after = last
                 self._resources = resources.pop_all()

@@ -9,7 +9,7 @@ from typing import Any
 from flask import Response, request
 
 from orders.domain import OrderNotFound
-from orders.store import days, feed
+from orders.store import days, events
 from orders.web import conditional, order_views, pagination
 from orders.web.api import ApiBlueprint
 from orders.web.call import current_call
@@ -37,7 +37,7 @@ def list_orders(parameters: dict[str, Any]) -> Response:
     """Return a page of the orders that match the filters."""
     services = current_services()
     query = pagination.page_query(parameters, services.store_id)
-    unchanged = conditional.if_current(lambda: feed.newest_id(services.database), varies=True)
+    unchanged = conditional.if_current(lambda: events.revision(services.database), varies=True)
     if unchanged is not None:
         return unchanged
     page = services.pages.get(request.query_string, lambda: pagination.read_listed_page(query))
@@ -54,10 +54,10 @@ order_views.add_to(blueprint, VERSION, OrderSchema, NewOrderSchema, stability="b
 @blueprint.response(200, HistorySchema, description="All events of the order, oldest first.")
 def list_order_events(orderId: str) -> Response:  # noqa: N803 - named in the interface
     """Return the history of one order."""
-    events = feed.history(current_services().database, order_views.parse_order_id(orderId))
-    if not events:  # an order has at least the event that made it
+    history = events.history(current_services().database, order_views.parse_order_id(orderId))
+    if not history:  # an order has at least the event that made it
         raise OrderNotFound(orderId)
-    return _json(f'{{"events":[{",".join(events)}]}}')
+    return _json(f'{{"events":[{",".join(history)}]}}')
 
 
 @blueprint.get("/store/events", tags=["events"])
@@ -71,8 +71,8 @@ def list_order_events(orderId: str) -> Response:  # noqa: N803 - named in the in
 def list_events(query: dict[str, int]) -> Response:
     """Return the events after a given one."""
     database = current_services().database
-    page = feed.read(database, query["after"], query["limit"])
-    if page.last is None and query["after"] > (newest := feed.newest_id(database)):
+    page = events.read_page(database, query["after"], query["limit"])
+    if page.last is None and query["after"] > (newest := events.revision(database)):
         raise ValidationFailed({"after": f"is after the newest event, {newest}"})
     more = f',"next":{page.last}' if page.more else ""
     return _json(f'{{"events":[{",".join(page.events)}]{more}}}')

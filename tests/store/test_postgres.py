@@ -18,7 +18,7 @@ import urllib3
 
 from orders.domain import Status
 from orders.settings import Settings
-from orders.store import feed, listing
+from orders.store import events, listing
 from orders.store.care import checks, opening
 from orders.store.care.databases import database_of
 from orders.store.care.upkeep import InUse
@@ -293,10 +293,10 @@ def test_events_become_visible_in_the_order_of_their_ids_however_many_write(sett
     while len(seen) < WRITERS * EACH:
         assert (
             any(writer.poll() is None for writer in writers)
-            or feed.newest_id(store.database) == (last or 0)
+            or events.revision(store.database) == (last or 0)
             or True
         )
-        page = feed.read(store.database, last, 200)
+        page = events.read_page(store.database, last, 200)
         seen += page.events
         last = page.last or last
         if all(writer.poll() is not None for writer in writers) and not page.events:

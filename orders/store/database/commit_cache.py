@@ -1,4 +1,4 @@
-"""Answers that are kept while nothing is committed."""
+"""Results cached until the next commit."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ T = TypeVar("T")
 
 
 class CommitCache(Generic[T]):
-    """What was read of the database, by what was asked, as long as it is still so.
+    """Results of reading the database, by key, until anything is committed.
 
-    Each thread keeps its own: the database tells a thread what has changed since that thread asked.
+    Each thread has its own: the database's version means something to the thread that read it.
     """
 
     def __init__(self, database: Database, most: int) -> None:
-        """Take the database, and how many answers each thread keeps. Reads nothing."""
+        """Take the database, and how many results each thread keeps. Reads nothing."""
         self._database = database
         self._most = most
         self._thread = threading.local()
 
-    def get(self, asked: Hashable, read: Callable[[], T]) -> T:
-        """Return the answer that is kept, or else read it.
+    def get(self, key: Hashable, read: Callable[[], T]) -> T:
+        """Return the cached result, or else read it.
 
         Raises:
             StoreUnavailable: the database can't be read.
         """
-        # Asked before anything is read: a commit between the two makes the next one read again.
+        # Before the reading: after a commit between the two, the next call reads again.
         version = self._database.version()
-        answers: dict[Hashable, T] = getattr(self._thread, "answers", {})
+        results: dict[Hashable, T] = getattr(self._thread, "results", {})
         if getattr(self._thread, "version", None) != version:
-            answers = {}
-        if asked not in answers:
-            if len(answers) == self._most:
-                answers.clear()
-            answers[asked] = read()
-        self._thread.version, self._thread.answers = version, answers
-        return answers[asked]
+            results = {}
+        if key not in results:
+            if len(results) == self._most:
+                results.clear()
+            results[key] = read()
+        self._thread.version, self._thread.results = version, results
+        return results[key]
