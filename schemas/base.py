@@ -1,4 +1,4 @@
-"""What the schemas share: a base for responses, and others for bodies and queries."""
+"""The bases of schemas, for responses, bodies and queries, and the one shape of errors."""
 
 from __future__ import annotations
 
@@ -37,3 +37,13 @@ class QuerySchema(StrictSchema):
     error_messages: dict[str, str] = {  # noqa: RUF012 - as marshmallow declares it
         "unknown": "is not a parameter of this request",
     }
+
+
+class ErrorSchema(ma.Schema):
+    """An error: a code for programs, a message for people, the HTTP status."""
+
+    code = ma.fields.String(required=True, metadata={"description": "Machine-readable error code."})
+    message = ma.fields.String(
+        required=True, metadata={"description": "Human-readable description of the error."}
+    )
+    status = ma.fields.Integer(required=True, metadata={"description": "The HTTP status code."})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -85,83 +85,81 @@ class Reference(ma.fields.String):
 _CANONICAL = re.compile("0|[1-9][0-9]{0,18}")
 
 
-def _once(texts: list[str]) -> str:
-    if len(texts) > 1:
-        raise ma.ValidationError("must not be repeated")
-    return texts[0]
+class Once:
+    """Mixed into a field: a parameter that must not be repeated."""
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        if len(value) > 1:
+            raise ma.ValidationError("must not be repeated")
+        return super()._deserialize(value[0], *args, **kwargs)  # type: ignore[misc]
 
 
-class WholeParameter(Whole):
-    """A whole number between two bounds in canonical decimals: no sign, no leading zero."""
+class Decimal:
+    """Mixed into a whole number: a parameter in canonical decimals, no sign, no leading zero."""
 
-    def _deserialize(self, value: list[str], *args: Any, **kwargs: Any) -> int:
-        text = _once(value)
-        number = int(text) if _CANONICAL.fullmatch(text) else None
-        return super()._deserialize(number, *args, **kwargs)
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        number = int(value) if _CANONICAL.fullmatch(value) else None
+        return super()._deserialize(number, *args, **kwargs)  # type: ignore[misc]
 
 
-class Int64Parameter(WholeParameter, Int64):
+class WholeParameter(Once, Decimal, Whole):
+    """A whole number between two bounds."""
+
+
+class Int64Parameter(Once, Decimal, Int64):
     """A whole number that fits in 64 bits, signed."""
 
 
-class InstantParameter(Instant):
-    """An RFC 3339 date-time with a time zone."""
-
-    def _deserialize(self, value: list[str], *args: Any, **kwargs: Any) -> datetime:
-        text = _once(value)
+class _InstantInQuery(Instant):
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            return super()._deserialize(text, *args, **kwargs)
+            return super()._deserialize(value, *args, **kwargs)
         except ma.ValidationError as error:
-            if " " not in text:
+            if " " not in value:
                 raise
             # Few know that a plus in a query is a space.
             hint = "; write the + of a time zone as %2B"
             raise ma.ValidationError(f"{error.messages[0]}{hint}") from None
 
 
-class ReferenceParameter(Reference):
+class InstantParameter(Once, _InstantInQuery):
+    """An RFC 3339 date-time with a time zone."""
+
+
+class ReferenceParameter(Once, Reference):
     """An order's reference, exactly."""
 
-    def _deserialize(self, value: list[str], *args: Any, **kwargs: Any) -> str:
-        return super()._deserialize(_once(value), *args, **kwargs)
 
-
-class TextParameter(ma.fields.String):
+class TextParameter(Once, ma.fields.String):
     """Any text."""
 
-    def _deserialize(self, value: list[str], *args: Any, **kwargs: Any) -> str:
-        return _once(value)
 
-
-class FlagParameter(ma.fields.Boolean):
+class FlagParameter(Once, ma.fields.Boolean):
     """`true` or `false`."""
 
-    def _deserialize(self, value: list[str], *args: Any, **kwargs: Any) -> bool:
-        text = _once(value)
-        if text not in {"true", "false"}:
-            raise ma.ValidationError("must be true or false")
-        return text == "true"
+    def __init__(self, **kwargs: Any) -> None:
+        """Accept the options of a Boolean."""
+        super().__init__(
+            truthy={"true"},
+            falsy={"false"},
+            error_messages={"invalid": "must be true or false"},
+            **kwargs,
+        )
 
 
-class ChoiceParameter(ma.fields.String):
+class ChoiceParameter(Once, ma.fields.String):
     """One of several values."""
 
-    def __init__(self, choices: Iterable[str], **kwargs: Any) -> None:
+    def __init__(self, choices: Sequence[str], **kwargs: Any) -> None:
         """Set the allowed values."""
-        self.choices = tuple(choices)
-        super().__init__(validate=ma.validate.OneOf(self.choices), **kwargs)
-
-    def _deserialize(self, value: list[str], *args: Any, **kwargs: Any) -> str:
-        text = _once(value)
-        if text not in self.choices:
-            raise ma.ValidationError(f"must be one of {', '.join(self.choices)}")
-        return text
+        error = f"must be one of {', '.join(choices)}"
+        super().__init__(validate=ma.validate.OneOf(choices, error=error), **kwargs)
 
 
 class ChoicesParameter(ma.fields.List[str]):
     """Any of several values, by repeating the parameter."""
 
-    def __init__(self, choices: Iterable[str], **kwargs: Any) -> None:
+    def __init__(self, choices: Sequence[str], **kwargs: Any) -> None:
         """Set the allowed values."""
         super().__init__(ChoiceParameter(choices), **kwargs)
 

@@ -26,7 +26,7 @@ from orders.web.bodies import BodyParser
 from orders.web.call import Call, current_call, is_api_path, path_of_target
 from orders.web.refusals import InternalError, answer_to, error_body
 from orders.web.services import Services, current_services
-from schemas.error import ErrorSchema
+from schemas.base import ErrorSchema
 from schemas.fields import Instant, Int64, Whole
 
 log = logging.getLogger(__name__)

@@ -164,16 +164,14 @@ def operation(  # noqa: PLR0913 - the facts of an operation, each by its name
     `refusals` are codes; `headers` of its success and `parameters` are names in the tables above;
     operations with an ETag have 304; `stability` is None if nothing changes within the version.
     """
-    facts: dict[str, Any] = {
+    facts = {
         _REFUSALS: [*refusals, *_ALWAYS_POSSIBLE],
         _HEADERS: [*headers],
         _PARAMETERS: [*parameters],
         _HAS_ETAG: has_etag,
+        **({"deprecated": True} if deprecated else {}),
+        **({"x-stability": stability} if stability else {}),
     }
-    if deprecated:
-        facts["deprecated"] = True
-    if stability is not None:
-        facts["x-stability"] = stability
 
     def mark(view: View) -> View:
         marked: View = Blueprint.doc(operationId=_camel(view.__name__), **facts)(view)
