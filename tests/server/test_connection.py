@@ -1,4 +1,4 @@
-"""What the server itself answers, over a real socket: refusals, and connections that are kept."""
+"""The server's connections, over real sockets: kept, hung up on, closed by the main loop only."""
 
 from __future__ import annotations
 
@@ -17,20 +17,10 @@ import pytest
 
 from orders.settings import Settings
 from orders.store import listing
-from orders.web.api import PROTECTION
 from orders.web.server import server as server_module
 from orders.web.server.buffers import AnswerBuffer
 from orders.web.server.server import Server
-from tests.support.service import running
-
-
-@pytest.fixture(scope="module")
-def hasty(tmp_path_factory, databases):
-    """A service that waits a second for heads and bodies."""
-    folder = tmp_path_factory.mktemp("hasty") / "instance"
-    given = {"ORDERS_HEAD_SECONDS": "1", "ORDERS_BODY_SECONDS": "1"}
-    with running(folder, **given, **databases.environment(folder)) as service:
-        yield service
+from tests.support.turned_server import TurnedServer, wait_until
 
 
 def talk(service, sent, *, wait=5.0):
@@ -45,65 +35,6 @@ def talk(service, sent, *, wait=5.0):
         except TimeoutError:
             return received, False
         return received, True
-
-
-LONG = b"a" * 17_000
-CHUNKED = b"POST /v1/store/orders HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
-REFUSED = {
-    "no request at all": (b"NONSENSE\r\n\r\n", 400, "malformed_request"),
-    "two lengths": (
-        b"POST / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        400,
-        "malformed_request",
-    ),
-    "chunks before HTTP/1.1": (
-        b"POST /v1/store/orders HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        400,
-        "malformed_request",
-    ),
-    "a body of two megabytes": (
-        b"POST /v1/store/orders HTTP/1.1\r\nHost: a\r\nContent-Length: 2000000\r\n\r\n",
-        413,
-        "payload_too_large",
-    ),
-    "long headers": (b"GET / HTTP/1.1\r\nX: " + LONG + b"\r\n\r\n", 431, "headers_too_large"),
-    "an encoding of another kind": (
-        b"GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n",
-        501,
-        "not_implemented",
-    ),
-    "a length of thousands of digits": (
-        b"POST /v1/store/orders HTTP/1.1\r\nContent-Length: " + b"9" * 5_000 + b"\r\n\r\n",
-        400,
-        "malformed_request",
-    ),
-    "an address that is none": (b"GET http://[::1/v1 HTTP/1.1\r\n\r\n", 400, "malformed_request"),
-    "a chunk whose size never ends": (CHUNKED + b"1;" + LONG, 400, "malformed_request"),
-    "chunks that trail off": (CHUNKED + b"0\r\nX: " + LONG, 400, "malformed_request"),
-    "half a head": (b"GET /v1/store/or", 408, "request_timeout"),
-    "half a body": (
-        b"POST /v1/store/orders HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{",
-        408,
-        "request_timeout",
-    ),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("what", REFUSED)
-def test_what_is_no_request_is_refused_with_an_error_and_closed(hasty, what):
-    sent, status, code = REFUSED[what]
-    received, closed = talk(hasty, sent)
-    head, body = received.decode().split("\r\n\r\n")
-    assert closed
-    assert re.match(rf"HTTP/1\.[01] {status} ", head)
-    assert json.loads(body)["code"] == code
-    assert list(json.loads(body)) == ["code", "message", "status"]
-    assert "X-RateLimit-Limit: 60\r\nX-RateLimit-Remaining: 60\r\n" in head
-    assert re.search(r"\r\nX-Request-Id: [0-9a-f]{16}(\r\n|$)", head)
-    for name, value in PROTECTION.items():
-        assert f"\r\n{name}: {value}" in head
-    assert "\r\nServer: " not in head
 
 
 def test_answers_without_a_body_keep_the_connection(service):
@@ -136,14 +67,14 @@ def test_a_client_that_has_sent_its_last_is_answered(service):
 
 
 @pytest.mark.slow
-def test_head_of_a_list_that_is_sent_in_chunks_is_followed_by_the_next_answer(hasty, tmp_path):
-    file = tmp_path / "orders.csv"
+def test_head_of_a_list_that_is_sent_in_chunks_is_followed_by_the_next_answer(start, tmp_path):
+    service, file = start(), tmp_path / "orders.csv"
     file.write_text("petId\n" + "7\n" * (listing.CHUNK_ROWS + 1))
-    assert hasty.command("orders", "import", str(file)).returncode == 0
-    path, key = "/v1/store/orders", hasty.issue()
+    assert service.command("orders", "import", str(file)).returncode == 0
+    path, key = "/v1/store/orders", service.issue()
     head = f"HEAD {path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {key}\r\n\r\n"
     get = b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
-    received, closed = talk(hasty, head.encode() + get)
+    received, closed = talk(service, head.encode() + get)
     assert closed
     first, second, body = received.split(b"\r\n\r\n")
     assert b"Transfer-Encoding: chunked" in first
@@ -155,6 +86,12 @@ def test_header_names_are_spelt_as_documented(service):
     received, _ = talk(service, b"GET /v1/x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
     for name in (b"X-RateLimit-Limit", b"RateLimit-Policy", b"RateLimit", b"WWW-Authenticate"):
         assert b"\r\n" + name + b": " in received
+
+
+def test_an_answer_does_not_tell_by_what_server(service):
+    received, _ = talk(service, b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+    assert b"\r\nServer: " not in received
+    assert b"waitress" not in received.lower()
 
 
 def test_a_refusal_reaches_a_client_that_is_still_sending(service):
@@ -242,49 +179,29 @@ def test_a_long_answer_keeps_no_thread_from_others():
         assert b"".join(iter(lambda: long.recv(65_536), b"")).endswith(b"0\r\n\r\n")
 
 
-class Turned:
-    """A server over an application that answers when it is let, whose loop the test turns."""
+class Turned(TurnedServer):
+    """A turned server over an application that answers when it may."""
 
     def __init__(self):
         self.go_on = threading.Event()
-        self.server = Server(self._application, Settings(port=0), list)
-        address = urlsplit(self.server.addresses[0])
-        self.address = (address.hostname, address.port)
+        super().__init__(self._application)
 
     def _application(self, environ, start_response):
         assert self.go_on.wait(20)
         start_response("200 OK", [("Content-Length", "2")])
         return [b"ok"]
 
-    @property
-    def channels(self):
-        return self.server._channels()  # noqa: SLF001 - what is kept shows nowhere else
-
-    def turn(self):
-        self.server._loop_once(0.01)  # noqa: SLF001 - as run() does
-
-    def turn_until(self, is_so):
-        wait_until(is_so, self.turn)
-
     def connect(self, sent):
         """Connect and send; return the socket, and the channel once it has that many requests."""
         connection = socket.create_connection(self.address, 10)
         connection.sendall(sent)
-        asked = sent.count(b"GET ")
-        self.turn_until(lambda: self.channels and len(self.channels[-1].requests) == asked)
+        requests = sent.count(b"GET ")
+        self.turn_until(lambda: self.channels and len(self.channels[-1].requests) == requests)
         return connection, self.channels[-1]
 
     def close(self):
         self.go_on.set()
-        self.server._stopping = True  # noqa: SLF001 - without signals
-        self.server.run()
-
-
-def wait_until(is_so, meanwhile=lambda: time.sleep(0.001)):
-    ends = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < ends, "it did not come about"
-        meanwhile()
+        super().close()
 
 
 @pytest.fixture
@@ -384,9 +301,3 @@ def test_a_buffer_gives_all_bytes_in_order_in_memory_and_in_a_file(rest):
             taken += got
     assert taken + buffer.get() == given
     buffer.close()
-
-
-def test_an_answer_does_not_tell_by_what_server(service):
-    received, _ = talk(service, b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-    assert b"\r\nServer: " not in received
-    assert b"waitress" not in received.lower()

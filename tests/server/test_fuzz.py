@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orders.web.api import PROTECTION
 from tests.support.service import running
 
 GOOD = b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
@@ -113,6 +114,10 @@ def assert_refused(answers, status):
     assert re.fullmatch("[0-9a-f]{16}", answer.headers["x-request-id"])
     assert answer.headers["ratelimit"] == '"minute";r=60;t=60, "day";r=1000;t=86400'
     assert answer.headers["connection"] == "close"
+    limits = [answer.headers[f"x-ratelimit-{name}"] for name in ("limit", "remaining")]
+    assert limits == ["60", "60"]
+    assert {name: answer.headers[name.lower()] for name in PROTECTION} == PROTECTION
+    assert "server" not in answer.headers
 
 
 def head(*fields, line=b"POST /v1/store/orders HTTP/1.1", host=b"Host: a"):
@@ -210,6 +215,9 @@ REFUSED = {
     "a length over the limit": (head(LENGTH + b"1048577"), 413),
     "a length over 64 bits": (head(LENGTH + b"18446744073709551621"), 413),
     "a length of 5,000 digits": (head(LENGTH + b"9" * 5_000), 413),
+    "a length of 5,000 digits, and no Host": (head(LENGTH + b"9" * 5_000, host=None), 400),
+    "half a head": (b"GET /v1/store/or", 408),
+    "half a body": (head(LENGTH + b"9") + b"{", 408),
     "a length over the limit, asked for": (
         head(LENGTH + b"1048577", b"Expect: 100-continue"),
         413,
@@ -278,6 +286,8 @@ REFUSED = {
         chunked(b"5;a=" + b"b" * 20_000 + b"\r\nhello\r\n0\r\n\r\n"),
         400,
     ),
+    "a chunk's size that does not end": (chunked(b"1;" + b"a" * 17_000), 400),
+    "a trailer that does not end": (chunked(b"0\r\nX: " + b"a" * 17_000), 400),
     "an extension that does not end": (chunked(b"5;a=" + b"b" * 20_000), 400),
     "a trailer without a colon": (chunked(b"0\r\nX\r\n\r\n"), 400),
     "a trailer with NUL": (chunked(b"0\r\nX: \0\r\n\r\n"), 400),

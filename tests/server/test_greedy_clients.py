@@ -1,9 +1,9 @@
-"""What a client can make the service keep: bodies, and answers that nobody takes."""
+"""How much a greedy client makes the service keep: bodies, and answers that it does not accept."""
 
 from __future__ import annotations
 
 import socket
-import time
+from contextlib import closing
 
 import pytest
 from waitress.adjustments import Adjustments
@@ -11,7 +11,7 @@ from waitress.adjustments import Adjustments
 from orders.web.bodies import MAX_BYTES
 from orders.web.server import server as server_module
 from orders.web.server.parser import Parser
-from orders.web.server.server import Server
+from tests.support.turned_server import TurnedServer
 
 
 @pytest.mark.parametrize("chunked", [False, True])
@@ -25,47 +25,34 @@ def test_of_a_body_that_is_too_long_only_so_much_is_kept(chunked):
     assert len(parser.body_rcv) == MAX_BYTES + 1
 
 
-ASKED = 80
+REQUESTS = 80
 DOCUMENT = b"GET /openapi/v1.json HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
-class Loop:
-    """A server whose loop the test turns, and a client that asks for much and takes nothing."""
+class Loop(TurnedServer):
+    """A turned server, and a client that asks for much and accepts nothing."""
 
     def __init__(self, store):
-        self.server = Server(store.app, store.settings, list)
+        super().__init__(store.app)
         self.client = socket.socket()
         self.client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-        host, port = self.server.addresses[0].removeprefix("http://").split(":")
-        self.client.connect((host, int(port)))
-        self.client.sendall(DOCUMENT * ASKED)
+        self.client.connect(self.address)
+        self.client.sendall(DOCUMENT * REQUESTS)
         self.turn_until(lambda: self.channels)
         (self.channel,) = self.channels
         self.size = len(store.anonymous().get("/openapi/v1.json").data)
 
-    @property
-    def channels(self):
-        return self.server._channels()  # noqa: SLF001 - what is kept shows nowhere else
-
-    def turn_until(self, is_so):
-        ends = time.monotonic() + 20
-        while not is_so():
-            assert time.monotonic() < ends, "it did not come about"
-            self.server._loop_once(0.01)  # noqa: SLF001 - as run() does
-
     def close(self):
         self.client.close()
-        self.server.stop()
-        self.server.run()
+        super().close()
 
 
 @pytest.fixture
 def loop(make_store):
-    one = Loop(make_store(port=0))
-    # The system's own buffers are full, and so the next request waits.
-    one.turn_until(lambda: one.channel._held)  # noqa: SLF001 - shows nowhere else
-    yield one
-    one.close()
+    with closing(Loop(make_store())) as one:
+        # The system's own buffers are full, and so the next request waits.
+        one.turn_until(lambda: one.channel._held)  # noqa: SLF001 - shows nowhere else
+        yield one
 
 
 def test_requests_that_came_together_wait_until_answers_are_taken(loop):
@@ -81,14 +68,14 @@ def test_requests_that_came_together_wait_until_answers_are_taken(loop):
             received += loop.client.recv(2**20)
         except BlockingIOError:
             return False
-        return len(received) > ASKED * loop.size and received.count(b"HTTP/1.1 200 ") == ASKED
+        return len(received) > REQUESTS * loop.size and received.count(b"HTTP/1.1 200 ") == REQUESTS
 
     loop.turn_until(all_were_answered)
 
 
 @pytest.mark.slow
 def test_a_client_that_takes_nothing_for_a_minute_is_cut_off(loop, monkeypatch):
-    loop.server._loop_once(0)  # noqa: SLF001 - as run() does
+    loop.turn()
     assert loop.channels
     monkeypatch.setattr(server_module, "IDLE_SECONDS", -1)
     loop.turn_until(lambda: not loop.channels)
