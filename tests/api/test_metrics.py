@@ -1,4 +1,4 @@
-"""/metrics: what Prometheus reads there, and what it never finds there."""
+"""/metrics as Prometheus reads it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections import Counter
 from contextlib import closing
 from datetime import UTC, datetime
 from functools import partialmethod
@@ -29,8 +30,8 @@ ORDERS = "/v1/store/orders"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
-class Told:
-    """What /metrics told: the samples of one reading."""
+class Samples:
+    """The samples of one scrape of /metrics."""
 
     def __init__(self, text):
         self._samples = [
@@ -68,11 +69,11 @@ def read(store):
     """Read a store's metrics as Prometheus does: without a key."""
     response = store.anonymous().get("/metrics")
     assert response.status_code == 200
-    return Told(response.text)
+    return Samples(response.text)
 
 
-def requests_of(told, version, operation, status, method="GET"):
-    return told(
+def requests_of(samples, version, operation, status, method="GET"):
+    return samples(
         "http_requests_total",
         version=version,
         operation=operation,
@@ -112,23 +113,22 @@ def test_metrics_need_no_key_and_are_no_part_of_the_api(store):
 def test_requests_are_counted_by_version_operation_method_and_status(store):
     one, two = store.client(), store.client()
     two.version = 2
-    for client in (one, one, two):
-        assert client.place().status_code == 201
-    assert one.get(ORDERS).status_code == 200
-    assert one.head(ORDERS).status_code == 200
-    assert one.get(f"{ORDERS}/99").status_code == 404
-    assert one.delete(ORDERS).status_code == 405
-    assert two.get("/v2/nothing").status_code == 404
-    assert store.anonymous().get("/healthz").status_code == 200
-    told = read(store)
-    assert requests_of(told, "v1", "placeOrder", 201, "POST") == 2
-    assert requests_of(told, "v2", "placeOrder", 201, "POST") == 1
-    assert requests_of(told, "v1", "listOrders", 200) == 1
-    assert requests_of(told, "v1", "listOrders", 200, "HEAD") == 1
-    assert requests_of(told, "v1", "getOrder", 404) == 1
-    assert requests_of(told, "v1", "unknown", 405, "DELETE") == 1
-    assert requests_of(told, "v2", "unknown", 404) == 1
-    assert requests_of(told, "none", "healthz", 200) == 1
+    requests = [
+        *[("v1", "placeOrder", 201, "POST", one, ORDERS)] * 2,
+        ("v2", "placeOrder", 201, "POST", two, two.orders),
+        ("v1", "listOrders", 200, "GET", one, ORDERS),
+        ("v1", "listOrders", 200, "HEAD", one, ORDERS),
+        ("v1", "getOrder", 404, "GET", one, f"{ORDERS}/99"),
+        ("v1", "unknown", 405, "DELETE", one, ORDERS),
+        ("v2", "unknown", 404, "GET", two, "/v2/nothing"),
+        ("none", "healthz", 200, "GET", store.anonymous(), "/healthz"),
+    ]
+    for _, _, status, method, client, path in requests:
+        body = {"json": {"petId": 7}} if method == "POST" else {}
+        assert client.request(method, path, **body).status_code == status
+    samples = read(store)
+    for (*labels, _, _), count in Counter(requests).items():
+        assert requests_of(samples, *labels) == count, labels
 
 
 def test_all_files_of_pages_are_counted_as_one(store):
@@ -147,7 +147,7 @@ def test_every_documented_operation_is_counted_under_its_own_name(store, version
             if method in ("get", "post", "delete"):
                 target = path.replace("{orderId}", "1").replace("{petId}", "1")
                 client.request(method.upper(), f"/v{version}{target}")
-                told = read(store)("http_requests_total", operation=each["operationId"])
+                samples = read(store)("http_requests_total", operation=each["operationId"])
                 assert told == 1, each["operationId"]
 
 
@@ -156,12 +156,12 @@ def test_the_time_of_answers_is_counted_in_the_buckets_that_they_fit_in(store, m
     # Each look at the clock takes a millisecond.
     monkeypatch.setattr(store.clock, "monotonic", lambda: next(ticks) / 1000)
     store.anonymous().get("/healthz")
-    told = read(store)
+    samples = read(store)
     name = "http_request_duration_seconds"
-    assert told(f"{name}_sum", operation="healthz") == pytest.approx(0.001)
-    assert told(f"{name}_count", operation="healthz") == 1
-    assert told(f"{name}_bucket", operation="healthz", le="0.0005") == 0
-    assert told(f"{name}_bucket", operation="healthz", le="0.0025") == 1
+    assert samples(f"{name}_sum", operation="healthz") == pytest.approx(0.001)
+    assert samples(f"{name}_count", operation="healthz") == 1
+    assert samples(f"{name}_bucket", operation="healthz", le="0.0005") == 0
+    assert samples(f"{name}_bucket", operation="healthz", le="0.0025") == 1
 
 
 def test_no_text_of_a_client_becomes_a_label(store):
@@ -174,9 +174,9 @@ def test_no_text_of_a_client_becomes_a_label(store):
     text = store.anonymous().get("/metrics").text
     assert "evil" not in text
     assert "sok_" not in text
-    told = Told(text)
-    assert told("http_requests_total", method="other") == 2
-    assert told.values_of("method") <= {"GET", "other"}
+    samples = Samples(text)
+    assert samples("http_requests_total", method="other") == 2
+    assert samples.values_of("method") <= {"GET", "other"}
 
 
 def test_stores_in_one_process_count_apart(make_store, store):
@@ -192,39 +192,39 @@ def test_refusals_are_counted_by_their_code(store):
     client.post(ORDERS, data="{", content_type="application/json")
     client.post(ORDERS, json={"petId": "x"})
     client.post(ORDERS, json={"petId": "y"})
-    told = read(store)
+    samples = read(store)
     codes = {"missing_api_key": 1, "malformed_request": 1, "validation_failed": 2}
-    assert {code: told("http_refusals_total", code=code) for code in codes} == codes
-    assert told("http_refusals_total") == 4
+    assert {code: samples("http_refusals_total", code=code) for code in codes} == codes
+    assert samples("http_refusals_total") == 4
 
 
-def test_whom_the_limits_refuse_is_counted_by_plan_and_bans_by_their_number(make_store):
+def test_rate_limited_answers_are_counted_by_plan_and_bans_by_their_number(make_store):
     store = make_store(metrics=True, ban_after=3)
     client = store.client(plan="free")
     for _ in range(60):
         client.get("/v1/pets/1")
     assert read(store)("http_rate_limited_total") is None
     assert client.get("/v1/pets/1").status_code == 429
-    told = read(store)
-    assert told("http_rate_limited_total", plan="free") == 1
-    assert (told("bans_total"), told("banned_keys")) == (0, 0)
+    samples = read(store)
+    assert samples("http_rate_limited_total", plan="free") == 1
+    assert (samples("bans_total"), samples("banned_keys")) == (0, 0)
     for _ in range(3):
         client.get("/v1/pets/1")
-    told = read(store)
-    assert told("http_rate_limited_total", plan="free") == 4
-    assert told("http_refusals_total", code="api_key_banned") == 2
-    assert (told("bans_total"), told("banned_keys")) == (1, 1)
+    samples = read(store)
+    assert samples("http_rate_limited_total", plan="free") == 4
+    assert samples("http_refusals_total", code="api_key_banned") == 2
+    assert (samples("bans_total"), samples("banned_keys")) == (1, 1)
     store.clock.advance(301)
-    told = read(store)
-    assert (told("bans_total"), told("banned_keys")) == (1, 0)
+    samples = read(store)
+    assert (samples("bans_total"), samples("banned_keys")) == (1, 0)
 
 
-def test_whoever_has_no_key_is_limited_without_a_plan(store):
+def test_clients_without_a_key_are_rate_limited_without_a_plan(store):
     for _ in range(61):
         store.anonymous().get(ORDERS)
-    told = read(store)
-    assert told("http_rate_limited_total", plan="none") == 1
-    assert told("http_rate_limited_total") == 1
+    samples = read(store)
+    assert samples("http_rate_limited_total", plan="none") == 1
+    assert samples("http_rate_limited_total") == 1
 
 
 def test_the_store_is_measured(store):
@@ -233,37 +233,41 @@ def test_the_store_is_measured(store):
         client.place()
     client.ship(1)
     client.cancel(2)
-    told = read(store)
-    assert told("database_up") == 1
-    assert told("database_damaged") == 0
-    assert told("last_event_id") == 5
-    counted = {name: told("orders", status=name) for name in ("pending", "shipped", "cancelled")}
-    assert counted == {"pending": 1, "shipped": 1, "cancelled": 1}
-    assert 0 < told("disk_free_bytes") <= told("disk_size_bytes")
-    assert told("database_answer_seconds") > 0
+    samples = read(store)
+    assert {
+        name: samples(name) for name in ("database_up", "database_damaged", "last_event_id")
+    } == {
+        "database_up": 1,
+        "database_damaged": 0,
+        "last_event_id": 5,
+    }
+    for status in ("pending", "shipped", "cancelled"):
+        assert samples("orders", status=status) == 1
+    assert 0 < samples("disk_free_bytes") <= samples("disk_size_bytes")
+    assert samples("database_answer_seconds") > 0
 
 
 @pytest.mark.sqlite_only("a file's size")
 def test_the_file_is_measured(store):
-    told = read(store)
+    samples = read(store)
     size = store.settings.database_path.stat().st_size
-    assert told("file_size_bytes", file="database") == size
-    assert told("build_info", sqlite=sqlite.sqlite_module().sqlite_version) == 1
+    assert samples("file_size_bytes", file="database") == size
+    assert samples("build_info", sqlite=sqlite.sqlite_module().sqlite_version) == 1
 
 
-def test_damage_that_the_check_found_is_told(store):
+def test_damage_that_the_check_found_is_samples(store):
     store.services.soundness = "damaged"
     assert read(store)("database_damaged") == 1
 
 
-def test_a_database_that_is_gone_is_told_and_the_rest_is_told_as_ever(store):
+def test_a_database_that_is_gone_is_reported_and_the_rest_as_ever(store):
     store.client().place()
     with store.away():
-        told = read(store)
-        assert told("database_up") == 0
-        assert told("orders") is None
-        assert told("http_requests_total", operation="placeOrder") == 1
-        assert told("limits_store_up") == 1
+        samples = read(store)
+        assert samples("database_up") == 0
+        assert samples("orders") is None
+        assert samples("http_requests_total", operation="placeOrder") == 1
+        assert samples("limits_store_up") == 1
     assert read(store)("database_up") == 1
 
 
@@ -271,8 +275,8 @@ def test_a_database_that_is_gone_is_told_and_the_rest_is_told_as_ever(store):
 def test_a_folder_that_is_gone_leaves_out_its_sizes(store):
     instance = store.settings.instance
     moved = instance.rename(instance.with_name("moved"))
-    told = read(store)
-    assert (told("database_up"), told("disk_free_bytes")) == (0, None)
+    samples = read(store)
+    assert (samples("database_up"), samples("disk_free_bytes")) == (0, None)
     moved.rename(instance)
 
 
@@ -286,7 +290,7 @@ def test_a_database_that_is_locked_is_not_waited_for(store):
         assert read(store)("database_up") == 0
 
 
-def test_one_question_at_a_time_is_asked_of_a_store_that_hangs():
+def test_a_store_that_hangs_gets_one_query_at_a_time():
     answers, asked = threading.Event(), []
 
     def ask():
@@ -301,7 +305,7 @@ def test_one_question_at_a_time_is_asked_of_a_store_that_hangs():
     assert question.result(patience=10) == "it is well"
 
 
-def test_counters_that_can_not_be_kept_are_told(store):
+def test_counters_that_can_not_be_kept_are_samples(store):
     store.client().place()
     assert read(store)("limits_store_up") == 1
     store.settings.counters_path.mkdir()
@@ -309,22 +313,22 @@ def test_counters_that_can_not_be_kept_are_told(store):
     assert read(store)("limits_store_up") == 0
 
 
-def test_what_waits_for_a_webhook_is_told_by_number_and_age(hooks, store):
+def test_the_backlog_of_a_webhook_is_reported_by_number_and_age(hooks, store):
     hooks.add("http://127.0.0.1:1/", EventType.PLACED)
     client = store.client()
     client.place()
     store.clock.advance(90)
     client.place()
     client.cancel(2)
-    told = read(store)
-    assert told("webhook_lag_events", endpoint="1") == 2
-    assert told("webhook_lag_seconds", endpoint="1") == 90
-    assert told("webhook_paused", endpoint="1") == 0
+    samples = read(store)
+    assert samples("webhook_lag_events", endpoint="1") == 2
+    assert samples("webhook_lag_seconds", endpoint="1") == 90
+    assert samples("webhook_paused", endpoint="1") == 0
     hooks.change(endpoints.pause, 1, "a test", datetime.now(UTC))
     assert read(store)("webhook_paused", endpoint="1") == 1
 
 
-def test_what_came_of_deliveries_is_counted_by_webhook(hooks, store, receiver):
+def test_deliveries_are_counted_by_webhook_and_outcome(hooks, store, receiver):
     hooks.add(receiver.url, EventType.PLACED)
     courier = store.services.outbox.courier
     client = store.client()
@@ -335,12 +339,12 @@ def test_what_came_of_deliveries_is_counted_by_webhook(hooks, store, receiver):
     for _ in range(2):
         assert courier.deliver(1)
         store.clock.advance(10)
-    told = read(store)
-    assert told("webhook_deliveries_total", endpoint="1", outcome="delivered") == 1
-    assert told("webhook_deliveries_total", endpoint="1", outcome="refused") == 2
-    assert told("webhook_lag_events", endpoint="1") == 0
-    assert told("webhook_lag_seconds", endpoint="1") == 0
-    assert told("webhook_refused_events", endpoint="1") == 1
+    samples = read(store)
+    assert samples("webhook_deliveries_total", endpoint="1", outcome="delivered") == 1
+    assert samples("webhook_deliveries_total", endpoint="1", outcome="refused") == 2
+    assert samples("webhook_lag_events", endpoint="1") == 0
+    assert samples("webhook_lag_seconds", endpoint="1") == 0
+    assert samples("webhook_refused_events", endpoint="1") == 1
 
 
 @pytest.mark.parametrize(
@@ -362,7 +366,7 @@ def test_the_format_is_what_the_reader_accepts(store, accept, content_type):
     assert response.text.endswith("# EOF\n") == content_type.startswith(OPENMETRICS)
 
 
-def test_what_the_server_itself_refuses_is_counted_too(start):
+def test_input_that_the_server_itself_rejects_is_counted_too(start):
     service = start(ORDERS_METRICS="on")
     for bad in (b"NONSENSE\r\n\r\n", b"GET / HTTP/1.1\r\nX: " + b"x" * 20_000 + b"\r\n\r\n"):
         with socket.create_connection(service.address, 10) as connection:
@@ -371,16 +375,16 @@ def test_what_the_server_itself_refuses_is_counted_too(start):
     for status in (400, 431):
         # It is counted when it has been sent.
         for _ in range(100):
-            told = Told(service.request("GET", "/metrics").data.decode())
-            if requests_of(told, "none", "unreadable", status, "other"):
+            samples = Samples(service.request("GET", "/metrics").data.decode())
+            if requests_of(samples, "none", "unreadable", status, "other"):
                 break
-        assert requests_of(told, "none", "unreadable", status, "other") == 1
-        assert told("http_refusals_total", code=SERVER_ANSWERS[status]) == 1
+        assert requests_of(samples, "none", "unreadable", status, "other") == 1
+        assert samples("http_refusals_total", code=SERVER_ANSWERS[status]) == 1
     # The reader's own connection is open, and its request is being answered.
-    assert told("http_connections") >= 1
-    assert told("http_requests_waiting") == 0
-    assert told("threads") > 4
-    assert {"process_resident_memory_bytes", "process_open_fds"} <= told.names
+    assert samples("http_connections") >= 1
+    assert samples("http_requests_waiting") == 0
+    assert samples("threads") > 4
+    assert {"process_resident_memory_bytes", "process_open_fds"} <= samples.names
 
 
 @pytest.mark.prometheus
