@@ -142,13 +142,14 @@ def test_all_files_of_pages_are_counted_as_one(store):
 def test_every_documented_operation_is_counted_under_its_own_name(store, version):
     client = store.client()
     document = client.get(f"/openapi/v{version}.json").get_json()
+    counts = {}
     for path, item in document["paths"].items():
-        for method, each in item.items():
-            if method in ("get", "post", "delete"):
-                target = path.replace("{orderId}", "1").replace("{petId}", "1")
-                client.request(method.upper(), f"/v{version}{target}")
-                samples = read(store)("http_requests_total", operation=each["operationId"])
-                assert told == 1, each["operationId"]
+        target = path.replace("{orderId}", "1").replace("{petId}", "1")
+        for method in sorted(item.keys() & {"get", "post", "delete"}):
+            client.request(method.upper(), f"/v{version}{target}")
+            counts[item[method]["operationId"]] = 1
+    samples = read(store)
+    assert {name: samples("http_requests_total", operation=name) for name in counts} == counts
 
 
 def test_the_time_of_answers_is_counted_in_the_buckets_that_they_fit_in(store, monkeypatch):
@@ -234,13 +235,8 @@ def test_the_store_is_measured(store):
     client.ship(1)
     client.cancel(2)
     samples = read(store)
-    assert {
-        name: samples(name) for name in ("database_up", "database_damaged", "last_event_id")
-    } == {
-        "database_up": 1,
-        "database_damaged": 0,
-        "last_event_id": 5,
-    }
+    assert (samples("database_up"), samples("database_damaged")) == (1, 0)
+    assert samples("last_event_id") == 5
     for status in ("pending", "shipped", "cancelled"):
         assert samples("orders", status=status) == 1
     assert 0 < samples("disk_free_bytes") <= samples("disk_size_bytes")
