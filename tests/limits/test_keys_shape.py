@@ -1,4 +1,4 @@
-"""What an API key looks like, and how one is hidden in a text."""
+"""API keys: their shape, and how they are redacted in a text."""
 
 from __future__ import annotations
 
@@ -23,12 +23,7 @@ no_underscore = st.text(st.characters(exclude_characters="_"))
 like_keys = st.lists(st.sampled_from(["sok_", "s", "_", "*", "A", "7", " ", "/"])).map("".join)
 
 
-# Made.
-
-
-def test_a_key_is_a_prefix_and_base62():
-    for _ in range(100):
-        assert SHAPE.fullmatch(keys.generate())
+# Generated.
 
 
 def test_no_two_keys_are_the_same():
@@ -42,9 +37,11 @@ def test_at_least_160_bits_of_a_key_are_random():
         assert {key[place] for key in made} == set(BASE62)
 
 
-def test_a_key_that_was_made_is_well_formed():
+def test_a_generated_key_is_a_prefix_and_base62_and_well_formed():
     for _ in range(100):
-        assert keys.is_well_formed(keys.generate())
+        key = keys.generate()
+        assert SHAPE.fullmatch(key)
+        assert keys.is_well_formed(key)
 
 
 # Recognised.
@@ -81,28 +78,28 @@ def test_no_other_text_is_well_formed(text):
 
 
 @pytest.mark.parametrize("ending", ["\n", " ", "\x00", "\u0663"])
-def test_the_end_of_a_key_is_its_end(ending):
+def test_nothing_may_follow_a_key(ending):
     key = keys.generate()
     assert not keys.is_well_formed(key + ending)
     assert not keys.is_well_formed(key[:-1] + ending)
 
 
-# Kept, and shown.
+# Stored, and shown.
 
 
-def test_of_a_key_its_sha_256_is_kept():
+def test_the_digest_of_a_key_is_its_sha_256():
     key = keys.generate()
     assert keys.digest(key) == hashlib.sha256(key.encode()).digest()
 
 
-def test_what_is_shown_of_a_key_is_its_beginning_and_not_much_of_it():
+def test_the_shown_prefix_of_a_key_is_short():
     key = keys.generate()
     shown = keys.shown_prefix(key)
     assert key.startswith(shown)
     assert len("sok_") < len(shown) <= 12
 
 
-# Hidden.
+# Redacted.
 
 
 @given(key=some_key, before=no_underscore, behind=no_underscore)
@@ -118,13 +115,13 @@ def test_nothing_that_looks_like_a_key_shields_the_one_behind_it(key, before, be
 
 
 @given(key=some_key, length=st.integers(5, 200))
-def test_a_key_that_was_cut_off_is_hidden_too(key, length):
+def test_a_key_that_was_cut_off_is_redacted_too(key, length):
     cut = key[:length]
     assert keys.redact(f"Bearer {cut}.") == "Bearer sok_***."
 
 
 @given(st.lists(some_key, min_size=1, max_size=5))
-def test_all_keys_of_a_text_are_hidden(several):
+def test_all_keys_in_a_text_are_redacted(several):
     assert keys.redact(" and ".join(several)) == " and ".join(["sok_***"] * len(several))
 
 
@@ -134,7 +131,7 @@ def test_a_text_without_a_key_is_left_as_it_is(text):
 
 
 @given(before=like_keys, key=some_key, behind=like_keys)
-def test_to_redact_twice_changes_nothing_more(before, key, behind):
+def test_redacting_twice_changes_nothing_more(before, key, behind):
     once = keys.redact(before + key + behind)
     assert keys.redact(once) == once
 
@@ -145,13 +142,13 @@ some_secret = st.binary(min_size=24, max_size=64).map(
 
 
 @given(secret=some_secret, before=no_underscore | like_keys, behind=st.sampled_from([" ", "."]))
-def test_a_secret_of_a_webhook_is_hidden_too(secret, before, behind):
+def test_a_webhooks_secret_is_redacted_too(secret, before, behind):
     redacted = keys.redact(before + secret + behind)
     assert secret.removeprefix("whsec_") not in redacted
     assert redacted.endswith("***" + behind)
 
 
 @given(secret=some_secret)
-def test_a_secret_that_was_encoded_for_a_url_is_hidden(secret):
+def test_a_secret_encoded_for_a_url_is_redacted(secret):
     assert keys.redact(f"/{quote(secret, safe='')} ") == "/whsec_*** "
     assert keys.redact(f"/{quote(quote(secret, safe=''))} ") == "/whsec_*** "

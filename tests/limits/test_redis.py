@@ -9,10 +9,10 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import pytest
 from limits.storage import storage_from_string
-from test_bans import LIST, codes, own, plain, spend, unban
+from test_bans import BAN, LIST, codes, own, plain, spend, unban
+from test_counters import DAY, MINUTE, counts, quotas
 
 from orders.clock import Clock
-from orders.counters.windows import Quota
 from orders.store.database import group_commit
 from tests.support.databases import DATABASES
 from tests.support.redis_server import redis_running
@@ -20,27 +20,15 @@ from tests.support.stores import assert_error
 
 pytestmark = pytest.mark.redis
 
-MINUTE, DAY = 60, 86_400
-BAN = 300
 KEY = "key:1.0"
 STRIKES = "key:1/strikes"
 
 
-def quotas(identity=KEY, per_minute=5, per_day=50):
-    """Return the windows of one client: a minute's and a day's."""
-    terms = f"{per_minute};{per_day}"
-    return [
-        Quota(f"{identity}/minute", per_minute, MINUTE, terms),
-        Quota(f"{identity}/day", per_day, DAY, terms),
-    ]
-
-
 def storage_of(url, clock, store_id="abc"):
     """Return a storage as a process of its own has it."""
-    options = {"url": url, "store_id": lambda: store_id, "clock": clock}
     from orders.counters.redis import RedisCounterStorage  # its package is an extra
 
-    return RedisCounterStorage("shared://", **options)
+    return RedisCounterStorage("shared://", url=url, store_id=lambda: store_id, clock=clock)
 
 
 def hit(storage, times=1, *figures):
@@ -48,11 +36,6 @@ def hit(storage, times=1, *figures):
     for _ in range(times):
         counted, usages = storage.hit(quotas(*figures))
     return counted, *(usage.count for usage in usages)
-
-
-def counts(storage, *figures):
-    """Return the counts of both windows."""
-    return [usage.count for usage in storage.peek(quotas(*figures))]
 
 
 def strike(storage, times=1):

@@ -55,7 +55,7 @@ def test_a_redis_that_refuses_the_password_stops_the_start(tmp_path, guarded, lo
     assert "Traceback" not in done.stderr
 
 
-def test_what_is_no_redis_stops_the_start(tmp_path):
+def test_another_kind_of_server_stops_the_start(tmp_path):
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
         place = f"127.0.0.1:{listening.getsockname()[1]}"
         with ThreadPoolExecutor(1) as threads:
@@ -99,12 +99,12 @@ def test_a_start_without_redis_warns_and_finds_it_later(tmp_path, own_redis, sta
     own_redis.command("CONFIG", "SET", "requirepass", PASSWORD)
     wait_until(lambda: "is back, and counts again" in "".join(service.log))
     service.stop()
-    told = [line for line in service.log if "Redis" in line]
-    assert len(told) == 3, told
+    logged = [line for line in service.log if "Redis" in line]
+    assert len(logged) == 3, logged
     assert "s3cret" not in "".join(service.log)
 
 
-def test_a_missing_package_is_told_with_how_to_install_it(tmp_path, monkeypatch):
+def test_the_error_of_a_missing_package_says_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "redis", None)
     settings_module.check_packages(Settings(instance=tmp_path))
     with pytest.raises(SettingsError, match=r"\.venv/bin/pip install -e '\.\[redis\]'"):
@@ -178,8 +178,8 @@ def test_over_four_processes_a_limit_is_exact_and_the_thirtieth_429_bans(four):
         return response.json()["code"], int(response.headers["X-RateLimit-Remaining"])
 
     with ThreadPoolExecutor(16) as threads:
-        told = list(threads.map(ask, range(250)))
-    admitted = [left for code, left in told if code == "not_found"]
-    refused = [code for code, _ in told if code != "not_found"]
+        answers = list(threads.map(ask, range(250)))
+    admitted = [left for code, left in answers if code == "not_found"]
+    refused = [code for code, _ in answers if code != "not_found"]
     assert sorted(admitted) == list(range(200))
     assert sorted(refused) == ["api_key_banned"] * 21 + ["rate_limit_exceeded"] * 29
