@@ -17,7 +17,7 @@ from orders.cli.keys import keys_group
 from orders.cli.webhooks import webhooks_group
 from orders.clock import Clock
 from orders.settings import Settings
-from orders.store.care.databases import database_of
+from orders.store.databases import database_of
 from orders.web import health, v1, v2
 from orders.web.api import Api, OrdersFlask, add_hooks
 from orders.web.auth import KeyRing

@@ -23,8 +23,8 @@ from sqlalchemy import text
 
 from orders.domain import Status
 from orders.settings import Settings
-from orders.store.care.databases import database_of
 from orders.store.database.engine import Database
+from orders.store.databases import database_of
 from orders.store.paging import Filters, PageQuery, Position, Sort, SortBy, read_page
 from tests.support.postgres import Postgres
 

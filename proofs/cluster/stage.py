@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from orders.settings import Settings
-from orders.store.care.databases import database_of
+from orders.store.databases import database_of
 from proofs.core.clients import Key
 from tests.support import stores as store
 from tests.support.nginx import Nginx, free_port

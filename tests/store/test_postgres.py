@@ -20,8 +20,8 @@ from orders.domain import Status
 from orders.settings import Settings
 from orders.store import events, listing
 from orders.store.care import checks, opening
-from orders.store.care.databases import database_of
 from orders.store.care.upkeep import InUse
+from orders.store.databases import database_of
 from orders.store.paging import Filters, PageQuery, Sort, SortBy, read_page
 from orders.store.postgres import database as postgres_database
 from orders.store.postgres import upkeep as postgres_upkeep

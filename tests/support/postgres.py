@@ -23,7 +23,7 @@ import psycopg
 from psycopg import sql
 
 from orders.settings import Settings
-from orders.store.care.databases import database_of
+from orders.store.databases import database_of
 from orders.store.postgres.database import LOCKS, WRITING
 
 START_SECONDS = 60

@@ -7,6 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
+from orders.store.care import checks, opening, scratch
+from orders.store.database.sqlite import SqliteDatabase
+
 
 class InUse(Exception):
     """Another process serves this database."""
@@ -96,3 +99,67 @@ class Upkeep(ABC):
         Raises:
             UnfitDatabase: it is on a server; with what to do instead.
         """
+
+
+class _HeldByFolder(Hold):
+    """No lock of its own: the file is in the instance folder, which the service has locked."""
+
+    def keep(self) -> bool:
+        return True
+
+    def release(self) -> None:
+        pass
+
+
+class SqliteUpkeep(Upkeep):
+    """The care of an SQLite file."""
+
+    def __init__(self, database: SqliteDatabase) -> None:
+        """Care for this database."""
+        self._path = database.path
+
+    def exists(self) -> bool:
+        """Return whether there is a file."""
+        return self._path.exists()
+
+    def create(self) -> None:
+        """Make a new, empty file."""
+        opening.create(self._path)
+
+    def prepare(self) -> None:
+        """Before serving: make the file where there is none, upgrade it, check it."""
+        scratch.sweep(self._path.parent)
+        if not self.exists():
+            self.create()
+        opening.keep_private(self._path)
+        opening.upgrade(self._path)
+        checks.check(self._path)
+
+    def check(self) -> None:
+        """Check that the file is ours, sound, and of this schema."""
+        checks.check(self._path)
+
+    def check_whole(self) -> None:
+        """Check every page and index."""
+        checks.check_whole(self._path)
+
+    def long_check(self) -> Callable[[], None] | None:
+        """Return the check of a large file."""
+        if not checks.is_large(self._path):
+            return None
+        return lambda: checks.check_quickly(self._path)
+
+    def upgrade(self) -> str:
+        """Bring the schema up to date, keeping a copy of the file."""
+        kept = opening.upgrade(self._path)
+        if kept is None:
+            return "It is up to date."
+        return f"Upgraded. The database as it was is in {kept}."
+
+    def hold(self, *, alone: bool) -> Hold:
+        """Return a hold at once: the instance folder's lock keeps others away."""
+        return _HeldByFolder()
+
+    def file(self) -> Path:
+        """Return the file's path."""
+        return self._path
