@@ -145,7 +145,7 @@ _SAMPLES: tuple[Exception, ...] = (
     RateLimited(18),
     KeyBanned(300),
     StoreUnavailable("the disk is full"),
-    InternalError("8f3a0c1d5e7b9246"),
+    InternalError("8f3a0c1d5e7b9246"),  # pragma: allowlist secret
 )
 _SAMPLE_OF_CODE = {ANSWERS[type(each)].code: each for each in _SAMPLES}
 

@@ -1,21 +1,16 @@
-"""Power cuts while the store is at work, to see that what was acknowledged is there.
+"""Power cuts while the store is at work: what was acknowledged must be there.
 
-Run it as `python -m proofs.power_cut`. What is tried is the project's own: the connections and
-pragmas of `orders.store.database.sqlite`, the use cases of `orders.service` (place with an
-Idempotency-Key, ship, cancel, import), the schema of the migrations, and, after each cut, the
-checks of a start. Only the driver is another (`apsw_driver`), so that the files can be on a `disk`
-which loses what was not synced. A store goes on from what a cut left of it to the next cut; some
-cuts come while the log is copied into the database (a checkpoint). After each, clients ask again
-for what was not acknowledged.
-
-The same with synchronous=NORMAL tells what that would have lost, and that a loss would be found.
-Exits 1 if the project's settings lost or damaged anything, or something that was asked for again is
-not there once, or if NORMAL lost nothing.
+Everything is the project's own: the connections and pragmas of `orders.store.database.sqlite`, the
+use cases of `orders.service` (place with an Idempotency-Key, ship, cancel, import), the migrations,
+and, after each cut, the checks of a start. Only the driver is another (`apsw_driver`), so that the
+files can be on a `disk` that loses what was not synced. A store goes on from one cut to the next;
+some cuts come while the log is copied into the database (a checkpoint). After each, clients repeat
+what was not acknowledged. The same with synchronous=NORMAL shows what that would have lost, and
+that a loss would be found.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 import tempfile
@@ -27,6 +22,7 @@ from typing import Any
 
 from orders.cli.output import progress
 from orders.store.database import sqlite
+from proofs.core import command
 from proofs.power_cut import apsw_driver
 from proofs.power_cut.disk import LOSSES, Disk
 from proofs.power_cut.store_under_cuts import Store
@@ -43,7 +39,7 @@ MEMORY = Path("/dev/shm")  # noqa: S108 - a new folder in it
 
 @dataclass
 class Tally:
-    """What was counted over all cuts under one setting."""
+    """The counts of all cuts under one setting."""
 
     settings: str = ""
     cuts: int = 0
@@ -55,27 +51,23 @@ class Tally:
     checkpoints: int = 0
     cuts_in_checkpoint: int = 0
 
-    @property
-    def is_clean(self) -> bool:
-        """Whether nothing was lost or damaged, and all is there once."""
-        return not (self.lost or self.damaged or self.not_once)
 
-
-def main() -> int:
-    """Cut, print what was counted, and give the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m proofs.power_cut", description=__doc__)
-    parser.add_argument("--cuts", type=int, default=300, help="how many under each setting")
-    parser.add_argument("--seed", type=int, default=1, help="the same seed, the same cuts")
-    arguments = parser.parse_args()
+def prove(_: Path, *, cuts: int = 300, seed: int = 1) -> list[str]:
+    """Cut under the project's settings and under NORMAL, print the counts; return violations."""
     own_version = sqlite.sqlite_module().sqlite_version
     print(f"SQLite {apsw_driver.sqlite_version} (the service has {own_version})")
-    tallies = [tried(arguments.cuts, arguments.seed, setting) for setting in (None, "NORMAL")]
-    print_table(tallies)
-    own, normal = tallies
-    return 0 if own.is_clean and normal.lost else 1
+    own, normal = (cut_power(cuts, seed, setting) for setting in (None, "NORMAL"))
+    print_table([own, normal])
+    violations = {
+        f"{own.lost} changes lost": own.lost,
+        f"{own.damaged} databases damaged": own.damaged,
+        f"{own.not_once} repeated changes not there once": own.not_once,
+        "synchronous=NORMAL lost nothing: a loss would not be found": not normal.lost,
+    }
+    return [violation for violation, is_so in violations.items() if is_so]
 
 
-def tried(cuts: int, seed: int, synchronous: str | None = None) -> Tally:
+def cut_power(cuts: int, seed: int, synchronous: str | None = None) -> Tally:
     """Cut the power so often, under the project's own settings or another `synchronous`."""
     chance = random.Random(seed)
     with own_driver(synchronous), progress("Cutting", cuts) as advance:
@@ -125,11 +117,11 @@ def outlive_cuts(folder: Path, cuts: int, chance: random.Random, tally: Tally) -
         if not found.is_sound:
             tally.damaged += 1
             return
-        tally.not_once += store.ask_again(under_way)
+        tally.not_once += store.repeat(under_way)
 
 
 def settings_of(store: Store) -> str:
-    """Return what the connection that writes says of its settings."""
+    """Return the settings of the connection that writes."""
     names = ("journal_mode", "synchronous", "wal_autocheckpoint")
     with store.database.write() as connection:
         mode, synchronous, pages = (
@@ -139,13 +131,13 @@ def settings_of(store: Store) -> str:
 
 
 def set_cut(disk: Disk, chance: random.Random) -> None:
-    """Let the power go at some moment from now on."""
+    """Choose the moment of the next cut."""
     disk.in_checkpoint = chance.random() < SHARE_IN_CHECKPOINT
     disk.until_cut = chance.randint(1, PAGES_UNTIL_CUT if disk.in_checkpoint else CHANGES_UNTIL_CUT)
 
 
 def print_table(tallies: list[Tally]) -> None:
-    """Print what was counted."""
+    """Print the counts."""
     row = "{:<50}{:>6}{:>14}{:>7}{:>9}{:>9}{:>10}{:>13}{:>8}"
     heads = ("settings", "cuts", "acknowledged", "lost", "by cuts", "damaged", "not once")
     print(row.format(*heads, "checkpoints", "cut in"))
@@ -156,4 +148,4 @@ def print_table(tallies: list[Tally]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command.run(prove, cuts="power cuts under each setting", seed="chooses the moments"))

@@ -56,10 +56,10 @@ def _translated(ask: Callable[[], Any]) -> Any:
     try:
         return ask()
     except apsw.Error as error:
-        told = DatabaseError(str(error))
+        failure = DatabaseError(str(error))
         names = apsw.mapping_extended_result_codes, apsw.mapping_result_codes
-        told.sqlite_errorname = names[0].get(error.extendedresult) or names[1][error.result]
-        raise told from error
+        failure.sqlite_errorname = names[0].get(error.extendedresult) or names[1][error.result]
+        raise failure from error
 
 
 class Connection:
@@ -119,11 +119,11 @@ class Cursor:
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> Cursor:
         """Execute a statement."""
-        return self._asked(lambda cursor: cursor.execute(statement, values))
+        return self._run(lambda cursor: cursor.execute(statement, values))
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]]) -> Cursor:
         """Execute a statement for each of many rows."""
-        return self._asked(lambda cursor: cursor.executemany(statement, rows))
+        return self._run(lambda cursor: cursor.executemany(statement, rows))
 
     def fetchone(self) -> tuple[Any, ...] | None:
         """Return the next row, None after the last."""
@@ -144,7 +144,7 @@ class Cursor:
         """Forget the rows."""
         self._rows = []
 
-    def _asked(self, ask: Callable[[apsw.Cursor], Iterable[tuple[Any, ...]]]) -> Cursor:
+    def _run(self, ask: Callable[[apsw.Cursor], Iterable[tuple[Any, ...]]]) -> Cursor:
         cursor, before = self._connection.cursor(), self._connection.total_changes()
         # Of a statement that gives no rows, the columns are known before it runs only.
         cursor.exec_trace = self._keep_columns

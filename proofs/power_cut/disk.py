@@ -15,8 +15,8 @@ from typing import Any
 
 import apsw
 
-# What becomes of the writes that were not synced: all are lost; each is lost by chance; and that,
-# with the last one that was not lost torn at any byte.
+# Writes that were not synced are all lost; or each by chance; or so, and the last that was kept is
+# torn at any byte.
 LOSSES = ("all dropped", "half kept", "half kept, last torn")
 _COMPANIONS = ("", "-wal", "-journal")
 
@@ -87,7 +87,7 @@ def _apply(content: bytearray, change: _Change) -> None:
 
 
 class Disk(apsw.VFS):
-    """The disk that a database and what SQLite keeps beside it are on; other files are let be.
+    """The disk that a database and what SQLite keeps beside it are on; other files are left alone.
 
     `until_cut` counts down the changes until the power goes, or those of the database file itself
     where `in_checkpoint` is true: only checkpoints change that. None is never.
@@ -194,6 +194,6 @@ class _OpenFile(apsw.VFSFile):
             super().xTruncate(newsize)
 
     def xSync(self, flags: int) -> None:  # noqa: N802 - SQLite's name
-        # The system's own disk need not be waited for: what this disk holds is in memory.
+        # Nobody waits for the system's own disk: this disk is in memory.
         if not self._disk.is_off:
             self._disk.sync(self._path)

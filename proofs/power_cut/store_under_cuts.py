@@ -1,4 +1,4 @@
-"""A store on a disk that power cuts make forget, and what its clients were told.
+"""A store on a disk that forgets at power cuts, and the changes that it acknowledged.
 
 The parts are the project's own: the connections and pragmas of `orders.store.database.sqlite`, the
 use cases of `orders.service`, the schema of the migrations, the checks of a start. For
@@ -54,7 +54,7 @@ Event = tuple[str, str]
 
 @dataclass(frozen=True)
 class Change:
-    """A change that is asked of the service, and the events that it should leave."""
+    """A change, and the events that it should leave."""
 
     events: list[Event]
     make: Callable[[], Any]
@@ -62,7 +62,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Found:
-    """What a start after a cut found: acknowledged events that are lost; whether all is sound."""
+    """The state after a cut: acknowledged events that are lost; whether the database is sound."""
 
     lost: int
     is_sound: bool
@@ -79,10 +79,10 @@ class Store:
         self._key_id = _issue_key(path)
         self.disk = Disk(path, chance)
         apsw_driver.layer = self.disk.name
-        # What clients were told of: events that were acknowledged, and ids of pending orders.
+        # Acknowledged events, and ids of pending orders.
         self.events: list[Event] = []
         self._pending: dict[str, int] = {}
-        self._asked = 0
+        self._references = 0
         self.open()
 
     def open(self) -> None:
@@ -100,7 +100,7 @@ class Store:
                 self.events.extend(change.events)
 
     def start_again(self, under_way: Change) -> Found:
-        """Check the database as a start does, and compare it with what clients were told."""
+        """Check the database as a start does, and compare it with the acknowledged changes."""
         try:
             checks.check(self.path)
             checks.check_whole(self.path)
@@ -118,11 +118,11 @@ class Store:
         self.events = found
         return Found(lost, is_sound=is_expected and not unlike)
 
-    def ask_again(self, change: Change) -> int:
-        """Ask for what was not acknowledged, as clients do.
+    def repeat(self, change: Change) -> int:
+        """Repeat a change that was not acknowledged, as clients do.
 
-        Gives how many events are not there then, or more than once: of an order that is lost, a
-        change can't be made.
+        Returns how many of its events are not there then, or more than once: a lost order can't
+        change.
         """
         with suppress(Refusal):  # it had been made
             change.make()
@@ -183,8 +183,8 @@ class Store:
         self._service.import_orders(enumerate(cells, start=2), Faults())
 
     def _new_reference(self) -> str:
-        self._asked += 1
-        return str(self._asked)
+        self._references += 1
+        return str(self._references)
 
 
 def _issue_key(path: Path) -> int:

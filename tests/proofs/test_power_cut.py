@@ -15,9 +15,9 @@ pytestmark = [
 @pytest.fixture
 def cut():
     """Cut the power so often, under the project's own settings or another `synchronous`."""
-    # Which needs what only the marked tests do.
-    tried = importlib.import_module("proofs.power_cut.__main__").tried
-    return lambda cuts, *synchronous: tried(cuts, 1, *synchronous)
+    # It needs apsw, which only the marked tests do.
+    cut_power = importlib.import_module("proofs.power_cut.__main__").cut_power
+    return lambda cuts, *synchronous: cut_power(cuts, 1, *synchronous)
 
 
 def test_a_power_cut_loses_nothing_that_was_acknowledged_and_damages_nothing(cut):
