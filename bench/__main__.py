@@ -5,8 +5,8 @@ It needs wrk (apt-get install wrk), and leaves out peers that are not installed:
   npm install --prefix build/json-server json-server@0.17
 It writes performance.json, performance.md and pictures: a full run, which takes about twenty
 minutes, into docs/, any other into build/performance/.
-Exit status 1: the service answered otherwise than was meant; 2: wrk is missing. Goals that are
-missed are told, and change no exit status.
+Exit status 1: the service gave wrong answers; 2: wrk is missing. Goals that are missed are printed,
+and change no exit status.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SHORT_SECONDS = 0.2
 
 
 def main(arguments: list[str]) -> int:
-    """Do what the command line says; return the exit status."""
+    """Measure, profile or report; return the exit status."""
     options = _parser().parse_args(arguments)
     if options.command == "profile":
         return _profile(options)
@@ -64,22 +64,21 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="where to write")
     parser.add_argument("--seed", type=int, default=1, help="the same seed makes the same orders")
     commands = parser.add_subparsers(dest="command")
-    told = "shows where a request's time goes, layer by layer"
-    one = commands.add_parser("profile", help=told, description=f"Shows {told[6:]}.")
+    words = "shows where a request's time goes, layer by layer"
+    one = commands.add_parser("profile", help=words, description=f"{words.capitalize()}.")
     one.add_argument("operation", choices=profiles.OPERATIONS)
     one.add_argument("--seconds", type=float, default=3)
     one.add_argument("--seed", type=int, default=1)
     one.add_argument("--json", action="store_true", help="for programs")
-    told = "writes the document again from performance.json"
-    again = commands.add_parser("report", help=told, description=f"{told.capitalize()}.")
+    words = "writes the document again from performance.json"
+    again = commands.add_parser("report", help=words, description=f"{words.capitalize()}.")
     again.add_argument("file", type=Path)
     return parser
 
 
 def _profile(options: argparse.Namespace) -> int:
     found = profiles.profile(options.operation, options.seconds, options.seed).as_json()
-    told = json.dumps(found) if options.json else report.profile_table(options.operation, found)
-    print(told)
+    print(json.dumps(found) if options.json else report.profile_table(options.operation, found))
     return 0
 
 
@@ -92,13 +91,13 @@ def _measure(options: argparse.Namespace) -> int:
         "method": {"rounds": rounds, "seconds": seconds, "short": options.short},
     }
     with tempfile.TemporaryDirectory() as folder:
-        course = Course(Stocks(Path(folder), options.seed), rounds, seconds, _tell)
+        course = Course(Stocks(Path(folder), options.seed), rounds, seconds, _status)
         outcomes = [
-            _told(course.measure(work))
+            _shown(course.measure(work))
             for work in works(SHORT if options.short else FULL)
             if not options.only or work.name in options.only
         ]
-    results["works"] = [report.told(outcome) for outcome in outcomes]
+    results["works"] = [report.as_json(outcome) for outcome in outcomes]
     profiled = _PROFILED_IN_SHORT if options.short else _PROFILED
     results["profile"] = {name: _layers(name, seconds) for name in profiled if not options.only}
     into = options.into or _where(options)
@@ -109,14 +108,14 @@ def _measure(options: argparse.Namespace) -> int:
 
 
 def _where(options: argparse.Namespace) -> Path:
-    # What was not measured whole does not take the place of what was.
+    # A part of the measure, or a short one, does not replace the whole one.
     is_whole = not (options.short or options.only)
     return ROOT / "docs" if is_whole else ROOT / "build" / "performance"
 
 
-def _told(outcome: Outcome) -> Outcome:
-    """Say on standard output what came of a work's goals, and who was left out."""
-    work = report.told(outcome)
+def _shown(outcome: Outcome) -> Outcome:
+    """Print a work's goals and who was left out."""
+    work = report.as_json(outcome)
     for goal in work["goals"]:
         value = "-" if goal["value"] is None else f"{goal['value']:.2f}"
         reached = goal["reached"].strip("*")
@@ -128,7 +127,7 @@ def _told(outcome: Outcome) -> Outcome:
 
 def _layers(operation: str, seconds: float) -> dict[str, Any]:
     """Profile in a process of its own: a measurement leaves nothing behind in this one."""
-    _tell(f"Profiling {operation}")
+    _status(f"Profiling {operation}")
     command = [sys.executable, "-m", "bench", "profile", operation, "--json"]
     done = subprocess.run(  # noqa: S603 - this program
         [*command, "--seconds", str(seconds)],
@@ -142,12 +141,12 @@ def _layers(operation: str, seconds: float) -> dict[str, Any]:
 
 
 def _say(line: str) -> None:
-    _tell("")
+    _status("")
     print(line, flush=True)
 
 
-def _tell(line: str) -> None:
-    """Show what goes on just now, on a terminal only."""
+def _status(line: str) -> None:
+    """Show the present step, on a terminal only."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{line[:100]}", end="", file=sys.stderr, flush=True)
 

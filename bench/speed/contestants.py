@@ -1,4 +1,4 @@
-"""Who is measured: what all have in common, and the service. The others are in `peers.all`.
+"""The contestants: what all have in common, and the service. The others are in `peers.all`.
 
 Each is a process of its own over data of its own, which are made from the same orders, and writes
 its log, where it has one, to a file.
@@ -22,7 +22,7 @@ from tests.support import process as processes
 from tests.support.service import INHERITED, ROOT, environment_for, launch
 
 START_SECONDS = 60
-_LOOK_EVERY_SECONDS = 0.005
+_POLL_SECONDS = 0.005
 _STOP_SECONDS = 40
 _ORDERS = "/v1/store/orders"
 _NEW_ORDER = '{"petId": 7, "quantity": 2}'
@@ -32,20 +32,20 @@ class Contestant:
     """A server to be measured. Subclasses say how it is prepared and started."""
 
     name: ClassVar[str]
-    # What a reader should know of it, one line.
-    told: ClassVar[str]
-    # The packages whose versions are told.
+    # One line for readers.
+    about: ClassVar[str]
+    # Packages whose versions are shown.
     packages: ClassVar[tuple[str, ...]] = ()
     list_path: ClassVar[str] = _ORDERS
     is_ours: ClassVar[bool] = False
 
     def __init__(self, stock: Stock, folder: Path) -> None:
-        """Prepare its data in an empty folder, and start it. `wait` tells when it answers."""
+        """Prepare its data in an empty folder, and start it. `wait` returns once it answers."""
         self.stock, self.folder = stock, folder
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port: int = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        # From here on, orders were not cancelled by whoever measures.
+        # From here on, no measure has cancelled orders.
         self.next_to_cancel = 1
         self.prepare()
         self.mib_at_rest = 0.0
@@ -97,7 +97,7 @@ class Contestant:
                     retries=False,
                 )
             except urllib3.exceptions.HTTPError:
-                time.sleep(_LOOK_EVERY_SECONDS)
+                time.sleep(_POLL_SECONDS)
             else:
                 if answer.status == 200:  # noqa: PLR2004
                     return
@@ -106,7 +106,7 @@ class Contestant:
         raise RuntimeError(f"{self.name} did not start: {log[-2000:]}")
 
     def settle(self) -> None:
-        """Wait until it does nothing but answer, and note its memory then."""
+        """Wait until it only answers requests, and note its memory then."""
         self.mib_at_rest = processes.resident_mib(self.process.pid)
 
     def order_path(self, order_id: int) -> str:
@@ -122,18 +122,18 @@ class Contestant:
             self.process.kill()
             self.process.wait()
 
-    # What is asked of it.
+    # Requests.
 
     def lists(self, **headers: str) -> wrk.Request:
-        """Ask for all orders."""
+        """Request all orders."""
         return self._request("GET", self.list_path, **headers)
 
     def gets(self, order_id: int = 1, secret: str | None = "") -> wrk.Request:
-        """Ask for an order; with the good key unless another or None is given."""
+        """Request an order; with the good key unless another or None is named."""
         return self._request("GET", self.order_path(order_id), secret=secret)
 
     def nowhere(self) -> wrk.Request:
-        """Ask for a path that does not exist."""
+        """Request a missing path."""
         return self._request("GET", "/v1/store/nowhere")
 
     def places(self) -> wrk.Request:
@@ -166,14 +166,14 @@ class StoreOrders(Contestant):
 
     name = "Store Orders"
     is_ours = True
-    told = "this service, with keys, limits and their journal, all headers, its access log"
+    about = "this service, with keys, limits and their journal, all headers, its access log"
 
     def prepare(self) -> None:
         """Take a copy of the instance."""
         shutil.copytree(self.stock.instance, self.folder / "instance")
 
     def launch(self, log: IO[str]) -> subprocess.Popen[str]:
-        """Start to serve as its users do, but that no key is ever banned."""
+        """Start to serve as its users do, except that no key is ever banned."""
         environment = environment_for(
             self.folder / "instance", ORDERS_PORT=str(self.port), ORDERS_BAN_AFTER="1000000000"
         )

@@ -32,12 +32,12 @@ _MIN_TIMES = 3
 
 
 class WrongAnswer(Exception):
-    """A contestant answered otherwise than was meant. The message says how."""
+    """A contestant gave a wrong answer. The message says how."""
 
 
 @dataclass
 class Setting:
-    """What a measure has at hand: the stock, a folder to write in, and who is measured.
+    """The surroundings of a measure: the stock, a folder to write in, and the contestant.
 
     `target` is None where the measure starts what it measures by itself.
     """
@@ -149,8 +149,8 @@ class ChangedList:
                 cancelled = reader.ask(cancel)
                 again = reader.ask(server.lists())
                 times += [listed.seconds, again.seconds]
-                told = (placed.status, listed.status, cancelled.status, again.status)
-                wrong += told != (201, 200, 204, 200)
+                statuses = (placed.status, listed.status, cancelled.status, again.status)
+                wrong += statuses != (201, 200, 204, 200)
         seconds = statistics.median(times)
         return {
             "requests_per_second": 1 / seconds,
@@ -239,7 +239,7 @@ def _command(setting: Setting, instance: Path, name: str, file: str) -> Figures:
 
 def _unchanged(server: Contestant) -> wrk.Request:
     with closing(Reader(server.url)) as reader:
-        tag = reader.ask(server.lists()).headers["etag"]
+        tag = reader.ask(server.lists()).headers["ETag"]
     return server.lists(**{"If-None-Match": tag})
 
 

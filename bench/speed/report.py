@@ -1,4 +1,4 @@
-"""What was measured, as JSON, and from the JSON as docs/performance.md with its pictures."""
+"""The figures as JSON, and from the JSON docs/performance.md with its pictures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.speed.peers.all import EVERYBODY
 from bench.speed.rounds import Outcome
 from bench.speed.works import OURS, RATE, Goal, Work
 
-# What readers call the figures, in the order of a table's columns.
+# The figures' names for readers, in the order of a table's columns.
 FIGURES = {
     "requests_per_second": "requests/s",
     "rows_per_second": "rows/s",
@@ -30,11 +30,11 @@ FIGURES = {
 }
 _TEMPLATE = Path(__file__).with_name("performance.template.md")
 _NAME = "performance"
-Told = dict[str, Any]
+Json = dict[str, Any]
 
 
-def told(outcome: Outcome) -> Told:
-    """Return what JSON says of a work."""
+def as_json(outcome: Outcome) -> Json:
+    """Return a work and its figures as JSON."""
     work = outcome.work
     return {
         "name": work.name,
@@ -55,7 +55,7 @@ def told(outcome: Outcome) -> Told:
     }
 
 
-def write(results: Told, folder: Path) -> None:
+def write(results: Json, folder: Path) -> None:
     """Write performance.json, performance.md and its pictures into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{_NAME}.json").write_text(
@@ -67,7 +67,7 @@ def write(results: Told, folder: Path) -> None:
             (folder / _picture(work)).write_text(_chart(work), encoding="utf-8")
 
 
-def document(results: Told) -> str:
+def document(results: Json) -> str:
     """Return the whole document."""
     template = Template(_TEMPLATE.read_text(encoding="utf-8"))
     return template.substitute(
@@ -79,7 +79,7 @@ def document(results: Told) -> str:
         profiles="\n\n".join(
             profile_table(name, each) for name, each in results["profile"].items()
         ),
-        contestants="\n".join(f"| {each.name} | {each.told} |" for each in EVERYBODY),
+        contestants="\n".join(f"| {each.name} | {each.about} |" for each in EVERYBODY),
         machine=_pairs(results["machine"]),
         versions=_pairs(results["versions"]),
     )
@@ -91,7 +91,7 @@ _SHORT = (
 )
 
 
-def goal_lines(results: Told) -> list[str]:
+def goal_lines(results: Json) -> list[str]:
     """Return the rows of the table of goals."""
     return [
         f"| {goal['work']} | {goal['what']} | {goal['bound']} | "
@@ -101,7 +101,7 @@ def goal_lines(results: Told) -> list[str]:
     ]
 
 
-def profile_table(operation: str, profile: Told) -> str:
+def profile_table(operation: str, profile: Json) -> str:
     """Return an operation's layers as a table."""
     whole, load = profile["cpu_us"], profile["load"]
     rows = [
@@ -121,7 +121,7 @@ def _row(name: str, cpu: float, share: str = "", waited: float | None = None) ->
     return f"| {' | '.join(cells)} |"
 
 
-def _goal(work: Work, goal: Goal, value: float | None) -> Told:
+def _goal(work: Work, goal: Goal, value: float | None) -> Json:
     reached = "not measured"
     if value is not None:
         reached = "yes" if goal.is_reached(value) else "**no**"
@@ -141,7 +141,7 @@ def _goal(work: Work, goal: Goal, value: float | None) -> Told:
 
 
 def _what(goal: Goal) -> str:
-    """Return what a goal is about, in words: `A: requests/s, times those of B`."""
+    """Return a goal in words: `A: requests/s / B`."""
     text = f"{goal.lane}: {FIGURES[goal.figure]}"
     if goal.of is None:
         return text
@@ -151,7 +151,7 @@ def _what(goal: Goal) -> str:
     return f"{text} / {lane}"
 
 
-def _section(work: Told) -> str:
+def _section(work: Json) -> str:
     lines = [f"### {work['title']}", ""]
     if work["shown"] and work["lanes"]:
         lines += [f"![{work['title']}: {FIGURES[work['shown']]}]({_picture(work)})", ""]
@@ -162,7 +162,7 @@ def _section(work: Told) -> str:
     return "\n".join(lines)
 
 
-def _table(lanes: Told) -> list[str]:
+def _table(lanes: Json) -> list[str]:
     medians = {name: lane["median"] for name, lane in lanes.items()}
     columns = [
         name
@@ -183,7 +183,7 @@ def _table(lanes: Told) -> list[str]:
     return rows
 
 
-def _chart(work: Told) -> str:
+def _chart(work: Json) -> str:
     bars = [
         Bar(name, lane["median"][work["shown"]], name == OURS)
         for name, lane in work["lanes"].items()
@@ -191,7 +191,7 @@ def _chart(work: Told) -> str:
     return chart(work["title"], f"{FIGURES[work['shown']]}, more is better", bars)
 
 
-def _picture(work: Told) -> str:
+def _picture(work: Json) -> str:
     return f"{_NAME}-{work['name']}.svg"
 
 

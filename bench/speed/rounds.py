@@ -1,6 +1,6 @@
 """Measures works: every lane in turn, round after round, so that all lanes see the same machine.
 
-All servers of a work run at the same time; those that are not asked have nothing to do.
+All servers of a work run at the same time; those whose turn it is not are idle.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WARM_UP_SECONDS = 0.5
 
 @dataclass
 class Outcome:
-    """What was measured of a work: for each lane, the figures of each round.
+    """The figures of a work: for each lane, those of each round.
 
     `left_out` are the lanes that could not be measured, with the reason.
     """
@@ -45,7 +45,7 @@ class Outcome:
         return {name: self.median(lane, name) or 0.0 for name in names}
 
     def value(self, goal: Goal) -> float | None:
-        """Return what a goal is about; None where something for it was not measured."""
+        """Return a goal's figure or ratio; None where it was not measured."""
         value = self.median(goal.lane, goal.figure)
         if goal.of is None or value is None:
             return value
@@ -54,20 +54,20 @@ class Outcome:
 
     @property
     def wrong(self) -> int:
-        """How many answers of the service were not what was meant; a lane that failed is one."""
+        """How many answers of the service were wrong; a lane that failed is one."""
         ours = {each.name for each in self.work.lanes if each.server is None or each.server.is_ours}
-        told = [figures.get("wrong", 0) for name in ours for figures in self.rounds.get(name, [])]
-        return int(sum(told)) + len(ours & self.failed)
+        wrong = [figures.get("wrong", 0) for name in ours for figures in self.rounds.get(name, [])]
+        return int(sum(wrong)) + len(ours & self.failed)
 
 
 @dataclass
 class Course:
-    """What all works of a run share."""
+    """A run over works."""
 
     stocks: Stocks
     rounds: int
     seconds: float
-    tell: Callable[[str], None]
+    status: Callable[[str], None]
 
     def measure(self, work: Work) -> Outcome:
         """Measure all lanes of a work."""
@@ -79,7 +79,7 @@ class Course:
                 self._warm_up(lanes, settings)
             for number in range(1, self.rounds + 1):
                 for lane, setting in zip(lanes, settings, strict=True):
-                    self.tell(f"{work.title}: {lane.name}, round {number} of {self.rounds}")
+                    self.status(f"{work.title}: {lane.name}, round {number} of {self.rounds}")
                     self._measure_once(lane, setting, outcome)
         return outcome
 
@@ -95,10 +95,10 @@ class Course:
             del outcome.rounds[lane.name]
 
     def _warm_up(self, lanes: list[Lane], settings: list[Setting]) -> None:
-        # What is made at the first requests is made then, and compiled code is in memory.
+        # First requests open connections and load code.
         for lane, setting in zip(lanes, settings, strict=True):
             if lane.server is not None:
-                self.tell(f"Warming up {lane.name}")
+                self.status(f"Warming up {lane.name}")
                 brief = replace(setting, seconds=min(_WARM_UP_SECONDS, self.seconds))
                 with contextlib.suppress(WrongAnswer, wrk.WrkFailed, OSError):
                     lane.measure(brief)
@@ -120,7 +120,7 @@ class Course:
             stock = self.stocks.get(lane.stock)
             target = None
             if lane.server is not None:
-                self.tell(f"Starting {lane.server.name} with {stock.count:,} orders")
+                self.status(f"Starting {lane.server.name} with {stock.count:,} orders")
                 target = servers.get((lane.server, lane.stock))
                 if target is None:
                     own = folder / f"{len(servers)}"

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from contextlib import closing
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from bench.speed import report, wrk
-from bench.speed.charts import Bar, chart, number
+from bench.speed.charts import Bar, chart
 from bench.speed.measures import UnderLoad
 from bench.speed.peers.all import BareFlask
 from bench.speed.reader import Reader
 from bench.speed.rounds import Outcome
 from bench.speed.stocks import Ask, Stock
 from bench.speed.works import FULL, OURS, RATE, SHORT, Goal, Lane, Work, works
-from tests.support import process as processes
 
-TOLD = """\
+REPORT = """\
 Running 10m test @ http://127.0.0.1:36207/v1/store/orders
   1 threads and 8 connections
   Thread Stats   Avg      Stdev     Max   +/- Stdev
@@ -37,23 +34,19 @@ Transfer/sec:      3.53MB
 """
 
 
-def test_what_wrk_tells_is_read():
-    load = wrk.parse(TOLD)
+def test_a_report_of_wrk_is_read():
+    errors = "  Socket errors: connect 0, read 2, write 1, timeout 3\n"
+    load = wrk.parse(REPORT.replace("  Non-2xx", errors + "  Non-2xx"))
     assert (load.requests, load.requests_per_second) == (3476, 1930.9)
     assert (load.p50, load.p99) == pytest.approx((0.95, 1250))
-    assert (load.refused, load.broken) == (12, 0)
-
-
-def test_errors_of_connections_are_counted():
-    errors = "  Socket errors: connect 0, read 2, write 1, timeout 3\n"
-    assert wrk.parse(TOLD.replace("  Non-2xx", errors + "  Non-2xx")).broken == 6
+    assert (load.refused, load.broken) == (12, 6)
 
 
 def test_whole_seconds_are_read_with_the_space_that_follows_them():
-    assert wrk.parse(TOLD.replace("1.25s", "1.25s ")).p99 == 1250
+    assert wrk.parse(REPORT.replace("1.25s", "1.25s ")).p99 == 1250
 
 
-def test_anything_else_that_wrk_tells_is_a_failure():
+def test_any_other_output_of_wrk_is_a_failure():
     with pytest.raises(wrk.WrkFailed, match="unable to connect"):
         wrk.parse("unable to connect to 127.0.0.1:1 Connection refused\n")
 
@@ -86,7 +79,7 @@ def outcome(ours, theirs):
     ],
 )
 def test_a_goal_is_judged_by_the_medians(ours, theirs, reached):
-    goals = report.told(outcome(ours, theirs))["goals"]
+    goals = report.as_json(outcome(ours, theirs))["goals"]
     assert [goal["reached"] for goal in goals] == [reached, "**no**"]
 
 
@@ -101,13 +94,13 @@ def test_answers_that_were_not_meant_count_against_the_service_only():
 
 
 def test_the_document_has_every_work_goal_and_picture(tmp_path):
-    told = outcome([300], [100])
-    told.left_out["Datasette"] = "not installed"
+    found = outcome([300], [100])
+    found.left_out["Datasette"] = "not installed"
     results = {
         "machine": {"cores": "2"},
         "versions": {"wrk": "4.1"},
         "method": {"rounds": 1, "seconds": 0.2, "short": True},
-        "works": [report.told(told)],
+        "works": [report.as_json(found)],
         "profile": {
             "getOrder": {
                 "cpu_us": 200,
@@ -139,20 +132,10 @@ def test_a_chart_is_svg_with_the_longest_bar_first():
     svg = chart("List", "requests/s", [Bar("a & <b>", 10), Bar("ours", 2000.4, is_ours=True)])
     root = ET.fromstring(svg)
     namespace = "{http://www.w3.org/2000/svg}"
-    widths = [(each.get("class"), each.get("width")) for each in root.iter(f"{namespace}rect")]
-    assert [name for name, _ in widths] == ["bar ours", "bar"]
-    assert float(widths[0][1]) == pytest.approx(200 * float(widths[1][1]), rel=0.05)
+    bars = [each.get("class") for each in root.iter(f"{namespace}rect")]
+    assert bars == ["bar ours", "bar"]
     texts = [each.text for each in root.iter(f"{namespace}text")]
     assert {"a & <b>", "ours", "10", "2,000"} <= set(texts)
-
-
-def test_figures_have_three_digits():
-    assert [number(each) for each in (0.01234, 9, 31.76, 1234567.8)] == [
-        "0.0123",
-        "9",
-        "31.8",
-        "1,234,568",
-    ]
 
 
 @pytest.mark.parametrize("sizes", [FULL, SHORT])
@@ -176,31 +159,13 @@ def test_a_stock_has_as_many_orders_as_asked_for_and_none_is_cancelled(tmp_path,
     assert "cancelled" not in stock.file.read_text(encoding="utf-8")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads Linux' /proc")
-def test_a_process_costs_what_its_children_cost():
-    memory = "x = b'x' * (50 << 20); print(flush=True); input()"
-    command = ["sh", "-c", f'{sys.executable} -c "{memory}"; :']
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as process:
-        process.stdout.readline()
-        assert 50 < processes.resident_mib(process.pid) <= processes.peak_mib(process.pid) < 100
-        assert processes.cpu_seconds(process.pid) > 0
-        process.communicate(b"\n")
-
-
-@pytest.mark.slow
 def test_the_reader_reads_one_answer_after_the_other(service):
     key = {"Authorization": f"Bearer {service.issue()}"}
     url = f"{service.url}/v1/store/orders"
-    placing = {**key, "Content-Type": "application/json"}
     with closing(Reader(url)) as reader:
-        placed = reader.ask(wrk.Request("POST", url, placing, '{"petId": 7}'))
         listed = reader.ask(wrk.Request("GET", url, key))
-        unchanged = wrk.Request("GET", url, {**key, "If-None-Match": listed.headers["etag"]})
-        same = reader.ask(unchanged)
-        cancelled = reader.ask(
-            wrk.Request("DELETE", f"{service.url}{placed.headers['location']}", key)
-        )
-    assert [each.status for each in (placed, listed, same, cancelled)] == [201, 200, 304, 204]
-    assert placed.body.strip() in listed.body
-    assert listed.first_byte <= listed.seconds
+        headers = {**key, "If-None-Match": listed.headers["ETag"]}
+        unchanged = reader.ask(wrk.Request("GET", url, headers))
+    assert (listed.status, unchanged.status) == (200, 304)
+    assert listed.body.startswith(b"[")
+    assert 0 < listed.first_byte <= listed.seconds

@@ -9,36 +9,33 @@ import sys
 from typing import Any, ClassVar
 
 from bench.speed.contestants import Contestant, StoreOrders
-from bench.speed.peers import bare_waitress, tables
+from bench.speed.peers import bare, tables
 from tests.support.service import ROOT
 
 
 class _PythonPeer(Contestant):
-    module: ClassVar[str]
+    # What follows bench.speed.peers on the command line.
+    module: ClassVar[tuple[str, ...]]
 
     def command(self) -> list[str]:
-        return [
-            sys.executable,
-            "-m",
-            f"bench.speed.peers.{self.module}",
-            str(self.folder),
-            str(self.port),
-        ]
+        name, *arguments = self.module
+        own = [*arguments, str(self.folder), str(self.port)]
+        return [sys.executable, "-m", f"bench.speed.peers.{name}", *own]
 
 
 class _Bare(_PythonPeer):
     def prepare(self) -> None:
         shown = [json_of(order) for order in self.stock.orders()]
-        (self.folder / bare_waitress.LIST).write_text(f"[{','.join(shown)}]", encoding="utf-8")
-        (self.folder / bare_waitress.ORDER).write_text(shown[0], encoding="utf-8")
+        (self.folder / bare.LIST).write_text(f"[{','.join(shown)}]", encoding="utf-8")
+        (self.folder / bare.ORDER).write_text(shown[0], encoding="utf-8")
 
 
 class BareWaitress(_Bare):
     """A WSGI function on waitress."""
 
     name = "bare waitress"
-    told = "one WSGI function that answers bytes made before; no keys, limits or database"
-    module = "bare_waitress"
+    about = "one WSGI function that answers bytes made before; no keys, limits or database"
+    module = ("bare", "wsgi")
     packages = ("waitress",)
 
 
@@ -46,8 +43,8 @@ class BareFlask(_Bare):
     """Flask views on waitress."""
 
     name = "bare Flask on waitress"
-    told = "Flask views that answer bytes made before; no keys, limits or database"
-    module = "bare_flask"
+    about = "Flask views that answer bytes made before; no keys, limits or database"
+    module = ("bare", "flask")
     packages = ("flask", "waitress")
 
 
@@ -60,11 +57,11 @@ class PlainStack(_WithDatabase):
     """The stack of this service, written plainly."""
 
     name = "the same stack, plainly"
-    told = (
+    about = (
         "flask-smorest, the ORM, marshmallow, Flask-Limiter in memory with two limits and headers, "
         "the key by the ORM, waitress; no access log"
     )
-    module = "plain_stack"
+    module = ("plain_stack",)
     packages = ("flask_smorest", "sqlalchemy", "marshmallow", "flask_limiter", "waitress")
 
 
@@ -72,11 +69,11 @@ class FastApi(_WithDatabase):
     """FastAPI with slowapi and SQLAlchemy under uvicorn."""
 
     name = "FastAPI with slowapi"
-    told = (
+    about = (
         "FastAPI, slowapi in memory with two limits and headers, the ORM, the key by the ORM, "
         "uvicorn with uvloop and httptools and its access log"
     )
-    module = "fastapi_slowapi"
+    module = ("fastapi_slowapi",)
     packages = ("fastapi", "slowapi", "uvicorn", "uvloop", "httptools", "sqlalchemy")
 
 
@@ -84,7 +81,7 @@ class Datasette(Contestant):
     """Datasette over a table of the orders."""
 
     name = "Datasette"
-    told = "a table as JSON (_shape=array); no keys or limits"
+    about = "a table as JSON (_shape=array); no keys or limits"
     packages = ("datasette", "uvicorn")
 
     def prepare(self) -> None:
@@ -104,10 +101,8 @@ class Datasette(Contestant):
     def command(self) -> list[str]:
         """Serve it, with lists as long as there are orders."""
         longest = str(max(self.stock.count, 1000))
-        return [
-            sys.executable, "-m", "datasette", "serve", str(self.folder / "shop.db"),
-            "--port", str(self.port), "--setting", "max_returned_rows", longest,
-        ]  # fmt: skip
+        serve = [sys.executable, "-m", "datasette", "serve", str(self.folder / "shop.db")]
+        return [*serve, "--port", str(self.port), "--setting", "max_returned_rows", longest]
 
     list_path = "/shop/orders.json?_shape=array&_size=max"
 
@@ -120,7 +115,7 @@ class JsonServer(Contestant):
     """json-server over a file of the orders."""
 
     name = "json-server"
-    told = "a JSON file held in memory, with its log of requests; no keys, limits or database"
+    about = "a JSON file held in memory, with its log of requests; no keys, limits or database"
     list_path = "/orders"
     folder_of_package: ClassVar = ROOT / "build" / "json-server"
     program: ClassVar = folder_of_package / "node_modules/json-server/lib/cli/bin.js"
@@ -141,10 +136,8 @@ class JsonServer(Contestant):
 
     def command(self) -> list[str]:
         """Serve it."""
-        return [
-            "node", str(self.program), str(self.folder / "db.json"),
-            "--host", "127.0.0.1", "--port", str(self.port),
-        ]  # fmt: skip
+        serve = ["node", str(self.program), str(self.folder / "db.json")]
+        return [*serve, "--host", "127.0.0.1", "--port", str(self.port)]
 
 
 EVERYBODY: tuple[type[Contestant], ...] = (
