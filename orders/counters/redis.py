@@ -121,8 +121,8 @@ class RedisCounterStorage(RedisStorage):
     def strike(self, key: str, length: int, last: int) -> int:
         """Count a strike in a window of so many seconds; return which one it is.
 
-        After the last one, later ones are told that they came later until a second after `settle`,
-        or ten without it; then the count begins anew.
+        After the last one, counting goes on until a second after `settle`, or for ten seconds
+        without it; then it begins anew.
         """
 
         def strike() -> int:

@@ -147,10 +147,11 @@ class Limits:
         self.storage = self._strategy.storage
         self.bans = Bans(settings, database, self.storage, clock)
         self._plans = settings.plans
+        self._quotas = lru_cache(maxsize=1024)(_make_quotas)
 
     def judge(self, caller: Caller) -> Verdict:
         """Count a request, unless it is refused: a refused one takes nothing from any window."""
-        quotas = _quotas(caller.identity, *figures_in_force(caller, self._plans))
+        quotas = self._quotas(caller.identity, *figures_in_force(caller, self._plans))
         key = caller.key
         banned_for = self.bans.ends_in(key, caller.key_as_of) if key else 0.0
         if banned_for > 0:
@@ -162,7 +163,7 @@ class Limits:
 
     def full_free_quota(self) -> Verdict:
         """Return the free plan's full figures, for an answer to nobody in particular."""
-        quotas = _quotas("nobody", *_figures(self._plans["free"]))
+        quotas = self._quotas("nobody", *_figures(self._plans["free"]))
         return _verdict(quotas, [Usage(0, quota.length) for quota in quotas], True, 0.0)
 
 
@@ -206,8 +207,7 @@ def _figures(plan: Plan) -> tuple[int, int]:
     return plan.per_minute, plan.per_day
 
 
-@lru_cache(maxsize=1024)
-def _quotas(identity: str, per_minute: int, per_day: int) -> tuple[Quota, ...]:
+def _make_quotas(identity: str, per_minute: int, per_day: int) -> tuple[Quota, ...]:
     items = parse_many(f"{per_minute}/minute;{per_day}/day")
     # Not the items' own keys, which have the figures in them: going back to earlier figures would
     # go back to their old windows.
