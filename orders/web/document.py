@@ -113,8 +113,8 @@ _REQUEST_HEADERS = {
     "Idempotency-Key": {
         "name": "Idempotency-Key",
         "in": "header",
-        "description": "A value of the client's own: sent again within 24 hours with the same "
-        "order, it gives the first answer again and places nothing.",
+        "description": "A value of the client's choice: sent again within 24 hours with the same "
+        "order, it repeats the first response and places nothing.",
         "schema": {
             "type": "string",
             "minLength": 1,

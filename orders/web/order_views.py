@@ -87,11 +87,11 @@ def _add_get(
     @blueprint.response(200, order, description="The order.")
     def get_order(orderId: str) -> Response:  # noqa: N803 - named in the interface
         """Return one order."""
-        found = listing.one_order(current_services().database, parse_order_id(orderId), version)
-        if found is None:
+        shown = listing.one_order(current_services().database, parse_order_id(orderId), version)
+        if shown is None:
             raise OrderNotFound(orderId)
-        unchanged = conditional.not_modified(found.revision, found.body)
-        return unchanged or conditional.entity(found.body, found.revision)
+        unchanged = conditional.not_modified(shown.revision, shown.body)
+        return unchanged or conditional.entity(shown.body, shown.revision)
 
 
 def _add_cancel(blueprint: ApiBlueprint) -> None:

@@ -53,8 +53,8 @@ class Case:
     sent: dict = field(default_factory=dict)
 
     def __str__(self):
-        told = f"{self.who} {self.method} {self.target[:50]} {self.status}"
-        return f"{told} {self.code}" if self.code else told
+        words = f"{self.who} {self.method} {self.target[:50]} {self.status}"
+        return f"{words} {self.code}" if self.code else words
 
 
 def body(text, content_type=JSON, **headers):
@@ -66,7 +66,7 @@ NEW = body(b'{"petId":7}')
 HUGE_TEXT = body(b" " * 65_537, "text/plain")
 ANY_TAG = {"headers": {"If-None-Match": "*"}}
 LIST, ORDER = "/{v}/store/orders", "/{v}/store/orders/1"
-# What every key may do, and what is refused of whoever has a valid key.
+# With a valid key that may write.
 WRITER = [
     *((method, LIST, 200) for method in ("GET", "HEAD")),
     ("GET", "http://shop.example/{v}/store/orders", 200),
@@ -186,7 +186,7 @@ ANSWERS = [
     Case("writer", "GET", "/v2/pets/7", 404, "not_found"),
 ]
 
-# What has nothing to do with the API, whoever asks. Of the pages only that is said here.
+# Outside of the API, with a key or without one.
 ELSEWHERE = [
     Case(who, method, target, status, code)
     for who in ("writer", "nobody")
@@ -275,7 +275,7 @@ def assert_answer(response, case):
 def assert_headed(response, plan, remaining, now):
     """Check the headers of an API response that began its minute.
 
-    `plan` has the requests a minute and a day, `remaining` what is left of both; None is not asked.
+    `plan` has the requests a minute and a day, `remaining` what is left of both; None is anything.
     """
     (per_minute, per_day), (minute_left, day_left) = plan, remaining
     assert response.headers["RateLimit-Policy"] == (
@@ -284,15 +284,15 @@ def assert_headed(response, plan, remaining, now):
     left = re.fullmatch(
         r'"minute";r=(\d+);t=(\d+), "day";r=(\d+);t=(\d+)', response.headers["RateLimit"]
     )
-    minute_told, minute_ends, day_told, day_ends = map(int, left.groups())
-    assert (minute_told, minute_ends) == (minute_left, 60)
-    assert day_left in {day_told, None}
+    minute_shown, minute_ends, day_shown, day_ends = map(int, left.groups())
+    assert (minute_shown, minute_ends) == (minute_left, 60)
+    assert day_left in {day_shown, None}
     assert 0 < day_ends <= 86_400
-    told = (per_minute, minute_told, minute_ends)
-    if day_told < minute_told:
-        told = (per_day, day_told, day_ends)
+    shown = (per_minute, minute_shown, minute_ends)
+    if day_shown < minute_shown:
+        shown = (per_day, day_shown, day_ends)
     names = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
-    assert tuple(int(response.headers[name]) for name in names) == (*told[:2], now + told[2])
+    assert tuple(int(response.headers[name]) for name in names) == (*shown[:2], now + shown[2])
     assert re.fullmatch(r"[!-~]{8,64}", response.headers["X-Request-Id"])
     has_tag = "ETag" in response.headers
     assert response.headers["Cache-Control"] == ("private, no-cache" if has_tag else "no-store")
@@ -354,7 +354,7 @@ ALLOWED = {
 
 
 @pytest.mark.parametrize("target", ALLOWED)
-def test_allow_names_the_methods_that_a_path_knows(ask, target):
+def test_allow_names_the_methods_that_a_path_supports(ask, target):
     for method, status in (("OPTIONS", 204), ("PUT", 405)):
         response = ask(Case("writer", method, target, status))
         assert response.status_code == status
@@ -364,9 +364,9 @@ def test_allow_names_the_methods_that_a_path_knows(ask, target):
 def test_the_request_id_is_the_services_own_and_never_twice_the_same(ask):
     sent = {"headers": {"X-Request-Id": "the-clients-own"}}
     cases = [Case("writer", "GET", ORDERS, 200, sent=sent)] * 50
-    given = {ask(case).headers["X-Request-Id"] for case in cases}
-    assert len(given) == 50
-    assert "the-clients-own" not in given
+    ids = {ask(case).headers["X-Request-Id"] for case in cases}
+    assert len(ids) == 50
+    assert "the-clients-own" not in ids
 
 
 @pytest.mark.slow
@@ -446,7 +446,7 @@ BREAKS = {
 
 
 @pytest.mark.parametrize("broken", BREAKS)
-def test_what_goes_wrong_here_is_told_by_the_request_id_only(
+def test_an_internal_error_is_reported_by_its_request_id_only(
     shared, ask, broken, monkeypatch, caplog
 ):
     def break_off(*_, **__):
@@ -569,7 +569,7 @@ def test_without_a_key_there_is_nothing_to_look_up(impatient):
         assert_error(Client(impatient, None, "nonsense").get(ORDERS), 401, "invalid_api_key")
 
 
-def test_readiness_is_told_as_any_refusal_but_is_no_api_answer(impatient):
+def test_readiness_fails_as_any_request_but_is_no_api_response(impatient):
     assert impatient.anonymous().get("/readyz").status_code == 200
     with impatient.away():
         response = impatient.anonymous().get("/readyz")

@@ -1,4 +1,4 @@
-"""What outsiders, keys and neighbours try, and what comes of it (docs/security.md)."""
+"""Attacks by outsiders, by clients with keys and by other users (see docs/security.md)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOBODY = 65_534
 IS_LINUX = Path("/proc/self/environ").exists()
 
 
-# Tricks with requests.
+# Forged requests.
 
 
 OVERRIDES = (
@@ -60,8 +60,8 @@ def test_addresses_in_headers_go_into_no_answer(client):
     )
     response = client.place(headers=headers)
     assert response.headers["Location"] == f"{LIST}/1"
-    told = f"{response.headers}{client.get('/openapi/v1.json', headers=headers).data}"
-    assert "evil" not in told
+    sent = f"{response.headers}{client.get('/openapi/v1.json', headers=headers).data}"
+    assert "evil" not in sent
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_no_request_writes_headers_into_its_answer(service):
             assert "injected" not in answer.partition("\r\n\r\n")[0].lower()
 
 
-def test_what_a_refusal_repeats_of_a_request_is_short_and_no_page(client):
+def test_an_error_repeats_little_of_a_request_and_is_no_page(client):
     name = "<script>alert(1)</script>" + "x" * 10_000
     response = client.post(LIST, json={"petId": 7, **{f"{name}{n}": 1 for n in range(5)}})
     assert_error(response, 422, "validation_failed")
@@ -130,11 +130,11 @@ def test_the_service_asks_no_other_server_but_webhooks_receivers():
             assert not names & clients, file
 
 
-# No key, wherever one looks.
+# Keys are shown nowhere.
 
 
 def misuse(service, secret):
-    """Send a key wherever it does not belong; give all that is answered."""
+    """Send a key wherever it does not belong; return all responses."""
     sent = [
         ("GET", f"/{secret}", {}),
         ("GET", f"{LIST}/{secret}?key={secret}", {}),
@@ -165,7 +165,7 @@ def test_a_key_is_in_no_log_no_answer_no_file_and_no_process_list(start, tmp_pat
     service = start(ORDERS_LOG="json")
     first, reader = service.issue(), service.issue("free", "--scope", "read")
     rotated = service.command("keys", "rotate", "2", "--grace", "1").stdout.strip()
-    told = "".join(misuse(service, secret) for secret in (first, reader, rotated))
+    shown = "".join(misuse(service, secret) for secret in (first, reader, rotated))
     for command in (
         ("keys", "list", "--json"),
         ("keys", "issue", first, "--plan", "free"),
@@ -173,14 +173,14 @@ def test_a_key_is_in_no_log_no_answer_no_file_and_no_process_list(start, tmp_pat
         ("db", "backup", str(tmp_path / "copy.db")),
     ):
         done = service.command(*command)
-        told += done.stdout + done.stderr
-    told += of_process(service.process.pid)
+        shown += done.stdout + done.stderr
+    shown += of_process(service.process.pid)
     kept = {path.name: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     service.stop()
-    told += "".join(service.log)
+    shown += "".join(service.log)
     for secret in (first, reader, rotated):
         # The first characters are kept on purpose, for people to tell keys apart.
-        assert secret[8:] not in told
+        assert secret[8:] not in shown
         assert not [name for name, data in kept.items() if secret[8:].encode() in data]
     assert {"counters.db", "out.csv"} <= set(kept)
     if not DATABASES.are_on_postgres:
@@ -207,7 +207,7 @@ def test_the_pattern_for_scanners_finds_keys_and_not_what_is_shown_of_them():
         assert not pattern.search(keys.shown_prefix(secret) + "… " + keys.redact(secret))
 
 
-# A neighbour on the same machine.
+# Another user of the same machine.
 
 
 @pytest.fixture
