@@ -1,8 +1,8 @@
-"""Where rows wait for their one transaction: an SQLite file of their own, beside the store's.
+"""Rows that are staged for an import, in an SQLite file beside the store's.
 
-Checking a large file takes seconds, and the store is not locked for them. It is locked for the
-moment in which SQLite copies the checked rows from one file to the other. PostgreSQL is sent them
-before, as temporary tables, and locked for the same.
+Checking a large file takes seconds, in which the store is not locked. It is locked only while
+SQLite copies the checked rows from one file to the other. To PostgreSQL they are sent before that,
+as temporary tables.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from orders.store.database.engine import BESIDE, Beside
 from orders.store.tables import DayRow, OrderRow
 
 _ORDER = [name.key for name in OrderRow.__table__.columns]
-# `nth` counts the rows that the store is to give an id.
+# `nth` counts the rows without an id, to which the store assigns one.
 _COLUMNS = ["line", "nth", *_ORDER]
 _BESIDE = MetaData(schema=BESIDE)
 _STAGED = Table(
@@ -63,15 +63,15 @@ _DAYS = Table("days", _BESIDE, *(Column(each.key, each.type) for each in DayRow.
 
 
 class Staging:
-    """Order rows with the lines of the file that they come from. Close it after use."""
+    """Order rows with their line numbers in the imported file. Close it after use."""
 
     def __init__(self, folder: Path) -> None:
-        """Make an empty one, in a file that only its owner can read."""
+        """Make an empty staging file inside `folder`, for its owner only."""
         with ExitStack() as resources:
             self._path = resources.enter_context(scratch.folder(folder, "import")) / "rows.db"
             connection = sqlite.connect(self._path, create=True)
             resources.callback(connection.close)
-            # Nothing here need survive anything.
+            # Nothing here has to survive a crash.
             connection.execute("PRAGMA journal_mode = OFF")
             connection.execute("PRAGMA synchronous = OFF")
             connection.execute(f"CREATE TABLE staged ({', '.join(_COLUMNS)})")
@@ -79,28 +79,28 @@ class Staging:
             self._resources = resources.pop_all()
 
     def close(self) -> None:
-        """Forget all rows."""
+        """Remove the file."""
         self._resources.close()
 
     def extend(self, rows: Iterable[tuple[int, Sequence[Any]]]) -> None:
-        """Add rows: a line number and the values of an order, instants as the API has them."""
+        """Add rows: a line number and the values of an order, instants as the API writes them."""
         self._connection.execute("BEGIN")
-        self._connection.executemany(  # nothing in it but question marks
+        self._connection.executemany(  # only question marks are put in
             f"INSERT INTO staged VALUES ({', '.join('?' for _ in _COLUMNS)})",  # noqa: S608 # nosec B608
             _counted(rows),
         )
         self._connection.execute("COMMIT")
 
     def summarize(self) -> None:
-        """Find out what the rows say of each day, for `copy_to_store`."""
+        """Sum up what the rows add to each day, for `copy_to_store`."""
         self._connection.execute(_SUMMARIZE)
 
     def beside(self) -> Beside:
-        """Return what a transaction is to see beside the store."""
+        """Return the tables that a transaction can read beside the store's."""
         return Beside(self._path, (_STAGED, _DAYS))
 
     def repeated_ids(self) -> list[tuple[int, int]]:
-        """Return line and id of the rows whose id stands on an earlier line, too."""
+        """Return line and id of each row whose id is on an earlier line, too."""
         rows: list[tuple[int, int]] = self._connection.execute(
             "SELECT line, id FROM (SELECT line, id, row_number() OVER "
             "(PARTITION BY id ORDER BY line) AS nth FROM staged WHERE id IS NOT NULL) "
@@ -110,18 +110,18 @@ class Staging:
 
 
 def existing_ids(connection: Connection) -> list[tuple[int, int]]:
-    """Return line and id of the rows whose id an order of the store has.
+    """Return line and id of each row whose id an order in the store has.
 
-    The connection is one with a staging beside it.
+    The connection must have a staging beside it.
     """
-    known = select(_STAGED.c.line, _STAGED.c.id).join(OrderRow, OrderRow.id == _STAGED.c.id)
-    return [(row.line, row.id) for row in connection.execute(known.order_by(_STAGED.c.line))]
+    existing = select(_STAGED.c.line, _STAGED.c.id).join(OrderRow, OrderRow.id == _STAGED.c.id)
+    return [(row.line, row.id) for row in connection.execute(existing.order_by(_STAGED.c.line))]
 
 
 def copy_to_store(connection: Connection, origin: Origin, now: datetime) -> int:
-    """Insert all rows as orders, with an `order.imported` event for each; give how many.
+    """Insert all rows as orders, with an `order.imported` event for each; return how many.
 
-    The rows were summarized before.
+    The rows must have been summarized.
     """
     highest = connection.scalar(select(func.max(_STAGED.c.id))) or 0
     last_id = max(highest, sequences.last_given(connection, OrderRow.__tablename__))
