@@ -2,7 +2,7 @@
 
 import { change, mustWait, NoAnswer } from "./api.js";
 import { byId, el, setText } from "./dom.js";
-import { fromField, instant, isUnfinished, named, UNFINISHED } from "./format.js";
+import { fromField, instant, isUnfinished, UNFINISHED } from "./format.js";
 import { announce, countdown } from "./notices.js";
 import { describe } from "./words.js";
 
@@ -17,7 +17,7 @@ export function ship(order) {
     time,
     el("p", { id: "ship-at-hint", class: "hint", text: "Leave empty to use the current time." }));
   return confirm({
-    title: `Ship ${named(order)}?`,
+    title: `Ship order ${order.id}?`,
     body: [facts(order), at],
     yes: "Ship it",
     no: "Not yet",
@@ -34,7 +34,7 @@ export function ship(order) {
 /** Cancel an order after a confirmation. Resolves to whether the order may have changed. */
 export function cancel(order) {
   return confirm({
-    title: `Cancel ${named(order)}?`,
+    title: `Cancel order ${order.id}?`,
     body: [facts(order), el("p", { text: "Cancelling can't be undone." })],
     yes: "Cancel the order",
     no: "Keep it",

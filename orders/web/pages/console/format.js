@@ -85,11 +85,6 @@ export function isUnfinished(field) {
   return field.validity.badInput;
 }
 
-/** Return the name of an order within a sentence. */
-export function named(order) {
-  return `order ${order.id}`;
-}
-
 /** Make the badge of a status. */
 export function chip(status) {
   return el("span", { class: `chip ${status}`, text: STATUSES[status] || status });

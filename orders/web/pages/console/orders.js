@@ -12,7 +12,7 @@ import { session } from "./session.js";
 const COLUMNS = { order: "Order", reference: "Reference", pet: "Pet", quantity: "Quantity", placed: "Placed", ships: "Ship date", status: "Status" };
 const NAMES = Object.keys(COLUMNS);
 const FRESH_MS = 4000;
-export const FIGURES = "store/stats?days=1";
+const FIGURES = "store/stats?days=1";
 
 /** Make the view. */
 export function ordersView(root, shop) {

@@ -27,8 +27,8 @@ export function trail() {
   return history.state?.trail || [];
 }
 
-/** Store the scroll position of the current place. */
-export function saveScroll() {
+// Stores the scroll position of the current place.
+function saveScroll() {
   history.replaceState({ ...history.state, scroll: scrollY }, "");
 }
 
