@@ -1,4 +1,4 @@
-"""The service behind nginx, as deploy/ sets it up: what comes through, what does not."""
+"""The service behind nginx as deploy/ configures it: what passes through, and what does not."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tests.support.service import ROOT, running
 pytestmark = pytest.mark.nginx
 
 ORDERS = "/v1/store/orders"
-# What nginx says of itself or for the connection.
+# Headers of nginx itself, or of the connection.
 OF_NGINX = {"server", "date", "connection", "transfer-encoding", "strict-transport-security"}
-# What differs from request to request.
+# Headers that differ between requests.
 OF_THE_MOMENT = {"x-request-id", "x-ratelimit-remaining", "x-ratelimit-reset", "ratelimit"}
 # More than the system's and nginx' buffers hold.
 MANY = 150_000
@@ -72,8 +72,8 @@ def key(service):
     return service.issue()
 
 
-def told(response):
-    """Return what the service says with an answer, whoever sends it on."""
+def own_headers(response):
+    """Return the headers of the service's answer that are the same whoever forwards it."""
     return {
         name.lower(): value
         for name, value in response.headers.items()
@@ -82,7 +82,7 @@ def told(response):
 
 
 def assert_of_nginx(response, status, code):
-    """Check that nginx refused by itself, in the service's one shape."""
+    """Check that nginx itself rejected a request, in the service's error shape."""
     assert response.status == status
     assert "X-Request-Id" not in response.headers
     assert response.headers["Content-Type"] == "application/json"
@@ -108,12 +108,12 @@ def assert_of_nginx(response, status, code):
         ("GET", "/nothing.html", 404),
     ],
 )
-def test_an_answer_comes_through_as_the_service_gave_it(both, key, method, path, status):
+def test_an_answer_passes_through_unchanged(both, key, method, path, status):
     service, nginx = both
     direct, through = (each.request(method, path, key) for each in (service, nginx))
     assert (direct.status, through.status) == (status, status)
     assert through.data == direct.data
-    assert told(through) == told(direct)
+    assert own_headers(through) == own_headers(direct)
     named = {name.lower() for name in through.headers} & OF_THE_MOMENT
     assert named == {name.lower() for name in direct.headers} & OF_THE_MOMENT
     assert through.headers["Strict-Transport-Security"]
@@ -130,7 +130,7 @@ def test_an_order_is_placed_shipped_and_cancelled_over_one_connection(nginx, key
     assert connections == 1
 
 
-def test_what_has_not_changed_is_304_and_the_connection_goes_on(nginx, key):
+def test_an_unchanged_order_is_304_and_the_connection_is_kept(nginx, key):
     whole = nginx.request("GET", "/v1/store/orders/1", key)
     again = nginx.request(
         "GET", "/v1/store/orders/1", key, headers={"If-None-Match": whole.headers["ETag"]}
@@ -150,7 +150,7 @@ def test_a_long_list_comes_through_whole_and_is_written_to_no_file(nginx, servic
     assert not [each for each in (nginx.folder / "temp").rglob("*") if each.is_file()]
 
 
-def test_a_list_that_breaks_off_is_not_taken_for_whole(front, tmp_path, service, key):
+def test_a_list_that_breaks_off_is_not_taken_for_complete(front, tmp_path, service, key):
     (tmp_path / "instance").mkdir(mode=0o700)
     copied = service.command("db", "backup", str(tmp_path / "instance" / "orders.db"))
     assert copied.returncode == 0, copied.stderr
@@ -178,12 +178,11 @@ def test_the_service_knows_the_clients_address_whatever_the_client_says(nginx, s
 
 
 def line_of(service, path):
-    """Return the lines of the service's log that have a path, which are written a moment later."""
+    """Return the lines of the service's log with a path, which are written a moment later."""
     ends = time.monotonic() + 10
     while time.monotonic() < ends:
-        found = [line for line in service.log if path in line]
-        if found:
-            return found
+        if lines := [line for line in service.log if path in line]:
+            return lines
         time.sleep(0.02)
     return []
 
@@ -211,7 +210,7 @@ def test_metrics_are_not_to_be_had_from_outside(nginx, service, target):
     assert b"store_orders_" not in answer
 
 
-def test_a_body_of_64_kib_and_a_byte_is_refused_by_the_service_itself(nginx, key):
+def test_a_body_of_64_kib_and_a_byte_is_rejected_by_the_service_itself(nginx, key):
     response = nginx.request(
         "POST", ORDERS, key, body=b" " * 65_537, headers={"Content-Type": "application/json"}
     )
@@ -220,13 +219,13 @@ def test_a_body_of_64_kib_and_a_byte_is_refused_by_the_service_itself(nginx, key
     assert response.headers["X-RateLimit-Limit"] == "1000"
 
 
-def test_headers_of_20_kib_are_refused_by_the_service_itself(nginx, key):
+def test_headers_of_20_kib_are_rejected_by_the_service_itself(nginx, key):
     response = nginx.request("GET", ORDERS, key, headers={"X-Large": "x" * 20_000})
     assert (response.status, response.json()["code"]) == (431, "headers_too_large")
     assert response.headers["X-Request-Id"]
 
 
-def test_what_is_too_much_for_nginx_is_refused_in_the_same_shape(nginx, key):
+def test_requests_too_large_for_nginx_are_rejected_in_the_same_shape(nginx, key):
     body = b" " * (2 * 1024 * 1024 + 1)
     assert_of_nginx(nginx.request("POST", ORDERS, key, body=body), 413, "payload_too_large")
     large = {"X-Large": "x" * 40_000}
@@ -236,21 +235,21 @@ def test_what_is_too_much_for_nginx_is_refused_in_the_same_shape(nginx, key):
     assert_of_nginx(nginx.request("TRACE", ORDERS, key), 405, "method_not_allowed")
 
 
-def test_where_nginx_keeps_its_refusals_there_is_nothing_to_be_had(nginx):
+def test_the_location_of_nginx_own_errors_can_not_be_requested(nginx):
     response = nginx.request("GET", "/refused-by-nginx")
     assert_of_nginx(response, 404, "not_found")
     for name, value in PROTECTION.items():
         assert response.headers[name] == value
 
 
-def test_what_nginx_can_not_read_is_refused_in_the_same_shape(nginx):
+def test_input_that_nginx_can_not_read_is_rejected_in_the_same_shape(nginx):
     answer = nginx.send(b"NONSENSE\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 400 ")
     body = json.loads(answer.partition(b"\r\n\r\n")[2])
     assert (body["code"], body["status"]) == ("malformed_request", 400)
 
 
-def test_without_tls_nothing_but_the_first_page_is_sent_on(nginx, key):
+def test_without_tls_only_the_first_page_is_redirected(nginx, key):
     plain = f"http://127.0.0.1:{nginx.plain_port}"
     page = nginx.http.request("GET", plain + "/", redirect=False)
     assert (page.status, page.headers["Location"]) == (308, f"https://{nginx_server.HOST}/")
@@ -267,7 +266,7 @@ def test_no_log_of_nginx_holds_a_key_or_a_query(nginx, key):
 
 @pytest.mark.parametrize("path", ["/v1/store/orders", "/v1/store/orders/41", "/page.html"])
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
-def test_a_service_that_is_down_is_told_in_the_same_shape(nobody_there, method, path):
+def test_a_service_that_is_down_is_reported_in_the_same_shape(nobody_there, method, path):
     response = nobody_there.request(method, path)
     assert_of_nginx(response, 502, "store_unavailable")
     assert response.headers["Retry-After"] == "5"
@@ -287,7 +286,7 @@ def nobody_there(tmp_path_factory):
     one.stop()
 
 
-def test_a_process_that_is_gone_costs_no_request(front, service, key):
+def test_a_process_that_is_gone_fails_no_request(front, service, key):
     nginx = front(("127.0.0.1", nginx_server.free_port()), service.address)
     for _ in range(10):
         assert nginx.request("POST", ORDERS, key, json={"petId": 7}).status == 201
@@ -297,7 +296,7 @@ def test_a_process_that_is_gone_costs_no_request(front, service, key):
 
 
 class Dying:
-    """Reads requests, and hangs up without an answer, as a process does that is killed."""
+    """Reads requests and hangs up without an answer, as a killed process does."""
 
     def __init__(self):
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -326,7 +325,7 @@ def dying():
     one.close()
 
 
-def test_what_may_have_been_done_is_not_sent_twice_unless_it_only_asks(front, service, key, dying):
+def test_a_change_that_may_be_made_is_not_sent_twice_but_a_read_is(front, service, key, dying):
     nginx = front(dying.address, service.address)
     path = "/v1/store/orders/1"
     before = pending(service, key)
@@ -347,7 +346,7 @@ def pending(service, key):
 
 
 def front_again(nginx, *processes):
-    """Return another nginx in front of the same, which knows nothing of them yet."""
+    """Return another nginx in front of the same processes, which knows nothing of them yet."""
     folder = nginx.folder.with_name("again")
     folder.mkdir()
     return Nginx(folder, *("{}:{}".format(*each.address) for each in processes))
