@@ -11,7 +11,6 @@ from functools import cached_property
 from orders.settings import Settings
 from orders.store.care import opening
 from orders.store.database import sqlite
-from orders.store.database.sqlite import SqliteDatabase
 from tests.support import faults as real_faults
 
 
@@ -19,10 +18,8 @@ def copy_database(empty, path):
     """Return a store its own copy of the empty database, and an id of its own."""
     shutil.copyfile(empty, path)
     path.chmod(0o600)
-    database = SqliteDatabase(path)
-    with database.write() as connection:
-        connection.exec_driver_sql("UPDATE store SET store_id = ?", (secrets.token_hex(8),))
-    database.close()
+    with closing(sqlite.connect(path)) as connection:
+        connection.execute("UPDATE store SET store_id = ?", (secrets.token_hex(8),))
 
 
 class PostgresStores:
