@@ -25,6 +25,7 @@ from orders.store.care.instance import InstanceLock
 from orders.store.database import sqlite
 from tests.support.databases import DATABASES
 from tests.support.forks import forking
+from tests.support.machine import wait_until
 from tests.support.service import Service
 from tests.support.stores import Store
 
@@ -273,14 +274,6 @@ def message(method, path, secret, body=""):
         f"{method} {path} HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {secret}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}"
     ).encode()
-
-
-def wait_until(is_so):
-    """Wait until something is so, however busy the machine is."""
-    ends = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < ends, "it did not come about"
-        time.sleep(0.02)
 
 
 def refuses_connections(service):

@@ -17,7 +17,8 @@ import pytest
 from orders.clock import Clock
 from orders.settings import Settings
 from orders.store.database import sqlite
-from tests.support.running_shop import fill, open_shop, wait_until
+from tests.support.machine import wait_until
+from tests.support.running_shop import fill, open_shop
 from tests.support.service import running
 from tests.support.stores import Store
 

@@ -13,7 +13,8 @@ import pytest
 import urllib3
 
 from tests.support import faults as real_faults
-from tests.support.running_shop import ORDERS, fill, open_shop, wait_until
+from tests.support.machine import wait_until
+from tests.support.running_shop import ORDERS, fill, open_shop
 from tests.support.service import INHERITED, ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.sqlite_only("files where there is no space")]

@@ -27,6 +27,7 @@ from orders.store.postgres import database as postgres_database
 from orders.store.postgres import upkeep as postgres_upkeep
 from tests.support.clocks import SetClock
 from tests.support.databases import copy_database
+from tests.support.machine import wait_until
 from tests.support.service import ROOT, Service, environment_for, run_app, run_flask
 from tests.support.stores import Client, Store, assert_error
 
@@ -91,13 +92,6 @@ def start(settings):
     for service in started:
         if service.process.poll() is None:
             service.stop()
-
-
-def wait_until(is_so):
-    ends = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < ends, "it did not come about"
-        time.sleep(0.02)
 
 
 def have_orders(store, count):

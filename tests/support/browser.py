@@ -82,7 +82,7 @@ class Visits:
         self._watches = []
 
     def __call__(self, url, path="/", refusals=(), *, loses=False, **options):
-        """Open a page of a service; give Playwright's page.
+        """Open a page of a service; return Playwright's page.
 
         `refusals` are statuses of 400 and above that this visit is to meet; `loses` that the
         network is taken away. The other options are those of a context: `viewport`,

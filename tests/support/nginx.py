@@ -11,17 +11,16 @@ import shutil
 import socket
 import ssl
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 import urllib3
 
+from tests.support.machine import free_port, wait_until
 from tests.support.service import ROOT
 
 DEPLOY = ROOT / "deploy"
 HOST = "orders.example.com"
-START_SECONDS = 60
 # nginx' own: what a machine's nginx.conf has around the files of deploy/.
 AROUND = """
 {user}
@@ -40,13 +39,6 @@ http {{
     include {folder}/site.conf;
 }}
 """
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        port: int = one.getsockname()[1]
-        return port
 
 
 def make_certificate(folder: Path) -> None:
@@ -114,14 +106,14 @@ class Nginx:
         http: urllib3.PoolManager | None = None,
         **kwargs: Any,
     ) -> urllib3.BaseHTTPResponse:
-        """Send a request through it; give urllib3's response."""
-        told = {"Authorization": f"Bearer {key}"} if key else {}
+        """Send a request through it; return urllib3's response."""
+        sent = {"Authorization": f"Bearer {key}"} if key else {}
         return (http or self.http).request(
-            method, self.url + path, headers={**told, **(headers or {})}, **kwargs
+            method, self.url + path, headers={**sent, **(headers or {})}, **kwargs
         )
 
     def send(self, data: bytes) -> bytes:
-        """Send bytes over a connection of its own; give all that comes back."""
+        """Send bytes over a connection of its own; return all that comes back."""
         trusting = ssl.create_default_context(cafile=self.folder / "fullchain.pem")
         with (
             socket.create_connection(("127.0.0.1", self.port), 60) as plain,
@@ -153,15 +145,12 @@ class Nginx:
         return [program(), "-p", str(self.folder), "-c", str(self.folder / "nginx.conf")]
 
     def _wait(self) -> None:
-        ends = time.monotonic() + START_SECONDS
-        while time.monotonic() < ends and self.process.poll() is None:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
-            except ConnectionRefusedError:
-                time.sleep(0.01)
-            else:
-                return
-        raise AssertionError(f"nginx did not start: {self.stop()}")
+        wait_until(lambda: self._listens() or self.process.poll() is not None)
+        assert self.process.poll() is None, f"nginx did not start: {self.stop()}"
+
+    def _listens(self) -> bool:
+        with socket.socket() as connection:
+            return connection.connect_ex(("127.0.0.1", self.port)) == 0
 
 
 def program() -> str:

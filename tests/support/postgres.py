@@ -13,7 +13,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,8 +24,8 @@ from psycopg import sql
 from orders.settings import Settings
 from orders.store.databases import database_of
 from orders.store.postgres.database import LOCKS, WRITING
+from tests.support.machine import wait_until
 
-START_SECONDS = 60
 # Nothing here need survive anything.
 _CARELESS = ("fsync=off", "full_page_writes=off", "autovacuum=off", "wal_level=minimal")
 # On its socket only.
@@ -98,15 +97,15 @@ class Postgres:
                 stderr=log,
                 **self._somebody,
             )
-        ends = time.monotonic() + START_SECONDS
-        while True:
-            try:
-                psycopg.connect(self.conninfo("postgres")).close()
-            except psycopg.OperationalError:
-                assert time.monotonic() < ends, (self.folder / "log").read_text()
-                time.sleep(0.02)
-            else:
-                return
+        wait_until(self._accepts_connections)
+
+    def _accepts_connections(self) -> bool:
+        assert self.process.poll() is None, (self.folder / "log").read_text()
+        try:
+            psycopg.connect(self.conninfo("postgres")).close()
+        except psycopg.OperationalError:
+            return False
+        return True
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """Stop it at once: its connections are ended, what is going on is rolled back."""
@@ -160,7 +159,7 @@ class Postgres:
         return name
 
     def drop(self, name: str) -> None:
-        """Remove a database, whoever uses it."""
+        """Remove a database, even while it is in use."""
         self.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
     @contextmanager
@@ -175,7 +174,7 @@ class Postgres:
 
     @contextmanager
     def locked(self, name: str) -> Iterator[None]:
-        """Have somebody else hold the lock that all who write take."""
+        """Hold the lock that all writers take, in another connection."""
         with psycopg.connect(self.conninfo(name)) as other:
             other.execute(f"SELECT pg_advisory_xact_lock({LOCKS}, {WRITING})")
             yield

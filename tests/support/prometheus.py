@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -15,11 +14,11 @@ from typing import Any
 
 import urllib3
 
+from tests.support.machine import free_port, wait_until
 from tests.support.service import ROOT
 
 DASHBOARD = ROOT / "deploy" / "grafana" / "store-orders.json"
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yml"
-START_SECONDS = 60
 # What Grafana fills in.
 _VARIABLES = {"$__rate_interval": "15s", "$instance": ".+"}
 _CONFIG = """
@@ -92,8 +91,7 @@ def watching(folder: Path, *targets: str) -> Iterator[Prometheus]:
     """Run a Prometheus that scrapes services, each named host:port, and keeps data in a folder."""
     program = shutil.which("prometheus")
     assert program, "Prometheus is missing: apt-get install prometheus"
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     config = folder / "prometheus.yml"
     config.write_text(_CONFIG.format(alerts=ALERTS, targets=json.dumps(targets)), encoding="utf-8")
     options = [
@@ -105,10 +103,7 @@ def watching(folder: Path, *targets: str) -> Iterator[Prometheus]:
     process = subprocess.Popen([program, *options])
     try:
         prometheus = Prometheus(f"http://{address}")
-        ends = time.monotonic() + START_SECONDS
-        while not prometheus.has_scraped():
-            assert time.monotonic() < ends, "Prometheus does not answer, or can't scrape"
-            time.sleep(0.1)
+        wait_until(prometheus.has_scraped, lambda: time.sleep(0.1))
         yield prometheus
     finally:
         process.terminate()

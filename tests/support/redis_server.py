@@ -7,14 +7,12 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-_START_SECONDS = 60
-_PATIENT_SECONDS = 60
+from tests.support.machine import PATIENCE_SECONDS, free_port, wait_until
 
 
 class RedisServer:
@@ -33,24 +31,15 @@ class RedisServer:
         folder.mkdir(exist_ok=True)
         self.socket = folder / "redis.sock"
         self.url = f"unix://{self.socket}"
-        port = _free_port()
+        port = free_port()
         self.tcp_url = f"redis://127.0.0.1:{port}"
         self._command = [
-            *(
-                found,
-                "--port",
-                str(port),
-                "--bind",
-                "127.0.0.1",
-                "--unixsocket",
-                str(self.socket),
-                "--dir",
-                str(folder),
-            ),
+            *(found, "--port", str(port), "--bind", "127.0.0.1"),
+            *("--unixsocket", str(self.socket), "--dir", str(folder)),
             *("--save", "", "--appendonly", "no", "--requirepass", password),
         ]
         self._client = Redis.from_url(
-            self.url, password=password or None, socket_timeout=_PATIENT_SECONDS, protocol=2
+            self.url, password=password or None, socket_timeout=PATIENCE_SECONDS, protocol=2
         )
         self.start()
 
@@ -60,10 +49,7 @@ class RedisServer:
         with suppress(PermissionError):
             # So that it answers in time though the machine is busy with the others.
             os.setpriority(os.PRIO_PROCESS, self.process.pid, -10)
-        ends = time.monotonic() + _START_SECONDS
-        while not self._is_there():
-            assert time.monotonic() < ends, "redis-server does not start"
-            time.sleep(0.01)
+        wait_until(self._is_there)
 
     def kill(self) -> None:
         """Kill it at once."""
@@ -73,11 +59,11 @@ class RedisServer:
         self.socket.unlink(missing_ok=True)
 
     def pause(self) -> None:
-        """Let it stand still: connections are made by the system, and nothing is answered."""
+        """Suspend it: the system still accepts connections, and nothing is answered."""
         self.process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Resume it."""
         self.process.send_signal(signal.SIGCONT)
 
     def command(self, *words: str | int | bytes) -> Any:
@@ -91,12 +77,6 @@ class RedisServer:
     def _is_there(self) -> bool:
         with socket.socket(socket.AF_UNIX) as one:
             return one.connect_ex(os.fspath(self.socket)) == 0
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        port: int = one.getsockname()[1]
-        return port
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 
@@ -157,14 +156,6 @@ def assert_unavailable(response):
     assert response.headers["Retry-After"] == "5"
     for name, pattern in FULL_HEADERS.items():
         assert re.fullmatch(pattern, response.headers[name]), (name, response.headers[name])
-
-
-def wait_until(is_so):
-    """Wait until something is so."""
-    ends = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < ends, "it did not come about"
-        time.sleep(0.02)
 
 
 def is_cut_off(service, path, secret):

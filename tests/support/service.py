@@ -78,7 +78,7 @@ class Service:
     def request(
         self, method: str, path: str, key: str | None = None, **kwargs: Any
     ) -> urllib3.BaseHTTPResponse:
-        """Send a request over the network; give urllib3's response."""
+        """Send a request over the network; return urllib3's response."""
         headers = kwargs.pop("headers", {})
         if key:
             headers = {"Authorization": f"Bearer {key}", **headers}

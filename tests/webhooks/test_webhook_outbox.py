@@ -18,6 +18,7 @@ from orders.webhooks import deliveries, endpoints, outbox
 from orders.webhooks.sender import Sender
 from proofs import webhooks as proof_of_webhooks
 from tests.support.databases import DATABASES
+from tests.support.machine import wait_until
 from tests.support.receiver import answer_with, hang, receiving
 from tests.support.stores import logged
 from tests.support.webhooks import Hooks
@@ -56,14 +57,6 @@ def arrived(receiver, count):
     return [receiver.arrivals.get(timeout=ANY_TIME).event for _ in range(count)]
 
 
-def until(condition):
-    """Wait until a condition holds."""
-    ends = time.monotonic() + ANY_TIME
-    while not condition():
-        assert time.monotonic() < ends
-        time.sleep(0.01)
-
-
 # In this process.
 
 
@@ -94,7 +87,7 @@ def test_a_retry_that_is_due_is_made(store, client, hooks, receiver):
     client.place()
     with at_work(store):
         assert arrived(receiver, 1) == [1]
-        until(lambda: hooks.get().next_at)
+        wait_until(lambda: hooks.get().next_at)
         receiver.answering = answer_with(200)
         store.clock.advance(6)
         assert arrived(receiver, 1) == [1]
@@ -174,7 +167,7 @@ def test_one_of_several_processes_releases_its_claims_when_it_stops(store, clien
     client.place()
     store.services.outbox.start(alone=False)
     assert arrived(receiver, 1) == [1]
-    until(lambda: hooks.get().position == 1)
+    wait_until(lambda: hooks.get().position == 1)
     assert hooks.get().claimed_by is not None
     store.services.outbox.stop()
     assert hooks.get().claimed_by is None
@@ -198,7 +191,7 @@ def test_an_outcome_that_cannot_be_recorded_yet_is_not_sent_again(
         receiver.answering = answering
         delivering = threading.Thread(target=hooks.deliver)
         delivering.start()
-        until(lambda: "can't be written down yet" in log.getvalue())
+        wait_until(lambda: "can't be written down yet" in log.getvalue())
         others.close()
         delivering.join(ANY_TIME)
     assert (receiver.events, hooks.get().position) == ([1], 1)
@@ -215,7 +208,7 @@ def test_an_unavailable_database_is_logged_once_and_waited_for(
     with logged() as log, ExitStack() as fault:
         fault.enter_context(store.away())
         with at_work(store):
-            until(lambda: "wait for the database: the " in log.getvalue())
+            wait_until(lambda: "wait for the database: the " in log.getvalue())
             fault.close()
             assert arrived(receiver, 1) == [1]
     assert log.getvalue().count("wait for the database") == 1
@@ -248,9 +241,9 @@ def test_the_log_of_deliveries_is_swept_after_30_days_a_few_lines_at_a_time(
     assert hooks.change(deliveries.sweep, before)
     assert len(hooks.ask(endpoints.deliveries, 1, 2_000)) == 703
     with at_work(store):
-        until(lambda: len(hooks.tries()) == 2)
+        wait_until(lambda: len(hooks.tries()) == 2)
         client.place()
-        until(lambda: len(hooks.tries()) == 3)
+        wait_until(lambda: len(hooks.tries()) == 3)
     assert [event for event, *_ in hooks.tries()] == [2, 3, 4]
 
 
@@ -324,7 +317,7 @@ def test_a_killed_service_continues_where_it_was(start, tmp_path):
             service.kill()
             service = start()
         for each in (quick, slow):
-            until(lambda each=each: each.events[-1:] == [placed])
+            wait_until(lambda each=each: each.events[-1:] == [placed])
         service.stop()
     for each in (quick, slow):
         assert list(dict.fromkeys(each.events)) == list(range(1, placed + 1))
