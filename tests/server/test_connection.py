@@ -20,7 +20,8 @@ from orders.store import listing
 from orders.web.server import server as server_module
 from orders.web.server.buffers import AnswerBuffer
 from orders.web.server.server import Server
-from tests.support.turned_server import TurnedServer, wait_until
+from tests.support.machine import wait_until
+from tests.support.turned_server import TurnedServer
 
 
 def talk(service, sent, *, wait=5.0):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from urllib.parse import urlsplit
 
 from orders.settings import Settings
 from orders.web.server import Server
+from tests.support.machine import wait_until
 
 
 class TurnedServer:
@@ -30,11 +30,3 @@ class TurnedServer:
     def close(self):
         self.server._stopping = True  # noqa: SLF001 - without signals
         self.server.run()
-
-
-def wait_until(is_so, meanwhile=lambda: time.sleep(0.001)):
-    """Wait for a condition."""
-    ends = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < ends, "it did not come about"
-        meanwhile()
