@@ -14,8 +14,8 @@ import pytest
 from orders import settings as settings_module
 from orders.settings import Settings, SettingsError
 from tests.support.databases import copy_database
+from tests.support.machine import wait_until
 from tests.support.redis_server import redis_running
-from tests.support.running_shop import wait_until
 from tests.support.service import ROOT, Service, environment_for, run_app, run_flask
 
 pytestmark = pytest.mark.redis

@@ -13,7 +13,7 @@ import urllib3
 
 from orders.web import logs
 from tests.support.databases import DATABASES
-from tests.support.running_shop import wait_until
+from tests.support.machine import wait_until
 from tests.support.service import STOP_SECONDS, environment_for, launch
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("databases")]
