@@ -1,21 +1,21 @@
-"""Pages of orders for version 2: filters, a sort, and a keyset in the place of an offset.
+"""Pages of orders for version 2: filters, a sort, and a keyset instead of an offset.
 
 A page is one SELECT. It walks the index that has the sort's order, status by status, from where
-the page before ended; what the other filters compare stands in the same index, so that an order
-that does not match costs a fraction of a microsecond. Where one filter alone leaves few orders,
-which is counted before, these are read and sorted instead. So a page reads at worst one index
-once, and which way it goes depends neither on statistics nor on the database's planner.
+the page before ended; what the other filters compare is in the same index, so that an order that
+does not match costs a fraction of a microsecond. Where one filter alone leaves few orders, which
+is counted first, those are read and sorted instead. So a page reads at worst one index once,
+whatever the mix of filters, and needs no statistics.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import (
     BigInteger,
@@ -26,20 +26,16 @@ from sqlalchemy import (
     false,
     func,
     literal_column,
-    or_,
     select,
     true,
     tuple_,
     union_all,
 )
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.functions import FunctionElement
 
 from orders.domain import Status
 from orders.store import events, orders_json
 from orders.store.database.engine import Database
-from orders.store.database.queries import Query
+from orders.store.database.queries import Query, Unindexed
 from orders.store.database.types import Instant, instant_of
 from orders.store.tables import OrderRow
 
@@ -57,7 +53,10 @@ _FILTERS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
 }
 _EQUAL = ("reference", "pet_id")
 _EVERY_STATUS = tuple(status.value for status in Status)
-_Condition = ColumnElement[bool]
+_ORDERS: Any = OrderRow.__table__.c
+# What filters and sorts need of an order.
+_READ = ("id", "status", "pet_id", "reference", "placed_at", "ship_date")
+_Conditions = list[ColumnElement[bool]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +73,8 @@ class Filters:
 
     def values(self) -> dict[str, Any]:
         """Return the filters that are set by name, but for the statuses."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {name: values[name] for name in _FILTERS if values[name] is not None}
+        values = {name: getattr(self, name) for name in _FILTERS}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 class SortBy(Enum):
@@ -104,7 +103,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Orders as JSON texts, where the page ended while there is more, and the event it is as of."""
+    """Orders as JSON, where the page ended if there is more, and the newest event that it shows."""
 
     orders: list[str]
     next: Position | None
@@ -127,54 +126,41 @@ def read_page(database: Database, query: PageQuery) -> Page:
     Raises:
         StoreUnavailable: the database can't be read.
     """
-    parameters = query.filters.values()
-    few = _few(database, _shape(query), parameters)
+    values = query.filters.values()
+    few = _few(database, _shape(query), values)
     if query.after is not None:
-        parameters |= {"after_key": query.after.key, "after_id": query.after.id}
+        values |= {"after_key": query.after.key, "after_id": query.after.id}
     # One more row says whether there is more. The first row is there even where no order is.
-    rows = database.ask(_page(_shape(query), few), size=query.size + 1, **parameters)
+    rows = database.ask(_page(_shape(query), few), size=query.size + 1, **values)
     orders = [row[1:] for row in rows if row[1] is not None]
     shown = orders[: query.size]
     last = Position(instant_of(shown[-1][2]), shown[-1][1]) if len(orders) > query.size else None
     return Page([order[0] for order in shown], last, rows[0][0])
 
 
-class _Start(Enum):
-    """Where a page begins: at the first order, or after one with or without a date."""
-
-    FIRST = "first"
-    DATED = "dated"
-    UNDATED = "undated"
-
-
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What statements depend on: names of filters, statuses, the sort and where a page begins."""
+    """What a statement depends on besides values: filters' names, statuses, sort and start."""
 
     names: frozenset[str]
     statuses: tuple[str, ...]
     sort: Sort
-    start: _Start
-
-    @property
-    def is_by_id(self) -> bool:
-        return self.sort.by is SortBy.ID
+    # The first page, or one after an order with or without a date.
+    start: Literal["first", "dated", "undated"]
 
     @property
     def along(self) -> str | None:
         """The column that alone is filtered by, where its index has the sort's order."""
-        alone = self.is_by_id and len(self.names) == 1 and self.statuses == _EVERY_STATUS
-        return next((name for name in _EQUAL if alone and name in self.names), None)
+        alone = self.sort.by is SortBy.ID and self.statuses == _EVERY_STATUS
+        return next((name for name in _EQUAL if alone and self.names == {name}), None)
 
     def of(self, column: str) -> list[str]:
         """Return the filters of a column."""
         return [name for name in _FILTERS if name in self.names and _FILTERS[name][0] == column]
 
-    def after(self, column: Any, value: Any) -> _Condition:
-        """Return the condition that something comes after a value in the sort's direction."""
-        compare = operator.lt if self.sort.descending else operator.gt
-        condition: _Condition = compare(column, value)
-        return condition
+    def is_after(self, column: Any, value: Any) -> Any:
+        """Return the condition that a value comes after another one in the sort's direction."""
+        return column < value if self.sort.descending else column > value
 
     def ordered(self, *columns: Any) -> list[Any]:
         """Return columns in the sort's direction."""
@@ -183,40 +169,21 @@ class _Shape:
 
 def _shape(query: PageQuery) -> _Shape:
     statuses = tuple(status.value for status in query.filters.statuses)
-    start = _Start.FIRST
-    if query.after is not None:
-        start = _Start.UNDATED if query.after.key is None else _Start.DATED
-    return _Shape(frozenset(query.filters.values()), statuses, query.sort, start)
+    names = frozenset(query.filters.values())
+    if query.after is None:
+        return _Shape(names, statuses, query.sort, "first")
+    return _Shape(names, statuses, query.sort, "dated" if query.after.key else "undated")
 
 
-class _Unindexed(FunctionElement[Any]):
-    """A column by which SQLite chooses no index (https://www.sqlite.org/optoverview.html, 2)."""
-
-    inherit_cache = True
-
-    def __init__(self, column: Any) -> None:
-        super().__init__(column)
-        self.type = column.type
-
-
-@compiles(_Unindexed)
-def _as_it_is(element: _Unindexed, compiler: SQLCompiler, **options: Any) -> str:
-    return compiler.process(element.clauses, **options)
-
-
-@compiles(_Unindexed, "sqlite")
-def _with_unary_plus(element: _Unindexed, compiler: SQLCompiler, **options: Any) -> str:
-    return f"+{compiler.process(element.clauses, **options)}"
-
-
-def _few(database: Database, shape: _Shape, parameters: dict[str, Any]) -> str | None:
+def _few(database: Database, shape: _Shape, values: dict[str, Any]) -> str | None:
     """Return the column whose filters leave the fewest orders, None where none leaves few."""
     columns = {_FILTERS[name][0] for name in shape.names} - {shape.sort.by.value, shape.along}
     counts = {}
     for column in sorted(columns):
-        names = shape.of(column)
-        values = {name: parameters[name] for name in names} | {"most": FEW + 1}
-        ((counts[column],),) = database.ask(_count(column, tuple(names), shape.statuses), **values)
+        names = tuple(shape.of(column))
+        bounds = {name: values[name] for name in names}
+        query = _count(column, names, shape.statuses)
+        ((counts[column],),) = database.ask(query, most=FEW + 1, **bounds)
     few = min(counts, key=counts.__getitem__, default=None)
     return few if few is not None and counts[few] <= FEW else None
 
@@ -224,78 +191,99 @@ def _few(database: Database, shape: _Shape, parameters: dict[str, Any]) -> str |
 @lru_cache(_CACHED_STATEMENTS)
 def _count(column: str, names: tuple[str, ...], statuses: tuple[str, ...]) -> Query:
     """Return the statement that counts what a column's filters leave, up to `most`."""
-    matches = select(OrderRow.id).where(*_matches(column, names, statuses)).limit(bindparam("most"))
+    matches = select(_ORDERS.id).where(*_matches(column, names, statuses)).limit(bindparam("most"))
     return Query(select(func.count()).select_from(matches.subquery()))
 
 
 def _matches(
-    column: str, names: tuple[str, ...], statuses: tuple[str, ...]
-) -> Iterator[_Condition]:
+    column: str, names: Iterable[str], statuses: tuple[str, ...]
+) -> Iterator[ColumnElement[bool]]:
     # Indexes of dates begin with the status.
     if column not in _EQUAL:
-        yield _status_is_one_of(statuses, OrderRow.status)
-    yield from (_condition(name, getattr(OrderRow, column)) for name in names)
+        yield _status_is_one_of(statuses, _ORDERS.status)
+    yield from (_condition(name, _ORDERS[column]) for name in names)
 
 
 @lru_cache(_CACHED_STATEMENTS)
 def _page(shape: _Shape, few: str | None) -> Query:
     """Return the statement for a page: revision, JSON, id and value of the sort of each order."""
-    ids = _walked(shape) if few is None else _gathered(shape, few)
-    chosen = ids.order_by(*_last_without_date(shape, ids.selected_columns)).limit(bindparam("size"))
-    page = chosen.subquery("page")
-    revision = select(events.REVISION.label("revision")).subquery("newest")
-    rows = revision.outerjoin(page, true()).outerjoin(OrderRow, OrderRow.id == page.c.order_id)
-    shown = select(revision, orders_json.order_v2(), page.c.order_id, page.c.sort_key)
+    ranges = _parts(shape) if few is None else _parts_of_few(shape, few)
+    parts = [select(each.limit(bindparam("size")).subquery()) for each in ranges]
+    ids = select(union_all(*parts).subquery()) if len(parts) > 1 else parts[0]
+    chosen = ids.order_by(*_last_without_date(shape, ids.selected_columns))
+    page = chosen.limit(bindparam("size")).subquery("page")
+    newest = select(events.REVISION.label("revision")).subquery("newest")
+    rows = newest.outerjoin(page, true()).outerjoin(OrderRow, OrderRow.id == page.c.order_id)
+    shown = select(newest, orders_json.order_v2(), page.c.order_id, page.c.sort_key)
     return Query(shown.select_from(rows).order_by(*_last_without_date(shape, page.c)))
 
 
 def _last_without_date(shape: _Shape, columns: Any) -> list[Any]:
-    if shape.is_by_id:
+    if shape.sort.by is SortBy.ID:
         return shape.ordered(columns.order_id)
     return [columns.sort_key.is_(None), *shape.ordered(columns.sort_key, columns.order_id)]
 
 
-def _walked(shape: _Shape) -> Select[Any]:
-    """Return ids and values of the sort: the first of each part of the sort's index."""
+def _parts(shape: _Shape) -> Iterator[Select[Any]]:
+    """Return the walks of the sort's index: one for each status, with and without a date."""
     prefixes, others = _prefixes(shape)
-    conditions = [*others, *_others(shape, {shape.along, shape.sort.by.value}, _unindexed)]
-    parts = []
+    for name in sorted(shape.names):
+        column = _FILTERS[name][0]
+        if column not in {shape.along, shape.sort.by.value}:
+            others.append(_condition(name, Unindexed(_ORDERS[column])))
     for prefix in prefixes:
-        for stretch, order in _stretches(shape):
-            part = _entries(shape, OrderRow).where(prefix, *stretch, *conditions)
-            parts.append(select(part.order_by(*order).limit(bindparam("size")).subquery()))
-    return select(union_all(*parts).subquery()) if len(parts) > 1 else parts[0]
+        yield from _stretches(shape, _ORDERS, [prefix, *others])
 
 
-def _prefixes(shape: _Shape) -> tuple[list[_Condition], list[_Condition]]:
+def _prefixes(shape: _Shape) -> tuple[_Conditions, _Conditions]:
     """Return what the index to walk begins with, in turn, and what is to be said of the status."""
     if shape.along:
-        return [_condition(shape.along, getattr(OrderRow, shape.along))], []
-    if shape.is_by_id and shape.names:
-        # The rows themselves have that order: reading all costs less than to look most of them up.
-        is_wanted = [_unindexed("status") == each for each in _literals(shape.statuses)]
-        return [true()], [or_(false(), *is_wanted)] if shape.statuses != _EVERY_STATUS else []
-    return [OrderRow.status == each for each in _literals(shape.statuses)] or [false()], []
+        return [_condition(shape.along, _ORDERS[shape.along])], []
+    if shape.sort.by is SortBy.ID and shape.names:
+        # The rows themselves have that order: reading all costs less than looking most of them up.
+        status = _status_is_one_of(shape.statuses, Unindexed(_ORDERS.status))
+        return [true()], [] if shape.statuses == _EVERY_STATUS else [status]
+    return [_ORDERS.status == each for each in shape.statuses] or [false()], []
 
 
-def _stretches(shape: _Shape) -> Iterator[tuple[list[_Condition], list[Any]]]:
-    """Return what is left of an index: conditions and order of orders with and without a date."""
-    order_id, key = OrderRow.id, getattr(OrderRow, shape.sort.by.value)
-    id_after = [shape.after(order_id, _AFTER_ID)]
-    if shape.is_by_id:
-        yield [] if shape.start is _Start.FIRST else id_after, shape.ordered(order_id)
+def _parts_of_few(shape: _Shape, few: str) -> Iterator[Select[Any]]:
+    """Return what is wanted of the orders that the filters of a column leave."""
+    matches = _matches(few, shape.of(few), shape.statuses)
+    # With an offset, no database mixes these conditions with the others.
+    among = select(*(_ORDERS[name] for name in _READ)).where(*matches).offset(0).subquery("few").c
+    others = [
+        _condition(name, among[_FILTERS[name][0]])
+        for name in sorted(shape.names)
+        if _FILTERS[name][0] not in {few, shape.sort.by.value}
+    ]
+    yield from _stretches(shape, among, [_status_is_one_of(shape.statuses, among.status), *others])
+
+
+def _stretches(shape: _Shape, columns: Any, conditions: _Conditions) -> Iterator[Select[Any]]:
+    """Return ids and values of the sort: those with a date, then those without."""
+    order_id, key = columns.id, columns[shape.sort.by.value]
+    is_by_id = shape.sort.by is SortBy.ID
+    value = literal_column("NULL") if is_by_id else key
+    entries = select(order_id.label("order_id"), value.label("sort_key")).where(*conditions)
+    id_after = shape.is_after(order_id, bindparam("after_id", type_=BigInteger))
+    if is_by_id:
+        after = [] if shape.start == "first" else [id_after]
+        yield entries.where(*after).order_by(*shape.ordered(order_id))
         return
-    if shape.start is not _Start.UNDATED:
-        yield list(_dated(shape, key)), shape.ordered(key, order_id)
+    if shape.start != "undated":
+        dated = entries.where(*_dated(shape, key, order_id))
+        yield dated.order_by(*shape.ordered(key, order_id))
     if shape.sort.by is SortBy.SHIP_DATE and not shape.of("ship_date"):
-        rest = id_after if shape.start is _Start.UNDATED else []
-        yield [key.is_(None), *rest], shape.ordered(order_id)
+        after = [id_after] if shape.start == "undated" else []
+        undated = entries.where(key.is_(None), *after)
+        yield undated.order_by(*shape.ordered(order_id))
 
 
-def _dated(shape: _Shape, key: Any) -> Iterator[_Condition]:
+def _dated(shape: _Shape, key: Any, order_id: Any) -> Iterator[ColumnElement[bool]]:
     names = shape.of(shape.sort.by.value)
-    if shape.start is _Start.DATED:
-        yield shape.after(tuple_(key, OrderRow.id), _AFTER)
+    if shape.start == "dated":
+        position = bindparam("after_key", type_=Instant), bindparam("after_id", type_=BigInteger)
+        yield shape.is_after(tuple_(key, order_id), tuple_(*position))
         # The position lies inside the bounds, and takes the place of the one behind it.
         names = [name for name in names if name.endswith("_before") != shape.sort.descending]
     elif not names:
@@ -303,56 +291,10 @@ def _dated(shape: _Shape, key: Any) -> Iterator[_Condition]:
     yield from (_condition(name, key) for name in names)
 
 
-def _gathered(shape: _Shape, few: str) -> Select[Any]:
-    """Return ids and values of the sort of the orders that match, among those that `few` leaves."""
-    matches = _matches(few, tuple(shape.of(few)), shape.statuses)
-    columns = {column: getattr(OrderRow, column) for column in _READ}
-    # With an offset, no database mixes its conditions with those around it.
-    among = select(*columns.values()).where(*matches).offset(0).subquery("few").c
-    wanted = _entries(shape, among).where(*_others(shape, {few}, among.__getitem__))
-    wanted = wanted.where(_status_is_one_of(shape.statuses, among.status))
-    if shape.start is _Start.FIRST:
-        return wanted
-    if shape.is_by_id:
-        return wanted.where(shape.after(among.id, _AFTER_ID))
-    key = among[shape.sort.by.value]
-    if shape.start is _Start.UNDATED:
-        return wanted.where(key.is_(None), shape.after(among.id, _AFTER_ID))
-    return wanted.where(or_(shape.after(tuple_(key, among.id), _AFTER), key.is_(None)))
+def _condition(name: str, column: Any) -> Any:
+    return _FILTERS[name][1](column, bindparam(name, type_=column.type))
 
 
-_AFTER_ID = bindparam("after_id", type_=BigInteger)
-_AFTER = tuple_(bindparam("after_key", type_=Instant), _AFTER_ID)
-_READ = ("id", "status", "pet_id", "reference", "placed_at", "ship_date")
-
-
-def _entries(shape: _Shape, columns: Any) -> Select[Any]:
-    order_id = columns.id
-    key = literal_column("NULL") if shape.is_by_id else getattr(columns, shape.sort.by.value)
-    return select(order_id.label("order_id"), key.label("sort_key"))
-
-
-def _others(
-    shape: _Shape, without: set[str | None], column_of: Callable[[str], Any]
-) -> Iterator[_Condition]:
-    for name, (column, _) in _FILTERS.items():
-        if name in shape.names and column not in without:
-            yield _condition(name, column_of(column))
-
-
-def _unindexed(column: str) -> _Unindexed:
-    return _Unindexed(getattr(OrderRow, column))
-
-
-def _condition(name: str, column: Any) -> _Condition:
-    condition: _Condition = _FILTERS[name][1](column, bindparam(name, type_=column.type))
-    return condition
-
-
-def _status_is_one_of(statuses: tuple[str, ...], column: Any) -> _Condition:
-    is_one_of: _Condition = column.in_(_literals(statuses)) if statuses else false()
-    return is_one_of
-
-
-def _literals(statuses: tuple[str, ...]) -> list[Any]:
-    return [literal_column(f"'{status}'", String) for status in statuses]
+def _status_is_one_of(statuses: tuple[str, ...], column: Any) -> Any:
+    literals = [literal_column(f"'{status}'", String) for status in statuses]
+    return column.in_(literals) if literals else false()

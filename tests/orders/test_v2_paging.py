@@ -130,9 +130,8 @@ FILTERS = st.builds(
 )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("few", FEW.values(), ids=FEW)
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(FILTERS, st.sampled_from(SORTS), st.sampled_from([3, 40, 200]))
 def test_pages_together_are_the_list(mixed, few, filters, sort, size):
     with pytest.MonkeyPatch.context() as patched:

@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Dialect
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ClauseElement
+from sqlalchemy.sql.functions import FunctionElement
 
 _Processor = Callable[[Any], Any] | None
 
@@ -78,3 +81,24 @@ class Query:
         made = _Compiled(compiled.string, tuple(parameters))
         self._compiled[dialect.name] = made
         return made
+
+
+class Unindexed(FunctionElement[Any]):
+    """A column by which SQLite chooses no index (https://www.sqlite.org/optoverview.html, 2)."""
+
+    inherit_cache = True
+
+    def __init__(self, column: Any) -> None:
+        """Take the column."""
+        super().__init__(column)
+        self.type = column.type
+
+
+@compiles(Unindexed)
+def _plain(element: Unindexed, compiler: SQLCompiler, **options: Any) -> str:
+    return compiler.process(element.clauses, **options)
+
+
+@compiles(Unindexed, "sqlite")
+def _with_unary_plus(element: Unindexed, compiler: SQLCompiler, **options: Any) -> str:
+    return f"+{compiler.process(element.clauses, **options)}"
