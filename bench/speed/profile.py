@@ -1,4 +1,4 @@
-"""Where a request's time goes, layer by layer: looked at many times a second, inside the process.
+"""Where a request's time goes, layer by layer: sampled many times a second, inside the process.
 
 The application answers one request after the other in this process, as waitress would ask it. A
 timer interrupts it again and again, and each time the innermost function that belongs to a layer
@@ -38,7 +38,7 @@ from tests.support.service import ROOT
 
 ORDERS_IN_STORE = 20
 _TO_CANCEL = 20_000
-_LOOK_EVERY_SECONDS = 0.0005
+_SAMPLE_SECONDS = 0.0005
 _PATH = "/v1/store/orders"
 # The answer's status, and what `UnderLoad` calls it.
 OPERATIONS = {
@@ -61,7 +61,7 @@ _FILES = (
     ("orders/store/keys.py", "keys"),
     ("orders/web/limits.py", "limits"),
     ("orders/web/bans.py", "limits"),
-    ("orders/store/counters.py", "limits"),
+    ("orders/counters/", "limits"),
     ("orders/web/logs.py", "access log"),
     ("/logging/", "access log"),
     ("orders/web/api.py", "hooks and headers"),
@@ -100,21 +100,21 @@ class Spent:
 class Profile:
     """What a request takes in the process, layer by layer, and the figures under load.
 
-    `looked_at` is by layer, over many requests; `request` is one that was not looked at.
+    `sampled` is by layer, over many requests; `request` is one without sampling.
     """
 
     request: Spent
-    looked_at: dict[str, Spent]
+    sampled: dict[str, Spent]
     load: dict[str, float]
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON has it, in microseconds a request; the dearest layer first."""
-        # Looking costs, too: what was looked at is brought to the time of what was not.
-        cpu = self.request.cpu / (sum(each.cpu for each in self.looked_at.values()) or 1)
-        waited = self.request.waited / (sum(each.waited for each in self.looked_at.values()) or 1)
+        # Sampling costs, too: sampled times are scaled to those without it.
+        cpu = self.request.cpu / (sum(each.cpu for each in self.sampled.values()) or 1)
+        waited = self.request.waited / (sum(each.waited for each in self.sampled.values()) or 1)
         layers = {
             name: {"cpu_us": each.cpu * cpu * 1e6, "waited_us": each.waited * waited * 1e6}
-            for name, each in self.looked_at.items()
+            for name, each in self.sampled.items()
         }
         return {
             "cpu_us": self.request.cpu * 1e6,
@@ -125,7 +125,7 @@ class Profile:
 
 
 def profile(operation: str, seconds: float, seed: int) -> Profile:
-    """Look where the time of an operation's requests goes."""
+    """Sample the requests of an operation."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         what, status = OPERATIONS[operation]
@@ -137,7 +137,7 @@ def profile(operation: str, seconds: float, seed: int) -> Profile:
             # What is made at the first requests is made then.
             _timed(app, environs, seconds / 4)
             request = _timed(app, environs, seconds / 2)
-            layers = _looked_at(lambda: _timed(app, environs, seconds))
+            layers = _sampled(lambda: _timed(app, environs, seconds))
         return Profile(request, layers, _load(stock, folder, what, status, seconds))
 
 
@@ -187,22 +187,22 @@ def _timed(app: Flask, environs: Iterator[dict[str, Any]], seconds: float) -> Sp
     return spent
 
 
-def _looked_at(work: Callable[[], object]) -> dict[str, Spent]:
-    """Look at what work is doing again and again; return what each layer took."""
+def _sampled(work: Callable[[], object]) -> dict[str, Spent]:
+    """Sample the work again and again; return the time of each layer."""
     layers: defaultdict[str, Spent] = defaultdict(Spent)
     seen, cpu_seen = time.perf_counter(), time.thread_time()
 
-    def look(_: int, frame: FrameType | None) -> None:
+    def sample(_: int, frame: FrameType | None) -> None:
         nonlocal seen, cpu_seen
         layers[_layer(frame)].add(time.thread_time() - cpu_seen, time.perf_counter() - seen)
         seen, cpu_seen = time.perf_counter(), time.thread_time()
-        # Not by itself: on a slow machine a look would begin before the one before it had ended.
-        signal.setitimer(signal.ITIMER_REAL, _LOOK_EVERY_SECONDS)
+        # Not repeated by itself: on a slow machine samples would overlap.
+        signal.setitimer(signal.ITIMER_REAL, _SAMPLE_SECONDS)
 
-    before = signal.signal(signal.SIGALRM, look)
+    before = signal.signal(signal.SIGALRM, sample)
     # What waits for the disk goes on waiting.
     signal.siginterrupt(signal.SIGALRM, False)
-    signal.setitimer(signal.ITIMER_REAL, _LOOK_EVERY_SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, _SAMPLE_SECONDS)
     try:
         work()
     finally:

@@ -148,7 +148,7 @@ def test_what_nginx_sent_twice_may_have_been_done_the_first_time():
     ]
 
 
-def test_the_delay_of_a_delivery_is_told():
+def test_the_delay_of_a_delivery_is_reported():
     placed = event(1)._replace(at=format_instant(datetime.now(UTC) - timedelta(seconds=5)))
-    told = readers.longest_delay(came(1, at=time.monotonic()), Contents([], [placed], []))
-    assert 5 <= told < 60
+    delay = readers.longest_delay(came(1, at=time.monotonic()), Contents([], [placed], []))
+    assert 5 <= delay < 60

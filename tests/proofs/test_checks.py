@@ -1,4 +1,4 @@
-"""The checker of `python -m proofs.crash` can complain: of each doctored history and database."""
+"""The checks of proofs complain of each doctored history and database."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class Clerk:
 
 
 @pytest.fixture
-def told(store):
-    """What some clients were told by a sound store; the operations that tests doctor by name."""
+def case(store):
+    """A sound store and the history of its clients; the operations that tests doctor by name."""
     clerk = Clerk(store)
     names = SimpleNamespace(history=clerk.history, store=store, path=store.database.path)
     names.placed = clerk.place(1, "a")
@@ -91,14 +91,14 @@ def told(store):
     return names
 
 
-def complaints(told):
-    return checks.complaints(told.history, history.read(told.path))
+def complaints(case):
+    return checks.complaints(case.history, history.read(case.path))
 
 
-def doctor(told, *statements):
+def doctor(case, *statements):
     """Change the database in ways that the service and its triggers would not."""
-    told.store.database.close()
-    with closing(sqlite3.connect(told.path)) as connection:
+    case.store.database.close()
+    with closing(sqlite3.connect(case.path)) as connection:
         triggers = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")
         for (name,) in triggers.fetchall():
             connection.execute(f"DROP TRIGGER {name}")
@@ -107,21 +107,21 @@ def doctor(told, *statements):
         connection.commit()
 
 
-def test_a_sound_store_gives_no_complaint(told):
-    assert complaints(told) == []
+def test_a_sound_store_gives_no_complaint(case):
+    assert complaints(case) == []
 
 
-def test_an_unknown_placing_may_have_happened_or_not(told):
-    told.history.remove(told.ship_replied)
+def test_an_unknown_placing_may_have_happened_or_not(case):
+    case.history.remove(case.ship_replied)
     doctor(
-        told,
+        case,
         "DELETE FROM idempotency_keys WHERE value = 'b'",
         "DELETE FROM order_events WHERE order_id = 4",
         "DELETE FROM orders WHERE id = 4",
     )
-    unknown = [each for each in told.history if each.is_unknown and each.kind is Kind.PLACE]
+    unknown = [each for each in case.history if each.is_unknown and each.kind is Kind.PLACE]
     assert len(unknown) == 2
-    assert complaints(told) == []
+    assert complaints(case) == []
 
 
 COPY = "pet_id, quantity, ship_date, status, placed_at, updated_at, reference"
@@ -240,9 +240,9 @@ DATABASES = {
 
 
 @pytest.mark.parametrize(("statements", "expected"), DATABASES.values(), ids=DATABASES)
-def test_a_doctored_database_is_told(told, statements, expected):
-    doctor(told, *statements)
-    assert_one_matches(expected, complaints(told))
+def test_a_doctored_database_is_reported(case, statements, expected):
+    doctor(case, *statements)
+    assert_one_matches(expected, complaints(case))
 
 
 def assert_one_matches(expected, lines):
@@ -250,19 +250,19 @@ def assert_one_matches(expected, lines):
 
 
 def change(name, **facts):
-    def doctored(told):
+    def doctored(case):
         for fact, value in facts.items():
-            setattr(getattr(told, name), fact, value)
+            setattr(getattr(case, name), fact, value)
 
     return doctored
 
 
-def refused_but_done(told):
-    told.placed.status, told.placed.order = 422, None
+def refused_but_done(case):
+    case.placed.status, case.placed.order = 422, None
 
 
-def seen_before_it_happened(told):
-    told.complete.began, told.complete.ended = told.pending.began - 2, told.pending.began - 1
+def seen_before_it_happened(case):
+    case.complete.began, case.complete.ended = case.pending.began - 2, case.pending.began - 1
 
 
 HISTORIES = {
@@ -270,11 +270,11 @@ HISTORIES = {
     "an answer that no rule allows": (change("placed", status=409), "answered 409.* may be"),
     "an order that was refused and is there": (refused_but_done, "is of place 1"),
     "a placing that was answered with another order": (
-        lambda told: told.placed.order.update(quantity=8),
+        lambda case: case.placed.order.update(quantity=8),
         "was answered",
     ),
     "a replay of another order": (
-        lambda told: told.replayed.order.update(id=8),
+        lambda case: case.replayed.order.update(id=8),
         "place 1 .* was answered",
     ),
     "a placing that was to be a replay": (change("replayed", replayed=False), "has 0 events"),
@@ -287,7 +287,7 @@ HISTORIES = {
         "cancel 3 .* has 0 events",
     ),
     "a shipped order that was not found": (change("complete", status=404), "get 2 .* found it"),
-    "a cancelled order that was told to have shipped": (
+    "a cancelled order whose answer says shipped": (
         change("cancelled_again", status=409),
         "cancel 3 .* found it shipped",
     ),
@@ -301,9 +301,9 @@ HISTORIES = {
     ),
     "an order that was shipped before": (seen_before_it_happened, "order 2 can't have changed"),
     "a ship that explains a refusal, and was never sent": (
-        lambda told: [
-            told.history.remove(each)
-            for each in list(told.history)
+        lambda case: [
+            case.history.remove(each)
+            for each in list(case.history)
             if each.kind is Kind.SHIP and each.is_unknown
         ],
         "nobody asked for event",
@@ -312,25 +312,25 @@ HISTORIES = {
 
 
 @pytest.mark.parametrize(("doctored", "expected"), HISTORIES.values(), ids=HISTORIES)
-def test_a_doctored_history_is_told(told, doctored, expected):
-    doctored(told)
-    assert_one_matches(expected, complaints(told))
+def test_a_doctored_history_is_reported(case, doctored, expected):
+    doctored(case)
+    assert_one_matches(expected, complaints(case))
 
 
-def test_events_that_are_gone_or_others_are_told(told):
-    before = history.read(told.path)
+def test_events_that_are_gone_or_others_are_reported(case):
+    before = history.read(case.path)
     assert checks.rewritten(before, before) == []
     doctor(
-        told,
+        case,
         "UPDATE order_events SET at = '' WHERE id = 1",
         "DELETE FROM order_events WHERE id = (SELECT max(id) FROM order_events)",
     )
-    assert len(checks.rewritten(before, history.read(told.path))) == 2
+    assert len(checks.rewritten(before, history.read(case.path))) == 2
 
 
-def test_a_list_that_is_not_as_the_database_is_told(told):
-    contents = history.read(told.path)
-    shown = told.store.client().get(ORDERS).get_json()
+def test_a_list_that_is_not_as_the_database_is_reported(case):
+    contents = history.read(case.path)
+    shown = case.store.client().get(ORDERS).get_json()
     assert checks.listed_otherwise(shown, contents) == []
     for wrong in (shown[1:], shown[::-1], [*shown, shown[-1]], [{**shown[0], "petId": 8}]):
         assert checks.listed_otherwise(wrong, contents)
@@ -341,7 +341,7 @@ def test_counters_are_behind_since_the_first_answer_that_they_lost(counted, behi
     assert checks.seconds_behind([8.0, 7.0, 8.5], counted, 10.0) == behind
 
 
-def test_a_damaged_file_and_a_broken_foreign_key_are_told(told):
-    assert history.damage(told.path) == []
-    doctor(told, "DELETE FROM orders WHERE id = 1")
-    assert any("foreign_key_check" in line for line in history.damage(told.path))
+def test_a_damaged_file_and_a_broken_foreign_key_are_reported(case):
+    assert history.damage(case.path) == []
+    doctor(case, "DELETE FROM orders WHERE id = 1")
+    assert any("foreign_key_check" in line for line in history.damage(case.path))
