@@ -49,7 +49,7 @@ class Answer:
 
 def talk(service, *pieces):
     """Send bytes over a connection of their own; return the answers until it is closed."""
-    with socket.create_connection(service.address, 10) as connection:
+    with socket.create_connection(service.address, 60) as connection:
         received = b""
         for piece in pieces:
             connection.sendall(piece)
@@ -399,7 +399,7 @@ def test_a_request_in_single_bytes_is_served(service):
 
 def test_a_refusal_of_head_has_no_body(service):
     line = b"HEAD /healthz HTTP/1.1"
-    with socket.create_connection(service.address, 10) as connection:
+    with socket.create_connection(service.address, 60) as connection:
         connection.sendall(head(b"X", line=line))
         received = b"".join(iter(lambda: connection.recv(65_536), b""))
     (answer,) = answers_in(received, to_head=True)
@@ -440,7 +440,7 @@ def corrupted(draw):
 @settings(max_examples=300, derandomize=True)
 @given(corrupted())
 def test_any_bytes_are_answered_in_http(service, sent):
-    with socket.create_connection(service.address, 10) as connection:
+    with socket.create_connection(service.address, 60) as connection:
         connection.sendall(sent)
         connection.shutdown(socket.SHUT_WR)
         received = b"".join(iter(lambda: connection.recv(65_536), b""))
