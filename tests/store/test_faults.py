@@ -102,7 +102,7 @@ def test_while_the_store_fails_reads_go_on_writes_are_refused_and_nothing_is_los
     shop.assert_log_is_clean()
 
 
-def test_a_damaged_page_is_refused_at_the_start_until_it_is_mended(tmp_path, empty_database, start):
+def test_a_start_on_a_damaged_page_is_rejected_until_it_is_whole(tmp_path, empty_database, start):
     with open_shop(tmp_path / "instance", empty_database) as shop:
         shop.place()
         with real_faults.damaged(shop.database, "orders"):
@@ -120,10 +120,10 @@ def test_a_list_that_meets_a_damaged_page_midway_is_not_ended_as_if_it_were_whol
     with open_shop(tmp_path / "instance", empty_database) as shop:
         shop.have_many_orders(8_000)  # which are listed in more than one piece
         whole = shop.listed()
-        with real_faults.damaged(shop.database):
+        with real_faults.damaged(shop.database, at_its_end=True):
             assert is_cut_off(shop.service, ORDERS, shop.secret)
         assert shop.listed() == whole
         assert shop.service.stop() == 0
-    (told,) = [line for line in shop.service.log if "broken off" in line]
-    assert "the database is damaged" in told
+    (line,) = [each for each in shop.service.log if "broken off" in each]
+    assert "the database is damaged" in line
     assert "Traceback" not in "".join(shop.service.log)

@@ -41,7 +41,7 @@ def journalled(instance):
 
 
 def counted(shop):
-    """Count one more request; give how many the service has counted today."""
+    """Count one more request; return how many the service has counted today."""
     left = re.findall(r";r=(\d+)", shop.request("GET", PLAIN).headers["RateLimit"])
     return 1_000_000 - int(left[1])
 
@@ -83,7 +83,7 @@ def test_without_the_counters_file_counting_goes_on_and_the_file_is_written_agai
             assert shop.place().status == 201
         last = counted(shop)
         wait_until(lambda: journalled(shop.instance) == last)
-        # Told a moment after it was written.
+        # Reported a moment after it was written.
         wait_until(lambda: shop.ready()["counters"] == "ok")
         # Not what a stop writes: as it is while the service runs.
         shop.service.kill()

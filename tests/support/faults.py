@@ -18,6 +18,7 @@ from orders.store.care import opening
 from orders.store.database import sqlite
 
 PAGE_BYTES = 4_096
+INTERIOR_PAGE = 5
 _LOCK = """
 import sys
 from orders.store.database import sqlite
@@ -128,24 +129,29 @@ def locked(database):
 
 
 @contextmanager
-def damaged(database, table=None):
-    """Have garbage on the first page of a table, or on the last of all, and so in what is read."""
+def damaged(database, table="orders", *, at_its_end=False):
+    """Have garbage on the first page of a table, or on the last, which is read after others."""
     with closing(sqlite.connect(database)) as connection:
         # So that the page is in the database itself, and not in its log.
         while connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
             pass
-        asked = (
-            connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,))
-            if table
-            else connection.execute("PRAGMA page_count")
-        )
-        (page,) = asked.fetchone()
+        root = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,))
+        (page,) = root.fetchone()
+        page = last_leaf(database, page) if at_its_end else page
         sound = overwrite(database, page, secrets.token_bytes(PAGE_BYTES))
         forget_pages(connection)
     try:
         yield
     finally:
         overwrite(database, page, sound)
+
+
+def last_leaf(database, page):
+    """Return the last page of a table's rows (https://www.sqlite.org/fileformat.html, 1.6)."""
+    content = database.read_bytes()
+    while content[(page - 1) * PAGE_BYTES] == INTERIOR_PAGE:
+        page = int.from_bytes(content[(page - 1) * PAGE_BYTES + 8 :][:4])
+    return page
 
 
 def overwrite(database, page, content):
