@@ -166,7 +166,7 @@ def rotate(
 def change_plan(
     connection: Connection, key_id: int, plan: str, per_minute: int | None, per_day: int | None
 ) -> None:
-    """Put the key on a plan, with new windows."""
+    """Change the plan of a key, which begins new windows."""
     change(
         connection,
         key_id,

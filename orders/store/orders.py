@@ -1,4 +1,4 @@
-"""What is asked of the orders table. Each change is one conditional statement and its event."""
+"""The orders. Each change is one conditional statement, and its event."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _INSERT = Query(
 
 
 def _change_of_pending(**values: object) -> Query:
-    # Whether it may be made is part of the statement, so that of racing changes one wins.
+    # The condition is part of the statement, so that one of two racing changes wins.
     return Query(
         update(OrderRow)
         .where(OrderRow.id == bindparam("order_id"), OrderRow.status == Status.PENDING.value)

@@ -1,7 +1,7 @@
-"""What orders and events look like as JSON, written in SQL: the database makes the text.
+"""Orders and events as JSON, written in SQL: the database makes the text.
 
 Making 100,000 orders into JSON in Python takes two seconds; SQLite does it in 40 ms, and other
-threads run meanwhile. Whatever can hold free text is quoted by the database's own JSON functions.
+threads run meanwhile. Columns of free text are quoted by the database's own JSON functions.
 Both databases make the same bytes: a test compares them.
 """
 
@@ -18,7 +18,7 @@ from orders.domain import Status
 from orders.store.database.types import InstantText
 from orders.store.tables import EventRow, OrderColumns, OrderRow
 
-_NOTHING: ColumnElement[str] = literal_column("''", String)
+_EMPTY: ColumnElement[str] = literal_column("''", String)
 
 
 class _Quoted(FunctionElement[str]):
@@ -44,7 +44,7 @@ def order_v1() -> ColumnElement[str]:
 
 
 def order_v1_after() -> ColumnElement[str]:
-    """Return the SQL for the order of an event in version 1's form, as it stood after it."""
+    """Return the SQL for the order of an event in version 1's form, as it stood after the event."""
     return _joined(*_order_v1(EventRow, EventRow.order_id), "}")
 
 
@@ -54,7 +54,7 @@ def order_v2() -> ColumnElement[str]:
 
 
 def order_v2_after() -> ColumnElement[str]:
-    """Return the SQL for the order of an event in version 2's form, as it stood after it."""
+    """Return the SQL for the order of an event in version 2's form, as it stood after the event."""
     return _joined(*_order_v2(EventRow, EventRow.order_id))
 
 
@@ -82,7 +82,7 @@ def _order_v1(of: type[OrderColumns], order_id: Any) -> list[Any]:
         *('{"id":', _number(order_id)),
         *(',"petId":', _number(of.pet_id)),
         *(',"quantity":', _number(of.quantity)),
-        _where_known(of.ship_date, ',"shipDate":"', InstantText(of.ship_date), '"'),
+        _if_not_null(of.ship_date, ',"shipDate":"', InstantText(of.ship_date), '"'),
         *(',"complete":', complete),
     ]
 
@@ -95,13 +95,13 @@ def _order_v2(of: type[OrderColumns], order_id: Any) -> list[Any]:
         *('","placedAt":"', InstantText(of.placed_at)),
         *('","updatedAt":"', InstantText(of.updated_at)),
         '"',
-        _where_known(of.reference, ',"reference":', _Quoted(of.reference)),
+        _if_not_null(of.reference, ',"reference":', _Quoted(of.reference)),
         "}",
     ]
 
 
-def _where_known(column: Any, *parts: Any) -> ColumnElement[str]:
-    return case((column.is_(None), _NOTHING), else_=_joined(*parts))
+def _if_not_null(column: Any, *parts: Any) -> ColumnElement[str]:
+    return case((column.is_(None), _EMPTY), else_=_joined(*parts))
 
 
 def _number(column: Any) -> ColumnElement[str]:
@@ -109,9 +109,9 @@ def _number(column: Any) -> ColumnElement[str]:
 
 
 def _joined(*parts: Any) -> ColumnElement[str]:
-    joined: ColumnElement[str] = _NOTHING
+    joined: ColumnElement[str] = _EMPTY
     for part in parts:
-        # Texts of this file stand in the statement: as parameters they would be sent each time.
+        # These texts are part of the statement: parameters would be sent each time.
         piece = literal_column(f"'{part}'", String) if isinstance(part, str) else part
-        joined = piece if joined is _NOTHING else joined.concat(piece)
+        joined = piece if joined is _EMPTY else joined.concat(piece)
     return joined

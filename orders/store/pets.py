@@ -1,4 +1,4 @@
-"""What is asked of the pets table."""
+"""The pets of the catalogue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BATCH = 500
 
 @bad_rows_mean_corruption()
 def find(connection: Connection, pet_id: int) -> Pet | None:
-    """Return the pet, or None where there is none of that id."""
+    """Return the pet of an id, or None."""
     row = connection.execute(
         select(*PetRow.__table__.columns).where(PetRow.id == pet_id)
     ).one_or_none()
@@ -26,7 +26,7 @@ def find(connection: Connection, pet_id: int) -> Pet | None:
 
 
 def replace_all(connection: Connection, pets: Sequence[Pet]) -> None:
-    """Insert pets, each in place of the one with its id, if there is one."""
+    """Insert pets, replacing those with the same ids."""
     for start in range(0, len(pets), _BATCH):
         batch = pets[start : start + _BATCH]
         ids = [pet.id for pet in batch]

@@ -1,6 +1,6 @@
 """The tables and their column types.
 
-The migrations in `migrations/` make them; a test holds the two together.
+Migrations create them; a test compares the two.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from orders.store.database.types import Instant, instant_of
 
 
 def words(length: int) -> String:
-    """Return the type of texts that are meant to have so many characters at most.
+    """Return the type of texts of at most so many characters.
 
-    How long one may be is checked where it comes in. SQLite does not ask again, and PostgreSQL,
-    which would refuse it then, has a type that does not either.
+    The length is checked on input. SQLite does not enforce it, and the type used on PostgreSQL
+    does not either.
     """
     return String(length).with_variant(Text(), "postgresql")
 
 
-# SQLite numbers rows by itself only where the column is called INTEGER.
+# SQLite numbers rows by itself only where the column's type is INTEGER.
 RowId = BigInteger().with_variant(Integer, "sqlite")
 
 # Compared byte by byte, whatever language the server speaks.
@@ -45,12 +45,12 @@ Day = String(10).with_variant(String(10, collation="C"), "postgresql")
 
 _IS_STATUS = "status IN ('pending', 'shipped', 'cancelled')"
 _HAS_REFERENCE = text("reference IS NOT NULL")
-# Ids are never given twice, even after the newest rows are lost in a restore.
+# Ids are never reused, even after a restore has lost the newest rows.
 _NEVER_REUSED = {"sqlite_autoincrement": True}
 
 
 class Base(DeclarativeBase):
-    """What all tables have in common."""
+    """The base of all tables."""
 
 
 class StoreRow(Base):
@@ -66,7 +66,7 @@ class StoreRow(Base):
 
 
 class OrderColumns:
-    """What an order's row and each of its events' rows have in common."""
+    """The columns of an order that each of its events repeats."""
 
     pet_id: Mapped[int] = mapped_column(BigInteger)
     quantity: Mapped[int] = mapped_column(Integer)
@@ -78,7 +78,7 @@ class OrderColumns:
 
 
 class OrderRow(OrderColumns, Base):
-    """An order as it stands now."""
+    """The current state of an order."""
 
     __tablename__ = "orders"
     __table_args__ = (
@@ -151,7 +151,7 @@ class DayRow(Base):
 
 
 class IdempotencyRow(Base):
-    """An Idempotency-Key that placed an order. The placing event has the order as answered."""
+    """An Idempotency-Key that placed an order. The event has the order as the response had it."""
 
     __tablename__ = "idempotency_keys"
     __table_args__ = (Index("idempotency_keys_by_age", "at"),)
@@ -194,7 +194,7 @@ class KeyRow(Base):
 
 
 class PetRow(Base):
-    """A pet of the catalogue, which is leaving this service."""
+    """A pet of the catalogue. The catalogue is leaving this service."""
 
     __tablename__ = "pets"
     __table_args__ = (
@@ -215,28 +215,28 @@ class EndpointRow(Base):
 
     id: Mapped[int] = mapped_column(RowId, primary_key=True)
     url: Mapped[str] = mapped_column(words(2048))
-    # The types of events that it wants, with blanks between.
+    # The types of events that it wants, separated by blanks.
     events: Mapped[str] = mapped_column(words(255))
     allow_private: Mapped[bool] = mapped_column(Boolean)
-    # As they are: messages are signed with them. The previous one signs, too, until its time.
+    # In plain text: messages are signed with them. The previous one signs as well, until then.
     secret: Mapped[str] = mapped_column(words(128))
     previous_secret: Mapped[str | None] = mapped_column(words(128))
     previous_until: Mapped[datetime | None] = mapped_column(Instant)
     created_at: Mapped[datetime] = mapped_column(Instant)
-    # Every event up to this one was delivered, is not wanted, or was put aside.
+    # Every event up to this one was delivered, is not wanted, or was set aside.
     position: Mapped[int] = mapped_column(BigInteger)
-    # How often the event after the position was tried, and when it is tried again.
+    # How often the next event was tried, and when it is tried again.
     tries: Mapped[int] = mapped_column(Integer)
     next_at: Mapped[datetime | None] = mapped_column(Instant)
     paused_at: Mapped[datetime | None] = mapped_column(Instant)
     paused_because: Mapped[str | None] = mapped_column(words(255))
-    # The process that delivers to it, until it has not done so for a while.
+    # The process that delivers to it, and when its claim ends unless renewed.
     claimed_by: Mapped[str | None] = mapped_column(words(32))
     claimed_until: Mapped[datetime | None] = mapped_column(Instant)
 
 
 class RefusedRow(Base):
-    """An event that an endpoint refused, put aside so that those behind it can pass."""
+    """An event that an endpoint refused, set aside so that later events can pass."""
 
     __tablename__ = "webhook_refused"
 
@@ -247,7 +247,7 @@ class RefusedRow(Base):
 
 
 class DeliveryRow(Base):
-    """One try of delivering an event, or a ping, and what came of it."""
+    """One attempt to deliver an event, or a ping, and its outcome."""
 
     __tablename__ = "webhook_deliveries"
     __table_args__ = (
@@ -262,17 +262,17 @@ class DeliveryRow(Base):
     event_id: Mapped[int | None] = mapped_column(ForeignKey("order_events.id"))
     at: Mapped[datetime] = mapped_column(Instant)
     outcome: Mapped[str] = mapped_column(words(16))
-    # None where there was no answer, and then the fault says why.
+    # None where there was no response; then the fault says why.
     status: Mapped[int | None] = mapped_column(Integer)
     fault: Mapped[str | None] = mapped_column(words(255))
     milliseconds: Mapped[int] = mapped_column(Integer)
-    # The first characters of the answer's body.
+    # The first characters of the response's body.
     answer: Mapped[str] = mapped_column(words(200))
 
 
 @bad_rows_mean_corruption()
 def order_of(row: Sequence[Any]) -> Order:
-    """Return the order of a driver's row: its id, and then the columns that its events repeat."""
+    """Return the order of a driver's row: the id, then the columns that events repeat."""
     order_id, pet_id, quantity, ship_date, status, placed_at, updated_at, reference = row
     return Order(
         order_id,
