@@ -1,10 +1,9 @@
 """The limits' counters in Redis: a `limits` storage that several processes share.
 
-Each request is one script in Redis, which counts it in all windows or in none. What it answers is
-mirrored in memory: while Redis is away, each process goes on from there by itself. The first
-request that fails makes all others count in memory at once; housekeeping probes Redis twice a
-second, and finds out when it is back. What was counted meanwhile, or what Redis has lost, is not
-put back.
+Each request is one script in Redis, which counts it in all windows or in none. While Redis is away,
+each process counts in windows of its own in memory. The first request that fails makes all others
+count there at once; housekeeping probes Redis twice a second, and finds out when it is back. What
+was counted meanwhile, or what Redis has lost, is not put back.
 """
 
 from __future__ import annotations
@@ -101,7 +100,6 @@ class RedisCounterStorage(RedisStorage):
         self._hit = self.storage.register_script(_HIT)
         self._place = place_of_redis(url)
         self._store_id = store_id
-        self._clock = clock
         self._local = Counters(clock)
         self._lock = threading.Lock()
         self._is_away = self._is_refusing = False
@@ -210,13 +208,9 @@ class RedisCounterStorage(RedisStorage):
             return None
 
     def _count(self, quotas: Sequence[Quota], amount: int) -> tuple[bool, list[Usage]]:
-        # An end that is reckoned from before the question is never too late.
-        as_of = self._clock.monotonic()
         has_room, *answer = self._run(quotas, amount)
         pairs = zip(answer[::2], answer[1::2], strict=True)
-        usages = [Usage(count, left / 1000) for count, left in pairs]
-        self._local.mirror(quotas, usages, as_of)
-        return has_room == 1, usages
+        return has_room == 1, [Usage(count, left / 1000) for count, left in pairs]
 
     def _run(self, quotas: Sequence[Quota], amount: int) -> list[int]:
         arguments: list[str | int] = [amount]

@@ -89,18 +89,10 @@ class Shelf:
         if window is not None:
             window.count += amount
             return window
-        return self._begin(key, Window(terms, amount, now + self.length), now)
-
-    def mirror(self, key: str, window: Window, now: float) -> None:
-        """Copy the state of a key's window from Redis.
-
-        Answers may overtake each other between two threads: counts only rise.
-        """
-        mine = self.live(window.terms, key, now)
-        if mine is None:
-            self._begin(key, window, now)
-        elif window.count >= mine.count:
-            mine.count, mine.ends = window.count, window.ends
+        self._windows.pop(key, None)  # so that the new window goes to the end
+        self._windows[key] = window = Window(terms, amount, now + self.length)
+        self._sweep(now)
+        return window
 
     def put(self, key: str, window: Window) -> None:
         """Add a window of an earlier process. To be called in the order in which windows end."""
@@ -127,12 +119,6 @@ class Shelf:
                 yield key, self.length, "", 0, 0.0
             else:
                 yield key, self.length, window.terms, window.count, window.ends + to_wall
-
-    def _begin(self, key: str, window: Window, now: float) -> Window:
-        self._windows.pop(key, None)  # so that the new window goes to the end
-        self._windows[key] = window
-        self._sweep(now)
-        return window
 
     def _note(self, key: str) -> None:
         if self._is_journalled:
@@ -200,15 +186,6 @@ class Counters:
 
     def settle(self, key: str) -> None:
         """Do nothing: here, strikes begin anew after the last one."""
-
-    def mirror(self, quotas: Sequence[Quota], usages: Sequence[Usage], as_of: float) -> None:
-        """Copy the windows' state in Redis at a monotonic time."""
-        now = self._clock.monotonic()
-        with self._lock:
-            for quota, usage in zip(quotas, usages, strict=True):
-                if usage.count:
-                    window = Window(quota.terms, usage.count, as_of + usage.ends_in)
-                    self._shelf(quota.key, quota.length).mirror(quota.key, window, now)
 
     def forget_all(self) -> int:
         """Forget all windows; return how many there were."""

@@ -15,7 +15,7 @@ from limits.storage import storage_from_string
 from orders.counters import windows
 from orders.counters.journal import Journal
 from orders.counters.memory import CounterStorage
-from orders.counters.windows import MAX_ADDRESSES, Counters, Quota, Usage
+from orders.counters.windows import MAX_ADDRESSES, Quota
 from orders.store.database import sqlite
 from tests.support.clocks import WHERE_COUNTED
 
@@ -254,66 +254,6 @@ def test_a_window_that_begins_after_clear_is_journalled(memory, begin):
     memory.incr("a", MINUTE)
     memory.flush()
     assert begin().get("a") == 1
-
-
-# Windows that mirror those in Redis.
-
-
-@pytest.fixture
-def mirror(clock):
-    """Counters in memory, and a function that has them mirror both windows of a client."""
-    counters = Counters(clock)
-
-    def tell(minute, day, ends_in=(MINUTE, DAY), identity="key:1.0"):
-        usages = [Usage(minute, ends_in[0]), Usage(day, ends_in[1])]
-        counters.mirror(quotas(identity), usages, clock.monotonic())
-
-    return counters, tell
-
-
-def test_counting_goes_on_from_mirrored_windows(mirror, clock):
-    counters, tell = mirror
-    tell(4, 44, (10, 1_000))
-    assert state(counters) == [(4, 10), (44, 1_000)]
-    assert hit(counters)
-    assert not hit(counters)
-    clock.advance(10)
-    assert hit(counters)
-    assert state(counters) == [(1, MINUTE), (46, 990)]
-
-
-def test_an_answer_that_was_overtaken_changes_nothing(mirror):
-    counters, tell = mirror
-    tell(4, 44, (10, 1_000))
-    tell(3, 43, (12, 1_002))
-    assert state(counters) == [(4, 10), (44, 1_000)]
-    tell(5, 45, (9, 999))
-    assert state(counters) == [(5, 9), (45, 999)]
-
-
-def test_windows_without_a_request_are_not_mirrored(mirror):
-    counters, tell = mirror
-    tell(0, 0)
-    assert counters.forget_all() == 0
-
-
-def test_a_window_that_ended_before_the_answer_came_is_over(clock):
-    counters = Counters(clock)
-    asked_at = clock.monotonic()
-    clock.advance(2)
-    counters.mirror(quotas()[:1], [Usage(3, 1.0)], asked_at)
-    assert [usage.count for usage in counters.peek(quotas()[:1])] == [0]
-    assert counters.hit(quotas()[:1])[0]
-
-
-def test_mirrored_windows_that_are_over_leave_the_memory(mirror, clock):
-    counters, tell = mirror
-    for number in range(100):
-        tell(1, 1, identity=f"key:{number}.0")
-    clock.advance(DAY)
-    for number in range(100):
-        tell(1, 1, identity=f"key:new{number}.0")
-    assert counters.forget_all() == 200
 
 
 # Memory.
