@@ -1,4 +1,4 @@
-"""Changes that come at the same time share a transaction, and none suffers from another's fate."""
+"""Changes that arrive together share a transaction, and each has its own outcome."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from orders.domain import NewOrder, OrderNotFound, Origin
 from orders.store import orders
 from orders.store.database.errors import StoreUnavailable
 from orders.store.database.group_commit import GroupCommit
+from tests.support.machine import wait_until
 from tests.support.stores import assert_error
 
 CLI = Origin("cli")
@@ -25,28 +26,27 @@ def group(store):
 
 
 @pytest.fixture
-def together(group, store):
-    """Run functions as changes that are all waiting while one before them is being made."""
+def together(group):
+    """Run functions as changes that all wait for an earlier one; return results or exceptions."""
 
     def run(*works):
         begun, go_on = threading.Event(), threading.Event()
 
         def first(connection):
             begun.set()
-            assert go_on.wait(20)
+            assert go_on.wait(60)
 
         def outcome(work):
             try:
                 return group.run(work)
-            except BaseException as error:  # noqa: BLE001 - what came of it is the question
+            except BaseException as error:  # noqa: BLE001 - the outcome is compared
                 return error
 
         with ThreadPoolExecutor(1 + len(works)) as pool:
             leader = pool.submit(group.run, first)
-            assert begun.wait(20)
+            assert begun.wait(60)
             waiting = [pool.submit(outcome, work) for work in works]
-            while len(group._waiting) < len(works):  # noqa: SLF001 - none has another way to tell
-                threading.Event().wait(0.001)
+            wait_until(lambda: len(group._waiting) == len(works))  # noqa: SLF001 - not visible
             go_on.set()
             leader.result()
             return [each.result() for each in waiting]
@@ -54,57 +54,76 @@ def together(group, store):
     return run
 
 
-def placing(store, pet_id):
-    def place(connection):
-        now = store.clock.now()
-        return orders.insert_pending(connection, NewOrder(pet_id), CLI, now)[0].id
+@pytest.fixture
+def placing(store):
+    """Return a change that places an order and then fails if an error is given."""
 
-    return place
+    def make(pet_id, error=None, last_statement=None):
+        def place(connection):
+            order, _ = orders.insert_pending(connection, NewOrder(pet_id), CLI, store.clock.now())
+            if last_statement:
+                connection.connection.driver_connection.execute(last_statement)
+            if error:
+                raise error
+            return order.id
+
+        return place
+
+    return make
 
 
-def placing_and_failing(store, error):
-    def place(connection):
-        placing(store, 99)(connection)
-        raise error
-
-    return place
+@pytest.fixture
+def waiting_for_its_turn(store):
+    """Wait until a change waits in the queue of the store's own writers."""
+    changes = store.services.orders._changes  # noqa: SLF001 - not visible otherwise
+    return lambda: wait_until(changes._writing.locked)  # noqa: SLF001
 
 
 def pets_ordered(store):
     return sorted(row["pet_id"] for row in store.rows("SELECT pet_id FROM orders"))
 
 
-def test_changes_that_wait_together_are_made_in_one_transaction(store, together):
+def test_changes_that_wait_together_share_one_transaction(store, together, placing):
     commits = []
-    event.listen(store.database._writer, "commit", commits.append)  # noqa: SLF001 - as above
-    ids = together(*(placing(store, pet) for pet in (1, 2, 3, 4)))
+    event.listen(store.database._writer, "commit", commits.append)  # noqa: SLF001 - not visible
+    ids = together(*map(placing, (1, 2, 3, 4)))
     assert sorted(ids) == [1, 2, 3, 4]
-    # One for the change that they waited for, and one for all of them.
+    # One for the change they waited for, and one for all of them.
     assert len(commits) == 2
     assert len(store.events()) == 4
 
 
-def test_one_that_is_refused_undoes_its_own_changes_only(store, together):
-    refused = OrderNotFound(7)
-    outcomes = together(placing(store, 1), placing_and_failing(store, refused), placing(store, 2))
-    assert refused in outcomes
+@pytest.mark.parametrize(
+    ("error", "last_statement"),
+    [
+        (OrderNotFound(7), None),
+        (ZeroDivisionError(), None),
+        (MemoryError(), "ROLLBACK"),  # as SQLite does by itself when it runs out of memory
+    ],
+)
+def test_a_failing_change_undoes_only_itself(store, together, placing, error, last_statement):
+    outcomes = together(placing(1), placing(99, error, last_statement), placing(2))
+    assert error in outcomes
     assert pets_ordered(store) == [1, 2]
-    assert [event["pet_id"] for event in store.events()].count(99) == 0
+    assert sorted(event["pet_id"] for event in store.events()) == [1, 2]
 
 
-def test_one_that_fails_for_a_reason_of_its_own_leaves_the_others(store, together):
-    outcomes = together(placing_and_failing(store, ZeroDivisionError()), placing(store, 2))
-    assert [type(each) for each in outcomes if not isinstance(each, int)] == [ZeroDivisionError]
-    assert pets_ordered(store) == [2]
+def test_a_failing_change_that_is_alone_is_undone(store, group, placing):
+    with pytest.raises(OrderNotFound):
+        group.run(placing(99, OrderNotFound(7)))
+    group.run(placing(5))
+    assert pets_ordered(store) == [5]
 
 
-def test_none_is_refused_for_what_another_did_not_do_in_the_end(store, together):
-    order_id = GroupCommit(store.database).run(placing(store, 1))
-    times = []
+def test_a_change_does_not_fail_for_something_that_another_then_undid(
+    store, group, together, placing
+):
+    order_id = group.run(placing(1))
+    attempts = []
 
-    def cancels_once(connection):
-        times.append(1)
-        if len(times) > 1:
+    def cancels_only_the_first_time(connection):
+        attempts.append(1)
+        if len(attempts) > 1:
             raise StoreUnavailable("the disk is full")
         orders.cancel_pending(connection, order_id, CLI, store.clock.now())
 
@@ -113,60 +132,20 @@ def test_none_is_refused_for_what_another_did_not_do_in_the_end(store, together)
             raise OrderNotFound(order_id)
         return "cancelled"
 
-    assert "cancelled" in together(cancels_once, cancels)
+    assert "cancelled" in together(cancels_only_the_first_time, cancels)
 
 
-def test_alone_it_is_undone_too(store, group):
-    with pytest.raises(OrderNotFound):
-        group.run(placing_and_failing(store, OrderNotFound(7)))
-    assert pets_ordered(store) == []
-    group.run(placing(store, 5))
-    assert pets_ordered(store) == [5]
-
-
-@pytest.mark.sqlite_only("the size of a file")
-def test_the_databases_trouble_is_told_to_all_and_nothing_is_changed(store, together):
-    def fills_the_disk(connection):
-        placing(store, 98)(connection)
-        pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
-        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
-        try:
-            for pet_id in range(1, 2_000):
-                placing(store, pet_id)(connection)
-        finally:
-            connection.exec_driver_sql("PRAGMA max_page_count = 1073741823")
-
-    outcomes = together(placing(store, 1), fills_the_disk, placing(store, 2))
+@pytest.mark.parametrize("error", [StoreUnavailable("the disk is full"), NoResultFound()])
+def test_trouble_of_the_database_fails_all_changes(store, together, placing, error):
+    outcomes = together(placing(1), placing(98, error), placing(2))
     assert [type(each) for each in outcomes] == [StoreUnavailable] * 3
+    assert len(set(map(id, outcomes))) == 3  # each thread adds to the traceback of its own
     assert pets_ordered(store) == []
     assert store.events() == []
 
 
-def test_what_undid_everything_is_made_again_without_the_one_that_did(store, together):
-    def out_of_memory(connection):
-        # As SQLite does by itself where it has none left.
-        connection.connection.driver_connection.execute("ROLLBACK")
-        raise MemoryError
-
-    outcomes = together(placing(store, 1), out_of_memory, placing(store, 2))
-    assert [type(each) for each in outcomes if not isinstance(each, int)] == [MemoryError]
-    assert pets_ordered(store) == [1, 2]
-
-
-def test_rows_that_are_not_ours_are_the_databases_trouble_in_a_group_too(together):
-    def finds_no_row(_):
-        raise NoResultFound
-
-    outcomes = together(finds_no_row, finds_no_row)
-    assert [type(each) for each in outcomes] == [StoreUnavailable] * 2
-    assert outcomes[0] is not outcomes[1]  # each thread adds its way to its own
-
-
-def test_where_the_thread_that_makes_them_ends_nobody_is_told_that_it_was_done(store, together):
-    def ends_the_thread(_):
-        raise SystemExit
-
-    outcomes = together(placing(store, 1), ends_the_thread, placing(store, 2))
+def test_when_the_writing_thread_ends_no_change_counts_as_made(store, together, placing):
+    outcomes = together(placing(1), placing(98, SystemExit()), placing(2))
     assert sorted(type(each).__name__ for each in outcomes) == [
         "StoreUnavailable",
         "StoreUnavailable",
@@ -175,52 +154,43 @@ def test_where_the_thread_that_makes_them_ends_nobody_is_told_that_it_was_done(s
     assert pets_ordered(store) == []
 
 
-def test_one_that_gives_up_while_the_others_are_taken_leaves_them(store, group, together):
-    class OneGivesUp(deque):
+def test_a_change_that_times_out_while_the_others_are_taken_is_not_made(
+    store, group, together, placing
+):
+    class OneTimesOut(deque):
         def popleft(self):
             first = super().popleft()
             if len(self) == 2:
                 self.pop()
             return first
 
-    group._waiting = OneGivesUp()  # noqa: SLF001 - it takes 5 seconds and the right moment
-    outcomes = together(*(placing(store, pet) for pet in (1, 2, 3)))
+    group._waiting = OneTimesOut()  # noqa: SLF001 - it takes 5 seconds and the right moment
+    outcomes = together(*map(placing, (1, 2, 3)))
     assert sum(isinstance(each, int) for each in outcomes) == 2
     assert sum(isinstance(each, StoreUnavailable) for each in outcomes) == 1
     assert len(pets_ordered(store)) == 2
 
 
-def test_an_event_is_dated_when_its_turn_has_come(store, client):
-    changes = store.services.orders._changes  # noqa: SLF001 - none has another way to tell
+def test_a_change_that_waited_has_the_time_of_its_turn_and_the_window_of_its_request(
+    store, client, placing, waiting_for_its_turn
+):
+    end = client.place().headers["X-RateLimit-Reset"]
     with ThreadPoolExecutor(1) as pool:
         with store.database.write() as connection:
             waiting = pool.submit(client.place)
-            while not changes._writing.locked():  # noqa: SLF001
-                threading.Event().wait(0.001)
+            waiting_for_its_turn()
             store.clock.advance(3)
-            placing(store, 1)(connection)
-        assert waiting.result().status_code == 201
+            placing(1)(connection)
+        placed = waiting.result()
+    assert (placed.status_code, placed.headers["X-RateLimit-Reset"]) == (201, end)
     at = [event["at"] for event in store.events()]
     assert at == sorted(at)
 
 
-def test_an_answer_that_waited_tells_the_same_end_of_the_window(store, client):
-    end = client.place().headers["X-RateLimit-Reset"]
-    changes = store.services.orders._changes  # noqa: SLF001 - none has another way to tell
-    with ThreadPoolExecutor(1) as pool:
-        with store.database.write():
-            waiting = pool.submit(client.place)
-            while not changes._writing.locked():  # noqa: SLF001
-                threading.Event().wait(0.001)
-            store.clock.advance(3)
-        assert waiting.result().headers["X-RateLimit-Reset"] == end
-
-
 @pytest.mark.slow
-def test_after_the_trouble_changes_are_made_again(store, client):
+def test_after_trouble_of_the_database_changes_are_made_again(store, client):
     with store.locked(), ThreadPoolExecutor(4) as pool:
-        refused = [pool.submit(client.place, pet) for pet in (1, 2, 3)]
-        for each in refused:
+        for each in [pool.submit(client.place, pet) for pet in (1, 2, 3)]:
             assert_error(each.result(), 503, "store_unavailable")
     assert client.place(4).status_code == 201
     assert pets_ordered(store) == [4]
