@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BindParameter, Connection, Row, bindparam, insert, or_, select, update
+from sqlalchemy import BindParameter, Connection, bindparam, insert, or_, select, update
 
 from orders.store.database.errors import bad_rows_mean_corruption
 from orders.store.database.queries import Query
+from orders.store.database.types import Instant, instant_of
 from orders.store.tables import KeyRow, StoreRow
 
 _PUBLIC = [
@@ -73,27 +74,33 @@ class NewKey:
     expires_at: datetime | None = None
 
 
+_INSERT = Query(
+    insert(KeyRow)
+    .values(
+        name=bindparam("new_name"),
+        prefix=bindparam("new_prefix"),
+        secret_hash=bindparam("new_secret_hash"),
+        plan=bindparam("new_plan"),
+        per_minute=bindparam("new_per_minute"),
+        per_day=bindparam("new_per_day"),
+        plan_revision=0,
+        scopes=bindparam("new_scopes"),
+        created_at=bindparam("now"),
+        expires_at=bindparam("new_expires_at"),
+    )
+    .returning(KeyRow.id)
+)
+
+
 def issue(
     connection: Connection, new: NewKey, prefix: str, secret_hash: bytes, now: datetime
 ) -> int:
     """Insert a key; return its id."""
-    key_id: int = connection.execute(
-        insert(KeyRow)
-        .values(
-            name=new.name,
-            prefix=prefix,
-            secret_hash=secret_hash,
-            plan=new.plan,
-            per_minute=new.per_minute,
-            per_day=new.per_day,
-            plan_revision=0,
-            scopes=" ".join(new.scopes),
-            created_at=now,
-            expires_at=new.expires_at,
-        )
-        .returning(KeyRow.id)
-    ).scalar_one()
-    return key_id
+    values = {f"new_{name}": value for name, value in asdict(new).items()}
+    values |= {"new_prefix": prefix, "new_secret_hash": secret_hash}
+    values["new_scopes"] = " ".join(new.scopes)
+    ((key_id,),) = _INSERT.execute(connection, **values, now=now).fetchall()
+    return int(key_id)
 
 
 _HAS_SECRET = or_(
@@ -113,15 +120,20 @@ IS_VALID = Query(
 )
 
 
+_BY_SECRET = Query(select(*_PUBLIC, KeyRow.secret_hash, KeyRow.previous_until).where(_HAS_SECRET))
+_BY_ID = Query(select(*_PUBLIC).where(KeyRow.id == bindparam("key_id")))
+_ALL = Query(select(*_PUBLIC).order_by(KeyRow.id))
+
+
+@bad_rows_mean_corruption()
 def find_by_secret(connection: Connection, secret_hash: bytes) -> ApiKey | None:
     """Return the key that has this secret, also revoked, expired or past its grace, or None."""
-    row = connection.execute(
-        select(*_PUBLIC, KeyRow.secret_hash, KeyRow.previous_until).where(_HAS_SECRET),
-        {"secret_hash": secret_hash},
-    ).one_or_none()
-    if row is None:
+    rows = _BY_SECRET.execute(connection, secret_hash=secret_hash).fetchall()
+    if not rows:
         return None
-    return _api_key(row, None if row.secret_hash == secret_hash else row.previous_until)
+    ((*public, current_hash, previous_until),) = rows
+    is_current = current_hash == secret_hash
+    return _api_key(public, None if is_current else instant_of(previous_until))
 
 
 def get(connection: Connection, key_id: int) -> ApiKey:
@@ -130,15 +142,15 @@ def get(connection: Connection, key_id: int) -> ApiKey:
     Raises:
         KeyNotFound: there is none.
     """
-    row = connection.execute(select(*_PUBLIC).where(KeyRow.id == key_id)).one_or_none()
-    if row is None:
+    rows = _BY_ID.execute(connection, key_id=key_id).fetchall()
+    if not rows:
         raise KeyNotFound(key_id)
-    return _api_key(row)
+    return _api_key(rows[0])
 
 
 def get_all(connection: Connection) -> list[ApiKey]:
     """Return all keys, the oldest first."""
-    return [_api_key(row) for row in connection.execute(select(*_PUBLIC).order_by(KeyRow.id))]
+    return [_api_key(row) for row in _ALL.execute(connection).fetchall()]
 
 
 def rotate(
@@ -210,7 +222,10 @@ def set_demo_key_id(connection: Connection, key_id: int) -> None:
 
 
 @bad_rows_mean_corruption()
-def _api_key(row: Row[*tuple[Any, ...]], secret_until: datetime | None = None) -> ApiKey:
-    fields = {column.name: getattr(row, column.name) for column in _PUBLIC}
+def _api_key(row: Sequence[Any], secret_until: datetime | None = None) -> ApiKey:
+    fields: dict[str, Any] = {
+        column.name: instant_of(value) if isinstance(column.type, Instant) else value
+        for column, value in zip(_PUBLIC, row, strict=True)
+    }
     fields["scopes"] = tuple(fields["scopes"].split())
     return ApiKey(**fields, secret_until=secret_until)
