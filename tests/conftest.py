@@ -52,6 +52,9 @@ hypothesis_settings.register_profile(
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     database=None,
 )
+hypothesis_settings.register_profile(
+    "postgres", hypothesis_settings.get_profile("default"), max_examples=15
+)
 hypothesis_settings.load_profile("default")
 
 
@@ -66,6 +69,8 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     DATABASES.are_on_postgres = config.getoption("--database") == "postgres"
+    if DATABASES.are_on_postgres:
+        hypothesis_settings.load_profile("postgres")
 
 
 def pytest_unconfigure():
