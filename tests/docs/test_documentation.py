@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import signal
 import subprocess
 import tomllib
@@ -17,6 +16,7 @@ from orders.settings import DEFAULT_PLANS, SETTINGS, Settings
 from orders.web.api import PROTECTION
 from orders.web.refusals import ANSWERS, CODES, SERVER_ANSWERS
 from tests.support.clocks import SetClock
+from tests.support.machine import free_port
 from tests.support.service import ROOT
 from tests.support.stores import Store
 
@@ -35,6 +35,11 @@ def section(heading, text=README):
     return re.split(rf"\n#{{2,{len(level)}}} ", text, maxsplit=1)[0]
 
 
+def shell_blocks(heading):
+    """Return the blocks of shell commands below a heading of README."""
+    return re.findall(r"```sh\n(.*?)```", section(heading), re.DOTALL)
+
+
 def table(text):
     """Return the rows of the first table in a text, without its head."""
     rows = text[text.index("\n|") + 1 :].split("\n\n")[0].splitlines()
@@ -48,9 +53,8 @@ def code(cell):
 
 @pytest.mark.parametrize("heading", ["## Run it", "## Test it"])
 def test_the_heading_has_exactly_one_command(heading):
-    blocks = re.findall(r"```sh\n(.*?)```", section(heading), re.DOTALL)
-    assert len(blocks) == 1
-    assert len(blocks[0].strip().splitlines()) == 1
+    (block,) = shell_blocks(heading)
+    assert len(block.strip().splitlines()) == 1
 
 
 def test_readme_has_at_most_200_lines():
@@ -58,48 +62,65 @@ def test_readme_has_at_most_200_lines():
 
 
 @pytest.mark.slow
-def test_the_run_command_starts_a_demo_whose_lines_work_from_a_fresh_clone(tmp_path):
+def test_the_run_command_starts_a_demo_whose_lines_and_readmes_work_from_a_fresh_clone(tmp_path):
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "-q", ROOT, clone], check=True, capture_output=True)
-    command = re.findall(r"```sh\n(.*?)```", section("## Run it"), re.DOTALL)[0]
+    (command,) = shell_blocks("## Run it")
+    environment = {
+        name: text for name, text in os.environ.items() if not name.startswith("ORDERS_")
+    }
+    environment |= {"ORDERS_PORT": str(free_port())}
     service = subprocess.Popen(
         ["bash", "-c", command],
         cwd=clone,
-        env={**environment(), "ORDERS_PORT": "18080"},
+        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
         start_new_session=True,
     )
     try:
-        lines = []
-        for line in service.stdout:
-            lines.append(line)
-            if "/v2/usage" in line:
-                break
-        curls = [line.strip() for line in lines if line.startswith("  curl ")]
-        assert len(curls) == 6
-        answers = [
-            subprocess.run(
-                [*shlex.split(curl), "-s", "--retry", "5", "--retry-connrefused"],
-                check=True,
-                capture_output=True,
-                text=True,
-            ).stdout
-            for curl in curls
-        ]
+        printed = ""
+        while "/v2/usage" not in printed:
+            line = service.stdout.readline()
+            assert line, printed
+            printed += line
+        curls = re.findall(r"^  (curl .*)$", printed, re.MULTILINE)
+        answers = [curl(line, environment, "--retry 5 --retry-connrefused") for line in curls]
+        environment |= {
+            "STORE_URL": f"http://127.0.0.1:{environment['ORDERS_PORT']}",
+            "STORE_KEY": re.findall(r"\bsok_\w+", printed)[0],
+        }
+        rows = {what: code(line) for what, line in table(section("## The API"))}
+        statuses = {
+            what: curl(line, environment, "-o /dev/null -w '%{http_code}'")
+            for what, line in rows.items()
+        }
     finally:
         os.killpg(service.pid, signal.SIGTERM)
         service.communicate()
+    assert len(answers) == 6
     assert '"complete":' in answers[0]
     assert '"id":41,' in answers[1]
     assert "order_already_shipped" in answers[4]
     assert "RateLimit" in answers[5]
+    # The demo's lines have shipped order 41.
+    assert statuses == dict.fromkeys(rows, "200") | {
+        "place an order": "201",
+        "ship it": "409",
+        "cancel it": "409",
+    }
 
 
-def environment():
-    """Return this process' environment without the service's settings."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("ORDERS_")}
+def curl(line, environment, options):
+    """Run a line in bash as it stands, with options of curl after it; return the output."""
+    return subprocess.run(
+        ["bash", "-c", f"{line} -s {options}"],
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
 
 
 def test_the_table_of_settings_is_the_codes():
