@@ -32,6 +32,7 @@ for line in sys.stdin:
 else:
     sys.exit()
 signal.alarm(60)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent may have ignored it
 os.environ.update(order["environment"])
 for number, path in ((1, order["stdout"]), (2, order["stderr"])):
     os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_NOCTTY), number)
