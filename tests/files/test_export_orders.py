@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from datetime import UTC
@@ -49,7 +50,7 @@ def export(store, *file):
     """Export a store's orders; return what goes to standard output and the file's content."""
     done = command(store, "orders", "export", *file)
     assert done.exit_code == 0, done.stderr
-    assert done.stderr.count("\n") == 1
+    assert re.fullmatch(rf"Exported [\d,]+ orders{LEFT_OUT}", done.stderr)
     return done.stdout_bytes, *(path.read_bytes() for path in file)
 
 
@@ -120,74 +121,42 @@ def test_an_empty_store_is_exported_as_such(store, tmp_path):
     assert export(store, tmp_path / "orders.jsonl") == (b"", b"")
 
 
-def test_the_message_says_what_is_left_out(varied, store, tmp_path):
-    for file in ([], [tmp_path / "orders.csv"]):
-        assert command(varied, "orders", "export", *file).stderr == f"Exported 4 orders{LEFT_OUT}"
-
-
-def test_nothing_of_keys_and_events_is_exported(varied, client):
-    (exported,) = export(varied)
-    for secret in (client.secret.encode(), b"key:", b"order.placed"):
-        assert secret not in exported
-
-
 def test_thousands_of_orders_are_all_there_in_order(full_store, tmp_path):
     _, content = export(full_store, tmp_path / "orders.jsonl")
     assert [json.loads(line)["id"] for line in content.splitlines()] == list(range(1, MANY + 1))
 
 
-def test_a_file_is_for_its_owner_only(varied, tmp_path):
+def test_a_new_export_replaces_an_older_one_and_is_for_its_owner_only(varied, client, tmp_path):
+    file = tmp_path / "orders.csv"
+    export(varied, file)
+    client.cancel(1)
     before = os.umask(0)
     try:
-        export(varied, tmp_path / "orders.csv")
+        _, second = export(varied, file)
     finally:
         os.umask(before)
-    assert S_IMODE((tmp_path / "orders.csv").stat().st_mode) == 0o600
-
-
-def test_a_new_export_takes_the_place_of_an_older_one(varied, client, tmp_path):
-    file = tmp_path / "orders.csv"
-    _, first = export(varied, file)
-    client.cancel(1)
-    _, second = export(varied, file)
-    assert first == CSV.encode()
     assert b"1,7,2,2026-12-05T08:00:00.000Z,cancelled," in second
+    assert S_IMODE(file.stat().st_mode) == 0o600
     assert names_in(tmp_path) == {"orders.csv", "more.jsonl", "instance"}
 
 
 # There and back.
 
-# What is text, neither controls nor half of a pair.
+# What is text, neither controls nor half of a pair; trimmed, as cells of CSV are.
 CHARACTERS = st.characters(exclude_categories=["Cc", "Cs"]) | st.sampled_from("\",;'\\=\u2028 ")
-REFERENCES = st.text(CHARACTERS, min_size=1, max_size=64)
-# Cells of CSV are trimmed.
-TRIMMED = REFERENCES.map(str.strip).filter(bool)
+REFERENCES = st.text(CHARACTERS, min_size=1, max_size=64).map(str.strip).filter(bool)
 INSTANTS = st.datetimes(timezones=st.just(UTC)).map(domain.format_instant)
-
-
-def an_order(references):
-    """Return a strategy of orders, as JSON Lines have them."""
-    return st.fixed_dictionaries(
-        {
-            "petId": st.integers(1, MAX_INT64),
-            "quantity": st.integers(1, MAX_QUANTITY),
-            "shipDate": INSTANTS,
-            "status": st.sampled_from(["pending", "shipped", "cancelled"]),
-            "placedAt": INSTANTS,
-            "updatedAt": INSTANTS,
-        },
-        optional={"id": st.integers(1, MAX_ID - 1_000), "reference": references},
-    ) | st.fixed_dictionaries(
-        {"petId": st.integers(1, MAX_INT64), "status": st.sampled_from(["pending", "cancelled"])},
-        optional={"reference": references},
-    )
-
-
-def some_orders(references):
-    """Return a strategy of some orders, whose ids differ."""
-    return st.lists(
-        an_order(references), max_size=12, unique_by=lambda order: order.get("id", object())
-    )
+ORDERS = st.fixed_dictionaries(
+    {"petId": st.integers(1, MAX_INT64), "shipDate": INSTANTS},
+    optional={
+        "id": st.integers(1, MAX_ID - 1_000),
+        "quantity": st.integers(1, MAX_QUANTITY),
+        "status": st.sampled_from(["pending", "shipped", "cancelled"]),
+        "placedAt": INSTANTS,
+        "updatedAt": INSTANTS,
+        "reference": REFERENCES,
+    },
+)
 
 
 @pytest.fixture
@@ -203,27 +172,16 @@ def emptied(store, empty_database):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("ending", [".csv", ".jsonl"])
 @hypothesis_settings(max_examples=8)
-@given(some_orders(TRIMMED))
+@given(st.lists(ORDERS, max_size=12, unique_by=lambda order: order.get("id", object())))
 @example([{"petId": 1, "reference": '"'}, {"petId": 1, "reference": ',"\u2028"'}])
 @example([{"petId": 1, "reference": "=1+1"}, {"petId": 1, "reference": "\ufeffx"}])
 @example([{"petId": 1, "reference": "None"}, {"petId": 1, "reference": "0007"}])
-def test_csv_comes_back_byte_for_byte(emptied, tmp_path, orders):
-    assert_comes_back(emptied, orders, tmp_path, ".csv")
-
-
-@hypothesis_settings(max_examples=8)
-@given(some_orders(REFERENCES))
-@example([{"petId": 1, "reference": " "}, {"petId": 1, "reference": "\ufeff x "}])
-def test_json_lines_come_back_byte_for_byte(emptied, tmp_path, orders):
-    assert_comes_back(emptied, orders, tmp_path, ".jsonl")
-
-
-def assert_comes_back(emptied, orders, folder, ending):
-    made = "".join(json.dumps(order) + "\n" for order in orders)
-    first, second = folder / f"first{ending}", folder / f"second{ending}"
+def test_an_export_comes_back_byte_for_byte(emptied, tmp_path, ending, orders):
+    first, second = tmp_path / f"first{ending}", tmp_path / f"second{ending}"
     store = emptied()
-    put(store, made, folder / "made.jsonl")
+    put(store, "".join(json.dumps(order) + "\n" for order in orders), tmp_path / "made.jsonl")
     export(store, first)
     rows = store.rows("SELECT * FROM orders ORDER BY id")
     assert len(rows) == len(orders)
@@ -246,23 +204,19 @@ def test_one_format_can_be_turned_into_the_other(varied, emptied, tmp_path):
 # What is rejected.
 
 
-@pytest.mark.parametrize("name", ["orders.txt", "orders", "orders.csv.gz", "two\nlines.xlsx"])
-def test_a_name_with_another_ending_is_rejected(store, tmp_path, name):
-    assert ".csv or .jsonl" in rejected(store, "orders", "export", tmp_path / name)
-    assert names_in(tmp_path) == {"instance"}
-
-
-def test_a_folder_that_is_not_there_is_named(store, tmp_path):
-    file = tmp_path / "nowhere" / "orders.csv"
-    assert str(file.parent) in rejected(store, "orders", "export", file)
-    assert names_in(tmp_path) == {"instance"}
-
-
-def test_a_folder_is_no_file(store, tmp_path):
-    folder = tmp_path / "orders.csv"
-    folder.mkdir()
-    assert str(folder) in rejected(store, "orders", "export", folder)
-    assert names_in(folder) == set()
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        *((name, ".csv or .jsonl") for name in ("orders", "orders.csv.gz", "two\nlines.xlsx")),
+        ("nowhere/orders.csv", "/nowhere"),
+        ("folder.csv", "/folder.csv"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_rejected(store, tmp_path, name, words):
+    (tmp_path / "folder.csv").mkdir()
+    assert words in rejected(store, "orders", "export", tmp_path / name)
+    assert names_in(tmp_path) == {"instance", "folder.csv"}
+    assert names_in(tmp_path / "folder.csv") == set()
 
 
 # As a process of its own: a full disk, pipes, a terminal, changes meanwhile.
@@ -270,16 +224,16 @@ def test_a_folder_is_no_file(store, tmp_path):
 
 @pytest.fixture
 def begin(forks, full_store, tmp_path_factory):
-    """Begin an export of many orders; return what waits for its end and tells what it said."""
+    """Begin an export of many orders; return a function that waits: exit status, messages."""
 
     def begin_one(*file, **options):
-        said = tmp_path_factory.mktemp("said") / "stderr"
+        messages = tmp_path_factory.mktemp("messages") / "stderr"
         pid = forks.begin(
             *("flask", "orders", "export", *file),
             instance=full_store.settings.instance,
-            **{"stdout": os.devnull, "stderr": said, **options},
+            **{"stdout": os.devnull, "stderr": messages, **options},
         )
-        return lambda: (forks.wait(pid), said.read_text() if said.exists() else "")
+        return lambda: (forks.wait(pid), messages.read_text() if messages.exists() else "")
 
     return begin_one
 
@@ -291,7 +245,6 @@ def test_an_export_that_fills_the_disk_leaves_no_half_file(begin, tmp_path):
     for file in (new, older):
         status, stderr = begin(file, limit=LITTLE_SPACE)()
         assert status != 0
-        assert "Traceback" not in stderr
         assert stderr.count("\n") == 1
         assert "File too large" in stderr
         assert "None" not in stderr
