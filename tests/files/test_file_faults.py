@@ -58,16 +58,8 @@ BAD = [
         DATES,
         ["", "2026-12-01", " 2026-12-01T08:00:00Z", 1_764_576_000, True, [], {}],
     ),
-    *(
-        (
-            "orders",
-            column,
-            INSTANT,
-            ["2026-12-01", "now", "2026-12-01T08:00:00"],
-            ["", "now", 0, {}],
-        )
-        for column in ("placedAt", "updatedAt")
-    ),
+    ("orders", "placedAt", INSTANT, ["2026-12-01", "now", "2026-12-01T08:00:00"], ["", 0, {}]),
+    ("orders", "updatedAt", INSTANT, ["2026-12-01", "now", "2026-12-01T08:00:00"], ["", 0, {}]),
     (
         *("orders", "reference", REFERENCE),
         ["x" * 65, "a\tb", "two\nlines", "a\0b", "\x7f", "a\x85b", "a\x1b[m"],
@@ -131,11 +123,6 @@ def assert_named(message, *faults):
         assert fault in message
 
 
-def latin(text):
-    """Return a text as it is not to be encoded."""
-    return text.encode("latin-1")
-
-
 ORDER_CSV = "petId,quantity\n7,2\n"
 REFERENCES = "petId,reference\n7,R-0\n"
 ORDER_LINE, PET_LINE = lines(ORDER), lines(PET)
@@ -149,13 +136,9 @@ FILES = [
     ("orders.csv", 'petId\n""\n', "line 2, petId: is required"),
     ("orders.jsonl", lines(ORDER, {"quantity": 2}), "line 2, petId: is required"),
     ("orders.jsonl", lines({}), "line 1, petId: is required"),
-    *(
-        (
-            "orders.csv",
-            f"petId,status,shipDate\n7,pending,\n7,shipped,{blank}\n7,cancelled,\n",
-            "line 3, shipDate: is required where status is shipped",
-        )
-        for blank in ("", "  ")
+    (
+        *("orders.csv", "petId,status,shipDate\n7,pending,\n7,shipped,  \n7,cancelled,\n"),
+        "line 3, shipDate: is required where status is shipped",
     ),
     *(
         case
@@ -172,7 +155,6 @@ FILES = [
         "petId,quantity,status\nx,1,\n7,1,\n7,0,\n7,1,lost\n",
         *("line 2, petId: ", "line 4, quantity: ", "line 5, status: "),
     ),
-    ("orders.csv", "petId\n" + "x\n" * 10, *(f"line {n}, petId: " for n in range(2, 12))),
     (
         "orders.csv",
         'petId,reference\n"7\n\n",good\n\n8,"two\nlines"\nx,bad\n',
@@ -198,7 +180,6 @@ FILES = [
             *("petId,pet id", "7", "7,2"),
         )
     ),
-    ("pets.csv", "id,name,status,photo\n", "line 1: unknown column 'photo'"),
     (
         *("pets.csv", "petId,name,status\n", "line 1: unknown column 'petId'"),
         COLUMNS_ARE.format(", ".join(PET_COLUMNS)),
@@ -207,21 +188,17 @@ FILES = [
         ("orders.csv", f"{header}\n7,7\n", "line 1: the column petId is there twice")
         for header in ("petId,petId", "petId,quantity,petId", " petId,petId ")
     ),
-    ("pets.csv", "id,name,status,name\n", "line 1: the column name is there twice"),
     *(("orders.csv", empty, "line 1: there is no header") for empty in ("", "\n", "\n\n")),
     ("orders.csv", b"\xef\xbb\xbf", "line 1: there is no header"),
-    ("pets.csv", "", "line 1: there is no header"),
     *(
         ("orders.csv", f"{ORDER_CSV}{row}\n7,1\n", f"line 3: it has {cells} cells and the header 2")
         for row, cells in (("7", 1), ("7,1,", 3), ("7,1,R-1", 3), (" ", 1))
     ),
-    ("pets.csv", f"{PETS}2,Mia,sold\n", "line 2: it has 3 cells and the header 4"),
     ("orders.jsonl", lines(ORDER, {**ORDER, "colour": "red"}), "line 2, colour: is not a column"),
     *(
         ("orders.jsonl", lines({**ORDER, "complete": value}), "line 1, complete: is not a column")
         for value in (None, "", 1)
     ),
-    ("pets.jsonl", lines({**PET, "photo": None}), "line 1, photo: is not a column"),
     (
         *("orders.jsonl", '{"petId": 7}\n{"petId": 7, "petId": 8}\n'),
         *("line 2: ", "repeated name"),
@@ -229,23 +206,19 @@ FILES = [
     # What is no CSV, no JSON, no UTF-8.
     *(
         ("orders.csv", f"{REFERENCES}{rows}\n", NOT_CSV)
-        for rows in (
-            *('7,"R-1', '7,"R-1\n8,R-2\n9,R-3', '7,"R"1', "7,R\r8,S", f"7,{'x' * 200_000}"),
-        )
+        for rows in ('7,"R-1', '7,"R\n8,R', '7,"R"1', "7,R\r8,S", f"7,{'x' * 200_000}")
     ),
     ("orders.csv", f'{REFERENCES}"\n7",R\n7,"R"1\n', "line 5: it is not CSV"),
-    ("pets.csv", f'{PETS}2,"Mia\n', "line 2: it is not CSV"),
     *(
         case
-        for bad in (b"\xff", latin("Höhle"), b"\xed\xa0\x80", "R-2".encode("utf-16"))
+        for bad in (b"\xff", "Höhle".encode("latin-1"), b"\xed\xa0\x80", "R-2".encode("utf-16"))
         for case in [
             ("orders.csv", REFERENCES.encode() + b"7," + bad + b"\n", NOT_UTF_8),
             ("orders.jsonl", b'\n{"petId": 7}\n{"reference": "' + bad + b'"}\n', NOT_UTF_8),
         ]
     ),
     ("orders.csv", "petId\n7\n".encode("utf-16"), "line 1: "),
-    ("pets.csv", latin(f"{PETS}2,Zoë,,sold\n"), "line 2: it is not UTF-8"),
-    ("pets.jsonl", b'{"id": 2, "name": "\xff"}\n', "line 1: it is not UTF-8"),
+    ("pets.csv", f"{PETS}2,Zoë,,sold\n".encode("latin-1"), "line 2: it is not UTF-8"),
     *(
         ("orders.jsonl", f"{ORDER_LINE}{bad}\n{ORDER_LINE}", "line 2: ")
         for bad in (
@@ -254,7 +227,6 @@ FILES = [
         )
     ),
     ("pets.jsonl", PET_LINE + "[]\n", "line 2: it is not a JSON object"),
-    ("pets.jsonl", PET_LINE + "{\n", "line 2: it is not JSON"),
     # Zero bytes.
     ("orders.csv", b"petId,quantity\n7\0,1\n", "line 2, petId: "),
     ("orders.csv", b"petId\0\n7\n", "line 1: "),
@@ -266,10 +238,7 @@ FILES = [
     # The name's ending.
     *(
         (name, "petId\n7\n", "line 1: the name must end in .csv or .jsonl")
-        for name in (
-            *("orders.txt", "orders", "orders.xlsx", "orders.csv.gz", "csv"),
-            "pets.json",
-        )
+        for name in ("orders.txt", "orders", "orders.csv.gz", "csv", "pets.json")
     ),
 ]
 
@@ -286,18 +255,11 @@ def test_a_file_with_faults_is_rejected_and_each_is_named(rejected, name, conten
         assert words in message
 
 
-@pytest.mark.parametrize(
-    ("name", "header", "bad", "column"),
-    [
-        ("orders.csv", "petId\n", "x\n", "petId"),
-        ("pets.csv", "id,name,status\n", "0,Rex,sold\n", "id"),
-    ],
-)
-def test_the_first_ten_faults_are_named_and_the_others_counted(rejected, name, header, bad, column):
-    message = rejected(header + bad * 1_300, name)
-    assert_named(message, *(f"line {line}, {column}: " for line in range(2, 12)))
+def test_the_first_ten_faults_are_named_and_the_others_counted(rejected):
+    message = rejected("petId\n" + "x\n" * 1_300)
+    assert_named(message, *(f"line {line}, petId: " for line in range(2, 12)))
     assert "and 1,290 more" in message
-    assert "more" not in rejected(header + bad * 10, name)
+    assert "more" not in rejected("petId\n" + "x\n" * 10)
 
 
 def test_faults_of_every_kind_are_counted_together(rejected_here, client):
@@ -317,16 +279,20 @@ def test_a_long_name_is_not_repeated_whole(rejected):
     assert len(rejected(lines({"x" * 90_000: 1}), "orders.jsonl")) < 1_000
 
 
-@pytest.mark.parametrize("bad", ["x,1,pending,R-1\n", "7,1,pending\n", '7,1,pending,"R\n'])
-def test_one_bad_row_behind_thousands_of_good_orders_rejects_them_all(rejected, bad):
-    good = "".join(f"7,2,pending,R-{n}\n" for n in range(4_000))
-    assert " line 4002" in rejected(f"petId,quantity,status,reference\n{good}{bad}")
-
-
-def test_one_bad_row_behind_thousands_of_good_pets_rejects_them_all(rejected):
-    good = "".join(f"{n},pet {n},sold\n" for n in range(1, 2_001))
-    message = rejected(f"id,name,status\n{good}2001,Rex,lost\n", "pets.csv")
-    assert_named(message, "line 2002, status: ")
+@pytest.mark.parametrize(
+    ("name", "header", "good", "bad"),
+    [
+        *(
+            ("orders.csv", "petId,quantity,reference", "7,2,R", bad)
+            for bad in ("x,1,R", "7,1", '7,1,"R')
+        ),
+        ("pets.csv", "id,name,status", "7,Mia,sold", "8,Rex,lost"),
+    ],
+)
+def test_one_bad_row_behind_thousands_of_good_ones_rejects_them_all(
+    rejected, name, header, good, bad
+):
+    assert " line 4002" in rejected(f"{header}\n" + f"{good}\n" * 4_000 + f"{bad}\n", name)
 
 
 @pytest.mark.parametrize("group", ["orders", "pets"])
