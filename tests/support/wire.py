@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import socket
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +37,14 @@ class Answer:
         """Return the requests left of each window, as `RateLimit` tells them."""
         told = re.findall(r'"(\w+)";r=(\d+);', self.headers["RateLimit"])
         return {name: int(count) for name, count in told}
+
+
+def exchange(address: tuple[str, int], *sent: bytes) -> bytes:
+    """Send bytes over a connection of their own; return all that comes until it is closed."""
+    with socket.create_connection(address, TIMEOUT_SECONDS) as connection:
+        for each in sent:
+            connection.sendall(each)
+        return b"".join(iter(lambda: connection.recv(65_536), b""))
 
 
 class Wire:
