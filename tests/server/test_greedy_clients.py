@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from contextlib import closing
 
 import pytest
 from waitress.adjustments import Adjustments
@@ -11,7 +10,14 @@ from waitress.adjustments import Adjustments
 from orders.web.bodies import MAX_BYTES
 from orders.web.server import server as server_module
 from orders.web.server.parser import Parser
-from tests.support.turned_server import TurnedServer
+from tests.support.machine import wait_until
+from tests.support.serving import serving
+from tests.support.wire import exchange
+
+GET = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+PIPELINED = b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n"
+REQUESTS = 60
+LARGE = bytes(2**20)
 
 
 @pytest.mark.parametrize("chunked", [False, True])
@@ -25,57 +31,58 @@ def test_of_a_body_that_is_too_long_only_so_much_is_kept(chunked):
     assert len(parser.body_rcv) == MAX_BYTES + 1
 
 
-REQUESTS = 80
-DOCUMENT = b"GET /openapi/v1.json HTTP/1.1\r\nHost: a\r\n\r\n"
-
-
-class Loop(TurnedServer):
-    """A turned server, and a client that asks for much and accepts nothing."""
-
-    def __init__(self, store):
-        super().__init__(store.app)
-        self.client = socket.socket()
-        self.client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-        self.client.connect(self.address)
-        self.client.sendall(DOCUMENT * REQUESTS)
-        self.turn_until(lambda: self.channels)
-        (self.channel,) = self.channels
-        self.size = len(store.anonymous().get("/openapi/v1.json").data)
-
-    def close(self):
-        self.client.close()
-        super().close()
+@pytest.fixture
+def begun():
+    """The large answers that the application has begun."""
+    return []
 
 
 @pytest.fixture
-def loop(make_store):
-    with closing(Loop(make_store())) as one:
-        # The system's own buffers are full, and so the next request waits.
-        one.turn_until(lambda: one.channel._held)  # noqa: SLF001 - shows nowhere else
-        yield one
+def address(begun):
+    """A server whose answers are large, with one thread for all of them."""
+
+    def application(environ, start_response):
+        is_large = environ["PATH_INFO"] == "/large"
+        begun.extend(["large"] * is_large)
+        body = LARGE if is_large else b"ok"
+        start_response("200 OK", [("Content-Length", str(len(body)))])
+        return [body]
+
+    with serving(application, threads=1) as address:
+        yield address
 
 
-def test_requests_that_came_together_wait_until_answers_are_taken(loop):
-    assert 0 < loop.channel.total_outbufs_len < 2 * loop.size
-    assert loop.channel.requests
-    received = b""
-    loop.client.setblocking(False)
-    loop.client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**20)
+@pytest.fixture
+def greedy(address):
+    """A client that requests many large answers and accepts none."""
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        connection.settimeout(60)
+        connection.connect(address)
+        connection.sendall(PIPELINED * REQUESTS + GET)
+        yield connection
 
-    def all_were_answered():
-        nonlocal received
-        try:
-            received += loop.client.recv(2**20)
-        except BlockingIOError:
-            return False
-        return len(received) > REQUESTS * loop.size and received.count(b"HTTP/1.1 200 ") == REQUESTS
 
-    loop.turn_until(all_were_answered)
+def test_requests_that_came_together_wait_until_answers_are_accepted(greedy, begun, address):
+    for _ in range(2 * REQUESTS):
+        assert exchange(address, GET).endswith(b"\r\n\r\nok")
+    assert len(begun) < REQUESTS / 2  # the system's own buffers hold some
+    received = b"".join(iter(lambda: greedy.recv(2**20), b""))
+    assert received.count(b"HTTP/1.1 200 ") == REQUESTS + 1
+    assert received.count(LARGE) == len(begun) == REQUESTS
 
 
 @pytest.mark.slow
-def test_a_client_that_takes_nothing_for_a_minute_is_cut_off(loop, monkeypatch):
-    loop.turn()
-    assert loop.channels
-    monkeypatch.setattr(server_module, "IDLE_SECONDS", -1)
-    loop.turn_until(lambda: not loop.channels)
+def test_a_client_that_accepts_nothing_for_a_minute_is_cut_off(greedy, address, monkeypatch):
+    def is_cut_off():
+        try:
+            greedy.send(b"\r\n")
+        except ConnectionError:
+            return True
+        return False
+
+    def others_are_answered():
+        assert exchange(address, GET).endswith(b"\r\n\r\nok")
+
+    monkeypatch.setattr(server_module, "IDLE_SECONDS", 1)
+    wait_until(is_cut_off, others_are_answered)
