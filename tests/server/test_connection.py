@@ -44,11 +44,9 @@ def test_head_is_followed_by_the_next_answer_at_once(headers):
 
 
 def test_a_client_that_has_sent_its_last_is_answered(service):
+    request = b"GET /openapi/v1.json HTTP/1.1\r\nHost: a\r\n\r\n"
     for _ in range(20):
-        with socket.create_connection(service.address, 10) as connection:
-            connection.sendall(b"GET /openapi/v1.json HTTP/1.1\r\nHost: a\r\n\r\n" * 5)
-            connection.shutdown(socket.SHUT_WR)
-            received = b"".join(iter(lambda: connection.recv(65_536), b""))
+        received = exchange(service.address, request * 5, half_close=True)
         assert received.count(b"HTTP/1.1 200 ") == received.count(b'"openapi": "3.0.3"') == 5
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 from dataclasses import dataclass
 
 import pytest
@@ -318,9 +317,5 @@ def corrupted(draw):
 @settings(max_examples=300, derandomize=True)
 @given(corrupted())
 def test_any_bytes_are_answered_in_http(service, sent):
-    with socket.create_connection(service.address, 10) as connection:
-        connection.sendall(sent)
-        connection.shutdown(socket.SHUT_WR)
-        received = b"".join(iter(lambda: connection.recv(65_536), b""))
-    for answer in answers_in(received):
+    for answer in answers_in(exchange(service.address, sent, half_close=True)):
         assert_fit(answer)

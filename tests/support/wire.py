@@ -10,6 +10,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from tests.support.machine import PATIENCE_SECONDS
+
 TIMEOUT_SECONDS = 30
 # What the client of a service that was stopped or killed sees.
 GONE = (OSError, http.client.HTTPException)
@@ -39,11 +41,13 @@ class Answer:
         return {name: int(count) for name, count in told}
 
 
-def exchange(address: tuple[str, int], *sent: bytes) -> bytes:
+def exchange(address: tuple[str, int], *sent: bytes, half_close: bool = False) -> bytes:
     """Send bytes over a connection of their own; return all that comes until it is closed."""
-    with socket.create_connection(address, TIMEOUT_SECONDS) as connection:
+    with socket.create_connection(address, PATIENCE_SECONDS) as connection:
         for each in sent:
             connection.sendall(each)
+        if half_close:
+            connection.shutdown(socket.SHUT_WR)
         return b"".join(iter(lambda: connection.recv(65_536), b""))
 
 
