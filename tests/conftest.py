@@ -183,6 +183,23 @@ def store(make_store):
     return make_store()
 
 
+@pytest.fixture(scope="module")
+def shared_store(tmp_path_factory, databases):
+    """A store that the tests of a file share, for tables of cases that don't mind each other."""
+    settings = databases.settings(tmp_path_factory.mktemp("shared") / "instance")
+    databases.make(settings)
+    store = Store(settings, SetClock())
+    yield store
+    store.services.limits.storage.close()
+    store.services.database.close()
+
+
+@pytest.fixture(scope="module")
+def patient(shared_store):
+    """A client of the shared store, without limits to speak of."""
+    return shared_store.client(plan="enterprise", per_minute=10**9, per_day=10**9)
+
+
 @pytest.fixture
 def version():
     return 1
