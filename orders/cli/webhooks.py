@@ -1,8 +1,7 @@
 """`flask webhooks`: add, list, pause, resume, rotate, try and remove webhooks.
 
-`ping` and `redeliver` send from the command's own process, beside a running service, under the same
-guard and with the same signatures. All else is written to the database, where the service finds it
-within a second.
+`ping` and `redeliver` send from the command's own process, with the same guard and signatures as
+the service. All other commands write to the database; the service sees the change within a second.
 """
 
 from __future__ import annotations
@@ -40,15 +39,15 @@ def webhooks_group() -> None:
     "events",
     multiple=True,
     type=click.Choice([each.value for each in EventType]),
-    help="An event to send; may repeat. Placed, shipped and cancelled, unless given.",
+    help="An event to send; may be repeated. Default: placed, shipped and cancelled.",
 )
 @click.option(
     "--allow-private",
     is_flag=True,
-    help="Also http:// and addresses that only this machine or network can reach.",
+    help="Allow http:// and addresses in private networks.",
 )
 def add(url: str, events: tuple[str, ...], allow_private: bool) -> None:
-    """Send events to URL from the next one on. Its secret is printed once, alone."""
+    """Send events to URL, starting with the next one. Prints its secret, only this once."""
     services = open_services()
     _check_url(url, allow_private=allow_private)
     wanted = tuple(each for each in EventType if each in (events or _DEFAULT_EVENTS))
@@ -56,23 +55,23 @@ def add(url: str, events: tuple[str, ...], allow_private: bool) -> None:
     with services.database.write() as connection:
         new = NewEndpoint(url, wanted, secret, allow_private)
         endpoint_id = store.add(connection, new, services.clock.now())
-    say(f"Webhook {endpoint_id} gets {', '.join(wanted)}. Its secret is shown this once:")
+    say(f"Webhook {endpoint_id} receives {', '.join(wanted)}. Its secret, shown only once:")
     click.echo(secret)
 
 
 @webhooks_group.command("list")
 @as_json
 def list_webhooks(*, as_json: bool) -> None:
-    """List all webhooks and how they stand, without their secrets."""
+    """List all webhooks and their state, without their secrets."""
     with open_services().database.read() as connection:
         rows = [_row(each) for each in store.standings(connection)]
-    show(rows, "There are no webhooks. `flask webhooks add URL` adds one.", as_json=as_json)
+    show(rows, "There are no webhooks. Add one with `flask webhooks add URL`.", as_json=as_json)
 
 
 @webhooks_group.command("remove")
 @_webhook_id
 def remove(endpoint_id: int) -> None:
-    """Remove webhook ID and its log of deliveries. It gets nothing more."""
+    """Remove webhook ID and its delivery log."""
     with open_services().database.write() as connection:
         store.remove(connection, endpoint_id)
     say(f"Webhook {endpoint_id} is removed.")
@@ -81,11 +80,11 @@ def remove(endpoint_id: int) -> None:
 @webhooks_group.command("pause")
 @_webhook_id
 def pause(endpoint_id: int) -> None:
-    """Send nothing to webhook ID until it is resumed. Its events wait."""
+    """Pause webhook ID. Its events wait until it is resumed."""
     services = open_services()
     with services.database.write() as connection:
         store.get(connection, endpoint_id)
-        store.pause(connection, endpoint_id, "by command", services.clock.now())
+        store.pause(connection, endpoint_id, "paused by command", services.clock.now())
     say(f"Webhook {endpoint_id} is paused.")
 
 
@@ -95,21 +94,21 @@ def pause(endpoint_id: int) -> None:
     "--after",
     type=Id,
     metavar="EVENT",
-    help="Go on with the event after this one, whatever waited or was sent before.",
+    help="Resume after this event: skip earlier ones, repeat later ones.",
 )
 def resume(endpoint_id: int, after: int | None) -> None:
-    """Send to webhook ID again, at once: first what waits, with all its tries."""
+    """Resume webhook ID at once. Waiting events come first, with all their attempts again."""
     services = open_services()
     with services.database.write() as connection:
         store.resume(connection, endpoint_id, services.clock.now(), after)
         position = store.get(connection, endpoint_id).position
-    say(f"Webhook {endpoint_id} goes on after event {position}.")
+    say(f"Webhook {endpoint_id} resumes after event {position}.")
 
 
 @webhooks_group.command("rotate")
 @_webhook_id
 def rotate(endpoint_id: int) -> None:
-    """Give webhook ID a new secret, printed once, alone. The old one signs, too, for 24 hours."""
+    """Replace the secret of webhook ID; print the new one. The old one also signs for 24 hours."""
     services = open_services()
     secret = messages.generate_secret()
     with services.database.write() as connection:
@@ -124,22 +123,22 @@ def rotate(endpoint_id: int) -> None:
     type=click.IntRange(1, _MOST_SHOWN),
     default=20,
     show_default=True,
-    help="How many, from the newest.",
+    help="Show at most this many.",
 )
 @as_json
 def deliveries(endpoint_id: int, limit: int, *, as_json: bool) -> None:
-    """List the tries of the last 30 days to deliver to webhook ID, the newest first."""
+    """List the attempts to deliver to webhook ID in the last 30 days, newest first."""
     with open_services().database.read() as connection:
         store.get(connection, endpoint_id)
         rows = [_delivery_row(each) for each in store.deliveries(connection, endpoint_id, limit)]
-    show(rows, f"Nothing was sent to webhook {endpoint_id} yet.", as_json=as_json)
+    show(rows, f"Nothing has been sent to webhook {endpoint_id} yet.", as_json=as_json)
 
 
 @webhooks_group.command("redeliver")
 @_webhook_id
 @click.argument("event_id", metavar="EVENT", type=Id)
 def redeliver(endpoint_id: int, event_id: int) -> None:
-    """Send event EVENT to webhook ID now, once, outside the order. Says what came of it."""
+    """Send event EVENT to webhook ID once, now, out of order, and print the outcome."""
     services = open_services()
     with services.database.read() as connection:
         event = delivery_store.event(connection, event_id)
@@ -157,7 +156,7 @@ def redeliver(endpoint_id: int, event_id: int) -> None:
 @webhooks_group.command("ping")
 @_webhook_id
 def ping(endpoint_id: int) -> None:
-    """Send a test message of type ping to webhook ID now, paused or not. Says what came of it."""
+    """Send a ping to webhook ID now, even if it is paused, and print the outcome."""
     services = open_services()
     now = services.clock.now()
     _report(
@@ -179,7 +178,7 @@ def _check_url(url: str, *, allow_private: bool) -> None:
             f"{error}. Within your own network, --allow-private allows it."
         ) from None
     except (OSError, UnicodeError):
-        say(f"{target.host} can't be resolved just now. That is tried again at each delivery.")
+        say(f"{target.host} can't be resolved right now. Each delivery will try again.")
 
 
 def _send(
@@ -195,9 +194,11 @@ def _send(
 
 def _report(made: Delivery) -> None:
     if made.outcome != Outcome.DELIVERED:
-        answered = f"It answered {made.status}: {made.answer}" if made.status else made.fault
+        answered = (
+            f"The endpoint answered {made.status}: {made.answer}" if made.status else made.fault
+        )
         raise click.ClickException(f"Not delivered. {answered}.")
-    say(f"Delivered: it answered {made.status} in {made.milliseconds} ms.")
+    say(f"Delivered: the endpoint answered {made.status} in {made.milliseconds} ms.")
 
 
 def _row(standing: Standing) -> dict[str, object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import time
+from datetime import UTC, datetime
 from urllib.parse import quote
 
 import pytest
@@ -56,50 +57,42 @@ def listed(store, endpoint_id=1):
     return row
 
 
-# add
-
-
 def test_add_prints_the_secret_alone_and_once(store, receiver):
     done = command(store, "add", receiver.url, "--allow-private")
     secret = done.stdout.strip()
     assert len(base64.b64decode(secret.removeprefix("whsec_"), validate=True)) == 32
     assert done.stdout == f"{secret}\n"
-    assert "whsec_" not in done.stderr
+    assert add(store, receiver) != secret
     for arguments in (("list",), ("list", "--json"), ("deliveries", 1)):
-        assert "whsec_" not in run(store, *arguments)
+        done = command(store, *arguments)
+        assert "whsec_" not in done.stdout + done.stderr
 
 
 def test_without_event_it_means_all_but_imported(store, receiver):
-    secrets = {
-        add(store, receiver),
-        add(store, receiver, "--event", "order.imported", "--event", "order.placed"),
-    }
-    assert len(secrets) == 2
+    add(store, receiver)
+    add(store, receiver, "--event", "order.imported", "--event", "order.placed")
     assert listed(store, 1)["events"] == ["order.placed", "order.shipped", "order.cancelled"]
     assert listed(store, 2)["events"] == ["order.placed", "order.imported"]
 
 
 @pytest.mark.parametrize(
-    ("url", "words"),
+    ("arguments", "words"),
     [
         ("http://192.88.98.1/hook", "begins with https://"),
-        ("ftp://192.88.98.1/hook", "looks like https://"),
-        ("https://someone:secret@192.88.98.1/", "no user name"),  # pragma: allowlist secret
         ("https://127.0.0.1/hook", "127.0.0.1 is not a public address. Within your own"),
-        ("https://[::1]/hook", "::1 is not a public address"),
         ("https://localhost/hook", "localhost is at"),
-        ("https://10.0.0.1:8443/", "10.0.0.1 is not a public address"),
-        ("https://169.254.169.254/latest/meta-data", "is not a public address"),
+        (f"{PUBLIC} --event order.lost", "order.lost"),
     ],
 )
-def test_add_rejects_urls_that_are_not_public(store, url, words):
-    assert words in refused(store, "add", url)
+def test_add_rejects_urls_that_are_not_public_and_unknown_events(store, arguments, words):
+    assert words in refused(store, "add", *arguments.split())
     assert run(store, "list", "--json") == "[]\n"
+    assert "flask webhooks add URL" in command(store, "list").stderr
 
 
 @pytest.mark.parametrize(
     ("url", "words"),
-    [(PUBLIC, "Webhook 1 gets"), ("https://shop.invalid/hook", "can't be resolved just now")],
+    [(PUBLIC, "Webhook 1 receives"), ("https://shop.invalid/hook", "can't be resolved right now")],
 )
 def test_add_accepts_a_public_address_and_a_name_that_is_not_known_yet(store, url, words):
     done = command(store, "add", url)
@@ -116,13 +109,6 @@ def test_there_is_a_maximum_of_webhooks(store, receiver):
     add(store, receiver)
 
 
-def test_an_unknown_event_is_rejected(store, receiver):
-    assert "order.lost" in refused(store, "add", PUBLIC, "--event", "order.lost")
-
-
-# list, pause, resume, remove, rotate
-
-
 def test_list_shows_the_state_of_each(store, client, hooks, receiver):
     add(store, receiver)
     client.place()
@@ -134,35 +120,25 @@ def test_list_shows_the_state_of_each(store, client, hooks, receiver):
     assert row["nextTry"] > row["lastTry"]
     run(store, "pause", 1)
     row = listed(store)
-    assert (row["state"], row["because"], row["nextTry"]) == ("paused", "by command", None)
+    assert (row["state"], row["because"], row["nextTry"]) == ("paused", "paused by command", None)
     receiver.answering = answer_with(422)
     run(store, "resume", 1)
-    hooks.deliver()
-    hooks.deliver(6)
+    hooks.deliver(0, 6)
     row = listed(store)
     assert (row["state"], row["refused"], row["behind"]) == ("active", 1, 0)
     assert list(row) == run(store, "list").splitlines()[0].split()
 
 
-def test_list_says_so_where_there_are_none(store):
-    assert "flask webhooks add URL" in command(store, "list").stderr
-
-
 def test_pause_resume_and_resume_after_an_event(store, client, hooks, receiver):
     add(store, receiver)
-    client.place()
     run(store, "pause", 1)
+    for _ in range(3):
+        client.place()
     hooks.deliver()
     assert receiver.events == []
-    run(store, "resume", 1)
+    assert "resumes after event 2" in command(store, "resume", 1, "--after", 2).stderr
     hooks.deliver()
-    assert receiver.events == [1]
-    client.place()
-    client.place()
-    done = command(store, "resume", 1, "--after", 2)
-    assert "goes on after event 2" in done.stderr
-    hooks.deliver()
-    assert receiver.events == [1, 3]
+    assert receiver.events == [3]
     assert "no event 4" in refused(store, "resume", 1, "--after", 4)
 
 
@@ -170,8 +146,7 @@ def test_remove_forgets_all_about_it(store, client, hooks, receiver):
     add(store, receiver)
     client.place()
     receiver.answering = answer_with(422)
-    hooks.deliver()
-    hooks.deliver(6)
+    hooks.deliver(0, 6)
     run(store, "remove", 1)
     for table in ("webhook_endpoints", "webhook_refused", "webhook_deliveries"):
         assert store.rows(f"SELECT * FROM {table}") == []
@@ -179,16 +154,18 @@ def test_remove_forgets_all_about_it(store, client, hooks, receiver):
     assert listed(store, 2)["behind"] == 0
 
 
-def test_rotate_prints_a_new_secret_with_which_both_sign(store, client, hooks, receiver):
+def test_rotate_prints_a_new_secret_and_both_sign_for_24_hours(store, client, hooks, receiver):
     old = add(store, receiver)
     new = run(store, "rotate", 1).strip()
-    assert new != old
-    client.place()
-    hooks.deliver()
-    (received,) = receiver.received
-    for secret in (old, new):
-        assert Webhook(secret).verify(received.body, received.headers) == received.json
-    assert len(received.headers["webhook-signature"].split(" ")) == 2
+    for wait in (0, 24 * 3600 - 1, 1):
+        client.place()
+        hooks.deliver(wait)
+    for received, secrets in zip(receiver.received, ([new, old], [new, old], [new]), strict=True):
+        at = datetime.fromtimestamp(int(received.headers["webhook-timestamp"]), UTC)
+        signatures = [
+            Webhook(each).sign(received.id, at, received.body.decode()) for each in secrets
+        ]
+        assert received.headers["webhook-signature"].split(" ") == signatures
 
 
 @pytest.mark.parametrize(
@@ -198,9 +175,6 @@ def test_rotate_prints_a_new_secret_with_which_both_sign(store, client, hooks, r
 def test_an_unknown_webhook_is_named(store, client, arguments):
     client.place()
     assert "There is no webhook 9. `flask webhooks list`" in refused(store, *arguments.split())
-
-
-# deliveries, redeliver, ping
 
 
 def test_deliveries_lists_attempts_newest_first(store, client, hooks, receiver):
@@ -227,7 +201,7 @@ def test_redeliver_sends_an_event_outside_the_order(store, client, hooks, receiv
     hooks.deliver()
     done = command(store, "redeliver", 1, 2)
     assert (done.exit_code, receiver.events) == (0, [1, 2, 3, 2])
-    assert "Delivered: it answered 204" in done.stderr
+    assert "Delivered: the endpoint answered 204" in done.stderr
     again = receiver.received[-1]
     assert (again.id, again.body) == (receiver.received[1].id, receiver.received[1].body)
     assert Webhook(secret).verify(again.body, again.headers) == again.json
@@ -237,22 +211,20 @@ def test_redeliver_sends_an_event_outside_the_order(store, client, hooks, receiv
 
 def test_a_refused_event_that_was_redelivered_is_not_retried(store, client, hooks, receiver):
     add(store, receiver)
-    receiver.answering = answer_with(422, b"no such pet")
+    receiver.answering = answer_with(422)
     client.place()
-    hooks.deliver()
-    hooks.deliver(6)
-    assert "It answered 422: no such pet" in refused(store, "redeliver", 1, 1)
+    hooks.deliver(0, 6)
+    refused(store, "redeliver", 1, 1)
     assert hooks.refused() is not None
     receiver.answering = answer_with(200)
     run(store, "redeliver", 1, 1)
     assert hooks.refused() is None
 
 
-def test_ping_sends_a_signed_message_of_its_own(store, receiver):
+def test_ping_sends_a_signed_message_of_its_own_even_while_paused(store, receiver):
     secret = add(store, receiver)
-    run(store, "pause", 1)  # which is when one wants to know
-    done = command(store, "ping", 1)
-    assert "Delivered: it answered 204" in done.stderr
+    run(store, "pause", 1)
+    assert "Delivered: the endpoint answered 204" in command(store, "ping", 1).stderr
     (received,) = receiver.received
     message = Webhook(secret).verify(received.body, received.headers)
     assert (message["type"], message["data"]) == ("ping", {"webhook": 1})
@@ -272,10 +244,10 @@ def test_a_failure_is_explained_and_only_410_to_an_event_pauses(
     add(store, receiver)
     client.place()
     receiver.answering = answer_with(status, b"why not")
-    words = f"Not delivered. It answered {status}: why not."
+    words = f"Not delivered. The endpoint answered {status}: why not."
     assert words in refused(store, *arguments.split())
-    is_paused = arguments.startswith("redeliver")
-    assert listed(store)["because"] == ("it answered 410 Gone" if is_paused else None)
+    gone = "it answered 410 Gone" if arguments.startswith("redeliver") else None
+    assert listed(store)["because"] == gone
 
 
 def test_a_ping_goes_to_public_addresses_only(store, receiver):
@@ -285,10 +257,10 @@ def test_a_ping_goes_to_public_addresses_only(store, receiver):
     assert receiver.received == []
 
 
-def test_secrets_are_redacted_from_the_log(store, client, hooks, receiver):
+def test_secrets_are_redacted_from_the_log(store, client, receiver):
+    secret = add(store, receiver)
     with logged() as log:
-        secret = add(store, receiver)
         for path in (secret, quote(secret, safe="")):
-            client.get(f"/v1/store/orders/{path}").close()  # as a server does when it was sent
+            client.get(f"/v1/store/orders/{path}").close()  # logged once the response was sent
     assert secret.removeprefix("whsec_")[:8] not in log.getvalue()
     assert log.getvalue().count("whsec_***") == 2
