@@ -228,7 +228,7 @@ class Courier:
                 )
             except StoreUnavailable as error:
                 if not has_warned:
-                    log.warning("The outcome of a webhook can't be written down yet: %s.", error)
+                    log.warning("The outcome of a webhook can't be recorded yet: %s.", error)
                 has_warned = True
                 if self._stopped.wait(_RECORD_AGAIN_SECONDS):
                     return

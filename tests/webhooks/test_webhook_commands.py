@@ -253,7 +253,10 @@ def test_a_failure_is_explained_and_only_410_to_an_event_pauses(
 def test_a_ping_goes_to_public_addresses_only(store, receiver):
     add(store, receiver)
     store.execute("UPDATE webhook_endpoints SET allow_private = false")
-    assert "Not delivered." in refused(store, "ping", 1)
+    fault = "A webhook's URL begins with https://"
+    assert f"Not delivered. {fault}" in refused(store, "ping", 1)
+    (row,) = json.loads(run(store, "deliveries", 1, "--json"))
+    assert (row["outcome"], row["status"], row["fault"][: len(fault)]) == ("down", None, fault)
     assert receiver.received == []
 
 

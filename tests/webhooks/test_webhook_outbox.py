@@ -53,32 +53,21 @@ def at_work(store):
 
 
 def arrived(receiver, count):
-    """Wait for messages; return the events that they are about."""
+    """Wait for messages; return the ids of their events."""
     return [receiver.arrivals.get(timeout=ANY_TIME).event for _ in range(count)]
 
 
-# In this process.
-
-
-def test_what_was_placed_before_the_start_and_since_is_delivered(store, client, hooks, receiver):
+def test_events_from_before_the_start_and_since_are_delivered(store, client, hooks, receiver):
     hooks.add(receiver.url)
     client.place()
-    with at_work(store):
+    with at_work(store), receiving() as added_later:
         assert arrived(receiver, 1) == [1]
+        hooks.add(added_later.url)
         for _ in range(2):
             client.place()
         client.ship(2)
-        assert arrived(receiver, 3) == [2, 3, 4]
+        assert arrived(receiver, 3) == arrived(added_later, 3) == [2, 3, 4]
     assert receiver.events == [1, 2, 3, 4]
-
-
-@pytest.mark.slow
-def test_an_endpoint_added_later_gets_its_events(store, client, hooks, receiver):
-    with at_work(store):
-        client.place()
-        hooks.add(receiver.url)
-        client.place()
-        assert arrived(receiver, 1) == [2]
 
 
 def test_a_retry_that_is_due_is_made(store, client, hooks, receiver):
@@ -113,12 +102,7 @@ def test_endpoints_that_hang_hold_up_no_other_and_no_request_however_many(
 def test_a_stop_waits_for_an_attempt_under_way(store, client, hooks, receiver):
     hooks.add(receiver.url)
     answered = threading.Event()
-
-    def answering(handler, _):
-        answered.wait(ANY_TIME)
-        handler.answer(200)
-
-    receiver.answering = answering
+    receiver.answering = lambda handler, _: (answered.wait(ANY_TIME), handler.answer(200))
     with at_work(store):
         client.place()
         client.place()
@@ -127,7 +111,7 @@ def test_a_stop_waits_for_an_attempt_under_way(store, client, hooks, receiver):
         stopping.start()
         answered.set()
         stopping.join(ANY_TIME)
-    # It was delivered, and what follows was left for the next start.
+    # It was delivered, and later events were left for the next start.
     assert (hooks.tries(), receiver.events) == ([(1, "delivered", 200)], [1])
 
 
@@ -142,8 +126,7 @@ def test_a_stop_cancels_an_attempt_that_hangs_and_the_next_start_repeats_it(
         client.place()
         arrived(receiver, 1)
     over.set()
-    assert hooks.tries() == []
-    assert hooks.get().tries == 0
+    assert (hooks.tries(), hooks.get().tries) == ([], 0)
     receiver.answering = answer_with(200)
     again = store.restarted()
     with at_work(again):
@@ -179,23 +162,21 @@ def test_an_outcome_that_cannot_be_recorded_yet_is_not_sent_again(
     for module in (DATABASES.module, group_commit):
         monkeypatch.setattr(module, "BUSY_SECONDS", 0.1)
     store = make_store()
-    client, hooks = store.client(), Hooks(store)
+    hooks = Hooks(store)
     hooks.add(receiver.url)
-    client.place()
+    store.client().place()
     with ExitStack() as others, logged() as log:
-
-        def answering(handler, _):
-            others.enter_context(store.locked())
-            handler.answer(200)
-
-        receiver.answering = answering
+        receiver.answering = lambda handler, _: (
+            others.enter_context(store.locked()),
+            handler.answer(200),
+        )
         delivering = threading.Thread(target=hooks.deliver)
         delivering.start()
-        wait_until(lambda: "can't be written down yet" in log.getvalue())
+        wait_until(lambda: "can't be recorded yet" in log.getvalue())
         others.close()
         delivering.join(ANY_TIME)
     assert (receiver.events, hooks.get().position) == ([1], 1)
-    assert log.getvalue().count("can't be written down yet") == 1
+    assert log.getvalue().count("can't be recorded yet") == 1
 
 
 def test_an_unavailable_database_is_logged_once_and_waited_for(
@@ -214,14 +195,12 @@ def test_an_unavailable_database_is_logged_once_and_waited_for(
     assert log.getvalue().count("wait for the database") == 1
 
 
-def test_events_that_nobody_wants_are_passed_over_once(store, client, hooks, receiver):
+def test_events_that_no_endpoint_wants_are_passed_over_once(client, hooks, receiver):
     hooks.add(receiver.url, "order.shipped")
-    for _ in range(3):
-        client.place()
-    assert hooks.courier.seconds_to_work(hooks.get(), 3, None) == 0
+    client.place()
     hooks.deliver()
-    assert hooks.courier.seconds_to_work(hooks.get(), 3, None) is None
-    assert hooks.courier.seconds_to_work(hooks.get(), 4, None) == 0
+    assert hooks.courier.seconds_to_work(hooks.get(), 1, None) is None
+    assert hooks.courier.seconds_to_work(hooks.get(), 2, None) == 0
 
 
 def test_the_log_of_deliveries_is_swept_after_30_days_a_few_lines_at_a_time(
@@ -235,10 +214,8 @@ def test_the_log_of_deliveries_is_swept_after_30_days_a_few_lines_at_a_time(
     row = {"endpoint_id": 1, "at": old, "outcome": "down", "milliseconds": 1, "answer": ""}
     with store.database.write() as connection:
         connection.execute(insert(DeliveryRow), [row] * 1_200)
-    long_ago = store.clock.now() - timedelta(days=500)
-    assert not hooks.change(deliveries.sweep, long_ago)
-    before = store.clock.now() - outbox.KEPT_FOR
-    assert hooks.change(deliveries.sweep, before)
+    assert not hooks.change(deliveries.sweep, store.clock.now() - timedelta(days=500))
+    assert hooks.change(deliveries.sweep, store.clock.now() - outbox.KEPT_FOR)
     assert len(hooks.ask(endpoints.deliveries, 1, 2_000)) == 703
     with at_work(store):
         wait_until(lambda: len(hooks.tries()) == 2)
@@ -247,14 +224,10 @@ def test_the_log_of_deliveries_is_swept_after_30_days_a_few_lines_at_a_time(
     assert [event for event, *_ in hooks.tries()] == [2, 3, 4]
 
 
-# The real service.
-
-
 def webhook(service, *arguments):
-    """Run `flask webhooks …` beside a service; return its output."""
+    """Run `flask webhooks …` beside a service."""
     done = service.command("webhooks", *arguments)
     assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def place(service, key):
@@ -263,7 +236,9 @@ def place(service, key):
 
 
 @pytest.mark.slow
-def test_the_service_acts_on_commands_run_beside_it(start, receiver, tmp_path):
+def test_the_service_acts_on_commands_run_beside_it_and_stops_though_an_endpoint_hangs(
+    start, receiver, tmp_path
+):
     service = start()
     key = service.issue()
     webhook(service, "add", receiver.url, "--allow-private", "--event", "order.placed")
@@ -272,43 +247,34 @@ def test_the_service_acts_on_commands_run_beside_it(start, receiver, tmp_path):
     webhook(service, "pause", "1")
     webhook(service, "redeliver", "1", "1")
     assert arrived(receiver, 1) == [1]
-    # What a command commits is sent, too.
+    # Events committed by a command are sent, too.
     webhook(service, "add", receiver.url, "--allow-private", "--event", "order.imported")
     (tmp_path / "orders.csv").write_text("petId\n7\n8\n")
     assert service.command("orders", "import", str(tmp_path / "orders.csv")).returncode == 0
     assert arrived(receiver, 2) == [2, 3]
-    webhook(service, "ping", "2")
-    assert service.stop() == 0
-    assert "whsec_" not in "".join(service.log)
-
-
-@pytest.mark.slow
-def test_a_stop_ends_in_time_though_an_endpoint_hangs(start, receiver):
     over = threading.Event()
     receiver.answering = hang(over)
-    service = start()
-    key = service.issue()
-    webhook(service, "add", receiver.url, "--allow-private")
+    webhook(service, "resume", "1")
     place(service, key)
-    arrived(receiver, 1)
+    assert arrived(receiver, 1) == [4]
     assert service.stop() == 0
+    assert "whsec_" not in "".join(service.log)
     over.set()
     receiver.answering = answer_with(200)
     start()
-    assert arrived(receiver, 1) == [1]
+    assert arrived(receiver, 1) == [4]
 
 
 @pytest.mark.slow
-def test_a_killed_service_continues_where_it_was(start, tmp_path):
+def test_a_killed_service_continues_where_it_was(start):
     chance = random.Random(1)
-    kills = 3
+    kills, placed = 3, 0
     with receiving() as quick, receiving() as slow:
-        slow.answering = slowly
+        slow.answering = lambda handler, _: (time.sleep(0.02), handler.answer(204))
         service = start()
         key = service.issue("enterprise", "--per-minute", "1000000", "--per-day", "1000000")
         for each in (quick, slow):
             webhook(service, "add", each.url, "--allow-private")
-        placed = 0
         for _ in range(kills):
             for _ in range(30):
                 place(service, key)
@@ -321,16 +287,11 @@ def test_a_killed_service_continues_where_it_was(start, tmp_path):
         service.stop()
     for each in (quick, slow):
         assert list(dict.fromkeys(each.events)) == list(range(1, placed + 1))
-        # In order, and twice only what was on its way when it was killed.
+        # In order, and twice only the message that was on its way at a kill.
         assert all(after in {before, before + 1} for before, after in pairwise(each.events))
         assert len(each.events) <= placed + kills
     # The slow one was behind at each kill, so that kills did hit deliveries.
     assert len(slow.events) > placed
-
-
-def slowly(handler, _):
-    time.sleep(0.02)
-    handler.answer(200)
 
 
 @pytest.mark.slow
