@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import json
 from datetime import date
 from ipaddress import ip_network
 from pathlib import Path
@@ -13,115 +14,81 @@ import pytest
 from orders import settings
 from orders.settings import SETTINGS, Plan, Settings, SettingsError
 
-# Each setting, a value of it in the environment and in config.toml, and what is made of that.
+# Values that are written as they are used, in the environment and in config.toml.
+PLAIN = {
+    "host": ["0.0.0.0"],
+    "port": [0, 9000, 65_535],
+    "threads": [8],
+    "base_url": ["https://x.example/v1", "https://x.example/shop/v1"],
+    "staging_base_url": ["https://s.example/v1", ""],
+    "database_url": ["sqlite:////data/x.db"],
+    "copy_to": ["", "postgresql+psycopg://db/x"],
+    "limits_url": [
+        *("", "redis://cache", "rediss://shop@cache:1/2", "redis://:p%2F@cache"),
+        *("redis://[::1]:6379/", "unix://:p@/run/r.sock?db=2"),
+    ],
+    "ban_after": [3],
+    "ban_window": [10],
+    "ban_seconds": [20],
+    "head_seconds": [5],
+    "body_seconds": [7],
+    "log": ["json", "text"],
+}
+# Others: the text in the environment, config.toml's, and what becomes of both.
 EXAMPLES = [
-    ("host", "0.0.0.0", '"0.0.0.0"', "0.0.0.0"),
-    ("port", "9000", "9000", 9000),
-    ("port", "0", "0", 0),
-    ("port", "65535", "65535", 65_535),
-    ("threads", "8", "8", 8),
-    ("base_url", "https://x.example/v1", '"https://x.example/v1"', "https://x.example/v1"),
-    ("base_url", "https://x.example/shop/v1", '"https://x.example/shop/v1"', None),
-    ("staging_base_url", "https://s.example/v1", '"https://s.example/v1"', None),
-    ("staging_base_url", "", '""', ""),
-    ("database_url", "sqlite:////data/x.db", '"sqlite:////data/x.db"', None),
-    ("copy_to", "", '""', ""),
-    ("copy_to", "postgresql+psycopg://db/x", '"postgresql+psycopg://db/x"', None),
-    ("limits_url", "", '""', ""),
-    ("limits_url", "redis://cache", '"redis://cache"', "redis://cache"),
-    ("limits_url", "rediss://shop@cache:1/2", '"rediss://shop@cache:1/2"', None),
-    ("limits_url", "redis://:p%2F@cache", '"redis://:p%2F@cache"', None),
-    ("limits_url", "redis://[::1]:6379/", '"redis://[::1]:6379/"', None),
-    ("limits_url", "unix://:p@/run/r.sock?db=2", '"unix://:p@/run/r.sock?db=2"', None),
+    *((name, str(each), json.dumps(each), each) for name, some in PLAIN.items() for each in some),
     ("limits_url", "valkey://cache:6379", '"valkey://cache:6379"', "redis://cache:6379"),
     ("limits_url", "valkeys://cache", '"valkeys://cache"', "rediss://cache"),
-    ("ban_after", "3", "3", 3),
-    ("ban_window", "10", "10", 10),
-    ("ban_seconds", "20", "20", 20),
     ("pets_sunset", "2031-01-31", "2031-01-31", date(2031, 1, 31)),
     ("pets_sunset", "2031-01-31", '"2031-01-31"', date(2031, 1, 31)),
     (
-        "trusted_proxy",
-        "10.0.0.0/8, 2001:db8::1",
-        '["10.0.0.0/8", "2001:db8::1"]',
+        *("trusted_proxy", "10.0.0.0/8, 2001:db8::1", '["10.0.0.0/8", "2001:db8::1"]'),
         (ip_network("10.0.0.0/8"), ip_network("2001:db8::1/128")),
     ),
     ("trusted_proxy", "192.0.2.1", '"192.0.2.1"', (ip_network("192.0.2.1/32"),)),
     ("trusted_proxy", "", "[]", ()),
-    ("head_seconds", "5", "5", 5),
-    ("body_seconds", "7", "7", 7),
-    ("log", "json", '"json"', "json"),
-    ("log", "text", '"text"', "text"),
     ("metrics", "off", "false", False),
     ("metrics", "on", "true", True),
 ]
-
-BAD = [
-    ("host", "", '""'),
-    ("host", None, "1"),
-    ("port", "-1", "-1"),
-    ("port", "65536", "65536"),
-    ("port", "http", '"http"'),
-    ("port", "80.0", "80.0"),
-    ("port", "", '""'),
-    ("port", " 80", None),
-    ("port", "+80", None),
-    ("port", "8_0", None),
-    ("port", "٨٠", None),
-    ("port", None, "true"),
-    ("threads", "0", "0"),
-    ("threads", "1000000", "1000000"),
-    ("base_url", "", '""'),
-    ("base_url", "orders.example/v1", '"orders.example/v1"'),
-    ("base_url", "https://orders.example", '"https://orders.example"'),
-    ("base_url", "https://orders.example/v2", '"https://orders.example/v2"'),
-    ("base_url", "https://orders.example/v11", None),
-    ("base_url", "https://orders.example/v1?x=1", None),
-    ("base_url", "https://orders.example/v1#x", None),
-    ("base_url", "ftp://orders.example/v1", None),
-    ("base_url", "https:///v1", None),
-    ("base_url", "https://[::1/v1", None),
-    ("base_url", None, "1"),
-    ("staging_base_url", "https://s.example/v2", '"https://s.example/v2"'),
-    ("database_url", "mysql://db/orders", '"mysql://db/orders"'),
-    ("database_url", "sqlite:///", '"sqlite:///"'),
-    ("limits_url", "memcached://cache", '"memcached://cache"'),
-    ("limits_url", "redis", '"redis"'),
-    ("limits_url", "://cache", '"://cache"'),
-    ("limits_url", "redis://", '"redis://"'),
-    ("limits_url", "redis://:6379", '"redis://:6379"'),
-    ("limits_url", "redis://cache:many", '"redis://cache:many"'),
-    ("limits_url", "redis://cache:0", '"redis://cache:0"'),
-    ("limits_url", "redis://cache/orders", '"redis://cache/orders"'),
-    ("limits_url", "redis://cache?db=orders", '"redis://cache?db=orders"'),
-    ("limits_url", "redis://cache?socket_timeout=9", '"redis://cache?socket_timeout=9"'),
-    ("limits_url", "redis://:s3cret/word@cache", '"redis://:s3cret/word@cache"'),
-    ("limits_url", "redis://:s3cret?word@cache", '"redis://:s3cret?word@cache"'),
-    ("limits_url", "redis://:s3cret#word@cache", '"redis://:s3cret#word@cache"'),
-    ("limits_url", "unix://", '"unix://"'),
-    ("limits_url", "unix://run/redis.sock", '"unix://run/redis.sock"'),
-    ("limits_url", None, "1"),
-    ("ban_after", "0", "0"),
-    ("ban_window", "0", "0"),
-    ("ban_seconds", "-300", "-300"),
-    ("ban_seconds", "5m", '"5m"'),
-    ("pets_sunset", "5 December 2030", '"5 December 2030"'),
-    ("pets_sunset", "2030-02-30", '"2030-02-30"'),
-    ("pets_sunset", "", '""'),
-    ("pets_sunset", None, "2030"),
-    ("trusted_proxy", "proxy.example", '"proxy.example"'),
-    ("trusted_proxy", "10.0.0.0/33", '["10.0.0.0/33"]'),
-    ("trusted_proxy", None, "[1]"),
-    ("trusted_proxy", None, "10"),
-    ("head_seconds", "0", "0"),
-    ("body_seconds", "0", "0"),
-    ("log", "xml", '"xml"'),
-    ("log", "", '""'),
-    ("log", None, "true"),
-    ("copy_to", "sqlite:////data/x.db", '"sqlite:////data/x.db"'),
-    ("copy_to", "postgresql://db", "1"),
-    ("metrics", "yes", '"yes"'),
-    ("metrics", "2", "2"),
+BAD = {
+    "host": [""],
+    "port": [-1, 65_536, "http", 80.0, "", " 80", "+80", "8_0", "٨٠"],
+    "threads": [0, 1_000_000],
+    "base_url": [
+        *("", "orders.example/v1", "https://orders.example", "https://orders.example/v2"),
+        *("https://orders.example/v11", "https://orders.example/v1?x=1"),
+        *("https://orders.example/v1#x", "ftp://orders.example/v1", "https:///v1"),
+        "https://[::1/v1",
+    ],
+    "staging_base_url": ["https://s.example/v2"],
+    "database_url": ["mysql://db/orders", "sqlite:///"],
+    "limits_url": [
+        *("memcached://cache", "redis", "://cache", "redis://", "redis://:6379"),
+        *("redis://cache:many", "redis://cache:0", "redis://cache/orders"),
+        *(
+            "redis://cache?db=orders",
+            "redis://cache?socket_timeout=9",
+            "redis://:s3cret/word@cache",
+        ),
+        *("redis://:s3cret?word@cache", "redis://:s3cret#word@cache"),
+        *("unix://", "unix://run/redis.sock"),
+    ],
+    "ban_after": [0],
+    "ban_window": [0],
+    "ban_seconds": [-300, "5m"],
+    "pets_sunset": ["5 December 2030", "2030-02-30", ""],
+    "trusted_proxy": ["proxy.example", "10.0.0.0/33"],
+    "head_seconds": [0],
+    "body_seconds": [0],
+    "log": ["xml", ""],
+    "copy_to": ["sqlite:////data/x.db", "postgresql://db"],
+    "metrics": ["yes", 2],
+}
+# Values of a wrong type, which only config.toml can have.
+BAD_TYPES = [
+    *(("host", "1"), ("port", "true"), ("base_url", "1"), ("limits_url", "1"), ("copy_to", "1")),
+    *(("pets_sunset", "2030"), ("trusted_proxy", "[1]"), ("trusted_proxy", "10"), ("log", "true")),
+    ("trusted_proxy", '["10.0.0.0/33"]'),
 ]
 
 
@@ -189,13 +156,10 @@ def test_a_relative_instance_folder_is_one_of_the_working_folder(tmp_path, monke
     assert settings.load({"ORDERS_INSTANCE": "here"}).instance == tmp_path / "here"
 
 
-def test_the_database_and_the_counters_are_in_the_instance_folder(tmp_path):
+def test_the_database_is_in_the_instance_folder_or_where_its_setting_says(tmp_path):
     loaded = from_environment(tmp_path)
     assert loaded.database_path.parent == loaded.counters_path.parent == tmp_path
     assert loaded.database_path != loaded.counters_path
-
-
-def test_the_database_is_where_its_setting_says(tmp_path):
     loaded = from_environment(tmp_path, ORDERS_DATABASE_URL="sqlite:////data/orders.db")
     assert loaded.database_path == Path("/data/orders.db")
 
@@ -223,28 +187,32 @@ def test_the_settings_are_frozen(tmp_path):
 
 def test_there_is_an_example_and_a_bad_value_of_every_setting():
     assert {name for name, *_ in EXAMPLES} | {"instance"} == set(SETTINGS)
-    assert {name for name, *_ in BAD} | {"instance"} == set(SETTINGS)
+    assert BAD.keys() | {"instance"} == set(SETTINGS)
 
 
 @pytest.mark.parametrize(("name", "text", "toml", "value"), EXAMPLES)
 def test_a_setting_is_read_from_the_environment_and_from_config_toml(
     tmp_path, name, text, toml, value
 ):
-    value = text if value is None else value
     loaded = from_environment(tmp_path, **{f"ORDERS_{name.upper()}": text})
     assert getattr(loaded, name) == value
     assert getattr(from_config(tmp_path, f"{name} = {toml}"), name) == value
 
 
-@pytest.mark.parametrize(("name", "text", "toml"), BAD)
+@pytest.mark.parametrize(
+    ("name", "text", "toml"),
+    [
+        *((name, str(each), json.dumps(each)) for name, some in BAD.items() for each in some),
+        *((name, None, toml) for name, toml in BAD_TYPES),
+    ],
+)
 def test_a_bad_value_is_rejected_with_the_name_of_its_setting(tmp_path, name, text, toml):
     if text is not None:
         variable = f"ORDERS_{name.upper()}"
         assert variable in complaint(from_environment, tmp_path, **{variable: text})
-    if toml is not None:
-        message = complaint(from_config, tmp_path, f"{name} = {toml}")
-        assert message.startswith(f"{name} in ")
-        assert "config.toml" in message
+    message = complaint(from_config, tmp_path, f"{name} = {toml}")
+    assert message.startswith(f"{name} in ")
+    assert "config.toml" in message
 
 
 @pytest.mark.parametrize(
@@ -287,7 +255,6 @@ def test_without_the_driver_it_is_said_how_to_install_it(tmp_path, monkeypatch):
             for name in ("database_url", "copy_to")
             for address in (
                 "postgresql+asyncpg://me:hunter2@db/orders",  # pragma: allowlist secret
-                "postgresql://me:hunter2@db",  # pragma: allowlist secret
                 "postgresql://me:hunter2@db/",  # pragma: allowlist secret
                 "postgresql://me:hunter2@db:x/orders",  # pragma: allowlist secret
                 "mysql://me:hunter2@db/orders",  # pragma: allowlist secret
@@ -331,15 +298,11 @@ def test_an_unknown_name_in_the_environment_is_an_error(tmp_path, name):
     assert "ORDERS_PORT" in message
 
 
-@pytest.mark.parametrize("name", ["prot", "PORT", "orders_port", "ORDERS_PORT", "plan"])
+@pytest.mark.parametrize("name", ["prot", "PORT", "orders_port", "ORDERS_PORT", "plan", "instance"])
 def test_an_unknown_name_in_config_toml_is_an_error(tmp_path, name):
     message = complaint(from_config, tmp_path, f"{name} = 1")
     assert message.startswith(f"{name} in ")
     assert "is not a setting" in message
-
-
-def test_the_instance_folder_is_set_in_the_environment_only(tmp_path):
-    assert "is not a setting" in complaint(from_config, tmp_path, 'instance = "/data"')
 
 
 def test_other_programs_names_are_none_of_ours(tmp_path):
@@ -363,10 +326,6 @@ def test_a_file_that_cannot_be_read_is_reported_by_its_name(tmp_path, content):
     assert str(file) in complaint(from_environment, tmp_path)
 
 
-def test_an_empty_file_changes_nothing(tmp_path):
-    assert from_config(tmp_path, "# nothing yet\n") == from_environment(tmp_path)
-
-
 # Plans.
 
 
@@ -382,27 +341,21 @@ def test_a_plan_can_be_added_or_changed(tmp_path):
 @pytest.mark.parametrize(
     "text",
     [
-        "[plans.gold]",
-        "[plans.gold]\nper_minute = 7",
-        "[plans.gold]\nper_day = 7",
+        *("plans = 1", "plans = []", "[plans]\ngold = 7", "[plans.gold]"),
+        *("[plans.gold]\nper_minute = 7", "[plans.gold]\nper_day = 7"),
         "[plans.gold]\nper_minute = 7\nper_day = 70\nper_hour = 20",
-        "[plans.gold]\nper_minute = 0\nper_day = 70",
-        "[plans.gold]\nper_minute = 7\nper_day = -1",
-        "[plans.gold]\nper_minute = 7.5\nper_day = 70",
-        "[plans.gold]\nper_minute = true\nper_day = 70",
-        '[plans.gold]\nper_minute = "many"\nper_day = 70',
-        "[plans.gold]\nper_minute = 7\nper_day = 10000000000",
+        *(
+            f"[plans.gold]\nper_minute = {per_minute}\nper_day = {per_day}"
+            for per_minute, per_day in (
+                *((0, 70), (7, -1), (7.5, 70), ("true", 70), ('"many"', 70), (7, 10_000_000_000)),
+            )
+        ),
     ],
 )
-def test_a_plan_with_figures_that_make_no_sense_is_refused(tmp_path, text):
+def test_a_plan_that_makes_no_sense_is_rejected(tmp_path, text):
     assert "[plans.gold]" in complaint(from_config, tmp_path, text)
 
 
 def test_enterprise_has_no_figures_of_its_own(tmp_path):
     text = "[plans.enterprise]\nper_minute = 7\nper_day = 70"
     assert "when a key is issued" in complaint(from_config, tmp_path, text)
-
-
-@pytest.mark.parametrize("text", ["plans = 1", "plans = []", "[plans]\ngold = 7"])
-def test_plans_are_tables(tmp_path, text):
-    assert "[plans.gold]" in complaint(from_config, tmp_path, text)
