@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from bench.speed import report, wrk
-from bench.speed.charts import Bar, chart
 from bench.speed.measures import UnderLoad
 from bench.speed.peers.all import BareFlask
-from bench.speed.reader import Reader
 from bench.speed.rounds import Outcome
-from bench.speed.stocks import Ask, Stock
-from bench.speed.works import FULL, OURS, RATE, SHORT, Goal, Lane, Work, works
+from bench.speed.stocks import Ask
+from bench.speed.works import OURS, RATE, Goal, Lane, Work
 
 REPORT = """\
 Running 10m test @ http://127.0.0.1:36207/v1/store/orders
@@ -36,14 +33,12 @@ Transfer/sec:      3.53MB
 
 def test_a_report_of_wrk_is_read():
     errors = "  Socket errors: connect 0, read 2, write 1, timeout 3\n"
-    load = wrk.parse(REPORT.replace("  Non-2xx", errors + "  Non-2xx"))
+    # wrk puts a space behind whole seconds.
+    spaced = REPORT.replace("1.25s", "1.25s ")
+    load = wrk.parse(spaced.replace("  Non-2xx", errors + "  Non-2xx"))
     assert (load.requests, load.requests_per_second) == (3476, 1930.9)
     assert (load.p50, load.p99) == pytest.approx((0.95, 1250))
     assert (load.refused, load.broken) == (12, 6)
-
-
-def test_whole_seconds_are_read_with_the_space_that_follows_them():
-    assert wrk.parse(REPORT.replace("1.25s", "1.25s ")).p99 == 1250
 
 
 def test_any_other_output_of_wrk_is_a_failure():
@@ -125,47 +120,5 @@ def test_the_document_has_every_work_goal_and_picture(tmp_path):
     ):
         assert line in document
     assert "$" not in document
-    assert (tmp_path / "performance-list.svg").exists()
-
-
-def test_a_chart_is_svg_with_the_longest_bar_first():
-    svg = chart("List", "requests/s", [Bar("a & <b>", 10), Bar("ours", 2000.4, is_ours=True)])
-    root = ET.fromstring(svg)
-    namespace = "{http://www.w3.org/2000/svg}"
-    bars = [each.get("class") for each in root.iter(f"{namespace}rect")]
-    assert bars == ["bar ours", "bar"]
-    texts = [each.text for each in root.iter(f"{namespace}text")]
-    assert {"a & <b>", "ours", "10", "2,000"} <= set(texts)
-
-
-@pytest.mark.parametrize("sizes", [FULL, SHORT])
-def test_goals_name_lanes_of_their_work_and_figures_that_readers_know(sizes):
-    for work in works(sizes):
-        lanes = {lane.name for lane in work.lanes}
-        assert len(lanes) == len(work.lanes)
-        for goal in work.goals:
-            names = {goal.lane: goal.figure, **dict([goal.of] if goal.of else [])}
-            assert set(names) <= lanes
-            assert set(names.values()) <= set(report.FIGURES)
-            assert (goal.at_least is None) != (goal.at_most is None)
-
-
-@pytest.mark.parametrize("all_pending", [False, True])
-def test_a_stock_has_as_many_orders_as_asked_for_and_none_is_cancelled(tmp_path, all_pending):
-    stock = Stock(tmp_path, Ask(200, all_pending), 1, tmp_path, None)
-    orders = list(stock.orders())
-    assert [order["id"] for order in orders] == list(range(1, 201))
-    assert any(order["complete"] for order in orders) != all_pending
-    assert "cancelled" not in stock.file.read_text(encoding="utf-8")
-
-
-def test_the_reader_reads_one_answer_after_the_other(service):
-    key = {"Authorization": f"Bearer {service.issue()}"}
-    url = f"{service.url}/v1/store/orders"
-    with closing(Reader(url)) as reader:
-        listed = reader.ask(wrk.Request("GET", url, key))
-        headers = {**key, "If-None-Match": listed.headers["ETag"]}
-        unchanged = reader.ask(wrk.Request("GET", url, headers))
-    assert (listed.status, unchanged.status) == (200, 304)
-    assert listed.body.startswith(b"[")
-    assert 0 < listed.first_byte <= listed.seconds
+    texts = ET.parse(tmp_path / "performance-list.svg").getroot().itertext()
+    assert {OURS, "300", "the <other>", "100"} <= set(texts)

@@ -80,7 +80,7 @@ def case(store):
     names.cancelled = clerk.cancel(3)
     names.cancelled_again = clerk.cancel(3)
     names.lost = clerk.place(4, "b", lost=True)
-    clerk.ship(4, lost=True)
+    names.ship_lost = clerk.ship(4, lost=True)
     names.ship_replied = clerk.ship(4)
     names.refused = clerk.place(6, quantity=0)
     names.missing = clerk.look(99)
@@ -145,13 +145,6 @@ def another_key(value, event_id):
     return f"INSERT INTO idempotency_keys (key_id, version, value, event_id, at) VALUES ({row})"
 
 
-def undone(order_id):
-    return (
-        f"DELETE FROM order_events WHERE order_id = {order_id} AND type <> 'order.placed'",
-        f"UPDATE orders SET status = 'pending', ship_date = NULL WHERE id = {order_id}",
-    )
-
-
 def rewritten(order_id, change):
     return (
         f"UPDATE orders SET {change} WHERE id = {order_id}",
@@ -173,7 +166,6 @@ DATABASES = {
     "an unknown order is there twice": (another_order(4), "place 4 .* placed 2 orders"),
     "a refused order is there": (another_order(6), "nobody asked for event"),
     "an order is there that was not sent": (another_order(7), "nobody asked for event"),
-    "an order is there that nobody placed": (another_order(77), "nobody asked for event"),
     "the event of a placing is missing": (
         ("DELETE FROM order_events WHERE order_id = 1",),
         r"order 1 has the events \[\]",
@@ -182,8 +174,6 @@ DATABASES = {
         ("DELETE FROM order_events WHERE order_id = 2 AND type = 'order.shipped'",),
         "ship 2 .* has 0 events",
     ),
-    "a ship came undone": (undone(2), "ship 2 .* has 0 events"),
-    "a cancel came undone": (undone(3), "cancel 3 .* has 0 events"),
     "an event without a change": (
         (another_event("order.shipped", 1),),
         "event .* is order.shipped and says pending",
@@ -192,21 +182,7 @@ DATABASES = {
         ("UPDATE orders SET status = 'cancelled' WHERE id = 1",),
         "order 1 is not as its event",
     ),
-    "a change and its event that nobody asked for": (
-        (
-            "UPDATE orders SET status = 'cancelled' WHERE id = 1",
-            another_event("order.cancelled", 1),
-        ),
-        "nobody asked for event",
-    ),
     "an event is there twice": ((another_event("order.shipped", 2),), "order 2 has the events"),
-    "a cancelled order was shipped": (
-        (
-            f"UPDATE orders SET status = 'shipped', ship_date = '{DATE}' WHERE id = 3",
-            another_event("order.shipped", 3),
-        ),
-        "order 3 has the events",
-    ),
     "an order is not as it was asked for": (rewritten(2, "quantity = 9"), "asked for"),
     "an order is not as it was answered": (
         rewritten(2, f"ship_date = '{DATE}'"),
@@ -232,20 +208,13 @@ DATABASES = {
         (another_key("c", 1),),
         "placed nothing: .*'c'",
     ),
-    "an Idempotency-Key is of another order": (
-        ("UPDATE idempotency_keys SET event_id = 2 WHERE value = 'a'",),
-        "is not remembered: .*'a'",
-    ),
 }
 
 
 @pytest.mark.parametrize(("statements", "expected"), DATABASES.values(), ids=DATABASES)
 def test_a_doctored_database_is_reported(case, statements, expected):
     doctor(case, *statements)
-    assert_one_matches(expected, complaints(case))
-
-
-def assert_one_matches(expected, lines):
+    lines = complaints(case)
     assert re.search(expected, "\n".join(lines)), lines
 
 
@@ -282,10 +251,6 @@ HISTORIES = {
         change("shipped_again", status=200),
         "ship 2 .* has 0 events",
     ),
-    "a cancel that was acknowledged twice": (
-        change("cancelled_again", status=204),
-        "cancel 3 .* has 0 events",
-    ),
     "a shipped order that was not found": (change("complete", status=404), "get 2 .* found it"),
     "a cancelled order whose answer says shipped": (
         change("cancelled_again", status=409),
@@ -301,11 +266,7 @@ HISTORIES = {
     ),
     "an order that was shipped before": (seen_before_it_happened, "order 2 can't have changed"),
     "a ship that explains a refusal, and was never sent": (
-        lambda case: [
-            case.history.remove(each)
-            for each in list(case.history)
-            if each.kind is Kind.SHIP and each.is_unknown
-        ],
+        lambda case: case.history.remove(case.ship_lost),
         "nobody asked for event",
     ),
 }
@@ -314,7 +275,8 @@ HISTORIES = {
 @pytest.mark.parametrize(("doctored", "expected"), HISTORIES.values(), ids=HISTORIES)
 def test_a_doctored_history_is_reported(case, doctored, expected):
     doctored(case)
-    assert_one_matches(expected, complaints(case))
+    lines = complaints(case)
+    assert re.search(expected, "\n".join(lines)), lines
 
 
 def test_events_that_are_gone_or_others_are_reported(case):

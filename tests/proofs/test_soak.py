@@ -20,46 +20,32 @@ def samples(**changes):
     return [*steady[:-1], replace(steady[-1], **changes)]
 
 
-def files(**sizes):
-    return {"files": {**FILES, **{name.replace("__", "-"): size for name, size in sizes.items()}}}
-
-
 @pytest.mark.parametrize(
-    "changes",
+    ("name", "most", "of"),
     [
-        {},
-        {"memory": 84 * MIB},
-        {"threads": 6},
-        {"of_database": soak.MOST_OF_DATABASE},
+        ("memory", 84 * MIB, "memory"),
+        ("the number of threads", 7, "threads"),
+        ("the number of descriptors", 30, "descriptors"),
+        ("the descriptors of orders.db", soak.MOST_OF_DATABASE, "of_database"),
         # 236 changes after the first minute, and a MiB.
-        files(**{"orders.db": 10_000 + 236 * 1024 + MIB}),
-        files(**{"orders.db-wal": 64 * MIB}),
+        ("orders.db", 10_000 + 236 * 1024 + MIB, "files"),
+        ("orders.db-wal", 64 * MIB, "files"),
+        ("counters.db", 4_096 + MIB, "files"),
+        ("counters.db-wal", 64 * MIB, "files"),
     ],
 )
-def test_what_is_within_its_bound_is_no_fault(changes):
-    assert soak.faults_of_use(samples(**changes), RECORDS) == []
+def test_what_grows_beyond_its_bound_is_noticed(name, most, of):
+    def faults(value):
+        changes = {of: {**FILES, name: value} if of == "files" else value}
+        return soak.faults_of_use(samples(**changes), RECORDS)
 
-
-@pytest.mark.parametrize(
-    ("changes", "name"),
-    [
-        ({"memory": 84 * MIB + 1}, "memory"),
-        ({"threads": 8}, "the number of threads"),
-        ({"descriptors": 31}, "the number of descriptors"),
-        ({"of_database": soak.MOST_OF_DATABASE + 1}, "the descriptors of orders.db"),
-        (files(**{"orders.db": 10_001 + 236 * 1024 + MIB}), "orders.db"),
-        (files(**{"orders.db-wal": 64 * MIB + 1}), "orders.db-wal"),
-        (files(**{"counters.db": 4_097 + MIB}), "counters.db"),
-        (files(**{"counters.db-wal": 64 * MIB + 1}), "counters.db-wal"),
-    ],
-)
-def test_what_grows_beyond_its_bound_is_noticed(changes, name):
-    (fault,) = soak.faults_of_use(samples(**changes), RECORDS)
+    assert faults(most) == []
+    (fault,) = faults(most + 1)
     assert fault.startswith(f"{name} went from ")
 
 
 def test_a_new_file_is_noticed():
-    (fault,) = soak.faults_of_use(samples(**files(core=1)), RECORDS)
+    (fault,) = soak.faults_of_use(samples(files={**FILES, "core": 1}), RECORDS)
     assert "instance folder" in fault
 
 
