@@ -1,16 +1,18 @@
-"""The store on PostgreSQL: its own subject. Other tests run on it, too (`--database=postgres`)."""
+"""What only PostgreSQL does. Other tests run on it, too (`--database=postgres`)."""
 
 from __future__ import annotations
 
 import itertools
+import json
+import re
 import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import ExitStack
+from functools import partial
+from types import SimpleNamespace
 
 import psycopg
 import pytest
@@ -26,9 +28,10 @@ from orders.store.paging import Filters, PageQuery, Sort, SortBy, read_page
 from orders.store.postgres import database as postgres_database
 from orders.store.postgres import upkeep as postgres_upkeep
 from tests.support.clocks import SetClock
+from tests.support.commands import command, rejected, said
 from tests.support.databases import copy_database
 from tests.support.machine import wait_until
-from tests.support.service import ROOT, Service, environment_for, run_app, run_flask
+from tests.support.service import ROOT, environment_for, run_app, run_flask
 from tests.support.stores import Client, Store, assert_error
 
 pytestmark = pytest.mark.postgres
@@ -52,7 +55,7 @@ for number in range(int(sys.argv[3])):
 
 @pytest.fixture
 def name(server):
-    """The name of a database with the tables and without orders."""
+    """Return the name of a database with the tables and without orders."""
     made = server.create_store()
     yield made
     server.drop(made)
@@ -60,38 +63,20 @@ def name(server):
 
 @pytest.fixture
 def settings(tmp_path, server, name):
-    given = Settings(instance=tmp_path / "instance", database_url=server.url(name))
-    given.instance.mkdir(mode=0o700)
-    return given
+    return Settings(instance=tmp_path / "instance", database_url=server.url(name))
 
 
 @pytest.fixture
-def store(settings):
-    made = Store(settings, SetClock())
-    yield made
-    made.services.database.close()
+def upkeep_of():
+    """Return the care of the database of some settings, as another process has it."""
+    with ExitStack() as databases:
 
+        def make(settings):
+            database, upkeep = database_of(settings, 4)
+            databases.callback(database.close)
+            return upkeep
 
-@pytest.fixture
-def patient(store):
-    """A client without limits to speak of."""
-    return store.client(plan="enterprise", per_minute=10**9, per_day=10**9)
-
-
-@pytest.fixture
-def start(settings):
-    """Start services over the test's database; they are stopped at the end of it."""
-    started = []
-
-    def start_one(instance=settings.instance, **environment):
-        url = {"ORDERS_DATABASE_URL": settings.database_url}
-        started.append(Service(instance, **url, **environment))
-        return started[-1]
-
-    yield start_one
-    for service in started:
-        if service.process.poll() is None:
-            service.stop()
+        yield make
 
 
 def have_orders(store, count):
@@ -109,84 +94,70 @@ def have_orders(store, count):
 # Faults of the connection and of the server.
 
 
-def test_a_restart_of_the_server_is_noticed_by_nobody_who_asks_later(server, patient):
-    assert patient.place().status_code == 201
-    assert len(patient.get(ORDERS).get_json()) == 1
-    server.restart()
-    assert len(patient.get(ORDERS).get_json()) == 1
-    server.restart()
-    assert patient.place().status_code == 201
-    server.restart()
-    assert patient.get("/v1/pets/7").status_code == 404
-    assert patient.get("/v2/store/orders?status=pending&sort=-placedAt").status_code == 200
+@pytest.mark.parametrize("interruption", ["restart", "end_connections"])
+def test_lost_idle_connections_are_noticed_by_no_client(server, name, client, interruption):
+    interrupt = {
+        "restart": server.restart,
+        "end_connections": lambda: server.end_connections(name),
+    }[interruption]
+    assert client.place().status_code == 201
+    assert len(client.get(ORDERS).get_json()) == 1
+    interrupt()
+    assert len(client.get(ORDERS).get_json()) == 1
+    interrupt()
+    assert client.place().status_code == 201
+    interrupt()
+    assert client.get("/v1/pets/7").status_code == 404
+    assert client.get("/v2/store/orders?status=pending&sort=-placedAt").status_code == 200
 
 
-def test_a_server_that_is_away_is_503_and_all_works_when_it_is_back(server, store, patient):
-    patient.place()
+def test_a_server_that_is_away_is_503_and_everything_works_once_it_is_back(server, client):
+    client.place()
     server.stop()
     try:
-        answers = [
-            patient.place(),
-            patient.get(ORDERS),
-            patient.get(f"{ORDERS}/1"),
-            patient.get("/v2/store/events"),
-            patient.ship(1),
-        ]
-        for answer in answers:
+        for answer in (
+            client.place(),
+            client.get(ORDERS),
+            client.get(f"{ORDERS}/1"),
+            client.get("/v2/store/events"),
+            client.ship(1),
+        ):
             assert_error(answer, 503, "store_unavailable")
             assert answer.headers["Retry-After"] == "5"
-        assert patient.get("/readyz").status_code == 503
-        assert patient.get("/healthz").status_code == 200
+        assert client.get("/readyz").status_code == 503
+        assert client.get("/healthz").status_code == 200
     finally:
         server.start()
-    assert patient.get("/readyz").status_code == 200
-    assert patient.place().status_code == 201
-    assert [order["id"] for order in patient.get(ORDERS).get_json()] == [1, 2]
+    assert client.get("/readyz").status_code == 200
+    assert client.place().status_code == 201
+    assert [order["id"] for order in client.get(ORDERS).get_json()] == [1, 2]
 
 
-def test_connections_that_an_administrator_ends_are_noticed_by_nobody(server, name, patient):
-    for number in range(1, 4):
-        assert patient.place().status_code == 201
-        assert len(patient.get(ORDERS).get_json()) == number
-        assert server.end_connections(name)
-
-
-def waiting_for_the_lock(server, name):
-    return server.execute(
-        "SELECT pid FROM pg_stat_activity "
-        f"WHERE datname = '{name}' AND wait_event_type = 'Lock' AND wait_event = 'advisory'"
-    )
-
-
-def test_a_change_whose_connection_is_lost_before_its_commit_is_made_once(server, name, patient):
+def test_a_change_whose_connection_is_lost_before_its_commit_is_made_once(server, name, client):
     with ThreadPoolExecutor(1) as threads, server.locked(name):
-        placed = threads.submit(patient.place)
-        wait_until(lambda: waiting_for_the_lock(server, name))
-        ((process,),) = waiting_for_the_lock(server, name)
+        placed = threads.submit(client.place)
+        wait_until(lambda: server.waiting_writers(name))
+        (process,) = server.waiting_writers(name)
         server.execute(f"SELECT pg_terminate_backend({process})")
-        # It waits again, over another connection.
-        wait_until(lambda: waiting_for_the_lock(server, name) not in ([], [(process,)]))
+        # It waits again, on another connection.
+        wait_until(lambda: server.waiting_writers(name) not in ([], [process]))
     assert placed.result().status_code == 201
-    assert len(patient.get(ORDERS).get_json()) == 1
+    assert len(client.get(ORDERS).get_json()) == 1
 
 
-def test_a_change_whose_commit_is_lost_is_not_made_again(server, name, store, patient):
-    patient.place()
-    # A trigger that ends the very connection that commits.
-    store.execute(
-        "CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS "
-        "$$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$"
+def test_a_change_whose_commit_is_lost_is_not_retried(server, name, client):
+    client.place()
+    server.add_trigger(
+        name,
+        "PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL;",
+        when="CONSTRAINT TRIGGER meddle AFTER INSERT ON {} DEFERRABLE INITIALLY DEFERRED "
+        "FOR EACH ROW",
     )
-    store.execute(
-        "CREATE CONSTRAINT TRIGGER cut AFTER INSERT ON orders DEFERRABLE INITIALLY DEFERRED "
-        "FOR EACH ROW EXECUTE FUNCTION cut()"
-    )
-    before = server.execute("SELECT last_value FROM orders_id_seq", name)
-    assert_error(patient.place(), 503, "store_unavailable")
-    ((after,),) = server.execute("SELECT last_value FROM orders_id_seq", name)
-    assert after == before[0][0] + 1
-    store.execute("DROP TRIGGER cut ON orders")
-    assert patient.place().status_code == 201
+    ((before,),) = server.execute("SELECT last_value FROM orders_id_seq", name)
+    assert_error(client.place(), 503, "store_unavailable")
+    assert server.execute("SELECT last_value FROM orders_id_seq", name) == [(before + 1,)]
+    server.execute("DROP TRIGGER meddle ON orders", name)
+    assert client.place().status_code == 201
 
 
 @pytest.mark.parametrize(
@@ -197,150 +168,100 @@ def test_a_change_whose_commit_is_lost_is_not_made_again(server, name, store, pa
         "PERFORM pg_terminate_backend(pg_backend_pid())",
     ],
 )
-def test_a_change_that_fails_for_no_reason_of_its_own_is_made_once_more(store, patient, fault):
-    patient.place()
-    store.execute("CREATE SEQUENCE tries")
-    store.execute(
-        "CREATE FUNCTION fail_once() RETURNS trigger LANGUAGE plpgsql AS "
-        f"$$ BEGIN IF nextval('tries') = 1 THEN {fault}; END IF; RETURN NEW; END $$"
-    )
-    store.execute(
-        "CREATE TRIGGER fail_once BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION fail_once()"
-    )
-    assert patient.place().status_code == 201
-    assert len(patient.get(ORDERS).get_json()) == 2
+def test_a_change_that_fails_by_no_fault_of_its_own_is_retried_once(server, name, client, fault):
+    client.place()
+    server.execute("CREATE SEQUENCE tries", name)
+    server.add_trigger(name, f"IF nextval('tries') = 1 THEN {fault}; END IF; RETURN NEW;")
+    assert client.place().status_code == 201
+    assert len(client.get(ORDERS).get_json()) == 2
 
 
-def test_a_lock_that_lasts_is_503_and_keeps_nobody_from_reading(
-    server, name, store, patient, monkeypatch
+def test_a_lasting_lock_is_503_for_changes_and_no_obstacle_to_reading(
+    server, name, client, monkeypatch
 ):
-    patient.place()
+    client.place()
     monkeypatch.setattr(postgres_database, "BUSY_SECONDS", 0.2)
     with server.locked(name):
-        assert_error(patient.place(), 503, "store_unavailable")
+        assert_error(client.place(), 503, "store_unavailable")
+        # It has outlasted one request's patience, so the next does not wait.
+        monkeypatch.setattr(postgres_database, "BUSY_SECONDS", 25)
         began = time.monotonic()
-        assert_error(patient.place(), 503, "store_unavailable")
-        # It has outlasted one request's patience, and is not waited for by the next.
-        assert time.monotonic() - began < 0.2
-        assert patient.get(ORDERS).status_code == 200
-    assert patient.place().status_code == 201
+        assert_error(client.place(), 503, "store_unavailable")
+        assert time.monotonic() - began < 20
+        assert client.get(ORDERS).status_code == 200
+    assert client.place().status_code == 201
 
 
-def test_a_statement_that_takes_too_long_is_503(store, patient):
-    patient.place()
+def test_a_statement_that_takes_too_long_is_503(store, client):
+    client.place()
+    driver = store.database._own_connection().driver_connection  # noqa: SLF001 - or 30 seconds
     with store.database.write() as connection:
         connection.exec_driver_sql("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
-        with psycopg_patience(store, "50ms"):
-            assert_error(patient.get(f"{ORDERS}/1"), 503, "store_unavailable")
-    assert patient.get(f"{ORDERS}/1").status_code == 200
-
-
-@contextmanager
-def psycopg_patience(store, patience):
-    """Have this thread's own connection wait for no longer than so for a statement."""
-    driver = store.database._own_connection().driver_connection  # noqa: SLF001 - or 30 seconds
-    driver.execute(f"SET statement_timeout = '{patience}'")
-    try:
-        yield
-    finally:
+        driver.execute("SET statement_timeout = '50ms'")
+        assert_error(client.get(f"{ORDERS}/1"), 503, "store_unavailable")
         driver.execute("SET statement_timeout = '30s'")
+    assert client.get(f"{ORDERS}/1").status_code == 200
 
 
-def test_a_stream_whose_connection_is_lost_breaks_off(server, name, store, start):
+def test_a_stream_whose_connection_is_lost_breaks_off(server, name, settings, store, start):
     have_orders(store, 60_000)
-    service = start()
+    service = start(ORDERS_DATABASE_URL=settings.database_url)
     key = service.issue()
-    with urllib3.PoolManager(retries=False) as http:
-        headers = {"Authorization": f"Bearer {key}"}
-        answer = http.request("GET", service.url + ORDERS, headers=headers, preload_content=False)
-        first = answer.read(1_000)
-        server.end_connections(name)
-        with pytest.raises(urllib3.exceptions.ProtocolError):
-            answer.read()
-    assert first.startswith(b'[{"id":1,')
+    answer = service.request("GET", ORDERS, key, preload_content=False)
+    assert answer.read(1_000).startswith(b'[{"id":1,')
+    server.end_connections(name)
+    with pytest.raises(urllib3.exceptions.ProtocolError):
+        answer.read()
     assert len(service.request("GET", ORDERS, key).json()) == 60_000
 
 
-def test_a_server_that_only_reads_is_503_for_changes(server, name, patient):
-    assert patient.place().status_code == 201
+def test_a_read_only_server_is_503_for_changes(server, name, client):
+    assert client.place().status_code == 201
     server.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     server.end_connections(name)
-    assert_error(patient.place(), 503, "store_unavailable")
-    assert patient.get(ORDERS).status_code == 200
+    assert_error(client.place(), 503, "store_unavailable")
+    assert client.get(ORDERS).status_code == 200
     # As when another server has taken over.
     server.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
-    assert patient.place().status_code == 201
+    assert client.place().status_code == 201
 
 
 # Several processes.
 
 
-def test_events_become_visible_in_the_order_of_their_ids_however_many_write(settings, store):
-    instances = [settings.instance.with_name(f"writer-{number}") for number in range(WRITERS)]
+def test_events_become_visible_in_the_order_of_their_ids_whoever_writes(settings, store):
     writers = [
         subprocess.Popen(
             [sys.executable, "-c", _PLACE, str(each), settings.database_url, str(EACH)], cwd=ROOT
         )
-        for each in instances
+        for each in (settings.instance.with_name(f"writer-{number}") for number in range(WRITERS))
     ]
-    seen, last = [], 0
-    while len(seen) < WRITERS * EACH:
-        assert (
-            any(writer.poll() is None for writer in writers)
-            or events.revision(store.database) == (last or 0)
-            or True
-        )
+    seen, last, is_done = [], 0, False
+    while not is_done:
+        have_ended = all(writer.poll() is not None for writer in writers)
         page = events.read_page(store.database, last, 200)
-        seen += page.events
+        seen += [json.loads(each)["id"] for each in page.events]
         last = page.last or last
-        if all(writer.poll() is not None for writer in writers) and not page.events:
-            break
-    assert [writer.wait(30) for writer in writers] == [0, 0]
-    ids = [row["id"] for row in store.events()]
-    # Whoever stores the last id that it saw has missed none.
-    assert [f'{{"id":{event_id},' for event_id in ids] == [
-        text[: text.index(",") + 1] for text in seen
-    ]
-    assert len(ids) == WRITERS * EACH
+        is_done = have_ended and not page.events
+    assert [writer.wait() for writer in writers] == [0, 0]
+    # A client that stores the last id it saw has missed none.
+    assert seen == [row["id"] for row in store.events()]
+    assert len(seen) == WRITERS * EACH
 
 
-def test_a_second_process_with_counters_of_its_own_refuses_to_start(
-    settings, start, tmp_path, server
-):
-    first = start()
-    second = {
-        "ORDERS_INSTANCE": str(tmp_path / "second"),
-        "ORDERS_DATABASE_URL": settings.database_url,
-    }
+def test_a_second_process_with_counters_of_its_own_does_not_start(settings, start, tmp_path):
+    url = {"ORDERS_DATABASE_URL": settings.database_url}
+    first = start(**url)
+    second = environment_for(tmp_path / "second", **url)
     refused = run_app(**second)
     assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
     assert "ORDERS_LIMITS_URL" in refused.stderr
-    refused = run_flask("db", "upgrade", environment=environment_for(**_as_settings(second)))
+    refused = run_flask("db", "upgrade", environment=second)
     assert refused.returncode == 1
     assert "Stop it first" in refused.stderr
     # Even if it is killed, the lock is free.
     first.kill()
-    start(tmp_path / "second")
-
-
-def _as_settings(environment):
-    others = {name: value for name, value in environment.items() if name != "ORDERS_INSTANCE"}
-    return {"instance": Path(environment["ORDERS_INSTANCE"]), **others}
-
-
-@pytest.fixture
-def upkeep_of():
-    """Return the care of the database of some settings, as another process has it."""
-    made = []
-
-    def make(settings):
-        database, upkeep = database_of(settings, 4)
-        made.append(database)
-        return upkeep
-
-    yield make
-    for database in made:
-        database.close()
+    start(instance=tmp_path / "second", **url)
 
 
 def is_in_use(upkeep, *, alone):
@@ -351,83 +272,77 @@ def is_in_use(upkeep, *, alone):
     return False
 
 
-def test_whoever_serves_it_takes_the_lock_again_after_a_restart(server, settings, store, upkeep_of):
-    hold = store.services.upkeep.hold(alone=True)
-    assert is_in_use(upkeep_of(settings), alone=True)
-    server.restart()
-    assert hold.keep()
-    assert is_in_use(upkeep_of(settings), alone=True)
-    hold.release()
-
-
-def test_whoever_serves_it_is_told_that_another_took_it_meanwhile(
+def test_the_lock_is_acquired_again_after_a_restart_unless_another_process_has_it(
     server, settings, store, upkeep_of
 ):
-    hold = store.services.upkeep.hold(alone=True)
-    server.restart()
-    with upkeep_of(settings).hold(alone=True):
-        assert not hold.keep()
-    assert hold.keep()
-    hold.release()
+    other = upkeep_of(settings)
+    with store.services.upkeep.hold(alone=True) as hold:
+        assert is_in_use(other, alone=True)
+        server.restart()
+        assert hold.keep()
+        assert is_in_use(other, alone=True)
+        server.restart()
+        with other.hold(alone=True):
+            assert not hold.keep()
+        assert hold.keep()
 
 
-def test_those_who_count_together_serve_it_together_and_with_nobody_else(settings, upkeep_of):
+def test_processes_that_count_together_serve_together_and_with_no_other(settings, upkeep_of):
     with upkeep_of(settings).hold(alone=False), upkeep_of(settings).hold(alone=False):
         assert is_in_use(upkeep_of(settings), alone=True)
     with upkeep_of(settings).hold(alone=True):
         assert is_in_use(upkeep_of(settings), alone=False)
 
 
-def test_processes_that_start_at_the_same_time_make_the_tables_once(server, tmp_path):
-    name = server.create()
-    given = Settings(instance=tmp_path, database_url=server.url(name))
-    made = [database_of(given, 1) for _ in range(4)]
-    barrier = threading.Barrier(len(made))
+@pytest.fixture
+def unfinished(server, tmp_path):
+    """Return settings of a database with the tables of an older version, or with none."""
+
+    def make(version):
+        given = Settings(instance=tmp_path, database_url=server.url(server.create()))
+        if version:
+            database, _ = database_of(given, 1)
+            with database.write() as connection:
+                opening.run_migrations(connection, version)
+            database.close()
+        return given
+
+    return make
+
+
+def version_of(settings):
+    with psycopg.connect(settings.database_url.replace("+psycopg", "")) as connection:
+        ((version,),) = connection.execute("SELECT version_num FROM alembic_version").fetchall()
+        return int(version)
+
+
+@pytest.mark.parametrize("version", [None, "0003"])
+def test_of_processes_that_start_at_the_same_time_one_makes_the_tables(
+    unfinished, upkeep_of, version
+):
+    settings = unfinished(version)
+    upkeeps = [upkeep_of(settings) for _ in range(4)]
+    barrier = threading.Barrier(len(upkeeps))
 
     def prepare(upkeep):
         barrier.wait()
         upkeep.prepare()
 
-    with ThreadPoolExecutor(len(made)) as threads:
-        list(threads.map(prepare, [upkeep for _, upkeep in made]))
-    for database, _ in made:
-        database.close()
-    assert server.execute("SELECT count(*) FROM store", name) == [(1,)]
-    assert server.execute("SELECT version_num FROM alembic_version", name) == [
-        (f"{checks.schema_version():04}",)
-    ]
-
-
-@pytest.fixture
-def old(server, tmp_path):
-    """Settings of a store whose tables are an older version's."""
-    name = server.create()
-    given = Settings(instance=tmp_path, database_url=server.url(name))
-    database, _ = database_of(given, 1)
-    with database.write() as connection:
-        opening.run_migrations(connection, "0003")
-    database.close()
-    return given
-
-
-def versions(given):
-    with psycopg.connect(given.database_url.replace("+psycopg", "")) as connection:
-        return connection.execute("SELECT version_num FROM alembic_version").fetchall()
-
-
-def test_of_processes_that_start_at_the_same_time_one_brings_the_tables_up_to_date(old, upkeep_of):
-    upkeeps = [upkeep_of(old) for _ in range(3)]
     with ThreadPoolExecutor(len(upkeeps)) as threads:
-        list(threads.map(lambda upkeep: upkeep.prepare(), upkeeps))
-    assert versions(old) == [(f"{checks.schema_version():04}",)]
+        list(threads.map(prepare, upkeeps))
+    assert version_of(settings) == checks.schema_version()
+    upkeeps[0].check_whole()
 
 
-def test_what_an_older_version_serves_is_not_brought_up_to_date(old, monkeypatch, upkeep_of):
+def test_a_database_that_an_older_version_serves_is_not_upgraded(
+    unfinished, monkeypatch, upkeep_of
+):
+    old = unfinished("0003")
     monkeypatch.setattr(postgres_upkeep, "BUSY_SECONDS", 0)
     with upkeep_of(old).hold(alone=False):
         with pytest.raises(checks.UnfitDatabase, match="Stop all of its services"):
             upkeep_of(old).prepare()
-        assert versions(old) == [("0003",)]
+        assert version_of(old) == 3
     upkeep_of(old).prepare()
     upkeep_of(old).check()
 
@@ -435,50 +350,43 @@ def test_what_an_older_version_serves_is_not_brought_up_to_date(old, monkeypatch
 # What a start says.
 
 
-def refusal(tmp_path, url):
-    done = run_app(ORDERS_INSTANCE=str(tmp_path / "refused"), ORDERS_DATABASE_URL=url)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stderr
+@pytest.fixture
+def refusal(tmp_path):
+    """Return the one line of a start that fails over a database."""
+
+    def start(url):
+        done = run_app(ORDERS_INSTANCE=str(tmp_path / "refused"), ORDERS_DATABASE_URL=url)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+        assert "Traceback" not in done.stderr
+        return done.stderr
+
+    return start
 
 
-def test_a_start_says_what_is_wrong_with_a_database_and_no_password(server, tmp_path):
+def test_a_start_says_what_is_wrong_with_a_database_and_no_password(server, name, refusal):
     foreign = server.create()
     server.execute("CREATE TABLE diary (page text)", foreign)
-    assert "not this program's" in refusal(tmp_path, server.url(foreign))
-    newer = server.create_store()
-    server.execute("UPDATE alembic_version SET version_num = '9999'", newer)
-    assert "newer version" in refusal(tmp_path, server.url(newer))
+    assert "not this program's" in refusal(server.url(foreign))
+    server.execute("UPDATE alembic_version SET version_num = '9999'", name)
+    assert "newer version" in refusal(server.url(name))
     server.execute(
         "CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'"
     )
-    assert "UTF8" in refusal(tmp_path, server.url("latin"))
-    assert '"nowhere" does not exist' in refusal(tmp_path, server.url("nowhere"))
-    secret = "postgresql+psycopg://shop:hunter2@127.0.0.1:1/shop"  # pragma: allowlist secret
-    said = refusal(tmp_path, secret)
-    assert "127.0.0.1" in said
-    assert "hunter2" not in said
-    for url in (
-        "postgresql+asyncpg://shop:hunter2@host/shop",  # pragma: allowlist secret
-        "postgresql://shop:hunter2@host",  # pragma: allowlist secret
-        "mysql://shop:hunter2@host/shop",  # pragma: allowlist secret
-    ):
-        assert "hunter2" not in refusal(tmp_path, url)
-
-
-def test_a_database_in_which_this_user_may_make_no_tables_is_refused(server, tmp_path):
-    name = server.create()
-    server.execute("DROP ROLE IF EXISTS guest")
+    assert "UTF8" in refusal(server.url("latin"))
+    assert '"nowhere" does not exist' in refusal(server.url("nowhere"))
     server.execute("CREATE ROLE guest LOGIN")
-    url = server.url(name).replace("postgres@", "guest@")
-    assert "permission denied" in refusal(tmp_path, url)
+    empty = server.url(server.create()).replace("postgres@", "guest@")
+    assert "permission denied" in refusal(empty)
+    away = refusal("postgresql+psycopg://shop:hunter2@127.0.0.1:1/shop")  # pragma: allowlist secret
+    assert "127.0.0.1" in away
+    assert "hunter2" not in away
 
 
 # What is in the database.
 
 
-def test_instants_are_timestamps_and_the_event_log_is_never_changed(server, name, patient):
-    patient.place(shipDate="2026-12-01T09:00:00.123456+01:00")
+def test_instants_are_timestamps_and_the_event_log_rejects_changes(server, name, client):
+    client.place(shipDate="2026-12-01T09:00:00.123456+01:00")
     assert server.execute("SELECT pg_typeof(placed_at)::text FROM orders", name) == [
         ("timestamp with time zone",)
     ]
@@ -493,16 +401,6 @@ def test_instants_are_timestamps_and_the_event_log_is_never_changed(server, name
             server.execute(statement, name)
 
 
-def test_both_databases_give_the_same_bytes(store, tmp_path, empty_database):
-    given = Settings(instance=tmp_path / "file")
-    given.instance.mkdir()
-    copy_database(empty_database, given.database_path)
-    file = Store(given, SetClock())
-    answers = [lived(each) for each in (file, store)]
-    assert answers[0] == answers[1]
-    file.database.close()
-
-
 REFERENCES = (
     '"quoted" \\ and / and <b>',
     "Größe ñ 漢字 🐕",
@@ -511,11 +409,19 @@ REFERENCES = (
 )
 
 
-def lived(store):
-    """Let some things happen in a store; give all that it says of them, as bytes."""
-    store.execute("UPDATE store SET store_id = 'the same'")  # of which cursors are made, too
-    client = store.client(plan="enterprise", per_minute=10**9, per_day=10**9)
-    client.version = 2
+def test_both_databases_return_the_same_bytes(store, tmp_path, empty_database):
+    instance = tmp_path / "file"
+    instance.mkdir()
+    copy_database(empty_database, instance / "orders.db")
+    file = Store(Settings(instance=instance), SetClock())
+    assert responses_of(file) == responses_of(store)
+    file.database.close()
+
+
+def responses_of(store):
+    """Place, ship and cancel orders; return the bytes of what the store then answers."""
+    store.execute("UPDATE store SET store_id = 'the same'")  # cursors depend on it
+    client = store.client().speaking(2)
     for number, reference in enumerate(REFERENCES, start=1):
         client.place(
             2**63 - number,
@@ -527,7 +433,7 @@ def lived(store):
     client.ship(1)
     client.ship(2, shipDate="2020-02-29T12:00:00+05:30")
     client.cancel(3)
-    paths = [
+    paths = (
         ORDERS,
         f"{ORDERS}/1",
         "/v2/store/orders",
@@ -537,44 +443,32 @@ def lived(store):
         "/v2/store/orders/3/events",
         "/v2/store/stats?days=366",
         "/v2/store/events",
-    ]
-    said = [client.get(path).data for path in paths]
-    # A request's id is another one each time.
-    said[-3:] = [_without_request_ids(each) for each in said[-3:]]
-    exported = store.app.test_cli_runner().invoke(args=["orders", "export"])
-    return [*said, exported.stdout]
-
-
-def _without_request_ids(data):
-    head, *rest = data.split(b'"requestId":"')
-    return b"".join([head, *(each[16:] for each in rest)])
+    )
+    # Each request has another id.
+    request_id = re.compile(rb'(?<="requestId":")\w{16}')
+    exported = command(store, "orders", "export").stdout
+    return [*(request_id.sub(b"", client.get(path).data) for path in paths), exported]
 
 
 class Explained:
-    """A database that tells how each statement is planned before it answers."""
+    """A database that records the plan of each statement."""
 
     def __init__(self, database):
         self._database = database
-        self.snapshot = database.snapshot
         self.plans = []
 
     def ask(self, query, **parameters):
         with self._database.read() as connection:
-            explaining = Explaining(connection.connection.driver_connection)
+            driver = connection.connection.driver_connection
+            explaining = SimpleNamespace(
+                execute=lambda text, values: driver.execute(f"EXPLAIN {text}", values)
+            )
             rows = query.execute_on(explaining, connection.dialect, parameters)
             self.plans.append("\n".join(line for (line,) in rows.fetchall()))
         return self._database.ask(query, **parameters)
 
 
-@dataclass
-class Explaining:
-    driver: object
-
-    def execute(self, statement, parameters):
-        return self.driver.execute(f"EXPLAIN {statement}", parameters)
-
-
-WANTED = [
+FILTERS = [
     Filters(),
     Filters(statuses=(Status.PENDING,)),
     Filters(statuses=(Status.PENDING, Status.SHIPPED)),
@@ -583,104 +477,79 @@ WANTED = [
 ]
 
 
-def test_a_page_is_found_by_an_index(server, name, store):
+def test_pages_and_long_lists_are_read_by_an_index(server, name, store):
     have_orders(store, 20_000)
     store.execute("UPDATE orders SET ship_date = placed_at, reference = 'order ' || id % 100")
     server.execute("VACUUM ANALYZE orders", name)
     explained = Explained(store.database)
-    for wanted, by, falling in itertools.product(WANTED, SortBy, (False, True)):
-        sort = Sort(by, falling)
-        first = read_page(explained, PageQuery(wanted, sort, 50))
-        read_page(explained, PageQuery(wanted, sort, 50, first.next))
-    assert len(explained.plans) > 2 * len(WANTED)
+    for filters, by, descending in itertools.product(FILTERS, SortBy, (False, True)):
+        sort = Sort(by, descending)
+        first = read_page(explained, PageQuery(filters, sort, 50))
+        read_page(explained, PageQuery(filters, sort, 50, first.next))
+    explained.ask(listing._CHUNK, after=4_000, size=4_000)  # noqa: SLF001 - as it is streamed
+    assert len(explained.plans) > 2 * len(FILTERS)
     for plan in explained.plans:
         assert "Seq Scan on orders" not in plan, plan
-
-
-def test_a_long_list_walks_an_index_too(server, name, store):
-    have_orders(store, 20_000)
-    server.execute("VACUUM ANALYZE orders", name)
-    explained = Explained(store.database)
-    explained.ask(listing._CHUNK, after=4_000, size=4_000)  # noqa: SLF001 - as it is streamed
-    (plan,) = explained.plans
-    assert "Seq Scan on orders" not in plan, plan
-
-
-def test_ids_go_on_above_those_of_an_import(store, patient, tmp_path):
-    file = tmp_path / "orders.csv"
-    file.write_text("id,petId\n500,1\n,2\n")
-    done = store.app.test_cli_runner().invoke(args=["orders", "import", str(file)])
-    assert done.exit_code == 0, done.stderr
-    assert patient.place().get_json()["id"] == 502
 
 
 # The commands.
 
 
-def command(store, *arguments):
-    return store.app.test_cli_runner().invoke(args=list(map(str, arguments)))
-
-
-def test_check_says_that_a_database_is_sound_or_what_is_wrong(server, name, store, patient):
-    patient.place()
-    patient.ship(1)
-    patient.place()
-    patient.cancel(2)
-    done = command(store, "db", "check")
-    assert (done.exit_code, done.stderr) == (0, f"{store.database.where} is sound.\n")
-    for damage, complaint, mend in (
-        ("UPDATE orders SET quantity = 9 WHERE id = 1", "its last event", "quantity = 1"),
-        ("UPDATE order_days SET placed = placed + 1", "a day's figures", None),
+def test_check_says_that_a_database_is_sound_or_what_is_wrong(server, name, store, client):
+    client.place()
+    client.ship(1)
+    client.place()
+    client.cancel(2)
+    assert said(store, "db", "check") == f"{store.database.where} is sound.\n"
+    for damage, complaint, repair in (
+        (
+            "UPDATE orders SET quantity = 9 WHERE id = 1",
+            "its last event",
+            "UPDATE orders SET quantity = 1 WHERE id = 1",
+        ),
+        (
+            "UPDATE order_days SET placed = placed + 1",
+            "a day's figures",
+            "UPDATE order_days SET placed = placed - 1",
+        ),
+        ("SELECT setval('order_events_id_seq', 1)", "assigned twice", "SELECT 1"),
     ):
         server.execute(damage, name)
-        done = command(store, "db", "check")
-        assert done.exit_code == 1
-        assert complaint in done.stderr
-        if mend:
-            server.execute(f"UPDATE orders SET {mend} WHERE id = 1", name)
-    server.execute("UPDATE order_days SET placed = placed - 1", name)
-    server.execute("SELECT setval('order_events_id_seq', 1)", name)
-    assert "assigned twice" in command(store, "db", "check").stderr
+        assert complaint in rejected(store, "db", "check")
+        server.execute(repair, name)
 
 
-def test_copies_of_files_are_refused_with_what_to_do_instead(store, tmp_path):
+@pytest.mark.parametrize("subcommand", ["backup", "restore"])
+def test_backup_and_restore_name_the_commands_to_use_instead(store, tmp_path, subcommand):
     (tmp_path / "copy.db").write_bytes(b"")
-    for arguments in (["backup", tmp_path / "new.db"], ["restore", tmp_path / "copy.db"]):
-        done = command(store, "db", *arguments)
-        assert done.exit_code == 1
-        assert done.stderr.count("\n") == 1
-        for word in ("pg_dump", "pg_restore", "flask db renew"):
-            assert word in done.stderr
+    message = rejected(store, "db", subcommand, tmp_path / "copy.db")
+    for word in ("pg_dump", "pg_restore", "flask db renew"):
+        assert word in message
 
 
-def test_a_database_that_was_put_back_misleads_nobody_once_it_is_renewed(
-    server, name, store, patient, tmp_path
+def test_a_restored_database_misleads_no_client_once_it_is_renewed(
+    server, name, store, client, tmp_path
 ):
-    patient.place()
-    tag = patient.get(ORDERS).headers["ETag"]
-    dump = tmp_path / "shop.dump"
-    there = server.conninfo(name)
-    run_program(server, "pg_dump", "--format=custom", f"--file={dump}", there)
-    patient.place()
+    client.place()
+    tag = client.get(ORDERS).headers["ETag"]
+    dump, target = tmp_path / "shop.dump", server.conninfo(name)
+    run = partial(subprocess.run, check=True, timeout=60)
+    run([server.bin / "pg_dump", "--format=custom", f"--file={dump}", target])
+    client.place()
     store.database.close()
-    back = ("--clean", "--if-exists", "--single-transaction", f"--dbname={there}")
-    run_program(server, "pg_restore", *back, dump)
-    again = Store(store.settings, SetClock())
-    done = command(again, "db", "renew")
-    assert done.exit_code == 0, done.stderr
-    revoked = Client(again, patient.key_id, patient.secret)
+    options = ("--clean", "--if-exists", "--single-transaction", f"--dbname={target}")
+    run([server.bin / "pg_restore", *options, dump])
+    restored = Store(store.settings, store.clock)
+    assert command(restored, "db", "renew").exit_code == 0
+    revoked = Client(restored, client.key_id, client.secret)
     assert_error(revoked.get(ORDERS), 401, "invalid_api_key")
-    new = again.client()
+    new = restored.client()
     answer = new.get(ORDERS, headers={"If-None-Match": tag})
     assert (answer.status_code, len(answer.get_json())) == (200, 1)
     assert new.place().get_json()["id"] > 1_000_000
-    assert again.events()[-1]["id"] > 1_000_000
-    assert command(again, "db", "check").exit_code == 0
-    again.database.close()
-
-
-def run_program(server, name, *arguments):
-    subprocess.run([server.bin / name, *arguments], check=True, timeout=60)
+    assert restored.events()[-1]["id"] > 1_000_000
+    said(restored, "db", "check")
+    restored.database.close()
 
 
 def test_a_plain_install_does_not_load_the_driver(tmp_path):

@@ -189,6 +189,31 @@ class Postgres:
         )
         return bool(found)
 
+    def waiting_writers(self, name: str) -> list[int]:
+        """Return the server's processes that wait for the lock that all writers take."""
+        found = self.execute(
+            sql.SQL(
+                "SELECT pid FROM pg_stat_activity WHERE datname = {} "
+                "AND wait_event_type = 'Lock' AND wait_event = 'advisory'"
+            ).format(name)
+        )
+        return [process for (process,) in found]
+
+    def add_trigger(
+        self,
+        name: str,
+        body: str,
+        table: str = "orders",
+        when: str = "TRIGGER meddle BEFORE INSERT ON {} FOR EACH ROW",
+    ) -> None:
+        """Make a database do something else, too, whenever rows are inserted."""
+        function = "CREATE FUNCTION meddle() RETURNS trigger LANGUAGE plpgsql"
+        self.execute(
+            f"{function} AS $$ BEGIN {body} END $$; "
+            f"CREATE {when.format(table)} EXECUTE FUNCTION meddle()",
+            name,
+        )
+
     def end_connections(self, name: str) -> list[tuple[Any, ...]]:
         """End all connections to a database, as an administrator can."""
         return self.execute(
