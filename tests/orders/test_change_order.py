@@ -187,32 +187,6 @@ def test_nothing_leaves_shipped_or_cancelled(client, store, clock, version, firs
     assert len(store.events()) == 2
 
 
-@EITHER_CHANGE
-@pytest.mark.parametrize("order_id", ["2", "0", "01", "+1", "9" * 30, "abc"])
-def test_an_order_that_is_not_there_cannot_be_changed(client, store, change, order_id):
-    client.place()
-    assert_error(make(change, client, order_id), 404, "order_not_found")
-    assert len(store.events()) == 1
-
-
-@EITHER_CHANGE
-def test_a_read_key_cannot_change_an_order(client, store, change):
-    client.place()
-    before = client.order(1).data
-    reader = store.client(scopes=("read",)).speaking(client.version)
-    assert_error(make(change, reader), 403, "insufficient_scope")
-    assert client.order(1).data == before
-
-
-@EITHER_CHANGE
-def test_only_the_order_named_is_changed(client, change):
-    for _ in range(3):
-        client.place()
-    others = [client.order(order_id).data for order_id in (1, 3)]
-    make(change, client, 2)
-    assert [client.order(order_id).data for order_id in (1, 3)] == others
-
-
 @pytest.mark.parametrize(
     "changes",
     [["cancel"] * 16, ["ship"] * 16, ["cancel", "ship"] * 8],

@@ -74,10 +74,6 @@ def test_a_pet_that_is_not_there_is_not_found(client, subtests):
             assert announced(response) == (DEPRECATION, SUNSET)
 
 
-def test_a_read_key_may_get_a_pet(store):
-    assert store.client(scopes=("read",)).get("/v1/pets/7").status_code == 200
-
-
 # The end of the route.
 
 

@@ -1,26 +1,20 @@
 """Whatever happens to a shop, in any order, it behaves as a model of its rules.
 
 The model has the rules in a few lines: orders with their states, the event log, remembered
-Idempotency-Keys, the windows and bans of keys. One machine drives the application with a clock that
-it sets, limits included; the other a real process, which it kills.
+Idempotency-Keys, the windows and bans of keys. The application is driven with a clock that is set,
+stopped, started, and cut off at any moment; `proofs.crash` kills the real process.
 """
 
 from __future__ import annotations
 
 import copy
-import json
-import secrets
 import shutil
-import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
 from itertools import count
 from types import SimpleNamespace
 
 import pytest
-import urllib3
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -31,25 +25,17 @@ from hypothesis.stateful import (
 )
 
 from orders import domain
-from orders.clock import Clock
-from orders.settings import DEFAULT_PLANS, Plan, load
+from orders.settings import DEFAULT_PLANS, Plan
 from orders.store import keys as key_store
-from orders.store.care.instance import make_private_folder
 from tests.support.clocks import SetClock
 from tests.support.databases import DATABASES
-from tests.support.service import Service
-from tests.support.stores import Client, Store
+from tests.support.stores import Client, Store, assert_error
 
 pytestmark = pytest.mark.usefixtures("databases")
 
 LIST = "/v1/store/orders"
 DAY = 86_400
-UNLIMITED = {"endless": 10**9, "vast": 10**8}
-PLANS = {
-    "small": Plan("small", 8, 40),
-    "wide": Plan("wide", 60, 10**9),
-    **{name: Plan(name, figure, figure) for name, figure in UNLIMITED.items()},
-}
+PLANS = {"small": Plan("small", 8, 40), "wide": Plan("wide", 60, 10**9)}
 BAN = SimpleNamespace(after=4, window=60, seconds=300)
 
 
@@ -156,7 +142,7 @@ class Model:
 EVENT_COLUMNS = "type, order_id, actor, status, pet_id, quantity, ship_date"
 
 
-# What both machines do.
+# The machine.
 
 KEYS = st.integers(0, 1)
 ORDER_IDS = st.integers(0, 5)
@@ -172,19 +158,6 @@ ORDERS = st.fixed_dictionaries(
 RETRIED = st.sampled_from([{"petId": 7}, {"petId": 7, "quantity": 1}, {"petId": 8}])
 
 
-@dataclass(frozen=True)
-class Answer:
-    """An answer, wherever it came from."""
-
-    status: int
-    headers: dict
-    body: bytes
-
-    @property
-    def json(self):
-        return json.loads(self.body)
-
-
 def has_been_busy(machine):
     """Return whether a restart is worth its time: each takes as long as many requests."""
     return machine.sent >= 8
@@ -193,29 +166,46 @@ def has_been_busy(machine):
 class Shopping(RuleBasedStateMachine):
     """Places, ships, cancels, gets and lists orders, and compares with the model."""
 
-    def __init__(self):
+    def __init__(self, folder, empty_database):
         super().__init__()
+        self.folder, self.numbers = folder, count()
+        self.clock = SetClock()
+        settings = DATABASES.settings(
+            folder / str(next(self.numbers)),
+            plans={**DEFAULT_PLANS, **PLANS},
+            ban_after=BAN.after,
+            ban_window=BAN.window,
+            ban_seconds=BAN.seconds,
+        )
+        DATABASES.empty(settings, empty_database)
+        self.store = Store(settings, self.clock)
         self.model = Model()
         self.listed = None
         self.sent = 0
-        self.keys = [Key(*self.issue(), Limits(PLANS[self.plan])) for _ in range(2)]
-        for key in self.keys:
-            key.flushed = copy.deepcopy(key.limits)
+        self.keys = [Key(*self.store.issue("small"), Limits(PLANS["small"])) for _ in range(2)]
+        self.remember_flushed()
+
+    def now(self):
+        return self.clock.monotonic()
 
     def request(self, number, method, path, **request):
-        """Send a request; return the answer, or None where the limits reject it."""
+        """Send a request; return the response, or None where the limits reject it."""
         self.sent += 1
         key = self.keys[number]
-        rejection = self.judge(key)
-        answer = self.send(key, method, path, **request)
+        rejection = key.judge(self.now())
+        response = Client(self.store, key.id, key.secret).request(method, path, **request)
+        lefts = [window.left(self.now()) for window in key.limits.windows]
+        minute, day = (part.split(";")[1] for part in response.headers["RateLimit"].split(", "))
+        assert [minute, day] == [f"r={left}" for left in lefts]
         if rejection is None:
-            assert answer.status != 429, answer
-            return answer
-        self.assert_error(answer, 429, rejection)
+            assert response.status_code != 429, response.text
+            return response
+        assert_error(response, 429, rejection)
+        ends = [window.ends for window in key.limits.windows if window.left(self.now()) == 0]
+        wait = max([key.banned_until, *ends]) - self.now()
+        assert response.headers["Retry-After"] == str(int(wait))
+        assert response.headers["X-RateLimit-Remaining"] == "0"
         return None
-
-    def assert_error(self, answer, status, code):
-        assert (answer.status, answer.json["code"]) == (status, code)
 
     def id_of(self, number):
         """Turn a number into an id, mostly of one of the newest orders; 0 is one that none has."""
@@ -239,11 +229,11 @@ class Shopping(RuleBasedStateMachine):
             self.assert_placed(key, order, answer)
             key.remembered[value] = SimpleNamespace(at=self.now(), order=order, answer=answer)
         elif earlier.order == order:
-            assert (answer.status, answer.body) == (201, earlier.answer.body)
+            assert (answer.status_code, answer.data) == (201, earlier.answer.data)
             assert answer.headers["Location"] == earlier.answer.headers["Location"]
             assert answer.headers["Idempotent-Replayed"] == "true"
         else:
-            self.assert_error(answer, 422, "idempotency_key_reused")
+            assert_error(answer, 422, "idempotency_key_reused")
 
     def assert_placed(self, key, order, answer):
         order_id = len(self.model.orders) + 1
@@ -251,8 +241,8 @@ class Shopping(RuleBasedStateMachine):
         if "shipDate" in order:
             placed["shipDate"] = order["shipDate"]
         placed["complete"] = False
-        assert (answer.status, answer.json) == (201, placed)
-        assert list(answer.json) == list(placed)
+        assert (answer.status_code, answer.get_json()) == (201, placed)
+        assert list(answer.get_json()) == list(placed)
         assert answer.headers["Location"] == f"{LIST}/{order_id}"
         assert "Idempotent-Replayed" not in answer.headers
         self.model.orders[order_id] = placed
@@ -267,13 +257,12 @@ class Shopping(RuleBasedStateMachine):
         if not answer:
             return
         if error:
-            self.assert_error(answer, *error)
+            assert_error(answer, *error)
             return
         order = {k: v for k, v in self.model.orders[order_id].items() if k != "complete"}
-        shipped = {**order, "shipDate": date or answer.json["shipDate"], "complete": True}
-        assert (answer.status, answer.json) == (200, shipped)
-        if not date:
-            self.assert_now(answer.json["shipDate"])
+        at = date or domain.format_instant(self.clock.now())
+        shipped = {**order, "shipDate": at, "complete": True}
+        assert (answer.status_code, answer.get_json()) == (200, shipped)
         self.model.orders[order_id] = shipped
         self.model.record("shipped", self.keys[key], order_id)
 
@@ -283,9 +272,9 @@ class Shopping(RuleBasedStateMachine):
         answer = self.request(key, "DELETE", f"{LIST}/{order_id}")
         error = self.model.error(order_id)
         if answer and error:
-            self.assert_error(answer, *error)
+            assert_error(answer, *error)
         elif answer:
-            assert (answer.status, answer.body) == (204, b"")
+            assert (answer.status_code, answer.data) == (204, b"")
             self.model.record("cancelled", self.keys[key], order_id)
 
     @rule(key=KEYS, order_id=ORDER_IDS)
@@ -293,15 +282,15 @@ class Shopping(RuleBasedStateMachine):
         order_id = self.id_of(order_id)
         answer = self.request(key, "GET", f"{LIST}/{order_id}")
         if answer and self.model.states.get(order_id) in {"pending", "shipped"}:
-            assert (answer.status, answer.json) == (200, self.model.orders[order_id])
+            assert (answer.status_code, answer.get_json()) == (200, self.model.orders[order_id])
         elif answer:
-            self.assert_error(answer, 404, "order_not_found")
+            assert_error(answer, 404, "order_not_found")
 
     @rule(key=KEYS)
     def list_all(self, key):
         answer = self.request(key, "GET", LIST)
         if answer:
-            assert (answer.status, answer.json) == (200, self.model.shown())
+            assert (answer.status_code, answer.get_json()) == (200, self.model.shown())
             self.listed = SimpleNamespace(tag=answer.headers["ETag"], events=len(self.model.events))
 
     @precondition(lambda self: self.listed)
@@ -309,68 +298,16 @@ class Shopping(RuleBasedStateMachine):
     def list_if_changed(self, key):
         answer = self.request(key, "GET", LIST, headers={"If-None-Match": self.listed.tag})
         if answer and self.listed.events == len(self.model.events):
-            assert (answer.status, answer.body) == (304, b"")
+            assert (answer.status_code, answer.data) == (304, b"")
         elif answer:
-            assert (answer.status, answer.json) == (200, self.model.shown())
+            assert (answer.status_code, answer.get_json()) == (200, self.model.shown())
 
     @invariant()
     def each_change_has_one_event_and_nothing_else_has_one(self):
-        assert self.events() == self.model.events
-
-
-# The application in this process, with a clock that is set.
-
-
-class InProcess(Shopping):
-    """The application over a file of its own: stopped, started, and cut off at any moment."""
-
-    plan = "small"
-
-    def __init__(self, folder, empty_database):
-        self.folder, self.numbers = folder, count()
-        self.clock = SetClock()
-        settings = DATABASES.settings(
-            folder / str(next(self.numbers)),
-            plans={**DEFAULT_PLANS, **PLANS},
-            ban_after=BAN.after,
-            ban_window=BAN.window,
-            ban_seconds=BAN.seconds,
-        )
-        DATABASES.empty(settings, empty_database)
-        self.store = Store(settings, self.clock)
-        super().__init__()
-
-    def now(self):
-        return self.clock.monotonic()
-
-    def issue(self):
-        return self.store.issue(self.plan)
-
-    def judge(self, key):
-        return key.judge(self.now())
-
-    def send(self, key, method, path, **request):
-        client = Client(self.store, key.id, key.secret)
-        response = client.request(method, path, **request)
-        lefts = [window.left(self.now()) for window in key.limits.windows]
-        minute, day = (part.split(";")[1] for part in response.headers["RateLimit"].split(", "))
-        assert [minute, day] == [f"r={left}" for left in lefts]
-        if response.status_code == 429:
-            self.assert_wait(key, response)
-        return Answer(response.status_code, response.headers, response.data)
-
-    def assert_wait(self, key, response):
-        ends = [window.ends for window in key.limits.windows if window.left(self.now()) == 0]
-        wait = max([key.banned_until, *ends]) - self.now()
-        assert response.headers["Retry-After"] == str(int(wait))
-        assert response.headers["X-RateLimit-Remaining"] == "0"
-
-    def assert_now(self, instant):
-        assert instant == domain.format_instant(self.clock.now())
-
-    def events(self):
         rows = self.store.rows(f"SELECT {EVENT_COLUMNS} FROM order_events ORDER BY id")
-        return [tuple(row.values()) for row in rows]
+        assert [tuple(row.values()) for row in rows] == self.model.events
+
+    # Time, limits and restarts.
 
     def let_pass(self, seconds):
         """Let seconds pass, and have the service flush what it counted."""
@@ -436,138 +373,16 @@ class InProcess(Shopping):
             shutil.rmtree(folder)
 
 
-# A real process, over the network.
-
-
-class RealProcess(Shopping):
-    """`python app.py`: stopped by SIGTERM, and killed while it works. It goes by the real time."""
-
-    plan = "endless"
-
-    def __init__(self, folder, empty_database):
-        instance = folder / secrets.token_hex(4)
-        make_private_folder(instance)
-        (instance / "config.toml").write_text(
-            "".join(
-                f"[plans.{name}]\nper_minute = {figure}\nper_day = {figure}\n"
-                for name, figure in UNLIMITED.items()
-            )
-        )
-        # Stands for commands beside the service.
-        environment = DATABASES.environment(instance)
-        self.beside = Store(load({"ORDERS_INSTANCE": str(instance), **environment}), Clock())
-        DATABASES.make(self.beside.settings, empty_database)
-        self.service = self._start()
-        super().__init__()
-
-    def _start(self):
-        instance = self.beside.settings.instance
-        return Service(instance, **DATABASES.environment(instance))
-
-    def now(self):
-        return time.monotonic()
-
-    def issue(self):
-        return self.beside.issue(self.plan)
-
-    def judge(self, key):
-        return None
-
-    def send(self, key, method, path, **request):
-        response = self.service.request(method, path, key.secret, timeout=60, **request)
-        return Answer(response.status, response.headers, response.data)
-
-    def assert_now(self, instant):
-        assert abs(domain.parse_instant(instant) - datetime.now(UTC)) < timedelta(seconds=60)
-
-    def events(self):
-        rows = self.beside.rows(f"SELECT {EVENT_COLUMNS} FROM order_events ORDER BY id")
-        return [tuple(row.values()) for row in rows]
-
-    def begin(self):
-        self.service, self.sent = self._start(), 0
-
-    @rule(key=KEYS, plan=st.sampled_from(sorted(UNLIMITED)))
-    def change_plan(self, key, plan):
-        key = self.keys[key]
-        with self.beside.database.write() as connection:
-            key_store.change_plan(connection, key.id, plan, None, None)
-        deadline = time.monotonic() + 60
-        policy = f'"minute";q={UNLIMITED[plan]};w=60, "day";q={UNLIMITED[plan]};w=86400'
-        while self.send(key, "GET", LIST).headers["RateLimit-Policy"] != policy:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-
-    @precondition(has_been_busy)
-    @rule()
-    def restart(self):
-        assert self.service.stop() == 0
-        self.begin()
-
-    @precondition(has_been_busy)
-    @rule()
-    def kill(self):
-        self.service.kill()
-        self.begin()
-
-    @precondition(has_been_busy)
-    @rule(key=KEYS, milliseconds=st.integers(0, 60))
-    def kill_while_orders_are_placed(self, key, milliseconds):
-        """Kill it under many clients. Then each sends its order again, and there is one of each."""
-        key = self.keys[key]
-        values = [secrets.token_hex(8) for _ in range(12)]
-        with ThreadPoolExecutor(len(values)) as pool:
-            first = [pool.submit(self.place_or_fail, key, value) for value in values]
-            time.sleep(milliseconds / 1000)
-            self.service.kill()
-        self.begin()
-        placed = {}
-        for value, earlier in zip(values, first, strict=True):
-            again = self.place_or_fail(key, value)
-            assert again.status == 201
-            if earlier.result():
-                assert again.body == earlier.result().body
-                assert again.headers["Idempotent-Replayed"] == "true"
-            placed[again.json["id"]] = again.json
-        assert len(placed) == len(values)
-        for order_id in sorted(placed):
-            self.model.orders[order_id] = placed[order_id]
-            self.model.record("placed", key, order_id)
-        assert list(self.model.orders) == list(range(1, len(self.model.orders) + 1))
-
-    def place_or_fail(self, key, value):
-        """Place an order; return the answer, or None where the connection broke."""
-        headers = {"Idempotency-Key": value}
-        try:
-            return self.send(key, "POST", LIST, json={"petId": 7}, headers=headers)
-        except urllib3.exceptions.HTTPError:
-            return None
-
-    def teardown(self):
-        if self.service.process.poll() is None:
-            self.service.kill()
-        self.beside.services.end()
-
-
-MANY_STEPS = {"suppress_health_check": list(HealthCheck), "print_blob": False}
-
-
 @pytest.mark.parametrize("examples", [10, pytest.param(20, marks=pytest.mark.slow)])
 def test_the_service_behaves_as_the_model_through_restarts_and_crashes(
     tmp_path, empty_database, examples
 ):
     run_state_machine_as_test(
-        lambda: InProcess(tmp_path, empty_database),
-        settings=settings(max_examples=examples, stateful_step_count=60, **MANY_STEPS),
-    )
-
-
-@pytest.mark.slow
-def test_a_real_process_behaves_as_the_model_though_it_is_killed(tmp_path, empty_database):
-    run_state_machine_as_test(
-        lambda: RealProcess(tmp_path, empty_database),
-        # An example takes seconds: what fails is shown as it was found.
+        lambda: Shopping(tmp_path, empty_database),
         settings=settings(
-            max_examples=2, stateful_step_count=50, phases=[Phase.generate], **MANY_STEPS
+            max_examples=examples,
+            stateful_step_count=60,
+            suppress_health_check=list(HealthCheck),
+            print_blob=False,
         ),
     )
