@@ -1,11 +1,10 @@
-"""Counters and bans in a real Redis: exact over processes, and what happens while it is away."""
+"""Counters and bans in a real Redis, which several processes share and which may be away."""
 
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import time
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from limits.storage import storage_from_string
@@ -91,15 +90,17 @@ def other(begin, redis, clock):
 
 
 def test_it_is_found_by_its_scheme_and_opens_nothing(tmp_path):
-    storage = storage_of(f"unix://{tmp_path}/none", Clock())
-    found = storage_from_string(
-        "shared://", url=f"unix://{tmp_path}/none", store_id=lambda: "abc", clock=Clock()
-    )
-    assert type(found) is type(storage)
+    url = f"unix://{tmp_path}/none"
+    made = storage_of(url, Clock())
+    found = storage_from_string("shared://", url=url, store_id=lambda: "abc", clock=Clock())
+    assert type(found) is type(made)
     assert found.check()
 
 
-def test_processes_count_together(counters, other, clock):
+def test_processes_of_one_store_count_together_and_two_stores_apart(
+    counters, other, begin, redis, clock
+):
+    stranger = begin(redis, clock, store_id="xyz")
     assert hit(counters, 3) == (True, 3, 3)
     clock.advance(20)
     assert hit(other, 2) == (True, 5, 5)
@@ -107,6 +108,9 @@ def test_processes_count_together(counters, other, clock):
     assert counts(other) == [5, 5]
     clock.advance(40)
     assert hit(counters) == (True, 1, 6)
+    assert hit(stranger, 2) == (True, 2, 2)
+    assert counters.reset() >= 2
+    assert (counts(counters), counts(stranger)) == ([0, 0], [2, 2])
 
 
 def test_a_redis_whose_clock_was_set_back_keeps_no_window_longer_than_it_is(counters, redis):
@@ -117,45 +121,6 @@ def test_a_redis_whose_clock_was_set_back_keeps_no_window_longer_than_it_is(coun
     hit(counters)
     assert max(redis.command("PTTL", name) for name in names) <= DAY * 1000
     assert [round(usage.ends_in) for usage in counters.peek(quotas())] == [MINUTE, DAY]
-
-
-def in_four_processes(work, *arguments):
-    """Do something in four processes at once; return what all of it returned."""
-    spawned = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(4, mp_context=spawned) as processes:
-        done = [processes.submit(work, *arguments) for _ in range(4)]
-        return [each for some in done for each in some.result()]
-
-
-def in_four_threads(url, times, work):
-    """Work with a storage in a process of its own, with four threads."""
-    from orders.counters import redis
-
-    redis.TIMEOUT_SECONDS = 10
-    storage = storage_of(url, Clock())
-    with ThreadPoolExecutor(4) as threads:
-        done = list(threads.map(lambda _: work(storage), range(times)))
-    storage.close()
-    return done
-
-
-def hit_many(url, times):
-    return in_four_threads(url, times, lambda storage: hit(storage, 1, KEY, 1_000, 900))
-
-
-def strike_many(url, times):
-    return in_four_threads(url, times, lambda storage: storage.strike(STRIKES, MINUTE, 100))
-
-
-def test_counting_is_exact_among_four_processes_of_four_threads(redis):
-    answers = in_four_processes(hit_many, redis.url, 300)
-    counted = sorted(count for is_counted, count, _ in answers if is_counted)
-    assert counted == list(range(1, 901))
-    assert {answer for answer in answers if not answer[0]} == {(False, 900, 900)}
-
-
-def test_among_four_processes_one_makes_the_last_strike_and_later_ones_come_later(redis):
-    assert sorted(in_four_processes(strike_many, redis.url, 30)) == list(range(1, 121))
 
 
 def test_strikes_begin_anew_once_the_ban_is_known(counters, clock):
@@ -195,18 +160,7 @@ def test_the_windows_of_a_client_are_in_one_slot_of_a_cluster(counters):
         assert len(set(map(key_slot, names))) == 1
 
 
-def test_two_stores_in_one_redis_do_not_mix(counters, begin, redis, clock):
-    stranger = begin(redis, clock, store_id="xyz")
-    hit(counters, 3)
-    assert counts(stranger) == [0, 0]
-    hit(stranger, 2)
-    assert counters.reset() >= 2
-    assert (counts(counters), counts(stranger)) == ([0, 0], [2, 2])
-
-
-@pytest.mark.parametrize(
-    "command", ["SCRIPT FLUSH", "CLIENT KILL TYPE normal SKIPME yes"], ids=["script", "connection"]
-)
+@pytest.mark.parametrize("command", ["SCRIPT FLUSH", "CLIENT KILL TYPE normal SKIPME yes"])
 def test_a_redis_that_forgot_the_script_or_closed_the_connection_counts_on(
     counters, redis, caplog, command
 ):
@@ -227,30 +181,12 @@ def test_while_redis_is_away_each_process_counts_in_memory(own_redis, begin, clo
     assert hit(one) == (False, 5, 5)
     assert counts(one) == [5, 5]
     assert strike(one, 4) == [1, 2, 3, 1]
-    one.settle(STRIKES)
+    one.flush()
     (warning,) = warnings(caplog)
     assert warning.startswith(f"Redis at {own_redis.socket} is away (")
     assert warning.endswith("each process counts in memory until it is back.")
-    assert not one.check()
-    assert one.trouble == "Redis is away, each process counts in memory"
-    assert other.check(), "it has not asked yet"
-
-
-@pytest.mark.parametrize("ask", [hit, counts, strike, lambda storage: storage.settle(STRIKES)])
-def test_any_question_finds_out_that_redis_is_away(own_redis, begin, clock, ask):
-    counters = begin(own_redis, clock)
-    own_redis.kill()
-    ask(counters)
-    assert not counters.check()
-
-
-def test_redis_counts_again_when_it_is_back(own_redis, begin, clock, caplog):
-    one, other = begin(own_redis, clock), begin(own_redis, clock)
-    hit(one)
-    own_redis.kill()
-    hit(one)
-    one.flush()
-    assert not one.check()
+    assert (one.check(), one.trouble) == (False, "Redis is away, each process counts in memory")
+    assert other.check(), "it has sent nothing yet"
     own_redis.start()
     one.flush()
     assert (one.check(), one.trouble) == (True, "")
@@ -259,14 +195,18 @@ def test_redis_counts_again_when_it_is_back(own_redis, begin, clock, caplog):
     assert hit(other) == (True, 2, 2)
 
 
-def test_a_process_without_requests_finds_out_that_redis_is_away(own_redis, begin, clock, caplog):
+USES = [hit, counts, strike, lambda storage: storage.settle(STRIKES), lambda one: one.flush()]
+
+
+@pytest.mark.parametrize("use", USES)
+def test_any_use_finds_out_that_redis_is_away_and_one_warns(own_redis, begin, clock, caplog, use):
     counters = begin(own_redis, clock)
     own_redis.kill()
     for _ in range(3):
-        counters.flush()
+        use(counters)
     assert not counters.check()
-    assert "is away" in warnings(caplog)[0]
-    assert len(warnings(caplog)) == 1
+    (warning,) = warnings(caplog)
+    assert "is away" in warning
 
 
 def test_a_redis_that_stands_still_delays_a_request_once(own_redis, begin, monkeypatch):
@@ -286,24 +226,27 @@ def test_a_redis_that_stands_still_delays_a_request_once(own_redis, begin, monke
     assert counters.check()
 
 
-REFUSALS = {
-    "READONLY": ("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE", "is away"),
-    "OOM": ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0", "is away"),
-    "NOPERM": ("ACL SETUSER default -evalsha", "ACL SETUSER default +@all", "refuses to count"),
-}
-
-
-@pytest.mark.parametrize("word", REFUSALS)
-def test_a_redis_that_refuses_to_write_is_away(own_redis, begin, clock, caplog, word):
-    refuse, allow, words = REFUSALS[word]
-    counters = begin(own_redis, clock)
+@pytest.mark.parametrize(
+    ("commands", "words"),
+    [
+        (("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"), "is away (READONLY"),
+        (("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0"), "is away (OOM"),
+        (
+            ("ACL SETUSER default -evalsha", "ACL SETUSER default +@all"),
+            "refuses to count (NOPERM ",
+        ),
+    ],
+)
+def test_a_redis_that_refuses_to_write_is_away(own_redis, begin, caplog, commands, words):
+    refuse, allow = commands
+    counters = begin(own_redis, Clock())
     hit(counters)
     own_redis.command(*refuse.split())
     assert hit(counters) == (True, 1, 1)
     counters.flush()
     assert not counters.check()
-    assert warnings(caplog)[0].startswith(f"Redis at {own_redis.socket} {words} ({word} ")
-    assert len(warnings(caplog)) == 1
+    (warning,) = warnings(caplog)
+    assert warning.startswith(f"Redis at {own_redis.socket} {words}")
     own_redis.command(*allow.split())
     counters.flush()
     assert counters.check()

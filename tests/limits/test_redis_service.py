@@ -27,23 +27,23 @@ ESCAPED = "s3cret%2Fword"
 
 
 @pytest.fixture
-def guarded(tmp_path):
-    """A Redis that asks for a password."""
-    with redis_running(tmp_path / "redis", password=PASSWORD) as server:
-        yield server
-
-
-@pytest.fixture
 def own_redis(tmp_path):
     """A Redis of this test's own, which may be killed."""
     with redis_running(tmp_path / "redis") as server:
         yield server
 
 
+@pytest.fixture
+def guarded(own_redis):
+    """A Redis that asks for a password."""
+    own_redis.command("CONFIG", "SET", "requirepass", PASSWORD)
+    return own_redis
+
+
 # Starts.
 
 
-@pytest.mark.parametrize("login", ["", ":wrong-s3cret@", "nobody:wrong-s3cret@"])
+@pytest.mark.parametrize("login", ["", "nobody:wrong-s3cret@"])
 def test_a_redis_that_refuses_the_password_stops_the_start(tmp_path, guarded, login):
     url = f"unix://{login}{guarded.socket}"
     done = run_app(ORDERS_INSTANCE=str(tmp_path / "instance"), ORDERS_LIMITS_URL=url)
@@ -56,23 +56,20 @@ def test_a_redis_that_refuses_the_password_stops_the_start(tmp_path, guarded, lo
 
 
 def test_another_kind_of_server_stops_the_start(tmp_path):
-    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+    def greet(listening):
+        connection, _ = listening.accept()
+        with connection:
+            connection.sendall(b"220 mail.example.com ESMTP\r\n")
+            connection.recv(1_000)
+
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening, ThreadPoolExecutor() as pool:
+        pool.submit(greet, listening)
         place = f"127.0.0.1:{listening.getsockname()[1]}"
-        with ThreadPoolExecutor(1) as threads:
-            threads.submit(greet, listening)
-            done = run_app(
-                ORDERS_INSTANCE=str(tmp_path / "instance"), ORDERS_LIMITS_URL=f"redis://{place}"
-            )
+        done = run_app(
+            ORDERS_INSTANCE=str(tmp_path / "instance"), ORDERS_LIMITS_URL=f"redis://{place}"
+        )
     assert done.returncode == 2
     assert done.stderr.startswith(f"Error: Redis at {place} refuses to count: Protocol ")
-
-
-def greet(listening):
-    """Answer a client as a mail server does."""
-    connection, _ = listening.accept()
-    with connection:
-        connection.sendall(b"220 mail.example.com ESMTP\r\n")
-        connection.recv(1_000)
 
 
 def test_a_redis_with_a_password_counts(guarded, start):

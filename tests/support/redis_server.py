@@ -18,8 +18,8 @@ from tests.support.machine import PATIENCE_SECONDS, free_port, wait_until
 class RedisServer:
     """A redis-server that keeps nothing on the disk, reached over a socket in a folder or TCP."""
 
-    def __init__(self, folder: Path, password: str = "") -> None:
-        """Start it, and wait until it answers. It asks for a password if one is given.
+    def __init__(self, folder: Path) -> None:
+        """Start it, and wait until it answers.
 
         Raises:
             AssertionError: there is no redis-server, or it does not start.
@@ -36,11 +36,9 @@ class RedisServer:
         self._command = [
             *(found, "--port", str(port), "--bind", "127.0.0.1"),
             *("--unixsocket", str(self.socket), "--dir", str(folder)),
-            *("--save", "", "--appendonly", "no", "--requirepass", password),
+            *("--save", "", "--appendonly", "no"),
         ]
-        self._client = Redis.from_url(
-            self.url, password=password or None, socket_timeout=PATIENCE_SECONDS, protocol=2
-        )
+        self._client = Redis.from_url(self.url, socket_timeout=PATIENCE_SECONDS, protocol=2)
         self.start()
 
     def start(self) -> None:
@@ -80,9 +78,9 @@ class RedisServer:
 
 
 @contextmanager
-def redis_running(folder: Path, password: str = "") -> Iterator[RedisServer]:
+def redis_running(folder: Path) -> Iterator[RedisServer]:
     """Run a redis-server while something talks to it; end it afterwards."""
-    server = RedisServer(folder, password)
+    server = RedisServer(folder)
     try:
         yield server
     finally:
