@@ -44,7 +44,7 @@ class Generated:
             raise_on_unexpected_status=True,
         )
 
-    def ask(self, operation, *arguments, **named):
+    def call(self, operation, *arguments, **named):
         """Call an operation; return status, headers and the parsed body."""
         groups = OPERATIONS[self.version]
         group = next(group for group, names in groups.items() if operation in names)
@@ -57,15 +57,15 @@ class Generated:
 
     def place(self, *order, **named):
         """Place an order; return the parsed body."""
-        return self.ask("place_order", body=self.new(*order, **named)).parsed
+        return self.call("place_order", body=self.new(*order, **named)).parsed
 
     def listed(self):
         """Return the orders of the list, in version 2 the newest ones."""
         if self.version == 1:
-            return self.ask("list_orders").parsed
+            return self.call("list_orders").parsed
         newest = self.models.ListOrdersSort.VALUE_1
         assert newest.value == "-id"
-        return self.ask("list_orders", sort=newest).parsed.orders
+        return self.call("list_orders", sort=newest).parsed.orders
 
 
 @contextmanager
@@ -150,9 +150,9 @@ def test_an_order_is_placed_listed_shown_and_shipped(shop):
     assert (placed.pet_id, placed.quantity, placed.ship_date) == (2**63 - 1, 2, expected)
     assert placed.complete is False
     assert placed in shop.listed()
-    assert shop.ask("get_order", placed.id).parsed == placed
+    assert shop.call("get_order", placed.id).parsed == placed
     at = datetime(2026, 12, 2, 9, 30, tzinfo=UTC)
-    shipped = shop.ask("ship_order", placed.id, body=shop.models.Shipment(at)).parsed
+    shipped = shop.call("ship_order", placed.id, body=shop.models.Shipment(at)).parsed
     assert (shipped.id, shipped.complete, shipped.ship_date) == (placed.id, True, at)
     assert shipped in shop.listed()
 
@@ -161,14 +161,14 @@ def test_optional_fields_and_bodies_are_left_out(shop):
     placed = shop.place()
     unset = importlib.import_module(f"{package(shop.version)}.types").UNSET
     assert (placed.quantity, placed.ship_date) == (1, unset)
-    answer = shop.ask("ship_order", placed.id)
+    answer = shop.call("ship_order", placed.id)
     assert (answer.status_code, answer.parsed.complete) == (200, True)
 
 
 def test_an_order_is_cancelled(shop):
     placed = shop.place()
-    assert shop.ask("cancel_order", placed.id).status_code == 204
-    found = shop.ask("get_order", placed.id)
+    assert shop.call("cancel_order", placed.id).status_code == 204
+    found = shop.call("get_order", placed.id)
     if shop.version == 1:
         assert placed.id not in [order.id for order in shop.listed()]
         assert_error(shop, found, 404, "order_not_found")
@@ -178,21 +178,21 @@ def test_an_order_is_cancelled(shop):
 
 def test_an_order_is_sent_again_and_an_unchanged_list_is_not(shop):
     first, again = (
-        shop.ask("place_order", body=shop.new(), idempotency_key="generated-1") for _ in range(2)
+        shop.call("place_order", body=shop.new(), idempotency_key="generated-1") for _ in range(2)
     )
     assert (first.status_code, again.status_code) == (201, 201)
     assert again.parsed == first.parsed
     assert "Idempotent-Replayed" not in first.headers
     assert again.headers["Idempotent-Replayed"] == "true"
-    tag = shop.ask("list_orders").headers["ETag"]
-    again = shop.ask("list_orders", if_none_match=tag)
+    tag = shop.call("list_orders").headers["ETag"]
+    again = shop.call("list_orders", if_none_match=tag)
     assert (again.status_code, again.parsed, again.content) == (304, None, b"")
 
 
 @only_version_2
 def test_the_pages_of_a_filtered_list_are_followed(shop):
     placed = [shop.place(reference="paged").id for _ in range(5)]
-    shop.ask("cancel_order", placed[1])
+    shop.call("cancel_order", placed[1])
     query = {
         "reference": "paged",
         "status": [shop.models.ListOrdersStatusItem.PENDING],
@@ -200,55 +200,55 @@ def test_the_pages_of_a_filtered_list_are_followed(shop):
         "limit": 2,
         "placed_from": datetime(2020, 1, 1, tzinfo=UTC),
     }
-    page = shop.ask("list_orders", **query).parsed
+    page = shop.call("list_orders", **query).parsed
     seen = [order.id for order in page.orders]
     while page.next_:
-        page = shop.ask("list_orders", **query, after=page.next_).parsed
+        page = shop.call("list_orders", **query, after=page.next_).parsed
         seen += [order.id for order in page.orders]
     assert seen == [order_id for order_id in reversed(placed) if order_id != placed[1]]
-    assert_error(shop, shop.ask("list_orders", after="made up"), 422, "validation_failed")
+    assert_error(shop, shop.call("list_orders", after="made up"), 422, "validation_failed")
 
 
 @only_version_2
 def test_events_are_followed_and_figures_read(shop):
-    page = shop.ask("list_events").parsed
+    page = shop.call("list_events").parsed
     while page.next_:
-        page = shop.ask("list_events", after=page.next_).parsed
+        page = shop.call("list_events", after=page.next_).parsed
     last = page.events[-1].id if page.events else 0
-    before = shop.ask("get_stats", days=1).parsed
+    before = shop.call("get_stats", days=1).parsed
     order = shop.place()
-    after = shop.ask("get_stats", days=1).parsed
+    after = shop.call("get_stats", days=1).parsed
     assert after.by_status.pending == before.by_status.pending + 1
-    shop.ask("ship_order", order.id)
-    events = shop.ask("list_events", after=last).parsed.events
+    shop.call("ship_order", order.id)
+    events = shop.call("list_events", after=last).parsed.events
     assert [(event.type_.value, event.order_id) for event in events] == [
         ("order.placed", order.id),
         ("order.shipped", order.id),
     ]
     assert events[0].order == order
-    assert shop.ask("list_order_events", order.id).parsed.events == events
-    usage = shop.ask("get_usage").parsed
+    assert shop.call("list_order_events", order.id).parsed.events == events
+    usage = shop.call("get_usage").parsed
     assert (usage.name, usage.plan) == ("test", "business")
     assert usage.windows.minute.limit == 1000
 
 
 def test_errors_are_typed(shop):
     for operation in ("get_order", "cancel_order", "ship_order"):
-        assert_error(shop, shop.ask(operation, NO_ORDER), 404, "order_not_found")
+        assert_error(shop, shop.call(operation, NO_ORDER), 404, "order_not_found")
     if shop.version == 1:
-        assert_error(shop, shop.ask("get_pet", NO_ORDER), 404, "pet_not_found")
+        assert_error(shop, shop.call("get_pet", NO_ORDER), 404, "pet_not_found")
     shipped, cancelled = shop.place().id, shop.place().id
-    assert shop.ask("ship_order", shipped).status_code == 200
-    assert shop.ask("cancel_order", cancelled).status_code == 204
+    assert shop.call("ship_order", shipped).status_code == 200
+    assert shop.call("cancel_order", cancelled).status_code == 204
     is_cancelled = {1: (404, "order_not_found"), 2: (409, "order_already_cancelled")}
     for operation in ("cancel_order", "ship_order"):
-        assert_error(shop, shop.ask(operation, shipped), 409, "order_already_shipped")
-        assert_error(shop, shop.ask(operation, cancelled), *is_cancelled[shop.version])
-    invalid = shop.ask("place_order", body=shop.new(0))
+        assert_error(shop, shop.call(operation, shipped), 409, "order_already_shipped")
+        assert_error(shop, shop.call(operation, cancelled), *is_cancelled[shop.version])
+    invalid = shop.call("place_order", body=shop.new(0))
     assert_error(shop, invalid, 422, "validation_failed")
     assert "petId" in invalid.parsed.message
     first, other, unreadable = (
-        shop.ask("place_order", body=shop.new(pet_id), idempotency_key=value)
+        shop.call("place_order", body=shop.new(pet_id), idempotency_key=value)
         for pet_id, value in ((7, "generated-2"), (8, "generated-2"), (7, "one, two"))
     )
     assert first.status_code == 201
@@ -258,11 +258,11 @@ def test_errors_are_typed(shop):
 
 def test_errors_of_keys_and_limits_are_typed(make, service):
     reader, stranger = make(service.issue("free", "--scope", "read")), make("sok_unknown")
-    answer = reader.ask("place_order", body=reader.new())
+    answer = reader.call("place_order", body=reader.new())
     assert_error(reader, answer, 403, "insufficient_scope")
-    assert_error(stranger, stranger.ask("list_orders"), 401, "invalid_api_key")
+    assert_error(stranger, stranger.call("list_orders"), 401, "invalid_api_key")
     eager = make(service.issue("enterprise", "--per-minute", "1", "--per-day", "10"))
-    assert eager.ask("list_orders").status_code == 200
-    answer = eager.ask("list_orders")
+    assert eager.call("list_orders").status_code == 200
+    answer = eager.call("list_orders")
     assert_error(eager, answer, 429, "rate_limit_exceeded")
     assert 1 <= int(answer.headers["Retry-After"]) <= 60

@@ -1,4 +1,4 @@
-"""getPet, which is deprecated and says so."""
+"""getPet, whose responses announce that it is deprecated."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def store(make_store):
 
 
 def announced(response):
-    """Return what a response says of the end of its route."""
+    """Return what a response announces about the end of its route."""
     return response.headers.get("Deprecation"), response.headers.get("Sunset")
 
 
@@ -92,7 +92,7 @@ def test_a_pet_that_is_not_there_is_not_found(client, subtests):
         ("DELETE", "/v1/pets/Rex", 405),
     ],
 )
-def test_every_answer_to_a_valid_key_tells_that_the_route_ends(client, method, target, status):
+def test_every_answer_to_a_valid_key_announces_the_end_of_the_route(client, method, target, status):
     response = request(client, target, method)
     assert (response.status_code, announced(response)) == (status, (DEPRECATION, SUNSET))
 
@@ -114,7 +114,7 @@ def test_so_does_the_answer_to_a_key_over_its_limit_or_banned(make_store):
 
 
 @pytest.mark.parametrize("error", [(500, "internal_error"), (503, "store_unavailable")])
-def test_so_does_an_answer_that_something_is_wrong_here(client, store, monkeypatch, error):
+def test_so_does_an_internal_error_or_an_outage(client, store, monkeypatch, error):
     client.get("/v1/pets/7")  # after which the key is known for a moment
     if error[0] == 500:
         monkeypatch.setattr(pets, "find", lambda *_: 1 / 0)

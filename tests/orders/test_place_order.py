@@ -66,7 +66,7 @@ def test_by_default_an_order_is_one_unit_without_a_ship_date(client):
 
 
 @BOTH_VERSIONS
-def test_a_placed_order_has_one_event_that_tells_who_placed_it(client, store):
+def test_a_placed_order_has_one_event_that_names_its_author(client, store):
     response = client.place(7, quantity=2)
     (event,) = store.events()
     assert event == {
@@ -86,7 +86,7 @@ def test_a_placed_order_has_one_event_that_tells_who_placed_it(client, store):
     }
 
 
-def test_ids_rise_and_are_never_given_twice(client):
+def test_ids_rise_and_are_never_reused(client):
     assert [client.place().get_json()["id"] for _ in range(3)] == [1, 2, 3]
     client.cancel(3)
     assert client.place().get_json()["id"] == 4

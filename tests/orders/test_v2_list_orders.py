@@ -125,7 +125,7 @@ def test_each_sort_is_the_same_whatever_the_pages(shelf, sort, limit):
     assert follow(shelf, f"sort={sort}&limit={limit}") == SORTED[sort]
 
 
-def test_a_page_has_fifty_orders_unless_told_otherwise(client_v2):
+def test_a_page_has_fifty_orders_by_default(client_v2):
     for _ in range(51):
         client_v2.place()
     assert len(ids(client_v2.get(PATH))) == 50
@@ -172,21 +172,19 @@ def test_the_link_has_the_path_of_the_public_address(make_store):
 # Cursors.
 
 
-def test_a_cursor_survives_changes_of_the_limit_and_the_order_it_points_to(own_shelf):
+def test_a_cursor_survives_a_restart_and_changes_of_the_limit_and_of_its_order(own_shelf):
     cursor = own_shelf.get(f"{PATH}?limit=2&status=pending").get_json()["next"]
     own_shelf.cancel(2)
-    assert ids(own_shelf.get(f"{PATH}?limit=200&status=pending&after={cursor}")) == [5, 6]
+    again = own_shelf.store.restarted()
+    client = type(own_shelf)(again, own_shelf.key_id, own_shelf.secret)
+    assert ids(client.get(f"{PATH}?limit=200&status=pending&after={cursor}")) == [5, 6]
+    again.services.end()
 
 
-FOREIGN = [
-    "sort=-id",
-    "sort=placedAt",
-    "status=pending",
-    "complete=false",
-    "petId=2",
-    "reference=R-1",
-    "placedFrom=2026-01-01T00:00:00Z",
-]
+FOREIGN = (
+    *("sort=-id", "sort=placedAt", "status=pending", "complete=false", "petId=2"),
+    *("reference=R-1", "placedFrom=2026-01-01T00:00:00Z"),
+)
 
 
 @pytest.mark.parametrize("query", FOREIGN)
@@ -275,13 +273,7 @@ def test_parameters_are_checked_before_the_etag(shelf):
 
 def test_the_etag_is_of_the_newest_event_whatever_the_query(own_shelf):
     first = own_shelf.get(PATH).headers["ETag"]
-    for query in (
-        "",
-        "limit=1",
-        "status=pending",
-        "reference=none",
-        "complete=true&status=pending",
-    ):
+    for query in ("", "limit=1", "status=pending", "reference=none", "complete=true&petId=1"):
         response = own_shelf.get(f"{PATH}?{query}")
         assert response.headers["ETag"] == first
         again = own_shelf.get(f"{PATH}?{query}", headers={"If-None-Match": first})
@@ -293,17 +285,9 @@ def test_the_etag_is_of_the_newest_event_whatever_the_query(own_shelf):
     assert changed.headers["ETag"] != first
 
 
-def test_more_queries_than_are_kept_are_all_answered_right(shelf):
+def test_more_queries_than_are_cached_are_all_answered_right(shelf):
     for _ in range(2):
         for day in range(1, 29):
             moment = quote(format_instant(NOON.replace(day=day)))
             expected = [1, 2, 3, 4, 5, 6] if day == 1 else []
             assert ids(shelf.get(f"{PATH}?placedFrom={moment}")) == expected
-
-
-def test_a_list_goes_on_over_a_restart(own_shelf):
-    cursor = own_shelf.get(f"{PATH}?limit=4").get_json()["next"]
-    again = own_shelf.store.restarted()
-    client = type(own_shelf)(again, own_shelf.key_id, own_shelf.secret)
-    assert ids(client.get(f"{PATH}?after={cursor}")) == [5, 6]
-    again.services.end()
