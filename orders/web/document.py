@@ -31,6 +31,7 @@ from orders.web.refusals import (
     ValidationFailed,
 )
 from orders.webhooks import description
+from schemas.order_v2 import OrderSchema
 
 View = TypeVar("View", bound=Callable[..., Any])
 
@@ -212,7 +213,7 @@ def complete(spec: dict[str, Any], version: int, settings: Settings) -> dict[str
         },
     }
     if version >= WEBHOOKS_SINCE:
-        webhooks = description.webhooks({"$ref": "#/components/schemas/Order"})
+        webhooks = description.webhooks({"$ref": "#/components/schemas/Order"}, OrderSchema.example)
         document[description.EXTENSION] = webhooks
     return document
 

@@ -29,7 +29,7 @@ class Claims:
     """The claims of one process."""
 
     def __init__(self, changes: GroupCommit, clock: Clock) -> None:
-        """Keep what changes the database, and the clock; name this process."""
+        """Keep the parts; generate a name for this process."""
         self._changes = changes
         self._clock = clock
         self._process = secrets.token_hex(8)
@@ -49,8 +49,8 @@ class Claims:
         Raises:
             StoreUnavailable: the database can't be written.
         """
-        is_anothers = endpoint.claimed_by not in {None, self._process}
-        if is_anothers and endpoint.claimed_until is not None:
+        is_claimed_elsewhere = endpoint.claimed_by not in {None, self._process}
+        if is_claimed_elsewhere and endpoint.claimed_until is not None:
             left = endpoint.claimed_until - self._clock.now()
             if timedelta(0) < left <= LASTS:
                 return False  # as just read, without taking the write lock
@@ -62,8 +62,8 @@ class Claims:
         return deliveries.claim(connection, endpoint_id, self._process, now, now + LASTS)
 
     @contextmanager
-    def kept(self, endpoint_id: int) -> Iterator[None]:
-        """Have `renew` keep the claim of an endpoint while an attempt is under way."""
+    def renewing(self, endpoint_id: int) -> Iterator[None]:
+        """Let `renew` renew the claim of an endpoint while an attempt is under way."""
         self._in_use.add(endpoint_id)
         try:
             yield

@@ -143,7 +143,7 @@ class Courier:
             if task is None:
                 break
             if self.claims.is_held(task.endpoint):
-                with self.claims.kept(endpoint_id):
+                with self.claims.renewing(endpoint_id):
                     self._try(task)
                 was_aside = task.aside is not None
             elif not self.claims.acquire(task.endpoint):

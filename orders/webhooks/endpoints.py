@@ -79,11 +79,6 @@ _INSTANTS = ("previous_until", "created_at", "next_at", "paused_at", "claimed_un
 _COLUMNS = [getattr(EndpointRow, name) for name in _NAMES]
 _FIND = Query(select(*_COLUMNS).where(EndpointRow.id == bindparam("endpoint_id")))
 _ALL = Query(select(*_COLUMNS).order_by(EndpointRow.id))
-_PAUSED = Query(
-    select(EndpointRow.id, EndpointRow.paused_at)
-    .where(EndpointRow.paused_at.is_not(None))
-    .order_by(EndpointRow.id)
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +107,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The state of an endpoint: events behind, events put aside, and the last attempt."""
+    """The state of an endpoint: its backlog, the events put aside, and the last attempt."""
 
     endpoint: Endpoint
     behind: int
@@ -181,8 +176,9 @@ def paused(database: Database) -> list[tuple[int, datetime]]:
     Raises:
         StoreUnavailable: the database can't be read.
     """
-    rows = [(int(row[0]), instant_of(row[1])) for row in database.ask(_PAUSED)]
-    return [(endpoint_id, since) for endpoint_id, since in rows if since is not None]
+    with database.read() as connection:
+        rows = get_all(connection)
+    return [(each.id, each.paused_at) for each in rows if each.paused_at is not None]
 
 
 def standings(connection: Connection) -> list[Standing]:
@@ -221,8 +217,8 @@ def pause(connection: Connection, endpoint_id: int, because: str, now: datetime)
 def resume(connection: Connection, endpoint_id: int, now: datetime, after: int | None) -> None:
     """Resume an endpoint at once, with a fresh schedule; `after` moves it to just after an event.
 
-    After a move, events up to that one are not delivered by themselves any more, and all later ones
-    are, even if they were before.
+    After a move, events up to that one are no longer delivered automatically, and all later ones
+    are delivered, even if they were before.
 
     Raises:
         EndpointNotFound, EventNotFound: there is no such endpoint or event.

@@ -122,7 +122,7 @@ class Outbox:
             self._has_warned = True
             self._stopped.wait(_REST_SECONDS)
         except Exception:
-            log.exception("Looking for due webhooks failed; it is tried again.")
+            log.exception("Looking for due webhooks failed; retrying.")
             self._stopped.wait(_REST_SECONDS)
         else:
             self._has_warned = False
@@ -174,11 +174,11 @@ class Outbox:
             log.warning("Webhook %d waits for the database: %s.", endpoint_id, error)
             rest = _REST_SECONDS
         except Exception:
-            log.exception("Webhook %d could not be delivered to; it is tried again.", endpoint_id)
+            log.exception("Delivering to webhook %d failed; retrying.", endpoint_id)
             rest = _REST_SECONDS
         self._resting[endpoint_id] = time.monotonic() + rest
         del self._at_work[endpoint_id]
-        # Otherwise what was committed after its last look would be missed.
+        # Otherwise events committed after its last query would be missed.
         self._ended.set()
         self._news.set()
 
