@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import threading
 import time
 from random import Random
@@ -25,14 +22,6 @@ SCHEDULE = (5, 300, 1_800, 2 * HOURS, 5 * HOURS, 10 * HOURS, 14 * HOURS, 20 * HO
 # With the maximum jitter.
 LATEST = tuple(wait * 1.1 for wait in SCHEDULE)
 GONE = "it answered 410 Gone"
-
-
-def plainly_signed(secret, received):
-    """Return the signature of a message, made without a library."""
-    key = base64.b64decode(secret.removeprefix("whsec_"))
-    timestamp = received.headers["webhook-timestamp"]
-    signed = f"{received.id}.{timestamp}.".encode() + received.body
-    return base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
 
 
 def place(client, count=1, **order):
@@ -74,7 +63,6 @@ def test_an_event_arrives_as_standard_webhooks_says(store, client, hook, receive
     assert received.path == "/hook"
     assert list(received.json) == ["type", "timestamp", "data"]
     assert Webhook(SECRET).verify(received.body, received.headers) == received.json
-    assert received.headers["webhook-signature"] == f"v1,{plainly_signed(SECRET, received)}"
     for secret, body in (
         (SECRET, received.body.replace(b"7", b"8")),
         (messages.generate_secret(), received.body),
@@ -123,6 +111,7 @@ def test_waits_follow_the_schedule_with_up_to_a_tenth_added_by_chance():
 
 
 def test_a_retry_has_the_same_id_and_a_new_time(store, client, hook, receiver):
+    store.clock.wall = time.time()
     receiver.answering = answer_with(500)
     place(client)
     began = store.clock.time()
@@ -131,7 +120,7 @@ def test_a_retry_has_the_same_id_and_a_new_time(store, client, hook, receiver):
     assert (first.id, first.body) == (second.id, second.body)
     times = [int(each.headers["webhook-timestamp"]) for each in (first, second)]
     assert times == [int(began), int(began + 6)]
-    assert second.headers["webhook-signature"] == f"v1,{plainly_signed(SECRET, second)}"
+    assert Webhook(SECRET).verify(second.body, second.headers) == first.json
 
 
 @pytest.mark.parametrize("status", [300, 301, 307, 408, 425, 429, 500, 502, 503, 504, 599])
