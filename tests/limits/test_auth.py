@@ -130,7 +130,7 @@ def test_unknown_revoked_and_expired_keys_are_answered_alike(store):
 
 
 @pytest.mark.sqlite_only("its driver reports the statements it executes")
-def test_keys_that_open_nothing_take_the_same_work(store, clock):
+def test_invalid_keys_take_the_same_work(store, clock):
     revoked, expired, rotated = (store.client() for _ in range(3))
     change(store, revoked, revoked_at=clock.now())
     change(store, expired, expires_at=clock.now())
@@ -149,7 +149,7 @@ def test_keys_that_open_nothing_take_the_same_work(store, clock):
     event.listen(Pool, "connect", watch)
     try:
         for secret in (keys.generate(), revoked.secret, expired.secret, rotated.secret):
-            for _ in range(3):  # one that works would be remembered
+            for _ in range(3):  # a valid one would be cached
                 assert not works(store, secret)
     finally:
         event.remove(Pool, "connect", watch)
@@ -220,7 +220,7 @@ def test_a_revoked_key_stops_working_within_a_second(store, clock, requests):
     client = store.client()
     assert client.get(LIST).status_code == 200
     change(store, client, revoked_at=clock.now())
-    for _ in range(requests):  # constant use is not remembered for longer
+    for _ in range(requests):  # constant use does not keep it cached for longer
         clock.advance(SOON / requests)
         last = client.get(LIST)
     assert_error(last, 401, "invalid_api_key")
@@ -314,14 +314,14 @@ def test_the_last_use_is_written_by_a_flush_once_a_minute(store, clock):
     assert last_used(store) == ["2026-12-01T12:01:00.000Z"]
 
 
-def test_only_a_valid_key_is_used_though_its_request_be_refused(store):
+def test_a_refused_request_uses_a_valid_key_and_no_other(store):
     store.client(expires_at=store.clock.now()).get(LIST)
     store.client(scopes=("read",)).place()
     store.services.keyring.flush()
     assert last_used(store) == [None, "2026-12-01T12:00:00.000Z"]
 
 
-def test_a_last_use_that_cannot_be_written_refuses_nothing_and_is_written_later(store):
+def test_a_last_use_that_cannot_be_written_fails_no_request_and_is_written_later(store):
     one, other = store.client(), store.client()
     one.get(LIST)
     with store.away():
@@ -338,7 +338,7 @@ NETWORKS = ("10.0.0.0/8", "2001:db8:ff::/48", "192.0.2.7")
 
 
 def proxied(make_store, *trusted):
-    """Return a store that believes these proxies."""
+    """Return a store that trusts these proxies."""
     return make_store(trusted_proxy=tuple(map(ipaddress.ip_network, trusted)))
 
 

@@ -37,8 +37,8 @@ def left(response):
     return int(minute), int(day)
 
 
-def ask(client, times):
-    """Send so many requests; return the last response."""
+def use(client, times):
+    """Send this many requests; return the last response."""
     for _ in range(times):
         response = client.get(LIST)
     return response
@@ -109,7 +109,7 @@ def test_the_headers_describe_both_windows(store, clock, course):
 
 
 def test_a_refusal_has_the_error_of_the_limit_and_headers_as_documented(store):
-    refused = ask(own(store, 1, 10), 2)
+    refused = use(own(store, 1, 10), 2)
     assert_error(refused, 429, "rate_limit_exceeded")
     assert refused.get_json()["message"].startswith("Wait 60 s before")
     assert {*LIMIT_HEADERS, "Retry-After"} <= {name for name, _ in refused.headers}
@@ -218,7 +218,7 @@ def test_all_operations_and_addresses_share_a_keys_windows(store):
 
 def test_each_key_has_windows_of_its_own(store):
     one, other = own(store, 1, 10), own(store, 1, 10)
-    ask(one, 2)
+    use(one, 2)
     assert left(other.get(LIST)) == (0, 9)
 
 
@@ -260,11 +260,11 @@ def test_a_key_that_is_revoked_or_expired_counts_for_its_address(store, column):
 
 
 def test_an_address_and_a_valid_key_from_it_are_limited_apart(store):
-    ask(store.anonymous(), 61)
+    use(store.anonymous(), 61)
     response = store.client(plan="free").get(LIST)
     assert response.status_code == 200
     assert left(response) == (59, 999)
-    ask(own(store, 1, 10), 2)
+    use(own(store, 1, 10), 2)
     assert left(store.anonymous("203.0.113.9").get(LIST)) == (59, 999)
 
 
@@ -307,7 +307,7 @@ def test_addresses_of_one_client_are_counted_together(store):
 @pytest.mark.parametrize("between", [0, 7])
 def test_a_change_of_plan_begins_new_windows(store, clock, changes, remaining, between):
     client = store.client(plan="free")
-    assert ask(client, 61).status_code == 429
+    assert use(client, 61).status_code == 429
     clock.advance(10)
     for change in changes:
         for _ in range(between):
@@ -322,7 +322,7 @@ def test_a_changed_free_plan_holds_for_addresses_too(make_store):
     store = make_store(plans={**DEFAULT_PLANS, "free": Plan("free", 2, 20)})
     anonymous = store.anonymous()
     assert left(anonymous.get(LIST)) == (1, 19)
-    assert_error(ask(anonymous, 2), 429, "rate_limit_exceeded")
+    assert_error(use(anonymous, 2), 429, "rate_limit_exceeded")
 
 
 def test_a_plans_new_figures_begin_new_windows(make_store, start_again):
@@ -334,7 +334,7 @@ def test_a_plans_new_figures_begin_new_windows(make_store, start_again):
     response = client.get(LIST)
     assert response.headers["RateLimit-Policy"] == '"minute";q=2;w=60, "day";q=20;w=86400'
     assert left(response) == (1, 19)
-    ask(client, 2)
+    use(client, 2)
     client = start_again(client, **gold(3, 30))
     assert left(client.get(LIST)) == (2, 29)
     client = start_again(client, **gold(2, 20))
@@ -371,8 +371,8 @@ def test_a_wall_clock_that_jumps_neither_frees_nor_locks_out(store, clock):
 
 def test_counts_and_ends_survive_a_restart_exactly(store, clock, start_again):
     client = own(store, 5, 50)
-    ask(client, 4)
-    ask(store.anonymous("203.0.113.9"), 7)
+    use(client, 4)
+    use(store.anonymous("203.0.113.9"), 7)
     clock.advance(12.5)
     store.services.end()
     clock.advance(10)
@@ -403,7 +403,7 @@ def test_counting_is_exact_among_sixteen_threads(store):
 def test_a_key_that_cannot_be_looked_up_is_503_and_counts_nothing(store, clock):
     client = own(store, 5, 50)
     client.get(LIST)
-    clock.advance(1)  # what was found of the key is no longer remembered
+    clock.advance(1)  # the cached row of the key is stale
     with store.away():
         for _ in range(3):
             response = client.get(LIST)

@@ -21,7 +21,7 @@ from tests.support.service import ROOT, Service, environment_for, run_app, run_f
 pytestmark = pytest.mark.redis
 
 LIST = "/v1/store/orders"
-ASK = "/v1/nothing"
+NOTHING = "/v1/nothing"
 PASSWORD = "s3cret/word"  # pragma: allowlist secret
 ESCAPED = "s3cret%2Fword"
 
@@ -35,7 +35,7 @@ def own_redis(tmp_path):
 
 @pytest.fixture
 def guarded(own_redis):
-    """A Redis that asks for a password."""
+    """A Redis that requires a password."""
     own_redis.command("CONFIG", "SET", "requirepass", PASSWORD)
     return own_redis
 
@@ -91,7 +91,7 @@ def test_a_start_without_redis_warns_and_finds_it_later(tmp_path, own_redis, sta
     assert ready.status == 200
     assert ready.json()["counters"] == "degraded: Redis is away, each process counts in memory"
     own_redis.start()
-    # It asks for no password, and refuses one.
+    # It has no password, and refuses one.
     wait_until(lambda: "refuses to count" in "".join(service.log))
     own_redis.command("CONFIG", "SET", "requirepass", PASSWORD)
     wait_until(lambda: "is back, and counts again" in "".join(service.log))
@@ -170,12 +170,12 @@ def four(tmp_path, empty_database, own_redis):
 def test_over_four_processes_a_limit_is_exact_and_the_thirtieth_429_bans(four):
     services, key = four
 
-    def ask(number):
-        response = services[number % 4].request("GET", ASK, key=key)
+    def use(number):
+        response = services[number % 4].request("GET", NOTHING, key=key)
         return response.json()["code"], int(response.headers["X-RateLimit-Remaining"])
 
     with ThreadPoolExecutor(16) as threads:
-        answers = list(threads.map(ask, range(250)))
+        answers = list(threads.map(use, range(250)))
     admitted = [left for code, left in answers if code == "not_found"]
     refused = [code for code, _ in answers if code != "not_found"]
     assert sorted(admitted) == list(range(200))
