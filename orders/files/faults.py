@@ -36,8 +36,6 @@ class FileRefused(Refusal):
         super().__init__(
             f"Nothing was imported. {'; '.join(map(str, faults))}{more}. Fix the file."
         )
-        self.faults = tuple(faults)
-        self.count = count
 
 
 class Faults:

@@ -15,14 +15,16 @@ class InUse(Exception):
     """Another process serves this database."""
 
 
-class Hold(ABC):
-    """A lock that marks the database as served by this process. It ends with the process."""
+class Hold:
+    """A lock that marks the database as served by this process. It ends with the process.
 
-    @abstractmethod
+    A file needs none of its own: it is in the instance folder, which the service has locked.
+    """
+
     def keep(self) -> bool:
         """Re-acquire the lock if it was lost; return false where another process has it."""
+        return True
 
-    @abstractmethod
     def release(self) -> None:
         """Release the lock."""
 
@@ -101,16 +103,6 @@ class Upkeep(ABC):
         """
 
 
-class _HeldByFolder(Hold):
-    """No lock of its own: the file is in the instance folder, which the service has locked."""
-
-    def keep(self) -> bool:
-        return True
-
-    def release(self) -> None:
-        pass
-
-
 class SqliteUpkeep(Upkeep):
     """The care of an SQLite file."""
 
@@ -158,7 +150,7 @@ class SqliteUpkeep(Upkeep):
 
     def hold(self, *, alone: bool) -> Hold:
         """Return a hold at once: the instance folder's lock keeps others away."""
-        return _HeldByFolder()
+        return Hold()
 
     def file(self) -> Path:
         """Return the file's path."""
