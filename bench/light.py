@@ -26,7 +26,7 @@ _NOT_COUNTED = re.compile(r"(pip|setuptools|store_orders|_distutils_hack|__edita
 
 
 def main() -> int:
-    """Measure, print, and give the exit status."""
+    """Measure and print; return the exit status."""
     with tempfile.TemporaryDirectory() as folder:
         python = install(Path(folder) / "venv")
         packages, megabytes = weigh(Path(folder) / "venv")
@@ -64,7 +64,7 @@ def weigh(folder: Path) -> tuple[int, float]:
 
 
 def start(python: Path, instance: Path) -> tuple[float, float]:
-    """Start the service on an existing store; give seconds to an answer, and megabytes."""
+    """Start the service on an existing store; return the seconds to an answer, and megabytes."""
     measured = (0.0, 0.0)
     for _ in range(2):  # the first start makes the store and compiles the code
         began = time.perf_counter()

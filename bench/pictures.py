@@ -66,7 +66,7 @@ def take_screenshots(folder: Path) -> None:
             page.click("#sign-in [type=submit]")
             page.wait_for_selector(".results:not([aria-busy]) > *")
             page.evaluate("place => { location.hash = place }", place)
-            # Without the words that greet whoever has just signed in.
+            # Without the greeting after signing in.
             page.reload()
             page.wait_for_timeout(SETTLED_MS)
             page.screenshot(path=folder / f"{name}.png")

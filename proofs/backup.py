@@ -3,7 +3,7 @@
 A year of orders is imported, writers place orders one after the other, and `flask db backup` runs
 beside them; another is killed halfway. Then a key is revoked, and the backup restored. The restored
 store must have all orders that were acknowledged before the backup began and none that nobody
-placed, ids must go on above all that were given, a remembered ETag must be answered 200, the
+placed, ids must go on above all that were used, a remembered ETag must be answered 200, the
 revoked key must stay so, and the killed backup must leave no file under its name, and nothing at
 all after the next.
 """
@@ -26,13 +26,14 @@ from tests.support.service import ROOT, Service, environment_for, run_flask, run
 
 # A limit that no writer meets.
 PLAN = "[plans.writers]\nper_minute = 100000000\nper_day = 100000000\n"
+WRITERS = 3
 QUIET_SECONDS = 2.0
 TRIES_TO_KILL = 10
 
 
-def prove(folder: Path, *, orders: int = 200_000, writers: int = 3, seed: int = 1) -> list[str]:
+def prove(folder: Path, *, orders: int = 200_000, seed: int = 1) -> list[str]:
     """Back up and restore in a folder, print the figures; return the violations."""
-    trial = Trial(folder, orders, writers)
+    trial = Trial(folder, orders)
     with working("Importing, backing up, restoring") as alive:
         trial.fill(seed)
         alive()
@@ -45,9 +46,9 @@ def prove(folder: Path, *, orders: int = 200_000, writers: int = 3, seed: int = 
 class Trial:
     """A store that is backed up and restored, and the violations."""
 
-    def __init__(self, folder: Path, orders: int, writers: int) -> None:
-        """Take a folder to work in, how many orders there are before, and how many writers."""
-        self._folder, self._orders, self._writers = folder, orders, writers
+    def __init__(self, folder: Path, orders: int) -> None:
+        """Take a folder to work in, and how many orders there are before."""
+        self._folder, self._orders = folder, orders
         self._instance = folder / "instance"
         self._environment = environment_for(self._instance)
         self._backup = folder / "backups" / "backup.db"
@@ -72,7 +73,7 @@ class Trial:
         """Take a backup while writers place orders, and revoke a key after it."""
         with running(self._instance) as service:
             self._keys = [service.issue("writers"), service.issue("writers")]
-            quiet, beside = (Placing(service, self._keys[0], self._writers) for _ in range(2))
+            quiet, beside = (Placing(service, self._keys[0], WRITERS) for _ in range(2))
             with quiet.going_on():
                 time.sleep(QUIET_SECONDS)
             self._placed |= set(quiet.acknowledged)
@@ -111,7 +112,7 @@ class Trial:
                 self._expect(not file.exists(), "a killed backup left a file under its name")
                 return
             file.unlink()
-        raise AssertionError("no backup could be killed before its end: give it more orders")
+        raise AssertionError("no backup could be killed before its end: use more orders")
 
     def _remember(self, service: Service, order_id: int) -> None:
         for path in (ORDERS, f"{ORDERS}/{order_id}"):
@@ -125,7 +126,7 @@ class Trial:
         revoked = service.request("GET", ORDERS, self._keys[1]).status
         self._expect(revoked == 401, f"a revoked key is answered {revoked}")  # noqa: PLR2004
         placed = service.request("POST", ORDERS, self._keys[0], json={"petId": 7}).json()
-        self._expect(placed["id"] > max(self._placed), f"the id {placed['id']} is given twice")
+        self._expect(placed["id"] > max(self._placed), f"the id {placed['id']} is used twice")
         print(
             f"remembered ETags   {remembered}; the revoked key {revoked}; next id {placed['id']:,}"
         )
@@ -173,7 +174,6 @@ if __name__ == "__main__":
         command.run(
             prove,
             orders="orders in the store before",
-            writers="clients that place orders meanwhile",
             seed="chooses the orders",
         )
     )

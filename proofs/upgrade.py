@@ -4,7 +4,7 @@ The last program that had only the first schema is taken out of git's history, f
 serves it; the store is upgraded and used, and goes back to that program by the copy that the
 upgrade kept. The upgraded store must answer version 1 byte for byte as before, keys and
 Idempotency-Keys must work on, and the old program must refuse the newer database; after the
-rollback it must have what it had, give no id twice, and take the orders placed in between.
+rollback it must have what it had, use no id twice, and take the orders placed in between.
 """
 
 from __future__ import annotations

@@ -32,33 +32,32 @@ LARGE = ("--per-minute", "1000000", "--per-day", "1000000")
 # From the contract: a delivery starts within it.
 START_SECONDS = 1.0
 ARRIVAL_SECONDS = 60.0
+CLIENTS = 4
 _POLL_SECONDS = 0.01
 
 
 def prove(
-    folder: Path,
-    *,
-    orders: int = 1_000,
-    rate: int = 100,
-    clients: int = 4,
-    longest: float = START_SECONDS,
+    folder: Path, *, orders: int = 1_000, rate: int = 100, longest: float = START_SECONDS
 ) -> list[str]:
-    """Make all runs in a folder, print the figures; return the violations."""
+    """Make all runs in a folder, print the figures; return the violations.
+
+    `longest` is within how many seconds an event must arrive.
+    """
     violations = []
     with progress("Delivering", len(RUNS)) as advance:
         for number, (name, endpoints) in enumerate(RUNS.items()):
             print(name)
-            found = _run(folder / str(number), endpoints, (orders, rate, clients), longest)
+            found = _run(folder / str(number), endpoints, (orders, rate), longest)
             violations += [f"{name}: {violation}" for violation in found]
             advance(1)
     return violations
 
 
 def _run(
-    folder: Path, endpoints: tuple[bool, bool], load: tuple[int, int, int], longest: float
+    folder: Path, endpoints: tuple[bool, bool], load: tuple[int, int], longest: float
 ) -> list[str]:
     answers, hangs = endpoints
-    orders, rate, clients = load
+    orders, rate = load
     over = threading.Event()
     violations = []
     with ExitStack() as resources:
@@ -66,7 +65,7 @@ def _run(
         stuck.answering = hang(over)
         service = resources.enter_context(running(folder))
         resources.callback(over.set)
-        placing = Placing(service, service.issue("enterprise", *LARGE), clients, rate)
+        placing = Placing(service, service.issue("enterprise", *LARGE), CLIENTS, rate)
         for receiver in [quick] * answers + [stuck] * hangs:
             _add(service, receiver)
         placing.place(orders)
@@ -101,12 +100,4 @@ def _add(service: Service, receiver: Receiver) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(
-        command.run(
-            prove,
-            orders="orders to place in each run",
-            rate="orders a second",
-            clients="clients that place them",
-            longest="seconds within which an event must arrive",
-        )
-    )
+    sys.exit(command.run(prove, orders="orders to place in each run", rate="orders a second"))

@@ -44,9 +44,9 @@ def chart(title: str, unit: str, bars: list[Bar]) -> str:
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}"',
-            f'  width="{WIDTH}" height="{height}" role="img" aria-labelledby="title told">',
+            f'  width="{WIDTH}" height="{height}" role="img" aria-labelledby="title figures">',
             f'  <title id="title">{escape(title)}</title>',
-            f'  <desc id="told">{escape(f"{unit}. {described}")}</desc>',
+            f'  <desc id="figures">{escape(f"{unit}. {described}")}</desc>',
             f"  <style>{_STYLE}  </style>",
             f'  <text class="title" x="0" y="20">{escape(title)}</text>',
             f'  <text class="unit" x="{WIDTH}" y="20" text-anchor="end">{escape(unit)}</text>',

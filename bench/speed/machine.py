@@ -20,7 +20,7 @@ _DISTRIBUTIONS = {"flask_smorest": "flask-smorest", "flask_limiter": "flask-limi
 
 
 def machine() -> dict[str, str]:
-    """Return what is known of the machine, by name."""
+    """Return facts about the machine, by name."""
     model = re.search(r"model name\s*: (.*)", _read("/proc/cpuinfo"))
     memory = re.search(r"MemTotal:\s+(\d+) kB", _read("/proc/meminfo"))
     return {
@@ -48,8 +48,8 @@ def versions() -> dict[str, str]:
     if JsonServer.missing() is None:
         package = JsonServer.program.parents[2] / "package.json"
         found["json-server"] = json.loads(package.read_text(encoding="utf-8"))["version"]
-        found["node"] = _told("node", "--version").removeprefix("v")
-    wrk = re.search(r"wrk (\S+)", _told("wrk", "--version"))
+        found["node"] = _output("node", "--version").removeprefix("v")
+    wrk = re.search(r"wrk (\S+)", _output("wrk", "--version"))
     return {**found, "wrk": wrk[1] if wrk else "unknown"}
 
 
@@ -60,7 +60,7 @@ def _read(path: str) -> str:
         return ""
 
 
-def _told(program: str, *arguments: str) -> str:
+def _output(program: str, *arguments: str) -> str:
     command = [shutil.which(program) or program, *arguments]
     done = subprocess.run(  # noqa: S603 - says its version
         command, capture_output=True, text=True, check=False

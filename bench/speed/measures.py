@@ -1,4 +1,4 @@
-"""How a thing is measured: each measure takes a setting and gives its figures, by name.
+"""How a thing is measured: each measure takes a setting and returns its figures, by name.
 
 Names of figures end in their unit, but for counts. What they are called for readers is in `report`.
 """
@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import urllib3
 
@@ -45,8 +44,8 @@ class Setting:
     stock: Stock
     folder: Path
     seconds: float
+    empty: Path
     target: Contestant | None = None
-    empty: Path | None = None
 
     @property
     def server(self) -> Contestant:
@@ -56,11 +55,7 @@ class Setting:
         return self.target
 
 
-class Measure(Protocol):
-    """A way to measure."""
-
-    def __call__(self, setting: Setting) -> Figures:
-        """Measure once."""
+Measure = Callable[[Setting], Figures]
 
 
 @dataclass(frozen=True)
@@ -102,130 +97,104 @@ class UnderLoad:
         }
 
 
-@dataclass(frozen=True)
-class WholeList:
-    """The whole list to one client, over and over."""
-
-    def __call__(self, setting: Setting) -> Figures:
-        """Measure once."""
-        server, pid = setting.server, setting.server.process.pid
-        request = server.lists()
-        processes.forget_peak(pid)
-        cpu = processes.cpu_seconds(pid)
-        with closing(Reader(request.url)) as reader:
-            answers = [reader.ask(request) for _ in _for_seconds(setting.seconds)]
-        cpu = processes.cpu_seconds(pid) - cpu
-        peak = processes.peak_mib(pid)
-        seconds = statistics.median(answer.seconds for answer in answers)
-        return {
-            "seconds": seconds,
-            "order_us": seconds / setting.stock.count * 1e6,
-            "first_byte_ms": statistics.median(each.first_byte for each in answers) * 1e3,
-            "requests_per_second": 1 / seconds,
-            "cpu_us": cpu / len(answers) * 1e6,
-            "peak_mib": peak,
-            "grown_mib": peak - server.mib_at_rest,
-            "wrong": sum(answer.status != 200 for answer in answers),  # noqa: PLR2004
-        }
+def whole_list(setting: Setting) -> Figures:
+    """Measure the whole list to one client, over and over."""
+    server, pid = setting.server, setting.server.process.pid
+    request = server.lists()
+    processes.forget_peak(pid)
+    cpu = processes.cpu_seconds(pid)
+    with closing(Reader(request.url)) as reader:
+        answers = [reader.ask(request) for _ in _for_seconds(setting.seconds)]
+    cpu = processes.cpu_seconds(pid) - cpu
+    peak = processes.peak_mib(pid)
+    seconds = statistics.median(answer.seconds for answer in answers)
+    return {
+        "seconds": seconds,
+        "order_us": seconds / setting.stock.count * 1e6,
+        "first_byte_ms": statistics.median(each.first_byte for each in answers) * 1e3,
+        "requests_per_second": 1 / seconds,
+        "cpu_us": cpu / len(answers) * 1e6,
+        "peak_mib": peak,
+        "grown_mib": peak - server.mib_at_rest,
+        "wrong": sum(answer.status != 200 for answer in answers),  # noqa: PLR2004
+    }
 
 
-@dataclass(frozen=True)
-class ChangedList:
-    """The list to one client, with an order placed or cancelled before each; only lists count."""
-
-    def __call__(self, setting: Setting) -> Figures:
-        """Measure once."""
-        server = setting.server
-        times = []
-        wrong = 0
-        with closing(Reader(server.url)) as reader:
-            for _ in _for_seconds(setting.seconds):
-                placed = reader.ask(server.places())
-                cancel = server.cancels()
-                cancel = wrk.Request(
-                    "DELETE", f"{cancel.url}/{json.loads(placed.body)['id']}", cancel.headers
-                )
-                listed = reader.ask(server.lists())
-                cancelled = reader.ask(cancel)
-                again = reader.ask(server.lists())
-                times += [listed.seconds, again.seconds]
-                statuses = (placed.status, listed.status, cancelled.status, again.status)
-                wrong += statuses != (201, 200, 204, 200)
-        seconds = statistics.median(times)
-        return {
-            "requests_per_second": 1 / seconds,
-            "p50_ms": seconds * 1e3,
-            "p99_ms": sorted(times)[int(len(times) * 0.99)] * 1e3,
-            "wrong": wrong,
-        }
+def changed_list(setting: Setting) -> Figures:
+    """Measure lists alone, to one client that places or cancels an order before each."""
+    server = setting.server
+    times = []
+    wrong = 0
+    with closing(Reader(server.url)) as reader:
+        for _ in _for_seconds(setting.seconds):
+            placed = reader.ask(server.places())
+            cancel = server.cancels()
+            cancel = wrk.Request(
+                "DELETE", f"{cancel.url}/{json.loads(placed.body)['id']}", cancel.headers
+            )
+            listed = reader.ask(server.lists())
+            cancelled = reader.ask(cancel)
+            again = reader.ask(server.lists())
+            times += [listed.seconds, again.seconds]
+            statuses = (placed.status, listed.status, cancelled.status, again.status)
+            wrong += statuses != (201, 200, 204, 200)
+    seconds = statistics.median(times)
+    return {
+        "requests_per_second": 1 / seconds,
+        "p50_ms": seconds * 1e3,
+        "p99_ms": sorted(times)[int(len(times) * 0.99)] * 1e3,
+        "wrong": wrong,
+    }
 
 
-@dataclass(frozen=True)
-class SqliteAlone:
-    """SQLite's own `json_group_array` over the same rows, in this process."""
-
-    def __call__(self, setting: Setting) -> Figures:
-        """Measure once."""
-        path = setting.stock.instance / "orders.db"
-        sql = (
-            "SELECT json_group_array(json_object('id', id, 'petId', pet_id, 'quantity', quantity,"
-            " 'shipDate', ship_date, 'complete', json(iif(status = 'shipped', 'true', 'false'))))"
-            " FROM orders WHERE status <> 'cancelled'"
-        )
-        times = []
-        with closing(sqlite.sqlite_module().connect(path)) as connection:
-            for _ in _for_seconds(setting.seconds):
-                began = time.perf_counter()
-                connection.execute(sql).fetchone()
-                times.append(time.perf_counter() - began)
-        return {"seconds": statistics.median(times)}
+def sqlite_alone(setting: Setting) -> Figures:
+    """Measure SQLite's own `json_group_array` over the same rows, in this process."""
+    path = setting.stock.instance / "orders.db"
+    sql = (
+        "SELECT json_group_array(json_object('id', id, 'petId', pet_id, 'quantity', quantity,"
+        " 'shipDate', ship_date, 'complete', json(iif(status = 'shipped', 'true', 'false'))))"
+        " FROM orders WHERE status <> 'cancelled'"
+    )
+    times = []
+    with closing(sqlite.sqlite_module().connect(path)) as connection:
+        for _ in _for_seconds(setting.seconds):
+            began = time.perf_counter()
+            connection.execute(sql).fetchone()
+            times.append(time.perf_counter() - began)
+    return {"seconds": statistics.median(times)}
 
 
-@dataclass(frozen=True)
-class FirstAnswer:
-    """From the start of the process to its first answer."""
-
-    def __call__(self, setting: Setting) -> Figures:
-        """Measure once."""
-        folder = setting.folder / "start"
-        folder.mkdir()
-        server = StoreOrders(setting.stock, folder)
-        try:
-            server.wait()
-            seconds = time.perf_counter() - server.started
-            return {"seconds": seconds, "peak_mib": processes.peak_mib(server.process.pid)}
-        finally:
-            server.stop()
-            shutil.rmtree(folder)
+def first_answer(setting: Setting) -> Figures:
+    """Measure the time from the start of the process to its first answer."""
+    folder = setting.folder / "start"
+    folder.mkdir()
+    server = StoreOrders(setting.stock, folder)
+    try:
+        server.wait()
+        seconds = time.perf_counter() - server.started
+        return {"seconds": seconds, "peak_mib": processes.peak_mib(server.process.pid)}
+    finally:
+        server.stop()
+        shutil.rmtree(folder)
 
 
-@dataclass(frozen=True)
-class Imported:
-    """`flask orders import` of the stock into an empty store: the whole command."""
-
-    def __call__(self, setting: Setting) -> Figures:
-        """Measure once."""
-        if setting.empty is None:
-            raise ValueError("this measure needs an empty instance")
-        instance = setting.folder / "import"
-        shutil.copytree(setting.empty, instance)
-        try:
-            return _command(setting, instance, "import", str(setting.stock.file))
-        finally:
-            shutil.rmtree(instance)
+def imported(setting: Setting) -> Figures:
+    """Measure `flask orders import` of the stock into an empty store: the whole command."""
+    instance = setting.folder / "import"
+    shutil.copytree(setting.empty, instance)
+    try:
+        return _command(setting, instance, "import", str(setting.stock.file))
+    finally:
+        shutil.rmtree(instance)
 
 
-@dataclass(frozen=True)
-class Exported:
-    """`flask orders export` of the stock as CSV: the whole command."""
-
-    def __call__(self, setting: Setting) -> Figures:
-        """Measure once."""
-        target = setting.folder / "export.csv"
-        try:
-            return _command(setting, setting.stock.instance, "export", str(target))
-        finally:
-            target.unlink(missing_ok=True)
+def exported(setting: Setting) -> Figures:
+    """Measure `flask orders export` of the stock as CSV: the whole command."""
+    target = setting.folder / "export.csv"
+    try:
+        return _command(setting, setting.stock.instance, "export", str(target))
+    finally:
+        target.unlink(missing_ok=True)
 
 
 def _command(setting: Setting, instance: Path, name: str, file: str) -> Figures:

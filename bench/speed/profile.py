@@ -156,7 +156,7 @@ def _application(instance: Path) -> Iterator[Flask]:
 
 
 def _environs(app: Flask, stock: Stock, what: str) -> Iterator[dict[str, Any]]:
-    """Return requests as waitress gives them to an application, without end."""
+    """Yield requests as waitress passes them to an application, without end."""
     headers = {"Authorization": f"Bearer {stock.keys.good}"}
     if what == "unchanged":
         headers["If-None-Match"] = app.test_client().get(_PATH, headers=headers).headers["ETag"]
@@ -176,14 +176,14 @@ def _environs(app: Flask, stock: Stock, what: str) -> Iterator[dict[str, Any]]:
 def _timed(app: Flask, environs: Iterator[dict[str, Any]], seconds: float) -> Spent:
     """Ask for so long; return what a request takes."""
     began, cpu_began = time.perf_counter(), time.thread_time()
-    asked = 0
+    count = 0
     while time.perf_counter() - began < seconds:
         body, status, _ = run_wsgi_app(app, next(environs), buffered=True)
         if not status.startswith(("2", "304")):
             raise RuntimeError(f"{status}: {b''.join(body)!r}")
-        asked += 1
+        count += 1
     spent = Spent()
-    spent.add((time.thread_time() - cpu_began) / asked, (time.perf_counter() - began) / asked)
+    spent.add((time.thread_time() - cpu_began) / count, (time.perf_counter() - began) / count)
     return spent
 
 
@@ -235,6 +235,6 @@ def _load(stock: Stock, folder: Path, what: str, status: int, seconds: float) ->
     server = StoreOrders(stock, own)
     try:
         server.wait()
-        return UnderLoad(what, status)(Setting(stock, folder, seconds, server))
+        return UnderLoad(what, status)(Setting(stock, folder, seconds, stock.instance, server))
     finally:
         server.stop()

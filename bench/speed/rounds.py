@@ -127,7 +127,7 @@ class Course:
                     own.mkdir()
                     target = servers[lane.server, lane.stock] = lane.server(stock, own)
                     stack.callback(target.stop)
-            settings.append(Setting(stock, folder, self.seconds, target, self.stocks.empty))
+            settings.append(Setting(stock, folder, self.seconds, self.stocks.empty, target))
         for server in servers.values():
             server.wait()
             server.settle()

@@ -1,4 +1,4 @@
-"""The orders that contestants are given: the same ones for each, made once for each number of them.
+"""The orders of the contestants: the same ones for each, made once for each number of them.
 
 They are those of a year of a shop, without the cancelled ones: a stock of 20 is a list of 20.
 """
@@ -51,7 +51,7 @@ class Stock:
     def __init__(self, folder: Path, ask: Ask, seed: int, empty: Path, keys: Keys) -> None:
         """Take a folder to keep them in, and an instance that has the keys and no orders.
 
-        Makes nothing until it is asked for.
+        Makes nothing until it is needed.
         """
         self.folder, self.count, self.keys = folder, ask.count, keys
         self._all_pending, self._seed, self._empty = ask.all_pending, seed, empty
@@ -92,7 +92,7 @@ class Stock:
 
 
 class Stocks:
-    """All stocks of a run, each made when it is first asked for."""
+    """All stocks of a run, each made when it is first needed."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         """Take the folder to make them in."""
@@ -100,7 +100,7 @@ class Stocks:
         self._made: dict[Ask, Stock] = {}
 
     def get(self, ask: Ask) -> Stock:
-        """Return the stock that is asked for."""
+        """Return a stock, making it first where it is new."""
         if ask not in self._made:
             folder = self._folder / f"{ask.count}{'-pending' if ask.all_pending else ''}"
             folder.mkdir()

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 
 from bench.speed.contestants import Contestant, StoreOrders
 from bench.speed.measures import (
-    ChangedList,
-    Exported,
-    FirstAnswer,
-    Imported,
     Measure,
-    SqliteAlone,
     UnderLoad,
-    WholeList,
+    changed_list,
+    exported,
+    first_answer,
+    imported,
+    sqlite_alone,
+    whole_list,
 )
 from bench.speed.peers.all import (
     EVERYBODY,
@@ -146,7 +146,7 @@ def _long_lists(sizes: Sizes) -> tuple[Work, ...]:
         Work(
             "list-changed",
             f"listOrders, {sizes.many:,} orders, a change between any two",
-            _each((StoreOrders, PlainStack, FastApi), ChangedList(), many),
+            _each((StoreOrders, PlainStack, FastApi), changed_list, many),
             (_faster_than(PlainStack, 20), _faster_than(FastApi, 20)),
             shown=RATE,
             note="One client; an order is placed or cancelled before each list. Only the lists' "
@@ -155,7 +155,7 @@ def _long_lists(sizes: Sizes) -> tuple[Work, ...]:
         Work(
             "list-large",
             f"listOrders, {sizes.large:,} orders, one client",
-            (Lane(OURS, WholeList(), large), Lane(sqlite, SqliteAlone(), large, None)),
+            (Lane(OURS, whole_list, large), Lane(sqlite, sqlite_alone, large, None)),
             (
                 Goal(OURS, "seconds", at_most=1.3, of=(sqlite, "seconds")),
                 Goal(OURS, "first_byte_ms", at_most=30),
@@ -214,13 +214,13 @@ def _large_stores(sizes: Sizes) -> tuple[Work, ...]:
         Work(
             "start",
             f"Start to first answer, {sizes.large:,} orders in the file",
-            (Lane("start", FirstAnswer(), large, None),),
+            (Lane("start", first_answer, large, None),),
             (Goal("start", "seconds", at_most=1.5),),
         ),
         Work(
             "files",
             f"Import and export of {sizes.moved:,} orders",
-            (Lane("import", Imported(), moved, None), Lane("export", Exported(), moved, None)),
+            (Lane("import", imported, moved, None), Lane("export", exported, moved, None)),
             (
                 Goal("import", "rows_per_second", at_least=50_000),
                 Goal("export", "rows_per_second", at_least=150_000),
@@ -269,7 +269,7 @@ def _write(what: str, title: str, status: int, stock: Ask) -> Work:
 
 def _growth(counts: tuple[int, ...]) -> Work:
     kinds: dict[str, tuple[Measure, str]] = {
-        "listOrders": (WholeList(), "order_us"),
+        "listOrders": (whole_list, "order_us"),
         "304": (UnderLoad("unchanged", 304), "request_us"),
         "getOrder": (UnderLoad("get", 200), "request_us"),
         "placeOrder": (UnderLoad("place", 201), "request_us"),

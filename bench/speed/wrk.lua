@@ -1,4 +1,4 @@
--- Tells wrk what to send: `wrk -s wrk.lua URL -- METHOD [BODY [FIRST]]`.
+-- The requests that wrk sends: `wrk -s wrk.lua URL -- METHOD [BODY [FIRST]]`.
 -- With FIRST, the path of each request ends in a number of its own, counted up from there.
 
 function init(args)

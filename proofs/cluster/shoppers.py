@@ -14,7 +14,6 @@ from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.synchronize import Event
-from typing import Any
 
 from proofs.core.clients import Connection, Customer, Key
 from proofs.core.history import History, Kind, Operation
@@ -143,6 +142,6 @@ def shopping(plans: list[Plan]) -> Iterator[Loads]:
             ended.set()
 
 
-def _begin(*given: Any) -> None:
+def _begin(*ended: Event) -> None:
     global _ended
-    (_ended,) = given
+    (_ended,) = ended

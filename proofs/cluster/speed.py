@@ -4,7 +4,7 @@ Run it as `python -m proofs.cluster.speed`, on a machine that does nothing else.
 nginx (HTTPS, eight connections) for one order and for the list of 20 orders, and places orders;
 before one process, before two, and so on, in turn, round after round. wrk, nginx, PostgreSQL, Redis
 and the processes share the machine: what each of them takes of its processors for a request is
-told, too, in milliseconds. PostgreSQL waits for the disk at each commit, as in real life.
+printed, too, in milliseconds. PostgreSQL waits for the disk at each commit, as in real life.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Figure:
     cost: dict[str, float]
 
 
-# By how many processes, and what was asked.
+# By how many processes, and the operation.
 Rounds = dict[tuple[int, str], list[Figure]]
 
 
@@ -108,25 +108,25 @@ def line(processes: int, name: str, rounds: Sequence[Figure]) -> str:
     rate = statistics.median(each.requests_per_second for each in rounds)
     p99 = statistics.median(each.p99 for each in rounds)
     cost = {part: statistics.median(each.cost[part] for each in rounds) for part in rounds[0].cost}
-    told = ", ".join(f"{part} {each:.2f}" for part, each in cost.items())
+    parts = ", ".join(f"{part} {each:.2f}" for part, each in cost.items())
     return (
         f"{processes}  {name:<11} {rate:6,.0f}/s  p99 {p99:5.1f} ms  "
-        f"{sum(cost.values()):.2f} ms each: {told}"
+        f"{sum(cost.values()):.2f} ms each: {parts}"
     )
 
 
 def main() -> int:
-    """Measure, print, and give the exit status."""
+    """Measure and print; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2], help="how many in turn")
-    parser.add_argument("--rounds", type=int, default=5, help="the median of so many is told")
+    parser.add_argument("--rounds", type=int, default=5, help="the median of so many is printed")
     parser.add_argument("--seconds", type=float, default=4, help="of each round")
-    given = parser.parse_args()
+    options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as folder,
-        staged(Path(folder), max(given.processes), careless=False) as stage,
+        staged(Path(folder), max(options.processes), careless=False) as stage,
     ):
-        found = measure_all(stage, given.processes, given.rounds, given.seconds)
+        found = measure_all(stage, options.processes, options.rounds, options.seconds)
     print(f"{os.cpu_count()} processors")
     for (processes, name), rounds in found.items():
         print(line(processes, name, rounds))

@@ -70,7 +70,7 @@ class Stage:
         return [Key(secret, f"key:{key_id}") for secret, key_id in made.items()]
 
     def start(self, number: int) -> float:
-        """Start a service that has ended; give how many seconds it took until it served."""
+        """Start a service that has ended; return how many seconds it took until it served."""
         began = time.monotonic()
         self.services[number] = self._started(number)
         return time.monotonic() - began

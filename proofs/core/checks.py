@@ -212,7 +212,7 @@ def _wrong_states(
 
 
 def _seen(operation: Operation) -> Status | None:
-    # The state that an answer tells. For version 1 a cancelled order is not there.
+    # The state that an answer shows. For version 1 a cancelled order is not there.
     if operation.status == _CONFLICT:
         return Status.SHIPPED
     if operation.status == _NOT_FOUND:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,11 @@ def run(prove: Callable[..., Iterable[str]], **options: str) -> int:
         print(f"VIOLATED    {violation}")
     print(f"{'violations':<12}{len(violations):,}")
     return 1 if violations else 0
+
+
+def violated(violations: Mapping[str, object]) -> list[str]:
+    """Return those of all possible violations that are so."""
+    return [violation for violation, is_so in violations.items() if is_so]
 
 
 def table(facts: dict[str, str]) -> str:

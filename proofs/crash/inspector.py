@@ -27,7 +27,7 @@ _LEFT_OF_THE_DAY = re.compile(r'"day";r=(\d+)')
 
 @dataclass(frozen=True, slots=True)
 class Ban:
-    """A ban that a client was told of. `ends` is in monotonic seconds."""
+    """A ban that was reported to a client. `ends` is in monotonic seconds."""
 
     key: Key
     ends: float

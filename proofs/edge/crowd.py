@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 
-from proofs.core.times import Read, Times
+from proofs.core.command import violated
+from proofs.core.times import Read
 from proofs.edge.slow_client import Dripped, connect, drip, get, read_answer
 from tests.support.process import descriptors, resident_mib
 from tests.support.service import Service
@@ -17,51 +17,18 @@ from tests.support.service import Service
 SETTLE_SECONDS = 10
 HEAD = b"GET /v1/store/orders HTTP/1.1\r\nHost: bench\r\nX-Drip: "
 BODY = b"POST /v1/store/orders HTTP/1.1\r\nHost: bench\r\nContent-Length: 100000\r\n\r\n"
+# Of memory, each pair of connections may leave behind so much.
+MOST_KEPT_MIB = 0.16
 _TIMED_OUT = 408
-
-
-@dataclass
-class Crowd:
-    """The figures of reads beside a crowd."""
-
-    alone: Times
-    beside: Times
-    unserved: int
-    dripped: list[Dripped]
-    idle_ends: int
-    descriptors: tuple[int, int, int]  # before, during, after
-    memory: tuple[float, float]  # before, after, in MiB
-
-    @property
-    def not_timed_out(self) -> int:
-        """How many connections that dripped got no 408."""
-        return sum(each.status != _TIMED_OUT for each in self.dripped)
-
-    @property
-    def latest(self) -> float:
-        """After how many seconds the last of them was answered."""
-        return max(each.seconds for each in self.dripped)
-
-    @property
-    def faults(self) -> list[str]:
-        """The violations, whatever the machine."""
-        before, during, after = self.descriptors
-        found = {
-            f"{self.unserved} reads were not served": self.unserved,
-            f"{self.not_timed_out} dripping connections got no 408": self.not_timed_out,
-            f"{self.idle_ends} idle connections were closed": self.idle_ends,
-            "the crowd was not there": during < 2 * len(self.dripped),
-            f"{after - before} descriptors were kept": after > before,
-        }
-        return [fault for fault, is_so in found.items() if is_so]
 
 
 def stand_beside(
     service: Service, read: Read, reads: int, connections: int, deadline: int
-) -> Crowd:
+) -> list[str]:
     """Time a read alone, and beside so many connections that drip and as many that are idle.
 
     `reads` are made alone. `deadline` is how many seconds the service waits for a head, or a body.
+    Prints the figures; returns the violations.
     """
     pid = service.process.pid
     alone, unserved = read.time(lambda count: count < reads)
@@ -76,15 +43,28 @@ def stand_beside(
         beside, more = read.time(lambda _: not dripping.done())
         idle_ends = sum(has_ended(each) for each in idle)
     wait_until(lambda: len(descriptors(pid)) <= before)
-    return Crowd(
-        alone,
-        beside,
-        unserved + more,
-        dripping.result(),
-        idle_ends,
-        (before, during, len(descriptors(pid))),
-        (memory, resident_mib(pid)),
+    after, kept = len(descriptors(pid)), resident_mib(pid) - memory
+    print(f"a read alone                {alone}")
+    print(f"beside the crowd            {beside}")
+    print(f"descriptors                 {before}, {during} beside the crowd, {after} after it")
+    print(f"memory                      {memory:.0f} MiB, {memory + kept:.0f} after it")
+    return _without_408(dripping.result()) + violated(
+        {
+            f"{unserved + more} reads were not served": unserved + more,
+            f"{idle_ends} idle connections were closed": idle_ends,
+            "the crowd was not there": during < 2 * len(beginnings),
+            f"{after - before} descriptors were kept": after > before,
+            f"{kept:.0f} MiB of memory were kept": kept > MOST_KEPT_MIB * connections,
+        }
     )
+
+
+def _without_408(dripped: list[Dripped]) -> list[str]:
+    seconds = [each.seconds for each in dripped if each.status == _TIMED_OUT]
+    print(f"dripping, answered 408      {len(seconds)} of {len(dripped)}", end="")
+    print(f", the last after {max(seconds, default=0):.1f} s")
+    missing = len(dripped) - len(seconds)
+    return violated({f"{missing} dripping connections got no 408": missing})
 
 
 @contextmanager

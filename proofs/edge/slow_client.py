@@ -9,8 +9,9 @@ import hashlib
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import BinaryIO
+from dataclasses import dataclass
+from http.client import HTTPException, HTTPResponse
+from typing import Any, BinaryIO
 
 # Little, so that a reader that is slow is felt by the server.
 _RECEIVE_BUFFER = 64 * 1024
@@ -45,54 +46,37 @@ def get(path: str, key: str = "-") -> bytes:
 
 def read_answer(file: BinaryIO, bytes_a_second: float | None = None) -> Answer | None:
     """Read an answer, at this pace; None where it breaks off or there is none."""
-    line = file.readline()
-    if not line.startswith(b"HTTP/1.1 "):
+    kept_open: Any = _KeptOpen(file)
+    response = HTTPResponse(kept_open)
+    length, digest = 0, hashlib.sha256()
+    try:
+        response.begin()
+        while piece := response.read(_PIECE):
+            length += len(piece)
+            digest.update(piece)
+            if bytes_a_second:
+                time.sleep(len(piece) / bytes_a_second)
+    except HTTPException:
         return None
-    headers = {}
-    while (field_line := file.readline()) not in {b"\r\n", b""}:
-        name, _, value = field_line.decode("ascii").partition(":")
-        headers[name.lower()] = value.strip()
-    body = _Body(file, bytes_a_second)
-    whole = (
-        body.take_chunks()
-        if headers.get("transfer-encoding") == "chunked"
-        else body.take(int(headers.get("content-length", 0)))
-    )
-    if not whole or field_line != b"\r\n":
+    if response.length:  # as much is missing of its Content-Length
         return None
-    closes = headers.get("connection") == "close"
-    return Answer(int(line[9:12]), body.length, body.digest.hexdigest(), closes)
+    return Answer(response.status, length, digest.hexdigest(), response.will_close)
 
 
-@dataclass
-class _Body:
-    file: BinaryIO
-    bytes_a_second: float | None
-    length: int = 0
-    digest: hashlib._Hash = field(default_factory=hashlib.sha256)
+class _KeptOpen:
+    """A connection's file that stays open after an answer, for those that were requested ahead."""
 
-    def take(self, count: int) -> bool:
-        """Read so many bytes; return whether they came."""
-        while count:
-            piece = self.file.read(min(count, _PIECE))
-            if not piece:
-                return False
-            count -= len(piece)
-            self.length += len(piece)
-            self.digest.update(piece)
-            if self.bytes_a_second:
-                time.sleep(len(piece) / self.bytes_a_second)
-        return True
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
 
-    def take_chunks(self) -> bool:
-        """Read chunks; return whether the last of them came."""
-        while line := self.file.readline():
-            size = int(line, 16)
-            if not self.take(size) or self.file.readline() != b"\r\n":
-                return False
-            if size == 0:
-                return True
-        return False
+    def makefile(self, _mode: str) -> _KeptOpen:
+        return self
+
+    def close(self) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
 
 
 def read_slowly(

@@ -3,55 +3,49 @@
 from __future__ import annotations
 
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from http import HTTPStatus
 
-from proofs.core.times import Read, Times
-from proofs.edge.slow_client import Answer, read_slowly
+from proofs.core.command import violated
+from proofs.core.times import Read
+from proofs.edge.slow_client import read_slowly
 from tests.support.process import peak_mib, resident_mib
 from tests.support.service import Service
 
 LIST = "/v1/store/orders"
-
-
-@dataclass
-class SlowReaders:
-    """The figures of reads beside slow readers."""
-
-    idle: Times
-    beside: Times
-    unserved: int
-    expected: Answer | None
-    lists: list[Answer | None]
-    memory: tuple[float, float]  # before, and the most there was, in MiB
-
-    @property
-    def times_slower(self) -> float:
-        """How many times slower reads were beside the readers: median or p99, what is worse."""
-        return max(self.beside.median / self.idle.median, self.beside.p99 / self.idle.p99)
-
-    @property
-    def faults(self) -> list[str]:
-        """The violations, whatever the machine."""
-        broken = sum(each is None or each != self.expected for each in self.lists)
-        found = {
-            f"{self.unserved} reads were not served": self.unserved,
-            f"{broken} lists did not come whole": broken,
-            "the list was refused": not self.expected or self.expected.status != HTTPStatus.OK,
-        }
-        return [fault for fault, is_so in found.items() if is_so]
+READERS = 12
+MAX_MIB = 300
 
 
 def read_beside(
-    service: Service, read: Read, reads: int, readers: int, bytes_a_second: float
-) -> SlowReaders:
-    """Time so many reads alone, and more beside readers of the list, each at this pace."""
+    service: Service, read: Read, reads: int, bytes_a_second: float, most_times_slower: float
+) -> list[str]:
+    """Time so many reads alone, and more beside readers of the list, each at this pace.
+
+    Prints the figures; returns the violations.
+    """
     pid = service.process.pid
     memory = resident_mib(pid)
-    idle, unserved = read.time(lambda count: count < reads)
+    alone, unserved = read.time(lambda count: count < reads)
     with ProcessPoolExecutor(1) as pool:
-        reading = pool.submit(read_slowly, service.address, LIST, read.key, readers, bytes_a_second)
+        reading = pool.submit(read_slowly, service.address, LIST, read.key, READERS, bytes_a_second)
         beside, more = read.time(lambda _: not reading.done())
         most = peak_mib(pid)
         (expected,) = pool.submit(read_slowly, service.address, LIST, read.key, 1, None).result()
-    return SlowReaders(idle, beside, unserved + more, expected, reading.result(), (memory, most))
+    if expected is None:
+        raise AssertionError("the list breaks off even for a single reader")
+    times_slower = max(beside.median / alone.median, beside.p99 / alone.p99)
+    print(f"lists read slowly           {READERS} of {expected.length / 1e6:.1f} MB")
+    print(f"a read alone                {alone}")
+    print(f"beside them                 {beside}", end="")
+    print(f"; {times_slower:.1f} times slower (at most {most_times_slower})")
+    print(f"memory                      {memory:.0f} MiB, {most:.0f} at most (under {MAX_MIB})")
+    broken = sum(each is None or each != expected for each in reading.result())
+    return violated(
+        {
+            f"{unserved + more} reads were not served": unserved + more,
+            f"{broken} lists did not come whole": broken,
+            "the list was refused": expected.status != HTTPStatus.OK,
+            f"reads were {times_slower:.1f} times slower": times_slower > most_times_slower,
+            f"{most:.0f} MiB of memory": most > MAX_MIB,
+        }
+    )

@@ -12,11 +12,11 @@ import struct
 import termios
 import threading
 import time
-from dataclasses import dataclass
 from http import HTTPStatus
 from itertools import chain
 from typing import BinaryIO
 
+from proofs.core.command import violated
 from proofs.core.times import Read
 from proofs.edge.slow_client import connect, get, read_answer
 from proofs.edge.slow_readers import LIST
@@ -24,31 +24,6 @@ from tests.support.service import STOP_SECONDS, Service
 
 LOAD_SECONDS = 2
 ANSWERED = {HTTPStatus.OK, HTTPStatus.CREATED}
-
-
-@dataclass
-class Stop:
-    """The outcome of a stop."""
-
-    arrived: dict[str, int]
-    dropped: dict[str, int]
-    refused: int
-    seconds: float
-    status: int
-    log: list[str]
-
-    @property
-    def faults(self) -> list[str]:
-        """The violations, whatever the machine."""
-        cut_off = sum("cut off" in line or "Traceback" in line for line in self.log)
-        found = {f"{count} dropped: {kind}": count for kind, count in self.dropped.items()}
-        found |= {f"nothing had arrived: {kind}": not n for kind, n in self.arrived.items()}
-        found |= {
-            f"{self.refused} answers were refusals": self.refused,
-            f"exit status {self.status}": self.status,
-            f"{cut_off} complaints in the log": cut_off,
-        }
-        return [fault for fault, is_so in found.items() if is_so]
 
 
 class Client(threading.Thread):
@@ -113,8 +88,11 @@ class Client(threading.Thread):
         return True
 
 
-def stop_under_load(service: Service, one: Read, bytes_a_second: float) -> Stop:
-    """Stop the service while clients of all kinds are at work; slow ones read at this pace."""
+def stop_under_load(service: Service, one: Read, bytes_a_second: float) -> list[str]:
+    """Stop the service while clients of all kinds are at work; slow ones read at this pace.
+
+    Prints the figures; returns the violations.
+    """
     read, whole_list = get(one.path, one.key), get(LIST, one.key)
     kinds = {
         "reads, one after the other": (16, read, 1, None),
@@ -138,19 +116,26 @@ def stop_under_load(service: Service, one: Read, bytes_a_second: float) -> Stop:
         each.connection.close()
     # Not `stop`, which would send a second signal.
     status = service.wait()
-    return Stop(
-        arrived={kind: sum(counts) for kind, counts in arrived.items()},
-        dropped={kind: dropped(clients[kind], counts) for kind, counts in arrived.items()},
-        refused=sum(each.refused for each in chain.from_iterable(clients.values())),
-        seconds=time.monotonic() - began,
-        status=status,
-        log=service.log,
+    print(
+        f"the stop                    took {time.monotonic() - began:.1f} s, exit status {status}"
     )
+    cut_off = sum("cut off" in line or "Traceback" in line for line in service.log)
+    violations = {f"exit status {status}": status, f"{cut_off} complaints in the log": cut_off}
+    for kind, counts in arrived.items():
+        violations |= _outcome(kind, clients[kind], counts)
+    return violated(violations)
 
 
-def dropped(clients: list[Client], arrived: list[int]) -> int:
-    """Return how many requests had arrived, and were not answered whole."""
-    return sum(max(0, n - each.answers) for each, n in zip(clients, arrived, strict=True))
+def _outcome(kind: str, clients: list[Client], arrived: list[int]) -> dict[str, object]:
+    """Print what became of the requests of a kind that had arrived; return possible violations."""
+    lost = sum(max(0, n - each.answers) for each, n in zip(clients, arrived, strict=True))
+    refused = sum(each.refused for each in clients)
+    print(f"arrived before the signal   {sum(arrived)} {kind}; dropped {lost}")
+    return {
+        f"{lost} dropped: {kind}": lost,
+        f"nothing had arrived: {kind}": not sum(arrived),
+        f"{refused} answers were refusals: {kind}": refused,
+    }
 
 
 def placing(key: str) -> bytes:

@@ -1,4 +1,4 @@
-"""16 clients against one limit: exactly as many are admitted as it allows, and told so."""
+"""16 clients against one limit: as many are admitted as it allows, and the headers say so."""
 
 from __future__ import annotations
 

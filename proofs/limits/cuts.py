@@ -1,8 +1,8 @@
 """Counters and bans over stops and kills, under load.
 
 Clients note when each request was acknowledged. After a stop the counters must be exact; after a
-kill they may lack what was acknowledged in the second before it, and nothing else. A ban that a
-client was told of must be in force after either.
+kill they may lack what was acknowledged in the second before it, and nothing else. A ban that was
+reported to a client must be in force after either.
 """
 
 from __future__ import annotations

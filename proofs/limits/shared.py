@@ -12,8 +12,7 @@ from pathlib import Path
 from orders.clock import Clock
 from orders.counters.memory import CounterStorage
 from orders.counters.redis import RedisCounterStorage
-from orders.counters.windows import Quota
-from proofs.limits.million import print_cost
+from proofs.limits.million import print_cost, windows
 from tests.support.redis_server import RedisServer, redis_running
 
 PROCESSES = 4
@@ -22,9 +21,6 @@ QUOTA = 10_000
 # Of each process; all together they ask for more than there is.
 REQUESTS = 3_000
 _KEYS = 10_000
-# As a key on the plan "business" has them.
-_TERMS = "1000 per 1 minute;100000 per 1 day"
-_PLENTY = 1_000_000_000
 
 
 def prove(folder: Path) -> list[str]:
@@ -33,14 +29,6 @@ def prove(folder: Path) -> list[str]:
         _print_costs(server, folder)
         _print_size(server)
         return _faults_of_crowd(server) + _faults_of_outage(server)
-
-
-def windows(identity: str, quota: int = _PLENTY) -> list[Quota]:
-    """Return the quotas of one identity."""
-    return [
-        Quota(f"{identity}/minute", quota, 60, _TERMS),
-        Quota(f"{identity}/day", quota, 86_400, _TERMS),
-    ]
 
 
 def storage_of(url: str) -> RedisCounterStorage:

@@ -58,13 +58,14 @@ def prove(_: Path, *, cuts: int = 300, seed: int = 1) -> list[str]:
     print(f"SQLite {apsw_driver.sqlite_version} (the service has {own_version})")
     own, normal = (cut_power(cuts, seed, setting) for setting in (None, "NORMAL"))
     print_table([own, normal])
-    violations = {
-        f"{own.lost} changes lost": own.lost,
-        f"{own.damaged} databases damaged": own.damaged,
-        f"{own.not_once} repeated changes not there once": own.not_once,
-        "synchronous=NORMAL lost nothing: a loss would not be found": not normal.lost,
-    }
-    return [violation for violation, is_so in violations.items() if is_so]
+    return command.violated(
+        {
+            f"{own.lost} changes lost": own.lost,
+            f"{own.damaged} databases damaged": own.damaged,
+            f"{own.not_once} repeated changes not there once": own.not_once,
+            "synchronous=NORMAL lost nothing: a loss would not be found": not normal.lost,
+        }
+    )
 
 
 def cut_power(cuts: int, seed: int, synchronous: str | None = None) -> Tally:
@@ -81,7 +82,7 @@ def cut_power(cuts: int, seed: int, synchronous: str | None = None) -> Tally:
 
 @contextmanager
 def own_driver(synchronous: str | None) -> Iterator[None]:
-    """Let the store connect through apsw meanwhile, with another `synchronous` if one is given."""
+    """Let the store connect through apsw meanwhile, with another `synchronous` if one is named."""
     kept = sqlite.sqlite_module, sqlite.connect
 
     def connect(path: Path, *, create: bool = False) -> Any:

@@ -25,13 +25,13 @@ layer: str | None = None
 
 
 class Error(Exception):
-    """What SQLite refused, with the name of its code, as Python's own driver gives it."""
+    """An error of SQLite, with the name of its code, as in Python's own driver."""
 
     sqlite_errorname = ""
 
 
 class DatabaseError(Error):
-    """The one kind of error that is told apart here: by its name."""
+    """The one kind of error that is distinguished here: by its name."""
 
 
 class InterfaceError(Error):
@@ -132,13 +132,13 @@ class Cursor:
     def fetchmany(self, size: int | None = None) -> list[tuple[Any, ...]]:
         """Return some of the next rows."""
         size = size or self.arraysize
-        given, self._rows = self._rows[:size], self._rows[size:]
-        return given
+        rows, self._rows = self._rows[:size], self._rows[size:]
+        return rows
 
     def fetchall(self) -> list[tuple[Any, ...]]:
         """Return the rows that are left."""
-        given, self._rows = self._rows, []
-        return given
+        rows, self._rows = self._rows, []
+        return rows
 
     def close(self) -> None:
         """Forget the rows."""
@@ -146,7 +146,7 @@ class Cursor:
 
     def _run(self, ask: Callable[[apsw.Cursor], Iterable[tuple[Any, ...]]]) -> Cursor:
         cursor, before = self._connection.cursor(), self._connection.total_changes()
-        # Of a statement that gives no rows, the columns are known before it runs only.
+        # Of a statement without rows, the columns are known before it runs only.
         cursor.exec_trace = self._keep_columns
         self._rows = _translated(lambda: list(ask(cursor)))
         self.rowcount = self._connection.total_changes() - before

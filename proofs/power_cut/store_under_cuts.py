@@ -142,7 +142,7 @@ class Store:
         (what,) = self._chance.choices(list(WHAT_HAPPENS), list(WHAT_HAPPENS.values()))
         reading.close()
         if what == "read":
-            # Whoever reads holds up a checkpoint, here until the next change was made.
+            # A reader delays a checkpoint, here until the next change was made.
             key_store.store_id(reading.enter_context(self.database.snapshot()))
         elif what == "import":
             return self._import(self._chance.randint(2, 100))

@@ -7,13 +7,15 @@ seconds. Bounds of growth and of slowing down are stated here.
 
 from __future__ import annotations
 
-import subprocess
+import multiprocessing
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
+from typing import Any
 
 from orders.cli.output import progress
 from proofs.core import command
@@ -22,7 +24,7 @@ from proofs.soak import load
 from proofs.soak.load import ORDERS, Plan, Record
 from tests.support import stores as store
 from tests.support.process import descriptors, resident_mib, threads
-from tests.support.service import ROOT, Service, running
+from tests.support.service import Service, running
 from tests.support.wire import Wire
 
 SHARE = 0.75
@@ -79,22 +81,20 @@ def soak(
     """Load a service for so long; return the requests, and samples of what it used."""
     instance = folder / "instance"
     key, small = store.make(instance, [(PLENTY, PLENTY), (1, PLENTY)], free=PLENTY)
-    with running(instance) as service:
+    spawned = multiprocessing.get_context("spawn")
+    with running(instance) as service, ProcessPoolExecutor(1, mp_context=spawned) as pool:
         standing = _furnish(service, key)
 
-        def launch(phase: str, rate: float, seconds: float) -> subprocess.Popen[str]:
-            file = str(folder / "records.json")
+        def send(phase: str, rate: float, seconds: float) -> Future[list[Record]]:
             fixed = (service.address, key, small, standing, CLIENTS)
-            return _launch(Plan(*fixed, rate, seconds, f"{seed}/{phase}", file))
+            return pool.submit(load.run, Plan(*fixed, rate, seconds, f"{seed}/{phase}"))
 
-        _finish(launch("warm up", 0, _WARM_UP_SECONDS))
-        _finish(launch("find", 0, find_seconds))
-        possible = len(load.read(folder / "records.json")) / find_seconds
+        send("warm up", 0, _WARM_UP_SECONDS).result()
+        possible = len(send("find", 0, find_seconds).result()) / find_seconds
         print(f"rate       {possible:,.0f} requests/s possible, {possible * SHARE:,.0f} sent")
-        process = launch("soak", possible * SHARE, seconds)
-        samples = _watch(process, service, instance, seconds, every)
-        _finish(process)
-        return load.read(folder / "records.json"), samples
+        soaking = send("soak", possible * SHARE, seconds)
+        samples = _watch(soaking, service, instance, seconds, every)
+        return soaking.result(), samples
 
 
 def _furnish(service: Service, key: str) -> list[int]:
@@ -107,28 +107,13 @@ def _furnish(service: Service, key: str) -> list[int]:
     return list(range(1, STANDING + 1))
 
 
-def _launch(plan: Plan) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "proofs.soak.load"], cwd=ROOT, stdin=subprocess.PIPE, text=True
-    )
-    assert process.stdin is not None  # noqa: S101 - it was asked for
-    process.stdin.write(plan.to_json())
-    process.stdin.close()
-    return process
-
-
-def _finish(process: subprocess.Popen[str]) -> None:
-    if process.wait() != 0:
-        raise AssertionError("the clients failed")
-
-
 def _watch(
-    process: subprocess.Popen[str], service: Service, instance: Path, seconds: float, every: float
+    soaking: Future[Any], service: Service, instance: Path, seconds: float, every: float
 ) -> list[Sample]:
     began = time.monotonic()
     samples = []
     with progress("soaking", int(seconds // every)) as done:
-        while time.monotonic() - began < seconds - every and process.poll() is None:
+        while time.monotonic() - began < seconds - every and not soaking.done():
             time.sleep(every)
             samples.append(_sample(service, instance, time.monotonic() - began))
             done(1)

@@ -1,8 +1,4 @@
-"""Mixed load on a service, from a process of its own, so that it shares no lock with what measures.
-
-Run by `proofs.soak` as `python -m proofs.soak.load`, with a `Plan` as JSON on standard input.
-Writes what each request was, when, how long it took and how it was answered, as JSON to the plan's
-file.
+"""Mixed load on a service, for a process of its own, so that it shares no lock with what measures.
 
 A client cancels again what it places, and ships little, so that the list of orders stays as long as
 it was, and its time the same, but for the rows of cancelled orders, which a list passes over: some
@@ -13,14 +9,12 @@ from __future__ import annotations
 
 import json
 import random
-import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 
 from tests.support.wire import GONE, Answer, Wire
@@ -48,11 +42,6 @@ class Plan:
     rate: float
     seconds: float
     seed: str
-    file: str
-
-    def to_json(self) -> str:
-        """Return it as text."""
-        return json.dumps(asdict(self))
 
 
 @dataclass(frozen=True)
@@ -66,24 +55,15 @@ class Record:
     is_expected: bool
 
 
-def main() -> None:
-    """Send what the plan on standard input says."""
-    fields = json.load(sys.stdin)
-    plan = Plan(**{**fields, "address": tuple(fields["address"])})
+def run(plan: Plan) -> list[Record]:
+    """Send what a plan says; return all requests, by the time at which they were due."""
     clients = [Client(plan, number) for number in range(plan.clients)]
     began = time.monotonic()
-    threads = [threading.Thread(target=client.run, args=(began,)) for client in clients]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    records = [tuple(vars(record).values()) for client in clients for record in client.records]
-    Path(plan.file).write_text(json.dumps(sorted(records)), encoding="utf-8")
-
-
-def read(file: Path) -> list[Record]:
-    """Return the records that a run has left, by the time at which they were due."""
-    return [Record(*values) for values in json.loads(file.read_text(encoding="utf-8"))]
+    with ThreadPoolExecutor(plan.clients) as pool:
+        for ended in [pool.submit(client.run, began) for client in clients]:
+            ended.result()
+    records = [record for client in clients for record in client.records]
+    return sorted(records, key=lambda record: record.at)
 
 
 class Client:
@@ -240,7 +220,3 @@ class Client:
 
     def _any_order(self) -> int:
         return self._chance.choice([*self._plan.standing, *self._open])
-
-
-if __name__ == "__main__":
-    main()

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.sqlite_only("a copy of a file while it is written")
 
 @pytest.mark.slow
 def test_a_backup_under_load_and_its_restore_lose_revive_and_mislead_nothing(tmp_path, capsys):
-    assert backup.prove(tmp_path, orders=1_000, writers=2) == []
+    assert backup.prove(tmp_path, orders=1_000) == []
     said = capsys.readouterr().out
     assert "beside a backup" in said
     assert "remembered ETags   [200, 200]; the revoked key 401" in said

@@ -49,7 +49,7 @@ def test_a_sound_crowd_has_no_faults():
 @pytest.mark.parametrize(
     ("index", "instead"),
     [
-        (0, answer(404, 2, 8)),  # what is left of the minute is told twice
+        (0, answer(404, 2, 8)),  # what is left of the minute is reported twice
         (0, answer(404, 1, 9)),  # and of the day
         (0, refused()),  # one too few is admitted
         (3, answer(404, 0, 6)),  # one too many
