@@ -1,7 +1,6 @@
 """The clients that integrators copy from docs/clients, run as they stand against the real service.
 
-Between them and the service stands a front that passes everything on, notes when, and can let a
-connection break after the service has answered, as networks do.
+A proxy between them records the exchanges, and can break a connection after the service answered.
 """
 
 from __future__ import annotations
@@ -13,19 +12,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import pairwise
 
 import pytest
 import urllib3
 
 from orders import keys, settings
 from orders.store.care import opening
-from orders.store.care.instance import make_private_folder
 from tests.support.clocks import SetClock
 from tests.support.service import ROOT, running
 from tests.support.stores import Store
@@ -46,8 +42,8 @@ COMMANDS = {
     "client.sh": ["sh"],
 }
 WAITING = "the minute's quota is used up"
-# What a client meets: the plan of its key, how many of its requests are used up, and how many
-# connections break. A key without a plan was never issued.
+# The plan of a client's key, how many requests are used up, and how many connections break. A key
+# without a plan was never issued.
 SITUATIONS = {
     WAITING: ("small", 3, 0),
     "the day's quota is used up": ("tiny", 1, 0),
@@ -62,12 +58,9 @@ each_client = pytest.mark.parametrize(
 )
 
 
-# The front.
-
-
 @dataclass
 class Exchange:
-    """A request that went through the front, and its answer. Times are monotonic seconds."""
+    """A request through the proxy, and its answer. Times are monotonic seconds."""
 
     came: float
     method: str
@@ -78,26 +71,18 @@ class Exchange:
     answered: float = 0.0
 
 
-class Front(ThreadingHTTPServer):
-    """Passes requests on to a service, and answers back; breaks the first connections if told."""
+class Proxy(ThreadingHTTPServer):
+    """Passes requests on to a service, and answers back, but for those of the first `breaks`."""
 
     def __init__(self, service_url, breaks):
-        super().__init__(("127.0.0.1", 0), Passing)
+        super().__init__(("127.0.0.1", 0), Handler)
         self.service_url = service_url
         self.breaks = breaks
         self.exchanges: list[Exchange] = []
         self.http = urllib3.PoolManager(retries=False)
 
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.server_port}"
 
-
-class Passing(BaseHTTPRequestHandler):
-    """Passes one request on."""
-
-    server: Front
-
+class Handler(BaseHTTPRequestHandler):
     def pass_on(self):
         came = time.monotonic()
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -113,7 +98,7 @@ class Passing(BaseHTTPRequestHandler):
             for name, value in answer.headers.items():
                 self.send_header(name, value)
             self.end_headers()
-            # Before the last bytes, which let the client go on.
+            # Noted before the last bytes, at which the client goes on.
             exchange.answered = time.monotonic()
             self.wfile.write(answer.data)
 
@@ -124,25 +109,22 @@ class Passing(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def front_of(service, breaks=0) -> Iterator[Front]:
-    """Return a front while it listens."""
-    with Front(service.url, breaks) as front:
-        thread = threading.Thread(target=front.serve_forever, kwargs={"poll_interval": 0.02})
+def proxy_of(service, breaks):
+    """Run a proxy of a service."""
+    with Proxy(service.url, breaks) as proxy:
+        thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         try:
-            yield front
+            yield proxy
         finally:
-            front.shutdown()
+            proxy.shutdown()
             thread.join()
-            front.http.clear()
-
-
-# The runs.
+            proxy.http.clear()
 
 
 @dataclass
 class Run:
-    """A client's run: its key, its exchanges, and the process when it had ended."""
+    """A client's run: its key, its exchanges, and its process, which has ended."""
 
     secret: str
     exchanges: list[Exchange] = field(default_factory=list)
@@ -161,31 +143,23 @@ class Run:
 def runs(tmp_path_factory):
     """Run each client in each situation; return the runs by situation and client.
 
-    The requests that used up the quotas were sent most of a minute ago, by the clock that was set
-    then, and the service takes the windows over as they are. Where a client was so slow that its
-    minute was over before it began, all is done again with more of the minute left.
+    Quotas are used up by a clock that is most of a minute late, and the service takes over the
+    windows. If a client starts too late for its minute, all is repeated with more time left.
     """
-    for left in (3, 6, 12, 24):
-        instance = make_instance(tmp_path_factory.mktemp("clients"))
+    for left in (3, 9, 27, 55):
+        instance = tmp_path_factory.mktemp("clients")
+        (instance / "config.toml").write_text(PLANS)
+        opening.create(instance / "orders.db")
         ends = time.monotonic() + left
         secrets = use_up_quotas(instance, time.time() + left - 60)
-        # Those that wait begin first; the others are done by the time that they have waited.
+        # The first to begin are those that wait.
         with running(instance) as service, ThreadPoolExecutor(5) as pool:
             begun = {which: pool.submit(run, *which, secrets[which], service) for which in secrets}
-            found = {which: each.result() for which, each in begun.items()}
-        waiting = [found[WAITING, client] for client in COMMANDS]
+            ended = {which: each.result() for which, each in begun.items()}
+        waiting = [ended[WAITING, client] for client in COMMANDS]
         if all(each.exchanges[0].came < ends - 0.5 for each in waiting if each.exchanges):
-            return found
+            return ended
     raise AssertionError("the clients take too long to start")
-
-
-def make_instance(folder):
-    """Make an instance folder with small plans and an empty database; return it."""
-    instance = folder / "instance"
-    make_private_folder(instance)
-    (instance / "config.toml").write_text(PLANS)
-    opening.create(instance / "orders.db")
-    return instance
 
 
 def use_up_quotas(instance, began):
@@ -205,100 +179,88 @@ def use_up_quotas(instance, began):
 
 
 def run(situation, client, secret, service):
-    """Run a client to its end; return its run, which is empty where its program is not here."""
+    """Run a client to its end; return its run, which is empty where its program is missing."""
     command = COMMANDS[client]
     if shutil.which(command[0]) is None:
         return Run(secret)
     *_, breaks = SITUATIONS[situation]
-    with front_of(service, breaks) as front:
+    with proxy_of(service, breaks) as proxy:
         done = subprocess.run(
             [*command, str(ROOT / "docs" / "clients" / client)],
-            env={"PATH": os.environ["PATH"], "STORE_URL": front.url, "STORE_KEY": secret},
+            env={
+                "PATH": os.environ["PATH"],
+                "STORE_URL": f"http://127.0.0.1:{proxy.server_port}",
+                "STORE_KEY": secret,
+            },
             capture_output=True,
             text=True,
             check=False,
             timeout=60,
         )
-    return Run(secret, front.exchanges, done)
+    return Run(secret, proxy.exchanges, done)
 
 
 @pytest.fixture
-def look(runs, client):
+def run_in(runs, client):
     """Return a client's run in a situation."""
 
-    def look_at(situation):
+    def run_of_client(situation):
         assert runs[situation, client].done, f"{COMMANDS[client][0]} is not on the PATH"
         return runs[situation, client]
 
-    return look_at
-
-
-# What they do.
+    return run_of_client
 
 
 @each_client
-def test_a_client_that_is_told_to_wait_waits_and_then_succeeds(look):
-    waited = look(WAITING)
+def test_a_client_waits_as_long_as_retry_after_says_and_then_succeeds(run_in):
+    waited = run_in(WAITING)
     assert (waited.statuses, waited.done.returncode) == ([429, 201, 200], 0), waited.output
     assert [exchange.method for exchange in waited.exchanges] == ["POST", "POST", "GET"]
+    rejected, placed, _ = waited.exchanges
+    assert rejected.retry_after >= 1
+    assert placed.came - rejected.answered >= rejected.retry_after
 
 
 @each_client
-def test_a_client_never_asks_before_retry_after_has_passed(look):
-    waited = look(WAITING)
-    refused = [pair for pair in pairwise(waited.exchanges) if pair[0].status == 429]
-    assert refused
-    for before, after in refused:
-        assert before.retry_after >= 1
-        assert after.came - before.answered >= before.retry_after
-
-
-@each_client
-def test_an_order_whose_answer_was_lost_is_sent_again_and_placed_once(look):
-    unlucky = look("the connection breaks")
+def test_an_order_whose_answer_was_lost_is_sent_again_placed_once_and_printed(run_in):
+    unlucky = run_in("the connection breaks")
     lost, again, listed = unlucky.exchanges
     assert (unlucky.statuses, unlucky.done.returncode) == ([201, 201, 200], 0), unlucky.output
     assert lost.headers["Idempotency-Key"] == again.headers["Idempotency-Key"]
     assert lost.body == again.body
     order = json.loads(again.body)
     assert [each for each in json.loads(listed.body) if each["id"] == order["id"]] == [order]
+    assert str(order["id"]) in unlucky.done.stdout
 
 
 @each_client
-def test_each_order_has_an_idempotency_key_of_its_own(look):
+def test_each_order_has_an_idempotency_key_of_its_own(run_in):
     sent = {
         exchange.headers["Idempotency-Key"]
         for situation in SITUATIONS
-        for exchange in look(situation).exchanges
+        for exchange in run_in(situation).exchanges
         if exchange.method == "POST"
     }
     assert len(sent) == len(SITUATIONS)
 
 
 @each_client
-def test_a_client_gives_up_rather_than_wait_for_a_day_or_ask_early(look):
-    refused = look("the day's quota is used up")
-    assert (refused.statuses, refused.done.returncode != 0) == ([429], True), refused.output
-    assert refused.exchanges[0].retry_after > 80_000
-    assert "429" in refused.output
+def test_a_client_stops_rather_than_wait_for_a_day_or_retry_early(run_in):
+    rejected = run_in("the day's quota is used up")
+    assert (rejected.statuses, rejected.done.returncode != 0) == ([429], True), rejected.output
+    assert rejected.exchanges[0].retry_after > 80_000
+    assert "429" in rejected.output
 
 
 @each_client
-def test_a_client_tells_what_was_refused_for_good_and_does_not_ask_again(look):
-    refused = look("the key is unknown")
-    assert (refused.statuses, refused.done.returncode != 0) == ([401], True), refused.output
-    assert "invalid_api_key" in refused.done.stderr
+def test_a_client_reports_a_final_rejection_and_does_not_retry(run_in):
+    rejected = run_in("the key is unknown")
+    assert (rejected.statuses, rejected.done.returncode != 0) == ([401], True), rejected.output
+    assert "invalid_api_key" in rejected.done.stderr
 
 
 @each_client
-@pytest.mark.parametrize("situation", sorted(SITUATIONS))
-def test_a_client_never_prints_its_key(look, situation):
-    assert look(situation).secret not in look(situation).output
-    assert look(situation).output
-
-
-@each_client
-def test_a_client_tells_the_order_that_it_placed(look):
-    told = look("the connection breaks")
-    order = json.loads(told.exchanges[0].body)
-    assert str(order["id"]) in told.done.stdout
+def test_a_client_never_prints_its_key(run_in):
+    for situation in SITUATIONS:
+        assert run_in(situation).secret not in run_in(situation).output
+        assert run_in(situation).output

@@ -1,4 +1,4 @@
-"""deploy/: what its files say of the service, of each other, and of what is documented is so."""
+"""The files of deploy/ agree with the service, with each other, and with the documentation."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from orders.web.server.answers import MAX_BODY_BYTES, MAX_HEAD_BYTES
 from orders.web.server.server import IDLE_SECONDS, MAX_CONNECTIONS, STOP_SECONDS
 from orders.webhooks.outbox import IN_FLIGHT_SECONDS
 from tests.support import prometheus
+from tests.support.machine import installed, wait_until
 from tests.support.receiver import receiving
 from tests.support.service import ROOT, running
 
@@ -35,6 +36,7 @@ ALERTS = {
     rule["alert"]: rule
     for rule in yaml.safe_load(prometheus.ALERTS.read_text(encoding="utf-8"))["groups"][0]["rules"]
 }
+DASHBOARD = json.loads(prometheus.DASHBOARD.read_text(encoding="utf-8"))
 PANELS = prometheus.panels()
 ORDERS = "/v1/store/orders"
 SMALL_PLAN = "[plans.free]\nper_minute = 3\nper_day = 3\n"
@@ -47,7 +49,7 @@ EXPRESSIONS = [
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """The names of all samples of a service that has done a little of everything."""
+    """The names of all samples of a service that has done some of everything."""
     instance = tmp_path_factory.mktemp("exported")
     (instance / "config.toml").write_text(SMALL_PLAN, encoding="utf-8")
     with running(instance, ORDERS_METRICS="on") as service:
@@ -56,23 +58,24 @@ def exported(tmp_path_factory):
         service.request("POST", ORDERS, key, json={"petId": 7})
         for _ in range(4):
             service.request("GET", ORDERS)
-        ends = time.monotonic() + 20
-        text = ""
-        while "webhook_deliveries_total{" not in text and time.monotonic() < ends:
-            text = service.request("GET", "/metrics").data.decode()
-    return {
-        sample.name for family in text_string_to_metric_families(text) for sample in family.samples
-    }
+        wait_until(lambda: "webhook_deliveries_total{" in metrics(service))
+        families = text_string_to_metric_families(metrics(service))
+    return {sample.name for family in families for sample in family.samples}
+
+
+def metrics(service):
+    """Return the page of metrics of a service."""
+    return service.request("GET", "/metrics").data.decode()
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
-def test_alerts_and_panels_ask_only_for_what_metrics_tell(exported, expression):
-    asked = set(re.findall(r"\b(?:store_orders|process|python)_\w+", expression))
-    assert asked or "up" in expression
-    assert asked <= exported
+def test_alerts_and_panels_use_only_metrics_that_there_are(exported, expression):
+    used = set(re.findall(r"\b(?:store_orders|process|python)_\w+", expression))
+    assert used or "up" in expression
+    assert used <= exported
 
 
-def test_the_table_of_metrics_is_what_metrics_tell(exported):
+def test_the_table_of_metrics_has_all_metrics(exported):
     rows = re.findall(r"^\| ([^|]+) \|[^|]*\|[^|]*\|$", OPERATIONS, re.MULTILINE)
     said = {f"store_orders_{name}" for row in rows for name in re.findall(r"`([a-z_]+)`", row)}
     meant = {re.sub(r"_(bucket|count|sum)$", "", name) for name in exported}
@@ -87,16 +90,13 @@ def test_every_alert_says_what_to_do_here_and_in_the_documentation():
         assert set(rule["annotations"]) == {"summary", "description"}
 
 
-def test_every_alert_has_a_panel_that_shows_what_it_looks_at():
-    text = prometheus.DASHBOARD.read_text(encoding="utf-8")
-    described = [panel.get("description", "") for panel in json.loads(text)["panels"]]
-    named = {name for words in described for name in re.findall(r"StoreOrders\w+", words)}
-    assert named == set(ALERTS)
+def test_every_alert_has_a_panel_that_shows_its_metrics():
+    described = " ".join(panel.get("description", "") for panel in DASHBOARD["panels"])
+    assert set(re.findall(r"StoreOrders\w+", described)) == set(ALERTS)
 
 
-def test_the_panels_of_the_dashboard_stand_beside_each_other():
-    told = json.loads(prometheus.DASHBOARD.read_text(encoding="utf-8"))
-    ids = [panel["id"] for panel in told["panels"]]
+def test_the_panels_of_the_dashboard_do_not_overlap():
+    ids = [panel["id"] for panel in DASHBOARD["panels"]]
     assert len(set(ids)) == len(ids)
     for one, other in combinations(PANELS, 2):
         (x, y, width, height), (left, top, columns, rows) = one.box, other.box
@@ -105,11 +105,11 @@ def test_the_panels_of_the_dashboard_stand_beside_each_other():
         assert apart, (one.title, other.title)
 
 
-def test_the_dashboard_asks_whichever_prometheus_is_chosen():
-    told = json.loads(prometheus.DASHBOARD.read_text(encoding="utf-8"))
-    assert {each["name"] for each in told["templating"]["list"]} == {"datasource", "instance"}
-    sources = [panel["datasource"] for panel in told["panels"] if panel["type"] != "row"]
-    sources += [each["datasource"] for panel in told["panels"] for each in panel.get("targets", ())]
+def test_the_dashboard_queries_the_prometheus_that_is_chosen():
+    assert {each["name"] for each in DASHBOARD["templating"]["list"]} == {"datasource", "instance"}
+    panels = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+    sources = [panel["datasource"] for panel in panels]
+    sources += [each["datasource"] for panel in panels for each in panel["targets"]]
     assert {source["uid"] for source in sources} == {"${datasource}"}
 
 
@@ -125,11 +125,11 @@ def test_files_name_only_settings_that_there_are():
 
 
 def seconds(name, text):
-    """Return the seconds that a line of a file has."""
+    """Return the seconds on a line of a file."""
     return int(re.findall(rf"^\s*{name}[=: ]*(\d+)s?;?$", text, re.MULTILINE)[0])
 
 
-def test_nginx_waits_longer_than_the_service_and_takes_more():
+def test_nginx_waits_longer_than_the_service_and_accepts_more():
     assert seconds("proxy_read_timeout", PROXY) > STOP_SECONDS
     assert seconds("client_header_timeout", PROXY) == Settings().head_seconds
     assert seconds("client_body_timeout", PROXY) == Settings().body_seconds
@@ -140,7 +140,7 @@ def test_nginx_waits_longer_than_the_service_and_takes_more():
     assert MAX_HEAD_BYTES < 32 * 1024
 
 
-def test_nginx_refuses_with_the_codes_of_the_service():
+def test_nginx_rejects_with_the_codes_of_the_service():
     codes = re.findall(r"^    (\d+) +([a-z_]+);$", HTTP, re.MULTILINE)
     meant = {(str(answer.status), answer.code) for answer in ANSWERS.values()}
     meant |= {(str(status), code) for status, code in SERVER_ANSWERS.items()}
@@ -149,15 +149,12 @@ def test_nginx_refuses_with_the_codes_of_the_service():
     assert f"at most {MAX_HEAD_BYTES} bytes" in HTTP
 
 
-def test_a_stop_is_given_the_time_that_it_may_take():
+def test_a_unit_allows_all_connections_and_the_time_of_a_stop():
+    assert seconds("LimitNOFILE", UNIT) > MAX_CONNECTIONS + 200
     longest = STOP_SECONDS + IN_FLIGHT_SECONDS + logs.STOP_SECONDS + 1
     assert seconds("TimeoutStopSec", UNIT) > longest
     for name in ("orders-1", "orders-2"):
         assert int(COMPOSE["services"][name]["stop_grace_period"].removesuffix("s")) > longest
-
-
-def test_the_unit_lets_the_service_have_all_its_connections():
-    assert seconds("LimitNOFILE", UNIT) > MAX_CONNECTIONS + 200
 
 
 def test_the_addresses_in_compose_are_those_that_its_parts_know():
@@ -188,11 +185,8 @@ def test_the_image_has_all_that_the_program_imports_and_nothing_else():
 
 def promtool(*arguments, cwd=DEPLOY / "prometheus"):
     """Run promtool; return the completed process."""
-    program = shutil.which("promtool")
-    assert program, "promtool is missing: apt-get install prometheus"
-    return subprocess.run(
-        [program, *arguments], cwd=cwd, capture_output=True, text=True, check=False
-    )
+    command = [installed("promtool", package="prometheus"), *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.prometheus
@@ -215,14 +209,12 @@ def test_an_alert_that_would_not_fire_fails_its_test(tmp_path):
     alerts = tmp_path / "alerts.yml"
     changed = alerts.read_text(encoding="utf-8").replace("database_up == 0", "database_up == 2")
     alerts.write_text(changed, encoding="utf-8")
-    assert (
-        "StoreOrdersDatabaseAway"
-        in promtool("test", "rules", "alerts_test.yml", cwd=tmp_path).stderr
-    )
+    done = promtool("test", "rules", "alerts_test.yml", cwd=tmp_path)
+    assert "StoreOrdersDatabaseAway" in done.stderr
 
 
 @pytest.mark.prometheus
-def test_every_alert_is_tried_by_promtool():
+def test_every_alert_is_tested_by_promtool():
     text = (DEPLOY / "prometheus" / "alerts_test.yml").read_text(encoding="utf-8")
     assert set(re.findall(r"StoreOrders\w+", text)) == set(ALERTS)
 
@@ -246,9 +238,7 @@ def test_every_panel_shows_something_of_a_real_service_and_no_alert_is_broken(tm
             service.request("GET", ORDERS)
             waiting = [each for each in waiting if not watching.query(each[1])]
         assert waiting == []
-        while any(rule["health"] == "unknown" for rule in watching.rules()):
-            assert time.monotonic() < ends
-            time.sleep(0.1)
+        wait_until(lambda: "unknown" not in {rule["health"] for rule in watching.rules()})
         assert [rule for rule in watching.rules() if rule["health"] != "ok"] == []
 
 

@@ -1,4 +1,4 @@
-"""What README, the example of a configuration and docs/architecture.md say is so."""
+"""README, the example of a configuration and docs/ agree with the code."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def table(text):
 
 
 def code(cell):
-    """Return what stands in backticks."""
+    """Return the text in backticks."""
     return re.findall(r"`([^`]*)`", cell)[0]
 
 
@@ -123,61 +123,47 @@ def curl(line, environment, options):
     ).stdout
 
 
-def test_the_table_of_settings_is_the_codes():
+def test_the_table_of_settings_has_all_settings_and_defaults():
     rows = {code(name): default for name, default, _ in table(page("settings.md"))}
     assert set(rows) == {settings_module.PREFIX + name.upper() for name in SETTINGS}
-    said = {
-        "ORDERS_BASE_URL": "http://HOST:PORT/v1",
-        "ORDERS_METRICS": "off",
-    }
+    in_words = {"ORDERS_BASE_URL": "http://HOST:PORT/v1", "ORDERS_METRICS": "off"}
     for name, default in rows.items():
         if default.startswith("`") and name != "ORDERS_INSTANCE":
             value = getattr(Settings(), name.removeprefix("ORDERS_").lower())
-            assert code(default) == said.get(name, str(value)), name
+            assert code(default) == in_words.get(name, str(value)), name
 
 
-def test_the_table_of_codes_is_the_codes():
-    said = {
-        code(cell): int(status) for status, cell, _ in table(section("## Errors", page("api.md")))
-    }
-    meant = {answer.code: answer.status for answer in ANSWERS.values()}
-    meant |= {name: status for status, name in SERVER_ANSWERS.items() if name not in meant}
-    assert said == meant
-    assert set(said) == set(CODES)
+def test_the_table_of_errors_has_all_codes():
+    rows = table(section("## Errors", page("api.md")))
+    codes = {answer.code: answer.status for answer in ANSWERS.values()}
+    codes |= {name: status for status, name in SERVER_ANSWERS.items() if name not in codes}
+    assert {code(cell): int(status) for status, cell, _ in rows} == codes
+    assert set(codes) == set(CODES)
 
 
 @pytest.mark.parametrize("text", [README, page("api.md")], ids=["README", "api.md"])
-def test_the_table_of_plans_is_the_codes(text):
-    said = {name: (minute, day) for name, minute, day in table(section("## Limits", text))}
-    meant = {
+def test_the_table_of_plans_has_the_default_plans(text):
+    rows = {name: (minute, day) for name, minute, day in table(section("## Limits", text))}
+    assert rows == {
         plan.name: (f"{plan.per_minute:,}", f"{plan.per_day:,}")
         if plan.per_minute
         else ("set when the key is issued", "set when the key is issued")
         for plan in DEFAULT_PLANS.values()
     }
-    assert said == meant
 
 
-@pytest.fixture(scope="module")
-def groups(tmp_path_factory):
-    store = Store(Settings(instance=tmp_path_factory.mktemp("instance")), SetClock())
-    return {
-        name: group
-        for name, group in store.app.cli.commands.items()
-        if isinstance(group, click.Group)
+def test_the_table_of_commands_has_all_commands_each_of_which_has_help(tmp_path):
+    groups = Store(Settings(instance=tmp_path), SetClock()).app.cli.commands.items()
+    groups = {name: group for name, group in groups if isinstance(group, click.Group)}
+    assert all(group.help for group in groups.values())
+    commands = {
+        f"{group} {name}": command.help
+        for group, each in groups.items()
+        for name, command in each.commands.items()
     }
-
-
-def test_the_table_of_commands_is_the_codes(groups):
-    said = {" ".join(code(cell).split()[1:3]) for cell, _ in table(page("commands.md"))}
-    meant = {f"{group} {name}" for group, each in groups.items() for name in each.commands}
-    assert said == meant
-
-
-def test_every_command_says_what_it_does(groups):
-    for each in groups.values():
-        assert each.help
-        assert all(command.help for command in each.commands.values())
+    assert all(commands.values())
+    listed = {" ".join(code(cell).split()[1:3]) for cell, _ in table(page("commands.md"))}
+    assert listed == set(commands)
 
 
 def test_the_example_of_a_configuration_shows_every_setting_at_its_default(tmp_path):
@@ -198,8 +184,7 @@ def test_the_example_of_a_configuration_shows_every_setting_at_its_default(tmp_p
 
 
 def test_the_architecture_names_every_module_and_no_other():
-    said = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    picture = said.split("```")[1]
+    picture = page("architecture.md").split("```")[1]
     for folder in (ROOT / "orders", ROOT / "schemas"):
         for module in folder.rglob("*.py"):
             if module.name != "__init__.py" and "migrations" not in module.parts:
@@ -236,7 +221,7 @@ def test_each_page_of_docs_is_linked_from_readme():
             assert f"](docs/{path.name})" in README, path.name
 
 
-SECURITY = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+SECURITY = page("security.md")
 RISKS = re.findall(r"^### (API\d+:2023) .*?\n(.*?)(?=^##)", SECURITY, re.MULTILINE | re.DOTALL)
 NAMED_TEST = re.compile(r"`(test_\w+)::(test_\w+)`")
 

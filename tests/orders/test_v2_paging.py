@@ -1,4 +1,4 @@
-"""Pages of version 2: right whatever the filters, by an index, and nothing is missed meanwhile."""
+"""Pages of version 2: right for all filters, read by an index, and stable while others write."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tests.support.stores import Client
 PATH = "/v2/store/orders"
 SORTS = [Sort(by, descending) for by in SortBy for descending in (False, True)]
 BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
-# How pages are found: as it is, and always by the sort's index, and always by a filter's.
+# Which plan is chosen: by the count of matches, always the sort's index, always a filter's.
 FEW = {"as it is": paging.FEW, "nothing is few": -1, "everything is few": 10**9}
 
 
-def made_up(number, seed):
-    """Return the rows of so many orders of two years."""
+def random_orders(number, seed):
+    """Yield the rows of so many orders of two years."""
     chance = random.Random(seed)
     for order_id in range(1, number + 1):
         placed_at = BEGIN + timedelta(hours=chance.randrange(17_000))
@@ -39,7 +39,7 @@ def made_up(number, seed):
             "id": order_id,
             "pet_id": chance.choice([1, 7, 7, 19, 2**63 - 1]),
             "quantity": 1,
-            # Some have the same date.
+            # Some dates are the same.
             "ship_date": placed_at.replace(hour=8) + timedelta(days=3) if dated else None,
             "status": status.value,
             "placed_at": placed_at,
@@ -57,18 +57,15 @@ class Mixed:
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory):
-    """A store of 600 orders, and its rows."""
+    """A database of 600 orders, and its rows."""
     path = tmp_path_factory.mktemp("mixed") / "orders.db"
     opening.create(path)
     database = SqliteDatabase(path)
-    mixed = Mixed(database, list(made_up(600, seed=7)))
+    mixed = Mixed(database, list(random_orders(600, seed=7)))
     with database.write() as connection:
         connection.execute(insert(OrderRow), mixed.rows)
     yield mixed
     database.close()
-
-
-# That it is right.
 
 
 def matches(order, filters):
@@ -77,12 +74,12 @@ def matches(order, filters):
         order["status"] in filters.statuses
         and filters.pet_id in {None, order["pet_id"]}
         and filters.reference in {None, order["reference"]}
-        and _within(order["placed_at"], filters.placed_from, filters.placed_before)
-        and _within(order["ship_date"], filters.ships_from, filters.ships_before)
+        and is_within(order["placed_at"], filters.placed_from, filters.placed_before)
+        and is_within(order["ship_date"], filters.ships_from, filters.ships_before)
     )
 
 
-def _within(instant, since, before):
+def is_within(instant, since, before):
     if since is None and before is None:
         return True
     return (
@@ -93,11 +90,11 @@ def _within(instant, since, before):
 
 
 def expected(rows, filters, sort):
-    """Return the ids of a list by the plainest means."""
-    wanted = [row for row in rows if matches(row, filters)]
+    """Return the ids of a list by the simplest means."""
+    matching = [row for row in rows if matches(row, filters)]
     column = sort.by.value
-    dated = [row for row in wanted if row[column] is not None]
-    undated = [row for row in wanted if row[column] is None]
+    dated = [row for row in matching if row[column] is not None]
+    undated = [row for row in matching if row[column] is None]
     dated.sort(key=lambda row: (row[column], row["id"]), reverse=sort.descending)
     undated.sort(key=lambda row: row["id"], reverse=sort.descending)
     return [row["id"] for row in dated + undated]
@@ -139,11 +136,8 @@ def test_pages_together_are_the_list(mixed, few, filters, sort, size):
         assert listed(mixed.database, filters, sort, size) == expected(mixed.rows, filters, sort)
 
 
-# Which index each statement uses.
-
-
 class Explained:
-    """A database that notes SQLite's plan of each query: (node, parent, detail)."""
+    """A database that records SQLite's plan of each query: (node, parent, detail)."""
 
     def __init__(self, database):
         self._database = database
@@ -173,7 +167,7 @@ SETS = [
 
 
 @pytest.mark.slow
-@pytest.mark.sqlite_only("what its planner does; on PostgreSQL, see test_postgres")
+@pytest.mark.sqlite_only("its query plans; for PostgreSQL, see test_postgres")
 @pytest.mark.parametrize("few", FEW.values(), ids=FEW)
 @pytest.mark.parametrize("sort", SORTS, ids=lambda sort: f"{sort.by.value} {sort.descending}")
 def test_a_page_reads_orders_by_an_index_and_sorts_few(mixed, sort, few, monkeypatch):
@@ -186,15 +180,13 @@ def test_a_page_reads_orders_by_an_index_and_sorts_few(mixed, sort, few, monkeyp
     assert len(explained.plans) > 2 * len(SETS)
     for plan in explained.plans:
         for _, parent, detail in plan:
-            # The page's own orders are looked up by id.
+            # At the top level, the page's orders are looked up by id.
             if " orders " in detail and parent != 0:
-                # By id, the rows themselves have the order.
+                # The table itself is sorted by id.
                 is_searched = detail.startswith("SEARCH orders USING ")
                 assert is_searched or (detail == "SCAN orders" and sort.by is SortBy.ID), plan
                 assert not [each for each in plan if each[1] == parent and "B-TREE" in each[2]]
 
-
-# While others write.
 
 QUERIES = [
     *(f"sort={sort}" for sort in ("id", "-id", "placedAt", "-placedAt", "shipDate", "-shipDate")),
@@ -214,7 +206,7 @@ QUERIES = [
 
 
 class Others:
-    """Other clients, who place, ship and cancel orders, but leave alone those that stay put."""
+    """Other clients, who place orders, and ship and cancel all but those that stay."""
 
     def __init__(self, client, theirs):
         self._client, self._theirs = client, theirs
@@ -245,15 +237,15 @@ def follow(client, query, limit):
     target, seen = f"{PATH}?{query}&limit={limit}", []
     after = ""
     while True:
-        told = client.get(target + after).get_json()
-        seen += [order["id"] for order in told["orders"]]
-        if "next" not in told:
+        page = client.get(target + after).get_json()
+        seen += [order["id"] for order in page["orders"]]
+        if "next" not in page:
             return seen
-        after = f"&after={told['next']}"
+        after = f"&after={page['next']}"
 
 
 @pytest.mark.slow
-def test_every_order_that_stays_put_is_seen_exactly_once_whoever_writes(client_v2):
+def test_every_order_that_stays_is_seen_exactly_once_while_others_write(client_v2):
     staying, theirs = [], []
     for number in range(80):
         date = {"shipDate": f"2026-12-{2 + number % 27:02}T00:00:00Z"} if number % 3 else {}

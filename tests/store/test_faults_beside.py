@@ -1,7 +1,6 @@
-"""What stands beside the store goes wrong for a while: the counters' file, the clock, the log.
+"""Faults beside the database: of the counters' file, and of the clock.
 
-Counting goes on in memory, a clock that is set frees nobody and locks out nobody, and a log that
-can't be written stops no request.
+Counting goes on in memory, and a clock that is set frees nobody and locks out nobody.
 """
 
 from __future__ import annotations
@@ -27,11 +26,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.sqlite_only("the files beside the da
 PLAIN = "/v1/nothing"
 
 
-# The counters' file. It is written once a second.
-
-
 def journalled(instance):
-    """Return how many requests of keys the counters' file knows of today; None without one."""
+    """Return how many requests of keys the counters' file has today; None without one."""
     sql = "SELECT sum(count) FROM windows WHERE key LIKE 'key:%' AND length = 86400"
     try:
         with closing(sqlite.connect(instance / "counters.db")) as connection:
@@ -41,7 +37,7 @@ def journalled(instance):
 
 
 def counted(shop):
-    """Count one more request; return how many the service has counted today."""
+    """Send a request; return how many the service has counted today."""
     left = re.findall(r";r=(\d+)", shop.request("GET", PLAIN).headers["RateLimit"])
     return 1_000_000 - int(left[1])
 
@@ -83,9 +79,9 @@ def test_without_the_counters_file_counting_goes_on_and_the_file_is_written_agai
             assert shop.place().status == 201
         last = counted(shop)
         wait_until(lambda: journalled(shop.instance) == last)
-        # Reported a moment after it was written.
+        # It is reported a moment after it was written.
         wait_until(lambda: shop.ready()["counters"] == "ok")
-        # Not what a stop writes: as it is while the service runs.
+        # The file as it is while the service runs, not as a stop writes it.
         shop.service.kill()
         assert journalled(shop.instance) == last
     warned = [line for line in shop.service.log if "warning" in line]
@@ -93,14 +89,14 @@ def test_without_the_counters_file_counting_goes_on_and_the_file_is_written_agai
     shop.assert_log_is_clean()
 
 
-# The clock. Wall time is set for one process, as libfaketime can; monotonic time runs on.
+# libfaketime sets the wall clock of one process; its monotonic clock runs on.
 
 TWO_DAYS = 2 * 86_400
 
 
 @pytest.fixture(scope="module")
 def clock_folder(tmp_path_factory, empty_database):
-    """An instance folder, and beside it the file that tells how far the clock is off."""
+    """A folder with an instance folder, and the file that says how far the clock is off."""
     folder = tmp_path_factory.mktemp("clock")
     set_clock(folder, 0)
     fill(folder / "instance", empty_database)
@@ -115,7 +111,7 @@ def timed(clock_folder):
 
 
 def timed_service(folder):
-    """Run a service whose wall clock is off by what `set_clock` has set for its folder."""
+    """Run a service whose wall clock is off by what `set_clock` set for its folder."""
     (library,) = Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")
     environment = {
         "LD_PRELOAD": str(library),
@@ -130,14 +126,14 @@ def timed_service(folder):
 
 
 def set_clock(folder, seconds):
-    """Set the wall clock forward or back by so many seconds from what is right."""
+    """Set the wall clock so many seconds forward or back from the right time."""
     unfinished = folder / "offset.new"
     unfinished.write_text(f"{seconds:+d}\n")
     unfinished.replace(folder / "offset")
 
 
 def issue_three(instance):
-    """Issue a key that stays below its limits, one that comes to them, and one to be banned."""
+    """Issue a key that stays below its limits, one that reaches them, and one to be banned."""
     store = Store(Settings(instance=instance), Clock())
     secrets = [store.issue("enterprise", per_minute=most, per_day=100)[1] for most in (50, 2, 1)]
     store.services.end()
@@ -145,7 +141,7 @@ def issue_three(instance):
 
 
 def assert_waits(service, secret, code, most):
-    """Check that a key is refused, and for at most so many seconds."""
+    """Check that a key is rejected for at most so many seconds."""
     response = service.request("GET", PLAIN, key=secret)
     assert (response.status, response.json()["code"]) == (429, code)
     assert 0 < int(response.headers["Retry-After"]) <= most
@@ -169,26 +165,25 @@ def test_a_clock_that_jumps_neither_frees_nor_locks_out_anyone(timed, clock_fold
 
 @pytest.mark.parametrize("jump", [TWO_DAYS, -TWO_DAYS])
 def test_connections_live_and_end_by_the_time_that_passes(timed, clock_folder, jump):
-    with closing(connection(timed)) as kept:
-        ask_how_it_is(kept)
+    with closing(connect(timed)) as kept:
+        assert_answers(kept)
         set_clock(clock_folder, jump)
-        # Each is late in a second from now. That is found out in the rounds in which connections
-        # are closed that have long been idle: after two of them the other one would be.
+        # Each is late in a second. The round that closes late connections also closes idle ones:
+        # after two of them, the other one would be closed.
         for _ in range(2):
-            with closing(connection(timed)) as slow:
+            with closing(connect(timed)) as slow:
                 slow.sendall(b"GET /healthz HTTP/1.1\r\n")
                 assert slow.recv(65_536).startswith(b"HTTP/1.0 408 ")
-        ask_how_it_is(kept)
+        assert_answers(kept)
     set_clock(clock_folder, 0)
 
 
-def connection(service):
-    """Open a connection to a service."""
+def connect(service):
     return socket.create_connection(service.address, timeout=60)
 
 
-def ask_how_it_is(kept):
-    """Send a request over a connection, and read the answer to its end."""
+def assert_answers(kept):
+    """Send a request over a connection, and check the answer."""
     kept.sendall(b"GET /healthz HTTP/1.1\r\nHost: test\r\n\r\n")
     received = b""
     while not received.endswith(b'{"status":"ok"}\n'):

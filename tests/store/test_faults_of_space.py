@@ -1,4 +1,4 @@
-"""Disks that are full elsewhere: the log's, that of temporary files, and under commands."""
+"""Full disks elsewhere: of the log, of temporary files, and of commands."""
 
 from __future__ import annotations
 
@@ -13,87 +13,67 @@ import pytest
 import urllib3
 
 from tests.support import faults as real_faults
-from tests.support.machine import wait_until
+from tests.support.commands import names_in
+from tests.support.machine import PATIENCE_SECONDS, begin, end, free_port, listens, wait_until
 from tests.support.running_shop import ORDERS, fill, open_shop
-from tests.support.service import INHERITED, ROOT
+from tests.support.service import ROOT, environment_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.sqlite_only("files where there is no space")]
 
 
-# The log, on standard error.
-
-
 @contextmanager
-def service_that_logs_to(stderr, instance):
-    """Run a service with this standard error; return its process and its address."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as free:
-        port = free.getsockname()[1]
-    process = subprocess.Popen(
-        [sys.executable, str(ROOT / "app.py")],
-        cwd=ROOT,
-        env={**INHERITED, "ORDERS_INSTANCE": str(instance), "ORDERS_PORT": str(port)},
+def service_that_logs_to(stderr, instance, empty_database):
+    """Run a service with this standard error; yield a function to place orders."""
+    secret, _ = fill(instance, empty_database)
+    port = free_port()
+    process = begin(
+        [sys.executable, ROOT / "app.py"],
+        lambda: listens(port),
+        env=environment_for(instance, ORDERS_PORT=str(port)),
         stdout=subprocess.DEVNULL,
         stderr=stderr,
     )
-    try:
-        wait_until(lambda: listens(port))
-        yield process, f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(20)
 
+    def place(times):
+        url, headers = f"http://127.0.0.1:{port}{ORDERS}", {"Authorization": f"Bearer {secret}"}
+        order = {"petId": 7}
+        return {
+            client.request("POST", url, json=order, headers=headers).status for _ in range(times)
+        }
 
-def listens(port):
-    """Return whether something listens on a port."""
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-    except ConnectionRefusedError:
-        return False
-    return True
-
-
-def place(client, url, secret):
-    """Place an order; return the status of the answer."""
-    headers = {"Authorization": f"Bearer {secret}"}
-    return client.request("POST", url + ORDERS, json={"petId": 7}, headers=headers).status
+    with urllib3.PoolManager() as client:
+        try:
+            yield place
+        finally:
+            assert end(process) == 0
 
 
 def test_a_log_that_nobody_reads_any_more_stops_nothing(tmp_path, empty_database):
-    secret, _ = fill(tmp_path / "instance", empty_database)
     end_to_read, end_to_write = os.pipe()
     os.close(end_to_read)
-    with (
-        service_that_logs_to(end_to_write, tmp_path / "instance") as (process, url),
-        urllib3.PoolManager() as client,
-    ):
+    with service_that_logs_to(end_to_write, tmp_path / "instance", empty_database) as place:
         os.close(end_to_write)
-        assert {place(client, url, secret) for _ in range(50)} == {201}
-        process.terminate()
-        assert process.wait(20) == 0
+        assert place(50) == {201}
 
 
 def test_a_log_on_a_full_disk_stops_nothing_and_goes_on_when_there_is_room(
     tmp_path, empty_database, small_disk
 ):
-    secret, _ = fill(tmp_path / "instance", empty_database)
     log = small_disk / "log"
     with (
         log.open("wb") as stderr,
-        service_that_logs_to(stderr, tmp_path / "instance") as (process, url),
-        urllib3.PoolManager() as client,
+        service_that_logs_to(stderr, tmp_path / "instance", empty_database) as place,
     ):
         with real_faults.full(small_disk):
-            assert {place(client, url, secret) for _ in range(100)} == {201}
+            assert place(100) == {201}
             before = log.stat().st_size
-        assert {place(client, url, secret) for _ in range(100)} == {201}
-        process.terminate()
-        assert process.wait(20) == 0
-        told = log.read_bytes()[before:].decode()
-    assert told.count(f"POST {ORDERS} 201") >= 100
-    assert told.endswith("Stopped.\n")
+        assert place(100) == {201}
+    logged = log.read_bytes()[before:].decode()
+    assert logged.count(f"POST {ORDERS} 201") >= 100
+    assert logged.endswith("Stopped.\n")
 
 
-# Temporary files, where long answers wait for slow readers.
+# Temporary files hold long answers for slow readers.
 
 
 def test_a_long_answer_waits_in_memory_where_there_is_no_room_for_files(
@@ -102,31 +82,29 @@ def test_a_long_answer_waits_in_memory_where_there_is_no_room_for_files(
     with open_shop(tmp_path / "instance", empty_database, TMPDIR=str(small_disk)) as shop:
         shop.have_many_orders(150_000)
         whole = shop.request("GET", ORDERS).data
-        # The place for files is chosen with the first of them, while there is room.
+        # The folder is chosen for the first file, while there is room.
         assert read_slowly(shop) == whole
         with real_faults.full(small_disk):
             assert read_slowly(shop) == whole
 
 
 def read_slowly(shop):
-    """Ask for the list, and read it when all of it has been handed over to be sent."""
-    told = f"GET {ORDERS} 200"
-    before = sum(told in line for line in shop.service.log)
+    """Request the list, and read it only when the service has logged the whole answer."""
+
+    def answers():
+        return sum(f"GET {ORDERS} 200" in line for line in shop.service.log)
+
+    before = answers()
+    head = f"GET {ORDERS} HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {shop.secret}\r\n\r\n"
     with closing(socket.socket()) as reader:
-        ask_for_the_list(reader, shop)
-        wait_until(lambda: sum(told in line for line in shop.service.log) > before)
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        reader.settimeout(PATIENCE_SECONDS)
+        reader.connect(shop.service.address)
+        reader.sendall(head.encode())
+        wait_until(lambda: answers() > before)
         with closing(http.client.HTTPResponse(reader)) as answer:
             answer.begin()
             return answer.read()
-
-
-def ask_for_the_list(reader, shop):
-    """Send a request from a socket that takes in little by itself."""
-    reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-    reader.connect(shop.service.address)
-    reader.settimeout(20)
-    head = f"GET {ORDERS} HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {shop.secret}\r\n\r\n"
-    reader.sendall(head.encode())
 
 
 # Commands on a full disk, beside the service.
@@ -144,14 +122,14 @@ def test_commands_that_fill_the_disk_say_so_and_leave_nothing_behind(
     }
     with open_shop(small_disk, empty_database) as shop:
         for room, refused in ((0, commands), (100_000, ["import"])):
-            before = {path.name for path in small_disk.iterdir()}
+            before = names_in(small_disk)
             with real_faults.full(small_disk, room):
                 for name in refused:
                     done = shop.service.command(*commands[name])
                     assert (done.returncode, done.stdout) == (1, "")
                     assert done.stderr.startswith("Error: ")
                     assert done.stderr.count("\n") == 1, done.stderr
-            assert {path.name for path in small_disk.iterdir()} == before
+            assert names_in(small_disk) == before
         shop.assert_all_is_well()
         done = shop.service.command(*commands["import"])
         assert done.returncode == 0, done.stderr

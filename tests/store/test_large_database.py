@@ -1,4 +1,4 @@
-"""A database too large to be checked at the start is checked behind it."""
+"""A database too large to be checked at the start is checked in the background."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import threading
 import pytest
 
 from orders.store.care import checks
+from tests.support import faults as real_faults
 
 pytestmark = pytest.mark.sqlite_only("the check of a large file")
 
 
 @pytest.fixture
 def checked(store, monkeypatch):
-    """Check the store's database as if it were large; return what /readyz says of it then."""
+    """Check the store's database as if it were large; return its status in /readyz."""
     monkeypatch.setattr(checks, "QUICK_CHECK_BYTES", 0)
 
     def check():
@@ -33,17 +34,9 @@ def test_a_sound_one_is_ready(checked, caplog):
     assert "The database is sound." in caplog.text
 
 
-def test_damage_is_told_in_the_log_and_by_readyz(store, checked, caplog):
-    with store.database.write() as connection:
-        page_size = connection.exec_driver_sql("PRAGMA page_size").scalar_one()
-        root = connection.exec_driver_sql(
-            "SELECT rootpage FROM sqlite_master WHERE name = 'pets'"
-        ).scalar_one()
-    store.database.close()
-    with store.database.path.open("r+b") as file:
-        file.seek((root - 1) * page_size)
-        file.write(b"\\xff" * 64)
-    assert checked() == (200, "damaged")
+def test_damage_is_reported_by_the_log_and_readyz(store, checked, caplog):
+    with real_faults.damaged(store.database.path, "pets"):
+        assert checked() == (200, "damaged")
     assert "Restore a backup" in caplog.text
 
 

@@ -1,4 +1,4 @@
-"""Clocks that stand still until a test moves them, and a real Redis that goes by one."""
+"""Clocks that stand still until a test moves them, and a real Redis that follows one."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pytest
 
 from orders.clock import Clock
 
-# Where limits are counted: tests that hold wherever that is say `counting` over.
+# Where limits are counted: for tests parametrized by `counting`.
 WHERE_COUNTED = ["memory", pytest.param("redis", marks=pytest.mark.redis)]
-# In Redis, it runs on for the moment that a question takes.
+# In Redis, time passes during a call.
 ONLY_WHERE_TIME_STANDS_STILL = pytest.mark.parametrize("counting", ["memory"])
 
-# Each key gets the time to live that it has by the test's clock (ARGV[1], in ms). When each ends by
-# that is noted in another database. A key that is new, or was given another time to live, was so a
-# moment ago, with whole seconds: so much and no less was meant.
+# Set each key's time to live by the test's clock (ARGV[1], in ms). When it ends by that clock is
+# noted in another database. The time to live of a key that is new or was set again a moment ago is
+# rounded up to the whole seconds that were meant.
 HOLD = """
 local now = tonumber(ARGV[1])
 for _, key in ipairs(redis.call('KEYS', '*')) do
@@ -58,7 +58,7 @@ class SetClock(Clock):
 
 
 class ClockBesideRedis(SetClock):
-    """A clock that Redis goes by. Wall time that is set is this machine's own."""
+    """A clock that Redis follows. Wall time that is set is this process' own."""
 
     def __init__(self, server):
         super().__init__()
@@ -71,6 +71,6 @@ class ClockBesideRedis(SetClock):
         self.monotonic()
 
     def monotonic(self):
-        """Return the time, which is looked at before and after each question to Redis."""
+        """Return the time, which is read before and after each call to Redis."""
         self._server.command("EVAL", HOLD, 0, round(self.run * 1000))
         return super().monotonic()

@@ -1,4 +1,4 @@
-"""A shop for tests of the console: the real service, keys of any kind, and somebody at the desk."""
+"""A shop for tests of the console: the real service, and what a person does on its page."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class DeskShop:
         return self.store.settings.instance / "orders.db"
 
     def api(self, method, path, key=None, **kwargs):
-        """Send a request as another client does; return the answer."""
+        """Send a request as another client."""
         return self.service.request(method, path, key=key or self.elsewhere, **kwargs)
 
     def place(self, pet_id=7, **order):
-        """Place an order elsewhere; return its id."""
+        """Place an order; return its id."""
         return self.api("POST", ORDERS, json={"petId": pet_id, **order}).json()["id"]
 
     def ship(self, order_id):
@@ -47,7 +47,7 @@ class DeskShop:
         return self.api("GET", f"{ORDERS}/{order_id}").json()
 
     def count(self, **filters):
-        """How many orders there are with these filters, up to 200."""
+        """Count the orders with these filters, up to 200."""
         query = "&".join(f"{name}={value}" for name, value in filters.items())
         return len(self.api("GET", f"{ORDERS}?limit=200&{query}").json()["orders"])
 
@@ -56,7 +56,7 @@ class DeskShop:
             key_store.change(connection, key_id, revoked_at=self.store.clock.now())
 
     def renew(self, key_id):
-        """Put a key on plenty, which begins new windows."""
+        """Change a key's plan, which begins new windows."""
         with self.store.database.write() as connection:
             key_store.change_plan(connection, key_id, **PLENTY)
 
@@ -77,42 +77,36 @@ def desk_shop(instance, orders=0, **environment):
 
 
 def sign_in(page, secret):
-    """Sign in at the door."""
     page.get_by_label("Key", exact=True).fill(secret)
     press(page, "Sign in")
     expect(page.locator("#shop")).to_be_visible()
 
 
 def wait_for_rows(page):
-    """Wait until a list is there."""
     expect(page.locator("tbody tr").first).to_be_visible()
 
 
 def go_to(page, place):
-    """Go to a place by its hash."""
     page.evaluate("hash => { location.hash = hash }", f"#/{place}")
 
 
 def press(page, button):
-    """Press the button of this name."""
     page.get_by_role("button", name=button).click()
 
 
 def announced(page, text):
-    """Check what the page announces, to eyes and to screen readers."""
+    """Check what the page announces to screen readers, too."""
     expect(page.locator("#announcement")).to_contain_text(text)
 
 
 def row(page, order_id):
-    """Return the row of an order."""
     return page.locator(f'tbody tr[data-id="{order_id}"]')
 
 
 def figure(page, status):
-    """Return the number on a status' tab."""
     return page.locator(f".tab.{status} b")
 
 
 def in_plain_words(text):
-    """Return whether a text has nothing in it that only programmers know."""
+    """Return whether a text is without programmers' words."""
     return not re.search(r"_|\b[45]\d\d\b|HTTP|JSON|null|undefined|petId|shipDate", text)

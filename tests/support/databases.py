@@ -1,11 +1,11 @@
-"""Where the stores of tests are: a file each, or a database each of one PostgreSQL server."""
+"""The databases of tests' stores: a file each, or a database each of one PostgreSQL server."""
 
 from __future__ import annotations
 
 import importlib
 import secrets
 import shutil
-from contextlib import closing, contextmanager
+from contextlib import closing
 from functools import cached_property
 
 from orders.settings import Settings
@@ -15,7 +15,7 @@ from tests.support import faults as real_faults
 
 
 def copy_database(empty, path):
-    """Return a store its own copy of the empty database, and an id of its own."""
+    """Copy the empty database to a path, with a store id of its own."""
     shutil.copyfile(empty, path)
     path.chmod(0o600)
     with closing(sqlite.connect(path)) as connection:
@@ -23,11 +23,9 @@ def copy_database(empty, path):
 
 
 class PostgresStores:
-    """Databases of one server. One that a test is through with is emptied for another: that takes
-    a tenth of the time that making one does.
-    """
+    """Databases of one server. Emptying a used one takes a tenth of the time of making one."""
 
-    # Where this differs from what it was, a test has changed the tables, not only rows.
+    # Where this has changed, a test has changed the tables, not only rows.
     SHAPE = """
         SELECT (SELECT version_num FROM alembic_version), md5(string_agg(concat_ws(
             '/', c.oid, c.relname, c.relnatts, t.tgname, t.tgenabled
@@ -53,7 +51,7 @@ class PostgresStores:
         ((row,),) = self.server.execute("SELECT row_to_json(store)::text FROM store", name)
         self._empty = "; ".join(
             [
-                # Without triggers, which forbid it.
+                # Triggers forbid deleting events.
                 "SET session_replication_role = replica",
                 *(f"DELETE FROM {table}" for table in sorted(tables - {"alembic_version"})),
                 f"INSERT INTO store SELECT * FROM json_populate_record(NULL::store, '{row}')",
@@ -72,12 +70,12 @@ class PostgresStores:
         return self.server.create_store()
 
     def give_back(self, name):
-        """Take one that is not needed any more."""
+        """Keep a used one for another test."""
         self.server.execute(self.END_OTHERS, name)
         self._free.append(name)
 
     def empty(self, name):
-        """Make one empty, with an id of its own; drop it where it is not only rows that changed."""
+        """Empty one, with an id of its own; drop it and return false if its tables changed."""
         if self.server.execute(self.SHAPE, name) == self._shape:
             self.server.execute(self._empty, name)
             return True
@@ -86,7 +84,7 @@ class PostgresStores:
 
 
 class Databases:
-    """Where the stores of tests are: a file each, or a database each of one PostgreSQL server."""
+    """The databases of tests' stores, by instance folder."""
 
     are_on_postgres = False
 
@@ -95,7 +93,7 @@ class Databases:
 
     @cached_property
     def stores(self):
-        """The databases of this process' server, which is started when it is first needed."""
+        """The databases of this process' server, which starts when first needed."""
         return PostgresStores()
 
     @property
@@ -116,15 +114,12 @@ class Databases:
         return Settings(instance=instance, **changes)
 
     def environment(self, instance):
-        """Return what a process needs to know to use an instance folder's database."""
+        """Return the environment of a process that uses an instance folder's database."""
         url = self.settings(instance).database_url
         return {"ORDERS_DATABASE_URL": url} if url else {}
 
     def make(self, settings, empty_database=None):
-        """Make a store's database, with its tables and an id of its own, where there is none.
-
-        A file is copied from the empty one, if that is given.
-        """
+        """Make a store's database where there is none, by copying the empty one if given."""
         settings.instance.mkdir(mode=0o700, parents=True, exist_ok=True)
         if settings.is_on_postgres or settings.database_path.exists():
             return
@@ -134,7 +129,7 @@ class Databases:
             copy_database(empty_database, settings.database_path)
 
     def empty(self, settings, empty_database):
-        """Make a store's database an empty one, with an id of its own."""
+        """Empty a store's database; it has an id of its own."""
         settings.instance.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self.are_on_postgres:
             name = self._names[settings.instance]
@@ -144,7 +139,7 @@ class Databases:
             copy_database(empty_database, settings.database_path)
 
     def is_being_written(self, settings):
-        """Return whether somebody has written something that is not committed yet."""
+        """Return whether there are uncommitted writes."""
         if self.are_on_postgres:
             return self.server.is_being_written(self._names[settings.instance])
         log = settings.database_path.with_name("orders.db-wal")
@@ -152,35 +147,27 @@ class Databases:
 
     @property
     def module(self):
-        """The module of the store that is about these databases."""
+        """The module of the store for these databases."""
         return importlib.import_module(
             "orders.store.postgres.database"
             if self.are_on_postgres
             else "orders.store.database.sqlite"
         )
 
-    @contextmanager
     def away(self, settings):
+        """Put a database out of reach, as a context."""
         if self.are_on_postgres:
-            with self.server.away(self._names[settings.instance]):
-                yield
-        else:
-            with real_faults.moved_away(settings.database_path):
-                yield
+            return self.server.away(self._names[settings.instance])
+        return real_faults.moved_away(settings.database_path)
 
-    @contextmanager
     def locked(self, settings):
+        """Lock a database against writers, as a context."""
         if self.are_on_postgres:
-            with self.server.locked(self._names[settings.instance]):
-                yield
-            return
-        with closing(sqlite.connect(settings.database_path)) as other:
-            other.execute("BEGIN IMMEDIATE")
-            yield
-            other.execute("ROLLBACK")
+            return self.server.locked(self._names[settings.instance])
+        return real_faults.locked(settings.database_path)
 
     def forget(self, folder):
-        """Remove the databases of the instance folders below one."""
+        """Forget the databases of the instance folders below a folder."""
         for instance in [each for each in self._names if each.is_relative_to(folder)]:
             self.stores.give_back(self._names.pop(instance))
 

@@ -1,7 +1,4 @@
-"""The faults that a disk, a person or another program make, for tests of them: none is pretended.
-
-Each is a context in which the fault is there, and after which its cause is gone.
-"""
+"""Real faults of disks, people and other programs: contexts, at whose end the cause is gone."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import resource
 import secrets
 import shutil
 import subprocess
-import sys
 import tempfile
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -19,14 +15,6 @@ from orders.store.database import sqlite
 
 PAGE_BYTES = 4_096
 INTERIOR_PAGE = 5
-_LOCK = """
-import sys
-from orders.store.database import sqlite
-connection = sqlite.connect(sys.argv[1])
-connection.execute("BEGIN IMMEDIATE")
-print("locked", flush=True)
-sys.stdin.read()
-"""
 
 
 def run(*command):
@@ -36,11 +24,7 @@ def run(*command):
 
 @contextmanager
 def small_disk(folder, size="2m"):
-    """Have a small disk in the place of a folder.
-
-    Raises:
-        CalledProcessError: this process may not mount one.
-    """
+    """Mount a small disk on a folder."""
     folder.mkdir(mode=0o700, exist_ok=True)
     run("mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "tmpfs", folder)
     try:
@@ -61,7 +45,7 @@ def may_mount():
 
 @contextmanager
 def full(folder, but_for=0):
-    """Fill the disk of a folder by a file in it, but for so many bytes."""
+    """Fill the disk of a folder except for so many bytes."""
     filler = folder / "filler"
     with filler.open("wb", buffering=0) as file:
         for size in (65_536, PAGE_BYTES, 1):
@@ -77,7 +61,7 @@ def full(folder, but_for=0):
 
 @contextmanager
 def no_file_may_grow(process_id):
-    """Forbid a process to write to files, as a quota does: each write is an error."""
+    """Make each write of a process to a file an error, as a quota does."""
     before = resource.prlimit(process_id, resource.RLIMIT_FSIZE)
     resource.prlimit(process_id, resource.RLIMIT_FSIZE, (0, before[1]))
     try:
@@ -88,7 +72,7 @@ def no_file_may_grow(process_id):
 
 @contextmanager
 def read_only(*files):
-    """Take from files the right to be written, from open ones too, and from everybody."""
+    """Make files immutable, open ones too, for everybody."""
     run("chattr", "+i", *files)
     try:
         yield
@@ -114,23 +98,15 @@ def folder_with_read_only_files():
 
 @contextmanager
 def locked(database):
-    """Have another process hold the database's write lock."""
-    with subprocess.Popen(
-        [sys.executable, "-c", _LOCK, str(database)],
-        cwd=Path(__file__).parent.parent.parent,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as process:
-        assert process.stdout.readline() == b"locked\n"
-        try:
-            yield
-        finally:
-            process.communicate()
+    """Hold a database's write lock."""
+    with closing(sqlite.connect(database)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        yield
 
 
 @contextmanager
 def damaged(database, table="orders", *, at_its_end=False):
-    """Have garbage on the first page of a table, or on the last, which is read after others."""
+    """Write garbage over the first page of a table, or the last, which is read after others."""
     with closing(sqlite.connect(database)) as connection:
         # So that the page is in the database itself, and not in its log.
         while connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
@@ -139,7 +115,8 @@ def damaged(database, table="orders", *, at_its_end=False):
         (page,) = root.fetchone()
         page = last_leaf(database, page) if at_its_end else page
         sound = overwrite(database, page, secrets.token_bytes(PAGE_BYTES))
-        forget_pages(connection)
+        # A change, so that open connections read their pages anew.
+        connection.execute("UPDATE store SET demo_key_id = demo_key_id")
     try:
         yield
     finally:
@@ -155,7 +132,7 @@ def last_leaf(database, page):
 
 
 def overwrite(database, page, content):
-    """Write over a page of a database; return what stood there."""
+    """Overwrite a page of a database; return what was there."""
     with database.open("r+b", buffering=0) as file:
         file.seek((page - 1) * PAGE_BYTES)
         before = file.read(PAGE_BYTES)
@@ -164,14 +141,9 @@ def overwrite(database, page, content):
     return before
 
 
-def forget_pages(connection):
-    """Change something, so that whoever has the database open reads its pages anew."""
-    connection.execute("UPDATE store SET demo_key_id = demo_key_id")
-
-
 @contextmanager
 def moved_away(file):
-    """Have a file somewhere else."""
+    """Move a file away."""
     away = file.with_name("away.db")
     file.rename(away)
     try:
@@ -182,7 +154,7 @@ def moved_away(file):
 
 @contextmanager
 def replaced(database):
-    """Have another database in the place of one."""
+    """Put another database in the place of one."""
     other = database.with_name("other.db")
     opening.create(other)
     with moved_away(database):

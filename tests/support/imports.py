@@ -1,4 +1,4 @@
-"""Files of orders and pets, imported by the command."""
+"""Files of orders and pets, and importing them by the command."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 
 
 def import_file(store, folder, content, name="orders.csv"):
-    """Import a file of this content, whose name says of what; return the command's result."""
+    """Import a file with this content; return the command's result."""
     file = folder / name
     file.write_bytes(content.encode() if isinstance(content, str) else content)
     group = "pets" if name.lower().startswith("pets") else "orders"
@@ -28,7 +28,7 @@ def import_rejected(store, folder, content, name="orders.csv"):
 
 
 def imported(done, count, what="orders"):
-    """Check that a command imported this many, and said so where no data goes."""
+    """Check that a command imported so many, and said so on standard error."""
     assert done.exit_code == 0, done.stderr
     assert (done.stdout, done.stderr) == ("", f"Imported {count:,} {what}.\n")
 
@@ -45,7 +45,7 @@ def orders_of(store, columns):
 
 
 def leftovers(instance):
-    """Return what imports have left in the instance folder."""
+    """Return what imports left behind in the instance folder."""
     return sorted(instance.glob("import-*"))
 
 

@@ -1,10 +1,13 @@
-"""This machine, which may be busy: a free port, and waiting for as long as it takes."""
+"""This machine, which may be busy: a free port, programs of others, and waiting for conditions."""
 
 from __future__ import annotations
 
+import shutil
 import socket
+import subprocess
 import time
 from collections.abc import Callable
+from typing import Any
 
 # Nothing that tests wait for takes so long, unless it never comes.
 PATIENCE_SECONDS = 60
@@ -17,15 +20,46 @@ def free_port() -> int:
         return port
 
 
+def listens(port: int) -> bool:
+    """Return whether something listens on a port."""
+    with socket.socket() as connection:
+        return connection.connect_ex(("127.0.0.1", port)) == 0
+
+
 def wait_until(
     condition: Callable[[], object], meanwhile: Callable[[], object] = lambda: time.sleep(0.01)
 ) -> None:
-    """Wait until a condition holds.
-
-    Raises:
-        AssertionError: it does not.
-    """
+    """Wait until a condition holds; fail where it never does."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"
         meanwhile()
+
+
+def installed(*names: str, package: str) -> str:
+    """Return the path of a program, by the first of its names that is installed."""
+    for name in names:
+        if path := shutil.which(name) or shutil.which(name, path="/usr/sbin"):
+            return path
+    raise AssertionError(f"{names[0]} is missing: apt-get install {package}")
+
+
+def begin(
+    command: list[Any], is_up: Callable[[], object], **options: Any
+) -> subprocess.Popen[bytes]:
+    """Start a server, and wait until it is up."""
+    process = subprocess.Popen(command, **options)
+    try:
+        wait_until(lambda: process.poll() is not None or is_up())
+        assert process.poll() is None, f"{command[0]} did not start"
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    return process
+
+
+def end(process: subprocess.Popen[Any]) -> int:
+    """Ask a server to stop, if it runs; return its exit status."""
+    process.terminate()
+    return process.wait(PATIENCE_SECONDS)

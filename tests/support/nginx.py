@@ -1,13 +1,9 @@
-"""nginx as `deploy/` sets it up, but for its ports and paths, as a process of one's own.
-
-For proofs and tests.
-"""
+"""nginx as `deploy/` sets it up, on other ports and paths, for tests and proofs."""
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 import socket
 import ssl
 import subprocess
@@ -16,12 +12,12 @@ from typing import Any
 
 import urllib3
 
-from tests.support.machine import free_port, wait_until
+from tests.support.machine import begin, end, free_port, installed, listens
 from tests.support.service import ROOT
 
 DEPLOY = ROOT / "deploy"
 HOST = "orders.example.com"
-# nginx' own: what a machine's nginx.conf has around the files of deploy/.
+# What a machine's nginx.conf has around the files of deploy/.
 AROUND = """
 {user}
 pid {folder}/nginx.pid;
@@ -42,7 +38,7 @@ http {{
 
 
 def make_certificate(folder: Path) -> None:
-    """Make a certificate of its own authority for this machine."""
+    """Make a self-signed certificate for this machine."""
     subprocess.run(
         [
             *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
@@ -56,7 +52,7 @@ def make_certificate(folder: Path) -> None:
 
 
 def changed(text: str, *changes: tuple[str, str]) -> str:
-    """Return a configuration with what must be another here; each change must fit."""
+    """Return a configuration with these changes, each of which must match."""
     for pattern, new in changes:
         text, found = re.subn(pattern, new, text, flags=re.MULTILINE)
         assert found, pattern
@@ -67,10 +63,13 @@ class Nginx:
     """A running nginx with deploy/nginx/store-orders.conf in front of some addresses."""
 
     def __init__(self, folder: Path, *upstreams: str) -> None:
-        """Start it in front of host:port, of which there may be several; wait until it serves."""
+        """Start it in front of each host:port; wait until it serves."""
         self.folder = folder
         self.port, self.plain_port = free_port(), free_port()
+        self.url = f"https://127.0.0.1:{self.port}"
         make_certificate(folder)
+        self._trusting = ssl.create_default_context(cafile=folder / "fullchain.pem")
+        self.http = self.pool()
         servers = "\n".join(
             f"    server {each} max_fails=1 fail_timeout=10s;" for each in upstreams
         )
@@ -84,17 +83,12 @@ class Nginx:
             (r"/etc/ssl/store-orders/", f"{folder}/"),
             (r"/var/log/nginx/", f"{folder}/"),
         )
-        self._write(site)
-        self.process = subprocess.Popen(self._command(), stderr=subprocess.PIPE, text=True)
-        self.url = f"https://127.0.0.1:{self.port}"
-        self.http = self.pool()
-        self._wait()
+        self.process = begin(_command(folder, site), lambda: listens(self.port))
 
     def pool(self, **options: Any) -> urllib3.PoolManager:
         """Return a client that trusts its certificate."""
-        trusting = ssl.create_default_context(cafile=self.folder / "fullchain.pem")
         return urllib3.PoolManager(
-            ssl_context=trusting, retries=False, maxsize=8, timeout=60, **options
+            ssl_context=self._trusting, retries=False, maxsize=8, timeout=60, **options
         )
 
     def request(
@@ -114,10 +108,9 @@ class Nginx:
 
     def send(self, data: bytes) -> bytes:
         """Send bytes over a connection of its own; return all that comes back."""
-        trusting = ssl.create_default_context(cafile=self.folder / "fullchain.pem")
         with (
             socket.create_connection(("127.0.0.1", self.port), 60) as plain,
-            trusting.wrap_socket(plain, server_hostname="127.0.0.1") as connection,
+            self._trusting.wrap_socket(plain, server_hostname="127.0.0.1") as connection,
         ):
             connection.sendall(data)
             return b"".join(iter(lambda: connection.recv(65_536), b""))
@@ -127,48 +120,25 @@ class Nginx:
         """What its access log says."""
         return (self.folder / "store-orders.log").read_text(encoding="utf-8")
 
-    def stop(self) -> str:
-        """Stop it; return what it said."""
+    def stop(self) -> None:
+        """Stop it, and hang up."""
         self.http.clear()
-        self.process.terminate()
-        _, said = self.process.communicate(timeout=60)
-        return said
-
-    def _write(self, site: str) -> None:
-        (self.folder / "site.conf").write_text(site, encoding="utf-8")
-        # Its workers would be another user, who may not read a test's folder.
-        user = "user root;" if os.geteuid() == 0 else ""
-        around = AROUND.format(folder=self.folder, user=user)
-        (self.folder / "nginx.conf").write_text(around, encoding="utf-8")
-
-    def _command(self) -> list[str]:
-        return [program(), "-p", str(self.folder), "-c", str(self.folder / "nginx.conf")]
-
-    def _wait(self) -> None:
-        wait_until(lambda: self._listens() or self.process.poll() is not None)
-        assert self.process.poll() is None, f"nginx did not start: {self.stop()}"
-
-    def _listens(self) -> bool:
-        with socket.socket() as connection:
-            return connection.connect_ex(("127.0.0.1", self.port)) == 0
-
-
-def program() -> str:
-    """Say where nginx is."""
-    found = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
-    assert found, "nginx is missing: apt-get install nginx-light"
-    return found
+        end(self.process)
 
 
 def check(folder: Path, site: str) -> str:
-    """Let nginx check a site's configuration; return what it complains of."""
-    folder = Path(folder)
-    (folder / "site.conf").write_text(site, encoding="utf-8")
-    (folder / "nginx.conf").write_text(AROUND.format(folder=folder, user=""), encoding="utf-8")
+    """Have nginx check a site's configuration; return its complaints."""
     done = subprocess.run(
-        [program(), "-t", "-q", "-p", folder, "-c", folder / "nginx.conf"],
-        capture_output=True,
-        text=True,
-        check=False,
+        [*_command(folder, site), "-t", "-q"], capture_output=True, text=True, check=False
     )
     return done.stderr if done.returncode else ""
+
+
+def _command(folder: Path, site: str) -> list[object]:
+    (folder / "site.conf").write_text(site, encoding="utf-8")
+    # Its workers would be another user, who may not read a test's folder.
+    user = "user root;" if os.geteuid() == 0 else ""
+    around = AROUND.format(folder=folder, user=user)
+    (folder / "nginx.conf").write_text(around, encoding="utf-8")
+    program = installed("nginx", package="nginx-light")
+    return [program, "-p", folder, "-c", folder / "nginx.conf"]

@@ -1,7 +1,6 @@
-"""A PostgreSQL server of one's own, as a child process over a folder. For proofs and tests.
+"""A PostgreSQL server over a folder of its own, for tests and proofs.
 
-It runs the installed binaries (Debian's package postgresql). The server refuses to run as root:
-then it runs as `postgres` or `nobody`.
+The server refuses to run as root: then it runs as `postgres` or `nobody`.
 """
 
 from __future__ import annotations
@@ -24,28 +23,20 @@ from psycopg import sql
 from orders.settings import Settings
 from orders.store.databases import database_of
 from orders.store.postgres.database import LOCKS, WRITING
-from tests.support.machine import wait_until
+from tests.support.machine import begin, installed
 
-# Nothing here need survive anything.
+# Nothing here needs to survive a crash.
 _CARELESS = ("fsync=off", "full_page_writes=off", "autovacuum=off", "wal_level=minimal")
-# On its socket only.
 _QUICK = ("listen_addresses=", "max_wal_senders=0", "shared_buffers=32MB", "max_connections=200")
 _TEMPLATE = "made"
 
 
 def binaries() -> Path:
-    """Return the folder of the server's programs.
-
-    Raises:
-        RuntimeError: there is none.
-    """
-    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), reverse=True)
-    found = os.environ.get("PG_BIN") or (installed and installed[0].parent)
-    if not found and (initdb := shutil.which("initdb")):
-        found = Path(initdb).resolve().parent
-    if not found:
-        raise RuntimeError("PostgreSQL is not installed: apt-get install postgresql")
-    return Path(found)
+    """Return the folder of the server's programs."""
+    if chosen := os.environ.get("PG_BIN"):
+        return Path(chosen)
+    of_debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    return (of_debian or [Path(installed("initdb", package="postgresql")).resolve()])[-1].parent
 
 
 def _as_somebody() -> dict[str, Any]:
@@ -57,24 +48,20 @@ def _as_somebody() -> dict[str, Any]:
 
 
 class Postgres:
-    """A server that listens on a socket in its folder, and on a port if asked to."""
+    """A server that listens on a socket in its folder."""
 
     def __init__(self, *, careless: bool = True) -> None:
-        """Make its folder, and start it. A careless one doesn't wait for the disk."""
+        """Make its folder, and start it. With `careless`, it doesn't wait for the disk."""
         self._settings = (*(_CARELESS if careless else ()), *_QUICK)
         self.bin = binaries()
         self.folder = Path(tempfile.mkdtemp(prefix="pg-", dir=os.environ.get("PG_FOLDER")))
+        self.data = self.folder / "data"
         self._somebody = _as_somebody()
         if self._somebody:
             os.chown(self.folder, self._somebody["user"], self._somebody["group"])
         self._numbers = itertools.count()
         self._run("initdb", "-A", "trust", "-U", "postgres", "-N", "-E", "UTF8", "-D", self.data)
         self.start()
-
-    @property
-    def data(self) -> Path:
-        """The folder that the server keeps everything in."""
-        return self.folder / "data"
 
     def _run(self, program: str, *arguments: object) -> None:
         subprocess.run(
@@ -87,20 +74,19 @@ class Postgres:
         )
 
     def start(self) -> None:
-        """Start it, and wait until it takes connections."""
+        """Start it, and wait until it accepts connections."""
         settings = [word for each in self._settings for word in ("-c", each)]
         with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(
+            self.process = begin(
                 [self.bin / "postgres", "-D", self.data, "-k", self.folder, *settings],
+                self._accepts_connections,
                 cwd=self.folder,
                 stdout=log,
                 stderr=log,
                 **self._somebody,
             )
-        wait_until(self._accepts_connections)
 
     def _accepts_connections(self) -> bool:
-        assert self.process.poll() is None, (self.folder / "log").read_text()
         try:
             psycopg.connect(self.conninfo("postgres")).close()
         except psycopg.OperationalError:
@@ -108,13 +94,12 @@ class Postgres:
         return True
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """Stop it at once: its connections are ended, what is going on is rolled back."""
+        """Stop it at once: connections are ended, and transactions rolled back."""
         if self.process.poll() is None:
             self.process.send_signal(how)
             self.process.wait(60)
 
     def restart(self) -> None:
-        """Stop it, and start it again."""
         self.stop()
         self.start()
 
@@ -144,8 +129,8 @@ class Postgres:
         return name
 
     def make_template(self, folder: Path) -> None:
-        """Make the tables once: a copy of them takes less time."""
-        self.execute(f"CREATE DATABASE {_TEMPLATE} TEMPLATE template0")
+        """Make a database with the tables, which is faster to copy than to make."""
+        self.create(name=_TEMPLATE)
         database, upkeep = database_of(
             Settings(instance=folder, database_url=self.url(_TEMPLATE)), threads=1
         )
@@ -164,7 +149,7 @@ class Postgres:
 
     @contextmanager
     def away(self, name: str) -> Iterator[None]:
-        """Have a database take no connections."""
+        """Make a database reject all connections."""
         self.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
         self.end_connections(name)
         try:
@@ -174,20 +159,18 @@ class Postgres:
 
     @contextmanager
     def locked(self, name: str) -> Iterator[None]:
-        """Hold the lock that all writers take, in another connection."""
+        """Hold the writers' lock in another connection."""
         with psycopg.connect(self.conninfo(name)) as other:
             other.execute(f"SELECT pg_advisory_xact_lock({LOCKS}, {WRITING})")
             yield
 
     def is_being_written(self, name: str) -> bool:
-        """Return whether a transaction that writes has begun to."""
-        found = self.execute(
-            sql.SQL(
-                "SELECT 1 FROM pg_locks JOIN pg_database ON database = pg_database.oid "
-                "WHERE datname = {} AND mode = 'RowExclusiveLock'"
-            ).format(name)
+        """Return whether a transaction has begun to write."""
+        locks = sql.SQL(
+            "SELECT 1 FROM pg_locks JOIN pg_database ON database = pg_database.oid "
+            "WHERE datname = {} AND mode = 'RowExclusiveLock'"
         )
-        return bool(found)
+        return bool(self.execute(locks.format(name)))
 
     def waiting_writers(self, name: str) -> list[int]:
         """Return the server's processes that wait for the lock that all writers take."""
@@ -216,17 +199,16 @@ class Postgres:
 
     def end_connections(self, name: str) -> list[tuple[Any, ...]]:
         """End all connections to a database, as an administrator can."""
-        return self.execute(
-            sql.SQL(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                "WHERE datname = {} AND pid <> pg_backend_pid()"
-            ).format(name)
+        end = sql.SQL(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = {} AND pid <> pg_backend_pid()"
         )
+        return self.execute(end.format(name))
 
 
 @contextmanager
 def running_postgres(*, careless: bool = True) -> Iterator[Postgres]:
-    """Have a server for a while."""
+    """Run a server; remove it at the end."""
     server = Postgres(careless=careless)
     try:
         yield server

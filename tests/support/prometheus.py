@@ -1,11 +1,8 @@
-"""A Prometheus that scrapes services for a test, and the queries of the Grafana dashboard."""
+"""A Prometheus that scrapes services, and the panels of the Grafana dashboard."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +11,7 @@ from typing import Any
 
 import urllib3
 
-from tests.support.machine import free_port, wait_until
+from tests.support.machine import begin, end, free_port, installed
 from tests.support.service import ROOT
 
 DASHBOARD = ROOT / "deploy" / "grafana" / "store-orders.json"
@@ -55,7 +52,6 @@ class Prometheus:
     """A running Prometheus."""
 
     def __init__(self, url: str) -> None:
-        """Take its address."""
         self._url = url
         self._http = urllib3.PoolManager(retries=False)
 
@@ -89,22 +85,19 @@ class Prometheus:
 @contextmanager
 def watching(folder: Path, *targets: str) -> Iterator[Prometheus]:
     """Run a Prometheus that scrapes services, each named host:port, and keeps data in a folder."""
-    program = shutil.which("prometheus")
-    assert program, "Prometheus is missing: apt-get install prometheus"
     address = f"127.0.0.1:{free_port()}"
     config = folder / "prometheus.yml"
     config.write_text(_CONFIG.format(alerts=ALERTS, targets=json.dumps(targets)), encoding="utf-8")
-    options = [
+    command = [
+        installed("prometheus", package="prometheus"),
         f"--config.file={config}",
         f"--storage.tsdb.path={folder / 'data'}",
         f"--web.listen-address={address}",
         "--log.level=error",
     ]
-    process = subprocess.Popen([program, *options])
+    prometheus = Prometheus(f"http://{address}")
+    process = begin(command, prometheus.has_scraped)
     try:
-        prometheus = Prometheus(f"http://{address}")
-        wait_until(prometheus.has_scraped, lambda: time.sleep(0.1))
         yield prometheus
     finally:
-        process.terminate()
-        process.wait()
+        end(process)

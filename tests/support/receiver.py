@@ -1,7 +1,4 @@
-"""A shop's end of a webhook: a real HTTP server that keeps what it gets, and answers as it is told.
-
-For measurements, proofs and tests.
-"""
+"""A receiver of webhooks: an HTTP server that keeps messages, and answers as a test says."""
 
 from __future__ import annotations
 
@@ -42,18 +39,15 @@ class Received:
         return json.loads(self.body)
 
 
-# What a receiver does when it has read a message: it answers, or does not.
+# Answers a message that was read, or does not.
 Answering = Callable[["Handler", Received], None]
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Reads one message."""
-
     server: Receiver
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
-        """Keep the message, and answer."""
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         headers = {name.lower(): value for name, value in self.headers.items()}
         received = Received(time.monotonic(), self.path, headers, body)
@@ -62,7 +56,6 @@ class Handler(BaseHTTPRequestHandler):
         self.server.answering(self, received)
 
     def answer(self, status: int, body: bytes = b"", **headers: str) -> None:
-        """Send an answer."""
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
@@ -71,28 +64,24 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Stay silent."""
 
 
 def answer_with(status: int, body: bytes = b"", **headers: str) -> Answering:
-    """Return an answering that is always the same."""
+    """Answer always the same."""
     return lambda handler, _: handler.answer(status, body, **headers)
 
 
 def hang(until: threading.Event) -> Answering:
-    """Return an answering that says nothing until something has happened."""
-
-    def answering(_: Handler, __: Received) -> None:
-        until.wait()
-
-    return answering
+    """Don't answer until an event is set."""
+    return lambda _, __: until.wait()
 
 
 class Receiver(ThreadingHTTPServer):
-    """Keeps messages, in the order in which they came. `answering` may be changed at any time."""
+    """Keeps messages in the order of arrival. `answering` may be changed at any time."""
 
     daemon_threads = True
-    # Many endpoints may be asked at the same moment.
+    # For many connections at the same moment.
     request_queue_size = 128
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
@@ -104,28 +93,27 @@ class Receiver(ThreadingHTTPServer):
         self._scheme = "http"
         if tls is not None:
             self._scheme = "https"
-            # Each connection's own thread shakes hands, or one that does not would stop them all.
+            # The handshake is done in each connection's thread, or a slow one would stop all.
             self.socket = tls.wrap_socket(
                 self.socket, server_side=True, do_handshake_on_connect=False
             )
 
     @property
     def url(self) -> str:
-        """Where it listens."""
         return f"{self._scheme}://127.0.0.1:{self.server_port}/hook"
 
     @property
     def events(self) -> list[int]:
-        """The ids of the events that came, in order, as often as they came."""
+        """The events' ids, in the order of arrival."""
         return [each.event for each in list(self.received)]
 
     def handle_error(self, *_: object) -> None:
-        """Say nothing: whoever hangs up is what some tests are about."""
+        """Stay silent: some tests hang up."""
 
 
 @contextmanager
 def receiving(tls: ssl.SSLContext | None = None) -> Iterator[Receiver]:
-    """Return a receiver while it listens."""
+    """Run a receiver."""
     with Receiver(tls) as receiver:
         thread = threading.Thread(target=receiver.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()

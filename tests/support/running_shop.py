@@ -1,4 +1,4 @@
-"""A running shop for tests of faults: it remembers what was acknowledged."""
+"""A running shop for tests of faults, which remembers what was acknowledged."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-
-import urllib3
 
 from orders.clock import Clock
 from orders.settings import Settings
@@ -45,20 +43,19 @@ class Shop:
         return self.instance / "orders.db"
 
     def request(self, method, path, **kwargs):
-        """Send a request with the key; return the answer."""
         response = self.service.request(method, path, key=self.secret, **kwargs)
         self.answers.append(response.status)
         return response
 
     def place(self, _=None):
-        """Place an order for a pet that no other order is for, noting it if it is acknowledged."""
+        """Place an order for another pet each time; note it if it is acknowledged."""
         response = self.request("POST", ORDERS, json={"petId": next(self._pet_ids)})
         if response.status == 201:
             self.acknowledged[response.json()["id"]] = response.json()
         return response
 
     def change(self, _=None):
-        """Ask for one change of each kind; return the answers."""
+        """Request one change of each kind; return the answers."""
         order_id = min(self.acknowledged)
         placed = self.place()
         cancelled = self.request("DELETE", f"{ORDERS}/{order_id}")
@@ -70,19 +67,16 @@ class Shop:
         return [placed, cancelled, shipped]
 
     def read(self, path):
-        """Read something; return the status."""
         return self.request("GET", path).status
 
     def listed(self):
-        """Return all orders by their ids."""
         return {order["id"]: order for order in self.request("GET", ORDERS).json()}
 
     def ready(self):
-        """Return what /readyz says."""
         return self.service.request("GET", "/readyz").json()
 
     def have_many_orders(self, count):
-        """Put orders into the store, beside the service."""
+        """Add orders to the database, beside the service."""
         with closing(sqlite.connect(self.database)) as connection:
             connection.execute(
                 "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) "
@@ -93,15 +87,15 @@ class Shop:
 
     @contextmanager
     def busy(self):
-        """Have orders placed all the time by others."""
+        """Have others place orders all the time."""
         ends = threading.Event()
 
-        def go_on():
+        def place_until_the_end():
             while not ends.is_set():
                 assert self.place().status in {201, 503}
 
         with ThreadPoolExecutor(2) as threads:
-            others = [threads.submit(go_on) for _ in range(2)]
+            others = [threads.submit(place_until_the_end) for _ in range(2)]
             try:
                 yield
             finally:
@@ -110,7 +104,7 @@ class Shop:
             other.result()
 
     def assert_all_is_well(self):
-        """Check that all works, and that there is what was acknowledged, and nothing else."""
+        """Check that all works, and that exactly what was acknowledged is stored."""
         with ThreadPoolExecutor(8) as threads:
             placed = threads.map(self.place, range(50))
             read = threads.map(self.read, [ORDERS, PET] * 25)
@@ -119,7 +113,7 @@ class Shop:
         assert self.listed() == self.acknowledged
 
     def assert_log_is_clean(self):
-        """Check, after the stop, that each request has its line, and that no secret has one."""
+        """Check after the stop that each request has a line, and no line a secret."""
         log = "".join(self.service.log)
         lines = [line for line in self.service.log if _ACCESS_LINE.fullmatch(line)]
         assert len(lines) == len(self.answers)
@@ -128,7 +122,7 @@ class Shop:
 
 
 def fill(instance, empty_database, orders=20):
-    """Make an instance folder with a pet and some orders; return a key's secret, and the orders."""
+    """Make an instance folder with a pet and orders; return a key's secret, and the orders."""
     instance.mkdir(mode=0o700, exist_ok=True)
     store = Store(Settings(instance=instance), Clock())
     copy_database(empty_database, store.database.path)
@@ -149,19 +143,10 @@ def open_shop(instance, empty_database, **environment):
 
 
 def assert_unavailable(response):
-    """Check that an answer says that the store is away, with all headers."""
+    """Check that an answer is 503 with all headers."""
     body = response.json()
     assert (response.status, body["code"]) == (503, "store_unavailable"), body
     assert list(body) == ["code", "message", "status"]
     assert response.headers["Retry-After"] == "5"
     for name, pattern in FULL_HEADERS.items():
         assert re.fullmatch(pattern, response.headers[name]), (name, response.headers[name])
-
-
-def is_cut_off(service, path, secret):
-    """Return whether an answer breaks off, so that nobody takes it for whole."""
-    try:
-        service.request("GET", path, key=secret)
-    except urllib3.exceptions.ProtocolError:
-        return True
-    return False

@@ -1,7 +1,4 @@
-"""The service as its users run it: `python app.py` as a process of its own, and commands beside it.
-
-For measurements, proofs and tests.
-"""
+"""The service as its users run it: `python app.py` as a process, and commands beside it."""
 
 from __future__ import annotations
 
@@ -26,14 +23,12 @@ from orders.settings import Settings, load
 ROOT = Path(__file__).resolve().parent.parent.parent
 STOP_SECONDS = 40
 COMMAND_SECONDS = 600
-# Of this process' environment, processes get the path, and what coverage measures them by.
+# Processes inherit the path, and what coverage measures them by.
 INHERITED = {
     name: value
     for name, value in os.environ.items()
     if name == "PATH" or name.startswith("COVERAGE_")
 }
-
-
 _apps: dict[str, Flask] = {}
 
 
@@ -52,19 +47,13 @@ class Service:
     def __init__(
         self, instance: Path, *arguments: str, root: Path = ROOT, **environment: str
     ) -> None:
-        """Start it, and wait until it serves. Settings are given as `ORDERS_…`.
-
-        `root` is the folder of the program, where it is not this one.
-
-        Raises:
-            AssertionError: it did not start; with its log.
-        """
+        """Start the program in `root` with settings `ORDERS_…`, and wait until it serves."""
         self.environment = environment_for(instance, **environment)
         self.root = root
         self.process = launch(self.environment, *arguments, root=root)
         self.log: list[str] = []
         self.url = self._wait_for_address()
-        # Read on, or the pipe fills and the service stands still.
+        # Were the pipe full, the service would stop.
         self._reader = threading.Thread(target=self._read_log, daemon=True)
         self._reader.start()
         self.http = urllib3.PoolManager(maxsize=32, retries=False)
@@ -92,7 +81,7 @@ class Service:
         """Issue a key with the command; return its secret."""
         command = ("keys", "issue", "test", "--plan", plan, *options)
         if self.root == ROOT:
-            # In this process: it is done many times, and a start takes longer than all else.
+            # In this process: many keys are issued, and starting a process takes longest.
             settings = load(self.environment)
             app = shared_app(settings)
             make_services(settings, Clock()).install(app)
@@ -105,12 +94,11 @@ class Service:
         return secret.strip()
 
     def stop(self) -> int:
-        """Ask it to stop as the system does; return the exit status."""
+        """Ask it to stop, as the system does; return the exit status."""
         self.process.terminate()
         return self.wait()
 
     def kill(self) -> None:
-        """Kill it at once."""
         self.process.kill()
         self.wait()
 
@@ -153,10 +141,7 @@ def launch(
     log: int | IO[str] = subprocess.PIPE,
     root: Path = ROOT,
 ) -> subprocess.Popen[str]:
-    """Start `python app.py` with this environment; return the process, which may not serve yet.
-
-    Its log goes to a pipe, which somebody must read, or to a file.
-    """
+    """Start `python app.py` with this environment; return the process, which may not serve yet."""
     return subprocess.Popen(
         [sys.executable, str(root / "app.py"), *arguments],
         cwd=root,
@@ -171,7 +156,7 @@ def launch(
 def running(
     instance: Path, *arguments: str, root: Path = ROOT, **environment: str
 ) -> Iterator[Service]:
-    """Run the service while something talks to it; stop it at the end."""
+    """Run the service; stop it at the end."""
     service = Service(instance, *arguments, root=root, **environment)
     try:
         yield service
@@ -184,30 +169,24 @@ def run_flask(
     *arguments: str, environment: dict[str, str], root: Path = ROOT
 ) -> subprocess.CompletedProcess[str]:
     """Run a flask command in the project's folder; return the completed process."""
+    return _run("-m", "flask", *arguments, environment=environment, root=root)
+
+
+def run_app(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Run `python app.py` where it should end by itself; return the completed process."""
+    environment = {**INHERITED, "PYTHONWARNINGS": "error", "ORDERS_PORT": "0", **settings}
+    return _run("app.py", *arguments, environment=environment)
+
+
+def _run(
+    *arguments: str, environment: dict[str, str], root: Path = ROOT
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "flask", *arguments],
+        [sys.executable, *arguments],
         cwd=root,
         env=environment,
         capture_output=True,
         text=True,
         check=False,
         timeout=COMMAND_SECONDS,
-    )
-
-
-def run_app(*arguments, **environment):
-    """Run `python app.py` where it is expected to end by itself; return the completed process."""
-    return subprocess.run(
-        [sys.executable, str(ROOT / "app.py"), *arguments],
-        cwd=ROOT,
-        env={
-            **INHERITED,
-            "PYTHONWARNINGS": "error",
-            "ORDERS_PORT": "0",
-            **environment,
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
     )

@@ -1,4 +1,4 @@
-"""A way to the service on which an answer's headers arrive, and its body when a test lets it."""
+"""A proxy of the service that passes headers on at once, and bodies when a test says so."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 PATIENCE_SECONDS = 60
-# Each connection carries one request, and the body goes out as it came.
+# Headers of connections, not of answers.
 _OF_CONNECTIONS = {"connection", "keep-alive", "transfer-encoding", "content-length"}
 
 
 class SlowWay:
-    """Where browsers reach the service; bodies for addresses with `held` in them wait."""
+    """The proxy, as tests know it."""
 
     def __init__(self, url, server):
         self.url, self._server = url, server
 
     def hold(self, part):
-        """Hold the bodies of answers to addresses with this in them; return what lets them go."""
+        """Hold the bodies of answers to paths with this part; return a function to let them go."""
         self._server.held, self._server.let_go = part, threading.Event()
         return self._server.let_go.set
 
@@ -42,17 +42,17 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if held and held in self.path:
             let_go.wait(PATIENCE_SECONDS)
-        # The browser may have given it up, as it should.
+        # The browser may have cancelled the request, as it should.
         with suppress(OSError):
             self.wfile.write(body)
 
     def log_message(self, *_):
-        """Say nothing."""
+        """Stay silent."""
 
 
 @contextmanager
 def slow_way(service_url):
-    """Run a way to a service."""
+    """Run a proxy of a service."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     server.daemon_threads = True
     server.service, server.held, server.let_go = urlsplit(service_url).netloc, "", None

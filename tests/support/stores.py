@@ -1,4 +1,4 @@
-"""Stores of tests: an application over a database of its own, and clients with keys."""
+"""Stores of tests: an application over its own database, and clients with keys."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.support.service import shared_app
 
 @dataclass
 class Store:
-    """An application over a database of its own, and what tests do with it."""
+    """An application over its own database, and what tests do with it."""
 
     settings: Settings
     clock: SetClock
@@ -50,7 +50,7 @@ class Store:
 
     @property
     def app(self):
-        """The application, for requests to this store until another store's is asked for."""
+        """The application, which serves this store until another store's is used."""
         self.services.install(self._app)
         return self._app
 
@@ -69,15 +69,14 @@ class Store:
             return _issue(connection, self.clock.now(), plan, **key)
 
     def client(self, **key):
-        """Return a client that sends a key of its own with each request."""
+        """Issue a key; return a client that sends it with each request."""
         return Client(self, *self.issue(**key))
 
     def anonymous(self, address="127.0.0.1"):
-        """Return a client without a key."""
         return Client(self, None, None, address)
 
     def restarted(self):
-        """Stop, writing everything as a stop does, and start again over the same folder."""
+        """Stop in order, and start again over the same folder."""
         self.services.end()
         again = Store(self.settings, self.clock)
         again.services.begin()
@@ -87,17 +86,13 @@ class Store:
         """Return the rows of the event log as dictionaries, in order."""
         return self.rows("SELECT * FROM order_events ORDER BY id")
 
-    @contextmanager
     def away(self):
-        """Have the database out of reach."""
-        with DATABASES.away(self.settings):
-            yield
+        """Put the database out of reach."""
+        return DATABASES.away(self.settings)
 
-    @contextmanager
     def locked(self):
-        """Have another program write to the database, and not end."""
-        with DATABASES.locked(self.settings):
-            yield
+        """Lock the database, as another program that writes does."""
+        return DATABASES.locked(self.settings)
 
     def execute(self, sql, **parameters):
         """Execute a statement, whose parameters are `:name`, and commit."""
@@ -118,7 +113,7 @@ def _as_text(row):
     }
 
 
-# Tests whose clients speak each version in turn.
+# For tests of both versions of the API.
 BOTH_VERSIONS = pytest.mark.parametrize("version", [1, 2], ids=["v1", "v2"])
 
 
@@ -154,24 +149,20 @@ class Client:
 
     @property
     def orders(self):
-        """The path of the orders, in the version that this client speaks."""
+        """The path of the orders in this client's version."""
         return f"/v{self.version}/store/orders"
 
     def place(self, pet_id=7, headers=None, **order):
-        """Place an order; return the response."""
         return self.post(self.orders, json={"petId": pet_id, **order}, headers=headers or {})
 
     def ship(self, order_id, **body):
-        """Ship an order; return the response."""
         path = f"{self.orders}/{order_id}/ship"
         return self.post(path, json=body) if body else self.post(path)
 
     def cancel(self, order_id):
-        """Cancel an order; return the response."""
         return self.delete(f"{self.orders}/{order_id}")
 
     def order(self, order_id, **kwargs):
-        """Get an order; return the response."""
         return self.get(f"{self.orders}/{order_id}", **kwargs)
 
 
@@ -183,10 +174,9 @@ def _issue(connection, now, plan, scopes=("read", "write"), name="test", **figur
 
 
 def make(instance: Path, quotas: Iterable[tuple[int, int]], free: int | None = None) -> list[str]:
-    """Make an instance folder with a store, and a key for each (per minute, per day).
+    """Make an instance folder with a key for each (per minute, per day); return their secrets.
 
-    With `free`, the free plan, which addresses are on, has that many requests. Returns the keys'
-    secrets.
+    With `free`, addresses have that many requests.
     """
     make_private_folder(instance)
     if free is not None:
@@ -210,12 +200,8 @@ def issue(
     return {secret: key_id for key_id, secret in issued}
 
 
-# The loggers that the service sets up.
-CONFIGURED = ("", "waitress.queue", "alembic")
-
-
 class Log:
-    """What a service would have written to standard error."""
+    """What a service would write to standard error."""
 
     def __init__(self, style):
         self._file = io.BytesIO()
@@ -232,7 +218,8 @@ class Log:
 @contextmanager
 def logged(style="text"):
     """Collect the log as the service writes it."""
-    loggers = [logging.getLogger(name) for name in CONFIGURED]
+    # The loggers that the service configures.
+    loggers = [logging.getLogger(name) for name in ("", "waitress.queue", "alembic")]
     handlers, levels = logging.getLogger().handlers[:], [each.level for each in loggers]
     log = Log(style)
     try:

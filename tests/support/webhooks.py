@@ -1,4 +1,4 @@
-"""The webhooks of a store, delivered when a test says so."""
+"""The webhooks of a store, delivered when a test says so, in its own thread."""
 
 from __future__ import annotations
 
@@ -13,22 +13,20 @@ from orders.webhooks.sender import Sender
 
 
 class Hooks:
-    """The webhooks of a store, whose deliveries a test makes happen itself, in its own thread."""
-
     def __init__(self, store, sender=None):
         self.store = store
         self.sender = sender or Sender(seconds=5)
         self.courier = self.another_courier()
 
     def another_courier(self, changes=None):
-        """Return another process' courier, as far as the database knows."""
-        shop = self.store.services
+        """Return a courier like another process'."""
+        services = self.store.services
         return Courier(
-            shop.database,
-            changes or shop.changes,
+            services.database,
+            changes or services.changes,
             self.store.clock,
             self.sender,
-            store_id=lambda: shop.store_id,
+            store_id=lambda: services.store_id,
             stopped=threading.Event(),
             chance=Random(1),
         )
@@ -44,30 +42,29 @@ class Hooks:
         return self.change(endpoints.add, new, self.store.clock.now())
 
     def change(self, work, *arguments):
-        """Have something done that changes the tables."""
+        """Call a function that changes the tables."""
         with self.store.database.write() as connection:
             return work(connection, *arguments)
 
     def ask(self, work, *arguments):
-        """Have something asked of the tables."""
+        """Call a function that reads the tables."""
         with self.store.database.read() as connection:
             return work(connection, *arguments)
 
     def get(self, endpoint_id=1):
-        """Return an endpoint."""
         return self.ask(endpoints.get, endpoint_id)
 
     def tries(self, endpoint_id=1):
-        """Return what came of each try, from the first."""
+        """Return the outcome of each attempt, from the first."""
         made = self.ask(endpoints.deliveries, endpoint_id, 1_000)
         return [(each.event_id, each.outcome, each.status) for each in reversed(made)]
 
     def refused(self, endpoint_id=1):
-        """Return the event that was put aside and is tried again first."""
+        """Return the refused event that is retried next."""
         return self.ask(deliveries.next_refused, endpoint_id)
 
     def deliver(self, *waits, endpoint_id=1):
-        """Deliver what is due, after each of these waits; return whether no other process does."""
+        """Deliver after each of these waits; return whether no other process does."""
         for wait in waits or (0,):
             self.store.clock.advance(wait)
             is_ours = self.courier.deliver(endpoint_id)
