@@ -21,9 +21,22 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-from sqlalchemy import Connection, Engine, PoolProxiedConnection, Table
+from sqlalchemy import (
+    Connection,
+    Engine,
+    PoolProxiedConnection,
+    QueuePool,
+    Table,
+    create_engine,
+    event,
+)
 
-from orders.store.database.errors import discard_connection_on_error, translate_driver_errors
+from orders.store.database.errors import (
+    LOCKED,
+    discard_connection_on_error,
+    translate_driver_errors,
+    unavailable_cause,
+)
 from orders.store.database.queries import Query
 
 BUSY_SECONDS = 5
@@ -51,6 +64,7 @@ class Database(ABC):
         self._own = threading.local()
         # Weakly, so that a thread's connection goes back to the pool when the thread ends.
         self._kept: WeakSet[PoolProxiedConnection] = WeakSet()
+        self._long_locked = False
 
     @property
     @abstractmethod
@@ -120,19 +134,37 @@ class Database(ABC):
 
     @cached_property
     def _writer(self) -> Engine:
-        return self._writing_engine()
+        engine = self._engine(pool_size=1, max_overflow=0)
+        event.listen(engine, "begin", self._begin_to_write)
+        return engine
 
     @cached_property
     def _reader(self) -> Engine:
-        return self._reading_engine()
+        # For each thread, one that it keeps and one to stream from. Readers wait for nobody.
+        return self._engine(pool_size=2 * self._threads, max_overflow=-1)
+
+    def _engine(self, **options: Any) -> Engine:
+        return create_engine(
+            # Errors in the log show the statement, not what clients sent.
+            hide_parameters=True,
+            poolclass=QueuePool,
+            pool_timeout=BUSY_SECONDS,
+            **options,
+        )
+
+    def _begin_to_write(self, connection: Connection) -> None:
+        # Once a request has waited in vain, the next ones don't wait: they would occupy all
+        # threads, and nothing could be read.
+        try:
+            self._lock(driver_of(connection), STILL_BUSY_SECONDS if self._long_locked else None)
+        except Exception as error:
+            self._long_locked = unavailable_cause(error) == LOCKED
+            raise
+        self._long_locked = False
 
     @abstractmethod
-    def _writing_engine(self) -> Engine:
-        """Create the engine with one connection."""
-
-    @abstractmethod
-    def _reading_engine(self) -> Engine:
-        """Create the engine with as many connections as needed: readers wait for nobody."""
+    def _lock(self, driver: Any, seconds: float | None) -> None:
+        """Begin a write transaction; wait for another's end this long, or as long as usual."""
 
     @abstractmethod
     def _begin_to_read(self, connection: Connection) -> None:
@@ -140,6 +172,14 @@ class Database(ABC):
 
     def _check_identity(self) -> None:  # noqa: B027 - not every database can be replaced
         """Raise StoreUnavailable if the database is no longer the one that was opened."""
+
+    def _rows(self, query: Query, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+        connection = self._own_connection()
+        with discard_connection_on_error(connection):
+            rows: list[tuple[Any, ...]] = query.execute_on(
+                connection.driver_connection, self._reader.dialect, parameters
+            ).fetchall()
+            return rows
 
     def _own_connection(self) -> PoolProxiedConnection:
         connection: PoolProxiedConnection | None = getattr(self._own, "connection", None)

@@ -12,12 +12,12 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 DAMAGED = "the database is damaged"
 LOST = "the database server can't be reached, or closed the connection"
-_LOCKED = "the database is locked by another program"
+LOCKED = "the database is locked by another program"
 _FAILING_DISK = "the disk is failing or full"
 # By SQLite's names, each also for the names that it is a prefix of; the first match counts.
 _CAUSES = {
-    "SQLITE_BUSY": _LOCKED,
-    "SQLITE_LOCKED": _LOCKED,
+    "SQLITE_BUSY": LOCKED,
+    "SQLITE_LOCKED": LOCKED,
     "SQLITE_FULL": "the disk is full",
     "SQLITE_READONLY": "the database can't be written to",
     "SQLITE_IOERR": _FAILING_DISK,
@@ -27,7 +27,7 @@ _CAUSES = {
     "SQLITE_NOTADB": DAMAGED,
     # No statement here deletes a row that others refer to.
     "SQLITE_CONSTRAINT_FOREIGNKEY": DAMAGED,
-    "SQLITE_PROTOCOL": _LOCKED,
+    "SQLITE_PROTOCOL": LOCKED,
 }
 # By prefixes of PostgreSQL's codes.
 # https://www.postgresql.org/docs/15/errcodes-appendix.html
@@ -35,7 +35,7 @@ _SQLSTATES = {
     "08": LOST,
     "57P": LOST,
     "57014": "the database took too long",
-    "55P03": _LOCKED,
+    "55P03": LOCKED,
     "40": "the database is busy",
     "25006": "the database can't be written to",
     "25P03": LOST,

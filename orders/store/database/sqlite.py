@@ -17,20 +17,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, QueuePool, create_engine, event, text
+from sqlalchemy import Connection, Engine, text
 
-from orders.store.database.engine import (
-    BESIDE,
-    BUSY_SECONDS,
-    STILL_BUSY_SECONDS,
-    Beside,
-    Database,
-    driver_of,
-)
+from orders.store.database.engine import BESIDE, BUSY_SECONDS, Beside, Database, driver_of
 from orders.store.database.errors import (
     StoreUnavailable,
     discard_connection_on_error,
-    name_of,
     translate_driver_errors,
 )
 from orders.store.database.queries import Query
@@ -91,7 +83,6 @@ class SqliteDatabase(Database):
         super().__init__(path.parent, threads)
         self.path = path
         self._identity_checked_at = -math.inf
-        self._long_locked = False
 
     @property
     def where(self) -> str:
@@ -138,12 +129,7 @@ class SqliteDatabase(Database):
             if time.monotonic() - self._identity_checked_at > IDENTITY_CHECK_SECONDS:
                 self._check_identity()
                 self._identity_checked_at = time.monotonic()
-            connection = self._own_connection()
-            with discard_connection_on_error(connection):
-                rows: list[tuple[Any, ...]] = query.execute_on(
-                    connection.driver_connection, self._reader.dialect, parameters
-                ).fetchall()
-                return rows
+            return self._rows(query, parameters)
 
     def version(self) -> tuple[int, int]:
         """Return a value that changes with any commit, by this process or another."""
@@ -156,43 +142,15 @@ class SqliteDatabase(Database):
         super().close()
         self.__dict__.pop("_identity", None)
 
-    def _writing_engine(self) -> Engine:
-        engine = self._engine(pool_size=1, max_overflow=0)
-        event.listen(engine, "begin", self._begin_to_write)
-        return engine
-
-    def _reading_engine(self) -> Engine:
-        # For each thread, one that it keeps and one to stream from.
-        return self._engine(pool_size=2 * self._threads, max_overflow=-1)
-
-    def _engine(self, **pool: int) -> Engine:
-        return create_engine(
-            "sqlite://",
-            module=sqlite_module(),
-            creator=lambda: connect(self.path),
-            # Errors in the log show the statement, not what clients sent.
-            hide_parameters=True,
-            poolclass=QueuePool,
-            pool_timeout=BUSY_SECONDS,
-            **pool,
+    def _engine(self, **options: Any) -> Engine:
+        return super()._engine(
+            url="sqlite://", module=sqlite_module(), creator=lambda: connect(self.path), **options
         )
 
-    def _begin_to_write(self, connection: Connection) -> None:
-        # Once a request has waited in vain, the next ones don't wait: they would occupy all
-        # threads, and nothing could be read.
-        try:
-            driver_of(connection).execute("BEGIN IMMEDIATE").close()
-        except sqlite_module().OperationalError as error:
-            if name_of(error) == "SQLITE_BUSY":
-                self._set_busy_timeout(connection, long_locked=True)
-            raise
-        if self._long_locked:
-            self._set_busy_timeout(connection, long_locked=False)
-
-    def _set_busy_timeout(self, connection: Connection, *, long_locked: bool) -> None:
-        self._long_locked = long_locked
-        seconds = STILL_BUSY_SECONDS if long_locked else BUSY_SECONDS
-        driver_of(connection).execute(f"PRAGMA busy_timeout = {round(seconds * 1000)}").close()
+    def _lock(self, driver: Any, seconds: float | None) -> None:
+        milliseconds = round((seconds or BUSY_SECONDS) * 1000)
+        driver.execute(f"PRAGMA busy_timeout = {milliseconds}").close()
+        driver.execute("BEGIN IMMEDIATE").close()
 
     def _begin_to_read(self, connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN")

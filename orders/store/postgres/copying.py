@@ -19,7 +19,6 @@ from itertools import zip_longest
 from typing import Any
 
 import psycopg
-from psycopg import sql
 from sqlalchemy import Connection, Select, String, Table, func, make_url, select
 
 from orders.settings import Settings
@@ -30,7 +29,7 @@ from orders.store.database import sequences
 from orders.store.database.engine import Database, driver_of
 from orders.store.database.errors import StoreUnavailable, translate_driver_errors
 from orders.store.database.types import Instant, InstantText
-from orders.store.postgres.database import PostgresDatabase
+from orders.store.postgres.database import PostgresDatabase, copy_into
 from orders.store.postgres.upkeep import PostgresUpkeep
 from orders.store.tables import Base, EventRow, StoreRow
 
@@ -186,15 +185,18 @@ def _copy_without_indexes(
 
 
 def _copy(old: _Side, new: _Side, table: Table, advance: Callable[[int], None]) -> None:
-    names = sql.SQL(", ").join(sql.Identifier(column.name) for column in table.columns)
-    into = sql.SQL("COPY {} ({}) FROM STDIN").format(sql.Identifier(table.name), names)
     row: Sequence[Any] | None = None
+
+    def rows() -> Iterator[Sequence[Any]]:
+        nonlocal row
+        for batch in old.rows(table):
+            for each in batch:
+                row = each
+                yield each
+            advance(len(batch))
+
     try:
-        with driver_of(new.connection).cursor().copy(into) as copying:
-            for rows in old.rows(table):
-                for row in rows:
-                    copying.write_row(row)
-                advance(len(rows))
+        copy_into(driver_of(new.connection), table, rows())
     except (psycopg.DataError, psycopg.IntegrityError) as error:
         raise _rejected(old, table, row, error) from None
 

@@ -15,40 +15,21 @@ from __future__ import annotations
 
 import contextlib
 import select as polling
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import psycopg
-from psycopg import sql
-from sqlalchemy import (
-    URL,
-    Compiled,
-    Connection,
-    Engine,
-    QueuePool,
-    Table,
-    create_engine,
-    event,
-    text,
-)
+from sqlalchemy import URL, Connection, Engine, MetaData, PoolProxiedConnection, Table, event, text
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.schema import CreateTable
 
 from orders.store.database import sqlite
-from orders.store.database.engine import (
-    BESIDE,
-    BUSY_SECONDS,
-    STILL_BUSY_SECONDS,
-    Beside,
-    Database,
-    driver_of,
-)
+from orders.store.database.engine import BESIDE, BUSY_SECONDS, Beside, Database, driver_of
 from orders.store.database.errors import (
     commit_outcome_unknown,
     discard_connection_on_error,
     is_retryable,
-    sqlstate_of,
     translate_driver_errors,
 )
 from orders.store.database.queries import Query
@@ -56,10 +37,8 @@ from orders.store.database.queries import Query
 # "SOrd" in ASCII, as in the first page of an SQLite file: the first half of each lock's number.
 LOCKS = 0x534F7264
 WRITING, SERVING = 1, 2
-LOCK_NOT_AVAILABLE = "55P03"
 # The schema of the tables beside the store's, for the time of a connection.
 _TEMPORARY = "pg_temp"
-_COPY_BATCH = 10_000
 # A snapshot names the transactions that it sees. Equal snapshots see the same.
 # https://www.postgresql.org/docs/15/functions-info.html#FUNCTIONS-INFO-SNAPSHOT
 _SNAPSHOT = Query(text("SELECT CAST(pg_current_snapshot() AS text)"))
@@ -73,9 +52,11 @@ _OPTIONS = {
     "lock_timeout": f"{BUSY_SECONDS}s",
     # Statements of requests are small: compiling them would take longer than running them.
     "jit": "off",
+    # A stream waits for its reader.
+    "idle_in_transaction_session_timeout": "600s",
 }
-# A stalled process must not keep others from writing. A stream waits for its reader.
-_WRITER_IDLE, _READER_IDLE = "30s", "600s"
+# A stalled process must not keep others from writing.
+_WRITER_IDLE = "30s"
 _CONNECT = {
     "connect_timeout": 3,
     "application_name": "store-orders",
@@ -94,7 +75,6 @@ class PostgresDatabase(Database):
         """Take its address, a folder for files, and how many threads will read at the same time."""
         super().__init__(folder, threads)
         self._url = url
-        self._long_locked = False
         self._patience: float | None = None
 
     @property
@@ -103,11 +83,14 @@ class PostgresDatabase(Database):
         return self._url.set(password=None, query={}).render_as_string()
 
     @contextlib.contextmanager
-    def write(self, beside: Beside | None = None) -> Iterator[Connection]:
+    def write(
+        self, beside: Beside | None = None, *, patience: float | None = None
+    ) -> Iterator[Connection]:
         """Yield a connection in a write transaction; it commits unless left by an exception.
 
         The tables of another file, if given, are available as `beside.…`: they are copied before
-        anything is locked. Such a transaction has no time limit.
+        anything is locked. Such a transaction has no time limit. `patience` is how long to wait
+        for the writers' lock, if that is longer than requests do.
 
         Raises:
             StoreUnavailable: the database is locked, full, read-only or unreachable.
@@ -117,22 +100,13 @@ class PostgresDatabase(Database):
             self._writer.connect() as connection,
             discard_connection_on_error(connection),
             _prepared(connection, beside),
-            connection.begin() as transaction,
-            # Again, or a lost connection would be told to roll back.
-            discard_connection_on_error(connection),
         ):
-            yield connection
-            with commit_outcome_unknown():
-                transaction.commit()
-
-    @contextlib.contextmanager
-    def waiting(self, seconds: float) -> Iterator[None]:
-        """Wait longer for the writers' lock than requests do: for one-off work."""
-        self._patience = seconds
-        try:
-            yield
-        finally:
-            self._patience = None
+            self._patience = patience
+            # Discarded inside of the transaction, too: a lost connection can't be rolled back.
+            with connection.begin() as transaction, discard_connection_on_error(connection):
+                yield connection
+                with commit_outcome_unknown():
+                    transaction.commit()
 
     def ask(self, query: Query, **parameters: Any) -> list[tuple[Any, ...]]:
         """Return the rows of one query, on this thread's own connection.
@@ -144,22 +118,11 @@ class PostgresDatabase(Database):
         """
         with translate_driver_errors():
             try:
-                return self._ask(query, parameters)
+                return self._rows(query, parameters)
             except psycopg.Error as error:
                 if not is_retryable(error):
                     raise
-                return self._ask(query, parameters)
-
-    def _ask(self, query: Query, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
-        connection = self._own_connection()
-        if has_ended(connection.driver_connection):
-            connection.invalidate()
-            connection = self._own_connection()
-        with discard_connection_on_error(connection):
-            rows: list[tuple[Any, ...]] = query.execute_on(
-                connection.driver_connection, self._reader.dialect, parameters
-            ).fetchall()
-            return rows
+                return self._rows(query, parameters)
 
     def version(self) -> str:
         """Return a value that changes with any commit, by this process or another."""
@@ -174,48 +137,37 @@ class PostgresDatabase(Database):
             connection.detach()
             return driver
 
-    def _writing_engine(self) -> Engine:
-        engine = self._engine(_WRITER_IDLE, pool_size=1, max_overflow=0)
-        event.listen(engine, "begin", self._begin_to_write)
-        return engine
+    def _own_connection(self) -> PoolProxiedConnection:
+        connection = super()._own_connection()
+        if has_ended(connection.driver_connection):
+            connection.invalidate()
+            connection = super()._own_connection()
+        return connection
 
-    def _reading_engine(self) -> Engine:
-        return self._engine(_READER_IDLE, pool_size=self._threads, max_overflow=-1)
-
-    def _engine(self, idle: str, **pool: int) -> Engine:
+    def _engine(self, **options: Any) -> Engine:
         defaults = {name: each for name, each in _CONNECT.items() if name not in self._url.query}
-        engine = create_engine(
-            self._url,
+        engine = super()._engine(
+            url=self._url,
             # Transactions begin only where this module says.
             connect_args={**defaults, "autocommit": True},
             # Positional parameters: see `queries`.
             paramstyle="format",
             use_native_hstore=False,
-            hide_parameters=True,
-            poolclass=QueuePool,
-            pool_timeout=BUSY_SECONDS,
-            **pool,
+            **options,
         )
-        settings = {**_OPTIONS, "idle_in_transaction_session_timeout": idle}
-        assignments = "; ".join(f"SET {name} = '{value}'" for name, value in settings.items())
+        assignments = "; ".join(f"SET {name} = '{value}'" for name, value in _OPTIONS.items())
         event.listen(engine, "connect", lambda driver, _: driver.execute(assignments))
         event.listen(engine, "checkout", _refuse_ended)
         return engine
 
-    def _begin_to_write(self, connection: Connection) -> None:
-        # As on SQLite: once a request has waited in vain, the next ones don't wait. All in one
-        # message to the server.
-        patience = self._patience or BUSY_SECONDS
-        seconds = STILL_BUSY_SECONDS if self._long_locked else patience
-        try:
-            driver_of(connection).execute(
-                f"BEGIN; SET LOCAL lock_timeout = {round(seconds * 1000)}; "
-                f"SELECT pg_advisory_xact_lock({LOCKS}, {WRITING})"
-            )
-        except psycopg.Error as error:
-            self._long_locked = sqlstate_of(error) == LOCK_NOT_AVAILABLE
-            raise
-        self._long_locked = False
+    def _lock(self, driver: Any, seconds: float | None) -> None:
+        # All in one message to the server.
+        milliseconds = round((seconds or self._patience or BUSY_SECONDS) * 1000)
+        driver.execute(
+            f"BEGIN; SET LOCAL lock_timeout = {milliseconds}; "
+            f"SET LOCAL idle_in_transaction_session_timeout = '{_WRITER_IDLE}'; "
+            f"SELECT pg_advisory_xact_lock({LOCKS}, {WRITING})"
+        )
 
     def _begin_to_read(self, connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
@@ -243,34 +195,24 @@ def _prepared(connection: Connection, beside: Beside | None) -> Iterator[None]:
         return
     connection.execution_options(schema_translate_map={BESIDE: _TEMPORARY})
     driver = driver_of(connection)
-    with contextlib.ExitStack() as undo:
-        driver.execute("SET statement_timeout = 0")
-        # The connection must not be reused with these settings.
-        undo.callback(connection.invalidate)
-        _copy(driver, beside, connection)
+    driver.execute("SET statement_timeout = 0")
+    try:
+        with contextlib.closing(sqlite.connect(beside.path)) as file:
+            for table in beside.tables:
+                temporary = table.to_metadata(MetaData(), schema=_TEMPORARY)
+                driver.execute(str(CreateTable(temporary).compile(dialect=connection.dialect)))
+                names = ", ".join(table.columns.keys())
+                copy_into(driver, temporary, file.execute(f"SELECT {names} FROM {table.name}"))  # noqa: S608 # nosec B608 - our own names
+                driver.execute(f"ANALYZE {temporary.fullname}")
         yield
+    finally:
+        # The connection must not be reused with these settings.
+        connection.invalidate()
 
 
-def _copy(driver: Any, beside: Beside, connection: Connection) -> None:
-    with contextlib.closing(sqlite.connect(beside.path)) as file:
-        for table in beside.tables:
-            temporary = sql.Identifier(_TEMPORARY, table.name)
-            driver.execute(str(_create_temporary(table, connection)))
-            names = [column.name for column in table.columns]
-            rows = file.execute(f"SELECT {', '.join(names)} FROM {table.name}")  # noqa: S608 # nosec B608 - our own names
-            into = sql.SQL("COPY {} ({}) FROM STDIN").format(
-                temporary, sql.SQL(", ").join(map(sql.Identifier, names))
-            )
-            with driver.cursor().copy(into) as copy:
-                while batch := rows.fetchmany(_COPY_BATCH):
-                    for row in batch:
-                        copy.write_row(row)
-            driver.execute(sql.SQL("ANALYZE {}").format(temporary))
-
-
-def _create_temporary(table: Table, connection: Connection) -> Compiled:
-    return CreateTable(table).compile(
-        dialect=connection.dialect,
-        schema_translate_map={BESIDE: _TEMPORARY},
-        render_schema_translate=True,
-    )
+def copy_into(driver: Any, table: Table, rows: Iterable[Sequence[Any]]) -> None:
+    """Copy rows into a table, in a single statement."""
+    columns = ", ".join(table.columns.keys())
+    with driver.cursor().copy(f"COPY {table.fullname} ({columns}) FROM STDIN") as copy:
+        for row in rows:
+            copy.write_row(row)

@@ -110,9 +110,8 @@ class PostgresUpkeep(Upkeep):
         Raises:
             UnfitDatabase: the database can't be used, or was lost meanwhile.
         """
-        waiting = self._database.waiting(_MIGRATION_SECONDS)
-        with self._as_unfit(), waiting, self._database.write() as connection:
-            # Without a time limit. Another process may have migrated meanwhile.
+        with self._as_unfit(), self._database.write(patience=_MIGRATION_SECONDS) as connection:
+            # Another process may have migrated meanwhile.
             connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
             self._bring_up_to_date(connection)
             yield connection
