@@ -23,6 +23,18 @@ def instant() -> sa.types.TypeEngine[object]:
 
 def upgrade() -> None:
     """Make the three tables."""
+    _create_endpoints()
+    op.create_table(
+        "webhook_refused",
+        _endpoint_id(primary_key=True),
+        sa.Column("event_id", ROW_ID, sa.ForeignKey("order_events.id"), primary_key=True),
+        sa.Column("tries", sa.Integer, nullable=False),
+        sa.Column("next_at", instant(), nullable=False),
+    )
+    _create_deliveries()
+
+
+def _create_endpoints() -> None:
     op.create_table(
         "webhook_endpoints",
         sa.Column("id", ROW_ID, primary_key=True),
@@ -42,13 +54,9 @@ def upgrade() -> None:
         sa.Column("claimed_until", instant()),
         sqlite_autoincrement=True,
     )
-    op.create_table(
-        "webhook_refused",
-        _endpoint_id(primary_key=True),
-        sa.Column("event_id", ROW_ID, sa.ForeignKey("order_events.id"), primary_key=True),
-        sa.Column("tries", sa.Integer, nullable=False),
-        sa.Column("next_at", instant(), nullable=False),
-    )
+
+
+def _create_deliveries() -> None:
     op.create_table(
         "webhook_deliveries",
         sa.Column("id", ROW_ID, primary_key=True),
