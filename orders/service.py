@@ -129,7 +129,7 @@ class OrderService:
         with closing(Staging(self._database.folder)) as staged:
             staged.extend(checked(rows, check, faults))
             for line, order_id in staged.repeated_ids():
-                faults.add(Fault(line, "id", f"{order_id} stands on an earlier line, too"))
+                faults.add(Fault(line, "id", f"{order_id} is also on an earlier line"))
             staged.summarize()
             with self._database.write(staged.beside()) as connection:
                 for line, order_id in staging.existing_ids(connection):

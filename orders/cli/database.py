@@ -73,7 +73,7 @@ def restore(file: Path, keep_keys: bool) -> None:
         if done.webhooks:
             say(f"Kept {done.webhooks} webhooks as they were.")
         return
-    say(f"It could not be read, so new ids skip {restoring.SKIPPED_IDS:,}.")
+    say(f"It could not be read, so new ids continue {restoring.SKIPPED_IDS:,} higher.")
     if not keep_keys:
         say(
             f"All keys are revoked, {done.revoked} of them just now: issue new ones, "
@@ -87,16 +87,16 @@ def restore(file: Path, keep_keys: bool) -> None:
 def renew(keep_keys: bool) -> None:
     """Make a database that pg_restore restored fit for use. The service must be stopped.
 
-    The store gets a new id and new ids skip a million, so that what clients remember matches
-    nothing; keys are revoked and webhooks paused, because it can't be known which were revoked or
-    removed since the backup.
+    The store gets a new id and new ids continue a million higher, so that what clients remember
+    matches nothing; keys are revoked and webhooks paused, because it can't be known which were
+    revoked or removed since the backup.
     """
     with stopped_services(create=False) as services:
         services.upkeep.check()
         revoked, paused = restoring.renew(
             services.database, services.clock.now(), keep_keys=keep_keys
         )
-    say(f"The store has a new id, and new ids skip {restoring.SKIPPED_IDS:,}.")
+    say(f"The store has a new id, and new ids continue {restoring.SKIPPED_IDS:,} higher.")
     if revoked:
         say(f"All keys are revoked, {revoked} of them just now: issue new ones.")
     _say_paused(paused)
@@ -130,7 +130,7 @@ def copy() -> None:
     total, seconds = sum(copied.rows.values()), time.monotonic() - began
     say(f"Copied {total:,} rows to {copied.where} and compared each, in {seconds:.1f} s.")
     say("Now set ORDERS_DATABASE_URL to what ORDERS_COPY_TO is, and start the service.")
-    say(f"Keep {services.database.where}: it is unchanged but for a mark, and no longer served.")
+    say(f"Keep {services.database.where}: it is unchanged, but marked as no longer served.")
 
 
 def _check_copy(settings: Settings) -> None:

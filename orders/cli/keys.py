@@ -100,7 +100,7 @@ def unban(key_id: int) -> None:
     """Lift the ban of key ID. Its windows stay as they are."""
     with open_services().database.write() as connection:
         key_store.change(connection, key_id, banned_until=None)
-    say(f"Key {key_id} is not banned.")
+    say(f"Key {key_id} is no longer banned.")
 
 
 @keys_group.command("plan")

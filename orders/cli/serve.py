@@ -62,7 +62,7 @@ def settings_for_flask() -> Settings:
         return settings_of.load()
     if context.info_name == "run":
         raise click.ClickException(
-            "`flask run` has neither the limits' memory nor a clean stop. Use: python app.py"
+            "`flask run` neither keeps the limits' counters nor stops cleanly. Use: python app.py"
         )
     try:
         settings = settings_of.load()
@@ -159,7 +159,7 @@ def _keep(hold: Hold) -> None:
     except StoreUnavailable:
         return  # requests report it; the lock is tried again in a moment
     if not is_ours:
-        log.error("While the database was away, another service took it. This one stops.")
+        log.error("Another service took over the database during an outage. This one stops.")
         os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -51,7 +51,7 @@ class Journal:
                 for key, length, terms, count, ends in rows
             ]
         except (sqlite.sqlite_module().Error, OSError, ValueError) as error:
-            log.warning("The journal of the counters can't be read, and is set aside: %s", error)
+            log.warning("The counters' journal can't be read and was set aside: %s", error)
             self._set_aside()
             return []
 
@@ -63,7 +63,7 @@ class Journal:
             return True
         # Nobody else writes to it. SQLite would not notice, and go on with the pages in its cache.
         if self._path.is_file():
-            log.warning("The journal of the counters was changed by others, and is set aside.")
+            log.warning("Another program changed the counters' journal. It was set aside.")
         self._set_aside()
         return False
 
@@ -85,7 +85,7 @@ class Journal:
             self._fail(error)
             return
         if self.failed:
-            log.warning("The journal of the counters is written again.")
+            log.warning("The counters' journal can be written again.")
         self.failed = False
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ class Journal:
         if self.failed:
             self.close()
             return
-        log.warning("The journal of the counters can't be written, and is set aside: %s", error)
+        log.warning("The counters' journal can't be written, and is set aside: %s", error)
         self.failed = True
         self._set_aside()
 

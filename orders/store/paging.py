@@ -87,7 +87,7 @@ class SortBy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sort:
-    """An order of orders. Ties are broken by id; orders without a date come last both ways."""
+    """How orders are sorted. Ties are broken by id; orders without a date come last both ways."""
 
     by: SortBy = SortBy.ID
     descending: bool = False

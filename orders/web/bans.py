@@ -105,7 +105,7 @@ class Bans:
                 # Another process has just banned the key; its row will say until when.
                 return float(self._seconds)
             ban = self._begin(key.id)
-        log.warning("Key %d is banned for %d s: it went on after 429.", key.id, self._seconds)
+        log.warning("Key %d is banned for %d s: it continued after 429.", key.id, self._seconds)
         self._write(key.id, ban)
         return float(self._seconds)
 

@@ -162,7 +162,7 @@ class Limits:
         return _verdict(quotas, usages, admitted, banned_for)
 
     def full_free_quota(self) -> Verdict:
-        """Return the free plan's full figures, for an answer to nobody in particular."""
+        """Return the free plan's full figures, for a response to an unidentified client."""
         quotas = self._quotas("nobody", *_figures(self._plans["free"]))
         return _verdict(quotas, [Usage(0, quota.length) for quota in quotas], True, 0.0)
 

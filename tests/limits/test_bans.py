@@ -72,7 +72,7 @@ def test_the_thirtieth_429_within_a_minute_is_the_ban_already(store, caplog):
     banned = client.get(LIST)
     assert_error(banned, 429, "api_key_banned")
     assert f"Wait {BAN} s before" in banned.get_json()["message"]
-    warning = f"Key {client.key_id} is banned for {BAN} s: it went on after 429."
+    warning = f"Key {client.key_id} is banned for {BAN} s: it continued after 429."
     assert caplog.messages == [warning]
     assert banned.headers["Retry-After"] == str(BAN)
 

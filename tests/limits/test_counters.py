@@ -365,7 +365,7 @@ def test_a_journal_that_cannot_be_read_is_set_aside(begin, path, journal, caplog
     file = path.stat().st_ino
     again = begin()
     (warning,) = caplog.messages
-    assert warning.startswith("The journal of the counters can't be read, and is set aside: ")
+    assert warning.startswith("The counters' journal can't be read and was set aside: ")
     aside = path.with_name("counters.db.damaged").stat()
     assert (aside.st_ino, S_IMODE(aside.st_mode)) == (file, 0o600)
     again.incr("new", DAY)
@@ -436,7 +436,7 @@ def test_requests_go_on_while_the_journal_cannot_be_written(store, caplog):
     storage.flush()
     assert client.get("/readyz").get_json()["counters"] == "ok"
     failed, repaired = caplog.messages
-    assert failed.startswith("The journal of the counters can't be written")
-    assert repaired == "The journal of the counters is written again."
+    assert failed.startswith("The counters' journal can't be written")
+    assert repaired == "The counters' journal can be written again."
     remaining = client.get("/v1/store/orders").headers["X-RateLimit-Remaining"]
     assert remaining == "996", "all were counted"

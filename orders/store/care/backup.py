@@ -1,4 +1,4 @@
-"""Copies of an SQLite database: whole, checked, and never half a file."""
+"""Checked copies of an SQLite database, complete or not there."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def _keep_orphaned_log(path: Path) -> None:
         since = datetime.fromtimestamp(log_file.stat().st_mtime, UTC)
         kept = path.with_name(f"{path.stem}-left-{since:%Y%m%dT%H%M%S}{path.suffix}-wal")
         log_file.replace(kept)
-        log.warning("%s was gone. The log that it left is kept in %s", path, kept)
+        log.warning("%s was missing. Its write-ahead log is kept in %s", path, kept)
     for companion in _companions(path):
         companion.unlink(missing_ok=True)
 

@@ -1,1 +1,1 @@
-"""A database as a thing: connections, transactions, compiled queries, errors; and SQLite."""
+"""The interface of a database: connections, transactions, compiled queries, errors; and SQLite."""

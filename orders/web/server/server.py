@@ -196,7 +196,7 @@ class Server:
                     channel.handle_close()
             self._loop_once(0.05)
         for channel in self._channels():
-            log.warning("The answer to %s was cut off by the stop.", channel.addr[0])
+            log.warning("The stop cut off the answer to %s.", channel.addr[0])
             channel.handle_close()
         self._long_answers.end()
         self._dispatcher.shutdown()
