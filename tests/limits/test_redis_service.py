@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 
@@ -145,11 +145,11 @@ def test_requests_go_on_when_redis_is_killed_and_it_counts_again_when_it_is_back
 # Several processes. Each has a copy of the same database: the same store, with the same keys.
 
 
-@pytest.fixture
-def four(tmp_path, empty_database, own_redis):
-    """Four services over one Redis."""
-    first = tmp_path / "instance0"
-    first.mkdir(mode=0o700)
+@contextmanager
+def four_services(folder, empty_database, redis_url):
+    """Run four services over one Redis; yield them and a key with 200 requests a minute."""
+    first = folder / "instance0"
+    first.mkdir(mode=0o700, parents=True)
     copy_database(empty_database, first / "orders.db")
     issued = run_flask(
         *("keys", "issue", "test", "--plan", "enterprise"),
@@ -159,23 +159,30 @@ def four(tmp_path, empty_database, own_redis):
     with ExitStack() as stack:
         services = []
         for number in range(4):
-            folder = tmp_path / f"instance{number}"
+            instance = folder / f"instance{number}"
             if number:
-                shutil.copytree(first, folder)
-            services.append(Service(folder, ORDERS_LIMITS_URL=own_redis.url))
+                shutil.copytree(first, instance)
+            services.append(Service(instance, ORDERS_LIMITS_URL=redis_url))
             stack.callback(services[-1].stop)
         yield services, issued.stdout.strip()
 
 
-def test_over_four_processes_a_limit_is_exact_and_the_thirtieth_429_bans(four):
-    services, key = four
+def test_over_four_processes_a_limit_is_exact_and_the_thirtieth_429_bans(
+    tmp_path, empty_database, own_redis
+):
+    for attempt in range(5):
+        folder = tmp_path / str(attempt)
+        with four_services(folder, empty_database, own_redis.url) as (services, key):
 
-    def use(number):
-        response = services[number % 4].request("GET", NOTHING, key=key)
-        return response.json()["code"], int(response.headers["X-RateLimit-Remaining"])
+            def use(number, services=services, key=key):
+                response = services[number % 4].request("GET", NOTHING, key=key)
+                return response.json()["code"], int(response.headers["X-RateLimit-Remaining"])
 
-    with ThreadPoolExecutor(16) as threads:
-        answers = list(threads.map(use, range(250)))
+            with ThreadPoolExecutor(16) as threads:
+                answers = list(threads.map(use, range(250)))
+        # On a busy machine a process may wait too long for Redis, and count by itself meanwhile.
+        if not any("is away" in line for service in services for line in service.log):
+            break
     admitted = [left for code, left in answers if code == "not_found"]
     refused = [code for code, _ in answers if code != "not_found"]
     assert sorted(admitted) == list(range(200))
