@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import os
 import re
-import socket
 import subprocess
 import tempfile
 from pathlib import Path
@@ -18,6 +17,7 @@ from orders.store.care import opening
 from tests.support.databases import DATABASES
 from tests.support.service import ROOT, run_flask, running
 from tests.support.stores import assert_error
+from tests.support.wire import exchange
 
 LIST = "/v1/store/orders"
 SECURITY = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
@@ -83,10 +83,8 @@ def test_no_path_leads_to_a_file(store, path):
 
 
 def raw(service, sent):
-    """Send bytes over a connection of their own; return what comes until it is closed."""
-    with socket.create_connection(service.address, 10) as connection:
-        connection.sendall(sent)
-        return b"".join(iter(lambda: connection.recv(65_536), b"")).decode("latin-1")
+    """Send bytes over a connection of their own; return the text that comes until it is closed."""
+    return exchange(service.address, sent).decode("latin-1")
 
 
 @pytest.mark.slow
