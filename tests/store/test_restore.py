@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from sqlalchemy import Engine, event
@@ -89,8 +91,13 @@ def test_a_key_that_was_revoked_since_stays_revoked_and_a_later_one_stays(shop, 
     assert "Kept 3 keys as they were, 1 of them revoked since the backup." in messages
 
 
-def test_the_replaced_database_is_kept(shop, restored):
+@pytest.mark.parametrize("refusal", [None, errno.EPERM, errno.EOPNOTSUPP])
+def test_the_replaced_database_is_kept_also_where_there_are_no_hard_links(
+    shop, restored, monkeypatch, refusal
+):
     store, backup, *_ = shop
+    if refusal:  # as on FAT, and on some network disks
+        monkeypatch.setattr(os, "link", Mock(side_effect=OSError(refusal, os.strerror(refusal))))
     after, messages = restored(backup)
     after.services.end()
     kept = re.search(r"kept in (\S+)\.\n", messages)[1]
@@ -164,6 +171,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from orders.store.care import restoring
 
+if sys.argv[4] == "without links":
+    def refuse(*_):
+        raise PermissionError(1, "Operation not permitted")
+    os.link = refuse
+
 left = int(sys.argv[3])
 now = datetime.now(UTC) + timedelta(hours=left)
 
@@ -180,7 +192,8 @@ restoring.restore(Path(sys.argv[1]), Path(sys.argv[2]), now)
 
 
 @pytest.mark.slow
-def test_a_restore_that_is_killed_leaves_the_database_of_before_or_the_restored_one(shop):
+@pytest.mark.parametrize("links", ["with links", "without links"])
+def test_a_restore_that_is_killed_leaves_the_database_of_before_or_the_restored_one(shop, links):
     store, backup, *_ = shop
     store.services.end()
     path, found = store.database.path, []
@@ -188,7 +201,7 @@ def test_a_restore_that_is_killed_leaves_the_database_of_before_or_the_restored_
     for step in range(1, 100):
         path.unlink()
         path.write_bytes(before)
-        arguments = [sys.executable, "-c", DIE_AT, backup, path, str(step)]
+        arguments = [sys.executable, "-c", DIE_AT, backup, path, str(step), links]
         done = subprocess.run(
             arguments, cwd=ROOT, env={"PATH": os.environ["PATH"]}, check=False, timeout=60
         )

@@ -9,6 +9,7 @@ removed or assigned: then all keys are revoked, webhooks are paused, and ids ski
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
@@ -29,6 +30,8 @@ from orders.store.tables import DeliveryRow, EndpointRow, EventRow, KeyRow, Refu
 
 SKIPPED_IDS = 1_000_000
 _NUMBERED = ("orders", "order_events", "api_keys", "webhook_endpoints", "webhook_deliveries")
+# What systems answer where there are no hard links: FAT, some network disks, some containers.
+_NO_LINKS = {errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENOSYS}
 PAUSED_BECAUSE = "it comes from a backup, and may have been removed since"
 
 
@@ -78,7 +81,7 @@ def restore(
             revoked, keys = _carry_over(connection, replaced, now, keep_keys=keep_keys)
             webhooks = _carry_webhooks_over(connection, replaced, now, keep=keep_keys)
         _empty_log(copied)
-        kept = _keep(target, now)
+        kept = _keep(target, now, folder, held)
         copied.replace(target)
         instance.sync(target.parent)
     return Restored(kept, replaced is not None, revoked, keys, webhooks)
@@ -258,7 +261,7 @@ def _empty_log(path: Path) -> None:
     instance.sync(path)
 
 
-def _keep(path: Path, now: datetime) -> Path | None:
+def _keep(path: Path, now: datetime, folder: Path, held: ExitStack) -> Path | None:
     """Keep the database, and a log that could not be emptied, under another name; return that."""
     kept = path.with_name(f"{path.stem}-replaced-{now:%Y%m%dT%H%M%S}{path.suffix}")
     existed = path.exists()
@@ -267,10 +270,25 @@ def _keep(path: Path, now: datetime) -> Path | None:
     # of the replaced one have their second name before either loses the first.
     for file, name in ((path, kept), (log, kept.with_name(kept.name + "-wal"))):
         if file.exists():
-            name.hardlink_to(file)
+            _name_also(file, name, folder, held)
     instance.sync(path.parent)
     # SQLite would apply these to the new database.
     for suffix in ("-wal", "-shm", "-journal"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
     instance.sync(path.parent)
     return kept if existed else None
+
+
+def _name_also(file: Path, name: Path, folder: Path, held: ExitStack) -> None:
+    try:
+        name.hardlink_to(file)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        copied = folder / name.name
+        instance.make_private_file(copied)
+        # Closing a file releases this process's locks on it, and so SQLite's: not before `held`.
+        with copied.open("wb") as target:
+            shutil.copyfileobj(held.enter_context(file.open("rb")), target)
+        instance.sync(copied)
+        copied.replace(name)
