@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from orders.domain import Refusal
 
 # The first faults are reported, the rest only counted.
-REPORTED = 10
+REPORTED = 100
 MAX_NAME_SHOWN = 64
 
 

@@ -75,18 +75,17 @@ def _decoded(lines: Iterable[bytes]) -> Iterator[str]:
 
 
 def _check_header(header: Sequence[str], columns: Sequence[str]) -> None:
-    unknown = [name for name in header if name not in columns]
+    known = f"; the columns are {', '.join(columns)}"
+    faults = Faults()
+    for name in dict.fromkeys(header):
+        if name not in columns:
+            faults.add(Fault(1, "", f"unknown column {name[:MAX_NAME_SHOWN]!r}{known}"))
+            known = ""  # which is said once
+        elif header.count(name) > 1:
+            faults.add(Fault(1, "", f"the column {name} is there twice"))
     if not header:
-        reason = f"there is no header; the columns are {', '.join(columns)}"
-    elif unknown:
-        reason = (
-            f"unknown column {unknown[0][:MAX_NAME_SHOWN]!r}; the columns are {', '.join(columns)}"
-        )
-    elif repeated := [name for name in columns if header.count(name) > 1]:
-        reason = f"the column {repeated[0]} is there twice"
-    else:
-        return
-    raise FileRefused([Fault(1, "", reason)], 1)
+        faults.add(Fault(1, "", f"there is no header{known}"))
+    faults.raise_if_any()
 
 
 def _cells(header: Sequence[str], values: Sequence[str]) -> Cells:
@@ -118,10 +117,11 @@ def _read_json_lines(
             continue
         if not isinstance(value, dict):
             faults.add(Fault(number, "", "it is not a JSON object"))
-        elif unknown := [name for name in value if name not in columns]:
-            faults.add(Fault(number, unknown[0], "is not a column"))
-        else:
-            yield number, {name: cell for name, cell in value.items() if cell is not None}
+            continue
+        for name in value:
+            if name not in columns:
+                faults.add(Fault(number, name, "is not a column"))
+        yield number, {name: cell for name, cell in value.items() if cell is not None}
 
 
 def write(file: TextIO, ending: str, batches: Iterable[Sequence[Sequence[Any]]]) -> int:

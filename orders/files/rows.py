@@ -34,97 +34,103 @@ Cells = dict[str, Any]
 CheckedOrder = tuple[int | None, int, int, str | None, str, str, str, str | None]
 
 
-class BadRow(Exception):
-    """A row can't be used."""
+class Row:
+    """The cells of a row, of which each that is missing or wrong becomes a fault.
 
-    def __init__(self, column: str, reason: str) -> None:
-        """Say which column is wrong, and why."""
-        super().__init__(reason)
-        self.column = column
-        self.reason = reason
+    What is returned in the place of such a cell is never stored: a file with faults is refused.
+    """
+
+    def __init__(self, line: int, cells: Mapping[str, Any], faults: Faults) -> None:
+        """Read these cells of the row that begins on this line."""
+        self._line = line
+        self.cells = cells
+        self._faults = faults
+
+    def refuse(self, column: str, reason: str) -> None:
+        """Add a fault of this row."""
+        self._faults.add(Fault(self._line, column, reason))
+
+    def whole(self, column: str, most: int, default: int | None = None) -> int:
+        """Return a whole number of a column, which is required if there is no default."""
+        value = self.cells.get(column, default)
+        if type(value) is int and 1 <= value <= most:
+            return value
+        missing = value is None
+        self.refuse(
+            column, "is required" if missing else f"must be a whole number from 1 to {most}"
+        )
+        return 0
+
+    def optional_whole(self, column: str, most: int) -> int | None:
+        """Return a whole number of a column, or None if the cell is absent."""
+        return self.whole(column, most) or None if column in self.cells else None
+
+    def one_of(self, column: str, values: frozenset[str], default: str | None = None) -> str:
+        """Return one of these values."""
+        value = self.cells.get(column, default)
+        if isinstance(value, str) and value in values:
+            return value
+        self.refuse(column, f"must be one of {', '.join(sorted(values))}")
+        return min(values)
+
+    def text(self, column: str, is_valid: Callable[[str], bool], must: str) -> str:
+        """Return a text, which is required."""
+        value = self.cells.get(column)
+        if isinstance(value, str) and is_valid(value):
+            return value
+        self.refuse(column, must)
+        return ""
+
+    def instant(self, column: str) -> str | None:
+        """Return an instant as the API writes it, or None if the cell is absent."""
+        value = self.cells.get(column)
+        if value is None:
+            return None
+        try:
+            return domain.normalize_instant(value)
+        except (TypeError, ValueError):
+            example = "2026-12-01T08:00:00Z"
+            self.refuse(column, f"must be a date-time with a time zone, such as {example}")
+            return example
 
 
 def checked(
-    rows: Iterable[tuple[int, Cells]], check: Callable[[Cells], Any], faults: Faults
+    rows: Iterable[tuple[int, Cells]], check: Callable[[Row], Any], faults: Faults
 ) -> Iterator[tuple[int, Any]]:
-    """Yield the valid rows, checked, with their line numbers; add the faults of the others."""
+    """Yield the rows, checked, with their line numbers; add each fault to the faults."""
     for line, cells in rows:
-        try:
-            yield line, check(cells)
-        except BadRow as bad:
-            faults.add(Fault(line, bad.column, bad.reason))
+        yield line, check(Row(line, cells, faults))
 
 
-def check_order(cells: Mapping[str, Any], now: str) -> CheckedOrder:
-    """Return the order of a row, with its defaults. `now` is an instant as the API writes it.
-
-    Raises:
-        BadRow: a cell is missing or wrong.
-    """
-    status = _one_of(cells, "status", _STATUSES, Status.PENDING.value)
-    ship_date = _instant(cells, "shipDate", None)
+def check_order(row: Row, now: str) -> CheckedOrder:
+    """Return the order of a row, with its defaults. `now` is an instant as the API writes it."""
+    order_id = row.optional_whole("id", MAX_IMPORTED_ID)
+    pet_id = row.whole("petId", MAX_INT64)
+    quantity = row.whole("quantity", MAX_QUANTITY, 1)
+    ship_date = row.instant("shipDate")
+    status = row.one_of("status", _STATUSES, Status.PENDING.value)
     if status == Status.SHIPPED and ship_date is None:
-        raise BadRow("shipDate", "is required where status is shipped")
-    placed_at = _instant(cells, "placedAt", now) or now
-    reference = cells.get("reference")
-    if reference is not None and not (
-        isinstance(reference, str) and domain.is_reference(reference)
-    ):
-        raise BadRow("reference", "must be 1 to 64 characters without control characters")
-    return (
-        _whole(cells, "id", MAX_IMPORTED_ID) if "id" in cells else None,
-        _whole(cells, "petId", MAX_INT64),
-        _whole(cells, "quantity", MAX_QUANTITY) if "quantity" in cells else 1,
-        ship_date,
-        status,
-        placed_at,
-        _instant(cells, "updatedAt", placed_at) or placed_at,
-        reference,
-    )
+        row.refuse("shipDate", "is required where status is shipped")
+    placed_at = row.instant("placedAt") or now
+    updated_at = row.instant("updatedAt") or placed_at
+    reference = _reference(row) if "reference" in row.cells else None
+    return order_id, pet_id, quantity, ship_date, status, placed_at, updated_at, reference
 
 
-def check_pet(cells: Mapping[str, Any]) -> Pet:
-    """Return the pet of a row.
+def _reference(row: Row) -> str:
+    must = "must be 1 to 64 characters without control characters"
+    return row.text("reference", domain.is_reference, must)
 
-    Raises:
-        BadRow: a cell is missing or wrong.
-    """
-    name = cells.get("name")
-    if not isinstance(name, str) or not 1 <= len(name) <= _MAX_NAME or not name.isprintable():
-        raise BadRow("name", f"must be 1 to {_MAX_NAME} printable characters")
+
+def check_pet(row: Row) -> Pet:
+    """Return the pet of a row."""
     return Pet(
-        _whole(cells, "id", MAX_INT64),
-        name,
-        _whole(cells, "categoryId", MAX_INT64) if "categoryId" in cells else None,
-        PetStatus(_one_of(cells, "status", _PET_STATUSES, None)),
+        row.whole("id", MAX_INT64),
+        row.text("name", _is_name, f"must be 1 to {_MAX_NAME} printable characters"),
+        row.optional_whole("categoryId", MAX_INT64),
+        PetStatus(row.one_of("status", _PET_STATUSES)),
     )
 
 
-def _whole(cells: Mapping[str, Any], column: str, most: int) -> int:
-    value = cells.get(column)
-    if value is None:
-        raise BadRow(column, "is required")
-    if type(value) is not int or not 1 <= value <= most:
-        raise BadRow(column, f"must be a whole number from 1 to {most}")
-    return value
-
-
-def _one_of(
-    cells: Mapping[str, Any], column: str, values: frozenset[str], default: str | None
-) -> str:
-    value = cells.get(column, default)
-    if not isinstance(value, str) or value not in values:
-        raise BadRow(column, f"must be one of {', '.join(sorted(values))}")
-    return value
-
-
-def _instant(cells: Mapping[str, Any], column: str, default: str | None) -> str | None:
-    value = cells.get(column)
-    if value is None:
-        return default
-    try:
-        return domain.normalize_instant(value)
-    except (TypeError, ValueError):
-        raise BadRow(
-            column, "must be a date-time with a time zone, such as 2026-12-01T08:00:00Z"
-        ) from None
+def _is_name(text: str) -> bool:
+    return 1 <= len(text) <= _MAX_NAME and text.isprintable()

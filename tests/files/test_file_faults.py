@@ -160,6 +160,28 @@ FILES = [
         'petId,reference\n"7\n\n",good\n\n8,"two\nlines"\nx,bad\n',
         *("line 6, reference: ", "line 8, petId: "),
     ),
+    (
+        "orders.csv",
+        (
+            "petId,id,quantity,shipDate,status,placedAt,updatedAt,reference\n"
+            "x,0,-1,today,lost,now,then,\x7f\n7,5,1,,shipped,,,\n8,5,x,,,,,\n"
+        ),
+        *(f"line 2, {column}: must be " for column in ORDER_COLUMNS[:6]),
+        *("line 2, updatedAt: must be ", "line 2, reference: must be "),
+        *(
+            "line 3, shipDate: is required",
+            "line 4, quantity: must be ",
+            "line 4, id: 5 is also on",
+        ),
+    ),
+    (
+        *(
+            "pets.jsonl",
+            '{"id": 0, "name": "", "colour": 1, "categoryId": 0, "status": 7, "": 0}\n',
+        ),
+        *("line 1, colour: is not a column", "line 1: is not a column"),
+        *(f"line 1, {column}: must be " for column in PET_COLUMNS),
+    ),
     ("orders.csv", "petId,quantity\r\n\r\n\r\nx,1\r\n", "line 4, petId: "),
     ("orders.jsonl", '\n{"petId": 7}\n{"petId": 0}\n', "line 3, petId: "),
     *(
@@ -177,8 +199,12 @@ FILES = [
         )
         for header in (
             *("petId,colour", "petid", "petId,complete", "petId;quantity", "petId,"),
-            *("petId,pet id", "7", "7,2"),
+            *("petId,pet id", "7"),
         )
+    ),
+    (
+        *("orders.csv", "7,petId,2,petId\n", "line 1: unknown column '7'"),
+        *("line 1: the column petId is there twice", "line 1: unknown column '2'"),
     ),
     (
         *("pets.csv", "petId,name,status\n", "line 1: unknown column 'petId'"),
@@ -255,18 +281,19 @@ def test_a_file_with_faults_is_rejected_and_each_is_named(rejected, name, conten
         assert words in message
 
 
-def test_the_first_ten_faults_are_named_and_the_others_counted(rejected):
+def test_the_first_hundred_faults_are_named_and_the_others_counted(rejected):
     message = rejected("petId\n" + "x\n" * 1_300)
-    assert_named(message, *(f"line {line}, petId: " for line in range(2, 12)))
-    assert "and 1,290 more" in message
-    assert "more" not in rejected("petId\n" + "x\n" * 10)
+    assert_named(message, *(f"line {line}, petId: " for line in range(2, 102)))
+    assert "and 1,200 more" in message
+    assert "more" not in rejected("petId\n" + "x\n" * 100)
 
 
 def test_faults_of_every_kind_are_counted_together(rejected_here, client):
     client.place()
-    message = rejected_here("petId,id\n7,1\n7,2\n7,2\n7\n" + "x,3\n" * 9)
+    message = rejected_here("petId,id\n7,1\n7,2\n7,2\n7\n" + "x,3\nx,0\n" * 40)
     assert " line 5: it has 1 cells and the header 2" in message
-    assert "and 2 more" in message
+    # Of 162: 40 without a pet, 40 without a pet or a fitting id, 40 ids that were given before.
+    assert "and 62 more" in message
 
 
 @pytest.mark.parametrize("name", ["\x1b]0;renamed\x07", "\x9b2J", "a\nb", "\ud800"])
