@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from tempfile import TemporaryFile
+from typing import IO, Any, BinaryIO, TextIO
 
 import click
 
@@ -68,16 +70,11 @@ def export_orders(file: Path | None) -> None:
     ending = formats.ending_of(file) if file else ".csv"
     if ending not in formats.ENDINGS:
         raise click.ClickException(f"{file} must end in .csv or .jsonl.")
-    total = exporting.count_all(services.database)
-    with progress("Exporting", total) as advance, _target(file) as target:
-        batches = _advancing(exporting.batches_of_rows(services.database), advance)
-        try:
-            count = formats.write(target, ending, batches)
-            target.flush()
-        except BrokenPipeError:
-            # The reader has seen enough (`| head`). Python would complain at the end.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(1)
+    database = services.database
+    total = exporting.count_all(database)
+    with _target(file, database.folder) as target, progress("Exporting", total) as advance:
+        batches = _advancing(exporting.batches_of_rows(database), advance)
+        count = formats.write(target, ending, batches)
     say(f"Exported {count:,} orders, without their history and without keys and pets.")
 
 
@@ -111,20 +108,29 @@ def _advancing(batches: Iterable[list[Any]], advance: Callable[[int], None]) -> 
 
 
 @contextmanager
-def _target(file: Path | None) -> Iterator[TextIO]:
+def _target(file: Path | None, folder: Path) -> Iterator[TextIO]:
     if file is None:
-        wrapper = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8", newline="")
-        try:
-            yield wrapper
-        finally:
-            with suppress(BrokenPipeError):
-                wrapper.detach()
+        # A reader that takes its time would keep the database's log from being reused.
+        with TemporaryFile(dir=folder) as made, TextIOWrapper(made, "utf-8", newline="") as text:
+            yield text
+            text.seek(0)
+            _copy_to_stdout(made)
         return
     # In another folder until it is complete: a file of the final name is never half of one.
-    with scratch.folder(file.parent, "export") as folder:
-        unfinished = folder / file.name
+    with scratch.folder(file.parent, "export") as unfinished_folder:
+        unfinished = unfinished_folder / file.name
         instance.make_private_file(unfinished)
         with unfinished.open("w", encoding="utf-8", newline="") as opened:
             yield opened
         instance.sync(unfinished)
         unfinished.replace(file)
+
+
+def _copy_to_stdout(file: IO[bytes]) -> None:
+    try:
+        shutil.copyfileobj(file, sys.stdout.buffer)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has seen enough (`| head`). Python would complain at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

@@ -104,7 +104,12 @@ def _serve(app: Flask, services: Services, hold: Hold, *, with_demo: bool) -> No
     server = _bind(app, services)
     server.stop_on_signals()
     _welcome(services, server, with_demo=with_demo)
-    housekeeping = Housekeeping(services.write_counters, services.write_keys, partial(_keep, hold))
+    housekeeping = Housekeeping(
+        services.write_counters,
+        services.write_keys,
+        services.long_reads.tend,
+        partial(_keep, hold),
+    )
     housekeeping.start()
     services.outbox.start(alone=services.is_alone)
     try:

@@ -18,8 +18,11 @@ class Housekeeping:
     The limits' counters are therefore written in time while an import locks the database.
     """
 
-    def __init__(self, *chores: Callable[[], None]) -> None:
-        """Prepare the threads. A chore that fails is logged, and retried the next time."""
+    def __init__(self, *chores: Callable[[], float | None]) -> None:
+        """Prepare the threads. A chore that fails is logged, and retried the next time.
+
+        One that returns seconds is repeated after them.
+        """
         self._stopped = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, args=(chore,), name="housekeeping", daemon=True)
@@ -37,9 +40,11 @@ class Housekeeping:
         for thread in self._threads:
             thread.join()
 
-    def _run(self, chore: Callable[[], None]) -> None:
-        while not self._stopped.wait(INTERVAL_SECONDS):
+    def _run(self, chore: Callable[[], float | None]) -> None:
+        seconds: float | None = None
+        while not self._stopped.wait(seconds or INTERVAL_SECONDS):
+            seconds = None
             try:
-                chore()
+                seconds = chore()
             except Exception:
                 log.exception("Housekeeping failed; it is retried in a moment.")

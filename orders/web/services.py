@@ -21,6 +21,7 @@ from orders.store.care.upkeep import Upkeep
 from orders.store.database.commit_cache import CommitCache
 from orders.store.database.engine import Database
 from orders.store.database.group_commit import GroupCommit
+from orders.store.database.long_reads import LongReads
 from orders.store.listing import CurrentList
 from orders.web.auth import KeyRing
 from orders.web.call import NoteAnswer
@@ -108,6 +109,11 @@ class Services:
         """The random id of the store, which never changes."""
         with self.database.read() as connection:
             return key_store.store_id(connection)
+
+    @property
+    def long_reads(self) -> LongReads:
+        """The gate that long reads of the store wait at."""
+        return self.database.long_reads
 
     def begin(self) -> None:
         """Load the counters and bans of an earlier process.

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import select
 import subprocess
 import sys
 from datetime import UTC
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from sqlalchemy import insert
 
 from orders import domain
+from orders.store.database.long_reads import Checkpoint
 from orders.store.tables import OrderRow
 from tests.support.commands import command, names_in, rejected
 from tests.support.databases import DATABASES
@@ -285,6 +287,19 @@ def test_an_export_is_of_one_moment(begin, pipe, full_store):
     assert end() == (0, f"Exported {MANY:,} orders{LEFT_OUT}")
     assert len(rows) == MANY
     assert rows[-1].startswith(f"{MANY},7,1,,pending,")
+
+
+@pytest.mark.sqlite_only
+def test_a_pipe_that_nobody_reads_does_not_keep_the_log_from_being_reused(begin, pipe, full_store):
+    end = begin(stdout=pipe)
+    with pipe.open() as opened:
+        select.select([opened], [], [])
+        full_store.client()  # a commit, after which the log has pages to copy
+        _, pages, copied = full_store.database.checkpoint(Checkpoint.COPY)
+        is_blocked, *_ = full_store.database.checkpoint(Checkpoint.RESTART)
+        assert (pages, is_blocked) == (copied, False)
+        assert len(opened.readlines()) == MANY + 1
+    assert end()[0] == 0
 
 
 def test_a_terminal_is_shown_the_progress_beside_the_data(begin, tmp_path):

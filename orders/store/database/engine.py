@@ -37,6 +37,7 @@ from orders.store.database.errors import (
     translate_driver_errors,
     unavailable_cause,
 )
+from orders.store.database.long_reads import LongReads
 from orders.store.database.queries import Query
 
 BUSY_SECONDS = 5
@@ -120,6 +121,11 @@ class Database(ABC):
         Raises:
             StoreUnavailable: the database can't be read.
         """
+
+    @cached_property
+    def long_reads(self) -> LongReads:
+        """The gate of long reads."""
+        return LongReads()
 
     def close(self) -> None:
         """Close all connections. Later use opens new ones."""

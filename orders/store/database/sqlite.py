@@ -25,15 +25,19 @@ from orders.store.database.errors import (
     discard_connection_on_error,
     translate_driver_errors,
 )
+from orders.store.database.long_reads import MOST_PAGES, Checkpoint, ShortLog
 from orders.store.database.queries import Query
 
 IDENTITY_CHECK_SECONDS = 0.02
 # SQLite before 3.51.3 can lose committed pages when two connections write or checkpoint at the
 # same instant (the WAL-reset bug).
 FIRST_SOUND_SQLITE = (3, 51, 3)
+# Long enough for short queries to end.
+_RESTART_MILLISECONDS = 20
 # Numbers tell connections apart; addresses in memory are reused.
 _numbers = itertools.count()
 _DATA_VERSION = Query(text("PRAGMA data_version"))
+_BUSY_TIMEOUT = f"PRAGMA busy_timeout = {round(BUSY_SECONDS * 1000)}"
 _PRAGMAS = (
     "journal_mode = WAL",
     "synchronous = FULL",
@@ -67,7 +71,8 @@ def connect(path: Path, *, create: bool = False) -> Any:
         check_same_thread=False,  # the pool gives a connection to one thread at a time
     )
     try:
-        for pragma in (f"busy_timeout = {round(BUSY_SECONDS * 1000)}", *_PRAGMAS):
+        connection.execute(_BUSY_TIMEOUT).close()
+        for pragma in _PRAGMAS:
             connection.execute(f"PRAGMA {pragma}").close()
     except BaseException:
         connection.close()
@@ -137,6 +142,36 @@ class SqliteDatabase(Database):
         ((version,),) = self.ask(_DATA_VERSION)
         return self._own.number, version
 
+    @cached_property
+    def long_reads(self) -> ShortLog:
+        """The gate of long reads, and what keeps the write-ahead log short."""
+        return ShortLog(self.checkpoint)
+
+    def checkpoint(self, kind: Checkpoint) -> tuple[bool, int, int]:
+        """Make one; return whether it was blocked, the log's pages, and those copied so far.
+
+        Raises:
+            StoreUnavailable: the database is locked, full, read-only, damaged or gone.
+        """
+        is_sound = sqlite_module().sqlite_version_info >= FIRST_SOUND_SQLITE
+        # On the writer's connection nobody in this process writes meanwhile.
+        among_readers = is_sound and kind != Checkpoint.RESTART
+        with (
+            translate_driver_errors(),
+            (self._reader if among_readers else self._writer).connect() as connection,
+            discard_connection_on_error(connection),
+        ):
+            self._check_identity()
+            driver = driver_of(connection)
+            driver.execute(f"PRAGMA busy_timeout = {_RESTART_MILLISECONDS}").close()
+            try:
+                is_blocked, pages, copied = driver.execute(
+                    f"PRAGMA wal_checkpoint({kind})"
+                ).fetchone()
+            finally:
+                driver.execute(_BUSY_TIMEOUT).close()
+            return bool(is_blocked), pages, copied
+
     def close(self) -> None:
         """Close all connections. Later use opens new ones."""
         super().close()
@@ -144,8 +179,15 @@ class SqliteDatabase(Database):
 
     def _engine(self, **options: Any) -> Engine:
         return super()._engine(
-            url="sqlite://", module=sqlite_module(), creator=lambda: connect(self.path), **options
+            url="sqlite://", module=sqlite_module(), creator=self._connect, **options
         )
+
+    def _connect(self) -> Any:
+        connection = connect(self.path)
+        # Usually 1,000 pages. In the service they are copied in time, and not in a request: this is
+        # for commands that write alone, and in case that fails.
+        connection.execute(f"PRAGMA wal_autocheckpoint = {MOST_PAGES}").close()
+        return connection
 
     def _lock(self, driver: Any, seconds: float | None) -> None:
         milliseconds = round((seconds or BUSY_SECONDS) * 1000)
