@@ -25,12 +25,16 @@ _PRINTABLE = re.compile(r"[!-~]+")
 # Global unicast (RFC 4291); all other ranges have special meanings.
 _UNICAST = ipaddress.IPv6Network("2000::/3")
 # Special ranges missing from some Python versions' list: protocol assignments (RFC 6890), former
-# 6to4 relays (RFC 7526), documentation (RFC 9637).
+# 6to4 relays (RFC 7526), documentation (RFC 9637). 168.63.129.16 is Azure's platform, seen from
+# inside each of its machines only.
 _SPECIAL = tuple(
-    ipaddress.ip_network(each) for each in ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20")
+    ipaddress.ip_network(each)
+    for each in ("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32", "3fff::/20")
 )
 # IPv4 embedded in IPv6 for NAT64 gateways (RFC 6052).
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+# The middle of an ISATAP address (RFC 5214), but for its two bits that differ.
+_ISATAP, _ISATAP_MASK = 0x5EFE, 0xFCFFFFFF
 
 
 class UnfitURL(Exception):
@@ -127,10 +131,9 @@ def is_public(address: str) -> bool:
     except ValueError:
         return False
     if isinstance(parsed, ipaddress.IPv6Address):
-        inside = _ipv4_inside(parsed)
-        if inside is not None:
-            return _is_global(inside)
-        return parsed in _UNICAST and _is_global(parsed)
+        inside = _destination(parsed)
+        is_fit = _is_global(inside) if inside else parsed in _UNICAST and _is_global(parsed)
+        return is_fit and not _is_isatap_to_private(parsed)
     return _is_global(parsed)
 
 
@@ -140,8 +143,18 @@ def _is_global(address: IPAddress) -> bool:
     return address.is_global
 
 
-def _ipv4_inside(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+def _destination(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
     # Mapped (::ffff:…), 6to4 (2002:…) and NAT64: traffic to these ends at the IPv4 address.
     if address in _NAT64:
-        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        return _last_32_bits(address)
     return address.ipv4_mapped or address.sixtofour
+
+
+def _is_isatap_to_private(address: ipaddress.IPv6Address) -> bool:
+    # Any network may have a gateway to the IPv4 address at the end, which its own hosts reach.
+    is_isatap = (int(address) >> 32) & _ISATAP_MASK == _ISATAP
+    return is_isatap and not _is_global(_last_32_bits(address))
+
+
+def _last_32_bits(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address:
+    return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)

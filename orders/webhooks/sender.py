@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from http import HTTPStatus
 from typing import Any
 
 from orders.webhooks import addresses
@@ -229,8 +230,17 @@ def _exchange(
         "Connection": "close",
     }
     connection.request("POST", target.path, body, {**own, **headers})
-    response = connection.getresponse()
+    response = _final(connection.getresponse())
     return response.status, _beginning(response)
+
+
+def _final(response: http.client.HTTPResponse) -> http.client.HTTPResponse:
+    # Interim answers may precede the final one (RFC 9110, section 15.2): `http.client` passes over
+    # 100 only. After 101 no other follows.
+    while response.status < HTTPStatus.OK and response.status != HTTPStatus.SWITCHING_PROTOCOLS:
+        response.headers = None  # type: ignore[assignment] # nothing of this response was read yet
+        response.begin()
+    return response
 
 
 def _beginning(response: http.client.HTTPResponse) -> str:

@@ -90,11 +90,14 @@ PRIVATE = [
     *("2002:7f00:1::", "2002:a00:1::1", "2002:c0a8:101::1"),
     *("64:ff9b::7f00:1", "64:ff9b::10.0.0.1", "64:ff9b:1::8.8.8.8"),
     *("2001:0:4136:e378:8000:63bf:3fff:fdd2", "not an address", ""),
+    *("168.63.129.16", "::ffff:168.63.129.16", "2002:a83f:8110::1", "64:ff9b::168.63.129.16"),
+    *("2a00:1450::5efe:192.168.1.1", "2a00:1450::200:5efe:10.0.0.1", "2a00::100:5efe:a83f:8110"),
+    *("2002:808:808::5efe:127.0.0.1", "2a00:1450::300:5efe:169.254.169.254"),
 ]
 PUBLIC = [
     *("8.8.8.8", "1.1.1.1", "93.184.216.34", "172.15.255.255", "172.32.0.1", "100.128.0.1"),
     *("2606:4700:4700::1111", "2a00:1450:4001:81b::200e"),
-    *("::ffff:8.8.8.8", "2002:808:808::1", "64:ff9b::808:808"),
+    *("::ffff:8.8.8.8", "2002:808:808::1", "64:ff9b::808:808", "2a00:1450::200:5efe:8.8.8.8"),
 ]
 
 
@@ -107,8 +110,9 @@ def test_an_address_is_public_if_everybody_can_reach_it(address):
 def test_an_embedded_ipv4_address_counts_as_itself(inside):
     wrapped = [f"::ffff:{inside}", f"64:ff9b::{inside}"]
     wrapped.append(f"2002:{int(inside) >> 16:x}:{int(inside) & 0xFFFF:x}::1")
+    wrapped += [f"2a00:1450::{marker}5efe:{inside}" for marker in ("", "200:")]
     public = addresses.is_public(str(inside))
-    assert [addresses.is_public(each) for each in wrapped] == [public] * 3
+    assert [addresses.is_public(each) for each in wrapped] == [public] * 5
 
 
 @given(st.lists(st.sampled_from(PUBLIC), min_size=1), st.sampled_from(PRIVATE), st.randoms())
@@ -338,6 +342,36 @@ def test_an_answer_that_is_not_http_is_a_fault(said, fault):
     with speaking(said) as url:
         answer = post(url)
     assert (answer.status, answer.fault) == (None, fault)
+
+
+@pytest.mark.parametrize(
+    ("interim", "status"),
+    [
+        (b"100 Continue\r\n\r\n", 200),
+        (b"102 Processing\r\n\r\n", 200),
+        (
+            b"103 Early Hints\r\nLink: </a>; rel=preload\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\n",
+            200,
+        ),
+        (b"199 Who knows\r\nConnection: close\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n", 200),
+        (b"101 Switching Protocols\r\nUpgrade: h2c\r\n\r\n", 101),
+    ],
+)
+def test_interim_answers_are_passed_over_but_not_101(interim, status):
+    final = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nThanks"
+    with speaking(b"HTTP/1.1 " + interim + final) as url:
+        answer = post(url)
+    assert (answer.status, answer.text) == (status, "Thanks" if status == 200 else "")
+
+
+def test_interim_answers_without_end_are_no_answer():
+    def flood(connection):
+        while True:
+            connection.sendall(b"HTTP/1.1 102 Processing\r\n\r\n" * 1_000)
+
+    with speaking(flood) as url:
+        answer = post(url)
+    assert (answer.status, answer.fault) == (None, "its answer has more than 1048576 bytes")
 
 
 @pytest.mark.parametrize(
