@@ -239,6 +239,7 @@ class RefusedRow(Base):
     """An event that an endpoint refused, set aside so that later events can pass."""
 
     __tablename__ = "webhook_refused"
+    __table_args__ = (Index("webhook_refused_by_next", "endpoint_id", "next_at", "event_id"),)
 
     endpoint_id: Mapped[int] = mapped_column(ForeignKey("webhook_endpoints.id"), primary_key=True)
     event_id: Mapped[int] = mapped_column(ForeignKey("order_events.id"), primary_key=True)

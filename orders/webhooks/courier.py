@@ -119,7 +119,7 @@ class Courier:
             return dict(self._outcomes)
 
     def seconds_to_work(
-        self, endpoint: Endpoint, newest_event: int, refused: Refused | None
+        self, connection: Connection, endpoint: Endpoint, newest_event: int
     ) -> float | None:
         """Return the seconds until something may be due, or None if that takes a new event."""
         if endpoint.paused_at is not None:
@@ -127,12 +127,13 @@ class Courier:
         wait = self._wait(endpoint)
         if wait or newest_event > self.looked_up_to(endpoint):
             return wait
+        refused = deliveries.next_refused(connection, endpoint.id)
         return None if refused is None else self._wait_aside(endpoint, refused)
 
-    def deliver(self, endpoint_id: int) -> bool:
+    def deliver(self, endpoint_id: int) -> float:
         """Deliver everything due to an endpoint, unless stopped.
 
-        Return False if another process delivers to it.
+        Return 0, or the seconds until the claim of another process that delivers to it may lapse.
 
         Raises:
             StoreUnavailable: the database can't be read.
@@ -146,10 +147,10 @@ class Courier:
                 with self.claims.renewing(endpoint_id):
                     self._try(task)
                 was_aside = task.aside is not None
-            elif not self.claims.acquire(task.endpoint):
-                return False
+            elif seconds := self.claims.acquire(task.endpoint):
+                return seconds
             # Another process may have delivered this before it was claimed: look again.
-        return True
+        return 0.0
 
     def attempt(self, endpoint: Endpoint, message: Message, event_id: int | None) -> Delivery:
         """Sign and send a message; return its line for the log of deliveries."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import zip_longest
 from typing import Any, cast
 
@@ -35,6 +35,8 @@ from orders.webhooks.endpoints import Delivery, Endpoint, EventNotFound
 _SWEPT_AT_ONCE = 500
 # A backlog is counted within this many events, which takes some milliseconds.
 MOST_BEHIND = 10_000
+# Between the machines of several processes.
+CLOCKS_DIFFER = timedelta(seconds=1)
 _REFUSED = (RefusedRow.event_id, RefusedRow.tries, RefusedRow.next_at)
 _EVENT = (EventRow.id, EventRow.type, EventRow.at, orders_json.order_v2_after())
 # One for each type of event, so that the compiled statement fits every endpoint.
@@ -67,7 +69,7 @@ _NEXT_WANTED = Query(
     .order_by(EventRow.id)
     .limit(1)
 )
-_NEXT_REFUSED = Query(
+NEXT_REFUSED = Query(
     select(*_REFUSED)
     .where(RefusedRow.endpoint_id == bindparam("of_endpoint"))
     .order_by(RefusedRow.next_at, RefusedRow.event_id)
@@ -81,7 +83,8 @@ _CLAIM = Query(
             EndpointRow.claimed_by.is_(None),
             EndpointRow.claimed_by == bindparam("process"),
             EndpointRow.claimed_until <= bindparam("now"),
-            EndpointRow.claimed_until > bindparam("until"),
+            # Made before the clock was set back.
+            EndpointRow.claimed_until > bindparam("beyond"),
         ),
     )
     .values(claimed_by=bindparam("process"), claimed_until=bindparam("until"))
@@ -148,18 +151,11 @@ def behind(connection: Connection, endpoint: Endpoint, after: int) -> tuple[int,
 
 def next_refused(connection: Connection, endpoint_id: int) -> Refused | None:
     """Return the event put aside whose retry is due first, or None."""
-    rows = _NEXT_REFUSED.execute(connection, of_endpoint=endpoint_id).fetchall()
+    rows = NEXT_REFUSED.execute(connection, of_endpoint=endpoint_id).fetchall()
     if not rows:
         return None
     event_id, tries, next_at = rows[0]
     return Refused(event_id, tries, cast("datetime", instant_of(next_at)))
-
-
-def soonest_refused(connection: Connection) -> dict[int, Refused]:
-    """Return `next_refused` of each endpoint that has any, by its id."""
-    order = (RefusedRow.endpoint_id, RefusedRow.next_at.desc(), RefusedRow.event_id.desc())
-    rows = connection.execute(select(RefusedRow.endpoint_id, *_REFUSED).order_by(*order))
-    return {row[0]: Refused(*row[1:]) for row in rows}
 
 
 def refused_counts(connection: Connection) -> dict[int, int]:
@@ -169,14 +165,16 @@ def refused_counts(connection: Connection) -> dict[int, int]:
 
 
 def claim(
-    connection: Connection, endpoint_id: int, process: str, now: datetime, until: datetime
+    connection: Connection, endpoint_id: int, process: str, now: datetime, lasts: timedelta
 ) -> bool:
-    """Claim an endpoint for a process; return False if another process holds a claim.
-
-    A claim that ends after `until` was made before the clock was set back, and is ignored.
-    """
+    """Claim an endpoint for a process; return False if another process holds a claim."""
     claimed = _CLAIM.execute(
-        connection, of_endpoint=endpoint_id, process=process, now=now, until=until
+        connection,
+        of_endpoint=endpoint_id,
+        process=process,
+        now=now,
+        until=now + lasts,
+        beyond=now + lasts + CLOCKS_DIFFER,
     )
     return bool(claimed.rowcount)
 

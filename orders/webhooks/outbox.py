@@ -106,11 +106,19 @@ class Outbox:
             self._guarded(self._release_stale_claims)
         while not self._stopped.is_set():
             self._news.clear()
-            if not self._is_alone:
-                self._guarded(self.courier.claims.renew)
+            self._guarded(self._renew_claims)
             self._guarded(self._poll)
-            self._news.wait(POLL_SECONDS)
+            self._news.wait(self._seconds_to_poll())
             self._stopped.wait(TOGETHER_SECONDS)
+
+    def _seconds_to_poll(self) -> float:
+        now = time.monotonic()
+        rests = [end - now for end in list(self._resting.values()) if end > now]
+        return min([POLL_SECONDS, *rests])
+
+    def _renew_claims(self) -> None:
+        if not self._is_alone:
+            self.courier.claims.renew()
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
@@ -142,13 +150,15 @@ class Outbox:
         with self._database.read() as connection:
             all_endpoints = endpoints.get_all(connection)
             newest = events.newest_id(connection)
-            refused = deliveries.soonest_refused(connection)
+            waits = {
+                each.id: self.courier.seconds_to_work(connection, each, newest)
+                for each in all_endpoints
+                if each.id not in self._at_work
+            }
         self._has_endpoints = bool(all_endpoints)
         self._has_waits = False
-        for endpoint in all_endpoints:
-            if endpoint.id not in self._at_work:
-                wait = self.courier.seconds_to_work(endpoint, newest, refused.get(endpoint.id))
-                self._begin(endpoint.id, wait)
+        for endpoint_id, wait in waits.items():
+            self._begin(endpoint_id, wait)
         if all_endpoints:
             self._sweep()
         # Last, so that after a failure everything is polled again.
@@ -164,12 +174,16 @@ class Outbox:
             target=self._deliver, args=(endpoint_id,), name=f"webhook-{endpoint_id}", daemon=True
         )
         self._at_work[endpoint_id] = thread
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:  # the system has no more threads at the moment
+            del self._at_work[endpoint_id]
+            raise
 
     def _deliver(self, endpoint_id: int) -> None:
         try:
             # Another process may hold its claim, and may die.
-            rest = 0.0 if self.courier.deliver(endpoint_id) else POLL_SECONDS
+            rest = self.courier.deliver(endpoint_id)
         except StoreUnavailable as error:
             log.warning("Webhook %d waits for the database: %s.", endpoint_id, error)
             rest = _REST_SECONDS
@@ -189,4 +203,4 @@ class Outbox:
         self._swept = now
         before = self._clock.now() - KEPT_FOR
         while self._changes.run(lambda connection: deliveries.sweep(connection, before)):
-            pass
+            self._renew_claims()

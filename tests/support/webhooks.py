@@ -67,5 +67,5 @@ class Hooks:
         """Deliver after each of these waits; return whether no other process does."""
         for wait in waits or (0,):
             self.store.clock.advance(wait)
-            is_ours = self.courier.deliver(endpoint_id)
+            is_ours = not self.courier.deliver(endpoint_id)
         return is_ours

@@ -199,8 +199,59 @@ def test_events_that_no_endpoint_wants_are_passed_over_once(client, hooks, recei
     hooks.add(receiver.url, "order.shipped")
     client.place()
     hooks.deliver()
-    assert hooks.courier.seconds_to_work(hooks.get(), 1, None) is None
-    assert hooks.courier.seconds_to_work(hooks.get(), 2, None) == 0
+    assert hooks.ask(hooks.courier.seconds_to_work, hooks.get(), 1) is None
+    assert hooks.ask(hooks.courier.seconds_to_work, hooks.get(), 2) == 0
+
+
+def test_the_first_of_any_number_of_events_put_aside_is_found_by_an_index(store):
+    with store.database.read() as connection:
+        text, number = deliveries.NEXT_REFUSED.text_on(connection.dialect)
+        explain = "EXPLAIN QUERY PLAN " if connection.dialect.name == "sqlite" else "EXPLAIN "
+        driver = connection.connection.driver_connection
+        plan = str(driver.execute(explain + text, [1] * number).fetchall())
+    assert "webhook_refused_by_next" in plan
+    assert "SORT" not in plan.upper().replace("TEMP B-TREE", "SORT")
+
+
+def test_an_endpoint_is_served_though_the_system_had_no_thread_for_it_at_first(
+    store, client, hooks, receiver, monkeypatch
+):
+    monkeypatch.setattr(outbox, "_REST_SECONDS", 0.01)
+    start, refused = threading.Thread.start, []
+
+    def start_later(thread):
+        if thread.name == "webhook-1" and not refused:
+            refused.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_later)
+    hooks.add(receiver.url)
+    client.place()
+    with logged() as log, at_work(store):
+        assert arrived(receiver, 1) == [1]
+    assert refused
+    assert "can't start new thread" in log.getvalue()
+
+
+def test_after_a_kill_another_process_looks_again_the_moment_the_claim_lapses(
+    store, client, hooks, receiver, monkeypatch
+):
+    monkeypatch.setattr(outbox, "POLL_SECONDS", 10 * ANY_TIME)
+    hooks.add(receiver.url)
+    client.place()
+    hooks.deliver()  # as a process that is then killed
+    client.place()
+    store.clock.advance(2.9)
+    courier, looks = store.services.outbox.courier, []
+    deliver = courier.deliver
+    monkeypatch.setattr(courier, "deliver", lambda each: looks.append(deliver(each)) or looks[-1])
+    store.services.outbox.start(alone=False)
+    wait_until(lambda: looks)
+    assert (receiver.events, looks) == ([1], [pytest.approx(0.1)])
+    store.clock.advance(0.1)
+    assert arrived(receiver, 2) == [1, 2]
+    store.services.outbox.stop()
 
 
 def test_the_log_of_deliveries_is_swept_after_30_days_a_few_lines_at_a_time(
