@@ -23,6 +23,7 @@ from orders.web.services import Services, current_services
 from orders.webhooks.endpoints import EndpointNotFound, EventNotFound, TooManyEndpoints
 
 as_json = click.option("--json", "as_json", is_flag=True, help="As a JSON array.")
+overwrite = click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 Id = click.IntRange(0, MAX_INT64)
 
 # Errors to be expected. Any other is a fault of the program, and is shown with its traceback.
@@ -62,6 +63,8 @@ class CommandGroup(AppGroup):
 def _errors_in_a_line() -> Iterator[None]:
     try:
         yield
+    except click.exceptions.NoArgsIsHelpError:
+        raise  # the help of a group without a command
     except click.UsageError as error:
         command = f" See {error.ctx.command_path} --help." if error.ctx else ""
         raise click.ClickException(_in_a_line(error.format_message() + command)) from None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from orders.cli.common import CommandGroup, open_services, stopped_services
+from orders.cli.common import CommandGroup, open_services, overwrite, stopped_services
 from orders.cli.output import print_table, progress, say, working
 from orders.settings import Settings
 from orders.store.care import backup, restoring
@@ -38,12 +38,13 @@ def check() -> None:
 
 @db_group.command("backup")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-def back_up(file: Path) -> None:
+@overwrite
+def back_up(file: Path, *, overwrite: bool) -> None:
     """Copy the database to the new FILE, checked. The service may go on running."""
     services = open_services()
     database = services.upkeep.file()
     with working("Copying") as turn:
-        backup.copy(database, file, turn)
+        backup.copy(database, file, turn, overwrite=overwrite)
     say(f"Copied to {file}, and checked.")
 
 

@@ -14,12 +14,12 @@ from typing import IO, Any, BinaryIO, TextIO
 
 import click
 
-from orders.cli.common import CommandGroup, open_services
+from orders.cli.common import CommandGroup, open_services, overwrite
 from orders.cli.output import progress, say
 from orders.files import exporting, formats
 from orders.files.faults import Faults
 from orders.files.rows import ORDER_COLUMNS, PET_COLUMNS, Cells
-from orders.store.care import instance, scratch
+from orders.store.care import scratch
 
 # Progress is shown after this many bytes.
 _STEP = 64 * 1024
@@ -64,7 +64,8 @@ def import_pets(file: Path) -> None:
 
 @orders_group.command("export")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
-def export_orders(file: Path | None) -> None:
+@overwrite
+def export_orders(file: Path | None, *, overwrite: bool) -> None:
     """Export all orders to FILE (.csv or .jsonl), or as CSV to standard output."""
     services = open_services()
     ending = formats.ending_of(file) if file else ".csv"
@@ -72,7 +73,10 @@ def export_orders(file: Path | None) -> None:
         raise click.ClickException(f"{file} must end in .csv or .jsonl.")
     database = services.database
     total = exporting.count_all(database)
-    with _target(file, database.folder) as target, progress("Exporting", total) as advance:
+    with (
+        _target(file, database.folder, overwrite=overwrite) as target,
+        progress("Exporting", total) as advance,
+    ):
         batches = _advancing(exporting.batches_of_rows(database), advance)
         count = formats.write(target, ending, batches)
     say(f"Exported {count:,} orders, without their history and without keys and pets.")
@@ -108,7 +112,7 @@ def _advancing(batches: Iterable[list[Any]], advance: Callable[[int], None]) -> 
 
 
 @contextmanager
-def _target(file: Path | None, folder: Path) -> Iterator[TextIO]:
+def _target(file: Path | None, folder: Path, *, overwrite: bool) -> Iterator[TextIO]:
     if file is None:
         # A reader that takes its time would keep the database's log from being reused.
         with TemporaryFile(dir=folder) as made, TextIOWrapper(made, "utf-8", newline="") as text:
@@ -116,14 +120,11 @@ def _target(file: Path | None, folder: Path) -> Iterator[TextIO]:
             text.seek(0)
             _copy_to_stdout(made)
         return
-    # In another folder until it is complete: a file of the final name is never half of one.
-    with scratch.folder(file.parent, "export") as unfinished_folder:
-        unfinished = unfinished_folder / file.name
-        instance.make_private_file(unfinished)
-        with unfinished.open("w", encoding="utf-8", newline="") as opened:
-            yield opened
-        instance.sync(unfinished)
-        unfinished.replace(file)
+    with (
+        scratch.complete_file(file, "export", overwrite=overwrite) as unfinished,
+        unfinished.open("w", encoding="utf-8", newline="") as opened,
+    ):
+        yield opened
 
 
 def _copy_to_stdout(file: IO[bytes]) -> None:

@@ -99,6 +99,8 @@ def revoke(key_id: int) -> None:
 def unban(key_id: int) -> None:
     """Lift the ban of key ID. Its windows stay as they are."""
     with open_services().database.write() as connection:
+        if key_store.get(connection, key_id).banned_until is None:
+            raise click.ClickException(f"Key {key_id} is not banned.")
         key_store.change(connection, key_id, banned_until=None)
     say(f"Key {key_id} is no longer banned.")
 

@@ -48,9 +48,9 @@ def full_store(make_store):
     return store
 
 
-def export(store, *file):
+def export(store, *file, options=()):
     """Export a store's orders; return what goes to standard output and the file's content."""
-    done = command(store, "orders", "export", *file)
+    done = command(store, "orders", "export", *file, *options)
     assert done.exit_code == 0, done.stderr
     assert re.fullmatch(rf"Exported [\d,]+ orders{LEFT_OUT}", done.stderr)
     return done.stdout_bytes, *(path.read_bytes() for path in file)
@@ -128,13 +128,17 @@ def test_thousands_of_orders_are_all_there_in_order(full_store, tmp_path):
     assert [json.loads(line)["id"] for line in content.splitlines()] == list(range(1, MANY + 1))
 
 
-def test_a_new_export_replaces_an_older_one_and_is_for_its_owner_only(varied, client, tmp_path):
+def test_an_export_replaces_a_file_only_if_told_to_and_is_for_its_owner_only(
+    varied, client, tmp_path
+):
     file = tmp_path / "orders.csv"
-    export(varied, file)
+    _, first = export(varied, file)
     client.cancel(1)
+    assert "exists already" in rejected(varied, "orders", "export", file)
+    assert file.read_bytes() == first
     before = os.umask(0)
     try:
-        _, second = export(varied, file)
+        _, second = export(varied, file, options=["--overwrite"])
     finally:
         os.umask(before)
     assert b"1,7,2,2026-12-05T08:00:00.000Z,cancelled," in second

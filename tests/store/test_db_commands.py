@@ -213,7 +213,7 @@ def test_a_backup_of_any_name_is_for_its_owner_only_with_nothing_beside_it(store
     assert rows_in(folder / name, "PRAGMA integrity_check") == [("ok",)]
 
 
-def test_a_backup_replaces_nothing(store, client, tmp_path):
+def test_a_backup_replaces_nothing_unless_told_to_and_never_the_database(store, client, tmp_path):
     client.place()
     file, link = tmp_path / "copy.db", tmp_path / "link.db"
     link.symlink_to(tmp_path / "elsewhere.db")
@@ -221,9 +221,13 @@ def test_a_backup_replaces_nothing(store, client, tmp_path):
         file.write_bytes(content)
         assert "exists already" in rejected(store, "db", "backup", file)
         assert file.read_bytes() == content
-    for target in (store.database.path, link):
-        assert "exists already" in rejected(store, "db", "backup", target)
+    assert "exists already" in rejected(store, "db", "backup", link)
     assert link.is_symlink()
+    for options in ([], ["--overwrite"]):
+        message = rejected(store, "db", "backup", store.database.path, *options)
+        assert "is the database itself" in message
+    said(store, "db", "backup", file, "--overwrite")
+    assert rows_in(file, "SELECT count(*) FROM orders") == [(1,)]
     assert len(client.get(LIST).get_json()) == 1
     assert names_in(tmp_path) == {"copy.db", "link.db", "instance"}
 
@@ -313,10 +317,10 @@ def test_every_group_and_command_has_help_and_needs_no_store_for_it(settings, cl
     store = Store(settings, clock)
     help_text, bare = command(store, group, "--help"), command(store, group)
     assert (help_text.exit_code, help_text.stderr) == (0, "")
-    assert (bare.exit_code != 0, bare.stdout) == (True, "")  # a group alone is no success
+    # A group alone is no success.
+    assert (bare.exit_code, bare.stdout, bare.stderr) == (2, "", help_text.stdout)
     for name in GROUPS[group]:
         assert re.search(rf"^  {name} +\w", help_text.stdout, re.MULTILINE), name
-        assert name in bare.stderr
         done = command(store, group, name, "--help")
         assert (done.exit_code, done.stderr) == (0, "")
         usage, _, rest = done.stdout.partition("\n")

@@ -3,43 +3,43 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable
 from pathlib import Path
 
-from orders.store.care import checks, instance, scratch
+from orders.store.care import checks, scratch
 from orders.store.database import errors, sqlite
 
 # SQLite reports progress after this many steps of its virtual machine.
 _STEPS = 100_000
 
 
-def copy(source: Path, target: Path, progress: Callable[[], None] = lambda: None) -> None:
+def copy(
+    source: Path,
+    target: Path,
+    progress: Callable[[], None] = lambda: None,
+    *,
+    overwrite: bool = False,
+) -> None:
     """Copy the database to a new file, while others read and write it.
 
-    The copy is a snapshot of one moment. It is made in another folder, written through to the
-    disk, checked whole, and only then renamed. `progress` is called now and then meanwhile.
+    The copy is a snapshot of one moment, checked whole before it gets its name. `progress` is
+    called now and then meanwhile.
 
     Raises:
         UnfitDatabase: the copy is not sound, and so not kept.
-        FileExistsError: there is such a file already.
+        FileExistsError: there is such a file already, and it is not to be overwritten.
         OSError: the target can't be written.
     """
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(target.parent))
-    if os.path.lexists(target):  # even a link that leads nowhere
-        raise FileExistsError(f"{target} exists already. Choose another name.")
-    with scratch.folder(target.parent, "backup") as folder:
-        unfinished = folder / target.name
+    if target.exists() and target.samefile(source):
+        raise FileExistsError(f"{target} is the database itself. Choose another name.")
+    with scratch.complete_file(target, "backup", overwrite=overwrite) as unfinished:
         _vacuum_into(source, unfinished, progress)
         checks.check_whole(unfinished)
-        instance.sync(unfinished)
-        unfinished.replace(target)
-        instance.sync(target.parent)
 
 
 def _vacuum_into(source: Path, target: Path, progress: Callable[[], None]) -> None:
-    instance.make_private_file(target)
     connection = sqlite.connect(source)
     try:
         connection.set_progress_handler(progress, _STEPS)

@@ -17,6 +17,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from orders.store.care import instance
+
 _SUFFIX = ".unfinished"
 # Strict, because folders of such names may be removed.
 _NAME = re.compile(r"(backup|create|export|import|restore)-[a-z0-9_]{8}\.unfinished")
@@ -41,6 +43,26 @@ def folder(parent: Path, purpose: str) -> Iterator[Path]:
             if path.exists():  # otherwise another process swept it before it was locked
                 break
         yield path
+
+
+@contextmanager
+def complete_file(target: Path, purpose: str, *, overwrite: bool = False) -> Iterator[Path]:
+    """Yield a path at which to write a file, which becomes `target` once it is on the disk.
+
+    So a file of that name is never half of one. It is for its owner only.
+
+    Raises:
+        FileExistsError: there is such a file, or a link, and it is not to be overwritten.
+        OSError: it can't be written.
+    """
+    if not overwrite and os.path.lexists(target):
+        raise FileExistsError(f"{target} exists already. Choose another name, or --overwrite it.")
+    with folder(target.parent, purpose) as unfinished:
+        instance.make_private_file(unfinished / target.name)
+        yield unfinished / target.name
+        instance.sync(unfinished / target.name)
+        (unfinished / target.name).replace(target)
+        instance.sync(target.parent)
 
 
 def sweep(parent: Path) -> None:
