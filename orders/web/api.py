@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+import time
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, ClassVar
@@ -21,6 +22,7 @@ from werkzeug import exceptions as http
 from werkzeug.routing import UnicodeConverter
 
 from orders.settings import Network, Settings
+from orders.store.database.engine import WAIT_SECONDS
 from orders.web import auth, document
 from orders.web.bodies import BodyParser
 from orders.web.call import Call, current_call, is_api_path, path_of_target
@@ -197,6 +199,9 @@ def _admit() -> None:
         path,
         endpoint=incoming.endpoint,
     )
+    # The time in the server's queue counts, too.
+    whole_at = environ.get("orders.whole_at") or time.monotonic()
+    services.database.answer_by(whole_at + WAIT_SECONDS)
     if call.is_api:
         _admit_to_api(services, call, environ.get("HTTP_AUTHORIZATION"))
     if path.startswith("//"):
@@ -207,6 +212,8 @@ def _admit() -> None:
 def _finish(response: Response) -> Response:
     services = current_services()
     call = current_call()
+    # What is left to send is not waited for by this deadline.
+    services.database.answer_by(None)
     status = response.status_code
     if status in _WITHOUT_BODY:
         response.headers.remove("Content-Type")

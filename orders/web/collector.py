@@ -1,7 +1,7 @@
 """Metrics collected at scrape time: of the store, limits, webhooks, server, log and disk.
 
 A scrape waits at most a second for the database. Without an answer, `store_orders_database_up` is 0
-and the metrics that only the database knows are left out.
+and the metrics that only the database knows are those of the last scrape that had one.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ class StateCollector(Collector):
         """Prepare; nothing is queried yet."""
         self._services = services
         self._store = BoundedQuery(self._query_store)
+        self._last: list[Metric] = []
 
     def describe(self) -> list[Metric]:
         """Name no metric in advance, so that registering queries nothing."""
@@ -82,12 +83,13 @@ class StateCollector(Collector):
         yield from self._process()
         yield from self._limits()
         yield from self._disk()
-        store = self._store.result()
+        store = None if self._services.database.is_away else self._store.result()
+        self._last = store or self._last
         damaged = self._services.soundness == "damaged"
         yield _gauge("database_up", "Whether the database answers.", store is not None)
         yield _gauge("database_damaged", "Whether the check at the start found damage.", damaged)
         yield self._deliveries()
-        yield from store or ()
+        yield from self._last
 
     def _process(self) -> Iterator[Metric]:
         facts = {

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 from flask import Flask, Response, jsonify
 
 from orders.store import events
 from orders.web.services import current_services
+
+_PATIENCE_SECONDS = 1.0
 
 
 def register(app: Flask) -> None:
@@ -16,6 +20,7 @@ def register(app: Flask) -> None:
 
     def readyz() -> Response:
         services = current_services()
+        services.database.answer_by(time.monotonic() + _PATIENCE_SECONDS)
         # Without a database this raises, and is answered 503 with the reason like any request.
         with services.database.read() as connection:
             events.newest_id(connection)

@@ -13,7 +13,7 @@ from typing import Any
 from werkzeug import exceptions as http
 
 from orders import domain, keys
-from orders.store.database.errors import StoreUnavailable
+from orders.store.database.errors import OutcomeUnknown, StoreUnavailable
 
 
 class WebRefusal(Exception):
@@ -181,6 +181,15 @@ ANSWERS: dict[type[Exception], Answer] = {
         503,
         "store_unavailable",
         lambda e: f"The store is unavailable: {e}. Try again in a few seconds.",
+        lambda _: {"Retry-After": "5"},
+    ),
+    OutcomeUnknown: Answer(
+        503,
+        "store_unavailable",
+        lambda e: (
+            f"The store is unavailable: {e}. Whether the change was made is not known. Send it "
+            "again with the same Idempotency-Key, or read it back before you repeat it."
+        ),
         lambda _: {"Retry-After": "5"},
     ),
     InternalError: Answer(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,9 @@ from orders.store.database.long_reads import LongReads
 from orders.store.database.queries import Query
 
 BUSY_SECONDS = 5
+# How long a request waits for the database in all, once it is whole: it is answered within ten
+# seconds, with the queue behind it.
+WAIT_SECONDS = 7.0
 # The wait for a lock that an earlier request has already waited BUSY_SECONDS for.
 STILL_BUSY_SECONDS = 0.05
 # The schema name of the tables of a file beside the store.
@@ -66,6 +70,20 @@ class Database(ABC):
         # Weakly, so that a thread's connection goes back to the pool when the thread ends.
         self._kept: WeakSet[PoolProxiedConnection] = WeakSet()
         self._long_locked = False
+
+    def answer_by(self, moment: float | None) -> None:
+        """Have this thread wait for the database until a monotonic time, or None, as usual."""
+        self._own.deadline = moment
+
+    def seconds_left(self) -> float:
+        """Return how long this thread may wait for the database."""
+        deadline: float | None = getattr(self._own, "deadline", None)
+        return WAIT_SECONDS if deadline is None else max(0.0, deadline - time.monotonic())
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the database is known not to answer, so that nobody need ask it."""
+        return False
 
     @property
     @abstractmethod
@@ -93,7 +111,7 @@ class Database(ABC):
             StoreUnavailable: the database can't be read.
         """
         with translate_driver_errors():
-            self._check_identity()
+            self._check_usable()
             with self._reader.connect() as connection, discard_connection_on_error(connection):
                 yield connection
 
@@ -176,8 +194,8 @@ class Database(ABC):
     def _begin_to_read(self, connection: Connection) -> None:
         """Begin a transaction that sees one state of the store."""
 
-    def _check_identity(self) -> None:  # noqa: B027 - not every database can be replaced
-        """Raise StoreUnavailable if the database is no longer the one that was opened."""
+    def _check_usable(self) -> None:  # noqa: B027 - a hook
+        """Raise StoreUnavailable if the database can't be the one to ask now."""
 
     def _rows(self, query: Query, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
         connection = self._own_connection()

@@ -80,6 +80,10 @@ class StoreUnavailable(Exception):
         self.retryable = retryable
 
 
+class OutcomeUnknown(StoreUnavailable):
+    """The database fell silent during a commit, which it may have made or not."""
+
+
 def name_of(error: BaseException | None) -> str:
     """Return SQLite's name of a driver's error, such as SQLITE_BUSY, or ""."""
     return getattr(error, "sqlite_errorname", None) or ""
@@ -145,16 +149,16 @@ def translate_driver_errors() -> Iterator[None]:
 
 @contextlib.contextmanager
 def commit_outcome_unknown() -> Iterator[None]:
-    """Turn a connection that was lost during a commit into an error that is not retryable.
+    """Turn a connection that was lost during a commit into an error that says so.
 
     Raises:
-        StoreUnavailable: in its place.
+        OutcomeUnknown: in its place.
     """
     try:
         yield
     except Exception as error:
-        if _cause_of(error) == LOST:
-            raise StoreUnavailable(f"{LOST}, during a commit") from error
+        if isinstance(error, StoreUnavailable) or _cause_of(error) == LOST:
+            raise OutcomeUnknown(_cause_of(error) or str(error)) from error
         raise
 
 

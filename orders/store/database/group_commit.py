@@ -19,7 +19,12 @@ from typing import Any, Generic, TypeVar, cast
 from sqlalchemy import Connection
 
 from orders.store.database.engine import BUSY_SECONDS, Database
-from orders.store.database.errors import StoreUnavailable, is_retryable, means_unavailable
+from orders.store.database.errors import (
+    OutcomeUnknown,
+    StoreUnavailable,
+    is_retryable,
+    means_unavailable,
+)
 
 Result = TypeVar("Result")
 
@@ -44,7 +49,7 @@ class _Change(Generic[Result]):
         self._error = error
         if isinstance(error, StoreUnavailable):
             # A copy: each thread that raises it adds to the traceback.
-            self._error = StoreUnavailable(*error.args)
+            self._error = type(error)(*error.args)
 
     def result(self) -> Result:
         if self._error is not None:
@@ -70,6 +75,7 @@ class GroupCommit:
 
         Raises:
             StoreUnavailable: the database can't be written; nothing was changed.
+            OutcomeUnknown: it fell silent during the commit.
         """
         change = _Change(work)
         self._waiting.append(change)
@@ -82,13 +88,14 @@ class GroupCommit:
         return change.result()
 
     def _wait_for_turn(self, change: _Change[Any]) -> None:
-        if self._writing.acquire(timeout=BUSY_SECONDS):
+        if self._writing.acquire(timeout=min(BUSY_SECONDS, self._database.seconds_left())):
             return
         try:
             self._waiting.remove(change)
         except ValueError:
             # Another thread is applying it, and will be done soon.
-            self._writing.acquire()
+            if not self._writing.acquire(timeout=self._database.seconds_left()):
+                raise OutcomeUnknown("the database does not answer") from None
         else:
             raise StoreUnavailable("the database is busy")
 

@@ -111,7 +111,7 @@ class SqliteDatabase(Database):
             StoreUnavailable: the database is locked, full, read-only, damaged or gone.
         """
         with translate_driver_errors():
-            self._check_identity()
+            self._check_usable()
             with (
                 self._writer.connect() as connection,
                 discard_connection_on_error(connection),
@@ -119,7 +119,7 @@ class SqliteDatabase(Database):
                 connection.begin(),
             ):
                 # It may have waited for a restore to end.
-                self._check_identity()
+                self._check_usable()
                 yield connection
 
     def ask(self, query: Query, **parameters: Any) -> list[tuple[Any, ...]]:
@@ -132,7 +132,7 @@ class SqliteDatabase(Database):
             # Not at each query: it would cost as much as most of them. A file that is gone or was
             # replaced still shows what was true a moment ago; only writes would be lost.
             if time.monotonic() - self._identity_checked_at > IDENTITY_CHECK_SECONDS:
-                self._check_identity()
+                self._check_usable()
                 self._identity_checked_at = time.monotonic()
             return self._rows(query, parameters)
 
@@ -200,7 +200,7 @@ class SqliteDatabase(Database):
     def _connection_changed(self) -> None:
         self._own.number = next(_numbers)
 
-    def _check_identity(self) -> None:
+    def _check_usable(self) -> None:
         # A file that was moved away or replaced would accept writes that are then lost.
         if _identity_of(self.path) != self._identity:
             raise StoreUnavailable("the database file was replaced while the service ran")

@@ -8,13 +8,15 @@ are no serialization failures and no deadlocks. Changes that arrive together sha
 (`group_commit`), and so a wait for the lock and for the disk.
 
 An idle connection that the server has closed is recognised by its socket, without a round trip. So
-a restart of the server affects only the queries that were under way.
+a restart of the server affects only the queries that were under way. A server that stands still is
+waited for until a request's deadline, and then by one request at a time (`waiting`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import select as polling
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,14 +27,23 @@ from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.schema import CreateTable
 
 from orders.store.database import sqlite
-from orders.store.database.engine import BESIDE, BUSY_SECONDS, Beside, Database, driver_of
+from orders.store.database.engine import (
+    BESIDE,
+    BUSY_SECONDS,
+    WAIT_SECONDS,
+    Beside,
+    Database,
+    driver_of,
+)
 from orders.store.database.errors import (
+    StoreUnavailable,
     commit_outcome_unknown,
     discard_connection_on_error,
     is_retryable,
     translate_driver_errors,
 )
 from orders.store.database.queries import Query
+from orders.store.postgres import waiting
 
 # "SOrd" in ASCII, as in the first page of an SQLite file: the first half of each lock's number.
 LOCKS = 0x534F7264
@@ -47,8 +58,8 @@ _OPTIONS = {
     "timezone": "UTC",
     # Acknowledged is on the disk, whatever the server's own default is.
     "synchronous_commit": "on",
-    # By then the request has long timed out.
-    "statement_timeout": "30s",
+    # Before this process' own limit, which a server that answers should not meet.
+    "statement_timeout": f"{WAIT_SECONDS - 1:.0f}s",
     "lock_timeout": f"{BUSY_SECONDS}s",
     # Statements of requests are small: compiling them would take longer than running them.
     "jit": "off",
@@ -76,6 +87,8 @@ class PostgresDatabase(Database):
         super().__init__(folder, threads)
         self._url = url
         self._patience: float | None = None
+        self._writing = threading.Lock()
+        self._breaker = waiting.Breaker(self.where, self.seconds_left)
 
     @property
     def where(self) -> str:
@@ -97,9 +110,10 @@ class PostgresDatabase(Database):
         """
         with (
             translate_driver_errors(),
+            self._turn_to_write(),
             self._writer.connect() as connection,
             discard_connection_on_error(connection),
-            _prepared(connection, beside),
+            _prepared(connection, beside) if beside or patience else contextlib.nullcontext(),
         ):
             self._patience = patience
             # Discarded inside of the transaction, too: a lost connection can't be rolled back.
@@ -117,6 +131,7 @@ class PostgresDatabase(Database):
             StoreUnavailable: the database can't be read.
         """
         with translate_driver_errors():
+            self._check_usable()
             try:
                 return self._rows(query, parameters)
             except psycopg.Error as error:
@@ -137,6 +152,25 @@ class PostgresDatabase(Database):
             connection.detach()
             return driver
 
+    @property
+    def is_away(self) -> bool:
+        """Whether the server has stopped answering."""
+        return self._breaker.is_open
+
+    def _check_usable(self) -> None:
+        self._breaker.check()
+
+    @contextlib.contextmanager
+    def _turn_to_write(self) -> Iterator[None]:
+        # The pool would wait for its one connection as long for any request.
+        if not self._writing.acquire(timeout=min(BUSY_SECONDS, self.seconds_left())):
+            raise StoreUnavailable("the database is busy")
+        try:
+            self._check_usable()
+            yield
+        finally:
+            self._writing.release()
+
     def _own_connection(self) -> PoolProxiedConnection:
         connection = super()._own_connection()
         if has_ended(connection.driver_connection):
@@ -155,10 +189,14 @@ class PostgresDatabase(Database):
             use_native_hstore=False,
             **options,
         )
+        event.listen(engine, "do_connect", self._connect)
         assignments = "; ".join(f"SET {name} = '{value}'" for name, value in _OPTIONS.items())
         event.listen(engine, "connect", lambda driver, _: driver.execute(assignments))
         event.listen(engine, "checkout", _refuse_ended)
         return engine
+
+    def _connect(self, _dialect: object, _record: object, arguments: Any, options: Any) -> Any:
+        return waiting.connect(self._breaker, arguments, options)
 
     def _lock(self, driver: Any, seconds: float | None) -> None:
         # All in one message to the server.
@@ -189,25 +227,34 @@ def _refuse_ended(driver: Any, *_: object) -> None:
 
 
 @contextlib.contextmanager
-def _prepared(connection: Connection, beside: Beside | None) -> Iterator[None]:
-    if beside is None:
-        yield
-        return
-    connection.execution_options(schema_translate_map={BESIDE: _TEMPORARY})
+def without_limits(connection: Connection) -> Iterator[Any]:
+    """Let each statement take its time; yield the driver's connection, which is not used again."""
     driver = driver_of(connection)
+    driver.breaker = None
     driver.execute("SET statement_timeout = 0")
     try:
-        with contextlib.closing(sqlite.connect(beside.path)) as file:
-            for table in beside.tables:
-                temporary = table.to_metadata(MetaData(), schema=_TEMPORARY)
-                driver.execute(str(CreateTable(temporary).compile(dialect=connection.dialect)))
-                names = ", ".join(table.columns.keys())
-                copy_into(driver, temporary, file.execute(f"SELECT {names} FROM {table.name}"))  # noqa: S608 # nosec B608 - our own names
-                driver.execute(f"ANALYZE {temporary.fullname}")
-        yield
+        yield driver
     finally:
-        # The connection must not be reused with these settings.
         connection.invalidate()
+
+
+@contextlib.contextmanager
+def _prepared(connection: Connection, beside: Beside | None) -> Iterator[None]:
+    with without_limits(connection) as driver:
+        if beside:
+            connection.execution_options(schema_translate_map={BESIDE: _TEMPORARY})
+            _copy_beside(connection, driver, beside)
+        yield
+
+
+def _copy_beside(connection: Connection, driver: Any, beside: Beside) -> None:
+    with contextlib.closing(sqlite.connect(beside.path)) as file:
+        for table in beside.tables:
+            temporary = table.to_metadata(MetaData(), schema=_TEMPORARY)
+            driver.execute(str(CreateTable(temporary).compile(dialect=connection.dialect)))
+            names = ", ".join(table.columns.keys())
+            copy_into(driver, temporary, file.execute(f"SELECT {names} FROM {table.name}"))  # noqa: S608 # nosec B608 - our own names
+            driver.execute(f"ANALYZE {temporary.fullname}")
 
 
 def copy_into(driver: Any, table: Table, rows: Iterable[Sequence[Any]]) -> None:

@@ -84,8 +84,11 @@ class PostgresUpkeep(Upkeep):
     def check_whole(self) -> None:
         """Check that the tables agree with the event log, and that ids continue above theirs."""
         self.check()
-        with self._as_unfit(), self._database.snapshot() as connection:
-            connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
+        with (
+            self._as_unfit(),
+            self._database.snapshot() as connection,
+            database.without_limits(connection),
+        ):
             complaint = checks.complaint(connection)
         if complaint:
             raise UnfitDatabase(
@@ -112,7 +115,6 @@ class PostgresUpkeep(Upkeep):
         """
         with self._as_unfit(), self._database.write(patience=_MIGRATION_SECONDS) as connection:
             # Another process may have migrated meanwhile.
-            connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
             self._bring_up_to_date(connection)
             yield connection
 

@@ -1,0 +1,119 @@
+"""A PostgreSQL server that stands still: connections stay open, and nothing answers."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import pytest
+
+from orders.settings import Settings
+from orders.store.postgres import waiting
+from orders.web import api, health
+from tests.api.test_metrics import Samples
+from tests.support.machine import wait_until
+from tests.support.stores import assert_error
+
+pytestmark = pytest.mark.postgres
+
+ORDERS = "/v1/store/orders"
+# Waits as long as a client would that has nothing else to do.
+PATIENCE = {"timeout": 40}
+
+
+@pytest.fixture
+def settings(tmp_path, server):
+    name = server.create_store()
+    yield Settings(instance=tmp_path / "instance", database_url=server.url(name))
+    server.drop(name)
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Shorten what requests wait for, as nothing here will answer them."""
+    monkeypatch.setattr(api, "WAIT_SECONDS", 0.3)
+    monkeypatch.setattr(health, "_PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(waiting, "_LEAST_SECONDS", 0.2)
+    monkeypatch.setattr(waiting, "_REST_SECONDS", 60)
+
+
+def test_requests_end_in_time_then_at_once_and_all_goes_on_when_it_answers(server, settings, start):
+    service = start(ORDERS_DATABASE_URL=settings.database_url, ORDERS_METRICS="on")
+    key = service.issue()
+    assert service.request("POST", ORDERS, key, json={"petId": 7}).status == 201
+    assert Samples(service.request("GET", "/metrics").data.decode())("orders") == 1
+
+    def timed(line):
+        began = time.monotonic()
+        body = {"json": {"petId": 7}} if line.startswith("POST") else {}
+        answer = service.request(*line.split(), key, **body, **PATIENCE)
+        return answer.status, time.monotonic() - began
+
+    lines = [f"POST {ORDERS}", f"GET {ORDERS}/1", f"GET {ORDERS}", "GET /v2/store/stats"] * 4
+    with server.standing_still(), ThreadPoolExecutor(len(lines)) as threads:
+        answers = list(threads.map(timed, lines))
+        assert {status for status, _ in answers} == {503}
+        assert max(seconds for _, seconds in answers) < 10
+        # One of them may be the probe.
+        assert sorted(seconds for _, seconds in map(timed, lines[:3]))[1] < 1
+        assert timed("GET /healthz")[0] == 200
+        status, seconds = timed("GET /readyz")
+        assert (status, seconds < 5) == (503, True)
+        samples = Samples(service.request("GET", "/metrics", **PATIENCE).data.decode())
+        assert (samples("database_up"), samples("orders")) == (0, 1)
+    wait_until(lambda: service.request("GET", "/readyz").status == 200)
+    assert service.request("POST", ORDERS, key, json={"petId": 7}).status == 201
+    stock = [line for line in service.log if "answer" in line and "database server" in line]
+    assert [line.split()[-2:] for line in stock] == [["not", "answer."], ["answers", "again."]]
+
+
+def test_only_one_request_at_a_time_probes_a_server_that_is_silent(
+    server, client, impatient, monkeypatch
+):
+    client.place()
+    with server.standing_still():
+        assert_error(client.get(f"{ORDERS}/1"), 503, "store_unavailable")
+        asked = []
+        monkeypatch.setattr(waiting.Breaker, "patience", lambda _: asked.append(1) or 0.2)
+        for answer in (client.get(f"{ORDERS}/1"), client.place(), client.get("/readyz")):
+            assert_error(answer, 503, "store_unavailable")
+            assert answer.headers["Retry-After"] == "5"
+        assert not asked
+        monkeypatch.setattr(waiting.time, "monotonic", lambda: time.perf_counter() + 10**6)
+        assert [client.get(f"{ORDERS}/1").status_code for _ in range(3)] == [503] * 3
+        assert len(asked) <= 2  # for a connection, and for its answer
+    monkeypatch.setattr(waiting.time, "monotonic", lambda: time.perf_counter() + 2 * 10**6)
+    assert client.get(f"{ORDERS}/1").status_code == 200
+    assert client.place().status_code == 201
+
+
+def test_the_time_in_the_servers_queue_counts(store, client):
+    long_ago = {"orders.whole_at": time.monotonic() - api.WAIT_SECONDS}
+    answer = client.get(ORDERS, environ_overrides=long_ago)
+    assert_error(answer, 503, "store_unavailable")
+    assert not store.database.is_away  # nobody has asked it
+    assert client.get(ORDERS).status_code == 200
+
+
+def test_an_answer_says_so_where_a_commit_may_have_been_made(
+    server, client, impatient, monkeypatch
+):
+    commit, key = waiting.EndingConnection.commit, {"Idempotency-Key": "one"}
+    client.place()
+    with ExitStack() as stack:
+
+        def stop_and_commit(connection):
+            stack.enter_context(server.standing_still())
+            commit(connection)
+
+        monkeypatch.setattr(waiting.EndingConnection, "commit", stop_and_commit)
+        answer = client.place(headers=key)
+    assert_error(answer, 503, "store_unavailable")
+    assert "not known" in answer.get_json()["message"]
+    assert "the same Idempotency-Key" in answer.get_json()["message"]
+    monkeypatch.setattr(waiting.EndingConnection, "commit", commit)
+    monkeypatch.setattr(waiting, "_REST_SECONDS", 0)
+    client.store.database._breaker.answered()  # noqa: SLF001 - or a minute later
+    assert client.place(headers=key).status_code == 201
+    assert len(client.get(ORDERS).get_json()) == 2
