@@ -161,7 +161,7 @@ class SqliteDatabase(Database):
             (self._reader if among_readers else self._writer).connect() as connection,
             discard_connection_on_error(connection),
         ):
-            self._check_identity()
+            self._check_usable()
             driver = driver_of(connection)
             driver.execute(f"PRAGMA busy_timeout = {_RESTART_MILLISECONDS}").close()
             try:
