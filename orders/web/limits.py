@@ -138,7 +138,7 @@ class Limits:
             # Never called, as its check is left out; `Caller.identity` says who is counted.
             key_func=lambda: "",
             # Its hooks go to an application that serves nothing.
-            app=Flask("limits"),
+            app=Flask("limits", static_folder=None),
             strategy=STRATEGY,
             storage_uri=uri,
             storage_options=cast("dict[str, str | int]", options),

@@ -21,7 +21,6 @@ from orders.store.database.errors import StoreUnavailable
 from orders.webhooks import deliveries, endpoints
 from orders.webhooks.deliveries import Refused
 from tests.support.commands import command, rejected, said
-from tests.support.databases import copy_database
 from tests.support.service import ROOT
 from tests.support.stores import Store
 from tests.support.webhooks import Hooks
@@ -101,7 +100,7 @@ def test_the_replaced_database_is_kept_also_where_there_are_no_hard_links(
     after, messages = restored(backup)
     after.services.end()
     kept = re.search(r"kept in (\S+)\.\n", messages)[1]
-    copy_database(kept, after.database.path)
+    shutil.copyfile(kept, after.database.path)
     as_before = Store(store.settings, store.clock)
     assert len(as_before.rows("SELECT * FROM orders")) == 4
     as_before.services.end()

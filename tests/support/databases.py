@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import importlib
 import secrets
-import shutil
 from contextlib import closing
-from functools import cached_property
+from functools import cache, cached_property
 
 from orders.settings import Settings
 from orders.store.care import opening
@@ -16,10 +15,16 @@ from tests.support import faults as real_faults
 
 def copy_database(empty, path):
     """Copy the empty database to a path, with a store id of its own."""
-    shutil.copyfile(empty, path)
+    content, store_id = _read(empty)
+    path.write_bytes(content.replace(store_id, secrets.token_hex(8).encode()))
     path.chmod(0o600)
-    with closing(sqlite.connect(path)) as connection:
-        connection.execute("UPDATE store SET store_id = ?", (secrets.token_hex(8),))
+
+
+@cache
+def _read(empty):
+    with closing(sqlite.connect(empty)) as connection:
+        ((store_id,),) = connection.execute("SELECT store_id FROM store")
+    return empty.read_bytes(), store_id.encode()
 
 
 class PostgresStores:
