@@ -268,7 +268,7 @@ SETTINGS: dict[str, Callable[[object], object]] = {
     "copy_to": _text_as(urls.copy_to),
     "limits_url": _text_as(urls.optional_redis_url),
     "ban_after": _whole_number(1, MAX_FIGURE),
-    "ban_window": _whole_number(1, 86_400),
+    "ban_window": _whole_number(2, 86_400),
     "ban_seconds": _whole_number(1, 31_536_000),
     "pets_sunset": _date,
     "trusted_proxy": _networks,

@@ -21,7 +21,7 @@ from redis.retry import Retry
 
 from orders.clock import Clock
 from orders.counters import CountersRefused
-from orders.counters.windows import Counters, Quota, Usage
+from orders.counters.windows import TOGETHER_SECONDS, Counters, Quota, Usage
 from orders.urls import place_of_redis
 
 log = logging.getLogger(__name__)
@@ -45,22 +45,25 @@ _REFUSALS = (
     exceptions.InvalidResponse,
 )
 
-# Counts a request in all windows if each has room for it (ARGV[1] is 1), or only reads them (0).
+# Counts a request in all windows if each has room for it (ARGV[1] is COUNT), or only reads them. A
+# STRIKE is not counted shortly after the first one in its window.
 # A window is a hash, KEYS[i], of its count and of the terms that it began on; of each, ARGV has the
 # limit, the length in milliseconds and the terms. Lengths are times to live, so that no machine's
 # clock but Redis' own counts; where that was set back, they are cut.
 # Returns whether there was room, and then each window's count and milliseconds to its end.
-_HIT = """
-local answer, limit, length, terms = {1}, {}, {}, {}
+_READ, _COUNT, _STRIKE = 0, 1, 2
+_HIT = f"""
+local answer, limit, length, terms = {{1}}, {{}}, {{}}, {{}}
 for i, key in ipairs(KEYS) do
   limit, length, terms = tonumber(ARGV[i * 3 - 1]), tonumber(ARGV[i * 3]), ARGV[i * 3 + 1]
   local window = redis.call('HMGET', key, 'terms', 'count')
   local is_live = window[1] == terms
   answer[i * 2] = is_live and tonumber(window[2]) or 0
   answer[i * 2 + 1] = is_live and math.min(redis.call('PTTL', key), length) or length
-  if answer[i * 2] >= limit then answer[1] = 0 end
+  local is_second = answer[i * 2] == 1 and answer[i * 2 + 1] > length - {TOGETHER_SECONDS * 1000}
+  if answer[i * 2] >= limit or ARGV[1] == '{_STRIKE}' and is_second then answer[1] = 0 end
 end
-if answer[1] == 1 and ARGV[1] == '1' then
+if answer[1] == 1 and ARGV[1] ~= '{_READ}' then
   for i, key in ipairs(KEYS) do
     answer[i * 2] = answer[i * 2] + 1
     redis.call('HSET', key, 'terms', ARGV[i * 3 + 1], 'count', answer[i * 2])
@@ -109,22 +112,24 @@ class RedisCounterStorage(RedisStorage):
 
         Returns whether it was counted, and the windows' state after it.
         """
-        return self._ask(lambda: self._count(quotas, 1)) or self._local.hit(quotas)
+        return self._ask(lambda: self._count(quotas, _COUNT)) or self._local.hit(quotas)
 
     def peek(self, quotas: Sequence[Quota]) -> list[Usage]:
         """Return the windows' state, counting nothing."""
-        answer = self._ask(lambda: self._count(quotas, 0))
+        answer = self._ask(lambda: self._count(quotas, _READ))
         return answer[1] if answer else self._local.peek(quotas)
 
     def strike(self, key: str, length: int, last: int) -> int:
-        """Count a strike in a window of so many seconds; return which one it is.
+        """Count a strike in a window of so many seconds; return which one it is, 0 if not counted.
 
-        After the last one, counting goes on until a second after `settle`, or for ten seconds
-        without it; then it begins anew.
+        In the second after the first, further ones don't count. After the last one, counting goes
+        on until a second after `settle`, or for ten seconds without it; then it begins anew.
         """
 
         def strike() -> int:
-            _, count, _ = self._run([Quota(key, _PROBE.limit, length)], 1)
+            is_counted, count, _ = self._run([Quota(key, _PROBE.limit, length)], _STRIKE)
+            if not is_counted:
+                return 0
             if count == last:
                 self.storage.pexpire(self.prefixed_key(key), _UNSETTLED_MS)
             return count
@@ -143,7 +148,7 @@ class RedisCounterStorage(RedisStorage):
             CountersRefused: Redis is there and refuses.
         """
         try:
-            self._run([_PROBE], 1)
+            self._run([_PROBE], _COUNT)
         except _ERRORS as error:
             if _is_refusal(error):
                 raise CountersRefused(
@@ -160,7 +165,7 @@ class RedisCounterStorage(RedisStorage):
         was_away = self._is_away
         try:
             # Not a PING: a Redis that is full or a replica answers that, too.
-            self._run([_PROBE], 1)
+            self._run([_PROBE], _COUNT)
         except _ERRORS as error:
             self._lose(error)
         else:

@@ -19,6 +19,9 @@ from orders.clock import Clock
 ADDRESS_PREFIX = "address:"
 MAX_ADDRESSES = 50_000
 
+# Strikes within this time after the first were on their way together.
+TOGETHER_SECONDS = 1
+
 # A window in the journal: key, length in seconds, terms, count, and the wall time of its end.
 Row = tuple[str, int, str, int, float]
 
@@ -172,13 +175,17 @@ class Counters:
             return _usages(quotas, [self._live(quota, now) for quota in quotas], now)
 
     def strike(self, key: str, length: int, last: int) -> int:
-        """Count a strike in a window of so many seconds; return which one it is.
+        """Count a strike in a window of so many seconds; return which one it is, 0 if not counted.
 
+        In the second after the first, further ones don't count: they were on their way together.
         After the last one the count begins anew.
         """
         now = self._clock.monotonic()
         with self._lock:
             shelf = self._shelf(key, length)
+            first = shelf.live("", key, now)
+            if first and first.count == 1 and first.ends - now > length - TOGETHER_SECONDS:
+                return 0
             count = shelf.count("", key, now).count
             if count >= last:
                 shelf.remove(key)

@@ -16,8 +16,6 @@ QUOTA = 200
 CLIENTS = 4
 # The service's own: so many answers of 429 ban a key, the last of them says so already.
 BANNED_BY = 30
-# Each client goes on for so long after its first refusal.
-_MORE = 30
 _RATE_LIMITED, _NOT_FOUND = 429, 404
 _MINUTE = 60.0
 
@@ -46,8 +44,8 @@ class Attack:
         least, most = QUOTA - self.unanswered - sent_twice, QUOTA
         if not least <= self.admitted <= most:
             return [f"{self.key.actor} may send {QUOTA} a minute: {self}"]
-        refused = BANNED_BY - 1
-        if not refused - self.unanswered - sent_twice <= self.limited <= refused:
+        # More, where several came in the second after the first.
+        if not self.banned or self.limited < BANNED_BY - 1 - self.unanswered - sent_twice:
             return [f"{self.key.actor} is banned by the {BANNED_BY}th refusal: {self}"]
         return []
 
@@ -60,7 +58,7 @@ class Attack:
 
 
 def attack(url: str, ca_certs: str | None, key: Key) -> Attack:
-    """Send requests until all are refused, and some more."""
+    """Send requests until the key is banned."""
     found, began = Attack(key), time.monotonic()
     with ThreadPoolExecutor(CLIENTS) as pool:
         sending = [pool.submit(_send, url, ca_certs, key) for _ in range(CLIENTS)]
@@ -76,11 +74,11 @@ def attack(url: str, ca_certs: str | None, key: Key) -> Attack:
 
 
 def _send(url: str, ca_certs: str | None, key: Key) -> tuple[Counter[str], set[str | None]]:
-    history, counts, refused = History(), Counter[str](), 0
-    while refused < _MORE:
+    history, counts = History(), Counter[str]()
+    while not counts["api_key_banned"]:
         connection = Connection(url, history, unknown=UNKNOWN, ca_certs=ca_certs)
         with closing(connection):
-            while refused < _MORE:
+            while not counts["api_key_banned"]:
                 getting = Operation(Kind.GET, key.actor, (_NOT_FOUND, _RATE_LIMITED), MISSING)
                 response = connection.send(getting, key, "GET", f"{ORDERS}/{MISSING}")
                 if response is None:
@@ -88,5 +86,4 @@ def _send(url: str, ca_certs: str | None, key: Key) -> tuple[Counter[str], set[s
                     break
                 is_refused = response.status == _RATE_LIMITED
                 counts[response.json()["code"] if is_refused else "admitted"] += 1
-                refused += is_refused
     return counts, {each.request_id for each in history.operations}

@@ -196,6 +196,7 @@ def test_rate_limited_answers_are_counted_by_plan_and_bans_by_their_number(make_
     samples = read(store)
     assert samples("http_rate_limited_total", plan="free") == 1
     assert (samples("bans_total"), samples("banned_keys")) == (0, 0)
+    store.clock.advance(1)
     for _ in range(3):
         client.get("/v1/pets/1")
     for _ in range(61):

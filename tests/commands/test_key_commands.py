@@ -162,7 +162,10 @@ def test_list_gives_exactly_the_documented_fields(store):
 def banned(store):
     """A client whose key is banned."""
     client = issue(store, "big", "--plan", "enterprise", "--per-minute", "1", "--per-day", "99")
-    for _ in range(31):
+    for _ in range(2):
+        client.get(LIST)
+    store.clock.advance(1)
+    for _ in range(29):
         last = client.get(LIST)
     assert_error(last, 429, "api_key_banned")
     return client
@@ -176,8 +179,8 @@ def test_list_shows_use_ban_and_revocation(store, clock, banned):
     (key,) = listed(store)
     assert (key["perMinute"], key["perDay"], key["scopes"]) == (1, 99, ["read", "write"])
     assert key["lastUsed"] == "2026-12-01T12:00:00.000Z"
-    assert key["revoked"] == "2026-12-01T12:01:01.000Z"
-    assert key["bannedUntil"] == "2026-12-01T12:05:00.000Z"
+    assert key["revoked"] == "2026-12-01T12:01:02.000Z"
+    assert key["bannedUntil"] == "2026-12-01T12:05:01.000Z"
     clock.advance(0.001)
     assert listed(store)[0]["bannedUntil"] is None
 
@@ -412,9 +415,9 @@ def test_changes_reach_a_running_service(service, beside):
     changed_id, changed = issue_beside(beside, "free")
     rotated_id, rotated = issue_beside(beside, "free")
     banned_id, banned = issue_beside(beside, "enterprise", "--per-minute", "1", "--per-day", "9")
-    for secret in (revoked, changed, rotated, *[banned] * 31):
-        last = service.request("GET", LIST, key=secret)
-    assert last.json()["code"] == "api_key_banned"
+    for secret in (revoked, changed, rotated):
+        assert service.request("GET", LIST, key=secret).status == 200
+    wait_for(service, banned, lambda answer: b"api_key_banned" in answer.data)
 
     run(beside, "revoke", revoked_id)
     run(beside, "plan", changed_id, "pro")

@@ -74,7 +74,7 @@ BAD = {
         *("unix://", "unix://run/redis.sock"),
     ],
     "ban_after": [0],
-    "ban_window": [0],
+    "ban_window": [1],
     "ban_seconds": [-300, "5m"],
     "pets_sunset": ["5 December 2030", "2030-02-30", ""],
     "trusted_proxy": ["proxy.example", "10.0.0.0/33"],

@@ -37,10 +37,17 @@ def spend(client):
     assert client.get(LIST).status_code == 200
 
 
+def strike(client):
+    """Be refused, and let the second pass in which further refusals would not count."""
+    assert codes(client, 1) == plain(1)
+    client.store.clock.advance(1)
+
+
 def ban(client):
     """Use up the one request of a client's window, and go on until the key is banned."""
     spend(client)
-    assert codes(client, 30) == [*plain(29), "api_key_banned"]
+    strike(client)
+    assert codes(client, 29) == [*plain(28), "api_key_banned"]
 
 
 def unban(store, client):
@@ -67,7 +74,8 @@ def counting(request):
 def test_the_thirtieth_429_within_a_minute_is_the_ban_already(store, caplog):
     client = own(store)
     spend(client)
-    assert codes(client, 29) == plain(29)
+    strike(client)
+    assert codes(client, 28) == plain(28)
     assert caplog.messages == []
     banned = client.get(LIST)
     assert_error(banned, 429, "api_key_banned")
@@ -77,11 +85,22 @@ def test_the_thirtieth_429_within_a_minute_is_the_ban_already(store, caplog):
     assert banned.headers["Retry-After"] == str(BAN)
 
 
+def test_refusals_in_the_second_after_the_first_do_not_count(store, clock):
+    client = own(store)
+    spend(client)
+    assert codes(client, 96) == plain(96)
+    clock.advance(0.5)
+    assert codes(client, 96) == plain(96)
+    clock.advance(0.5)
+    assert codes(client, 29) == [*plain(28), "api_key_banned"]
+
+
 def test_what_is_admitted_between_refusals_does_not_begin_the_count_anew(store, clock):
     client = own(store)
     spend(client)
-    clock.advance(59)
-    assert codes(client, 15) == plain(15)
+    clock.advance(58)
+    strike(client)
+    assert codes(client, 14) == plain(14)
     clock.advance(1)
     spend(client)
     assert codes(client, 15) == [*plain(14), "api_key_banned"]
@@ -91,10 +110,11 @@ def test_what_is_admitted_between_refusals_does_not_begin_the_count_anew(store, 
 def test_sixty_seconds_after_the_first_429_and_not_before_the_count_begins_anew(store, clock):
     client = own(store, per_day=1)
     spend(client)
-    assert codes(client, 29) == plain(29)
-    clock.advance(60)
-    assert codes(client, 1) == plain(1)
-    clock.advance(59.9)
+    strike(client)
+    assert codes(client, 28) == plain(28)
+    clock.advance(59)
+    strike(client)
+    clock.advance(58.9)
     assert codes(client, 29) == [*plain(28), "api_key_banned"]
 
 
@@ -109,21 +129,24 @@ def test_a_client_that_retries_every_three_seconds_is_never_banned(store, clock)
 def test_any_operation_counts_towards_a_ban(store):
     client = own(store)
     spend(client)
-    requests = [("HEAD", LIST), ("POST", LIST), ("GET", "/v1/nothing")] * 10
-    responses = [client.request(method, path) for method, path in requests]
+    strike(client)
+    requests = [("POST", LIST), ("GET", "/v1/nothing"), ("HEAD", LIST)] * 10
+    responses = [client.request(method, path) for method, path in requests[:29]]
     assert {each.status_code for each in responses} == {429}
     waits = [each.headers["Retry-After"] for each in responses]
-    assert waits == ["60"] * 29 + [str(BAN)]
+    assert waits == ["59"] * 28 + [str(BAN)]
 
 
 def test_the_three_figures_are_settings(make_store, clock):
     store = make_store(ban_after=3, ban_window=10, ban_seconds=20)
     client = own(store, per_day=1)
     spend(client)
-    assert codes(client, 2) == plain(2)
-    clock.advance(10)
-    assert codes(client, 3) == [*plain(2), "api_key_banned"]
-    assert client.get(LIST).headers["Retry-After"] == str(DAY - 10)
+    strike(client)
+    assert codes(client, 1) == plain(1)
+    clock.advance(9)
+    strike(client)
+    assert codes(client, 2) == [*plain(1), "api_key_banned"]
+    assert client.get(LIST).headers["Retry-After"] == str(DAY - 11)
     clock.advance(20)
     assert codes(client, 1) == plain(1)
 
@@ -131,10 +154,11 @@ def test_the_three_figures_are_settings(make_store, clock):
 def test_among_sixteen_threads_exactly_the_thirtieth_bans(store):
     client = own(store)
     spend(client)
+    strike(client)
     likes = [type(client)(store, client.key_id, client.secret) for _ in range(16)]
     with ThreadPoolExecutor(16) as pool:
         answers = [code for some in pool.map(lambda like: codes(like, 10), likes) for code in some]
-    assert sorted(answers) == ["api_key_banned"] * 131 + plain(29)
+    assert sorted(answers) == ["api_key_banned"] * 132 + plain(28)
 
 
 # While a ban lasts.
@@ -148,7 +172,7 @@ def test_requests_during_a_ban_neither_prolong_it_nor_count(store, clock):
         response = client.post(LIST, data="{") if rest % 2 else client.get("/v1/nothing")
         assert_error(response, 429, "api_key_banned")
         assert response.headers["Retry-After"] == str(rest)
-    assert response.headers["RateLimit"] == '"minute";r=1;t=60, "day";r=99999;t=86105'
+    assert response.headers["RateLimit"] == '"minute";r=1;t=60, "day";r=99999;t=86104'
     clock.advance(4.999)
     assert client.get(LIST).headers["Retry-After"] == "1"
     clock.advance(0.001)
@@ -168,10 +192,13 @@ def test_a_request_that_was_under_way_when_the_ban_began_is_told_its_end(store, 
 # The figures of a key; the requests before, with the seconds after them; and the answer to the next
 # request: X-RateLimit-Limit, and the seconds to -Reset and of Retry-After; what RateLimit has.
 COURSES = {
-    "the ban itself": ((1, 500), [(30, 10)], (1, BAN), "0/50 499/86390"),
-    "no exhausted window": ((1, 500), [(31, 100)], (1, BAN - 100), "1/60 499/86300"),
-    "an exhausted day": ((5, 1), [(31, 100)], (1, DAY - 100), "5/60 0/86300"),
-    "a day that ends before": ((5, 3), [(1, DAY - 100), (31, 0)], (3, BAN), "3/60 0/100"),
+    "the ban itself": ((1, 500), [(2, 1), (28, 9)], (1, BAN), "0/50 499/86390"),
+    "no exhausted window": ((1, 500), [(2, 1), (29, 100)], (1, BAN - 100), "1/60 499/86299"),
+    "an exhausted day": ((5, 1), [(2, 1), (29, 100)], (1, DAY - 101), "5/60 0/86299"),
+    "a day that ends before": (
+        *((5, 3), [(1, DAY - 101), (3, 1), (28, 0)]),
+        *((3, BAN), "3/59 0/100"),
+    ),
 }
 
 
@@ -235,8 +262,9 @@ def test_after_a_ban_the_count_begins_at_zero(store, clock):
     client = own(store, per_day=1)
     ban(client)
     clock.advance(BAN)
-    assert codes(client, 30) == [*plain(29), "api_key_banned"]
-    assert client.get(LIST).headers["Retry-After"] == str(DAY - BAN)
+    strike(client)
+    assert codes(client, 29) == [*plain(28), "api_key_banned"]
+    assert client.get(LIST).headers["Retry-After"] == str(DAY - BAN - 2)
 
 
 def test_after_unban_the_windows_are_as_they_were_and_the_count_begins_at_zero(store):
@@ -248,7 +276,8 @@ def test_after_unban_the_windows_are_as_they_were_and_the_count_begins_at_zero(s
     unban(store, client)
     response = client.get(LIST)
     assert_error(response, 429, "rate_limit_exceeded")
-    assert response.headers["RateLimit"] == '"minute";r=0;t=29, "day";r=498;t=86369'
+    assert response.headers["RateLimit"] == '"minute";r=0;t=28, "day";r=498;t=86368'
+    store.clock.advance(1)
     assert codes(client, 29) == [*plain(28), "api_key_banned"]
 
 
@@ -272,7 +301,7 @@ def test_a_ban_is_written_at_once_survives_a_restart_and_can_be_lifted_then(
 ):
     client = own(store)
     ban(client)
-    until = format_instant(clock.now().replace(minute=5))
+    until = format_instant(clock.now() + timedelta(seconds=BAN))
     assert store.rows("SELECT banned_until FROM api_keys") == [{"banned_until": until}]
     clock.advance(100)
     client = start_again(client)
@@ -286,7 +315,8 @@ def test_a_ban_is_written_at_once_survives_a_restart_and_can_be_lifted_then(
 def test_refusals_counted_before_a_restart_count_after_it(store, start_again):
     client = own(store)
     spend(client)
-    assert codes(client, 29) == plain(29)
+    strike(client)
+    assert codes(client, 28) == plain(28)
     assert codes(start_again(client), 1) == ["api_key_banned"]
 
 
@@ -340,7 +370,8 @@ def test_a_clock_that_is_set_back_does_not_bring_an_old_ban_back(store, clock):
 def test_a_ban_that_cannot_be_written_is_kept_in_memory(store, clock, caplog):
     client = own(store)
     spend(client)
-    codes(client, 29)
+    strike(client)
+    codes(client, 28)
     with store.away():
         assert_error(client.get(LIST), 429, "api_key_banned")
         assert_error(client.get(LIST), 429, "api_key_banned")
@@ -356,8 +387,9 @@ def test_a_ban_that_cannot_be_written_is_kept_in_memory(store, clock, caplog):
 def test_a_ban_that_could_not_be_written_is_written_later_and_can_be_lifted(store, clock):
     client = own(store)
     spend(client)
-    codes(client, 29)
-    until = format_instant(clock.now().replace(minute=5))
+    strike(client)
+    codes(client, 28)
+    until = format_instant(clock.now() + timedelta(seconds=BAN))
     with store.away():
         client.get(LIST)
         store.services.limits.bans.flush()

@@ -109,6 +109,7 @@ def test_so_does_the_answer_to_a_key_over_its_limit_or_banned(make_store):
     client.get("/v1/pets/7")
     for code in ("rate_limit_exceeded", "api_key_banned", "api_key_banned"):
         response = client.get("/v1/pets/7")
+        store.clock.advance(1)
         assert_error(response, 429, code)
         assert announced(response) == (DEPRECATION, SUNSET)
 

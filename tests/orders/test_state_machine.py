@@ -78,10 +78,11 @@ class Limits:
         """Count an answer of 429; return whether it was one too many."""
         if now >= self.strikes_end:
             self.strikes, self.strikes_end = 0, now + BAN.window
-        self.strikes += 1
+        if self.strikes != 1 or now >= self.strikes_end - BAN.window + 1:
+            self.strikes += 1
         if self.strikes < BAN.after:
             return False
-        self.strikes = 0
+        self.strikes, self.strikes_end = 0, 0.0
         return True
 
 

@@ -81,7 +81,7 @@ def test_an_event_is_delivered_twice_only_where_a_process_was_killed(received, k
         (QUOTA - 1, 29, 0, 0, False),
         (QUOTA - 1, 29, 1, 0, True),
         (QUOTA - 1, 29, 0, 1, True),
-        (QUOTA, 30, 0, 0, False),
+        (QUOTA, 30, 0, 0, True),
         (QUOTA, 28, 0, 0, False),
     ],
 )
@@ -97,7 +97,7 @@ def findings(*unanswered, kills=(), away=None, log=""):
     return Findings(
         kills=list(kills),
         away=away,
-        attacks=[Attack(Key("", "key:1"), QUOTA, 29)],
+        attacks=[Attack(Key("", "key:1"), QUOTA, 29, 4)],
         shopping=[Shopping(unanswered=[(at, Kind.PLACE, "502") for at in unanswered])],
         receivers=[SimpleNamespace(received=[]) for _ in TYPES],
         access_log=log,

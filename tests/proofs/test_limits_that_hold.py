@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -13,7 +14,7 @@ from proofs.limits.crowd import Limit
 from proofs.limits.cuts import DAY_QUOTA, Tally
 from tests.support.wire import Answer
 
-LIMIT = Limit("a key's minute", {"minute": 3, "day": 10}, None, 1)
+LIMIT = Limit("a key's minute", {"minute": 3, "day": 10}, None)
 
 
 def answer(status, minute, day, reset=1060, code="not_found"):
@@ -54,7 +55,6 @@ def test_a_sound_crowd_has_no_faults():
         (0, refused()),  # one too few is admitted
         (3, answer(404, 0, 6)),  # one too many
         (3, refused(minute=1)),  # refused though there is room
-        (4, refused()),  # not banned
         (0, answer(404, 1, 8, reset=1063)),  # the end moves
     ],
 )
@@ -62,6 +62,22 @@ def test_a_crowd_with_a_fault_is_noticed(index, instead):
     answers = sound()
     answers[index] = instead
     assert crowd.faults_of(answers, LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("plain", "banned", "bans", "is_fault"),
+    [
+        (28, 2, True, False),
+        (0, 2, True, False),  # the first second was over before the first crowd was
+        (29, 1, True, True),
+        (2, 0, True, True),
+        (30, 0, False, False),
+        (29, 1, False, True),
+    ],
+)
+def test_a_ban_that_comes_late_or_to_an_address_is_noticed(plain, banned, bans, is_fault):
+    answers = [refused()] * plain + [refused("api_key_banned")] * banned
+    assert bool(crowd.faults_of_ban(answers, replace(LIMIT, bans=bans))) is is_fault
 
 
 @pytest.mark.parametrize(

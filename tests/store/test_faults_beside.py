@@ -140,6 +140,12 @@ def issue_three(instance):
     return secrets
 
 
+def ban(service, secret):
+    """Go on with a key until it is banned."""
+    while b"api_key_banned" not in service.request("GET", PLAIN, key=secret).data:
+        pass
+
+
 def assert_waits(service, secret, code, most):
     """Check that a key is rejected for at most so many seconds."""
     response = service.request("GET", PLAIN, key=secret)
@@ -150,9 +156,9 @@ def assert_waits(service, secret, code, most):
 @pytest.mark.parametrize("jump", [TWO_DAYS, -TWO_DAYS])
 def test_a_clock_that_jumps_neither_frees_nor_locks_out_anyone(timed, clock_folder, jump):
     counted_key, full_key, banned_key = issue_three(clock_folder / "instance")
-    for key, times in ((counted_key, 1), (full_key, 2), (banned_key, 6)):
-        for _ in range(times):
-            timed.request("GET", PLAIN, key=key)
+    for key in (counted_key, full_key, full_key):
+        timed.request("GET", PLAIN, key=key)
+    ban(timed, banned_key)
     for seconds, left in ((jump, 48), (0, 47)):
         set_clock(clock_folder, seconds)
         response = timed.request("GET", PLAIN, key=counted_key)
@@ -193,8 +199,7 @@ def assert_answers(kept):
 
 def test_a_start_after_the_clock_was_set_back_prolongs_no_ban(timed, clock_folder):
     *_, banned_key = issue_three(clock_folder / "instance")
-    for _ in range(6):
-        timed.request("GET", PLAIN, key=banned_key)
+    ban(timed, banned_key)
     timed.kill()
     set_clock(clock_folder, -TWO_DAYS)
     with timed_service(clock_folder) as service:
