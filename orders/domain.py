@@ -195,6 +195,24 @@ def parse_instant(text: str) -> datetime:
     return moment - timedelta(microseconds=too_fine) if too_fine else moment
 
 
+_FINER_THAN_MILLISECONDS = re.compile(r"\.\d{3}\d*[1-9]", re.ASCII)
+
+
+def parse_bound(text: str) -> datetime:
+    """Parse a date-time as `parse_instant` does, but round fractions up to whole milliseconds.
+
+    Stored instants are whole milliseconds: they lie before or after both alike.
+
+    Raises:
+        ValueError: as `parse_instant`, or in the last millisecond of the year 9999.
+    """
+    bound = parse_instant(text)
+    try:
+        return bound + timedelta(milliseconds=bool(_FINER_THAN_MILLISECONDS.search(text)))
+    except OverflowError:
+        raise ValueError("outside of the years 1 to 9999 in UTC") from None
+
+
 def format_instant(instant: datetime) -> str:
     """Format an aware datetime as the API does: `2026-12-01T08:00:00.000Z`."""
     return instant.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"

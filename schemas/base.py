@@ -7,6 +7,7 @@ from typing import Any
 import marshmallow as ma
 
 NOT_AN_OBJECT = "must be a JSON object"
+UNKNOWN_PARAMETER = "is not a parameter of this request"
 
 
 class SparseSchema(ma.Schema):
@@ -35,7 +36,7 @@ class QuerySchema(StrictSchema):
     """The parameters of a query: unknown ones are rejected, rather than ignored."""
 
     error_messages: dict[str, str] = {  # noqa: RUF012 - as marshmallow declares it
-        "unknown": "is not a parameter of this request",
+        "unknown": UNKNOWN_PARAMETER,
     }
 
 

@@ -41,11 +41,13 @@ class Int64(Whole):
 class Instant(ma.fields.Field[datetime]):
     """An RFC 3339 date-time with a time zone; written in UTC with milliseconds."""
 
+    parse = staticmethod(domain.parse_instant)
+
     def _deserialize(
         self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any
     ) -> datetime:
         try:
-            return domain.parse_instant(value)
+            return self.parse(value)
         except (ValueError, TypeError):
             raise ma.ValidationError(
                 "must be an RFC 3339 date-time with a time zone, such as "
@@ -110,7 +112,9 @@ class Int64Parameter(Once, Decimal, Int64):
     """A whole number that fits in 64 bits, signed."""
 
 
-class _InstantInQuery(Instant):
+class _Bound(Instant):
+    parse = staticmethod(domain.parse_bound)
+
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             return super()._deserialize(value, *args, **kwargs)
@@ -122,8 +126,8 @@ class _InstantInQuery(Instant):
             raise ma.ValidationError(f"{error.messages[0]}{hint}") from None
 
 
-class InstantParameter(Once, _InstantInQuery):
-    """An RFC 3339 date-time with a time zone."""
+class BoundParameter(Once, _Bound):
+    """An RFC 3339 date-time with a time zone, that stored instants are compared with."""
 
 
 class ReferenceParameter(Once, Reference):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from orders.domain import MAX_INT64, Status
 from schemas.base import QuerySchema
 from schemas.fields import (
+    BoundParameter,
     ChoiceParameter,
     ChoicesParameter,
     FlagParameter,
-    InstantParameter,
     Int64Parameter,
     ReferenceParameter,
     TextParameter,
@@ -31,8 +31,8 @@ def _limit() -> WholeParameter:
     )
 
 
-def _instant(attribute: str, description: str) -> InstantParameter:
-    return InstantParameter(
+def _bound(attribute: str, description: str) -> BoundParameter:
+    return BoundParameter(
         attribute=attribute,
         metadata={
             "description": f"{description} Write the + of a time zone as %2B.",
@@ -57,10 +57,10 @@ class OrdersQuerySchema(QuerySchema):
     complete = FlagParameter(
         metadata={"description": "Only orders that have shipped, or that have not."}
     )
-    placedFrom = _instant("placed_from", "Only orders placed then or later.")  # noqa: N815 - as above
-    placedBefore = _instant("placed_before", "Only orders placed earlier.")  # noqa: N815 - as above
-    shipsFrom = _instant("ships_from", "Only orders with a shipDate then or later.")  # noqa: N815 - as above
-    shipsBefore = _instant("ships_before", "Only orders with an earlier shipDate.")  # noqa: N815 - as above
+    placedFrom = _bound("placed_from", "Only orders placed then or later.")  # noqa: N815 - as above
+    placedBefore = _bound("placed_before", "Only orders placed earlier.")  # noqa: N815 - as above
+    shipsFrom = _bound("ships_from", "Only orders with a shipDate then or later.")  # noqa: N815 - as above
+    shipsBefore = _bound("ships_before", "Only orders with an earlier shipDate.")  # noqa: N815 - as above
     sort = ChoiceParameter(
         SORTS,
         load_default="id",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import re
 import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,6 +28,9 @@ from orders.web.refusals import InsufficientScope, InvalidKey, MissingKey
 log = logging.getLogger(__name__)
 
 CACHED_SECONDS = 0.8
+# An address as proxies write it: some add brackets to one of IPv6, and the port.
+_PORT = "(?::[0-9]{1,5})?"
+_FORWARDED = re.compile(rf"\[([0-9A-Fa-f:.]+)\]{_PORT}|([0-9.]+){_PORT}|([0-9A-Fa-f:.]+)")
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -156,9 +160,10 @@ def client_address(peer: str, forwarded_for: str | None, trusted: tuple[Network,
     for entry in reversed(forwarded_for.split(",")):
         if not _is_within(address, trusted):
             break
-        candidate = entry.strip()
         # A zone (`%eth0`) means nothing on another machine, and can be any text.
-        if "%" in candidate or _parse_address(candidate) is None:
+        named = _FORWARDED.fullmatch(entry.strip())
+        candidate = named[named.lastindex or 0] if named else ""
+        if _parse_address(candidate) is None:
             break
         address = candidate
     return address

@@ -167,7 +167,9 @@ def _check_media_type(request: Request) -> None:
     if options.get("charset", "utf-8").lower() not in {"utf-8", "utf8"}:
         raise UnsupportedMediaType("Send the body in UTF-8.")
     if request.headers.get("Content-Encoding"):
-        raise UnsupportedMediaType("Send the body without a Content-Encoding.")
+        raise UnsupportedMediaType(
+            "Send the body without a Content-Encoding.", {"Accept-Encoding": "identity"}
+        )
 
 
 def _faults_by_field(messages: Mapping[str, Any]) -> dict[str, str]:

@@ -11,7 +11,9 @@ import zlib
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
-from flask import Request
+from flask import Request, Response
+from werkzeug.datastructures import Accept
+from werkzeug.http import parse_accept_header
 
 # A smaller response fits in a few packets as it is.
 LARGE_BYTES = 8 * 1024
@@ -27,8 +29,31 @@ def is_large(body: bytes | Iterable[bytes]) -> bool:
 
 
 def accepts_gzip(request: Request) -> bool:
-    """Return whether the client accepts gzip (RFC 9110, section 12.5.3)."""
-    return "HTTP_ACCEPT_ENCODING" in request.environ and request.accept_encodings["gzip"] > 0
+    """Return whether the client accepts gzip, and prefers no plain response to it."""
+    accepted = request.environ.get("HTTP_ACCEPT_ENCODING")
+    return accepted is not None and _prefers_gzip(accepted)
+
+
+# Clients send few different headers; a strange one may be as long as the server allows.
+@lru_cache(maxsize=64)
+def _prefers_gzip(accepted: str) -> bool:
+    # https://www.rfc-editor.org/rfc/rfc9110#section-12.5.3
+    codings = parse_accept_header(accepted, Accept)
+    qualities = {name.lower(): quality for name, quality in codings}
+    other = qualities.get("*", 0)
+    gzip = qualities.get("gzip", qualities.get("x-gzip", other))
+    return gzip > 0 and gzip >= qualities.get("identity", other)
+
+
+def json_response(body: bytes, request: Request) -> Response:
+    """Return 200 with a JSON body: as gzip if it is large and the client accepts that."""
+    response = Response(body, content_type="application/json")
+    if is_large(body):
+        response.headers["Vary"] = "Accept-Encoding"
+        if accepts_gzip(request):
+            response.headers["Content-Encoding"] = "gzip"
+            response.data = zlib.compress(body, _FASTEST, _GZIP)
+    return response
 
 
 def compressed(body: bytes | Iterable[bytes]) -> bytes | Iterable[bytes]:

@@ -36,6 +36,7 @@ from schemas.order_v2 import OrderSchema
 View = TypeVar("View", bound=Callable[..., Any])
 
 WEBHOOKS_SINCE = 2
+UNKNOWN_PARAMETERS_REFUSED_SINCE = 2
 _REFUSALS = "x-refusals"
 _HEADERS = "x-headers"
 _PARAMETERS = "x-parameters"
@@ -94,6 +95,14 @@ _OTHER_HEADERS = {
         "Present if an earlier response is repeated.", "true", required=False
     ),
     "Retry-After": _header("Seconds to wait before the next request.", 18),
+    "Accept": _header(
+        "The media type that is supported, if the body's is not.",
+        "application/json",
+        required=False,
+    ),
+    "Accept-Encoding": _header(
+        "The content coding that is supported, if the body's is not.", "identity", required=False
+    ),
     "WWW-Authenticate": _header("How to authenticate.", 'Bearer realm="store-orders"'),
     # On answers to a valid key only.
     "Deprecation": _header(
@@ -140,7 +149,10 @@ _SAMPLES: tuple[Exception, ...] = (
     domain.OrderAlreadyShipped(41),
     domain.OrderAlreadyCancelled(41),
     PayloadTooLarge(MAX_BYTES),
-    UnsupportedMediaType("Send the body with 'Content-Type: application/json'."),
+    UnsupportedMediaType(
+        "Send the body with 'Content-Type: application/json'.",
+        {"Accept": "application/json", "Accept-Encoding": "identity"},
+    ),
     ValidationFailed({"petId": "is required"}),
     domain.IdempotencyKeyReused(41),
     RateLimited(18),
@@ -246,7 +258,10 @@ def _complete_operation(described: dict[str, Any], version: int, settings: Setti
     if etag:
         responses["304"] = {"description": "The client's copy is current.", "headers": _refer(etag)}
         parameters = [*parameters, "If-None-Match"]
-    for code in _of_version(described.pop(_REFUSALS), version):
+    refusals = described.pop(_REFUSALS)
+    if version >= UNKNOWN_PARAMETERS_REFUSED_SINCE:
+        refusals = dict.fromkeys([*refusals, "validation_failed"])
+    for code in _of_version(refusals, version):
         _add_refusal(responses, code, own if described.get("deprecated") else [])
     for response in responses.values():
         response["headers"].update(_refer(_COMMON_HEADERS))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from werkzeug import exceptions as http
@@ -58,9 +58,10 @@ class MalformedRequest(WebRefusal):
 
 @dataclass
 class UnsupportedMediaType(WebRefusal):
-    """The body is not declared as JSON in UTF-8."""
+    """The body is not declared as JSON in UTF-8. `supported` is the header that says what is."""
 
     what: str
+    supported: dict[str, str] = field(default_factory=lambda: {"Accept": "application/json"})
 
 
 @dataclass
@@ -158,7 +159,9 @@ ANSWERS: dict[type[Exception], Answer] = {
     PayloadTooLarge: Answer(
         413, "payload_too_large", lambda e: f"The body may be at most {e.limit:,} bytes long."
     ),
-    UnsupportedMediaType: Answer(415, "unsupported_media_type", lambda e: e.what),
+    UnsupportedMediaType: Answer(
+        415, "unsupported_media_type", lambda e: e.what, lambda e: e.supported
+    ),
     ValidationFailed: Answer(422, "validation_failed", lambda e: _list_faults(e.faults)),
     domain.IdempotencyKeyReused: Answer(
         422,
@@ -222,8 +225,10 @@ def answer_to(error: Exception) -> Answer | None:
 
 def error_body(code: str, message: str, status: int) -> bytes:
     """Return the one shape of every response of 400 and above, as JSON, with no key in it."""
+    # Half a surrogate pair, which a name in JSON may have, is no text to many parsers.
+    message = keys.redact(message).encode(errors="replace").decode()
     return json.dumps(
-        {"code": code, "message": keys.redact(message), "status": status}, separators=(",", ":")
+        {"code": code, "message": message, "status": status}, separators=(",", ":")
     ).encode()
 
 

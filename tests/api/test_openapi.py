@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from orders.settings import Settings
 from orders.web.api import PROTECTION
 from orders.web.refusals import CODES
 from tests.support.clocks import SetClock
-from tests.support.stores import Store
+from tests.support.stores import Store, assert_error
 
 ORDERS, ORDER = "/store/orders", "/store/orders/{orderId}"
 COMMON = {"401", "429", "500", "503"}
@@ -35,13 +36,13 @@ OPERATIONS = {
         [*FILTERS, "sort", "limit", "after"],
     ),
     (2, "placeOrder"): (ORDERS, "post", {"201", "403", *BODY}, "beta", []),
-    (2, "getOrder"): (ORDER, "get", {"200", "304", "404"}, "beta", []),
-    (2, "cancelOrder"): (ORDER, "delete", {"204", *WRITTEN}, "beta", []),
+    (2, "getOrder"): (ORDER, "get", {"200", "304", "404", "422"}, "beta", []),
+    (2, "cancelOrder"): (ORDER, "delete", {"204", *WRITTEN, "422"}, "beta", []),
     (2, "shipOrder"): (f"{ORDER}/ship", "post", {"200", *WRITTEN, *BODY}, "beta", []),
-    (2, "listOrderEvents"): (f"{ORDER}/events", "get", {"200", "404"}, "beta", []),
+    (2, "listOrderEvents"): (f"{ORDER}/events", "get", {"200", "404", "422"}, "beta", []),
     (2, "listEvents"): ("/store/events", "get", {"200", "422"}, "beta", ["after", "limit"]),
     (2, "getStats"): ("/store/stats", "get", {"200", "422"}, "beta", ["days"]),
-    (2, "getUsage"): ("/usage", "get", {"200"}, "beta", []),
+    (2, "getUsage"): ("/usage", "get", {"200", "422"}, "beta", []),
 }
 SCHEMAS = {
     1: {"Order", "NewOrder", "Shipment", "Pet", "Error"},
@@ -222,6 +223,23 @@ def test_the_servers_are_the_configured_ones(document, version, tmp_path):
         f"https://orders.example.com/v{version}",
         f"https://staging.example.com/shop/v{version}",
     ]
+
+
+def test_unknown_parameters_are_refused_by_name_on_every_route_of_version_2(documents, client_v2):
+    client_v2.place()
+    newest = client_v2.get("/v2/store/events").data
+    for path, method, described in operations(documents[2]).values():
+        target = f"/v2{path.format(orderId=1)}"
+        body = {"json": {"petId": 7}} if method == "post" else {}
+        response = client_v2.request(method.upper(), f"{target}?colour=red&Limit", **body)
+        assert_error(response, 422, "validation_failed")
+        message = response.get_json()["message"]
+        assert message.count("is not a parameter of this request") == 2
+        assert {"colour", "Limit"} <= set(re.findall(r"\w+", message))
+        assert "422" in described["responses"]
+        assert client_v2.request("OPTIONS", f"{target}?colour=red").status_code == 204
+    assert client_v2.get("/v2/usage?&").status_code == 200
+    assert client_v2.get("/v2/store/events").data == newest
 
 
 def test_the_answers_of_version_2_fit_its_document(documents, client_v2):

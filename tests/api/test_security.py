@@ -113,6 +113,13 @@ def test_an_error_repeats_little_of_a_request_and_is_no_page(client):
     assert response.headers["X-Content-Type-Options"] == "nosniff"
 
 
+def test_half_a_surrogate_pair_goes_into_no_answer(client):
+    for body in (rb'{"petId":1,"\ud800":1}', rb'{"petId":1,"a\udfff\ud800b":1}'):
+        response = client.post(LIST, data=body, content_type="application/json")
+        assert_error(response, 422, "validation_failed")
+        assert response.get_json()["message"].isascii()
+
+
 def test_all_keys_of_a_shop_see_the_same_store(store, client):
     client.place()
     assert store.client(scopes=("read",)).get(f"{LIST}/1").status_code == 200

@@ -346,7 +346,9 @@ def clients_of(store, peer, forwarded):
     """Return the addresses that a request counted for: those with one request less."""
     headers = {} if forwarded is None else {"X-Forwarded-For": forwarded}
     store.anonymous(peer).get(LIST, headers=headers)
-    seen = {peer, *re.split(r"[\s,]+", forwarded or peer)} - {""}
+    entries = re.split(r"[\s,]+", forwarded or peer)
+    bare = [re.sub(r"^\[(.*)\].*|^([\d.]+):\d+$", r"\1\2", entry) for entry in entries]
+    seen = {peer, *bare} - {""}
     return [each for each in seen if left(store.anonymous(each).get(LIST)) == 58]
 
 
@@ -363,6 +365,13 @@ def clients_of(store, peer, forwarded):
         ("10.0.0.1", "203.0.113.9, 10.0.0.2", "203.0.113.9"),
         ("10.0.0.1", "198.51.100.1, 203.0.113.9, 192.0.2.7, 10.0.0.2", "203.0.113.9"),
         ("10.0.0.1", "nonsense, 203.0.113.9", "203.0.113.9"),
+        # With brackets, or a port.
+        ("10.0.0.1", "198.51.100.1, 203.0.113.9:50312", "203.0.113.9"),
+        ("10.0.0.1", "203.0.113.9:50312, 10.0.0.2:443", "203.0.113.9"),
+        ("10.0.0.1", "[2001:db8::1]:50312", "2001:db8::1"),
+        ("10.0.0.1", "[2001:db8::1]", "2001:db8::1"),
+        ("10.0.0.1", "203.0.113.9, [2001:db8:ff::2]:443", "203.0.113.9"),
+        ("10.0.0.1", "2001:db8::1:443", "2001:db8::1:443"),
         # Where all are proxies, or nobody is named.
         ("10.0.0.1", "10.0.0.3, 10.0.0.2", "10.0.0.3"),
         ("10.0.0.1", None, "10.0.0.1"),
@@ -381,7 +390,13 @@ def test_a_peer_that_is_no_trusted_proxy_is_the_client(make_store, trusted, forw
     assert clients_of(proxied(make_store, *trusted), "192.0.2.1", forwarded) == ["192.0.2.1"]
 
 
-@pytest.mark.parametrize("entry", ["unknown", "", "999.1.1.1", "_hidden", "203.0.113.9, -"])
+@pytest.mark.parametrize(
+    "entry",
+    [
+        *("unknown", "", "999.1.1.1", "_hidden", "203.0.113.9, -", "203.0.113.9:port", ":80"),
+        *("[]:80", "[203.0.113.9", "fe80::1%eth0", "203.0.113.9:1:2", "[2001:db8::1]80"),
+    ],
+)
 def test_an_entry_that_is_no_address_frees_nobody(make_store, entry):
     store = proxied(make_store, "10.0.0.1")
     proxy = store.anonymous("10.0.0.1")

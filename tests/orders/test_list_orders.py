@@ -225,7 +225,11 @@ def large(client, monkeypatch, request):
     ("accepted", "encoding"),
     [
         *((accepted, "gzip") for accepted in ("gzip", "br;q=1.0, gzip;q=0.5", "*", "GZIP")),
+        *((accepted, "gzip") for accepted in ("x-gzip", "gzip;q=0.1", "gzip, identity")),
+        *((accepted, "gzip") for accepted in ("*;q=0, gzip", "br, *;q=0.1", "identity;q=0, *")),
         *((accepted, None) for accepted in ("", "identity", "gzip;q=0", "br", "*;q=0")),
+        *((accepted, None) for accepted in ("gzip;q=0.1, identity", "gzip;q=0, *", "x-gzip;q=0")),
+        *((accepted, None) for accepted in ("gzip;q=0.5, *", "identity, *;q=0.9")),
     ],
 )
 def test_a_large_list_is_compressed_for_clients_that_accept_gzip(large, accepted, encoding):

@@ -388,11 +388,16 @@ def test_a_body_that_is_not_declared_as_plain_json_in_utf_8_is_rejected(patient,
     error = (415, "unsupported_media_type")
     for content_type in OTHER_TYPES:
         with subtests.test(content_type):
-            assert_rejected(patient, post(patient, SOUND, content_type), *error)
+            response = post(patient, SOUND, content_type)
+            assert_rejected(patient, response, *error)
+            assert response.headers["Accept"] == "application/json"
+            assert "Accept-Encoding" not in response.headers
     for encoding in ("gzip", "br", "identity"):
         with subtests.test(encoding):
-            encoded = post(patient, SOUND, **{"Content-Encoding": encoding})
-            assert_rejected(patient, encoded, *error)
+            response = post(patient, SOUND, **{"Content-Encoding": encoding})
+            assert_rejected(patient, response, *error)
+            assert response.headers["Accept-Encoding"] == "identity"
+            assert "Accept" not in response.headers
 
 
 TOO_LARGE, OF_NO_TYPE = (413, "payload_too_large"), (415, "unsupported_media_type")

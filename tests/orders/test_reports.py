@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 from datetime import UTC, datetime, timedelta
 
@@ -26,6 +27,27 @@ def busy_days(figures):
         day["date"]: (day["placed"], day["shipped"], day["cancelled"]) for day in figures["days"]
     }
     return {day: counts for day, counts in days.items() if any(counts)}
+
+
+@pytest.mark.parametrize(
+    ("short", "long"),
+    [
+        (f"{STATS}?days=1", f"{STATS}?days=366"),
+        ("/v2/store/events?limit=1", "/v2/store/events?limit=200"),
+        ("/v2/store/orders/1/events", None),
+    ],
+)
+def test_a_long_report_is_compressed_for_clients_that_accept_gzip(client_v2, short, long):
+    for _ in range(60):
+        client_v2.place()
+    gzipped = {"Accept-Encoding": "gzip"}
+    response = client_v2.get(short, headers=gzipped)
+    assert not {"Content-Encoding", "Vary"} & {name for name, _ in response.headers}
+    if long is not None:
+        response, plain = client_v2.get(long, headers=gzipped), client_v2.get(long)
+        assert response.headers["Content-Encoding"] == "gzip"
+        assert gzip.decompress(response.data) == plain.data
+        assert plain.headers["Vary"] == response.headers["Vary"] == "Accept-Encoding"
 
 
 # getStats.

@@ -97,6 +97,13 @@ FILTERED = {
     "placedFrom=2026-12-01T14:00:00%2B01:00&placedBefore=2026-12-01T15:00:00%2B01:00": [2],
     "shipsFrom=2026-12-07T08:00:00Z": [1, 4, 6],
     "shipsBefore=2026-12-07T08:00:00.001Z": [3, 6],
+    # Bounds that are finer than what is stored.
+    "shipsFrom=2026-12-07T08:00:00.0009Z": [1, 4],
+    "shipsBefore=2026-12-07T08:00:00.0001Z": [3, 6],
+    "shipsBefore=2026-12-07T08:00:00.000000Z": [3],
+    "shipsBefore=2026-12-07T07:59:59.9999999Z": [3],
+    "placedFrom=2026-12-01T14:00:00.00000000001Z": [4, 5, 6],
+    "placedBefore=2026-12-01T15:00:00.0001%2B01:00": [1, 2, 3],
     "placedFrom=2026-12-01T14:00:00Z&placedBefore=2026-12-01T13:00:00Z": [],
     "&petId=2&&": [1, 3, 5],
 }

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from orders.domain import MAX_INT64, format_instant, normalize_instant, parse_id, parse_instant
+from orders.domain import (
+    MAX_INT64,
+    format_instant,
+    normalize_instant,
+    parse_bound,
+    parse_id,
+    parse_instant,
+)
 
 FIRST = datetime.min.replace(tzinfo=UTC)
 LAST = datetime.max.replace(tzinfo=UTC, microsecond=999_000)
@@ -53,6 +60,28 @@ def test_an_instant_is_formatted_the_same_in_every_zone(instant, zone):
 @given(st.lists(in_utc))
 def test_formatted_instants_sort_by_time(instants):
     assert sorted(map(format_instant, instants)) == list(map(format_instant, sorted(instants)))
+
+
+@given(
+    st.datetimes(FIRST.replace(day=2, tzinfo=None), timezones=st.just(UTC)),
+    st.timedeltas(-2 * A_MILLISECOND, 2 * A_MILLISECOND),
+    st.sampled_from(["", "0", "001", "9999"]),
+)
+@example(LAST, timedelta(0), "1")
+def test_a_bound_lies_between_the_same_stored_instants_as_written(stored, further, finer):
+    stored = parse_instant(format_instant(stored))
+    instant = min(stored, LAST - 2 * A_MILLISECOND) + further
+    written = instant.replace(tzinfo=None).isoformat(timespec="microseconds") + finer
+    bound = parse_bound(f"{written}Z")
+    # With finer digits than a datetime has, it comes after that.
+    assert (stored < bound) == ((stored, False) < (instant, bool(finer.strip("0"))))
+    assert bound.microsecond % 1000 == 0
+
+
+def test_a_bound_after_the_last_instant_is_none():
+    assert parse_bound("9999-12-31T23:59:59.999000Z") == LAST
+    with pytest.raises(ValueError, match="9999"):
+        parse_bound("9999-12-31T23:59:59.9990001Z")
 
 
 @given(to_the_millisecond)
