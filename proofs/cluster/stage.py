@@ -12,7 +12,7 @@ from orders.settings import Settings
 from orders.store.databases import database_of
 from proofs.core.clients import Key
 from tests.support import stores as store
-from tests.support.nginx import Nginx, free_port
+from tests.support.nginx import UNLIMITED, Nginx, free_port
 from tests.support.postgres import Postgres, running_postgres
 from tests.support.redis_server import RedisServer, redis_running
 from tests.support.service import Service
@@ -54,7 +54,9 @@ class Stage:
         folder = self._folder / f"nginx{len(self.fronts)}"
         folder.mkdir()
         ports = self._ports[:processes]
-        self.fronts.append(Nginx(folder, *(f"127.0.0.1:{port}" for port in ports)))
+        # All of a proof's clients have one address.
+        addresses = (f"127.0.0.1:{port}" for port in ports)
+        self.fronts.append(Nginx(folder, *addresses, limits=UNLIMITED))
         return self.fronts[-1]
 
     def issue(

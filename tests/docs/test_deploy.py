@@ -169,6 +169,21 @@ def test_the_addresses_in_compose_are_those_that_its_parts_know():
     assert upstreams == [address[name] for name in processes]
 
 
+def test_containers_have_no_more_than_they_need():
+    services = COMPOSE["services"]
+    for name, each in services.items():
+        assert each["cap_drop"] == ["ALL"], name
+        assert "no-new-privileges:true" in each["security_opt"], name
+        assert all("size=" in folder for folder in each.get("tmpfs", ())), name
+    # What is kept is on a network that leads nowhere, and needs a password there.
+    assert COMPOSE["networks"]["inside"]["internal"]
+    assert {name for name in services if "outside" not in services[name]["networks"]} == {
+        "postgres",
+        "redis",
+    }
+    assert "requirepass $$REDIS_PASSWORD" in services["redis"]["command"][-1]
+
+
 def test_the_image_has_all_that_the_program_imports_and_nothing_else():
     copied = re.findall(r"^COPY (\S+) ", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     assert [name for name in copied if not name.startswith("--")] == [

@@ -16,6 +16,8 @@ from tests.support.machine import begin, end, free_port, installed, listens
 from tests.support.service import ROOT
 
 DEPLOY = ROOT / "deploy"
+# For many clients who have one address.
+UNLIMITED = (r"^    default 1;$", "    default 0;")
 HOST = "orders.example.com"
 # What a machine's nginx.conf has around the files of deploy/.
 AROUND = """
@@ -62,23 +64,24 @@ def changed(text: str, *changes: tuple[str, str]) -> str:
 class Nginx:
     """A running nginx with deploy/nginx/store-orders.conf in front of some addresses."""
 
-    def __init__(self, folder: Path, *upstreams: str) -> None:
-        """Start it in front of each host:port; wait until it serves."""
+    def __init__(self, folder: Path, *upstreams: str, limits: tuple[str, str] = ("", "")) -> None:
+        """Start it in front of each host:port, with other limits if given; wait until it serves."""
         self.folder = folder
         self.port, self.plain_port = free_port(), free_port()
         self.url = f"https://127.0.0.1:{self.port}"
         make_certificate(folder)
         self._trusting = ssl.create_default_context(cafile=folder / "fullchain.pem")
         self.http = self.pool()
-        servers = "\n".join(
-            f"    server {each} max_fails=1 fail_timeout=10s;" for each in upstreams
-        )
+        servers = "\n".join(rf"    server {each} \1" for each in upstreams)
+        shared = (DEPLOY / "nginx" / "http.conf").read_text(encoding="utf-8")
+        (folder / "http.conf").write_text(changed(shared, limits), encoding="utf-8")
         site = changed(
             (DEPLOY / "nginx" / "store-orders.conf").read_text(encoding="utf-8"),
-            (r"^    server 127\.0\.0\.1:8080 .*$", servers),
+            (r"^    server 127\.0\.0\.1:8080 (.*)$", servers),
             (r"^ +listen \[::\].*$", ""),
             (r"listen 80;", f"listen 127.0.0.1:{self.plain_port};"),
             (r"listen 443 ", f"listen 127.0.0.1:{self.port} "),
+            (r"/etc/nginx/store-orders/http", f"{folder}/http"),
             (r"/etc/nginx/store-orders/", f"{DEPLOY}/nginx/"),
             (r"/etc/ssl/store-orders/", f"{folder}/"),
             (r"/var/log/nginx/", f"{folder}/"),
