@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 
 import click
 from flask.cli import AppGroup
 
-from orders import keys
+from orders import domain, keys
 from orders.domain import MAX_INT64, Refusal
 from orders.settings import SettingsError
 from orders.store.care import checks
@@ -24,6 +25,7 @@ from orders.webhooks.endpoints import EndpointNotFound, EventNotFound, TooManyEn
 
 as_json = click.option("--json", "as_json", is_flag=True, help="As a JSON array.")
 overwrite = click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
+force = click.option("--force", is_flag=True, help="Also if that ends an earlier secret's grace.")
 Id = click.IntRange(0, MAX_INT64)
 
 # Errors to be expected. Any other is a fault of the program, and is shown with its traceback.
@@ -57,6 +59,19 @@ class CommandGroup(AppGroup):
                     "Standard output is closed. Leave it open, or send it to a file."
                 )
             return super().invoke(ctx)
+
+
+def check_grace(name: str, until: datetime | None, now: datetime, *, force: bool) -> None:
+    """Check that no earlier secret has its grace still, which a rotation would end.
+
+    Raises:
+        ClickException: one has, and `force` is false.
+    """
+    if until is not None and now < until and not force:
+        raise click.ClickException(
+            f"The previous secret of {name} works until {domain.format_instant(until)}, and may "
+            "be in use. Rotate again after that, or end it now with --force."
+        )
 
 
 @contextmanager

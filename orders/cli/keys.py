@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import click
 
 from orders import keys
-from orders.cli.common import CommandGroup, Id, as_json, open_services
+from orders.cli.common import CommandGroup, Id, as_json, check_grace, force, open_services
 from orders.cli.output import say, say_secret, show, time_text
 from orders.settings import MAX_FIGURE, Settings
 from orders.store import keys as key_store
@@ -128,7 +128,8 @@ def change_plan(key_id: int, plan: str, per_minute: int | None, per_day: int | N
     show_default=True,
     help="Hours for which the old secret keeps working.",
 )
-def rotate(key_id: int, grace: int) -> None:
+@force
+def rotate(key_id: int, grace: int, *, force: bool) -> None:
     """Give key ID a new secret, printed once, alone. All else about the key stays."""
     services = open_services()
     now = services.clock.now()
@@ -139,6 +140,7 @@ def rotate(key_id: int, grace: int) -> None:
             raise click.ClickException(
                 f"Key {key_id} is revoked or expired. Issue a new one with `flask keys issue`."
             )
+        check_grace(f"key {key_id}", key_store.grace_until(connection, key_id), now, force=force)
         key_store.rotate(
             connection,
             key_id,

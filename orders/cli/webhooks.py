@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import click
 
-from orders.cli.common import CommandGroup, Id, as_json, open_services
+from orders.cli.common import CommandGroup, Id, as_json, check_grace, force, open_services
 from orders.cli.output import say, say_secret, show, time_text
 from orders.domain import EventType
 from orders.web.services import Services
@@ -107,12 +107,15 @@ def resume(endpoint_id: int, after: int | None) -> None:
 
 @webhooks_group.command("rotate")
 @_webhook_id
-def rotate(endpoint_id: int) -> None:
+@force
+def rotate(endpoint_id: int, *, force: bool) -> None:
     """Replace the secret of webhook ID; print the new one. The old one also signs for 24 hours."""
     services = open_services()
-    secret = messages.generate_secret()
+    now, secret = services.clock.now(), messages.generate_secret()
     with services.database.write() as connection:
-        store.rotate(connection, endpoint_id, secret, services.clock.now() + messages.GRACE)
+        until = store.get(connection, endpoint_id).previous_until
+        check_grace(f"webhook {endpoint_id}", until, now, force=force)
+        store.rotate(connection, endpoint_id, secret, now + messages.GRACE)
     say_secret(f"Webhook {endpoint_id} has a new secret.", secret)
 
 

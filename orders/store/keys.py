@@ -153,6 +153,11 @@ def get_all(connection: Connection) -> list[ApiKey]:
     return [_api_key(row) for row in _ALL.execute(connection).fetchall()]
 
 
+def grace_until(connection: Connection, key_id: int) -> datetime | None:
+    """Return until when the key's previous secret works, or None where it has none."""
+    return connection.scalar(select(KeyRow.previous_until).where(KeyRow.id == key_id))
+
+
 def rotate(
     connection: Connection,
     key_id: int,

@@ -277,6 +277,24 @@ def test_rotate_with_grace_leaves_the_old_secret_its_hours(store, clock):
     assert client.get(LIST).status_code == 200
 
 
+def test_a_rotation_that_would_end_a_secret_in_its_grace_needs_force(store, clock):
+    client = issue(store, "shop", "--plan", "pro")
+    rotate = ("rotate", client.key_id, "--grace", "2")
+    second = run(store, *rotate).strip()
+    words = "key 1 works until 2026-12-01T14:00:00.000Z, and may be in use. Rotate again after that"
+    assert words in rejected(store, "keys", *rotate)
+    assert words in rejected(store, "keys", "rotate", client.key_id)
+    assert client.get(LIST).status_code == 200
+    run(store, *rotate, "--force")
+    clock.advance(1)
+    assert client.get(LIST).status_code == 401
+    client.secret = second
+    clock.advance(2 * 3_600 - 2)
+    assert client.get(LIST).status_code == 200
+    clock.advance(1)
+    run(store, *rotate)
+
+
 def test_a_revoked_or_expired_key_is_not_rotated(store, clock):
     revoked = issue(store, "shop", "--plan", "pro")
     run(store, "revoke", revoked.key_id)

@@ -160,7 +160,13 @@ def test_rotate_prints_a_new_secret_and_both_sign_for_24_hours(store, client, ho
     for wait in (0, 24 * 3600 - 1, 1):
         client.place()
         hooks.deliver(wait)
-    for received, secrets in zip(receiver.received, ([new, old], [new, old], [new]), strict=True):
+    newest = run(store, "rotate", 1).strip()
+    assert "The previous secret of webhook 1 works until " in refused(store, "rotate", 1)
+    client.place()
+    hooks.deliver()
+    run(store, "rotate", 1, "--force")
+    expected = ([new, old], [new, old], [new], [newest, new])
+    for received, secrets in zip(receiver.received, expected, strict=True):
         at = datetime.fromtimestamp(int(received.headers["webhook-timestamp"]), UTC)
         signatures = [
             Webhook(each).sign(received.id, at, received.body.decode()) for each in secrets
