@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 from pathlib import Path
+
+import pytest
+
+FIXTURES = ("tests.support.fixtures", "tests.support.browser")
+# Before anything imports them, so that their assertions say what differs.
+pytest.register_assert_rewrite(*FIXTURES)
 
 # Where files are in memory, a commit that waits for the disk waits for nothing.
 MEMORY = Path("/dev/shm")
@@ -28,5 +35,5 @@ def pytest_configure(config):
     # The process that only hands out tests to others need not import the program.
     hands_out = getattr(config.option, "numprocesses", None) and not config.option.collectonly
     if hasattr(config, "workerinput") or not hands_out:
-        for name in ("fixtures", "browser"):
-            config.pluginmanager.import_plugin(f"tests.support.{name}")
+        for name in FIXTURES:
+            config.pluginmanager.register(importlib.import_module(name), name)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-from contextlib import closing
-
 import pytest
 
-from tests.support.browser import FLAGS, expect, no_violations
+from tests.support.browser import expect, no_violations
 from tests.support.console import (
     ORDERS,
     PLENTY,
@@ -137,19 +133,21 @@ def test_polling_begins_even_if_the_first_attempt_fails(shop, visit):
     expect(row(page, shop.place())).to_be_visible()
 
 
-def test_a_browser_without_storage_is_explained(shop, browser, tmp_path):
-    blocked = {"profile": {"default_content_setting_values": {"cookies": 2}}}
-    (tmp_path / "Default").mkdir()
-    (tmp_path / "Default" / "Preferences").write_text(json.dumps(blocked))
-    context = browser.browser_type.launch_persistent_context(
-        tmp_path, executable_path=shutil.which("chromium"), args=list(FLAGS)
-    )
-    with closing(context):
-        page = context.new_page()
-        page.goto(shop.url)
-        expect(page.get_by_role("alert")).to_contain_text("doesn't let the page store anything")
-        expect(page.get_by_label("Key", exact=True)).to_be_disabled()
-        no_violations(page)
+# As where site data are blocked.
+NO_STORAGE = """
+Object.defineProperty(window, "sessionStorage", {
+    get() { throw new DOMException("Access is denied for this document.", "SecurityError"); },
+});
+"""
+
+
+def test_a_browser_without_storage_is_explained(shop, visit):
+    page = visit(shop.url)
+    page.add_init_script(NO_STORAGE)
+    page.reload()
+    expect(page.get_by_role("alert")).to_contain_text("doesn't let the page store anything")
+    expect(page.get_by_label("Key", exact=True)).to_be_disabled()
+    no_violations(page)
 
 
 OLDER_BROWSER = """

@@ -6,9 +6,10 @@ A test fails if the browser or a script reports an error, or if a page requests 
 from __future__ import annotations
 
 import re
-import shutil
 
 import pytest
+
+from tests.support.machine import installed
 
 FLAGS = (
     # Chromium's sandbox doesn't work for root, nor in many containers.
@@ -92,15 +93,18 @@ def no_violations(page):
     assert violations(page) == []
 
 
+def chromium():
+    """Return the path of Chromium, by preference the one without windows, which is light."""
+    return installed("chromium-headless-shell", "chromium", package="chromium-headless-shell")
+
+
 @pytest.fixture(scope="session")
 def browser():
     """A browser that all tests share; each visit has a context of its own."""
     from playwright.sync_api import sync_playwright
 
-    path = shutil.which("chromium")
-    assert path, "there is no chromium: apt-get install chromium"
     with sync_playwright() as playwright:
-        one = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        one = playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
         yield one
         one.close()
 
