@@ -19,7 +19,7 @@ from orders.clock import Clock
 from orders.settings import Settings
 from orders.store.databases import database_of
 from orders.web import health, v1, v2
-from orders.web.api import Api, OrdersFlask, add_hooks
+from orders.web.api import Api, OrdersFlask
 from orders.web.auth import KeyRing
 from orders.web.limits import Limits
 from orders.web.pages import site
@@ -56,7 +56,6 @@ def make_services(settings: Settings, clock: Clock) -> Services:
 def make_routes(settings: Settings) -> Flask:
     """Make a Flask application with its routes and commands, but without services."""
     app = OrdersFlask("app", static_folder=None)
-    add_hooks(app)
     Api(app, settings, v1.blueprint, v1.VERSION)
     Api(app, settings, v2.blueprint, v2.VERSION)
     health.register(app)

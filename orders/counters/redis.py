@@ -214,8 +214,8 @@ class RedisCounterStorage(RedisStorage):
 
     def _count(self, quotas: Sequence[Quota], amount: int) -> tuple[bool, list[Usage]]:
         has_room, *answer = self._run(quotas, amount)
-        pairs = zip(answer[::2], answer[1::2], strict=True)
-        return has_room == 1, [Usage(count, left / 1000) for count, left in pairs]
+        windows = zip(quotas, answer[::2], answer[1::2], strict=True)
+        return has_room == 1, [Usage(quota, count, left / 1000) for quota, count, left in windows]
 
     def _run(self, quotas: Sequence[Quota], amount: int) -> list[int]:
         arguments: list[str | int] = [amount]

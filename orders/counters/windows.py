@@ -9,7 +9,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
+from typing import NamedTuple
 
 from orders.clock import Clock
 
@@ -26,7 +28,7 @@ TOGETHER_SECONDS = 1
 Row = tuple[str, int, str, int, float]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Quota:
     """At most `limit` requests in a window of `length` seconds. The key is `CLIENT/WINDOW`.
 
@@ -38,18 +40,23 @@ class Quota:
     length: int
     terms: str = ""
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The name of the window: minute or day."""
         return self.key.rpartition("/")[2]
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """The state of a window: requests counted, and seconds until it ends."""
+class Usage(NamedTuple):
+    """The state of a quota's window: requests counted, and seconds until it ends."""
 
-    count: int
+    quota: Quota
+    counted: int
     ends_in: float
+
+    @property
+    def remaining(self) -> int:
+        """How many requests the window still has room for."""
+        return max(0, self.quota.limit - self.counted)
 
 
 @dataclass(slots=True)
@@ -156,23 +163,18 @@ class Counters:
         """
         now = self._clock.monotonic()
         with self._lock:
-            windows = [self._live(quota, now) for quota in quotas]
-            has_room = all(
-                window is None or window.count < quota.limit
-                for quota, window in zip(quotas, windows, strict=True)
-            )
-            if has_room:
-                windows = [
-                    self._shelf(quota.key, quota.length).count(quota.terms, quota.key, now)
-                    for quota in quotas
-                ]
-            return has_room, _usages(quotas, windows, now)
+            usages = [self._usage(quota, now) for quota in quotas]
+            if any(usage.counted >= usage.quota.limit for usage in usages):
+                return False, usages
+            for quota in quotas:
+                self._shelf(quota.key, quota.length).count(quota.terms, quota.key, now)
+            return True, [Usage(quota, counted + 1, ends_in) for quota, counted, ends_in in usages]
 
     def peek(self, quotas: Sequence[Quota]) -> list[Usage]:
         """Return the windows' state, counting nothing."""
         now = self._clock.monotonic()
         with self._lock:
-            return _usages(quotas, [self._live(quota, now) for quota in quotas], now)
+            return [self._usage(quota, now) for quota in quotas]
 
     def strike(self, key: str, length: int, last: int) -> int:
         """Count a strike in a window of so many seconds; return which one it is, 0 if not counted.
@@ -201,8 +203,12 @@ class Counters:
             self._shelves.clear()
             return count
 
-    def _live(self, quota: Quota, now: float) -> Window | None:
-        return self._shelf(quota.key, quota.length).live(quota.terms, quota.key, now)
+    def _usage(self, quota: Quota, now: float) -> Usage:
+        window = self._shelf(quota.key, quota.length).live(quota.terms, quota.key, now)
+        if window is None:
+            return Usage(quota, 0, quota.length)
+        # A sum of floats may be off by its last digit, and then be rounded up to a second more.
+        return Usage(quota, window.count, min(window.ends - now, quota.length))
 
     def _shelf(self, key: str, length: int) -> Shelf:
         is_address = key.startswith(ADDRESS_PREFIX)
@@ -212,13 +218,3 @@ class Counters:
             shelf = Shelf(length, capacity, is_journalled=self._is_journalled)
             self._shelves[length, is_address] = shelf
         return shelf
-
-
-def _usages(quotas: Sequence[Quota], windows: Sequence[Window | None], now: float) -> list[Usage]:
-    # A sum of floats may be off by its last digit, and then be rounded up to a second more.
-    return [
-        Usage(window.count, min(window.ends - now, quota.length))
-        if window
-        else Usage(0, quota.length)
-        for quota, window in zip(quotas, windows, strict=True)
-    ]

@@ -1,4 +1,4 @@
-"""What all versions of the API share: the hooks around each request, and the one error shape.
+"""What all versions of the API share: what surrounds each request, and the one error shape.
 
 Each request is checked in this order, and answered at the first check that it fails: identify the
 caller, rate-limit, authenticate, authorize, find the route. Every API response, whatever it is, has
@@ -12,28 +12,30 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial, wraps
 from typing import Any, ClassVar
 
 import flask_smorest
-from flask import Flask, Request, Response, g, request
+from flask import Flask, Request, g, request
 from flask.globals import request_ctx
+from flask.sessions import NullSession, SessionInterface
 from werkzeug import exceptions as http
-from werkzeug.routing import UnicodeConverter
+from werkzeug.routing import MapAdapter, UnicodeConverter
 
 from orders.settings import Network, Settings
 from orders.store.database.engine import WAIT_SECONDS
 from orders.web import auth, document
 from orders.web.bodies import BodyParser
 from orders.web.call import Call, current_call, is_api_path, path_of_target
+from orders.web.document import documented
 from orders.web.refusals import InternalError, answer_to, error_body
-from orders.web.services import Services, current_services
+from orders.web.replies import NO_CONTENT, Reply, json_reply
+from orders.web.services import Services, services_of
 from schemas.base import ErrorSchema
 from schemas.fields import Instant, Int64, Whole
 
 log = logging.getLogger(__name__)
 
-NO_CONTENT = 204
 # On every response without a header of its own by that name. Data are not a page: a browser must
 # not run, frame, sniff or cache them. Others would protect nothing here: Strict-Transport-Security
 # is for the server with TLS in front, Referrer-Policy for pages with links, X-Frame-Options repeats
@@ -43,9 +45,6 @@ PROTECTION = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
 }
-# Where `_finish` leaves the headers that all responses have, for the start of the response.
-_COMMON_HEADERS = "orders.common_headers"
-_WITHOUT_BODY = {NO_CONTENT, 304}
 # Request ids are names, not secrets: guessing one opens nothing.
 _random_bits = random.Random().getrandbits  # noqa: S311 # nosec B311
 
@@ -54,8 +53,20 @@ class IdConverter(UnicodeConverter):
     """A path segment for an id. Any text matches: whatever is not an id is not found."""
 
 
+class _NoSessions(SessionInterface):
+    """Flask's sessions, of which there are none: each request has its key."""
+
+    _null = NullSession()
+
+    def open_session(self, app: Flask, request: Request) -> NullSession:
+        """Return the one that can't be used."""
+        return self._null
+
+
 class OrdersFlask(Flask):
     """Flask with strict paths, and its own answer to OPTIONS."""
+
+    session_interface = _NoSessions()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Accept the arguments of Flask."""
@@ -69,23 +80,37 @@ class OrdersFlask(Flask):
         path = path_of_target(environ.get("REQUEST_URI") or environ.get("PATH_INFO", "/"))
         # A target without a leading slash (`*`, or nonsense) is a path that does not exist.
         environ["PATH_INFO"] = path if path.startswith("/") else f"/ {path}"
+        return super().wsgi_app(environ, start_response)
 
-        def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
-            # A plain list here, while Werkzeug would check each header again.
-            headers += environ.get(_COMMON_HEADERS, ())
-            return start_response(status, headers, *error)
+    def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
+        """Bind the routes to a request's path: they are the same at every host."""
+        if request is None:
+            return None
+        return self.url_map.bind("", path_info=request.path, default_method=request.method)
 
-        return super().wsgi_app(environ, start)
+    def preprocess_request(self) -> None:
+        """Admit the request, or raise why it is refused; then run the blueprints' hooks."""
+        _admit(services_of(self), _plain(request))
+        super().preprocess_request()
+
+    def make_response(self, rv: Any) -> Any:
+        """Return a view's reply as it is."""
+        return rv
+
+    def process_response(self, response: Any) -> Any:
+        """Run the blueprints' hooks, and complete the reply's headers."""
+        reply: Any = super().process_response(response)
+        return _finish(services_of(self), reply)
 
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
         """Return every view and hook as it is: none is asynchronous, and checking takes time."""
         return func
 
-    def make_default_options_response(self) -> Response:
+    def make_default_options_response(self) -> Any:
         """Answer OPTIONS with 204 and Allow."""
         adapter = request_ctx.url_adapter
         allowed = sorted(adapter.allowed_methods()) if adapter else []
-        return Response(status=NO_CONTENT, headers={"Allow": ", ".join(allowed)})
+        return Reply(status=NO_CONTENT, headers=[("Allow", ", ".join(allowed))])
 
 
 class ApiBlueprint(flask_smorest.Blueprint):
@@ -100,11 +125,34 @@ class ApiBlueprint(flask_smorest.Blueprint):
     def arguments(self, schema: Any, **kwargs: Any) -> Any:
         """Accept a schema as flask-smorest does, made once, and document its example."""
         made = schema() if isinstance(schema, type) else schema
-        return super().arguments(made, **_with_example(made, kwargs))
+        document = super().arguments(made, **_with_example(made, kwargs))
+        load = partial(self.ARGUMENTS_PARSER.parse, made, location=kwargs.get("location", "json"))
 
-    def response(self, status_code: Any, schema: Any = None, **kwargs: Any) -> Any:
-        """Dump with a schema as flask-smorest does, and document its example."""
-        return super().response(status_code, schema, **_with_example(schema, kwargs))
+        def decorate(view: Callable[..., Any]) -> Callable[..., Any]:
+            @wraps(view)
+            def with_arguments(**of_path: Any) -> Any:
+                return view(load(), **of_path)
+
+            return documented(with_arguments, document)
+
+        return decorate
+
+    def response(self, status_code: int, schema: Any = None, **kwargs: Any) -> Any:
+        """Dump with a schema as flask-smorest does, made once, and document its example."""
+        made = schema() if isinstance(schema, type) else schema
+        document = super().response(status_code, made, **_with_example(made, kwargs))
+
+        def decorate(view: Callable[..., Any]) -> Callable[..., Any]:
+            @wraps(view)
+            def with_reply(*arguments: Any, **of_path: Any) -> Reply:
+                answer = view(*arguments, **of_path)
+                if isinstance(answer, Reply):
+                    return answer
+                return json_reply(made.dump(answer), status_code)
+
+            return documented(with_reply, document)
+
+        return decorate
 
 
 def _with_example(schema: Any, options: dict[str, Any]) -> dict[str, Any]:
@@ -146,7 +194,7 @@ class Api(flask_smorest.Api):
         app.add_url_rule(
             f"/openapi/v{version}.json",
             f"openapi_v{version}",
-            lambda: Response(document_as_json(), mimetype="application/json"),
+            lambda: Reply(document_as_json()),
         )
 
     def _register_responses(self) -> None:
@@ -159,12 +207,12 @@ class Api(flask_smorest.Api):
     def _register_error_handlers(self) -> None:
         self._app.register_error_handler(Exception, self.handle_http_exception)
 
-    def handle_http_exception(self, error: Exception) -> Response:
+    def handle_http_exception(self, error: Exception) -> Reply:
         """Render any exception as an Error body with the headers of its kind."""
         return render(error)
 
 
-def render(error: Exception) -> Response:
+def render(error: Exception) -> Reply:
     """Return the answer to an exception: its documented code, or 500 and a line in the log."""
     call = current_call()
     answer = answer_to(error)
@@ -172,22 +220,14 @@ def render(error: Exception) -> Response:
         log.error("Request %s failed", call.request_id, exc_info=error)
         return render(InternalError(call.request_id))
     call.refusal = answer.code
-    return Response(
+    return Reply(
         error_body(answer.code, answer.words(error), answer.status),
         answer.status,
-        answer.headers(error),
-        content_type="application/json",
+        answer.headers(error).items(),
     )
 
 
-def add_hooks(app: Flask) -> None:
-    """Add to an application what happens before and after each request."""
-    app.before_request(_admit)
-    app.after_request(_finish)
-
-
-def _admit() -> None:
-    services, incoming = current_services(), _plain(request)
+def _admit(services: Services, incoming: Request) -> None:
     environ = incoming.environ
     path = environ["PATH_INFO"]
     g.call = call = Call(
@@ -209,24 +249,20 @@ def _admit() -> None:
         raise http.NotFound
 
 
-def _finish(response: Response) -> Response:
-    services = current_services()
+def _finish(services: Services, reply: Reply) -> Reply:
     call = current_call()
     # What is left to send is not waited for by this deadline.
     services.database.answer_by(None)
-    status = response.status_code
-    if status in _WITHOUT_BODY:
-        response.headers.remove("Content-Type")
-    headers: list[tuple[str, str]] = []
+    headers = reply.headers
+    own = {name for name, _ in headers}
+    headers += [each for each in PROTECTION.items() if each[0] not in own]
     if call.is_api:
         verdict = call.verdict or services.limits.full_free_quota()
-        headers = verdict.headers(call.judged_at or services.clock.time())
+        headers += verdict.headers(call.judged_at or services.clock.time())
         headers += [("X-Request-Id", call.request_id), *call.headers.items()]
-    own = {name for name, _ in response.headers}
-    headers += [each for each in PROTECTION.items() if each[0] not in own]
-    _plain(request).environ[_COMMON_HEADERS] = headers
-    response.call_on_close(lambda: services.note_answer(call, status, services.clock.monotonic()))
-    return response
+    status = reply.status
+    reply.call_when_sent(lambda: services.note_answer(call, status, services.clock.monotonic()))
+    return reply
 
 
 def _admit_to_api(services: Services, call: Call, authorization: str | None) -> None:

@@ -11,9 +11,11 @@ import zlib
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
-from flask import Request, Response
+from flask import Request
 from werkzeug.datastructures import Accept
 from werkzeug.http import parse_accept_header
+
+from orders.web.replies import Reply
 
 # A smaller response fits in a few packets as it is.
 LARGE_BYTES = 8 * 1024
@@ -45,15 +47,15 @@ def _prefers_gzip(accepted: str) -> bool:
     return gzip > 0 and gzip >= qualities.get("identity", other)
 
 
-def json_response(body: bytes, request: Request) -> Response:
+def json_reply(body: bytes, request: Request) -> Reply:
     """Return 200 with a JSON body: as gzip if it is large and the client accepts that."""
-    response = Response(body, content_type="application/json")
-    if is_large(body):
-        response.headers["Vary"] = "Accept-Encoding"
-        if accepts_gzip(request):
-            response.headers["Content-Encoding"] = "gzip"
-            response.data = zlib.compress(body, _FASTEST, _GZIP)
-    return response
+    if not is_large(body):
+        return Reply(body)
+    headers = [("Vary", "Accept-Encoding")]
+    if accepts_gzip(request):
+        headers.append(("Content-Encoding", "gzip"))
+        body = zlib.compress(body, _FASTEST, _GZIP)
+    return Reply(body, headers=headers)
 
 
 def compressed(body: bytes | Iterable[bytes]) -> bytes | Iterable[bytes]:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from flask import Response, request
+from flask import request
 
 from orders.web.compression import accepts_gzip, compressed, is_large
+from orders.web.replies import Reply
 from orders.web.services import current_services
 
 # Raised when a release changes what a representation looks like.
 FORMAT = 1
 
 
-def not_modified(revision: int, body: bytes | None) -> Response | None:
+def not_modified(revision: int, body: bytes | None) -> Reply | None:
     """Return 304 if the client's If-None-Match names this revision, None if it needs the body.
 
     `body` is None if the response would be streamed.
@@ -25,7 +26,7 @@ def not_modified(revision: int, body: bytes | None) -> Response | None:
     return if_current(lambda: revision, varies=body is None or is_large(body))
 
 
-def if_current(revision: Callable[[], int], *, varies: bool) -> Response | None:
+def if_current(revision: Callable[[], int], *, varies: bool) -> Reply | None:
     """Do as `not_modified`, but read the revision only if the request has an If-None-Match.
 
     `varies` is whether the response may be compressed.
@@ -34,11 +35,11 @@ def if_current(revision: Callable[[], int], *, varies: bool) -> Response | None:
         return None
     tag = _tag(revision())
     if request.if_none_match.contains_weak(tag):
-        return Response(status=304, headers=_headers(tag, varies=varies))
+        return Reply(status=304, headers=_headers(tag, varies=varies))
     return None
 
 
-def entity(body: bytes | Iterable[bytes], revision: int, *, varies: bool | None = None) -> Response:
+def entity(body: bytes | Iterable[bytes], revision: int, *, varies: bool | None = None) -> Reply:
     """Return 200 with a JSON body and its ETag. A body that is not bytes is streamed.
 
     `varies` is whether any response at this address may be compressed; by default, whether this
@@ -49,7 +50,7 @@ def entity(body: bytes | Iterable[bytes], revision: int, *, varies: bool | None 
     if large and accepts_gzip(request):
         headers.append(("Content-Encoding", "gzip"))
         body = compressed(body)
-    return Response(body, headers=headers, content_type="application/json")
+    return Reply(body, headers=headers)
 
 
 def _tag(revision: int) -> str:

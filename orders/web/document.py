@@ -186,11 +186,13 @@ def operation(  # noqa: PLR0913 - the facts of an operation, each by its name
         **({"x-stability": stability} if stability else {}),
     }
 
-    def mark(view: View) -> View:
-        marked: View = Blueprint.doc(operationId=_camel(view.__name__), **facts)(view)
-        return marked
+    return lambda view: documented(view, Blueprint.doc(operationId=_camel(view.__name__), **facts))
 
-    return mark
+
+def documented(view: View, decorator: Callable[[View], Any]) -> View:
+    """Return a view with what a decorator of flask-smorest documents, but not wrapped by it."""
+    vars(view)["_apidoc"] = vars(decorator(view))["_apidoc"]
+    return view
 
 
 def _camel(name: str) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 
-from flask import Flask, Response, jsonify
+from flask import Flask
 
 from orders.store import events
+from orders.web.replies import Reply, json_reply
 from orders.web.services import current_services
 
 _PATIENCE_SECONDS = 1.0
@@ -15,10 +16,10 @@ _PATIENCE_SECONDS = 1.0
 def register(app: Flask) -> None:
     """Add /healthz and /readyz to an application."""
 
-    def healthz() -> Response:
-        return jsonify(status="ok")
+    def healthz() -> Reply:
+        return json_reply({"status": "ok"})
 
-    def readyz() -> Response:
+    def readyz() -> Reply:
         services = current_services()
         services.database.answer_by(time.monotonic() + _PATIENCE_SECONDS)
         # Without a database this raises, and is answered 503 with the reason like any request.
@@ -28,7 +29,7 @@ def register(app: Flask) -> None:
         # reason to send clients elsewhere.
         trouble = services.limits.storage.trouble
         counters = f"degraded: {trouble}" if trouble else "ok"
-        return jsonify(status="ready", database=services.soundness, counters=counters)
+        return json_reply({"status": "ready", "database": services.soundness, "counters": counters})
 
     app.add_url_rule("/healthz", "healthz", healthz)
     app.add_url_rule("/readyz", "readyz", readyz)

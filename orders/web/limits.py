@@ -57,21 +57,10 @@ STRATEGIES[STRATEGY] = FixedWindowsTogether
 
 
 @dataclass(slots=True)
-class WindowState:
-    """A window as a client sees it. `resets_in` is in seconds."""
-
-    name: str
-    quota: int
-    length: int
-    remaining: int
-    resets_in: float
-
-
-@dataclass(slots=True)
 class Verdict:
     """The limits' verdict on one request. `banned_for` is in seconds, 0 without a ban."""
 
-    windows: list[WindowState]
+    windows: list[Usage]
     admitted: bool = True
     banned_for: float = 0.0
 
@@ -98,9 +87,10 @@ class Verdict:
         of draft-ietf-httpapi-ratelimit-headers-10, sections 3 and 4.
         """
         limit, remaining, reset = self._summary(wall)
-        policy = [f'"{each.name}";q={each.quota};w={each.length}' for each in self.windows]
+        quotas = [each.quota for each in self.windows]
+        policy = [f'"{each.name}";q={each.limit};w={each.length}' for each in quotas]
         standing = [
-            f'"{each.name}";r={each.remaining};t={math.ceil(each.resets_in)}'
+            f'"{each.quota.name}";r={each.remaining};t={math.ceil(each.ends_in)}'
             for each in self.windows
         ]
         return [
@@ -114,17 +104,17 @@ class Verdict:
     def _summary(self, wall: float) -> tuple[int, int, int]:
         # The window with the fewest requests left; when equal, the one that resets later.
         if self.admitted:
-            window = min(self.windows, key=lambda window: (window.remaining, -window.resets_in))
-            return window.quota, window.remaining, math.ceil(wall + window.resets_in)
-        window = max(self._exhausted or self.windows[:1], key=lambda window: window.resets_in)
-        return window.quota, 0, math.ceil(wall + self._limited_for)
+            window = min(self.windows, key=lambda window: (window.remaining, -window.ends_in))
+            return window.quota.limit, window.remaining, math.ceil(wall + window.ends_in)
+        window = max(self._exhausted or self.windows[:1], key=lambda window: window.ends_in)
+        return window.quota.limit, 0, math.ceil(wall + self._limited_for)
 
     @property
     def _limited_for(self) -> float:
-        return max([self.banned_for, *(window.resets_in for window in self._exhausted)])
+        return max([self.banned_for, *(window.ends_in for window in self._exhausted)])
 
     @property
-    def _exhausted(self) -> list[WindowState]:
+    def _exhausted(self) -> list[Usage]:
         return [window for window in self.windows if window.remaining == 0]
 
 
@@ -155,16 +145,16 @@ class Limits:
         key = caller.key
         banned_for = self.bans.ends_in(key, caller.key_as_of) if key else 0.0
         if banned_for > 0:
-            return _verdict(quotas, self._strategy.peek(quotas), False, banned_for)
+            return Verdict(self._strategy.peek(quotas), False, banned_for)
         admitted, usages = self._strategy.hit_all(quotas)
         if not admitted and key is not None:
             banned_for = self.bans.strike(key)
-        return _verdict(quotas, usages, admitted, banned_for)
+        return Verdict(usages, admitted, banned_for)
 
     def full_free_quota(self) -> Verdict:
         """Return the free plan's full figures, for a response to an unidentified client."""
         quotas = self._quotas("nobody", *_figures(self._plans["free"]))
-        return _verdict(quotas, [Usage(0, quota.length) for quota in quotas], True, 0.0)
+        return Verdict([Usage(quota, 0, quota.length) for quota in quotas])
 
 
 def figures_in_force(caller: Caller, plans: Mapping[str, Plan]) -> tuple[int, int]:
@@ -216,19 +206,3 @@ def _make_quotas(identity: str, per_minute: int, per_day: int) -> tuple[Quota, .
         Quota(f"{identity}/{item.GRANULARITY.name}", item.amount, item.get_expiry(), terms)
         for item in items
     )
-
-
-def _verdict(
-    quotas: Sequence[Quota], usages: Sequence[Usage], admitted: bool, banned_for: float
-) -> Verdict:
-    states = [
-        WindowState(
-            quota.name,
-            quota.limit,
-            quota.length,
-            max(0, quota.limit - usage.count),
-            usage.ends_in,
-        )
-        for quota, usage in zip(quotas, usages, strict=True)
-    ]
-    return Verdict(states, admitted, banned_for)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from flask import Flask, Response, request
+from flask import Flask, request
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -22,6 +22,7 @@ from prometheus_client.exposition import choose_encoder
 
 from orders.web.call import Call
 from orders.web.collector import PREFIX, StateCollector
+from orders.web.replies import Reply
 from orders.web.services import Services
 
 # In seconds, from the time of most answers to one that nobody waits for.
@@ -84,11 +85,11 @@ class Metrics:
         if call.refusal is not None:
             self._note_refusal(call, call.refusal, status)
 
-    def response(self, accept: str) -> Response:
+    def response(self, accept: str) -> Reply:
         """Return all metrics, in the best format that an Accept header allows."""
         entries = [entry.replace(" ", "") for entry in accept.split(",")]
         encode, content_type = choose_encoder(",".join(filter(_READABLE.fullmatch, entries)))
-        return Response(encode(self._registry), content_type=content_type)
+        return Reply(encode(self._registry), content_type=content_type)
 
     def _counter(self, name: str, words: str, *labels: str) -> Counter:
         return Counter(f"{PREFIX}http_{name}", words, labels, registry=self._registry)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
-from flask import Response, request
+from flask import request
 
 from orders import domain
 from orders.domain import NewOrder, Order, OrderNotFound, Origin
@@ -16,6 +16,7 @@ from orders.web.api import ApiBlueprint
 from orders.web.call import current_call
 from orders.web.document import operation
 from orders.web.refusals import MalformedRequest
+from orders.web.replies import NO_CONTENT, Reply
 from orders.web.services import current_services
 from schemas.order import NewOrderSchema, OrderSchema, ShipmentSchema
 
@@ -85,7 +86,7 @@ def _add_get(
     @blueprint.get(_ORDER, tags=_TAGS)
     @operation(refusals=("order_not_found",), has_etag=True, stability=stability)
     @blueprint.response(200, order, description="The order.")
-    def get_order(orderId: str) -> Response:  # noqa: N803 - named in the interface
+    def get_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
         """Return one order."""
         shown = listing.one_order(current_services().database, parse_order_id(orderId), version)
         if shown is None:
@@ -98,10 +99,10 @@ def _add_cancel(blueprint: ApiBlueprint) -> None:
     @blueprint.delete(_ORDER, tags=_TAGS)
     @operation(refusals=_CANCEL, stability="beta")
     @blueprint.response(204, description="Order cancelled successfully.")
-    def cancel_order(orderId: str) -> Response:  # noqa: N803 - named in the interface
+    def cancel_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
         """Cancel one order by its identifier."""
         current_services().orders.cancel(parse_order_id(orderId), _origin())
-        return Response(status=204)
+        return Reply(status=NO_CONTENT)
 
 
 def _add_ship(blueprint: ApiBlueprint, order: type[OrderSchema], stability: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, time
 
-from flask import Response, request
 from werkzeug.http import http_date
 
 from orders import domain
@@ -16,6 +15,7 @@ from orders.web import conditional, order_views
 from orders.web.api import ApiBlueprint, render
 from orders.web.call import current_call
 from orders.web.document import operation
+from orders.web.replies import Reply
 from orders.web.services import current_services
 from schemas.order import NewOrderSchema, OrderSchema
 from schemas.pet import PetSchema
@@ -36,7 +36,7 @@ blueprint = ApiBlueprint("v1", __name__, url_prefix=f"/v{VERSION}")
     description="All orders that were not cancelled, by id.",
     example=[OrderSchema.example, OrderSchema.shipped_example],
 )
-def list_orders() -> Response:
+def list_orders() -> Reply:
     """Return all orders placed in the store."""
     services = current_services()
     orders = services.list.now()
@@ -66,17 +66,17 @@ def get_pet(petId: str) -> Pet:  # noqa: N803 - named in the interface
 
 
 @blueprint.after_app_request
-def announce_sunset(response: Response) -> Response:
+def announce_sunset(reply: Reply) -> Reply:
     """Announce the sunset on every response of the pets' route to a valid key."""
     call = current_call()
-    if call.caller and call.caller.key and _PET_PATH.fullmatch(request.environ["PATH_INFO"]):
+    if _PET_PATH.fullmatch(call.path) and call.caller and call.caller.key:
         sunset = datetime.combine(current_services().settings.pets_sunset, time(), UTC)
-        response.headers["Deprecation"] = f"@{PETS_DEPRECATED_AT}"
-        response.headers["Sunset"] = http_date(sunset)
-    return response
+        call.headers["Deprecation"] = f"@{PETS_DEPRECATED_AT}"
+        call.headers["Sunset"] = http_date(sunset)
+    return reply
 
 
 @blueprint.errorhandler(OrderAlreadyCancelled)
-def hide_cancelled(error: OrderAlreadyCancelled) -> Response:
+def hide_cancelled(error: OrderAlreadyCancelled) -> Reply:
     """Answer as if there were no such order: this version has no status for cancelled ones."""
     return render(OrderNotFound(error.order_id))

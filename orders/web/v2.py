@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import asdict
 from typing import Any
 
-from flask import Response, current_app, request
+from flask import request
 
 from orders.domain import OrderNotFound
 from orders.store import days, events
@@ -16,6 +17,7 @@ from orders.web.bodies import read_query
 from orders.web.call import current_call
 from orders.web.document import operation
 from orders.web.refusals import MissingKey, ValidationFailed
+from orders.web.replies import COMPACT, Reply
 from orders.web.services import current_services
 from orders.webhooks import endpoints
 from schemas.base import UNKNOWN_PARAMETER
@@ -47,7 +49,7 @@ def refuse_parameters() -> None:
 @blueprint.response(
     200, OrderPageSchema, description="A page of orders, and the cursor of the next page."
 )
-def list_orders(parameters: dict[str, Any]) -> Response:
+def list_orders(parameters: dict[str, Any]) -> Reply:
     """Return a page of the orders that match the filters."""
     services = current_services()
     query = pagination.page_query(parameters, services.store_id)
@@ -66,7 +68,7 @@ order_views.add_to(blueprint, VERSION, OrderSchema, NewOrderSchema, stability="b
 @blueprint.get("/store/orders/<id:orderId>/events", tags=["events"])
 @operation(refusals=("order_not_found",), stability="beta")
 @blueprint.response(200, HistorySchema, description="All events of the order, oldest first.")
-def list_order_events(orderId: str) -> Response:  # noqa: N803 - named in the interface
+def list_order_events(orderId: str) -> Reply:  # noqa: N803 - named in the interface
     """Return the history of one order."""
     history = events.history(current_services().database, order_views.parse_order_id(orderId))
     if not history:  # an order has at least the event that made it
@@ -82,7 +84,7 @@ def list_order_events(orderId: str) -> Response:  # noqa: N803 - named in the in
     EventPageSchema,
     description="Events, oldest first, and whether there are more.",
 )
-def list_events(query: dict[str, int]) -> Response:
+def list_events(query: dict[str, int]) -> Reply:
     """Return the events after a given one."""
     database = current_services().database
     page = events.read_page(database, query["after"], query["limit"])
@@ -96,7 +98,7 @@ def list_events(query: dict[str, int]) -> Response:
 @operation(stability="beta")
 @blueprint.arguments(StatsQuerySchema, location="query")
 @blueprint.response(200, StatsSchema, description="The figures, days in UTC.")
-def get_stats(query: dict[str, int]) -> Response:
+def get_stats(query: dict[str, int]) -> Reply:
     """Return the store's figures by status and by day."""
     services = current_services()
     figures = days.statistics(services.database, services.clock.now().date(), query["days"])
@@ -107,7 +109,7 @@ def get_stats(query: dict[str, int]) -> Response:
         # Left out where there are none.
         "paused_webhooks": [{"id": each, "since": since} for each, since in paused] or None,
     }
-    return _json(current_app.json.dumps(_STATS.dump(stats)))
+    return _json(json.dumps(_STATS.dump(stats), separators=COMPACT))
 
 
 @blueprint.get("/usage", tags=["reports"])
@@ -120,15 +122,15 @@ def get_usage() -> dict[str, Any]:
         raise MissingKey
     key, wall = call.caller.key, call.judged_at
     windows = {
-        window.name: {
-            "limit": window.quota,
+        window.quota.name: {
+            "limit": window.quota.limit,
             "remaining": window.remaining,
-            "reset": math.ceil(wall + window.resets_in),
+            "reset": math.ceil(wall + window.ends_in),
         }
         for window in call.verdict.windows
     }
     return {"name": key.name, "plan": key.plan, "scopes": key.scopes, "windows": windows}
 
 
-def _json(text: str) -> Response:
-    return compression.json_response(text.encode(), request)
+def _json(text: str) -> Reply:
+    return compression.json_reply(text.encode(), request)

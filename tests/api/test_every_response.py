@@ -15,6 +15,7 @@ from orders import keys
 from orders.store.care import opening
 from orders.store.tables import PetRow
 from orders.web.api import PROTECTION
+from orders.web.replies import Reply
 from tests.support.databases import DATABASES
 from tests.support.stores import Client, assert_error, logged
 
@@ -323,8 +324,8 @@ def test_no_other_answer_is_headed_and_every_refusal_is_an_error(send, case):
 
 def test_a_page_may_have_a_policy_of_its_own(make_store):
     store = make_store()
-    policy = {"Content-Security-Policy": "default-src 'self'", "Cache-Control": "no-cache"}
-    store.own_app().add_url_rule("/page", "page", lambda: ("a page", policy))
+    policy = [("Content-Security-Policy", "default-src 'self'"), ("Cache-Control", "no-cache")]
+    store.own_app().add_url_rule("/page", "page", lambda: Reply(b"a page", headers=policy))
     response = store.anonymous().get("/page")
     assert response.headers.getlist("Content-Security-Policy") == ["default-src 'self'"]
     assert response.headers.getlist("Cache-Control") == ["no-cache"]

@@ -30,7 +30,7 @@ def quotas(identity="key:1.0", per_minute=5, per_day=50):
 
 def state(storage, *identity):
     """Return the counts of both windows of a client, and their seconds left."""
-    return [(usage.count, usage.ends_in) for usage in storage.peek(quotas(*identity))]
+    return [(usage.counted, usage.ends_in) for usage in storage.peek(quotas(*identity))]
 
 
 def counts(storage, *identity):

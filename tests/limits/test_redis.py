@@ -35,7 +35,7 @@ def hit(storage, times=1, *figures):
     """Send requests; return whether the last one was counted, and the counts after it."""
     for _ in range(times):
         counted, usages = storage.hit(quotas(*figures))
-    return counted, *(usage.count for usage in usages)
+    return counted, *(usage.counted for usage in usages)
 
 
 def strike(storage, times=1):

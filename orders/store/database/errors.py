@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from sqlalchemy import Connection, PoolProxiedConnection
 from sqlalchemy.exc import DBAPIError, MultipleResultsFound, NoResultFound
@@ -131,20 +131,31 @@ def means_unavailable(error: Exception) -> bool:
     return isinstance(error, StoreUnavailable) or _cause_of(error) is not None
 
 
-@contextlib.contextmanager
-def translate_driver_errors() -> Iterator[None]:
+class _Watch(contextlib.ContextDecorator):
+    """Calls a function with the error, if any, that leaves a block.
+
+    As a class, because around each query a generator would take as long as the query.
+    """
+
+    def __init__(self, judge: Callable[[Exception], None]) -> None:
+        self._judge = judge
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        """Judge the error. What that raises takes the error's place."""
+        if isinstance(error, Exception):
+            self._judge(error)
+
+
+def translate_driver_errors() -> _Watch:
     """Turn errors that mean an unavailable database into StoreUnavailable.
 
     Raises:
         StoreUnavailable: in their place.
     """
-    try:
-        yield
-    except Exception as error:
-        cause = _cause_of(error)
-        if cause is None:
-            raise
-        raise StoreUnavailable(cause, retryable=is_retryable(error)) from error
+    return _TRANSLATING
 
 
 @contextlib.contextmanager
@@ -162,28 +173,33 @@ def commit_outcome_unknown() -> Iterator[None]:
         raise
 
 
-@contextlib.contextmanager
-def bad_rows_mean_corruption() -> Iterator[None]:
+def bad_rows_mean_corruption() -> _Watch:
     """Treat errors of converting a row's values as corruption: the service wrote no such row.
 
     Raises:
         StoreUnavailable: in their place.
     """
-    try:
-        yield
-    except (AttributeError, TypeError, ValueError) as error:
+    return _CONVERTING
+
+
+def discard_connection_on_error(connection: Connection | PoolProxiedConnection) -> _Watch:
+    """Have the pool replace the connection after an error that makes it unusable."""
+    return _Watch(lambda error: connection.invalidate() if _is_fatal(error) else None)
+
+
+def _translate(error: Exception) -> None:
+    cause = _cause_of(error)
+    if cause is not None:
+        raise StoreUnavailable(cause, retryable=is_retryable(error)) from error
+
+
+def _distrust(error: Exception) -> None:
+    if isinstance(error, AttributeError | TypeError | ValueError):
         raise StoreUnavailable(DAMAGED) from error
 
 
-@contextlib.contextmanager
-def discard_connection_on_error(connection: Connection | PoolProxiedConnection) -> Iterator[None]:
-    """Have the pool replace the connection after an error that makes it unusable."""
-    try:
-        yield
-    except Exception as error:
-        if _is_fatal(error):
-            connection.invalidate()
-        raise
+_TRANSLATING = _Watch(_translate)
+_CONVERTING = _Watch(_distrust)
 
 
 def _cause_of(error: Exception) -> str | None:

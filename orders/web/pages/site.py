@@ -20,9 +20,10 @@ from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 
-from flask import Flask, Response, request
+from flask import Flask, request
 
 from orders.web.compression import accepts_gzip, compressed_well
+from orders.web.replies import Reply
 
 TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -92,7 +93,7 @@ class _File:
         self._content_type = content_type
         self._policy = policy
 
-    def __call__(self) -> Response:
+    def __call__(self) -> Reply:
         headers = [
             ("ETag", f'W/"{self._tag}"'),
             ("Cache-Control", "no-cache"),
@@ -103,12 +104,12 @@ class _File:
         if is_compressible:
             headers.append(("Vary", "Accept-Encoding"))
         if request.if_none_match.contains_weak(self._tag):
-            return Response(status=304, headers=headers)
+            return Reply(status=304, headers=headers)
         body = self._body
         if is_compressible and accepts_gzip(request):
             headers.append(("Content-Encoding", "gzip"))
             body = self._compressed
-        return Response(body, headers=headers, content_type=self._content_type)
+        return Reply(body, headers=headers, content_type=self._content_type)
 
     @cached_property
     def _body(self) -> bytes:
