@@ -112,6 +112,13 @@ class OrderAlreadyCancelled(Refusal):
 
 
 @dataclass
+class PreconditionFailed(Refusal):
+    """The order is not in the state that the request is for."""
+
+    order_id: int
+
+
+@dataclass
 class PetNotFound(Refusal):
     """There is no such pet. `pet_id` is the requested one."""
 

@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 
 from orders import domain
 from orders.clock import Clock
-from orders.domain import NewOrder, Order, Origin
+from orders.domain import NewOrder, Order, Origin, Status
 from orders.files import staging
 from orders.files.faults import Fault, Faults
 from orders.files.rows import Cells, check_order, check_pet, checked
@@ -30,6 +30,9 @@ from orders.store import orders as order_store
 from orders.store.database.engine import Database
 from orders.store.database.group_commit import GroupCommit, Result
 from orders.store.idempotency import IdempotencyKey
+
+# Whether an order with this revision may be changed.
+Condition = Callable[[int], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,28 +86,38 @@ class OrderService:
 
         return self._change(place)
 
-    def ship(self, order_id: int, ship_date: datetime | None, origin: Origin) -> Order:
+    def ship(
+        self,
+        order_id: int,
+        ship_date: datetime | None,
+        origin: Origin,
+        condition: Condition | None = None,
+    ) -> Order:
         """Ship a pending order, at the time given or now.
 
         Raises:
             OrderNotFound, OrderAlreadyShipped, OrderAlreadyCancelled: it is not pending.
+            PreconditionFailed: the condition does not hold.
         """
 
         def ship(connection: Connection) -> Order:
+            _require(connection, order_id, condition)
             now = self._clock.now()
             order = order_store.ship_pending(connection, order_id, ship_date or now, origin, now)
             return order or _refuse(connection, order_id)
 
         return self._change(ship)
 
-    def cancel(self, order_id: int, origin: Origin) -> Order:
+    def cancel(self, order_id: int, origin: Origin, condition: Condition | None = None) -> Order:
         """Cancel a pending order.
 
         Raises:
             OrderNotFound, OrderAlreadyShipped, OrderAlreadyCancelled: it is not pending.
+            PreconditionFailed: the condition does not hold.
         """
 
         def cancel(connection: Connection) -> Order:
+            _require(connection, order_id, condition)
             now = self._clock.now()
             order = order_store.cancel_pending(connection, order_id, origin, now)
             return order or _refuse(connection, order_id)
@@ -148,6 +161,16 @@ class OrderService:
         with self._database.write() as connection:
             pets.replace_all(connection, list(imported.values()))
         return len(imported)
+
+
+def _require(connection: Connection, order_id: int, condition: Condition | None) -> None:
+    # In the transaction of the change, before which no other can come: it has the writers' lock.
+    if condition is None or condition(events.newest_id_of(connection, order_id)):
+        return
+    # Why it can't be changed at all comes first (RFC 9110, section 13.2.1).
+    if order_store.status_of(connection, order_id) is not Status.PENDING:
+        _refuse(connection, order_id)
+    raise domain.PreconditionFailed(order_id)
 
 
 def _refuse(connection: Connection, order_id: int) -> NoReturn:

@@ -114,6 +114,12 @@ def revision(database: Database) -> int:
     return int(event_id)
 
 
+def newest_id_of(connection: Connection, order_id: int) -> int:
+    """Return the id of an order's newest event, 0 where there is none: its revision."""
+    newest = select(func.max(EventRow.id)).where(EventRow.order_id == order_id)
+    return connection.scalar(newest) or 0
+
+
 @bad_rows_mean_corruption()
 def order_after(connection: Connection, event_id: int) -> Order:
     """Return an event's order, as it stood after the event."""

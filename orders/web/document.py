@@ -57,6 +57,8 @@ _ONLY_IN = {
     "Deprecation": 1,
     "Sunset": 1,
     "Link": 2,
+    # Where tags are strong: of others, no copy can match.
+    "If-Match": 2,
 }
 
 
@@ -113,6 +115,13 @@ _OTHER_HEADERS = {
     ),
 }
 _REQUEST_HEADERS = {
+    "If-Match": {
+        "name": "If-Match",
+        "in": "header",
+        "description": "ETags: 412, and nothing is done, if the order's own is none of them.",
+        "schema": {"type": "string"},
+        "example": '"166f834250a12dbd-1-42"',
+    },
     "If-None-Match": {
         "name": "If-None-Match",
         "in": "header",
@@ -148,6 +157,7 @@ _SAMPLES: tuple[Exception, ...] = (
     domain.PetNotFound(7),
     domain.OrderAlreadyShipped(41),
     domain.OrderAlreadyCancelled(41),
+    domain.PreconditionFailed(41),
     PayloadTooLarge(MAX_BYTES),
     UnsupportedMediaType(
         "Send the body with 'Content-Type: application/json'.",
@@ -269,7 +279,7 @@ def _complete_operation(described: dict[str, Any], version: int, settings: Setti
         response["headers"].update(_refer(_COMMON_HEADERS))
     described["responses"] = responses
     described["parameters"] = described.get("parameters", []) + [
-        _REQUEST_HEADERS[each] for each in parameters
+        _REQUEST_HEADERS[each] for each in _of_version(parameters, version)
     ]
     if described.get("deprecated"):
         described["x-deprecated-sunset"] = settings.pets_sunset.isoformat()

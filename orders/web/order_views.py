@@ -8,7 +8,7 @@ from datetime import datetime
 from flask import request
 
 from orders import domain
-from orders.domain import NewOrder, Order, OrderNotFound, Origin
+from orders.domain import NewOrder, Order, OrderNotFound, Origin, PreconditionFailed
 from orders.store import listing
 from orders.store.idempotency import IdempotencyKey
 from orders.web import conditional
@@ -33,7 +33,10 @@ _CANCEL = (
     "order_not_found",
     "order_already_shipped",
     "order_already_cancelled",
+    "precondition_failed",
 )
+# From this version on, an order's ETag is strong.
+STRONG_SINCE = 2
 _ORDERS = "/store/orders"
 _ORDER = f"{_ORDERS}/<id:orderId>"
 _TAGS = ["orders"]
@@ -49,8 +52,8 @@ def add_to(
     """Add the operations to a version, with its form of orders."""
     _add_place(blueprint, version, order, new_order, stability)
     _add_get(blueprint, version, order, stability)
-    _add_cancel(blueprint)
-    _add_ship(blueprint, order, stability)
+    _add_cancel(blueprint, version)
+    _add_ship(blueprint, version, order, stability)
 
 
 def _add_place(
@@ -84,30 +87,42 @@ def _add_get(
     blueprint: ApiBlueprint, version: int, order: type[OrderSchema], stability: str
 ) -> None:
     @blueprint.get(_ORDER, tags=_TAGS)
-    @operation(refusals=("order_not_found",), has_etag=True, stability=stability)
+    @operation(
+        refusals=("order_not_found", "precondition_failed"),
+        parameters=("If-Match",),
+        has_etag=True,
+        stability=stability,
+    )
     @blueprint.response(200, order, description="The order.")
     def get_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
         """Return one order."""
         shown = listing.one_order(current_services().database, parse_order_id(orderId), version)
         if shown is None:
             raise OrderNotFound(orderId)
-        unchanged = conditional.not_modified(shown.revision, shown.body)
-        return unchanged or conditional.entity(shown.body, shown.revision)
+        strong = version >= STRONG_SINCE
+        is_wanted = conditional.if_match(strong=strong)
+        if is_wanted is not None and not is_wanted(shown.revision):
+            raise PreconditionFailed(parse_order_id(orderId))
+        unchanged = conditional.not_modified(shown.revision, shown.body, strong=strong)
+        return unchanged or conditional.entity(shown.body, shown.revision, strong=strong)
 
 
-def _add_cancel(blueprint: ApiBlueprint) -> None:
+def _add_cancel(blueprint: ApiBlueprint, version: int) -> None:
     @blueprint.delete(_ORDER, tags=_TAGS)
-    @operation(refusals=_CANCEL, stability="beta")
+    @operation(refusals=_CANCEL, parameters=("If-Match",), stability="beta")
     @blueprint.response(204, description="Order cancelled successfully.")
     def cancel_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
         """Cancel one order by its identifier."""
-        current_services().orders.cancel(parse_order_id(orderId), _origin())
+        condition = conditional.precondition(strong=version >= STRONG_SINCE)
+        current_services().orders.cancel(parse_order_id(orderId), _origin(), condition)
         return Reply(status=NO_CONTENT)
 
 
-def _add_ship(blueprint: ApiBlueprint, order: type[OrderSchema], stability: str) -> None:
+def _add_ship(
+    blueprint: ApiBlueprint, version: int, order: type[OrderSchema], stability: str
+) -> None:
     @blueprint.post(f"{_ORDER}/ship", tags=_TAGS)
-    @operation(refusals=(*_BODY, *_CANCEL), stability=stability)
+    @operation(refusals=(*_BODY, *_CANCEL), parameters=("If-Match",), stability=stability)
     @blueprint.arguments(ShipmentSchema, location="optional_json", required=False)
     @blueprint.response(200, order, description="The shipped order.", example=order.shipped_example)
     def ship_order(
@@ -116,7 +131,8 @@ def _add_ship(blueprint: ApiBlueprint, order: type[OrderSchema], stability: str)
     ) -> Order:
         """Ship one order."""
         order_id, at = parse_order_id(orderId), shipment.get("ship_date")
-        return current_services().orders.ship(order_id, at, _origin())
+        condition = conditional.precondition(strong=version >= STRONG_SINCE)
+        return current_services().orders.ship(order_id, at, _origin(), condition)
 
 
 def parse_order_id(order_id: str) -> int:

@@ -156,6 +156,14 @@ ANSWERS: dict[type[Exception], Answer] = {
         "order_already_cancelled",
         lambda e: f"Order {e.order_id} was cancelled. It can't be shipped or cancelled again.",
     ),
+    domain.PreconditionFailed: Answer(
+        412,
+        "precondition_failed",
+        lambda e: (
+            f"Order {e.order_id} is not as If-Match or If-None-Match requires. "
+            "Get it again, and decide anew."
+        ),
+    ),
     PayloadTooLarge: Answer(
         413, "payload_too_large", lambda e: f"The body may be at most {e.limit:,} bytes long."
     ),

@@ -18,7 +18,7 @@ from tests.support.stores import Store, assert_error
 ORDERS, ORDER = "/store/orders", "/store/orders/{orderId}"
 COMMON = {"401", "429", "500", "503"}
 BODY = {"400", "413", "415", "422"}
-WRITTEN = {"403", "404", "409"}
+WRITTEN = {"403", "404", "409", "412"}
 FILTERS = [
     *("status", "petId", "reference", "complete"),
     *("placedFrom", "placedBefore", "shipsFrom", "shipsBefore"),
@@ -28,7 +28,7 @@ OPERATIONS = {
     (1, "listOrders"): (ORDERS, "get", {"200", "304"}, None, []),
     (1, "cancelOrder"): (ORDER, "delete", {"204", *WRITTEN}, "beta", []),
     (1, "placeOrder"): (ORDERS, "post", {"201", "403", *BODY}, "experimental", []),
-    (1, "getOrder"): (ORDER, "get", {"200", "304", "404"}, "experimental", []),
+    (1, "getOrder"): (ORDER, "get", {"200", "304", "404", "412"}, "experimental", []),
     (1, "shipOrder"): (f"{ORDER}/ship", "post", {"200", *WRITTEN, *BODY}, "experimental", []),
     (1, "getPet"): ("/pets/{petId}", "get", {"200", "404"}, None, []),
     (2, "listOrders"): (
@@ -36,7 +36,7 @@ OPERATIONS = {
         [*FILTERS, "sort", "limit", "after"],
     ),
     (2, "placeOrder"): (ORDERS, "post", {"201", "403", *BODY}, "beta", []),
-    (2, "getOrder"): (ORDER, "get", {"200", "304", "404", "422"}, "beta", []),
+    (2, "getOrder"): (ORDER, "get", {"200", "304", "404", "412", "422"}, "beta", []),
     (2, "cancelOrder"): (ORDER, "delete", {"204", *WRITTEN, "422"}, "beta", []),
     (2, "shipOrder"): (f"{ORDER}/ship", "post", {"200", *WRITTEN, *BODY}, "beta", []),
     (2, "listOrderEvents"): (f"{ORDER}/events", "get", {"200", "404", "422"}, "beta", []),

@@ -187,6 +187,89 @@ def test_nothing_leaves_shipped_or_cancelled(client, store, clock, version, firs
     assert len(store.events()) == 2
 
 
+# Conditions (RFC 9110, section 13). `{tag}` is the inside of the order's own.
+
+HOLD = (
+    *({"If-Match": "*"}, {"If-None-Match": '"another"'}),
+    *({"If-None-Match": ""}, {"If-Match": "*", "If-None-Match": 'W/"another"'}),
+)
+HOLD_WHERE_STRONG = (
+    *({"If-Match": '"{tag}"'}, {"If-Match": '"another","{tag}"'}),
+    {"If-Match": '"{tag}"', "If-None-Match": '"another"'},
+)
+FAIL = (
+    *({"If-Match": each} for each in ("", '"nope"', "nope", '"*"', 'W/"{tag}"', '"{tag}0"')),
+    *({"If-None-Match": each} for each in ("*", '"{tag}"', 'W/"{tag}"', '"another", "{tag}"')),
+    *({"If-Match": "*", "If-None-Match": "*"}, {"If-Match": '"x"', "If-None-Match": '"x"'}),
+    {"If-Match": '"{tag}"', "If-None-Match": 'W/"{tag}"'},
+)
+
+
+def send(change, client, order_id=1, **headers):
+    """Ship or cancel an order with headers; return the response."""
+    method, end = ("POST", "/ship") if change == "ship" else ("DELETE", "")
+    return client.request(method, f"{client.orders}/{order_id}{end}", headers=headers)
+
+
+def conditional(change, client, condition, order_id=1):
+    """Ship or cancel an order with a condition; return the response."""
+    tag = client.order(order_id).headers["ETag"].removeprefix("W/").strip('"')
+    headers = {name: value.format(tag=tag) for name, value in condition.items()}
+    return send(change, client, order_id, **headers)
+
+
+@EITHER_CHANGE
+def test_a_change_is_made_only_if_its_condition_holds(client, store, version, change, subtests):
+    client.place()
+    before = client.order(1).data
+    for condition in FAIL if version == 2 else FAIL + HOLD_WHERE_STRONG:
+        with subtests.test(str(condition)):
+            response = conditional(change, client, condition)
+            assert_error(response, 412, "precondition_failed")
+            assert (client.order(1).data, len(store.events())) == (before, 1)
+    for condition in HOLD if version == 1 else HOLD + HOLD_WHERE_STRONG:
+        with subtests.test(str(condition)):
+            placed = client.place().get_json()["id"]
+            done = conditional(change, client, condition, placed)
+            assert done.status_code == DONE[change]
+
+
+@EITHER_CHANGE
+def test_a_condition_is_judged_after_everything_else(client, store, change):
+    fails = {"If-Match": '"nope"', "If-None-Match": "*"}
+    client.place()
+    if change == "ship":
+        assert_error(post(client, b"{", **fails), *MALFORMED)
+        assert_error(post(client, b"{}", "text/plain", **fails), *UNSUPPORTED)
+    assert_error(send(change, client, 2, **fails), 404, "order_not_found")
+    assert_error(send(change, client, "abc", **fails), 404, "order_not_found")
+    for first, taken in (("ship", 1), ("cancel", 2)):
+        client.place()
+        assert make(first, client, taken).status_code == DONE[first]
+        error = TAKEN[first, client.version]
+        assert_error(send(change, client, taken, **fails), *error)
+    assert len(store.events()) == 5
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_an_order_is_shown_only_if_the_condition_holds(client, version, method):
+    client.place()
+    tag = client.order(1).headers["ETag"]
+    assert tag.startswith("W/") == (version == 1)
+    path = f"{client.orders}/1"
+    for wanted, status in (("*", 200), (tag, 200 if version == 2 else 412), ('"nope"', 412)):
+        assert client.request(method, path, headers={"If-Match": wanted}).status_code == status
+        both = {"If-Match": wanted, "If-None-Match": tag}
+        expected = 304 if status == 200 else 412
+        assert client.request(method, path, headers=both).status_code == expected
+    client.ship(1)
+    assert_error(client.get(path, headers={"If-Match": tag}), 412, "precondition_failed")
+    missing = client.get(f"{client.orders}/2", headers={"If-Match": "*"})
+    assert_error(missing, 404, "order_not_found")
+    # A list is no order.
+    assert client.get(client.orders, headers={"If-Match": '"nope"'}).status_code == 200
+
+
 @pytest.mark.parametrize(
     "changes",
     [["cancel"] * 16, ["ship"] * 16, ["cancel", "ship"] * 8],

@@ -27,10 +27,11 @@ CURRENT = (
 )
 
 
-def test_a_current_copy_is_not_sent_again(client, path, subtests):
+def test_a_current_copy_is_not_sent_again(client, path, version, end, subtests):
     whole = client.get(path)
     tag = whole.headers["ETag"]
-    assert re.fullmatch(r'W/"[!#-~]+"', tag)
+    # Of a list, which may be compressed, and so in version 1 also of an order, it is weak.
+    assert re.fullmatch(r'"[!#-~]+"' if (version, end) == (2, "/1") else r'W/"[!#-~]+"', tag)
     assert whole.headers["Cache-Control"] == "private, no-cache"
     assert "Authorization" in whole.headers["Vary"].split(", ")
     for copies in CURRENT:
@@ -51,7 +52,7 @@ OTHERS = (
 
 def test_another_copy_is_replaced(client, path, subtests):
     whole = client.get(path)
-    inside = whole.headers["ETag"].removeprefix('W/"').removesuffix('"')
+    inside = whole.headers["ETag"].removeprefix("W/").strip('"')
     for copies in OTHERS:
         with subtests.test(copies):
             header = {"If-None-Match": copies.format(inside=inside)}
