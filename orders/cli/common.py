@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -12,10 +12,17 @@ import click
 from flask.cli import AppGroup
 
 from orders import domain, keys
+from orders.cli.output import say
 from orders.domain import MAX_INT64, Refusal
-from orders.settings import SettingsError
+from orders.settings import Settings, SettingsError
 from orders.store.care import checks
-from orders.store.care.instance import InstanceLock, InstanceLocked, make_private_folder
+from orders.store.care.instance import (
+    LOCKED_SECONDS,
+    MAKING_SECONDS,
+    InstanceLock,
+    InstanceLocked,
+    make_private_folder,
+)
 from orders.store.care.upkeep import InUse
 from orders.store.database.errors import StoreUnavailable, unavailable_cause
 from orders.store.database.sqlite import sqlite_module
@@ -100,55 +107,96 @@ def _in_a_line(error: Exception | str) -> str:
     return keys.redact("".join(each if each.isprintable() else "?" for each in message))
 
 
-def open_services() -> Services:
-    """Return the services of this folder, with a database that is fit for use.
+def open_services(*, make: bool = False) -> Services:
+    """Return the services of the store that the settings name, with a database fit for use.
 
-    A new database is made where there is none.
+    With `make`, a new store is made where there is none.
 
     Raises:
+        ClickException: there is no store.
         UnfitDatabase: the database is not ours, damaged, or of another version.
         OSError: the folder can't be made.
     """
-    services = _services_of_folder()
+    services = _services_of_settings()
     if not services.upkeep.exists():
-        with stopped_services():
-            pass  # which makes one
+        if not make:
+            raise _no_store(services)
+        _make_unless_another_does(services)
     services.upkeep.check()
     return services
 
 
-@contextmanager
-def stopped_services(*, create: bool = True) -> Iterator[Services]:
-    """Yield the services of this folder while no service runs on it, and none can start.
+def _make_unless_another_does(services: Services) -> None:
+    exists = services.upkeep.exists
+    try:
+        with _locked(services, MAKING_SECONDS, unless=exists):
+            make_store(services)
+    except click.ClickException:
+        if not exists():
+            raise
 
-    A database is made where there is none, unless `create` is false.
+
+@contextmanager
+def stopped_services(*, make: bool = False) -> Iterator[Services]:
+    """Yield those services while no service runs on the store, and none can start.
+
+    With `make`, there need be no store: `make_store` makes it.
 
     Raises:
-        ClickException: a service runs.
+        ClickException: a service runs, or there is no store.
     """
-    services = _services_of_folder()
-    lock = InstanceLock(services.settings.instance)
+    services = _services_of_settings()
+    exists = services.upkeep.exists()
+    if not exists and not make:
+        raise _no_store(services)
     try:
-        lock.acquire()
-    except InstanceLocked:
-        raise click.ClickException(
-            "A service runs on this folder. Stop it first, then try again."
-        ) from None
-    try:
-        with services.upkeep.hold(alone=True):
-            if create and not services.upkeep.exists():
-                services.upkeep.create()
+        with (
+            _locked(services, LOCKED_SECONDS if exists else MAKING_SECONDS),
+            services.upkeep.hold(alone=True),
+        ):
             yield services
     except InUse:
         raise click.ClickException(
             f"A service uses {services.database.where}. Stop it first, then try again."
         ) from None
+
+
+def make_store(services: Services) -> None:
+    """Make the store where there is none, and say so. The instance folder must be locked."""
+    if not services.upkeep.exists():
+        services.upkeep.create()
+        say(f"There was no store yet: {services.database.where} is new.")
+
+
+def _no_store(services: Services) -> click.ClickException:
+    return click.ClickException(
+        f"There is no store in {services.database.where}. If it is elsewhere, run the command with "
+        "the service's own settings (ORDERS_INSTANCE, ORDERS_DATABASE_URL). If it is to be new, "
+        "start the service, or issue a key."
+    )
+
+
+@contextmanager
+def _locked(
+    services: Services, patience: float, unless: Callable[[], bool] | None = None
+) -> Iterator[None]:
+    make_private_folder(services.settings.instance)
+    lock = InstanceLock(services.settings.instance)
+    try:
+        lock.acquire(patience, unless)
+    except InstanceLocked:
+        raise click.ClickException(
+            "A service runs on this folder. Stop it first, then try again."
+        ) from None
+    try:
+        yield
     finally:
         lock.release()
 
 
-def _services_of_folder() -> Services:
+def _services_of_settings() -> Services:
     services = current_services()
-    make_private_folder(services.settings.instance)
     click.get_current_context().call_on_close(services.database.close)
+    if services.database.where != str(Settings().database_path):
+        say(f"Store: {services.database.where}")
     return services

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from orders.cli.common import CommandGroup, open_services, overwrite, stopped_services
+from orders.cli.common import (
+    CommandGroup,
+    make_store,
+    open_services,
+    overwrite,
+    stopped_services,
+)
 from orders.cli.output import print_table, progress, say, working
 from orders.settings import Settings
-from orders.store.care import backup, restoring
+from orders.store.care import backup, checks, restoring
 from orders.web.services import current_services
 
 
@@ -22,9 +29,23 @@ def db_group() -> None:
 @db_group.command("upgrade")
 def upgrade() -> None:
     """Bring the database's schema up to date, keeping a copy. The service must be stopped."""
-    with stopped_services() as services:
+    settings = current_services().settings
+    if settings.is_on_postgres:
+        _check_no_file(settings.instance)
+    with stopped_services(make=True) as services:
+        make_store(services)
         done = services.upkeep.upgrade()
     say(done)
+
+
+def _check_no_file(instance: Path) -> None:
+    # A rehearsal on a copy, which was to leave the server alone.
+    file = replace(Settings(), instance=instance).database_path
+    if file.exists() and not checks.is_moved(file):
+        raise click.ClickException(
+            f"There is a database in {file}, and ORDERS_DATABASE_URL names another on a server: "
+            "which is meant? Unset ORDERS_DATABASE_URL, or move the file away."
+        )
 
 
 @db_group.command("check")
@@ -61,7 +82,7 @@ def restore(file: Path, keep_keys: bool) -> None:
     The replaced database is kept beside it. Keys and webhooks stay as they are now, so that none
     that was revoked or removed comes back; new ids continue above all that were ever assigned.
     """
-    with stopped_services(create=False) as services, working("Restoring") as turn:
+    with stopped_services(make=True) as services, working("Restoring") as turn:
         database = services.upkeep.file()
         done = restoring.restore(
             file, database, services.clock.now(), keep_keys=keep_keys, progress=turn
@@ -69,6 +90,8 @@ def restore(file: Path, keep_keys: bool) -> None:
     say(f"Restored from {file}.")
     if done.replaced:
         say(f"The replaced database is kept in {done.replaced}.")
+    else:
+        say(f"There was no store yet: {database} is new.")
     if done.was_read:
         say(f"Kept {done.keys} keys as they were, {done.revoked} of them revoked since the backup.")
         if done.webhooks:
@@ -92,7 +115,7 @@ def renew(keep_keys: bool) -> None:
     matches nothing; keys are revoked and webhooks paused, because it can't be known which were
     revoked or removed since the backup.
     """
-    with stopped_services(create=False) as services:
+    with stopped_services() as services:
         services.upkeep.check()
         revoked, paused = restoring.renew(
             services.database, services.clock.now(), keep_keys=keep_keys
@@ -122,7 +145,7 @@ def copy() -> None:
     from orders.store.postgres import copying  # which loads the driver
 
     began = time.monotonic()
-    with stopped_services(create=False) as services:
+    with stopped_services() as services:
         services.upkeep.check()
         with working("Checking"):
             services.upkeep.check_whole()

@@ -45,7 +45,7 @@ def import_orders(file: Path) -> None:
     Columns: petId; and where present id, quantity (1), shipDate, status (pending), placedAt (now),
     updatedAt (placedAt), reference. The service may go on running.
     """
-    services = open_services()
+    services = open_services(make=True)
     count = _import(file, ORDER_COLUMNS, services.orders.import_orders)
     say(f"Imported {count:,} orders.")
 
@@ -57,7 +57,7 @@ def import_pets(file: Path) -> None:
 
     A pet replaces one with the same id; others are kept.
     """
-    services = open_services()
+    services = open_services(make=True)
     count = _import(file, PET_COLUMNS, services.orders.import_pets)
     say(f"Imported {count:,} pets.")
 

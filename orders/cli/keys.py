@@ -52,7 +52,7 @@ def issue(  # noqa: PLR0913, PLR0917 - one for each option
     per_day: int | None,
 ) -> None:
     """Issue a key to NAME. It is printed once, alone; only its hash is kept."""
-    services = open_services()
+    services = open_services(make=True)
     _check_plan(services.settings, plan, per_minute, per_day)
     now = services.clock.now()
     new = NewKey(

@@ -22,7 +22,13 @@ from orders.counters import CountersRefused
 from orders.settings import Settings, SettingsError
 from orders.store import keys
 from orders.store.care import checks
-from orders.store.care.instance import InstanceLock, InstanceLocked, make_private_folder
+from orders.store.care.instance import (
+    LOCKED_SECONDS,
+    MAKING_SECONDS,
+    InstanceLock,
+    InstanceLocked,
+    make_private_folder,
+)
 from orders.store.care.upkeep import Hold, InUse
 from orders.store.database import sqlite
 from orders.store.database.errors import StoreUnavailable
@@ -133,7 +139,8 @@ def _lock(settings: Settings) -> InstanceLock:
     try:
         make_private_folder(settings.instance)
         lock = InstanceLock(settings.instance)
-        lock.acquire()
+        is_new = not settings.is_on_postgres and not settings.database_path.exists()
+        lock.acquire(MAKING_SECONDS if is_new else LOCKED_SECONDS)
     except OSError as error:
         raise CannotStart(
             f"The folder {settings.instance} can't be used: {error.strerror}. "

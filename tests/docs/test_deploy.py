@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from orders import settings as settings_of
 from orders.settings import SETTINGS, Settings
 from orders.web import logs
 from orders.web.refusals import ANSWERS, SERVER_ANSWERS
@@ -121,7 +123,41 @@ def test_files_name_only_settings_that_there_are():
     )
     named = set(re.findall(r"\bORDERS_([A-Z_]+)\b", text))
     assert {name.lower() for name in named} <= set(SETTINGS)
-    assert {"INSTANCE", "HOST", "PORT", "TRUSTED_PROXY", "METRICS"} <= named
+    assert {"INSTANCE", "HOST", "PORT", "TRUSTED_PROXY"} <= named
+
+
+def test_the_settings_of_the_unit_are_settings_also_those_for_several_processes(tmp_path):
+    text = (DEPLOY / "systemd" / "store-orders.toml").read_text(encoding="utf-8")
+    (tmp_path / "config.toml").write_text(re.sub(r"^# (?=\w+ = )", "", text, flags=re.MULTILINE))
+    loaded = settings_of.load({"ORDERS_INSTANCE": str(tmp_path)})
+    assert (loaded.is_on_postgres, loaded.limits_url != "", loaded.metrics) == (True, True, True)
+
+
+def test_the_units_commands_have_its_user_program_and_folder(tmp_path):
+    script = (DEPLOY / "systemd" / "store-orders").read_text(encoding="utf-8")
+    sudo = tmp_path / "sudo"
+    sudo.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    sudo.chmod(0o700)
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["sh", "-c", script, "store-orders", "keys", "issue", "two words"],
+        env=path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    program = value("WorkingDirectory", UNIT)
+    folder = re.findall(r"ORDERS_INSTANCE=(\S+)", UNIT)[0].replace("%i", "8080")
+    assert done.stdout.splitlines() == [
+        *("-u", value("User", UNIT), "env", f"FLASK_APP={program}/app.py"),
+        *(f"ORDERS_INSTANCE={folder}", f"{program}/.venv/bin/flask", "keys", "issue", "two words"),
+    ]
+    assert f"/etc/store-orders.toml {folder.replace('8080', '%i')}/config.toml" in UNIT
+
+
+def value(name, text):
+    """Return what a line of a unit sets."""
+    return re.findall(rf"^{name}=(.*)$", text, re.MULTILINE)[0]
 
 
 def seconds(name, text):

@@ -21,7 +21,7 @@ from sqlalchemy import insert
 from orders import domain
 from orders.store.database.long_reads import Checkpoint
 from orders.store.tables import OrderRow
-from tests.support.commands import command, names_in, rejected
+from tests.support.commands import command, messages, names_in, rejected, without_store
 from tests.support.databases import DATABASES
 from tests.support.service import ROOT
 
@@ -52,7 +52,7 @@ def export(store, *file, options=()):
     """Export a store's orders; return what goes to standard output and the file's content."""
     done = command(store, "orders", "export", *file, *options)
     assert done.exit_code == 0, done.stderr
-    assert re.fullmatch(rf"Exported [\d,]+ orders{LEFT_OUT}", done.stderr)
+    assert re.fullmatch(rf"Exported [\d,]+ orders{LEFT_OUT}", messages(done))
     return done.stdout_bytes, *(path.read_bytes() for path in file)
 
 
@@ -188,12 +188,12 @@ def test_an_export_comes_back_byte_for_byte(emptied, tmp_path, ending, orders):
     first, second = tmp_path / f"first{ending}", tmp_path / f"second{ending}"
     store = emptied()
     put(store, "".join(json.dumps(order) + "\n" for order in orders), tmp_path / "made.jsonl")
-    export(store, first)
+    export(store, first, options=["--overwrite"])
     rows = store.rows("SELECT * FROM orders ORDER BY id")
     assert len(rows) == len(orders)
     store = emptied()
     assert command(store, "orders", "import", first).exit_code == 0
-    export(store, second)
+    export(store, second, options=["--overwrite"])
     assert second.read_bytes() == first.read_bytes()
     assert store.rows("SELECT * FROM orders ORDER BY id") == rows
 
@@ -233,13 +233,14 @@ def begin(forks, full_store, tmp_path_factory):
     """Begin an export of many orders; return a function that waits: exit status, messages."""
 
     def begin_one(*file, **options):
-        messages = tmp_path_factory.mktemp("messages") / "stderr"
+        said = tmp_path_factory.mktemp("messages") / "stderr"
+        said.touch()
         pid = forks.begin(
             *("flask", "orders", "export", *file),
             instance=full_store.settings.instance,
-            **{"stdout": os.devnull, "stderr": messages, **options},
+            **{"stdout": os.devnull, "stderr": said, **options},
         )
-        return lambda: (forks.wait(pid), messages.read_text() if messages.exists() else "")
+        return lambda: (forks.wait(pid), without_store(said.read_text()))
 
     return begin_one
 
@@ -249,7 +250,7 @@ def test_an_export_that_fills_the_disk_leaves_no_half_file(begin, tmp_path):
     new, older = tmp_path / "new.csv", tmp_path / "older.jsonl"
     older.write_bytes(b"an older export")
     for file in (new, older):
-        status, stderr = begin(file, limit=LITTLE_SPACE)()
+        status, stderr = begin(file, "--overwrite", limit=LITTLE_SPACE)()
         assert status != 0
         assert stderr.count("\n") == 1
         assert "File too large" in stderr

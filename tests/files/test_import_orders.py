@@ -17,6 +17,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from orders.clock import Clock
+from tests.support.commands import without_store
 from tests.support.databases import DATABASES
 from tests.support.imports import contents, imported, leftovers, lines, orders_of, table
 from tests.support.machine import wait_until
@@ -291,7 +292,8 @@ class Importing:
         if self.pipe:
             self.pipe.close()
         status = self._forks.wait(self.pid)
-        return status, *((self._folder / name).read_text() for name in ("stdout", "stderr"))
+        stdout, stderr = ((self._folder / name).read_text() for name in ("stdout", "stderr"))
+        return status, stdout, without_store(stderr)
 
     def stop(self, number):
         """Send a signal, and wait; return the exit status and what was printed."""

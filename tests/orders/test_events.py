@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.support.commands import command, messages
 from tests.support.stores import assert_error
 
 FEED = "/v2/store/events"
@@ -29,10 +30,6 @@ def events(client, query=""):
     response = client.get(f"{FEED}?{query}")
     assert response.status_code == 200, response.get_json()
     return response.get_json()["events"]
-
-
-def command(store, *arguments):
-    return store.app.test_cli_runner().invoke(args=arguments)
 
 
 # The feed.
@@ -140,7 +137,7 @@ def test_the_history_of_an_order_is_its_part_of_the_feed(shop):
 
 def test_an_order_is_shown_with_its_history(shop):
     done = command(shop.store, "orders", "show", "1")
-    assert (done.exit_code, done.stderr) == (0, "")
+    assert (done.exit_code, messages(done)) == (0, "")
     order, _, history = done.stdout.partition("\n\n")
     assert dict(line.split(maxsplit=1) for line in order.splitlines()) == {
         "id": "1",
@@ -165,13 +162,13 @@ def test_an_order_is_shown_with_its_history(shop):
 def test_a_line_says_that_an_order_is_not_there(shop, order_id):
     done = command(shop.store, "orders", "show", order_id)
     assert done.exit_code != 0
-    assert (done.stdout, done.stderr.count("\n")) == ("", 1)
+    assert (done.stdout, messages(done).count("\n")) == ("", 1)
 
 
 def test_the_tail_of_the_log_is_shown(shop):
     def shown(*options):
         done = command(shop.store, "events", "tail", *options)
-        assert (done.exit_code, done.stderr) == (0, "")
+        assert (done.exit_code, messages(done)) == (0, "")
         return [int(line.split()[0]) for line in done.stdout.splitlines()]
 
     assert shown() == [1, 2, 3, 4]

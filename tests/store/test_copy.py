@@ -18,7 +18,7 @@ from orders.files.faults import Faults
 from orders.settings import Settings
 from orders.store.database import sqlite
 from orders.store.tables import Base
-from tests.support.commands import command, rejected, said
+from tests.support.commands import command, messages, rejected, said
 from tests.support.faults import overwrite
 from tests.support.machine import wait_until
 from tests.support.receiver import answer_with
@@ -251,7 +251,7 @@ def test_the_summary_has_the_rows_of_each_table_and_the_next_steps(busy):
     counted = dict(line.split() for line in done.stdout.splitlines()[1:])
     assert set(counted) == set(Base.metadata.tables)
     assert (counted["orders"], counted["order_events"]) == ("8", "11")
-    copied, then, keep = done.stderr.splitlines()
+    copied, then, keep = messages(done).splitlines()
     assert re.fullmatch(
         r"Copied \d+ rows to postgresql\S+ and compared each, in [\d.]+ s\.", copied
     )

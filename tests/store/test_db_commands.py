@@ -21,7 +21,7 @@ from orders.settings import Settings
 from orders.store.care import checks, opening
 from orders.store.database import sqlite
 from tests.support.clocks import SetClock
-from tests.support.commands import command, names_in, rejected, said
+from tests.support.commands import command, names_in, rejected, said, without_store
 from tests.support.service import ROOT
 from tests.support.stores import Store
 
@@ -79,13 +79,6 @@ def beside(service):
 def test_what_needs_the_service_stopped_is_rejected_while_it_runs(beside):
     for arguments in (["upgrade"], ["renew"], ["restore", beside.database.path]):
         assert "A service runs on this folder. Stop it" in rejected(beside, "db", *arguments)
-
-
-def test_upgrade_makes_a_database_where_there_is_none(settings, clock):
-    store = Store(settings, clock)
-    said(store, "db", "upgrade")
-    assert store.client().place().status_code == 201
-    store.database.close()
 
 
 # check
@@ -280,7 +273,7 @@ def test_a_backup_that_fills_the_disk_leaves_no_half_file(full_store, tmp_path):
         stdout, stderr = process.communicate(timeout=60)
     assert (process.returncode != 0, stdout) == (True, b"")
     assert b"Traceback" not in stderr
-    assert stderr.count(b"\n") == 1
+    assert without_store(stderr.decode()).count("\n") == 1
     assert names_in(tmp_path) == {"instance"}
     assert "is sound" in said(full_store, "db", "check")
 

@@ -2,6 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
+
+def without_store(text):
+    """Return what a command said, without the line that names a store which is not the default."""
+    return re.sub(r"\AStore: .+\n", "", text)
+
+
+def messages(done):
+    """Return what a command said on standard error, but for the store's name."""
+    return without_store(done.stderr)
+
 
 def command(store, *arguments):
     """Run a command over a store; return click's result."""
@@ -12,8 +24,8 @@ def said(store, *arguments):
     """Run a command that must work and has no data to print; return its one message."""
     done = command(store, *arguments)
     assert done.exit_code == 0, done.stderr
-    assert (done.stdout, done.stderr.count("\n")) == ("", 1)
-    return done.stderr
+    assert (done.stdout, messages(done).count("\n")) == ("", 1)
+    return messages(done)
 
 
 def rejected(store, *arguments):
@@ -21,10 +33,11 @@ def rejected(store, *arguments):
     done = command(store, *arguments)
     assert done.exit_code != 0
     assert isinstance(done.exception, SystemExit), done.exception
-    assert (done.stdout, done.stderr.count("\n")) == ("", 1), done.stderr
-    assert done.stderr.startswith("Error: ")
-    assert done.stderr.endswith("\n")
-    return done.stderr
+    message = messages(done)
+    assert (done.stdout, message.count("\n")) == ("", 1), message
+    assert message.startswith("Error: ")
+    assert message.endswith("\n")
+    return message
 
 
 def names_in(folder):

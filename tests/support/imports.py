@@ -6,6 +6,8 @@ import csv
 import io
 import json
 
+from tests.support.commands import messages
+
 
 def import_file(store, folder, content, name="orders.csv"):
     """Import a file with this content; return the command's result."""
@@ -21,16 +23,16 @@ def import_rejected(store, folder, content, name="orders.csv"):
     done = import_file(store, folder, content, name)
     assert done.exit_code != 0
     assert isinstance(done.exception, SystemExit), done.exception
-    assert (done.stdout, done.stderr.count("\n")) == ("", 1), done.stderr
+    assert (done.stdout, messages(done).count("\n")) == ("", 1), done.stderr
     assert contents(store) == before
     assert leftovers(store.settings.instance) == []
-    return done.stderr.rstrip("\n")
+    return messages(done).rstrip("\n")
 
 
 def imported(done, count, what="orders"):
     """Check that a command imported so many, and said so on standard error."""
     assert done.exit_code == 0, done.stderr
-    assert (done.stdout, done.stderr) == ("", f"Imported {count:,} {what}.\n")
+    assert (done.stdout, messages(done)) == ("", f"Imported {count:,} {what}.\n")
 
 
 def contents(store):

@@ -12,6 +12,7 @@ import pytest
 from standardwebhooks import Webhook
 
 from orders.webhooks.endpoints import MAX_ENDPOINTS
+from tests.support.commands import messages
 from tests.support.receiver import answer_with
 from tests.support.stores import logged
 
@@ -42,8 +43,8 @@ def refused(store, *arguments):
     assert done.exit_code != 0
     assert isinstance(done.exception, SystemExit), done.exception
     assert done.stdout == ""
-    assert done.stderr.count("\n") == 1, done.stderr
-    return done.stderr
+    assert messages(done).count("\n") == 1, done.stderr
+    return messages(done)
 
 
 def add(store, receiver, *options):

@@ -128,9 +128,14 @@ def refuse_moved(path: Path) -> None:
     Raises:
         UnfitDatabase: it has.
     """
-    # From SQLite, not from the header: the newest pages may still be in the log beside the file.
-    if _query(path, "PRAGMA application_id") == _MOVED_ID:
+    if is_moved(path):
         raise UnfitDatabase(_MOVED.format(path))
+
+
+def is_moved(path: Path) -> bool:
+    """Return whether the file is marked as moved to PostgreSQL."""
+    # From SQLite, not from the header: the newest pages may still be in the log beside the file.
+    return bool(_query(path, "PRAGMA application_id") == _MOVED_ID)
 
 
 def mark_as_moved(connection: Connection) -> None:

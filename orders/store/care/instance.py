@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import filelock
+
+# How long to wait for a lock that a command may have for a moment, or, where there is no store yet,
+# until it has made one.
+LOCKED_SECONDS = 1.0
+MAKING_SECONDS = 10.0
 
 
 class InstanceLocked(Exception):
@@ -61,14 +67,16 @@ class InstanceLock:
         """Lock this instance folder, which must exist, when `acquire` is called."""
         self._lock = filelock.FileLock(instance / "lock", mode=0o600)
 
-    def acquire(self) -> None:
-        """Acquire the lock, without waiting.
+    def acquire(
+        self, patience: float = LOCKED_SECONDS, unless: Callable[[], bool] | None = None
+    ) -> None:
+        """Acquire the lock, waiting for at most so many seconds, or until `unless` says true.
 
         Raises:
             InstanceLocked: another process has it.
         """
         try:
-            self._lock.acquire(timeout=0)
+            self._lock.acquire(timeout=patience, cancel_check=unless)
         except filelock.Timeout:
             raise InstanceLocked from None
 
