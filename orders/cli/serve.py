@@ -8,9 +8,10 @@ import ipaddress
 import logging
 import os
 import signal
+import socket
 import sys
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import click
 from flask import Flask
@@ -31,7 +32,7 @@ from orders.store.care.instance import (
 )
 from orders.store.care.upkeep import Hold, InUse
 from orders.store.database import sqlite
-from orders.store.database.errors import StoreUnavailable
+from orders.store.database.errors import StoreUnavailable, Superseded
 from orders.web import logs
 from orders.web.housekeeping import Housekeeping
 from orders.web.server import Server
@@ -40,6 +41,8 @@ from orders.web.services import Services, services_of
 log = logging.getLogger("orders")
 
 EXIT_CANNOT_START = 2
+# A supervisor starts it again.
+EXIT_LOST = 1
 
 
 class CannotStart(Exception):
@@ -54,11 +57,10 @@ def main(create_app: Callable[[Settings], Flask]) -> int:
         settings = settings_of.load()
         settings_of.check_packages(settings)
         with logs.logging_to_stderr(settings.log):
-            _serve_instance(create_app(settings), with_demo=arguments.demo)
+            return _serve_instance(create_app(settings), with_demo=arguments.demo)
     except (CannotStart, SettingsError, checks.UnfitDatabase, CountersRefused) as error:
         click.echo(f"Error: {' '.join(str(error).split())}", err=True)
         return EXIT_CANNOT_START
-    return 0
 
 
 def settings_for_flask() -> Settings:
@@ -92,29 +94,31 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _serve_instance(app: Flask, *, with_demo: bool) -> None:
+def _serve_instance(app: Flask, *, with_demo: bool) -> int:
     services = services_of(app)
     lock = _lock(services.settings)
     try:
         _prepare_database(services)
         with _hold(services) as hold:
-            _serve(app, services, hold, with_demo=with_demo)
+            return _serve(app, services, hold, with_demo=with_demo)
     finally:
         services.database.close()
         lock.release()
 
 
-def _serve(app: Flask, services: Services, hold: Hold, *, with_demo: bool) -> None:
-    services.begin()
-    services.check_behind()
-    server = _bind(app, services)
-    server.stop_on_signals()
-    _welcome(services, server, with_demo=with_demo)
+def _serve(app: Flask, services: Services, hold: Hold, *, with_demo: bool) -> int:
+    with _database_needed(services):
+        keeper = _Keeper(services, hold)
+        services.begin()
+        services.check_behind()
+        server = _bind(app, services)
+        server.stop_on_signals()
+        _welcome(services, server, with_demo=with_demo)
     housekeeping = Housekeeping(
         services.write_counters,
         services.write_keys,
         services.long_reads.tend,
-        partial(_keep, hold),
+        keeper.keep,
     )
     housekeeping.start()
     services.outbox.start(alone=services.is_alone)
@@ -126,6 +130,7 @@ def _serve(app: Flask, services: Services, hold: Hold, *, with_demo: bool) -> No
         housekeeping.stop()
         services.end()
     log.info("Stopped.")
+    return EXIT_LOST if keeper.has_lost else 0
 
 
 def _ignore_signals() -> None:
@@ -165,26 +170,49 @@ def _hold(services: Services) -> Hold:
         ) from None
 
 
-def _keep(hold: Hold) -> None:
-    try:
-        is_ours = hold.keep()
-    except StoreUnavailable:
-        return  # requests report it; the lock is tried again in a moment
-    if not is_ours:
-        log.error("Another service took over the database during an outage. This one stops.")
-        os.kill(os.getpid(), signal.SIGTERM)
+class _Keeper:
+    """Keeps the hold on the database, and ends the service that lost it."""
+
+    def __init__(self, services: Services, hold: Hold) -> None:
+        """Begin to serve, where the other processes see it."""
+        self._hold = hold
+        self.has_lost = False
+        where = f"{socket.gethostname()}:{services.settings.port}"
+        hold.serve(f"store-orders {where}")
+
+    def keep(self) -> None:
+        """Re-acquire the lock if it was lost. Called twice a second."""
+        try:
+            if not self._hold.keep():
+                self._stop("Another service took over the database during an outage.")
+        except Superseded:
+            self._stop("The database was upgraded, or renewed, by another program.")
+        except StoreUnavailable:
+            pass  # requests report it; the lock is tried again in a moment
+
+    def _stop(self, why: str) -> None:
+        if not self.has_lost:
+            self.has_lost = True
+            log.error("%s This service stops.", why)
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _prepare_database(services: Services) -> None:
+@contextmanager
+def _database_needed(services: Services) -> Iterator[None]:
     try:
-        services.upkeep.prepare()
-        with services.database.read() as connection:
-            all_keys = keys.get_all(connection)
+        yield
     except (OSError, StoreUnavailable, SQLAlchemyError) as error:
         raise CannotStart(
             f"The database {services.database.where} can't be used: {error}. "
             "Fix that, then start again."
         ) from None
+
+
+def _prepare_database(services: Services) -> None:
+    with _database_needed(services):
+        services.upkeep.prepare()
+        with services.database.read() as connection:
+            all_keys = keys.get_all(connection)
     now = services.clock.now()
     without_plan = [
         f"{key.id} ({key.name}, {key.plan})"

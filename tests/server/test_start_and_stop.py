@@ -7,6 +7,8 @@ import re
 import shlex
 import signal
 import socket
+import subprocess
+import sys
 import time
 from contextlib import closing, contextmanager
 from itertools import pairwise
@@ -25,7 +27,7 @@ from orders.store.database import sqlite
 from tests.support.databases import DATABASES
 from tests.support.forks import forking
 from tests.support.machine import wait_until
-from tests.support.service import Service
+from tests.support.service import ROOT, Service, environment_for
 from tests.support.stores import Store
 
 # A start makes a store by itself.
@@ -180,6 +182,39 @@ def test_a_start_that_cannot_work_says_in_one_line_how_to_fix_it_and_changes_no_
         assert words in message
     assert ended[what].stdout.read_text() == ""
     assert what not in UNFIT or files_in(ended[what].instance) == ended[what].before
+
+
+# Starts a service whose database goes away just before one of its steps.
+_GOES_AWAY = """
+import sys
+from app import create_app
+from orders.cli import serve
+from orders.web.services import Services
+name = sys.argv.pop()
+step = getattr(Services, name)
+def without(self):
+    self.settings.database_path.rename(self.settings.instance / "moved.db")
+    step(self)
+setattr(Services, name, without)
+sys.exit(serve.main(create_app))
+"""
+
+
+@pytest.mark.sqlite_only("the file is moved")
+@pytest.mark.parametrize("step", ["begin", "check_behind"])
+def test_a_database_that_goes_away_during_a_start_ends_it_in_one_line(tmp_path, step):
+    done = subprocess.run(
+        [sys.executable, "-c", _GOES_AWAY, step],
+        cwd=ROOT,
+        env=environment_for(tmp_path / "instance"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert done.returncode == 2
+    assert done.stderr.startswith("Error: The database ")
+    assert "Fix that, then start again." in done.stderr
 
 
 @OF_FILES

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -23,6 +24,7 @@ from orders.settings import Settings
 from orders.store import events, listing
 from orders.store.care import checks, opening
 from orders.store.care.upkeep import InUse
+from orders.store.database.errors import StoreUnavailable
 from orders.store.databases import database_of
 from orders.store.paging import Filters, PageQuery, Sort, SortBy, read_page
 from orders.store.postgres import database as postgres_database
@@ -332,6 +334,47 @@ def test_of_processes_that_start_at_the_same_time_one_makes_the_tables(
         list(threads.map(prepare, upkeeps))
     assert version_of(settings) == checks.schema_version()
     upkeeps[0].check_whole()
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["UPDATE alembic_version SET version_num = '9999'", "UPDATE store SET store_id = 'another'"],
+    ids=["upgraded", "renewed"],
+)
+def test_a_process_notices_that_the_database_was_changed_while_it_was_cut_off(
+    server, name, settings, start, change
+):
+    service = start(ORDERS_DATABASE_URL=settings.database_url)
+    key = service.issue()
+    assert service.request("POST", ORDERS, key, json={"petId": 7}).status == 201
+    # Stopped, as it could otherwise end before it is asked.
+    service.process.send_signal(signal.SIGSTOP)
+    server.execute(change, name)
+    server.end_connections(name)
+    with ThreadPoolExecutor(1) as threads:
+        placed = threads.submit(
+            service.request, "POST", ORDERS, key, json={"petId": 7}, retries=False
+        )
+        service.process.send_signal(signal.SIGCONT)
+        assert placed.exception() or placed.result().status == 503
+    # Of its own accord, and not as one that was asked to: a supervisor starts it again.
+    assert service.wait() == 1
+    assert "upgraded, or renewed, by another program. This service stops." in "".join(service.log)
+    assert server.execute("SELECT count(*) FROM orders", name) == [(1,)]
+
+
+def test_a_writer_that_stands_still_keeps_others_waiting_for_no_longer_than_they_do(
+    store, make_store, monkeypatch
+):
+    with store.database.write() as connection:
+        (shown,) = connection.exec_driver_sql("SHOW idle_in_transaction_session_timeout").one()
+    assert shown == f"{postgres_database.BUSY_SECONDS - 1}s"
+    monkeypatch.setattr(postgres_database, "_WRITER_IDLE", "300ms")
+    client = make_store().client()
+    with pytest.raises(StoreUnavailable), store.database.write() as connection:  # noqa: PT012
+        connection.exec_driver_sql("UPDATE orders SET quantity = 2")
+        assert client.place().status_code == 201
+        connection.exec_driver_sql("SELECT 1")
 
 
 def test_a_database_that_an_older_version_serves_is_not_upgraded(

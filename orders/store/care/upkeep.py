@@ -22,11 +22,22 @@ class Hold:
     """
 
     def keep(self) -> bool:
-        """Re-acquire the lock if it was lost; return false where another process has it."""
+        """Re-acquire the lock if it was lost; return false where another process has it.
+
+        Raises:
+            Superseded: the database was upgraded or renewed meanwhile.
+        """
         return True
 
     def release(self) -> None:
         """Release the lock."""
+
+    def serve(self, name: str) -> None:
+        """Begin to serve, under a name that the other processes see."""
+
+    def others(self) -> list[str]:
+        """Return the names of the other processes that serve it."""
+        return []
 
     def __enter__(self) -> Self:
         return self

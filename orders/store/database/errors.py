@@ -84,6 +84,10 @@ class OutcomeUnknown(StoreUnavailable):
     """The database fell silent during a commit, which it may have made or not."""
 
 
+class Superseded(StoreUnavailable):
+    """The database is no longer the one that this process began to serve."""
+
+
 def name_of(error: BaseException | None) -> str:
     """Return SQLite's name of a driver's error, such as SQLITE_BUSY, or ""."""
     return getattr(error, "sqlite_errorname", None) or ""

@@ -37,6 +37,7 @@ from orders.store.database.engine import (
 )
 from orders.store.database.errors import (
     StoreUnavailable,
+    Superseded,
     commit_outcome_unknown,
     discard_connection_on_error,
     is_retryable,
@@ -53,6 +54,7 @@ _TEMPORARY = "pg_temp"
 # A snapshot names the transactions that it sees. Equal snapshots see the same.
 # https://www.postgresql.org/docs/15/functions-info.html#FUNCTIONS-INFO-SNAPSHOT
 _SNAPSHOT = Query(text("SELECT CAST(pg_current_snapshot() AS text)"))
+_IDENTITY = "SELECT version_num, store_id FROM alembic_version, store"
 _OPTIONS = {
     # Instants are formatted and split into days in UTC.
     "timezone": "UTC",
@@ -66,8 +68,9 @@ _OPTIONS = {
     # A stream waits for its reader.
     "idle_in_transaction_session_timeout": "600s",
 }
-# A stalled process must not keep others from writing.
-_WRITER_IDLE = "30s"
+# A process that stands still in a transaction keeps no other from writing for longer than that one
+# waits for the lock.
+_WRITER_IDLE = f"{BUSY_SECONDS - 1}s"
 _CONNECT = {
     "connect_timeout": 3,
     "application_name": "store-orders",
@@ -87,6 +90,7 @@ class PostgresDatabase(Database):
         super().__init__(folder, threads)
         self._url = url
         self._patience: float | None = None
+        self._identity: tuple[str, str] | None = None
         self._writing = threading.Lock()
         self._breaker = waiting.Breaker(self.where, self.seconds_left)
 
@@ -144,6 +148,14 @@ class PostgresDatabase(Database):
         ((snapshot,),) = self.ask(_SNAPSHOT)
         return str(snapshot)
 
+    def pin(self) -> None:
+        """Have later connections refuse a database that was upgraded, or renewed, meanwhile.
+
+        A lost connection is the only sign of that: both happen while nobody serves the database.
+        """
+        with self.read() as connection:
+            self._identity = driver_of(connection).execute(_IDENTITY).fetchone()
+
     def connect_apart(self) -> Any:
         """Return a driver connection outside the pools. The caller closes it."""
         with translate_driver_errors():
@@ -192,8 +204,14 @@ class PostgresDatabase(Database):
         event.listen(engine, "do_connect", self._connect)
         assignments = "; ".join(f"SET {name} = '{value}'" for name, value in _OPTIONS.items())
         event.listen(engine, "connect", lambda driver, _: driver.execute(assignments))
+        event.listen(engine, "connect", self._check_identity)
         event.listen(engine, "checkout", _refuse_ended)
         return engine
+
+    def _check_identity(self, driver: Any, _record: object) -> None:
+        if self._identity and driver.execute(_IDENTITY).fetchone() != self._identity:
+            driver.close()
+            raise Superseded("it was upgraded or renewed meanwhile, and this process must restart")
 
     def _connect(self, _dialect: object, _record: object, arguments: Any, options: Any) -> Any:
         return waiting.connect(self._breaker, arguments, options)
@@ -201,9 +219,10 @@ class PostgresDatabase(Database):
     def _lock(self, driver: Any, seconds: float | None) -> None:
         # All in one message to the server.
         milliseconds = round((seconds or self._patience or BUSY_SECONDS) * 1000)
+        idle = "600s" if self._patience else _WRITER_IDLE
         driver.execute(
             f"BEGIN; SET LOCAL lock_timeout = {milliseconds}; "
-            f"SET LOCAL idle_in_transaction_session_timeout = '{_WRITER_IDLE}'; "
+            f"SET LOCAL idle_in_transaction_session_timeout = '{idle}'; "
             f"SELECT pg_advisory_xact_lock({LOCKS}, {WRITING})"
         )
 

@@ -22,6 +22,7 @@ from orders.store.care.checks import NEWER, OLDER, AwayDatabase, UnfitDatabase, 
 from orders.store.care.upkeep import Hold, InUse, Upkeep
 from orders.store.database.engine import BUSY_SECONDS
 from orders.store.database.errors import StoreUnavailable, translate_driver_errors
+from orders.store.database.queries import Query
 from orders.store.postgres import checks, database
 from orders.store.postgres.database import LOCKS, SERVING, PostgresDatabase
 
@@ -42,6 +43,14 @@ _FACTS = text("""
         EXISTS (SELECT FROM pg_class WHERE relkind IN ('r', 'p')
             AND relnamespace = to_regnamespace(quote_ident(current_schema()))) AS has_tables
 """)
+# Of the processes that serve a database, the names of the connections that hold the lock.
+_SERVING = Query(
+    text("""
+        SELECT application_name FROM pg_stat_activity JOIN pg_locks USING (pid)
+        WHERE datname = current_database() AND locktype = 'advisory' AND granted
+            AND classid = CAST(:locks AS oid) AND objid = CAST(:serving AS oid)
+    """).bindparams(locks=LOCKS, serving=SERVING)
+)
 _VERSION = text("SELECT version_num FROM alembic_version")
 _NO_FILE = (
     "The database is on a PostgreSQL server, not in a file. Copy it with `pg_dump "
@@ -215,6 +224,21 @@ class _HeldByConnection(Hold):
         self._database = database
         self._alone = alone
         self._driver: Any = None
+        self._name = ""
+
+    def serve(self, name: str) -> None:
+        """Name the connection, and rely on the database to stay what it is."""
+        self._name = name
+        self._database.pin()
+        with translate_driver_errors():
+            self._tell()
+
+    def others(self) -> list[str]:
+        """Return the names of the connections that hold the lock, without this process' own."""
+        names = [name for (name,) in self._database.ask(_SERVING)]
+        with contextlib.suppress(ValueError):
+            names.remove(self._name)
+        return names
 
     def keep(self) -> bool:
         """Acquire the lock, or re-acquire it after the connection was lost."""
@@ -229,8 +253,13 @@ class _HeldByConnection(Hold):
             (is_ours,) = found.fetchone()
             if is_ours:
                 self._driver = driver
+                self._tell()
                 resources.pop_all()
             return bool(is_ours)
+
+    def _tell(self) -> None:
+        if self._name:
+            self._driver.execute("SELECT set_config('application_name', %s, false)", [self._name])
 
     def release(self) -> None:
         """Close the connection."""
