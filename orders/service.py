@@ -9,6 +9,7 @@ of their times.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from typing import NoReturn
 from sqlalchemy import Connection
 
 from orders import domain
-from orders.clock import Clock
+from orders.clock import STEP_SECONDS, Clock
 from orders.domain import NewOrder, Order, Origin, Status
 from orders.files import staging
 from orders.files.faults import Fault, Faults
@@ -52,16 +53,38 @@ class OrderService:
         clock: Clock,
         changes: GroupCommit | None = None,
         changed: Callable[[], None] = lambda: None,
+        *,
+        is_alone: bool = True,
     ) -> None:
         """Set up the use cases over a database, with the clock that dates changes.
 
         `changes` commits them, together with those of its other users; `changed` is called after
-        each commit.
+        each commit. `is_alone` is false where other processes use the database.
         """
         self._database = database
         self._changes = changes or GroupCommit(database)
         self._changed = changed
         self._clock = clock
+        self._is_alone = is_alone
+        self._following = threading.Lock()
+        # What wall time is ahead of monotonic time.
+        self._to_wall: float | None = None
+
+    def follow_clock(self) -> None:
+        """Have Idempotency-Keys keep their age where the clock was set. Called twice a second.
+
+        Raises:
+            StoreUnavailable: the database can't be written.
+        """
+        to_wall = self._clock.time() - self._clock.monotonic()
+        if self._to_wall is not None and abs(to_wall - self._to_wall) <= STEP_SECONDS:
+            return
+        with self._following:
+            # What others placed is dated by their clocks.
+            step = to_wall - self._to_wall if self._to_wall is not None and self._is_alone else 0.0
+            now = self._clock.now()
+            self._changes.run(lambda connection: idempotency.follow_clock(connection, step, now))
+            self._to_wall = to_wall
 
     def place(
         self, new: NewOrder, origin: Origin, idempotency_key: IdempotencyKey | None = None
@@ -84,6 +107,8 @@ class OrderService:
                 idempotency.remember(connection, idempotency_key, event_id, now)
             return Placed(order)
 
+        if idempotency_key is not None:
+            self.follow_clock()
         return self._change(place)
 
     def ship(

@@ -17,15 +17,12 @@ from pathlib import Path
 
 from limits.storage import Storage
 
-from orders.clock import Clock
+from orders.clock import STEP_SECONDS, Clock
 from orders.counters.journal import Journal
 from orders.counters.windows import Counters, Row, Shelf, Window
 
 # Requests wait while so many rows are made for the journal: some tenths of a millisecond.
 _SLICE = 256
-# Both clocks are read one after the other, and wall time is slewed to keep right: a smaller
-# difference means nothing.
-_CLOCK_STEP = 0.5
 
 
 class CounterStorage(Counters, Storage):
@@ -70,7 +67,7 @@ class CounterStorage(Counters, Storage):
         to_wall = self._clock.time() - self._clock.monotonic()
         is_intact = self._journal.is_intact()
         with self._lock:
-            whole = self._is_behind or not is_intact or abs(to_wall - self._to_wall) > _CLOCK_STEP
+            whole = self._is_behind or not is_intact or abs(to_wall - self._to_wall) > STEP_SECONDS
             if whole:
                 self._to_wall = to_wall
             self._is_behind = False

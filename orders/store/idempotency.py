@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, bindparam, delete, insert, select, tuple_
+from sqlalchemy import Connection, bindparam, delete, insert, select, text, tuple_, update
 
 from orders.store.database.queries import Query
 from orders.store.tables import IdempotencyRow
@@ -49,6 +49,17 @@ _EXPIRED = (
     .order_by(IdempotencyRow.at)
     .limit(_SWEPT_AT_ONCE)
 )
+# What a clock has dated that was ahead would be remembered until then.
+_BRING_BACK = Query(
+    update(IdempotencyRow).where(IdempotencyRow.at > bindparam("now")).values(at=bindparam("now"))
+)
+_SHIFT = Query(
+    text(
+        "UPDATE idempotency_keys "
+        r"SET at = coalesce(strftime('%Y-%m-%dT%H\:%M\:%fZ', at, :step), at)"
+    ),
+    text("UPDATE idempotency_keys SET at = at + CAST(:step AS interval)"),
+)
 _SWEEP = Query(delete(IdempotencyRow).where(tuple_(*_IDENTITY).in_(_EXPIRED)))
 
 
@@ -60,10 +71,21 @@ def placing_event(connection: Connection, key: IdempotencyKey, now: datetime) ->
 
 
 def remember(connection: Connection, key: IdempotencyKey, event_id: int, now: datetime) -> None:
-    """Remember which event this key placed, and delete a few keys that are older than a day."""
+    """Remember which event this key placed, and delete a few keys that are older than a day.
+
+    Those that are dated in the future are dated now.
+    """
     _FORGET.execute(connection, **_values(key))
     _REMEMBER.execute(connection, **_values(key), placing_event_id=event_id, now=now)
     _SWEEP.execute(connection, since=now - REMEMBERED_FOR)
+    _BRING_BACK.execute(connection, now=now)
+
+
+def follow_clock(connection: Connection, seconds: float, now: datetime) -> None:
+    """Have all keys keep their age after the clock was set by so many seconds."""
+    if seconds:
+        _SHIFT.execute(connection, step=f"{seconds:+.3f} seconds")
+    _BRING_BACK.execute(connection, now=now)
 
 
 def _values(key: IdempotencyKey) -> dict[str, object]:

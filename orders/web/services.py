@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol, cast
@@ -20,6 +21,7 @@ from orders.store.care import checks
 from orders.store.care.upkeep import Upkeep
 from orders.store.database.commit_cache import CommitCache
 from orders.store.database.engine import Database
+from orders.store.database.errors import StoreUnavailable
 from orders.store.database.group_commit import GroupCommit
 from orders.store.database.long_reads import LongReads
 from orders.store.listing import CurrentList
@@ -87,7 +89,9 @@ class Services:
     @cached_property
     def orders(self) -> OrderService:
         """The use cases."""
-        return OrderService(self.database, self.clock, self.changes, self.outbox.wake)
+        return OrderService(
+            self.database, self.clock, self.changes, self.outbox.wake, is_alone=self.is_alone
+        )
 
     @cached_property
     def outbox(self) -> Outbox:
@@ -147,9 +151,14 @@ class Services:
         self.limits.storage.flush()
 
     def write_keys(self) -> None:
-        """Write bans and last uses of keys; may wait for the database. Called twice a second."""
+        """Write bans and last uses of keys, and what a clock that was set changes of the store's.
+
+        May wait for the database. Called twice a second.
+        """
         self.limits.bans.flush()
         self.keyring.flush()
+        with suppress(StoreUnavailable):
+            self.orders.follow_clock()
 
     def end(self) -> None:
         """Write everything, and close all files and connections."""

@@ -237,6 +237,11 @@ def forget_refused(connection: Connection, endpoint_id: int, event_id: int) -> N
     connection.execute(delete(RefusedRow).where(_is_refused(endpoint_id, event_id)))
 
 
+def newest_at(connection: Connection) -> datetime | None:
+    """Return the latest time in the log, or None where it is empty."""
+    return connection.scalar(select(func.max(DeliveryRow.at)))
+
+
 def sweep(connection: Connection, before: datetime) -> bool:
     """Delete some log lines older than `before`; return whether there may be more."""
     old = select(DeliveryRow.id).where(DeliveryRow.at < before).order_by(DeliveryRow.at)

@@ -15,7 +15,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Hashable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from orders.clock import Clock
 from orders.store import events
@@ -68,6 +68,8 @@ class Outbox:
         self._is_alone = True
         self._seen: Hashable = None
         self._swept = -math.inf
+        # The newest line of the log at the first sweep, and the monotonic time of that.
+        self._dated: tuple[datetime, float] | None = None
         self._resting: dict[int, float] = {}
         self._at_work: dict[int, threading.Thread] = {}
         self._watching = threading.Thread(target=self._watch, name="webhooks", daemon=True)
@@ -201,6 +203,15 @@ class Outbox:
         if now - self._swept < _SWEPT_EVERY_SECONDS:
             return
         self._swept = now
-        before = self._clock.now() - KEPT_FOR
+        before = self._believable_time(now) - KEPT_FOR
         while self._changes.run(lambda connection: deliveries.sweep(connection, before)):
             self._renew_claims()
+
+    def _believable_time(self, now: float) -> datetime:
+        # A clock that is ahead must not empty the log. So no more time is believed to have passed
+        # since its newest line than this process has seen pass.
+        if self._dated is None:
+            with self._database.read() as connection:
+                self._dated = deliveries.newest_at(connection) or self._clock.now(), now
+        newest, since = self._dated
+        return min(self._clock.now(), newest + timedelta(seconds=now - since))

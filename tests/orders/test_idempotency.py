@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from urllib3 import HTTPHeaderDict
 
+from orders.domain import NewOrder, Origin
 from orders.store import idempotency
 from tests.support.stores import BOTH_VERSIONS, assert_error
 
@@ -122,6 +123,65 @@ def test_a_value_is_remembered_for_24_hours_which_a_replay_does_not_prolong(clie
     clock.advance(DAY - 1)
     assert_replays(place(client, {"petId": 8}), second)
     assert [event["pet_id"] for event in store.events()] == [7, 8]
+
+
+YEAR = 365 * DAY
+
+
+def set_clock(client, clock, seconds, *, is_restarted):
+    """Set the clock, before a start or while the service runs; return the client."""
+    if is_restarted:
+        client.store.services.end()
+    clock.set_wall(seconds)
+    if is_restarted:
+        client = type(client)(client.store.restarted(), client.key_id, client.secret)
+    client.store.services.write_keys()
+    return client
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_what_a_clock_that_was_ahead_has_dated_is_forgotten_after_24_hours(
+    store, client, clock, is_restarted
+):
+    place(client, value="before")
+    client = set_clock(client, clock, YEAR, is_restarted=False)
+    first = place(client)
+    client = set_clock(client, clock, -YEAR, is_restarted=is_restarted)
+    clock.advance(DAY - 1)
+    assert_replays(place(client), first)
+    clock.advance(1)
+    assert_places(place(client, {"petId": 8}))
+    assert remembered(client.store) == [KEY]
+
+
+@pytest.mark.parametrize("step", [YEAR, -YEAR, 3_600.5])
+def test_a_value_keeps_its_age_when_the_clock_is_set_meanwhile(client, clock, step):
+    first = place(client)
+    clock.advance(DAY / 2)
+    set_clock(client, clock, step, is_restarted=False)
+    clock.advance(DAY / 2 - 1)
+    assert_replays(place(client), first)
+    clock.advance(1)
+    assert_places(place(client))
+
+
+def test_a_value_keeps_its_age_though_nobody_noticed_yet_that_the_clock_was_set(client, clock):
+    first = place(client)
+    clock.set_wall(YEAR)
+    assert_replays(place(client), first)
+
+
+def test_beside_others_a_clock_that_is_set_moves_only_what_is_ahead(make_store, clock):
+    client = make_store(limits_url="redis://nowhere").client()
+    service = client.store.services.orders
+    key = idempotency.IdempotencyKey(client.key_id, 1, KEY)
+    placed = service.place(NewOrder(7), Origin("test"), key)
+    clock.set_wall(YEAR)
+    assert service.place(NewOrder(7), Origin("test"), key).order.id == placed.order.id + 1
+    clock.set_wall(-YEAR)
+    service.follow_clock()
+    clock.advance(DAY)
+    assert service.place(NewOrder(7), Origin("test"), key).order.id == placed.order.id + 2
 
 
 def remembered(store):

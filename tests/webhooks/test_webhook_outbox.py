@@ -275,6 +275,26 @@ def test_the_log_of_deliveries_is_swept_after_30_days_a_few_lines_at_a_time(
     assert [event for event, *_ in hooks.tries()] == [2, 3, 4]
 
 
+def test_a_clock_that_is_ahead_does_not_empty_the_log_of_deliveries(
+    store, client, hooks, receiver, monkeypatch
+):
+    hooks.add(receiver.url)
+    client.place()
+    hooks.deliver()
+    sweep, swept = deliveries.sweep, []
+    monkeypatch.setattr(
+        deliveries, "sweep", lambda *arguments: swept.append(sweep(*arguments)) or swept[-1]
+    )
+    store.clock.set_wall(365 * 24 * 3600)
+    with at_work(store):
+        client.place()
+        wait_until(lambda: swept and len(hooks.tries()) == 2)
+        store.clock.advance(3_600)
+        client.place()
+        wait_until(lambda: len(swept) == 2 and len(hooks.tries()) == 3)
+    assert [event for event, *_ in hooks.tries()] == [1, 2, 3]
+
+
 def webhook(service, *arguments):
     """Run `flask webhooks …` beside a service."""
     done = service.command("webhooks", *arguments)
