@@ -5,12 +5,11 @@
 
 FROM python:3.11-slim-bookworm AS build
 WORKDIR /build
-COPY pyproject.toml README.md ./
-# The program's own packages, and nothing that installs them.
-# Not pinned here: pyproject.toml has the ranges that were tested.
-# hadolint ignore=DL3013
+COPY requirements.txt ./
+# The program's own packages, each of which must be the one that was locked, and nothing that installs them.
 RUN python -m venv --without-pip /opt/venv \
-    && pip --python /opt/venv/bin/python install --no-cache-dir '.[postgres,redis]'
+    && pip --python /opt/venv/bin/python install --no-cache-dir --require-hashes \
+        --requirement requirements.txt
 
 FROM python:3.11-slim-bookworm
 # A number, not a name: Kubernetes can tell by it that it is not root.

@@ -11,14 +11,13 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Generic, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 from sqlalchemy import Connection
 
+from orders import VERSION
 from orders.store import days, events
 from orders.store.care import checks
 from orders.store.database import sqlite
@@ -93,7 +92,7 @@ class StateCollector(Collector):
 
     def _process(self) -> Iterator[Metric]:
         facts = {
-            "version": _program_version(),
+            "version": VERSION,
             "schema": str(checks.schema_version()),
             "sqlite": sqlite.sqlite_module().sqlite_version,
         }
@@ -180,11 +179,3 @@ def _gauges(name: str, words: str, label: str, values: Mapping[Any, float]) -> M
 
 def _counter(name: str, words: str, value: float) -> Metric:
     return CounterMetricFamily(PREFIX + name, words, value)
-
-
-@cache
-def _program_version() -> str:
-    try:
-        return version("store-orders")
-    except PackageNotFoundError:  # it runs from a checkout that nobody installed
-        return "unknown"

@@ -9,10 +9,16 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, requires
 from itertools import combinations
 
 import pytest
 import yaml
+from packaging.markers import Marker
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from prometheus_client.parser import text_string_to_metric_families
 
 from orders import settings as settings_of
@@ -223,15 +229,56 @@ def test_containers_have_no_more_than_they_need():
 def test_the_image_has_all_that_the_program_imports_and_nothing_else():
     copied = re.findall(r"^COPY (\S+) ", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     assert [name for name in copied if not name.startswith("--")] == [
-        "pyproject.toml",
+        "requirements.txt",
         "app.py",
         "orders",
         "schemas",
     ]
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
     let_in = {line[1:] for line in ignored if line.startswith("!")}
-    assert let_in == {"app.py", "orders", "schemas", "pyproject.toml", "README.md"}
+    assert let_in == {"app.py", "orders", "schemas", "requirements.txt"}
     assert "*" in ignored
+
+
+LOCKED = re.findall(
+    r"^([\w.-]+)==(\S+)(?: ; (.+))? \\\n((?: +--hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)",
+    (ROOT / "requirements.txt").read_text(encoding="utf-8"),
+    re.MULTILINE,
+)
+
+
+def needed(requirements):
+    """Yield the requirements that hold here, and what their installed packages require in turn."""
+    for requirement in map(Requirement, requirements):
+        for extra in ("", *requirement.extras):
+            if not requirement.marker or requirement.marker.evaluate({"extra": extra}):
+                yield requirement
+        with suppress(PackageNotFoundError):
+            below = [Requirement(each) for each in requires(requirement.name) or ()]
+            wanted = requirement.extras or {""}
+            yield from needed(
+                str(each)
+                for each in below
+                if not each.marker or any(each.marker.evaluate({"extra": one}) for one in wanted)
+            )
+
+
+def test_the_locked_packages_agree_with_what_is_declared_and_have_only_hashes_beside_them():
+    text = (ROOT / "requirements.txt").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    assert len(lines) == sum(1 + each[-1].count("\n") for each in LOCKED)
+    assert "://" not in text
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    declared = [*project["dependencies"], *extras["postgres"], *extras["redis"]]
+    versions = {
+        name: version
+        for name, version, marker, _ in LOCKED
+        if not marker or Marker(marker).evaluate()
+    }
+    for requirement in needed(declared):
+        assert versions[canonicalize_name(requirement.name)] in requirement.specifier, requirement
+    assert {name for name, *_ in LOCKED} >= {Requirement(each).name for each in declared}
 
 
 def promtool(*arguments, cwd=DEPLOY / "prometheus"):
