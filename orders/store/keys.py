@@ -8,7 +8,18 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BindParameter, Connection, bindparam, insert, or_, select, update
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Connection,
+    and_,
+    bindparam,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from orders.store.database.errors import bad_rows_mean_corruption
 from orders.store.database.queries import Query
@@ -106,16 +117,24 @@ def issue(
 _HAS_SECRET = or_(
     KeyRow.secret_hash == bindparam("secret_hash"), KeyRow.previous_hash == bindparam("secret_hash")
 )
-_NOW: BindParameter[datetime] = bindparam("now")
+_NOW: BindParameter[datetime] = bindparam("now", type_=Instant)
+# Of the two, both must be earlier than the end.
+_FLOOR = func.coalesce(select(StoreRow.clock_floor).scalar_subquery(), _NOW)
+
+
+def _is_later(end: Any) -> ColumnElement[bool]:
+    return and_(end > _NOW, end > _FLOOR)
+
+
 # Run first, because guesses come in numbers and are to cost little. The database decides: a secret
 # that is revoked, expired or past its grace takes no more work than one that never was, so that
 # response times don't tell them apart.
 IS_VALID = Query(
     select(KeyRow.id).where(
         _HAS_SECRET,
-        or_(KeyRow.secret_hash == bindparam("secret_hash"), KeyRow.previous_until > _NOW),
+        or_(KeyRow.secret_hash == bindparam("secret_hash"), _is_later(KeyRow.previous_until)),
         KeyRow.revoked_at.is_(None),
-        or_(KeyRow.expires_at.is_(None), KeyRow.expires_at > _NOW),
+        or_(KeyRow.expires_at.is_(None), _is_later(KeyRow.expires_at)),
     )
 )
 

@@ -63,6 +63,9 @@ class StoreRow(Base):
     store_id: Mapped[str] = mapped_column(words(32))
     # The key that `--demo` issued, which is what makes this a demo database.
     demo_key_id: Mapped[int | None] = mapped_column(ForeignKey("api_keys.id"))
+    # Set while the clock is behind: see `clock_floor`. Events up to that id say nothing of it.
+    clock_floor: Mapped[datetime | None] = mapped_column(Instant)
+    misdated_events: Mapped[int | None] = mapped_column(BigInteger)
 
 
 class OrderColumns:

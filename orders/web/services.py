@@ -14,8 +14,10 @@ from urllib.parse import urlsplit
 from flask import Flask, current_app
 
 from orders.clock import Clock
+from orders.domain import format_instant
 from orders.service import OrderService
 from orders.settings import Settings
+from orders.store import clock_floor
 from orders.store import keys as key_store
 from orders.store.care import checks
 from orders.store.care.upkeep import Upkeep
@@ -120,14 +122,29 @@ class Services:
         return self.database.long_reads
 
     def begin(self) -> None:
-        """Load the counters and bans of an earlier process.
+        """Load the counters and bans of an earlier process, and compare the clock with the store.
 
         Raises:
-            StoreUnavailable: the database can't be read.
+            StoreUnavailable: the database can't be read, or not be written where it has to be.
             CountersRefused: Redis is to count, and refuses.
         """
         self.limits.storage.load()
         self.limits.bans.load()
+        self._check_clock()
+
+    def _check_clock(self) -> None:
+        with self.database.read() as connection:
+            noted, floor = clock_floor.find(connection, self.clock.now())
+        if floor != noted:
+            with self.database.write() as connection:
+                clock_floor.note(connection, floor)
+        if floor is not None:
+            log.warning(
+                "The clock is behind: there are events of %s. Until then, keys and secrets that "
+                "had expired stay so. If the clock is right, and was ahead before, run "
+                "`flask db check --clock-is-right`.",
+                format_instant(floor),
+            )
 
     def check_behind(self) -> None:
         """Check a large database in a background thread; log and note the result."""

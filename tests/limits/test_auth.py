@@ -11,6 +11,7 @@ from sqlalchemy import Pool, event
 
 from orders import keys
 from orders.store import keys as key_store
+from tests.support.commands import command
 from tests.support.stores import assert_error
 
 LIST = "/v1/store/orders"
@@ -23,6 +24,11 @@ def change(store, client, **values):
     """Change a client's key as a command does."""
     with store.database.write() as connection:
         key_store.change(connection, client.key_id, **values)
+
+
+def at(clock, seconds):
+    """Return the instant in so many seconds."""
+    return clock.now() + timedelta(seconds=seconds)
 
 
 def rotate(store, client, grace=None):
@@ -243,6 +249,43 @@ def test_a_key_expires_at_its_moment(store, clock):
     for _ in range(2):
         assert_error(client.place(), 401, "invalid_api_key")
     assert store.events() == []
+
+
+def test_a_start_with_the_clock_behind_revives_nothing(store, clock, start_again, caplog):
+    expiring, rotated = (store.client(**key) for key in ({"expires_at": at(clock, 10)}, {}))
+    rotate(store, rotated, timedelta(seconds=10))
+    clock.advance(10)
+    other = store.client(expires_at=at(clock, 10))
+    assert other.place().status_code == 201
+    clock.set_wall(-3_600)
+    for _ in range(2):  # what was noted stays noted, though an event is of an earlier time
+        expiring, rotated, other = (start_again(each) for each in (expiring, rotated, other))
+        assert [works(store, each.secret) for each in (expiring, rotated, other)] == [0, 0, 1]
+        assert other.place().status_code == 201
+    warning = "The clock is behind: there are events of 2026-12-01T12:00:10.000Z."
+    assert caplog.messages[-1].startswith(warning)
+    assert "`flask db check --clock-is-right`" in caplog.messages[-1]
+    clock.set_wall(3_600)
+    caplog.clear()
+    other = start_again(other)
+    assert caplog.messages == []
+    assert other.store.rows("SELECT clock_floor FROM store") == [{"clock_floor": None}]
+
+
+def test_where_the_earlier_clock_was_ahead_a_command_says_so(store, clock, start_again, caplog):
+    expiring = store.client(expires_at=at(clock, 3_600))
+    clock.set_wall(86_400)
+    assert store.client().place().status_code == 201
+    clock.set_wall(-86_400)
+    expiring = start_again(expiring)
+    assert not works(expiring.store, expiring.secret)
+    assert len(caplog.messages) == 1
+    done = command(expiring.store, "db", "check", "--clock-is-right")
+    assert (done.exit_code, done.stderr.splitlines()[-1]) == (0, "Keys are judged by the clock.")
+    assert works(expiring.store, expiring.secret)
+    caplog.clear()
+    expiring = start_again(expiring)
+    assert (works(expiring.store, expiring.secret), caplog.messages) == (True, [])
 
 
 # Rotation.
