@@ -8,7 +8,6 @@ import ipaddress
 import logging
 import os
 import signal
-import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from orders import demo
 from orders import settings as settings_of
+from orders.cli.keeper import Keeper
 from orders.counters import CountersRefused
 from orders.settings import Settings, SettingsError
 from orders.store import keys
@@ -32,7 +32,7 @@ from orders.store.care.instance import (
 )
 from orders.store.care.upkeep import Hold, InUse
 from orders.store.database import sqlite
-from orders.store.database.errors import StoreUnavailable, Superseded
+from orders.store.database.errors import StoreUnavailable
 from orders.web import logs
 from orders.web.housekeeping import Housekeeping
 from orders.web.server import Server
@@ -108,7 +108,7 @@ def _serve_instance(app: Flask, *, with_demo: bool) -> int:
 
 def _serve(app: Flask, services: Services, hold: Hold, *, with_demo: bool) -> int:
     with _database_needed(services):
-        keeper = _Keeper(services, hold)
+        keeper = Keeper(services, hold)
         services.begin()
         services.check_behind()
         server = _bind(app, services)
@@ -168,33 +168,6 @@ def _hold(services: Services) -> Hold:
             f"Another service uses the database {services.database.where}. Stop that one, or let "
             "both count their limits together, in Redis, with ORDERS_LIMITS_URL."
         ) from None
-
-
-class _Keeper:
-    """Keeps the hold on the database, and ends the service that lost it."""
-
-    def __init__(self, services: Services, hold: Hold) -> None:
-        """Begin to serve, where the other processes see it."""
-        self._hold = hold
-        self.has_lost = False
-        where = f"{socket.gethostname()}:{services.settings.port}"
-        hold.serve(f"store-orders {where}")
-
-    def keep(self) -> None:
-        """Re-acquire the lock if it was lost. Called twice a second."""
-        try:
-            if not self._hold.keep():
-                self._stop("Another service took over the database during an outage.")
-        except Superseded:
-            self._stop("The database was upgraded, or renewed, by another program.")
-        except StoreUnavailable:
-            pass  # requests report it; the lock is tried again in a moment
-
-    def _stop(self, why: str) -> None:
-        if not self.has_lost:
-            self.has_lost = True
-            log.error("%s This service stops.", why)
-            os.kill(os.getpid(), signal.SIGTERM)
 
 
 @contextmanager

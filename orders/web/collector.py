@@ -98,6 +98,8 @@ class StateCollector(Collector):
         }
         yield InfoMetricFamily(PREFIX + "build", "What runs here.", facts)
         yield _gauge("threads", "Threads of the process.", threading.active_count())
+        differing = len(self._services.differing)
+        yield _gauge("processes_differing", "Others over this store that differ.", differing)
         yield _counter("log_lines_dropped", "Log lines not written in time.", log_queue.dropped)
         if (server := self._services.server) is not None:
             yield _gauge("http_connections", "Open connections.", server.connections)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -73,6 +73,8 @@ class Services:
     limits: Limits
     # The database: ok, being checked, or damaged.
     soundness: str = "ok"
+    # Processes that serve the same database with another version, or other figures.
+    differing: Sequence[str] = ()
     # Called when an answer has been sent.
     note_answer: NoteAnswer = log_queue.note_request
     # Set while it serves.

@@ -95,7 +95,8 @@ def test_while_the_store_fails_reads_go_on_writes_are_refused_and_nothing_is_los
             while shop.place().status != 201:
                 pass
         shop.assert_all_is_well()
-        assert shop.ready() == {"status": "ready", "database": "ok", "counters": "ok"}
+        ready = {"status": "ready", "database": "ok", "counters": "ok", "processes": "ok"}
+        assert shop.ready() == ready
         assert shop.service.stop() == 0
     shop.assert_log_is_clean()
 

@@ -12,6 +12,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -19,8 +20,9 @@ import psycopg
 import pytest
 import urllib3
 
+from orders.cli.keeper import digest
 from orders.domain import Status
-from orders.settings import Settings
+from orders.settings import DEFAULT_PLANS, Plan, Settings
 from orders.store import events, listing
 from orders.store.care import checks, opening
 from orders.store.care.upkeep import InUse
@@ -29,6 +31,7 @@ from orders.store.databases import database_of
 from orders.store.paging import Filters, PageQuery, Sort, SortBy, read_page
 from orders.store.postgres import database as postgres_database
 from orders.store.postgres import upkeep as postgres_upkeep
+from orders.web import api
 from tests.support.clocks import SetClock
 from tests.support.commands import command, rejected, said
 from tests.support.databases import copy_database
@@ -44,10 +47,9 @@ EACH = 150
 # Places orders through an application of its own, as another process would.
 _PLACE = """
 import sys
-from pathlib import Path
 from app import create_app
 from orders.domain import NewOrder, Origin
-from orders.settings import Settings
+from orders.settings import DEFAULT_PLANS, Plan, Settings
 from orders.web.services import services_of
 services = services_of(create_app(Settings(instance=Path(sys.argv[1]), database_url=sys.argv[2])))
 for number in range(int(sys.argv[3])):
@@ -194,6 +196,32 @@ def test_a_lasting_lock_is_503_for_changes_and_no_obstacle_to_reading(
     assert client.place().status_code == 201
 
 
+def test_a_locked_table_is_waited_for_once(server, name, client, monkeypatch):
+    client.place()
+    monkeypatch.setattr(postgres_database, "BUSY_SECONDS", 0.2)
+    with psycopg.connect(server.conninfo(name)) as other:
+        other.execute("LOCK TABLE orders")
+        assert_error(client.get(f"{ORDERS}/1"), 503, "store_unavailable")
+        monkeypatch.setattr(postgres_database, "BUSY_SECONDS", 25)
+        monkeypatch.setattr(api, "WAIT_SECONDS", 25)
+        began = time.monotonic()
+        for answer in (client.get(ORDERS), client.get(f"{ORDERS}/1"), client.place()):
+            assert_error(answer, 503, "store_unavailable")
+            assert "locked" in answer.get_json()["message"]
+        assert time.monotonic() - began < 20
+    assert client.get(f"{ORDERS}/1").status_code == 200
+    assert client.place().status_code == 201
+
+
+def test_a_server_without_connections_left_is_named_as_such(server, name, tmp_path):
+    server.execute("CREATE ROLE shop LOGIN CONNECTION LIMIT 1")
+    url = server.url(name).replace("postgres@", "shop@")
+    with psycopg.connect(server.conninfo(name).replace("user=postgres", "user=shop")):
+        database, _ = database_of(Settings(instance=tmp_path, database_url=url), 1)
+        with pytest.raises(StoreUnavailable, match="accepts no more connections"):
+            database.version()
+
+
 def test_a_statement_that_takes_too_long_is_503(store, client):
     client.place()
     driver = store.database._own_connection().driver_connection  # noqa: SLF001 - or 30 seconds
@@ -223,6 +251,9 @@ def test_a_read_only_server_is_503_for_changes(server, name, client):
     server.end_connections(name)
     assert_error(client.place(), 503, "store_unavailable")
     assert client.get(ORDERS).status_code == 200
+    ready = client.get("/readyz")
+    assert_error(ready, 503, "store_unavailable")
+    assert "can't be written to" in ready.get_json()["message"]
     # As when another server has taken over.
     server.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
     assert client.place().status_code == 201
@@ -334,6 +365,48 @@ def test_of_processes_that_start_at_the_same_time_one_makes_the_tables(
         list(threads.map(prepare, upkeeps))
     assert version_of(settings) == checks.schema_version()
     upkeeps[0].check_whole()
+
+
+def test_processes_that_differ_are_named(settings, start, tmp_path):
+    # That Redis is away differs for nobody.
+    shared = {
+        "ORDERS_DATABASE_URL": settings.database_url,
+        "ORDERS_LIMITS_URL": "redis://127.0.0.1:1/0",
+        "ORDERS_METRICS": "on",
+    }
+    first = start(**shared)
+    other = start(instance=tmp_path / "other", ORDERS_BAN_AFTER="20", **shared)
+    same = start(instance=tmp_path / "same", **shared)
+
+    def told(service):
+        return service.request("GET", "/readyz").json()["processes"]
+
+    wait_until(lambda: told(other) != "ok" != told(same))
+    assert told(same).count("store-orders ") == 1
+    assert (
+        "\nstore_orders_processes_differing 1.0\n" in same.request("GET", "/metrics").data.decode()
+    )
+    (line,) = [line for line in same.log if "another version" in line]
+    assert told(same).removeprefix("differing: ") in line
+    # Those that have begun earlier look again every ten seconds.
+    wait_until(lambda: told(first) == told(same))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ban_after": 20},
+        {"ban_seconds": 10},
+        {"plans": {**DEFAULT_PLANS, "pro": Plan("pro", 1, 2)}},
+        {"limits_url": "redis://elsewhere:6379/0"},
+    ],
+    ids=str,
+)
+def test_a_digest_differs_where_limits_do_and_only_there(change):
+    limits = Settings(limits_url="redis://:secret@shared/1")
+    assert digest(replace(limits, **change)) != digest(limits)
+    elsewhere = replace(limits, host="192.0.2.1", port=1, limits_url="redis://:other@shared/1")
+    assert digest(elsewhere) == digest(limits)
 
 
 @pytest.mark.parametrize(

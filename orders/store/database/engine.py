@@ -85,6 +85,10 @@ class Database(ABC):
         """Whether the database is known not to answer, so that nobody need ask it."""
         return False
 
+    def is_read_only(self, connection: Connection) -> bool:
+        """Return whether the server takes no changes."""
+        return False
+
     @property
     @abstractmethod
     def where(self) -> str:

@@ -30,6 +30,7 @@ from orders.store.database import sqlite
 from orders.store.database.engine import (
     BESIDE,
     BUSY_SECONDS,
+    STILL_BUSY_SECONDS,
     WAIT_SECONDS,
     Beside,
     Database,
@@ -62,7 +63,6 @@ _OPTIONS = {
     "synchronous_commit": "on",
     # Before this process' own limit, which a server that answers should not meet.
     "statement_timeout": f"{WAIT_SECONDS - 1:.0f}s",
-    "lock_timeout": f"{BUSY_SECONDS}s",
     # Statements of requests are small: compiling them would take longer than running them.
     "jit": "off",
     # A stream waits for its reader.
@@ -169,6 +169,10 @@ class PostgresDatabase(Database):
         """Whether the server has stopped answering."""
         return self._breaker.is_open
 
+    def is_read_only(self, connection: Connection) -> bool:
+        """Return whether the server is a standby, or was told to take no changes."""
+        return bool(connection.exec_driver_sql("SHOW transaction_read_only").scalar_one() == "on")
+
     def _check_usable(self) -> None:
         self._breaker.check()
 
@@ -188,7 +192,15 @@ class PostgresDatabase(Database):
         if has_ended(connection.driver_connection):
             connection.invalidate()
             connection = super()._own_connection()
+        self._set_patience(connection.driver_connection)
         return connection
+
+    def _set_patience(self, driver: Any, *_: object) -> None:
+        # Once a request has waited for a lock in vain, the next ones don't.
+        seconds = STILL_BUSY_SECONDS if self._breaker.is_locked else BUSY_SECONDS
+        if driver.lock_seconds != seconds:
+            driver.execute(f"SET lock_timeout = {round(seconds * 1000)}")
+            driver.lock_seconds = seconds
 
     def _engine(self, **options: Any) -> Engine:
         defaults = {name: each for name, each in _CONNECT.items() if name not in self._url.query}
@@ -206,6 +218,7 @@ class PostgresDatabase(Database):
         event.listen(engine, "connect", lambda driver, _: driver.execute(assignments))
         event.listen(engine, "connect", self._check_identity)
         event.listen(engine, "checkout", _refuse_ended)
+        event.listen(engine, "checkout", self._set_patience)
         return engine
 
     def _check_identity(self, driver: Any, _record: object) -> None:
@@ -218,7 +231,9 @@ class PostgresDatabase(Database):
 
     def _lock(self, driver: Any, seconds: float | None) -> None:
         # All in one message to the server.
-        milliseconds = round((seconds or self._patience or BUSY_SECONDS) * 1000)
+        if seconds is None and self._breaker.is_locked:
+            seconds = STILL_BUSY_SECONDS
+        milliseconds = round((self._patience or seconds or BUSY_SECONDS) * 1000)
         idle = "600s" if self._patience else _WRITER_IDLE
         driver.execute(
             f"BEGIN; SET LOCAL lock_timeout = {milliseconds}; "

@@ -33,6 +33,8 @@ FIRST_SERVER = 130_000
 # How long a migration waits for another process' migration.
 _MIGRATION_SECONDS = 60.0
 _POLL_SECONDS = 0.1
+# Of a connection; the server cuts longer ones.
+_NAME_LENGTH = 63
 # Everything to know of a database before using it, in one query.
 _FACTS = text("""
     SELECT current_setting('server_version_num')::int AS server,
@@ -228,7 +230,7 @@ class _HeldByConnection(Hold):
 
     def serve(self, name: str) -> None:
         """Name the connection, and rely on the database to stay what it is."""
-        self._name = name
+        self._name = name[:_NAME_LENGTH]
         self._database.pin()
         with translate_driver_errors():
             self._tell()

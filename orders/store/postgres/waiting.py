@@ -8,6 +8,7 @@ time that probes the server, until it answers again.
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -25,6 +26,10 @@ _LEAST_SECONDS = 1.0
 _CONNECT_SECONDS = 2
 # Between two probes.
 _REST_SECONDS = 1.0
+# Then one request waits for it again.
+_LOCKED_SECONDS = 30.0
+# In the server's words, as such an error has no code.
+_FULL = re.compile("too many (clients|connections)|remaining connection slots")
 _SILENT = "the database server does not answer"
 
 
@@ -37,6 +42,16 @@ class Breaker:
         self._seconds_left = seconds_left
         self._lock = threading.Lock()
         self._next_probe: float | None = None
+        self._locked_until = 0.0
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether a statement has waited in vain for a lock a moment ago."""
+        return time.monotonic() < self._locked_until
+
+    def lock(self) -> None:
+        """Note that a lock lasts."""
+        self._locked_until = time.monotonic() + _LOCKED_SECONDS
 
     @property
     def is_open(self) -> bool:
@@ -77,6 +92,8 @@ class EndingConnection(psycopg.Connection[Any]):
     """A connection whose waits end, unless it has no breaker."""
 
     breaker: Breaker | None = None
+    # What it waits for a lock, once that is set.
+    lock_seconds: float | None = None
 
     def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
         """Wait as psycopg does, which looks around ten times a second."""
@@ -93,6 +110,9 @@ class EndingConnection(psycopg.Connection[Any]):
                 if not ready and time.monotonic() >= ends:
                     self.pgconn.finish()
                     breaker.give_up()
+        except psycopg.errors.LockNotAvailable:
+            breaker.lock()
+            raise
         except StopIteration as done:
             breaker.answered()
             return done.value
@@ -105,8 +125,10 @@ def connect(breaker: Breaker, arguments: Any, options: Any) -> EndingConnection:
         connection = EndingConnection.connect(*arguments, **{**options, "connect_timeout": seconds})
     except psycopg.errors.ConnectionTimeout as error:
         breaker.give_up(error)
-    except psycopg.OperationalError:
+    except psycopg.OperationalError as error:
         breaker.answered()
+        if _FULL.search(str(error)):
+            raise psycopg.errors.TooManyConnections(str(error)) from error
         raise
     connection.breaker = breaker
     return connection
