@@ -15,6 +15,8 @@ pytestmark = pytest.mark.browser
 ORDERS = 130
 WIDE = {"width": 1360, "height": 900}
 PHONE = {"width": 360, "height": 740}
+# A pet with an order of each status, for axe-core, which takes seconds for a list of 50.
+FEW = 815
 VIEWS = ("orders", "orders?status=all", "orders/1", "orders/2", "new", "figures", "key")
 
 
@@ -29,6 +31,8 @@ def shop(tmp_path_factory):
     folder = tmp_path_factory.mktemp("look") / "instance"
     with desk_shop(folder, orders=ORDERS) as one:
         one.cancel(5)
+        for change in (one.ship, one.cancel, one.order):
+            change(one.place(FEW))
         yield one
 
 
@@ -40,13 +44,12 @@ def too_wide(page):
 def test_every_view_is_accessible(at_desk, color_scheme):
     is_light = color_scheme == "light"
     page = at_desk(viewport=WIDE if is_light else PHONE, color_scheme=color_scheme)
-    for view in VIEWS:
-        # axe-core takes seconds for a list of 50; one of each status shows the same.
-        show(page, view if is_light else view.replace("all", "shipped"))
+    for view in (f"orders?status=all&pet={FEW}", *VIEWS[2:]):
+        show(page, view)
         no_violations(page)
         assert not too_wide(page), view
-    go_to(page, "orders")
-    page.get_by_role("button", name="Ship order 2", exact=True).click()
+    go_to(page, f"orders?pet={FEW}")
+    page.get_by_role("button", name=re.compile("^Ship order")).click()
     no_violations(page)
     page.get_by_text("Not yet").click()
     page.get_by_text("Filter and sort").click()

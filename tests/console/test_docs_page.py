@@ -163,16 +163,21 @@ def test_without_scripts_the_page_says_where_the_descriptions_are(service, visit
     assert page.url == f"{service.url}/openapi/v2.json"
 
 
-@pytest.mark.parametrize(("version", "color_scheme"), [("v1", "light"), ("v2", "dark")])
-def test_it_is_accessible_but_for_swagger_uis_own_markup(service, visit, version, color_scheme):
+# axe-core takes seconds for an operation that is open.
+@pytest.mark.parametrize(
+    ("version", "color_scheme", "name"),
+    [("v1", "light", "placeOrder"), ("v2", "dark", "listOrders")],
+)
+def test_it_is_accessible_but_for_swagger_uis_own_markup(
+    service, visit, version, color_scheme, name
+):
     page = visit(service.url, f"/docs?version={version}", color_scheme=color_scheme)
     expect(page.get_by_text("Place an order.")).to_be_visible()
     page.get_by_role("button", name="Authorize").click()
     assert rules_broken(page, context=".dialog-ux") <= OF_SWAGGER_UI
     page.get_by_role("button", name="Close").last.click()
     authorize(page, service.issue())
-    for name in ("listOrders", "placeOrder"):
-        expect(execute(open_operation(page, name))).to_contain_text("20")
+    expect(execute(open_operation(page, name))).to_contain_text("20")
     assert rules_broken(page) <= OF_SWAGGER_UI
 
 

@@ -7,7 +7,6 @@ from functools import partial
 import pytest
 
 from tests.support.clocks import SetClock
-from tests.support.forks import forking
 from tests.support.imports import import_file, import_rejected
 from tests.support.stores import Store
 
@@ -38,9 +37,3 @@ def untouched(tmp_path_factory, databases, empty_database):
 def rejected(untouched, tmp_path):
     """As `rejected_here`, for tests that need no orders of their own."""
     return partial(import_rejected, untouched, tmp_path)
-
-
-@pytest.fixture(scope="module")
-def forks():
-    with forking() as host:
-        yield host

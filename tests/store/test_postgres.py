@@ -36,7 +36,7 @@ from tests.support.clocks import SetClock
 from tests.support.commands import command, rejected, said
 from tests.support.databases import copy_database
 from tests.support.machine import wait_until
-from tests.support.service import ROOT, environment_for, run_app, run_flask
+from tests.support.service import ROOT, environment_for
 from tests.support.stores import Client, Store, assert_error
 
 pytestmark = pytest.mark.postgres
@@ -282,19 +282,19 @@ def test_events_become_visible_in_the_order_of_their_ids_whoever_writes(settings
     assert len(seen) == WRITERS * EACH
 
 
-def test_a_second_process_with_counters_of_its_own_does_not_start(settings, start, tmp_path):
+def test_a_second_process_with_counters_of_its_own_does_not_start(settings, start, forks, tmp_path):
     url = {"ORDERS_DATABASE_URL": settings.database_url}
     first = start(**url)
-    second = environment_for(tmp_path / "second", **url)
-    refused = run_app(**second)
+    second = {"instance": tmp_path / "second", **url}
+    refused = forks.run("app.py", **second)
     assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
     assert "ORDERS_LIMITS_URL" in refused.stderr
-    refused = run_flask("db", "upgrade", environment=second)
+    refused = forks.run("flask", "db", "upgrade", **second)
     assert refused.returncode == 1
     assert "Stop it first" in refused.stderr
     # Even if it is killed, the lock is free.
     first.kill()
-    start(instance=tmp_path / "second", **url)
+    start(**second)
 
 
 def is_in_use(upkeep, *, alone):
@@ -467,11 +467,11 @@ def test_a_database_that_an_older_version_serves_is_not_upgraded(
 
 
 @pytest.fixture
-def refusal(tmp_path):
+def refusal(forks, tmp_path):
     """Return the one line of a start that fails over a database."""
 
     def start(url):
-        done = run_app(ORDERS_INSTANCE=str(tmp_path / "refused"), ORDERS_DATABASE_URL=url)
+        done = forks.run("app.py", instance=tmp_path / "refused", ORDERS_DATABASE_URL=url)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
         assert "Traceback" not in done.stderr
         return done.stderr

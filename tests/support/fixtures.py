@@ -15,6 +15,7 @@ from orders.store.care import opening
 from tests.support import faults as real_faults
 from tests.support.clocks import ClockBesideRedis, SetClock
 from tests.support.databases import DATABASES
+from tests.support.forks import forking
 from tests.support.receiver import receiving
 from tests.support.redis_server import redis_running
 from tests.support.service import Service, running
@@ -242,6 +243,12 @@ def start(tmp_path, databases):
         if service.process.poll() is None:
             service.stop()
     databases.forget(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def forks():
+    with forking() as host:
+        yield host
 
 
 @pytest.fixture(scope="session")

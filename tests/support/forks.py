@@ -11,6 +11,8 @@ import os
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tests.support.databases import DATABASES
 from tests.support.service import ROOT
@@ -69,6 +71,16 @@ class Forks:
     def wait(self, pid):
         """Wait for the end of a process; return its exit status."""
         return self._ask(wait=pid)
+
+    def run(self, *arguments, instance, **environment):
+        """Run one to its end; return the completed process."""
+        with TemporaryDirectory() as folder:
+            out, error = Path(folder, "out"), Path(folder, "error")
+            pid = self.begin(*arguments, instance=instance, stdout=out, stderr=error, **environment)
+            status = self.wait(pid)
+            return subprocess.CompletedProcess(
+                arguments, status, out.read_text(), error.read_text()
+            )
 
     def _ask(self, **order):
         self._process.stdin.write(json.dumps(order) + "\n")
