@@ -130,7 +130,8 @@ class Outbox:
             if not self._has_warned:
                 log.warning("Webhooks wait for the database: %s.", error)
             self._has_warned = True
-            self._stopped.wait(_REST_SECONDS)
+            # No longer than that: claims must be renewed in time.
+            self._stopped.wait(POLL_SECONDS)
         except Exception:
             log.exception("Looking for due webhooks failed; retrying.")
             self._stopped.wait(_REST_SECONDS)
@@ -178,9 +179,11 @@ class Outbox:
         self._at_work[endpoint_id] = thread
         try:
             thread.start()
-        except RuntimeError:  # the system has no more threads at the moment
+        except RuntimeError as error:  # the system has no more threads at the moment
+            log.warning("Webhook %d waits for a thread: %s.", endpoint_id, error)
             del self._at_work[endpoint_id]
-            raise
+            self._resting[endpoint_id] = time.monotonic() + _REST_SECONDS
+            self._has_waits = True
 
     def _deliver(self, endpoint_id: int) -> None:
         try:
