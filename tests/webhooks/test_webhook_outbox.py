@@ -291,7 +291,7 @@ def test_a_clock_that_is_ahead_does_not_empty_the_log_of_deliveries(
         wait_until(lambda: swept and len(hooks.tries()) == 2)
         store.clock.advance(3_600)
         client.place()
-        wait_until(lambda: len(swept) == 2 and len(hooks.tries()) == 3)
+        wait_until(lambda: len(swept) > 1 and len(hooks.tries()) == 3)
     assert [event for event, *_ in hooks.tries()] == [1, 2, 3]
 
 
