@@ -25,13 +25,7 @@ def parse(text: bytes) -> Any:
             Infinity, an object or array inside more than 32 others, a number of over 1,000 digits.
     """
     try:
-        value = json.loads(
-            text.decode("utf-8"),
-            object_pairs_hook=_object,
-            parse_int=_integer,
-            parse_float=_float,
-            parse_constant=_constant,
-        )
+        value = _DECODER.decode(text.decode("utf-8"))
     except UnicodeDecodeError:
         raise NotStrictJson("it is not UTF-8") from None
     except json.JSONDecodeError as error:
@@ -72,6 +66,12 @@ def _refuse_many_digits(number: str) -> None:
 
 def _constant(name: str) -> NoReturn:
     raise NotStrictJson(f"it has {name}, which is not JSON")
+
+
+# Made once: making it takes as long as reading an order.
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_object, parse_int=_integer, parse_float=_float, parse_constant=_constant
+)
 
 
 def _is_too_deep(value: Any) -> bool:

@@ -24,8 +24,7 @@ from werkzeug.routing import MapAdapter, UnicodeConverter
 
 from orders.settings import Network, Settings
 from orders.store.database.engine import WAIT_SECONDS
-from orders.web import auth, document
-from orders.web.bodies import BodyParser
+from orders.web import auth, bodies, document
 from orders.web.call import Call, current_call, is_api_path, path_of_target
 from orders.web.document import documented
 from orders.web.refusals import InternalError, answer_to, error_body
@@ -116,7 +115,6 @@ class OrdersFlask(Flask):
 class ApiBlueprint(flask_smorest.Blueprint):
     """flask-smorest's Blueprint with strict, possibly optional bodies, and schemas' examples."""
 
-    ARGUMENTS_PARSER = BodyParser()
     DEFAULT_LOCATION_CONTENT_TYPE_MAPPING: ClassVar = {
         **flask_smorest.Blueprint.DEFAULT_LOCATION_CONTENT_TYPE_MAPPING,
         "optional_json": "application/json",
@@ -126,12 +124,12 @@ class ApiBlueprint(flask_smorest.Blueprint):
         """Accept a schema as flask-smorest does, made once, and document its example."""
         made = schema() if isinstance(schema, type) else schema
         document = super().arguments(made, **_with_example(made, kwargs))
-        load = partial(self.ARGUMENTS_PARSER.parse, made, location=kwargs.get("location", "json"))
+        load = partial(bodies.load, made, kwargs.get("location", "json"))
 
         def decorate(view: Callable[..., Any]) -> Callable[..., Any]:
             @wraps(view)
             def with_arguments(**of_path: Any) -> Any:
-                return view(load(), **of_path)
+                return view(load(_plain(request)), **of_path)
 
             return documented(with_arguments, document)
 

@@ -1,18 +1,19 @@
 """Parses request bodies and queries strictly, and rejects others with what is wrong in them.
 
-The stock parser treats a missing Content-Type as an empty body, and fails with 500 on some bodies.
+Not by webargs, whose parser treats a missing Content-Type as an empty body, and fails with 500 on
+some bodies.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
 import marshmallow as ma
 from flask import Request
-from webargs.flaskparser import FlaskParser
 from werkzeug.http import parse_options_header
 
 from orders import strictjson
@@ -25,6 +26,9 @@ from orders.web.refusals import (
 )
 from schemas.base import NOT_AN_OBJECT
 
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
+
 MAX_BYTES = 64 * 1024
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 # Of the cache of parsed queries: entries, and bytes of a query.
@@ -32,93 +36,55 @@ _MOST_CACHED = 500
 _LONGEST_CACHED = 500
 
 
-class BodyParser(FlaskParser):
-    """webargs' parser with this service's rules, raising this service's refusals."""
+def load(schema: ma.Schema, location: str, request: Request) -> Any:
+    """Return a part of a request as its schema loads it: `json`, `optional_json` or `query`.
 
-    DEFAULT_VALIDATION_STATUS = 422
-    # Unknown parameters are rejected, as unknown fields are.
-    DEFAULT_UNKNOWN_BY_LOCATION = {  # noqa: RUF012 - as webargs declares it
-        **FlaskParser.DEFAULT_UNKNOWN_BY_LOCATION,
-        "query": ma.RAISE,
-    }
-    __location_map__ = {  # noqa: RUF012 - as webargs declares it
-        **FlaskParser.__location_map__,
-        "optional_json": "load_optional_json",
-    }
-
-    def __init__(self, **options: Any) -> None:
-        """Accept the options of webargs' parser."""
-        super().__init__(**options)
-        self._queries: dict[tuple[Any, bytes], Any] = {}
-
-    def parse(self, argmap: Any, req: Request | None = None, **options: Any) -> Any:
-        """Return a part of the request as its schema loads it.
-
-        Repeated queries are parsed once, as parsing takes as long as answering from a cache.
-        """
-        req = req or self.get_default_request()
-        query = req.query_string
-        if options.get("location") != "query" or len(query) > _LONGEST_CACHED:
-            return super().parse(argmap, req, **options)
-        cached = (argmap, query)
-        if cached not in self._queries:
-            if len(self._queries) >= _MOST_CACHED:
-                self._queries.clear()
-            self._queries[cached] = super().parse(argmap, req, **options)
-        return self._queries[cached]
-
-    def load_querystring(self, req: Request, schema: ma.Schema) -> Any:
-        """Return the parameters of the query, each with the list of its values.
-
-        Raises:
-            ValidationFailed: it is not percent-encoded UTF-8.
-        """
-        return read_query(req.query_string)
-
-    def load_json(self, req: Request, schema: ma.Schema) -> Any:
-        """Return the body as JSON values.
-
-        Raises:
-            PayloadTooLarge, UnsupportedMediaType, MalformedRequest: as `read_json`.
-        """
-        return read_json(req)
-
-    def load_optional_json(self, req: Request, schema: ma.Schema) -> Any:
-        """Return the body as JSON values; an empty object if it has no bytes, whatever its type.
-
-        Raises:
-            PayloadTooLarge, UnsupportedMediaType, MalformedRequest: as `read_json`.
-        """
-        return read_json(req) if _read_bytes(req) else {}
-
-    def handle_error(
-        self,
-        error: ma.ValidationError,
-        req: Request,
-        schema: ma.Schema,
-        *,
-        error_status_code: int | None,
-        error_headers: Mapping[str, str] | None,
-    ) -> NoReturn:
-        """Raise marshmallow's messages as an exception that names each field.
-
-        Raises:
-            ValidationFailed: always.
-        """
+    Raises:
+        ValidationFailed: with what is wrong in each field or parameter.
+        PayloadTooLarge, UnsupportedMediaType, MalformedRequest: as `_read_json`.
+    """
+    try:
+        if location == "query":
+            return _load_query(schema, request.query_string)
+        return schema.load(_read_json(request.environ, is_optional=location == "optional_json"))
+    except ma.ValidationError as error:
         messages = error.normalized_messages()  # type: ignore[no-untyped-call]
-        raise ValidationFailed(_faults_by_field(messages))
+        raise ValidationFailed(_faults_by_field(messages)) from None
 
 
-def read_json(request: Request) -> Any:
+_queries: dict[tuple[ma.Schema, bytes], Any] = {}
+
+
+def _load_query(schema: ma.Schema, query: bytes) -> Any:
+    # Loaded once, where it is repeated: loading takes as long as answering from a cache.
+    if len(query) > _LONGEST_CACHED:
+        return schema.load(read_query(query))
+    cached = (schema, query)
+    if cached not in _queries:
+        if len(_queries) >= _MOST_CACHED:
+            _queries.clear()
+        _queries[cached] = schema.load(read_query(query))
+    return _queries[cached]
+
+
+def _read_json(environ: WSGIEnvironment, *, is_optional: bool) -> Any:
     """Return the body of a request as JSON values.
+
+    An optional body of no bytes, whatever its type, is an empty object.
 
     Raises:
         PayloadTooLarge: it is over 64 KiB.
         UnsupportedMediaType: it is not declared as JSON in UTF-8, or is encoded.
         MalformedRequest: it is not JSON (RFC 8259), or beyond the limits of `strictjson`.
     """
-    body = _read_bytes(request)
-    _check_media_type(request)
+    body = _read_bytes(environ)
+    if is_optional and not body:
+        return {}
+    _check_media_type(environ.get("CONTENT_TYPE", ""))
+    if environ.get("HTTP_CONTENT_ENCODING"):
+        raise UnsupportedMediaType(
+            "Send the body without a Content-Encoding.", {"Accept-Encoding": "identity"}
+        )
     try:
         return strictjson.parse(body)
     except NotStrictJson as error:
@@ -151,31 +117,29 @@ def _decoded(text: bytes, name: bytes) -> str:
     return decoded
 
 
-def _read_bytes(request: Request) -> bytes:
-    if (request.content_length or 0) > MAX_BYTES:
-        raise PayloadTooLarge(MAX_BYTES)
-    body = request.get_data()
+def _read_bytes(environ: WSGIEnvironment) -> bytes:
+    # Servers of WSGI limit the input themselves, or else say how long it is.
+    length = environ.get("CONTENT_LENGTH") or 0
+    is_whole = environ.get("wsgi.input_terminated", False)
+    most = MAX_BYTES + 1 if is_whole else min(int(length), MAX_BYTES + 1)
+    body: bytes = environ["wsgi.input"].read(most)
     if len(body) > MAX_BYTES:
         raise PayloadTooLarge(MAX_BYTES)
     return body
 
 
-def _check_media_type(request: Request) -> None:
-    media_type, options = parse_options_header(request.headers.get("Content-Type", ""))
+# Clients send few different ones; a strange one may be as long as the server allows.
+@lru_cache(maxsize=64)
+def _check_media_type(content_type: str) -> None:
+    media_type, options = parse_options_header(content_type)
     if media_type.lower() != "application/json":
         raise UnsupportedMediaType("Send the body with 'Content-Type: application/json'.")
     if options.get("charset", "utf-8").lower() not in {"utf-8", "utf8"}:
         raise UnsupportedMediaType("Send the body in UTF-8.")
-    if request.headers.get("Content-Encoding"):
-        raise UnsupportedMediaType(
-            "Send the body without a Content-Encoding.", {"Accept-Encoding": "identity"}
-        )
 
 
 def _faults_by_field(messages: Mapping[str, Any]) -> dict[str, str]:
-    # webargs adds the location on top of marshmallow's lists of messages by field.
-    (fields,) = messages.values()
     return {
         "body" if faults == [NOT_AN_OBJECT] else str(name): " and ".join(map(str, faults))
-        for name, faults in fields.items()
+        for name, faults in messages.items()
     }

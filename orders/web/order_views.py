@@ -154,9 +154,11 @@ def _origin() -> Origin:
 
 def _idempotency_key(version: int) -> IdempotencyKey | None:
     # A repeated header arrives as one with a comma in it.
-    value = request.headers.get("Idempotency-Key")
+    value = request.environ.get("HTTP_IDEMPOTENCY_KEY")
+    if value is None:
+        return None
     caller = current_call().caller
-    if value is None or caller is None or caller.key is None:
+    if caller is None or caller.key is None:
         return None
     if not _IDEMPOTENCY_KEY.fullmatch(value):
         raise MalformedRequest(

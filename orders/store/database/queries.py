@@ -18,21 +18,20 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ClauseElement
 from sqlalchemy.sql.functions import FunctionElement
 
-_Processor = Callable[[Any], Any] | None
-
 
 @dataclass(frozen=True, slots=True)
 class _Compiled:
     """A statement for one database. A parameter without a name has a fixed value."""
 
     text: str
-    parameters: tuple[tuple[str | None, Any, _Processor], ...]
+    parameters: tuple[tuple[str | None, Any], ...]
+    # What the database's types make of values, by the parameters' names.
+    processors: dict[str, Callable[[Any], Any]]
 
     def arguments(self, values: dict[str, Any]) -> list[Any]:
-        return [
-            value if name is None else (values[name] if process is None else process(values[name]))
-            for name, value, process in self.parameters
-        ]
+        for name, process in self.processors.items():
+            values[name] = process(values[name])
+        return [value if name is None else values[name] for name, value in self.parameters]
 
 
 class Query:
@@ -69,16 +68,19 @@ class Query:
         on_postgres = self._on_postgres if dialect.name == "postgresql" else None
         statement = self._statement if on_postgres is None else on_postgres
         compiled: Any = statement.compile(dialect=dialect)
-        parameters = []
+        parameters: list[tuple[str | None, Any]] = []
+        processors = {}
         for name in compiled.positiontup or ():
             bind = compiled.binds[name]
             process = bind.type.dialect_impl(dialect).bind_processor(dialect)
             if bind.required:
-                parameters.append((name, None, process))
+                parameters.append((name, None))
+                if process:
+                    processors[name] = process
             else:
                 value = bind.effective_value
-                parameters.append((None, process(value) if process else value, None))
-        made = _Compiled(compiled.string, tuple(parameters))
+                parameters.append((None, process(value) if process else value))
+        made = _Compiled(compiled.string, tuple(parameters), processors)
         self._compiled[dialect.name] = made
         return made
 

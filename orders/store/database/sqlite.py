@@ -110,17 +110,24 @@ class SqliteDatabase(Database):
         Raises:
             StoreUnavailable: the database is locked, full, read-only, damaged or gone.
         """
-        with translate_driver_errors():
-            self._check_usable()
-            with (
-                self._writer.connect() as connection,
-                discard_connection_on_error(connection),
-                _prepared(connection, beside, foreign_keys=foreign_keys),
-                connection.begin(),
-            ):
-                # It may have waited for a restore to end.
+        with (
+            translate_driver_errors(),
+            self._writer.connect() as connection,
+            discard_connection_on_error(connection),
+            _prepared(connection, beside, foreign_keys=foreign_keys),
+        ):
+            # On the driver: SQLAlchemy's transactions cost as much as an order's statements.
+            driver = driver_of(connection)
+            try:
+                self._begin_to_write(connection)
+                # Now, because it may have waited for a restore to end.
                 self._check_usable()
                 yield connection
+                driver.commit()
+            finally:
+                # Of what SQLAlchemy executed, it has its own idea of a transaction.
+                connection.rollback()
+                driver.rollback()
 
     def ask(self, query: Query, **parameters: Any) -> list[tuple[Any, ...]]:
         """Return the rows of one query, on this thread's own connection.
@@ -189,10 +196,20 @@ class SqliteDatabase(Database):
         connection.execute(f"PRAGMA wal_autocheckpoint = {MOST_PAGES}").close()
         return connection
 
+    def _begin_to_write(self, connection: Connection) -> None:
+        # SQLAlchemy calls this again at the first statement that it executes.
+        if not driver_of(connection).in_transaction:
+            super()._begin_to_write(connection)
+
     def _lock(self, driver: Any, seconds: float | None) -> None:
-        milliseconds = round((seconds or BUSY_SECONDS) * 1000)
-        driver.execute(f"PRAGMA busy_timeout = {milliseconds}").close()
-        driver.execute("BEGIN IMMEDIATE").close()
+        if seconds is None:
+            driver.execute("BEGIN IMMEDIATE").close()
+            return
+        driver.execute(f"PRAGMA busy_timeout = {round(seconds * 1000)}").close()
+        try:
+            driver.execute("BEGIN IMMEDIATE").close()
+        finally:
+            driver.execute(_BUSY_TIMEOUT).close()
 
     def _begin_to_read(self, connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN")
@@ -210,7 +227,7 @@ class SqliteDatabase(Database):
 def _prepared(
     connection: Connection, beside: Beside | None, *, foreign_keys: bool
 ) -> Iterator[None]:
-    # On the driver, before SQLAlchemy begins the transaction: none of this works inside one.
+    # None of this works inside a transaction.
     driver = driver_of(connection)
     with contextlib.ExitStack() as undo:
         if beside is not None:
