@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import re
 import shlex
@@ -455,3 +456,24 @@ def test_the_demo_fills_an_empty_store_and_on_the_next_start_changes_its_key(sta
         assert store.rows("SELECT id, plan, scopes FROM api_keys") == [
             {"id": 1, "plan": "business", "scopes": "read write"}
         ]
+
+
+# What it does before it serves.
+
+REPORT_INSTEAD_OF_SERVING = """
+import gc, app
+from orders.web.server import Server
+Server.run = lambda _: print(gc.get_freeze_count(), *gc.get_threshold())
+app.main()
+"""
+
+
+def test_what_was_imported_is_left_to_no_pass_of_the_collector(tmp_path):
+    environment = environment_for(tmp_path / "instance", **DATABASES.environment(tmp_path))
+    command = [sys.executable, "-c", REPORT_INSTEAD_OF_SERVING]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    frozen, *thresholds = map(int, done.stdout.split())
+    assert frozen > 100_000
+    assert all(map(operator.gt, thresholds, (700, 10, 10)))
