@@ -84,6 +84,11 @@ class Connection:
         """Execute a statement for each of many rows; return its cursor."""
         return self.cursor().executemany(statement, rows)
 
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction has begun."""
+        return self._connection.in_transaction
+
     def commit(self) -> None:
         """Commit the transaction, if there is one."""
         if self._connection.in_transaction:

@@ -13,7 +13,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from sqlalchemy import Engine, event
+from sqlalchemy import Pool, event
 
 from orders.store.care import checks, opening, restoring
 from orders.store.database import sqlite
@@ -238,11 +238,11 @@ def test_a_change_that_waited_for_a_restore_is_not_made_in_the_replaced_database
     path = store.database.path
     replaced = path.with_name("replaced.db")
 
-    def replace(_connection):
+    def replace(*_):
         path.rename(replaced)
         shutil.copy(backup, path)
 
-    event.listen(Engine, "begin", replace, once=True)
+    event.listen(Pool, "checkout", replace, once=True)
     with pytest.raises(StoreUnavailable, match="was replaced"), store.database.write() as writing:
         writing.exec_driver_sql("DELETE FROM orders")
     store.database.close()
