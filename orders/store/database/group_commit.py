@@ -3,11 +3,11 @@
 A commit is acknowledged when it is on the disk, which takes 0.1 to 10 ms. While one commit waits,
 changes queue up, and the next commit takes all of them: where the disk takes 5 ms, 4 or 8 threads
 place 1.8 to 2.1 times as many orders so, and none waits for long (one after another, some wait for
-seconds, as locks are not fair). If one of them fails, the transaction is
-rolled back: the others are applied again without it, and then it is retried by itself, because it
-may have failed for what the others did and then undid. That is rare, and a savepoint for each
-change would cost all of them two more calls into the database. All are applied once more, too, if
-the connection was lost before the commit was sent.
+seconds, as locks are not fair). If one of them fails, the transaction is rolled back: the others
+are applied again without it, and then it is retried by itself, because it may have failed for what
+the others did and then undid. That is rare, and a savepoint for each change would cost all of them
+two more calls into the database. All are applied once more, too, if the connection was lost before
+the commit was sent.
 """
 
 from __future__ import annotations
