@@ -15,10 +15,10 @@ from sqlalchemy import insert
 
 from orders.domain import Status
 from orders.store import paging
-from orders.store.care import opening
 from orders.store.database.sqlite import SqliteDatabase
 from orders.store.paging import Filters, PageQuery, Sort, SortBy, read_page
 from orders.store.tables import OrderRow
+from tests.support.databases import copy_database
 from tests.support.stores import Client
 
 PATH = "/v2/store/orders"
@@ -56,10 +56,10 @@ class Mixed:
 
 
 @pytest.fixture(scope="module")
-def mixed(tmp_path_factory):
+def mixed(tmp_path_factory, empty_database):
     """A database of 600 orders, and its rows."""
     path = tmp_path_factory.mktemp("mixed") / "orders.db"
-    opening.create(path)
+    copy_database(empty_database, path)
     database = SqliteDatabase(path)
     mixed = Mixed(database, list(random_orders(600, seed=7)))
     with database.write() as connection:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sqlite3
 from contextlib import closing
+from copy import deepcopy
 from itertools import count
 from types import SimpleNamespace
 
@@ -64,11 +66,11 @@ class Clerk:
         return noted
 
 
-@pytest.fixture
-def case(store):
-    """A sound store and the history of its clients; the operations that tests doctor by name."""
-    clerk = Clerk(store)
-    names = SimpleNamespace(history=clerk.history, store=store, path=store.database.path)
+@pytest.fixture(scope="module")
+def sound(shared_store):
+    """The history of a sound store's clients, whose operations have names."""
+    clerk = Clerk(shared_store)
+    names = SimpleNamespace(history=clerk.history)
     names.placed = clerk.place(1, "a")
     names.replayed = clerk.place(1, "a")
     names.dated = clerk.place(2, quantity=3, shipDate=DATE)
@@ -88,6 +90,17 @@ def case(store):
     names.unsent.status = UNSENT
     never = Operation(Kind.PLACE, names.lost.actor, (201,), body={"petId": 5}, idempotency_key="c")
     names.history += [names.unsent, never]
+    names.listed = clerk.client.get(ORDERS).get_json()
+    shared_store.database.close()
+    return names
+
+
+@pytest.fixture
+def case(sound, shared_store, tmp_path):
+    """A copy of the history and of the database, for a test to doctor."""
+    names = deepcopy(sound)
+    names.path = tmp_path / "orders.db"
+    shutil.copyfile(shared_store.database.path, names.path)
     return names
 
 
@@ -97,7 +110,6 @@ def complaints(case):
 
 def doctor(case, *statements):
     """Change the database in ways that the service and its triggers would not."""
-    case.store.database.close()
     with closing(sqlite3.connect(case.path)) as connection:
         triggers = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")
         for (name,) in triggers.fetchall():
@@ -291,8 +303,7 @@ def test_events_that_are_gone_or_others_are_reported(case):
 
 
 def test_a_list_that_is_not_as_the_database_is_reported(case):
-    contents = history.read(case.path)
-    shown = case.store.client().get(ORDERS).get_json()
+    contents, shown = history.read(case.path), case.listed
     assert checks.listed_otherwise(shown, contents) == []
     for wrong in (shown[1:], shown[::-1], [*shown, shown[-1]], [{**shown[0], "petId": 8}]):
         assert checks.listed_otherwise(wrong, contents)

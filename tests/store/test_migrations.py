@@ -22,6 +22,7 @@ from orders.store.database import sqlite
 from orders.store.database.sqlite import SqliteDatabase
 from orders.store.tables import Base
 from tests.support.commands import command, names_in, rejected, said
+from tests.support.databases import copy_database
 from tests.support.service import ROOT
 
 pytestmark = pytest.mark.sqlite_only(
@@ -75,14 +76,10 @@ def next_program(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def path(tmp_path):
+def path(tmp_path, empty_database):
     """A new database."""
     path = tmp_path / "orders.db"
-    before = os.umask(0)
-    try:
-        opening.create(path)
-    finally:
-        os.umask(before)
+    copy_database(empty_database, path)
     return path
 
 
@@ -227,11 +224,17 @@ def normalized(sql):
     return head, *sorted(re.split(r", (?![^(]*\))", parts.removesuffix(")").strip()))
 
 
-def test_a_new_database_is_empty_for_its_owner_only_and_has_an_id_of_its_own(path, tmp_path):
+def test_a_new_database_is_empty_for_its_owner_only_and_has_an_id_of_its_own(tmp_path):
+    path, other = tmp_path / "orders.db", tmp_path / "other.db"
+    before = os.umask(0)
+    try:
+        opening.create(path)
+    finally:
+        os.umask(before)
     assert S_IMODE(path.stat().st_mode) == 0o600
     assert names_in(tmp_path) == {"orders.db"}
-    opening.create(tmp_path / "other.db")
-    ids = [asked(each, "SELECT id, store_id FROM store") for each in (path, tmp_path / "other.db")]
+    opening.create(other)
+    ids = [asked(each, "SELECT id, store_id FROM store") for each in (path, other)]
     assert ids[0] != ids[1]
     for ((row_id, store_id),) in ids:
         assert row_id == 1

@@ -184,10 +184,10 @@ def store(make_store):
 
 
 @pytest.fixture(scope="module")
-def shared_store(tmp_path_factory, databases):
+def shared_store(tmp_path_factory, databases, empty_database):
     """A store that the tests of a file share, for tables of cases that don't mind each other."""
     settings = databases.settings(tmp_path_factory.mktemp("shared") / "instance")
-    databases.make(settings)
+    databases.make(settings, empty_database)
     store = Store(settings, SetClock())
     yield store
     store.services.limits.storage.close()
