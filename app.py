@@ -10,6 +10,7 @@ import sys
 from flask import Flask
 
 from orders.cli import serve
+from orders.cli.audit import audit
 from orders.cli.database import db_group
 from orders.cli.events import events_group
 from orders.cli.files import orders_group, pets_group
@@ -60,8 +61,9 @@ def make_routes(settings: Settings) -> Flask:
     Api(app, settings, v2.blueprint, v2.VERSION)
     health.register(app)
     site.register(app)
-    for group in (keys_group, orders_group, pets_group, events_group, webhooks_group, db_group):
-        app.cli.add_command(group)
+    groups = (keys_group, orders_group, pets_group, events_group, webhooks_group, db_group)
+    for command in (*groups, audit):
+        app.cli.add_command(command)
     return app
 
 

@@ -16,8 +16,8 @@ from sqlalchemy import Connection
 from orders import keys
 from orders.clock import Clock
 from orders.domain import NewOrder, Origin, Pet, PetStatus
+from orders.store import audit, orders, pets
 from orders.store import keys as key_store
-from orders.store import orders, pets
 from orders.store.database.engine import Database
 from orders.store.keys import NewKey
 
@@ -62,6 +62,7 @@ def prepare(database: Database, clock: Clock) -> Demo | None:
             key_store.rotate(
                 connection, demo_key_id, keys.shown_prefix(secret), keys.digest(secret), None
             )
+            audit.note(connection, now, "key.rotated", f"key {demo_key_id} (demo)")
         else:
             key_store.set_demo_key_id(connection, _issue(connection, secret, now))
         next_order_id = orders.newest_id(connection) + 1
@@ -99,7 +100,10 @@ See the limits of this key:
 
 def _issue(connection: Connection, secret: str, now: datetime) -> int:
     new = NewKey("demo", "business", ("read", "write"))
-    return key_store.issue(connection, new, keys.shown_prefix(secret), keys.digest(secret), now)
+    prefix, secret_hash = keys.shown_prefix(secret), keys.digest(secret)
+    key_id = key_store.issue(connection, new, prefix, secret_hash, now)
+    audit.note(connection, now, "key.issued", f"key {key_id} (demo): business, read write")
+    return key_id
 
 
 def _fill(connection: Connection, now: datetime) -> None:

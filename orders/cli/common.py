@@ -49,11 +49,11 @@ _EXPECTED = (
 )
 
 
-class CommandGroup(AppGroup):
-    """A group of commands whose errors are one line on standard error."""
+class PlainCommand(click.Command):
+    """A command whose errors are one line on standard error."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        """Parse the group's own arguments."""
+        """Parse the command's own arguments."""
         with _errors_in_a_line():
             return super().make_context(*args, **kwargs)
 
@@ -66,6 +66,10 @@ class CommandGroup(AppGroup):
                     "Standard output is closed. Leave it open, or send it to a file."
                 )
             return super().invoke(ctx)
+
+
+class CommandGroup(PlainCommand, AppGroup):
+    """A group of such commands."""
 
 
 def check_grace(name: str, until: datetime | None, now: datetime, *, force: bool) -> None:

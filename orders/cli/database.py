@@ -17,7 +17,7 @@ from orders.cli.common import (
 )
 from orders.cli.output import print_table, progress, say, working
 from orders.settings import Settings
-from orders.store import clock_floor
+from orders.store import audit, clock_floor
 from orders.store.care import backup, checks, restoring
 from orders.web.services import current_services
 
@@ -64,6 +64,7 @@ def check(*, clock_is_right: bool) -> None:
     if clock_is_right:
         with services.database.write() as connection:
             clock_floor.trust_clock(connection)
+            audit.note(connection, services.clock.now(), "clock.trusted", "the store")
         say("Keys are judged by the clock.")
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 import click
+from sqlalchemy import Connection
 
 from orders import keys
 from orders.cli.common import CommandGroup, Id, as_json, check_grace, force, open_services
 from orders.cli.output import say, say_secret, show, time_text
 from orders.settings import MAX_FIGURE, Settings
+from orders.store import audit
 from orders.store import keys as key_store
 from orders.store.keys import ApiKey, NewKey
 
@@ -68,6 +70,8 @@ def issue(  # noqa: PLR0913, PLR0917 - one for each option
         key_id = key_store.issue(
             connection, new, keys.shown_prefix(secret), keys.digest(secret), now
         )
+        subject = f"key {key_id} ({new.name}): {plan}, {' '.join(new.scopes)}"
+        audit.note(connection, now, "key.issued", subject)
     say_secret(f"Key {key_id} for {new.name} on the plan {plan}.", secret)
 
 
@@ -90,7 +94,9 @@ def revoke(key_id: int) -> None:
     services = open_services()
     with services.database.write() as connection:
         if key_store.get(connection, key_id).revoked_at is None:
-            key_store.change(connection, key_id, revoked_at=services.clock.now())
+            now = services.clock.now()
+            key_store.change(connection, key_id, revoked_at=now)
+            _note(connection, now, "key.revoked", key_id)
     say(f"Key {key_id} is revoked.")
 
 
@@ -98,10 +104,12 @@ def revoke(key_id: int) -> None:
 @_key_id
 def unban(key_id: int) -> None:
     """Lift the ban of key ID. Its windows stay as they are."""
-    with open_services().database.write() as connection:
+    services = open_services()
+    with services.database.write() as connection:
         if key_store.get(connection, key_id).banned_until is None:
             raise click.ClickException(f"Key {key_id} is not banned.")
         key_store.change(connection, key_id, banned_until=None)
+        _note(connection, services.clock.now(), "key.unbanned", key_id)
     say(f"Key {key_id} is no longer banned.")
 
 
@@ -116,6 +124,7 @@ def change_plan(key_id: int, plan: str, per_minute: int | None, per_day: int | N
     _check_plan(services.settings, plan, per_minute, per_day)
     with services.database.write() as connection:
         key_store.change_plan(connection, key_id, plan, per_minute, per_day)
+        _note(connection, services.clock.now(), "key.plan", key_id, f": {plan}")
     say(f"Key {key_id} is on the plan {plan}.")
 
 
@@ -148,7 +157,15 @@ def rotate(key_id: int, grace: int, *, force: bool) -> None:
             keys.digest(secret),
             now + timedelta(hours=grace) if grace else None,
         )
+        _note(connection, now, "key.rotated", key_id)
     say_secret(f"Key {key_id} has a new secret.", secret)
+
+
+def _note(
+    connection: Connection, now: datetime, action: str, key_id: int, details: str = ""
+) -> None:
+    name = key_store.get(connection, key_id).name
+    audit.note(connection, now, action, f"key {key_id} ({name}){details}")
 
 
 def _checked_name(name: str) -> str:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import click
+from sqlalchemy import Connection
 
 from orders.cli.common import CommandGroup, Id, as_json, check_grace, force, open_services
 from orders.cli.output import say, say_secret, show, time_text
 from orders.domain import EventType
+from orders.store import audit
 from orders.web.services import Services
 from orders.webhooks import addresses, messages, rules
 from orders.webhooks import deliveries as delivery_store
@@ -55,6 +57,7 @@ def add(url: str, events: tuple[str, ...], allow_private: bool) -> None:
     with services.database.write() as connection:
         new = NewEndpoint(url, wanted, secret, allow_private)
         endpoint_id = store.add(connection, new, services.clock.now())
+        _note(services, connection, "webhook.added", endpoint_id)
     say(f"Webhook {endpoint_id} receives {', '.join(wanted)}. Its secret, shown only once:")
     click.echo(secret)
 
@@ -72,7 +75,9 @@ def list_webhooks(*, as_json: bool) -> None:
 @_webhook_id
 def remove(endpoint_id: int) -> None:
     """Remove webhook ID and its delivery log."""
-    with open_services().database.write() as connection:
+    services = open_services()
+    with services.database.write() as connection:
+        _note(services, connection, "webhook.removed", endpoint_id)
         store.remove(connection, endpoint_id)
     say(f"Webhook {endpoint_id} is removed.")
 
@@ -84,7 +89,8 @@ def pause(endpoint_id: int) -> None:
     services = open_services()
     with services.database.write() as connection:
         store.get(connection, endpoint_id)
-        store.pause(connection, endpoint_id, "paused by command", services.clock.now())
+        if store.pause(connection, endpoint_id, "paused by command", services.clock.now()):
+            _note(services, connection, "webhook.paused", endpoint_id)
     say(f"Webhook {endpoint_id} is paused.")
 
 
@@ -101,6 +107,7 @@ def resume(endpoint_id: int, after: int | None) -> None:
     services = open_services()
     with services.database.write() as connection:
         store.resume(connection, endpoint_id, services.clock.now(), after)
+        _note(services, connection, "webhook.resumed", endpoint_id)
         position = store.get(connection, endpoint_id).position
     say(f"Webhook {endpoint_id} resumes after event {position}.")
 
@@ -116,6 +123,7 @@ def rotate(endpoint_id: int, *, force: bool) -> None:
         until = store.get(connection, endpoint_id).previous_until
         check_grace(f"webhook {endpoint_id}", until, now, force=force)
         store.rotate(connection, endpoint_id, secret, now + messages.GRACE)
+        _note(services, connection, "webhook.rotated", endpoint_id)
     say_secret(f"Webhook {endpoint_id} has a new secret.", secret)
 
 
@@ -151,8 +159,10 @@ def redeliver(endpoint_id: int, event_id: int) -> None:
     with services.database.write() as connection:
         if made.outcome == Outcome.DELIVERED:
             delivery_store.forget_refused(connection, endpoint_id, event_id)
-        elif made.outcome == Outcome.GONE:
-            store.pause(connection, endpoint_id, rules.GONE, services.clock.now())
+        elif made.outcome == Outcome.GONE and store.pause(
+            connection, endpoint_id, rules.GONE, services.clock.now()
+        ):
+            _note(services, connection, "webhook.paused", endpoint_id)
     _report(made)
 
 
@@ -167,6 +177,12 @@ def ping(endpoint_id: int) -> None:
             services, endpoint_id, lambda each: messages.ping(each.id, services.store_id, now), None
         )
     )
+
+
+def _note(services: Services, connection: Connection, action: str, endpoint_id: int) -> None:
+    # The rest of its address may have a secret in it.
+    host = addresses.host_of(store.get(connection, endpoint_id).url)
+    audit.note(connection, services.clock.now(), action, f"webhook {endpoint_id} ({host})")
 
 
 def _check_url(url: str, *, allow_private: bool) -> None:

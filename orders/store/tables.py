@@ -196,6 +196,19 @@ class KeyRow(Base):
     banned_until: Mapped[datetime | None] = mapped_column(Instant)
 
 
+class AuditRow(Base):
+    """What somebody did to a key, a webhook or the store. Never updated, never deleted."""
+
+    __tablename__ = "audit_trail"
+    __table_args__ = (_NEVER_REUSED,)
+
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    at: Mapped[datetime] = mapped_column(Instant)
+    who: Mapped[str] = mapped_column(words(255))
+    action: Mapped[str] = mapped_column(words(32))
+    subject: Mapped[str] = mapped_column(words(512))
+
+
 class PetRow(Base):
     """A pet of the catalogue. The catalogue is leaving this service."""
 

@@ -21,7 +21,7 @@ from sqlalchemy import Connection
 
 from orders import keys
 from orders.clock import Clock
-from orders.store import events
+from orders.store import audit, events
 from orders.store.database.engine import Database
 from orders.store.database.errors import StoreUnavailable
 from orders.store.database.group_commit import GroupCommit
@@ -291,9 +291,12 @@ class Courier:
         return self._clock.now() + rules.delay(tries, self._chance)
 
     def _pause(self, connection: Connection, endpoint: Endpoint, because: str) -> _Warning | None:
-        if not endpoints.pause(connection, endpoint.id, because, self._clock.now()):
+        now, host = self._clock.now(), host_of(endpoint.url)
+        if not endpoints.pause(connection, endpoint.id, because, now):
             return None
-        return _PAUSED, endpoint.id, host_of(endpoint.url), because, endpoint.id
+        subject = f"webhook {endpoint.id} ({host})"
+        audit.note(connection, now, "webhook.paused", subject, audit.SERVICE)
+        return _PAUSED, endpoint.id, host, because, endpoint.id
 
 
 def _cause(delivery: Delivery) -> str:

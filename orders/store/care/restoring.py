@@ -22,14 +22,26 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, select, update
 
+from orders.store import audit
 from orders.store.care import backup, checks, instance, opening, scratch
 from orders.store.database import errors, sequences, sqlite
 from orders.store.database.engine import Database
 from orders.store.database.sqlite import SqliteDatabase
-from orders.store.tables import DeliveryRow, EndpointRow, EventRow, KeyRow, RefusedRow, StoreRow
+from orders.store.tables import (
+    AuditRow,
+    DeliveryRow,
+    EndpointRow,
+    EventRow,
+    KeyRow,
+    RefusedRow,
+    StoreRow,
+)
 
 SKIPPED_IDS = 1_000_000
-_NUMBERED = ("orders", "order_events", "api_keys", "webhook_endpoints", "webhook_deliveries")
+_NUMBERED = (
+    *("orders", "order_events", "api_keys"),
+    *("webhook_endpoints", "webhook_deliveries", "audit_trail"),
+)
 # What systems answer where there are no hard links: FAT, some network disks, some containers.
 _NO_LINKS = {errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENOSYS}
 PAUSED_BECAUSE = "it comes from a backup, and may have been removed since"
@@ -80,6 +92,8 @@ def restore(
         with closing(SqliteDatabase(copied)) as database, database.write() as connection:
             revoked, keys = _carry_over(connection, replaced, now, keep_keys=keep_keys)
             webhooks = _carry_webhooks_over(connection, replaced, now, keep=keep_keys)
+            _carry_trail_over(connection, replaced)
+            audit.note(connection, now, "store.restored", f"from {file.name}")
         _empty_log(copied)
         kept = _keep(target, now, folder, held)
         copied.replace(target)
@@ -97,6 +111,7 @@ def renew(database: Database, now: datetime, *, keep_keys: bool = False) -> tupl
         StoreUnavailable: the database can't be written.
     """
     with database.write() as connection:
+        audit.note(connection, now, "store.renewed", "the store")
         revoked, _ = _carry_over(connection, None, now, keep_keys=keep_keys)
         return revoked, _carry_webhooks_over(connection, None, now, keep=keep_keys)
 
@@ -114,7 +129,8 @@ def _readable(file: Path, folder: Path) -> Path:
 class _Replaced:
     """What is taken over from the replaced database; `last_ids` are the highest ids, by table.
 
-    `webhooks` and `refused`, the events that they refused, are None if its schema has none yet.
+    `webhooks` and `refused`, the events that they refused, are None if its schema has none yet, and
+    `trail` likewise.
     """
 
     store_id: str
@@ -122,6 +138,7 @@ class _Replaced:
     last_ids: dict[str, int]
     webhooks: list[dict[str, Any]] | None
     refused: list[dict[str, Any]] | None
+    trail: list[dict[str, Any]] | None
 
 
 def _read_replaced(path: Path, restored: Path, held: ExitStack) -> _Replaced | None:
@@ -165,6 +182,7 @@ def _read_rows(connection: Any) -> _Replaced:
         last_ids,
         _all_rows(connection, "webhook_endpoints"),
         _all_rows(connection, "webhook_refused"),
+        _all_rows(connection, "audit_trail"),
     )
 
 
@@ -241,6 +259,12 @@ def _carry_webhooks_over(
     lost = RefusedRow.event_id.not_in(select(EventRow.id))
     connection.execute(delete(RefusedRow).where(lost))
     return len(replaced.webhooks)
+
+
+def _carry_trail_over(connection: Connection, replaced: _Replaced | None) -> None:
+    known = set(connection.scalars(select(AuditRow.id)))
+    trail = (replaced and replaced.trail) or []
+    _insert(connection, "audit_trail", [row for row in trail if row["id"] not in known])
 
 
 def _insert(connection: Connection, table: str, rows: list[dict[str, Any]]) -> None:

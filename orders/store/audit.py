@@ -1,0 +1,46 @@
+"""The audit trail: who did what to keys, webhooks and the store, and when. Only ever added to."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, insert, select
+
+from orders.store.tables import AuditRow
+
+SERVICE = "service"
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """An entry: who did what to which key, webhook or store, without any secret."""
+
+    at: datetime
+    who: str
+    action: str
+    subject: str
+
+
+def note(
+    connection: Connection, at: datetime, action: str, subject: str, who: str | None = None
+) -> None:
+    """Add an entry, in the transaction of the act itself. Without `who`, the system's user."""
+    values = {"at": at, "who": who or _user(), "action": action, "subject": subject}
+    connection.execute(insert(AuditRow).values(values))
+
+
+def get_all(connection: Connection) -> list[Act]:
+    """Return all entries, the oldest first."""
+    columns = (AuditRow.at, AuditRow.who, AuditRow.action, AuditRow.subject)
+    return [Act(*row) for row in connection.execute(select(*columns).order_by(AuditRow.id))]
+
+
+def _user() -> str:
+    # Not from the environment, which anybody can set.
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # in a container
+        return str(os.getuid())
