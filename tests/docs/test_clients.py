@@ -10,7 +10,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ import urllib3
 from orders import keys, settings
 from orders.store.care import opening
 from tests.support.clocks import SetClock
+from tests.support.machine import in_thread
 from tests.support.service import ROOT, running
 from tests.support.stores import Store
 
@@ -111,15 +111,10 @@ class Handler(BaseHTTPRequestHandler):
 @contextmanager
 def proxy_of(service, breaks):
     """Run a proxy of a service."""
-    with Proxy(service.url, breaks) as proxy:
-        thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield proxy
-        finally:
-            proxy.shutdown()
-            thread.join()
-            proxy.http.clear()
+    proxy = Proxy(service.url, breaks)
+    with in_thread(proxy):
+        yield proxy
+    proxy.http.clear()
 
 
 @dataclass

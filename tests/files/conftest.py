@@ -6,9 +6,7 @@ from functools import partial
 
 import pytest
 
-from tests.support.clocks import SetClock
 from tests.support.imports import import_file, import_rejected
-from tests.support.stores import Store
 
 
 @pytest.fixture
@@ -23,17 +21,7 @@ def rejected_here(store, tmp_path):
     return partial(import_rejected, store, tmp_path)
 
 
-@pytest.fixture(scope="module")
-def untouched(tmp_path_factory, databases, empty_database):
-    """An empty store that the tables of a file share: none of their files leaves a trace."""
-    settings = databases.settings(tmp_path_factory.mktemp("untouched") / "instance")
-    databases.make(settings, empty_database)
-    store = Store(settings, SetClock())
-    yield store
-    store.services.database.close()
-
-
 @pytest.fixture
-def rejected(untouched, tmp_path):
-    """As `rejected_here`, for tests that need no orders of their own."""
-    return partial(import_rejected, untouched, tmp_path)
+def rejected(shared_store, tmp_path):
+    """As `rejected_here`, in a store that all share, as none of the files leaves a trace."""
+    return partial(import_rejected, shared_store, tmp_path)

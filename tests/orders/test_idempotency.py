@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from urllib3 import HTTPHeaderDict
 
@@ -266,7 +266,6 @@ VALID = st.text(
 )
 
 
-@settings(max_examples=40)
 @given(value=VALID)
 def test_any_visible_ascii_without_a_comma_is_a_value(store, value):
     client = store.client(plan="enterprise", per_minute=10**9, per_day=10**9)

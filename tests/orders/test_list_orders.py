@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sqlalchemy import delete, insert, text
 
@@ -70,7 +70,6 @@ def stored_orders(draw):
 
 @pytest.mark.slow
 @BOTH_VERSIONS
-@settings(max_examples=60)
 @given(st.lists(stored_orders(), unique_by=lambda each: each.id, max_size=8))
 @example([])
 def test_the_list_that_the_database_makes_is_the_one_that_the_schema_makes(

@@ -5,8 +5,11 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import HTTPServer
 from typing import Any
 
 # Nothing that tests wait for takes so long, unless it never comes.
@@ -42,6 +45,19 @@ def installed(*names: str, package: str) -> str:
         if path := shutil.which(name) or shutil.which(name, path="/usr/sbin"):
             return path
     raise AssertionError(f"{names[0]} is missing: apt-get install {package}")
+
+
+@contextmanager
+def in_thread(server: HTTPServer) -> Iterator[None]:
+    """Run a server of the standard library in a thread."""
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    with server:
+        thread.start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def begin(

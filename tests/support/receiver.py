@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.support.machine import in_thread
+
 
 @dataclass(frozen=True, slots=True)
 class Received:
@@ -114,11 +116,6 @@ class Receiver(ThreadingHTTPServer):
 @contextmanager
 def receiving(tls: ssl.SSLContext | None = None) -> Iterator[Receiver]:
     """Run a receiver."""
-    with Receiver(tls) as receiver:
-        thread = threading.Thread(target=receiver.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield receiver
-        finally:
-            receiver.shutdown()
-            thread.join()
+    receiver = Receiver(tls)
+    with in_thread(receiver):
+        yield receiver

@@ -8,7 +8,8 @@ from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
-PATIENCE_SECONDS = 60
+from tests.support.machine import PATIENCE_SECONDS, in_thread
+
 # Headers of connections, not of answers.
 _OF_CONNECTIONS = {"connection", "keep-alive", "transfer-encoding", "content-length"}
 
@@ -56,11 +57,5 @@ def slow_way(service_url):
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     server.daemon_threads = True
     server.service, server.held, server.let_go = urlsplit(service_url).netloc, "", None
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
+    with in_thread(server):
         yield SlowWay(f"http://127.0.0.1:{server.server_port}", server)
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
