@@ -88,9 +88,12 @@ class OrdersFlask(Flask):
         return self.url_map.bind("", path_info=request.path, default_method=request.method)
 
     def preprocess_request(self) -> None:
-        """Admit the request, or raise why it is refused; then run the blueprints' hooks."""
-        _admit(services_of(self), _plain(request))
-        super().preprocess_request()
+        """Admit the request, or raise why it is refused; then have its query checked, if any."""
+        incoming = _plain(request)
+        _admit(services_of(self), incoming)
+        if incoming.query_string:
+            # Version 2's hook: see `v2.refuse_parameters`.
+            super().preprocess_request()
 
     def make_response(self, rv: Any) -> Any:
         """Return a view's reply as it is."""

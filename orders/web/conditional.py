@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from flask import request
+from werkzeug.datastructures import ETags
 
+from orders.domain import PreconditionFailed
 from orders.service import Condition
+from orders.store.listing import Entity
 from orders.web.compression import accepts_gzip, compressed, is_large
 from orders.web.replies import Reply
 from orders.web.services import current_services
@@ -20,38 +23,48 @@ from orders.web.services import current_services
 FORMAT = 1
 
 
-def if_match(*, strong: bool) -> Condition | None:
-    """Return whether the client's If-Match names a revision, by strong comparison.
+def order_reply(order_id: int, order: Entity, *, strong: bool) -> Reply:
+    """Return an order with its ETag, or 304 if the client's copy is current.
 
-    None without an If-Match. `strong` is whether the tags here are.
+    Raises:
+        PreconditionFailed: If-Match names no such tag.
     """
-    if "HTTP_IF_MATCH" not in request.environ:
-        return None
-    wanted, store_id = request.if_match, current_services().store_id
-    return lambda each: wanted.star_tag or (strong and wanted.is_strong(_tag(store_id, each)))
+    environ = request.environ
+    tag = _tag(current_services().store_id, order.revision)
+    if "HTTP_IF_MATCH" in environ and not _matches(request.if_match, tag, strong=strong):
+        raise PreconditionFailed(order_id)
+    headers = _headers(tag, varies=False, strong=strong)
+    if "HTTP_IF_NONE_MATCH" in environ and request.if_none_match.contains_weak(tag):
+        return Reply(status=304, headers=headers)
+    return Reply(order.body, headers=headers)
 
 
 def precondition(*, strong: bool) -> Condition | None:
     """Return whether a change of an order with a revision is allowed; None if it always is."""
-    is_wanted = if_match(strong=strong)
-    if "HTTP_IF_NONE_MATCH" not in request.environ:
-        return is_wanted
+    environ = request.environ
+    if "HTTP_IF_MATCH" not in environ and "HTTP_IF_NONE_MATCH" not in environ:
+        return None
+    # The change may be made in another thread.
+    wanted = request.if_match if "HTTP_IF_MATCH" in environ else None
     unwanted, store_id = request.if_none_match, current_services().store_id
-    return lambda each: (
-        (is_wanted is None or is_wanted(each)) and not unwanted.contains_weak(_tag(store_id, each))
-    )
+
+    def is_allowed(revision: int) -> bool:
+        tag = _tag(store_id, revision)
+        is_wanted = wanted is None or _matches(wanted, tag, strong=strong)
+        return is_wanted and not unwanted.contains_weak(tag)
+
+    return is_allowed
 
 
-def not_modified(revision: int, body: bytes | None, *, strong: bool = False) -> Reply | None:
+def not_modified(revision: int, body: bytes | None) -> Reply | None:
     """Return 304 if the client's If-None-Match names this revision, None if it needs the body.
 
     `body` is None if the response would be streamed.
     """
-    varies = body is None or is_large(body)
-    return if_current(lambda: revision, varies=varies, strong=strong)
+    return if_current(lambda: revision, varies=body is None or is_large(body))
 
 
-def if_current(revision: Callable[[], int], *, varies: bool, strong: bool = False) -> Reply | None:
+def if_current(revision: Callable[[], int], *, varies: bool) -> Reply | None:
     """Do as `not_modified`, but read the revision only if the request has an If-None-Match.
 
     `varies` is whether the response may be compressed.
@@ -60,25 +73,19 @@ def if_current(revision: Callable[[], int], *, varies: bool, strong: bool = Fals
         return None
     tag = _tag(current_services().store_id, revision())
     if request.if_none_match.contains_weak(tag):
-        return Reply(status=304, headers=_headers(tag, varies=varies, strong=strong))
+        return Reply(status=304, headers=_headers(tag, varies=varies))
     return None
 
 
-def entity(
-    body: bytes | Iterable[bytes],
-    revision: int,
-    *,
-    varies: bool | None = None,
-    strong: bool = False,
-) -> Reply:
+def entity(body: bytes | Iterable[bytes], revision: int, *, varies: bool | None = None) -> Reply:
     """Return 200 with a JSON body and its ETag. A body that is not bytes is streamed.
 
     `varies` is whether any response at this address may be compressed; by default, whether this
     one may.
     """
-    large = is_large(body) and not strong
+    large = is_large(body)
     tag = _tag(current_services().store_id, revision)
-    headers = _headers(tag, varies=large if varies is None else varies, strong=strong)
+    headers = _headers(tag, varies=large if varies is None else varies)
     if large and accepts_gzip(request):
         headers.append(("Content-Encoding", "gzip"))
         body = compressed(body)
@@ -89,7 +96,12 @@ def _tag(store_id: str, revision: int) -> str:
     return f"{store_id}-{FORMAT}-{revision}"
 
 
-def _headers(tag: str, *, varies: bool, strong: bool) -> list[tuple[str, str]]:
+def _matches(wanted: ETags, tag: str, *, strong: bool) -> bool:
+    # A weak tag matches none (RFC 9110, section 8.8.3.2).
+    return wanted.star_tag or (strong and wanted.is_strong(tag))
+
+
+def _headers(tag: str, *, varies: bool, strong: bool = False) -> list[tuple[str, str]]:
     return [
         ("ETag", f'"{tag}"' if strong else f'W/"{tag}"'),
         ("Cache-Control", "private, no-cache"),

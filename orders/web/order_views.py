@@ -8,7 +8,7 @@ from datetime import datetime
 from flask import request
 
 from orders import domain
-from orders.domain import NewOrder, Order, OrderNotFound, Origin, PreconditionFailed
+from orders.domain import NewOrder, Order, OrderNotFound, Origin
 from orders.store import listing
 from orders.store.idempotency import IdempotencyKey
 from orders.web import conditional
@@ -96,15 +96,11 @@ def _add_get(
     @blueprint.response(200, order, description="The order.")
     def get_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
         """Return one order."""
-        shown = listing.one_order(current_services().database, parse_order_id(orderId), version)
+        order_id = parse_order_id(orderId)
+        shown = listing.one_order(current_services().database, order_id, version)
         if shown is None:
             raise OrderNotFound(orderId)
-        strong = version >= STRONG_SINCE
-        is_wanted = conditional.if_match(strong=strong)
-        if is_wanted is not None and not is_wanted(shown.revision):
-            raise PreconditionFailed(parse_order_id(orderId))
-        unchanged = conditional.not_modified(shown.revision, shown.body, strong=strong)
-        return unchanged or conditional.entity(shown.body, shown.revision, strong=strong)
+        return conditional.order_reply(order_id, shown, strong=version >= STRONG_SINCE)
 
 
 def _add_cancel(blueprint: ApiBlueprint, version: int) -> None:
