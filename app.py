@@ -24,7 +24,7 @@ from orders.web.api import Api, OrdersFlask
 from orders.web.auth import KeyRing
 from orders.web.limits import Limits
 from orders.web.pages import site
-from orders.web.server import MAX_LENT
+from orders.web.server import EXTRA_THREADS
 from orders.web.services import Services
 
 
@@ -49,7 +49,7 @@ def create_app(settings: Settings | None = None, clock: Clock | None = None) -> 
 
 def make_services(settings: Settings, clock: Clock) -> Services:
     """Make what serves requests. Opens nothing until it is used."""
-    database, upkeep = database_of(settings, settings.threads + MAX_LENT)
+    database, upkeep = database_of(settings, settings.threads + EXTRA_THREADS)
     limits = Limits(settings, database, clock)
     return Services(settings, clock, database, upkeep, KeyRing(database, clock), limits)
 

@@ -35,6 +35,7 @@ from orders.store.care.upkeep import Hold, InUse
 from orders.store.database import sqlite
 from orders.store.database.errors import StoreUnavailable
 from orders.web import logs
+from orders.web.dispatch import Dispatch
 from orders.web.housekeeping import Housekeeping
 from orders.web.server import Server
 from orders.web.services import Services, services_of
@@ -214,12 +215,7 @@ def _prepare_database(services: Services) -> None:
 def _bind(app: Flask, services: Services) -> Server:
     settings = services.settings
     try:
-        server = Server(
-            app,
-            settings,
-            lambda: services.limits.full_free_quota().headers(services.clock.time()),
-            services.note_answer,
-        )
+        server = Server(app, settings, Dispatch(services))
     except OSError as error:
         if error.errno == errno.EADDRNOTAVAIL:
             hint = "Choose an address of this machine with ORDERS_HOST."

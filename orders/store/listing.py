@@ -174,6 +174,8 @@ class CurrentList:
         """Take the database. Reads nothing."""
         self._database = database
         self._cache = CommitCache[Listed](database, most=1)
+        # As of the last reading by any thread; at first, to be on the safe side.
+        self.is_long = True
         # Each thread updates its own.
         self._thread = threading.local()
 
@@ -192,6 +194,7 @@ class CurrentList:
         self._thread.short = None
         if short is None or not self._is_updated(short):
             revision, short = self._read_all()
+            self.is_long = short is None
             if short is None:
                 return Listed(revision, None)
         self._thread.short = short

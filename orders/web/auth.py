@@ -50,7 +50,7 @@ class Caller:
     def identity(self) -> str:
         """The name of the windows that the request counts in. A change of plan begins new ones."""
         if self.key is None:
-            return ADDRESS_PREFIX + _network_of(self.address)
+            return ADDRESS_PREFIX + network_of(self.address)
         return f"key:{self.key.id}.{self.key.plan_revision}"
 
 
@@ -193,7 +193,8 @@ def _is_within(text: str, networks: tuple[Network, ...]) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _network_of(text: str) -> str:
+def network_of(text: str) -> str:
+    """Return the network that counts as one client: an IPv4 address, or the /64 of an IPv6 one."""
     # A household has a whole /64 of IPv6 addresses, and can take a new one for each request.
     address = _parse_address(text)
     if isinstance(address, ipaddress.IPv6Address):

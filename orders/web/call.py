@@ -44,6 +44,11 @@ class Call:
         return f"key:{key.id}" if key else None
 
 
+# What the server adds to a request's WSGI environment: when its last byte arrived, in monotonic
+# seconds; and whether there was no place for a long answer.
+WHOLE_AT = "orders.whole_at"
+BUSY = "orders.busy"
+
 # Called when an answer has been sent, with its status and the monotonic time.
 NoteAnswer = Callable[[Call, int, float], None]
 

@@ -30,7 +30,7 @@ def order_reply(order_id: int, order: Entity, *, strong: bool) -> Reply:
         PreconditionFailed: If-Match names no such tag.
     """
     environ = request.environ
-    tag = _tag(current_services().store_id, order.revision)
+    tag = tag_of(current_services().store_id, order.revision)
     if "HTTP_IF_MATCH" in environ and not _matches(request.if_match, tag, strong=strong):
         raise PreconditionFailed(order_id)
     headers = _headers(tag, varies=False, strong=strong)
@@ -49,7 +49,7 @@ def precondition(*, strong: bool) -> Condition | None:
     unwanted, store_id = request.if_none_match, current_services().store_id
 
     def is_allowed(revision: int) -> bool:
-        tag = _tag(store_id, revision)
+        tag = tag_of(store_id, revision)
         is_wanted = wanted is None or _matches(wanted, tag, strong=strong)
         return is_wanted and not unwanted.contains_weak(tag)
 
@@ -71,7 +71,7 @@ def if_current(revision: Callable[[], int], *, varies: bool) -> Reply | None:
     """
     if "HTTP_IF_NONE_MATCH" not in request.environ:
         return None
-    tag = _tag(current_services().store_id, revision())
+    tag = tag_of(current_services().store_id, revision())
     if request.if_none_match.contains_weak(tag):
         return Reply(status=304, headers=_headers(tag, varies=varies))
     return None
@@ -84,7 +84,7 @@ def entity(body: bytes | Iterable[bytes], revision: int, *, varies: bool | None 
     one may.
     """
     large = is_large(body)
-    tag = _tag(current_services().store_id, revision)
+    tag = tag_of(current_services().store_id, revision)
     headers = _headers(tag, varies=large if varies is None else varies)
     if large and accepts_gzip(request):
         headers.append(("Content-Encoding", "gzip"))
@@ -92,7 +92,8 @@ def entity(body: bytes | Iterable[bytes], revision: int, *, varies: bool | None 
     return Reply(body, headers=headers)
 
 
-def _tag(store_id: str, revision: int) -> str:
+def tag_of(store_id: str, revision: int) -> str:
+    """Return the tag of a store as of an event, without quotes."""
     return f"{store_id}-{FORMAT}-{revision}"
 
 

@@ -79,6 +79,11 @@ class ValidationFailed(WebRefusal):
 
 
 @dataclass
+class ServerBusy(WebRefusal):
+    """Too many long answers are being made or sent."""
+
+
+@dataclass
 class InternalError(WebRefusal):
     """Something failed here. The log has the rest, under the request's id."""
 
@@ -203,6 +208,12 @@ ANSWERS: dict[type[Exception], Answer] = {
         ),
         lambda _: {"Retry-After": "5"},
     ),
+    ServerBusy: Answer(
+        503,
+        "server_busy",
+        lambda _: "Too many long lists are being sent. Try again in a moment.",
+        lambda _: {"Retry-After": "1"},
+    ),
     InternalError: Answer(
         500,
         "internal_error",
@@ -218,6 +229,7 @@ SERVER_ANSWERS = {
     431: "headers_too_large",
     500: "internal_error",
     501: "not_implemented",
+    503: "store_unavailable",
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, time
 
+from flask import request
 from werkzeug.http import http_date
 
 from orders import domain
@@ -13,8 +14,9 @@ from orders.store import pets
 from orders.store.listing import OrderList
 from orders.web import conditional, order_views
 from orders.web.api import ApiBlueprint, render
-from orders.web.call import current_call
+from orders.web.call import BUSY, current_call
 from orders.web.document import operation
+from orders.web.refusals import ServerBusy
 from orders.web.replies import Reply
 from orders.web.services import current_services
 from schemas.order import NewOrderSchema, OrderSchema
@@ -45,6 +47,8 @@ def list_orders() -> Reply:
         return unchanged
     if orders.body is not None:
         return conditional.entity(orders.body, orders.revision)
+    if request.environ.get(BUSY):
+        raise ServerBusy
     stream = OrderList(services.database)
     return conditional.entity(stream, stream.revision)
 

@@ -25,8 +25,10 @@ from orders import settings as settings_of
 from orders.settings import SETTINGS, Settings
 from orders.web import logs
 from orders.web.refusals import ANSWERS, SERVER_ANSWERS
-from orders.web.server.answers import MAX_BODY_BYTES, MAX_HEAD_BYTES
-from orders.web.server.server import IDLE_SECONDS, MAX_CONNECTIONS, STOP_SECONDS
+from orders.web.server.connection import IDLE_SECONDS
+from orders.web.server.loop import STOP_SECONDS
+from orders.web.server.parser import MAX_BODY_BYTES, MAX_HEAD_BYTES
+from orders.web.server.server import MAX_CONNECTIONS
 from orders.webhooks.outbox import IN_FLIGHT_SECONDS
 from tests.support import prometheus
 from tests.support.machine import installed, wait_until

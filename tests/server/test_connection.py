@@ -7,12 +7,10 @@ import re
 import socket
 import struct
 import threading
-from contextlib import suppress
 
 import pytest
 
 from orders.web.server import server as server_module
-from orders.web.server.buffers import AnswerBuffer
 from tests.support.machine import wait_until
 from tests.support.serving import serving
 from tests.support.wire import exchange
@@ -73,11 +71,11 @@ def test_a_client_that_does_not_hang_up_is_hung_up_on(service):
             wait_until(lambda: connection.sendall(b"a"))
 
 
-def test_urgent_bytes_which_http_does_not_have_end_the_connection(service):
+def test_urgent_bytes_which_http_does_not_have_are_rejected(service):
     with socket.create_connection(service.address, 10) as connection:
         connection.send(b"a", socket.MSG_OOB)
-        with suppress(ConnectionResetError):
-            assert connection.recv(1) == b""
+        connection.sendall(b"\r\n\r\n")
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 400 ")
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
@@ -87,7 +85,7 @@ def test_a_failure_outside_the_application_is_answered_with_a_request_id(caplog,
 
     with serving(broken) as address:
         received = exchange(address, f"GET / HTTP/{version}\r\nHost: a\r\n\r\n".encode()).decode()
-    assert received.startswith(f"HTTP/{version} 500 ")
+    assert received.startswith("HTTP/1.1 500 ")
     request_id = re.search(r"\r\nX-Request-Id: ([0-9a-f]+)\r\n", received)[1]
     assert json.loads(received.partition("\r\n\r\n")[2]) == {
         "code": "internal_error",
@@ -164,14 +162,3 @@ def test_a_long_answer_that_nobody_reads_ends_for_the_application_and_arrives_wh
 def test_there_are_no_more_connections_than_can_be_accepted(may_open, connections):
     # Otherwise the loop would spin on one that can't be.
     assert server_module.connections_within(may_open) == connections
-
-
-def test_a_buffer_keeps_no_more_in_memory_than_it_may_though_it_is_never_empty():
-    buffer, piece = AnswerBuffer(50_000), bytes(range(250)) * 40
-    buffer.append(piece)
-    for _ in range(100):
-        buffer.append(piece)
-        assert buffer.get(len(piece)) == piece
-        buffer.skip(len(piece), True)
-        assert buffer.buf.getfile().getbuffer().nbytes < 80_000
-    assert len(buffer) == len(piece)

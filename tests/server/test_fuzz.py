@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import json
 import re
+import select
+import socket
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
@@ -14,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orders.web.api import PROTECTION
+from tests.support.machine import wait_until
 from tests.support.service import running
 from tests.support.wire import exchange
 
@@ -105,6 +109,8 @@ def assert_rejected(received, status):
     assert limits == ["60", "60"]
     assert {name: answer.headers[name.lower()] for name in PROTECTION} == PROTECTION
     assert "server" not in answer.headers
+    assert received.startswith(b"HTTP/1.1 ")
+    return json.loads(answer.body)["message"]
 
 
 def head(*fields, line=b"POST /v1/store/orders HTTP/1.1", host=b"Host: a"):
@@ -137,6 +143,8 @@ BAD_LINES = [
     *(b"GET /healthz http/1.1", b"GET /healthz HTCPCP/1.0", b"GET /healthz HTTP/0.9"),
     *(b"PRI * HTTP/2.0", b"GET /healthz HTTP/1.10", b"GET /healthz HTTP/1"),
     *(b"GET http://[::1/ HTTP/1.1", b"GET http://[zz]/ HTTP/1.1"),
+    # 3.2: no fragment, and no scheme but HTTP's
+    *(b"GET /healthz#a HTTP/1.1", b"GET /healthz?a#b HTTP/1.1", b"GET ftp://a/healthz HTTP/1.1"),
     # 2.2: lines end in CR LF; a bare CR is invalid
     *(b"GET /healthz\rX HTTP/1.1", GET + b"\r", GET + b"\nX: a"),
 ]
@@ -204,6 +212,15 @@ REJECTED = [
     (431, [head(line=b"GET /" + b"a" * 17_000 + b" HTTP/1.1"), head(*[b"X: a"] * 3_000)]),
     (431, [head(b"X: " + b"a" * 17_000), GET + b"\r\nX: " + b"a" * 17_000]),
 ]
+# What the client learns of the cause.
+CAUSES = {
+    head(line=b"GET /healthz#a HTTP/1.1"): "a target that is no path",
+    head(host=None): "not one Host (RFC 9112, section 3.2)",
+    head(b"X : a"): "a header line that is not 'Name: value'",
+    head(b"X: sok_abc\nd"): "a carriage return or a line feed by itself",
+    head(LENGTH + b"+5"): "a Content-Length that is no number",
+    head(LENGTH + b"5", CHUNKED) + b"0\r\n\r\n": "both Content-Length and Transfer-Encoding",
+}
 INCOMPLETE = [
     *(b"GET /v1/store/or", b"GET /healthz HTTP/1.1\nHost: a\n\n", head(LENGTH + b"9") + b"{"),
     head(CHUNKED) + b"5\r\nhello\r\n",
@@ -251,6 +268,27 @@ SERVED = [
 @pytest.mark.parametrize(("sent", "status"), cases_of(REJECTED))
 def test_a_malformed_request_is_rejected_and_what_follows_it_is_not_read(hasty, sent, status):
     assert_rejected(exchange(hasty.address, sent + GOOD), status)
+
+
+@pytest.mark.parametrize(("sent", "cause"), CAUSES.items(), ids=CAUSES.values())
+def test_a_rejection_names_its_cause_and_repeats_nothing(service, sent, cause):
+    message = assert_rejected(exchange(service.address, sent), 400)
+    assert message.startswith("The request is not HTTP that can be read: " + cause)
+    assert "sok_" not in message
+
+
+def test_blank_lines_begin_nothing_and_prolong_nothing(hasty):
+    with socket.create_connection(hasty.address, 30) as client:
+        with suppress(ConnectionError):
+            wait_until(lambda: client.send(b"\r\n") and ended(client))
+        with suppress(ConnectionError):
+            assert client.recv(65_536) == b""
+
+
+def ended(client):
+    """Return whether the server has closed a connection."""
+    readable, _, _ = select.select([client], [], [], 0.05)
+    return bool(readable)
 
 
 @pytest.mark.parametrize("sent", INCOMPLETE)

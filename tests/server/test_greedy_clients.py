@@ -8,9 +8,7 @@ import pytest
 from waitress.adjustments import Adjustments
 
 from orders.web.bodies import MAX_BYTES
-from orders.web.server import server as server_module
 from orders.web.server.parser import Parser
-from tests.support.machine import wait_until
 from tests.support.serving import serving
 from tests.support.wire import exchange
 
@@ -70,19 +68,3 @@ def test_requests_that_came_together_wait_until_answers_are_accepted(greedy, beg
     received = b"".join(iter(lambda: greedy.recv(2**20), b""))
     assert received.count(b"HTTP/1.1 200 ") == REQUESTS + 1
     assert received.count(LARGE) == len(begun) == REQUESTS
-
-
-@pytest.mark.slow
-def test_a_client_that_accepts_nothing_for_a_minute_is_cut_off(greedy, address, monkeypatch):
-    def is_cut_off():
-        try:
-            greedy.send(b"\r\n")
-        except ConnectionError:
-            return True
-        return False
-
-    def others_are_answered():
-        assert exchange(address, GET).endswith(b"\r\n\r\nok")
-
-    monkeypatch.setattr(server_module, "IDLE_SECONDS", 1)
-    wait_until(is_cut_off, others_are_answered)

@@ -1,9 +1,11 @@
-"""The HTTP server: waitress, with deadlines, strict parsing and a clean stop.
+"""The HTTP server: one thread polls, answers what is short, and hands over the rest.
 
-Others use `Server`, and `MAX_LENT`, the number of threads it adds for long answers.
+Waitress reads requests and calls the application. Polling, deadlines, places, fairness and the
+stop are here. Others use `Server`; `Policy` and `Work`, by which it decides who answers a request;
+and `EXTRA_THREADS`, how many threads answer beside the configured ones.
 """
 
-from orders.web.server.long_answers import MAX_LENT
-from orders.web.server.server import Server
+from orders.web.server.answers import Policy, Work
+from orders.web.server.server import EXTRA_THREADS, Server
 
-__all__ = ["MAX_LENT", "Server"]
+__all__ = ["EXTRA_THREADS", "Policy", "Server", "Work"]

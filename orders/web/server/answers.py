@@ -1,146 +1,278 @@
-"""Tasks: they answer requests, and input that could not be read as one.
-
-Waitress' tasks, with this service's error bodies and header names, and connections that are kept.
-"""
+"""A request and its answer: made by the application, or by the server where it refuses."""
 
 from __future__ import annotations
 
 import logging
 import os
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import nullcontext
+from enum import Enum
+from functools import lru_cache
 from threading import Lock
+from typing import Any, Protocol
 
-from waitress.task import ErrorTask, Task, WSGITask
-from waitress.utilities import Error as WaitressError
+from waitress.task import WSGITask
+from werkzeug.http import http_date
 
 from orders.store.database.errors import StoreUnavailable
 from orders.web.api import PROTECTION
-from orders.web.call import Call
+from orders.web.bodies import MAX_BYTES
+from orders.web.call import BUSY, WHOLE_AT, Call, is_api_path, path_of_target
 from orders.web.refusals import ANSWERS, SERVER_ANSWERS, InternalError, error_body
+from orders.web.server.parser import MAX_HEAD_BYTES, Parser
+from orders.web.server.spool import Spool
 
 log = logging.getLogger(__name__)
 
-MAX_BODY_BYTES = 1024 * 1024
-MAX_HEAD_BYTES = 16 * 1024
-
-# The messages of the server's own errors.
+# The messages of the server's own errors. A rejection may name its cause after the first.
 WORDS = {
-    400: "The request is not HTTP that can be read.",
-    408: "The request took too long to arrive.",
-    413: f"The body may have at most {MAX_BODY_BYTES} bytes.",
-    431: f"The headers may have at most {MAX_HEAD_BYTES} bytes.",
+    400: "The request is not HTTP that can be read",
+    408: "The request took too long to arrive. Send it again, whole.",
+    413: f"The body may be at most {MAX_BYTES:,} bytes long.",
+    431: f"The headers may be at most {MAX_HEAD_BYTES:,} bytes long.",
     501: "This Transfer-Encoding is not known here; send the body as it is, or chunked.",
+    503: "The store is unavailable: too many requests wait for it. Try again in a few seconds.",
 }
-# Waitress capitalizes header names in its own way; these are the documented names.
-_SPELLING = {
-    b"\r\nX-Ratelimit-": b"\r\nX-RateLimit-",
-    b"\r\nRatelimit": b"\r\nRateLimit",
-    b"\r\nEtag:": b"\r\nETag:",
-    b"\r\nWww-Authenticate:": b"\r\nWWW-Authenticate:",
+_BAD_REQUEST = 400
+_REASONS = {
+    400: "Bad Request",
+    408: "Request Timeout",
+    413: "Content Too Large",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    501: "Not Implemented",
+    503: "Service Unavailable",
 }
 
 
-class RequestTimeout(WaitressError):
-    """The request was not whole in time (RFC 9110, section 15.5.9)."""
-
-    code = 408
-    reason = "Request Timeout"
+class ClientGone(Exception):
+    """Nobody is there to send the answer to."""
 
 
-class _Answering(Task):
-    """Common to tasks of requests and of rejected input."""
+class Work(Enum):
+    """What answering a request takes, which decides the thread that does it."""
 
-    def build_response_header(self) -> bytes:
-        """Write the head of the answer."""
-        options = {
-            option.strip().lower()
-            for option in self.request.headers.get("CONNECTION", "").split(",")
-        }
-        if self.close_on_finish or self.channel.is_to_end() or "close" in options:
-            self.set_close_on_finish()
-            # Otherwise waitress adds "Keep-Alive" for an HTTP/1.0 client that requested it.
-            self.request.headers["CONNECTION"] = "close"
-        # Waitress closes after an answer without Content-Length, although one without a body or in
-        # chunks defines its own end (RFC 9112, section 6.3).
-        says_its_end = self.version == "1.1" and not self.close_on_finish
-        with _method_off(self, "set_close_on_finish") if says_its_end else nullcontext():
-            head: bytes = super().build_response_header()
-        for waitress_own, documented in _SPELLING.items():
-            head = head.replace(waitress_own, documented)
-        return head
-
-    def finish(self) -> None:
-        """End the answer; one to HEAD without the chunk that ends a body."""
-        if self.request.version != "1.0" and self.request.command == "HEAD":
-            if not self.wrote_header:
-                self.write(b"")  # which decides whether there are chunks
-            self.chunked_response = False
-        super().finish()
+    # Nothing that could block.
+    INSTANT = "instant"
+    # A read that is short, unless a disk stalls.
+    SHORT = "short"
+    # It waits for a lock, a disk or another server.
+    WAITING = "waiting"
+    # An answer of megabytes.
+    LONG = "long"
 
 
-class RequestTask(_Answering, WSGITask):
-    """Answers a request by calling the application."""
+class Policy(Protocol):
+    """What the server has to know of the application."""
 
-    _turns: Lock | None = None
+    def work(self, method: str, target: str, headers: dict[str, str]) -> Work:
+        """Return what a request takes. Must not block."""
 
-    def service(self) -> None:
-        """Answer; break off where the store fails in the middle of an answer."""
-        # A long answer releases what it holds, however it ends.
-        with ExitStack() as self._lent, ExitStack() as self._turn:
+    def has_room_for_long(self) -> bool:
+        """Return whether a long answer may begin now. Must not block."""
+
+    def uncounted_headers(self) -> list[tuple[str, str]]:
+        """Return the rate-limit headers of a response to nobody. Must not block."""
+
+    def note_answer(self, call: Call, status: int, now: float) -> None:
+        """Note an answer that the server made by itself. `now` is in monotonic seconds."""
+
+
+class Exchange(WSGITask):
+    """A request of a connection, and the answer to it. Any one thread may answer."""
+
+    wrote_header: bool
+    chunked_response: bool
+    is_broken = False
+    is_answered = False
+    is_discarded = False
+    # Whether a long answer waited for its place in vain.
+    found_no_place = False
+
+    def __init__(self, connection: Any, request: Parser, whole_at: float) -> None:
+        """Take a request that was whole at a time in monotonic seconds."""
+        super().__init__(connection, request)
+        self.whole_at = whole_at
+        # What is to be sent: a short answer's pieces, or a long one's file.
+        self.pieces: list[bytes] = []
+        self.spool: Spool | None = None
+        self.work = Work.INSTANT
+        self._unclaimed = [True]
+
+    @property
+    def owner(self) -> str:
+        """Whose long answer it is: the key's, as presented, or else the address'."""
+        network: str = self.channel.network
+        return str(self.request.headers.get("AUTHORIZATION", network))
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether somebody has begun to answer."""
+        return not self._unclaimed
+
+    def claim(self) -> bool:
+        """Return True to the first who asks, who then answers."""
+        try:
+            return self._unclaimed.pop()
+        except IndexError:
+            return False
+
+    def begin(self, may_block: bool) -> None:
+        """Answer what is short; of the rest, and if it must not block, only find out what it takes.
+
+        For the loop. What else it takes, somebody who may wait does.
+        """
+        request = self.request
+        if request.error is None:
             try:
-                super().service()
-            except StoreUnavailable as error:
-                # Without an end, so that no client takes it for complete.
-                log.error(  # noqa: TRY400 - the message says all
-                    "An answer to %s was broken off: %s.", self.channel.addr[0], error
+                self.work = self.channel.policy.work(
+                    request.command, request.request_uri, request.headers
                 )
-                self.close_on_finish = True
+            except StoreUnavailable:
+                self.work = Work.WAITING  # which will say so
+        if self.work is Work.INSTANT or (self.work is Work.SHORT and may_block):
+            self.answer()
 
-    def write(self, data: bytes) -> None:
-        """Send a piece of the answer; if it is long, wait for a turn to produce the next."""
-        # Its client may be slow to read it: other answers go on meanwhile.
-        self._turn.close()
-        super().write(data)
-        if data and self.content_length is None:
-            if self._turns is None:
-                self._turns = self._lent.enter_context(self.channel.server.long_answers.lent())
-            self._turn.enter_context(self._turns)
+    def refuse_late(self) -> None:
+        """Refuse a request for which nobody had time."""
+        self.refuse(503)
+        self.is_answered = True
 
-    def finish(self) -> None:
-        """End the answer."""
-        self._turn.close()
-        super().finish()
+    def answer(self, turns: Lock | None = None) -> None:
+        """Make the answer. What fails is logged, and ends the connection.
 
+        A long answer holds `turns` while it makes a piece: only one of them occupies a processor.
+        """
+        with turns or nullcontext():
+            try:
+                self._turns = turns
+                self._answer()
+            except ClientGone:
+                self.is_broken = True
+            except Exception as error:
+                # Without an end, so that no client takes it for complete.
+                self.is_broken = self.wrote_header
+                if self.is_broken and isinstance(error, StoreUnavailable | OSError):
+                    log.error(  # noqa: TRY400 - the message says all
+                        "An answer to %s was broken off: %s.", self.channel.addr[0], error
+                    )
+                else:
+                    log.exception("Exception while serving %s", self.request.path)
+                if not self.is_broken:
+                    self.refuse(500)
+            if self.spool is not None:
+                self.spool.end(whole=not self.is_broken)
+            self.is_answered = True
 
-class RefusalTask(_Answering, ErrorTask):
-    """Answers input that could not be read as a request."""
-
-    def execute(self) -> None:
-        """Write an Error body, and close the connection."""
-        status = self.request.error.code
-        call = Call(os.urandom(8).hex(), time.monotonic(), True, self.channel.addr[0], "-", "-")
+    def refuse(self, status: int, cause: str = "") -> None:
+        """Answer with an Error body of the server's own, and end the connection."""
+        is_api = self.request.error is not None or is_api_path(
+            path_of_target(self.request.request_uri)
+        )
+        address = self.channel.addr[0]
+        call = Call(os.urandom(8).hex(), time.monotonic(), is_api, address, "-", "-")
         call.refusal = SERVER_ANSWERS[status]
-        self.status = f"{status} {self.request.error.reason}"
-        self.response_headers += [
+        words = WORDS.get(status) or ANSWERS[InternalError].words(InternalError(call.request_id))
+        body = error_body(call.refusal, f"{words}: {cause}." if cause else words, status)
+        policy: Policy = self.channel.policy
+        self.status, self.complete, self.close_on_finish = (
+            f"{status} {_REASONS[status]}",
+            True,
+            True,
+        )
+        self.start_time, self.content_length = time.time(), len(body)
+        self.response_headers = [
             ("Content-Type", "application/json"),
             ("X-Request-Id", call.request_id),
             *PROTECTION.items(),
-            *self.channel.server.uncounted_headers(),
+            *(policy.uncounted_headers() if is_api else ()),
         ]
-        words = WORDS.get(status) or ANSWERS[InternalError].words(InternalError(call.request_id))
-        body = error_body(call.refusal, words, status)
-        self.set_close_on_finish()
-        self.content_length = len(body)
-        self.write(b"" if self.request.command == "HEAD" else body)
-        self.channel.server.note_answer(call, status, time.monotonic())
+        self.write(body)
+        policy.note_answer(call, status, time.monotonic())
+
+    def discard(self) -> None:
+        """Give back what the exchange holds."""
+        self.is_discarded = True
+        self.request.close()
+        if self.spool is not None:
+            self.spool.close()
+
+    def get_environment(self) -> dict[str, Any]:
+        """Return the WSGI environment."""
+        environ: dict[str, Any] = super().get_environment()
+        environ[WHOLE_AT] = self.whole_at
+        environ[BUSY] = self.found_no_place
+        return environ
+
+    def set_close_on_finish(self) -> None:
+        """Have the connection closed after the answer."""
+        self.close_on_finish = True
+
+    def build_response_header(self) -> bytes:
+        """Return the head of the answer, by which its end is known (RFC 9112, section 6.3)."""
+        is_old = self.request.version == "1.0"
+        if self.content_length is None and self.has_body:
+            self.chunked_response, self.close_on_finish = not is_old, self.close_on_finish or is_old
+        if self.request.is_last or self.channel.is_last():
+            self.close_on_finish = True
+        lines = [f"HTTP/1.1 {self.status}"]
+        lines += [f"{name}: {value}" for name, value in self.response_headers]
+        if self.chunked_response:
+            lines.append("Transfer-Encoding: chunked")
+        elif self.content_length is not None and not self._has_length():
+            lines.append(f"Content-Length: {self.content_length}")
+        if self.close_on_finish:
+            lines.append("Connection: close")
+        elif is_old:
+            lines.append("Connection: Keep-Alive")
+        lines.append(f"Date: {_date(int(self.start_time))}\r\n\r\n")
+        return "\r\n".join(lines).encode("latin-1")
+
+    def write(self, data: bytes) -> None:
+        """Keep a piece of the answer for the loop to send."""
+        head = b"" if self.wrote_header else self.build_response_header()
+        self.wrote_header = True
+        self.content_bytes_written += len(data)
+        if not (self.has_body and self.request.command != "HEAD"):
+            data = b""
+        elif data and self.chunked_response:
+            data = b"%x\r\n%b\r\n" % (len(data), data)
+            if self.spool is None:
+                self.spool = Spool()
+        self._keep(head + data)
+
+    def finish(self) -> None:
+        """End the answer."""
+        if not self.wrote_header:
+            self.write(b"")
+        if self.chunked_response and self.request.command != "HEAD":
+            self._keep(b"0\r\n\r\n")
+
+    def _answer(self) -> None:
+        error = self.request.error
+        if error is not None:
+            self.refuse(error.code, error.body if error.code == _BAD_REQUEST else "")
+            return
+        self.start()
+        self.execute()
+        self.finish()
+
+    def _keep(self, data: bytes) -> None:
+        if self.spool is None:
+            self.pieces.append(data)
+            return
+        if self.channel.is_closed:
+            raise ClientGone
+        self.spool.write(data)
+        self.channel.loop.note_progress(self)
+        if self._turns is not None:
+            self._turns.release()  # another long answer makes a piece
+            self._turns.acquire()
+
+    def _has_length(self) -> bool:
+        return any(name.lower() == "content-length" for name, _ in self.response_headers)
 
 
-@contextmanager
-def _method_off(instance: object, name: str) -> Iterator[None]:
-    setattr(instance, name, lambda: None)
-    try:
-        yield
-    finally:
-        delattr(instance, name)
+@lru_cache(maxsize=2)
+def _date(second: int) -> str:
+    return http_date(second)

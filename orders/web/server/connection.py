@@ -1,243 +1,306 @@
-"""Connections: how requests are read from them and answers written to them.
+"""A connection: requests are read from it, one after the other, and their answers sent.
 
-Waitress' channel, with this service's deadlines. Requests are read by `parser` and answered by
-`answers`; bytes to be sent wait in `buffers`.
+Only the thread that leads the loop touches one; those who answer get an `Exchange`. A request that
+follows waits, unread, until the answer before it has been sent: a client that accepts nothing can't
+ask for more.
 """
 
 from __future__ import annotations
 
-import logging
-import time
-from socket import MSG_PEEK, SHUT_WR
-from typing import Any
+import contextlib
+import fcntl
+import math
+import struct
+import sys
+import termios
+from collections import deque
+from selectors import EVENT_READ, EVENT_WRITE
+from socket import SHUT_WR, SO_LINGER, SOL_SOCKET, socket
+from typing import TYPE_CHECKING, Any
 
-from waitress.channel import HTTPChannel
-
-from orders.web.server.answers import WORDS, RefusalTask, RequestTask, RequestTimeout
-from orders.web.server.buffers import AnswerBuffer
+from orders.web.auth import network_of
+from orders.web.server.answers import Exchange
 from orders.web.server.parser import Parser
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from orders.web.server.loop import Listener, Loop
 
-MAX_SENT_AT_ONCE = 128 * 1024
+READ_BYTES = 8 * 1024
+SENT_AT_ONCE = 128 * 1024
 # How long bytes are read, and forgotten, after the last answer.
 LINGER_SECONDS = 2
+IDLE_SECONDS = 60
+# What a client has acknowledged is noted so often, for a minute.
+_MARK_SECONDS = 10
+_MARKS = 6
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-class Channel(HTTPChannel):
-    """A connection, with a time by which the request that is arriving must have arrived."""
+class RequestTimeout:
+    """The fault of a request that was not whole in time (RFC 9110, section 15.5.9)."""
 
-    task_class = RequestTask
-    error_task_class = RefusalTask
-    parser_class = Parser
-    stopping = False
-    request: Parser | None
-    current_outbuf_count: int
-    close_when_flushed: bool
-    sendbuf_len: int
-    will_close: bool
-    _left_to_send = False
-    _sending = False
-    # Whether the main loop waits for more of this client's.
-    _is_listened_to = False
-    _arriving: Parser | None = None
-    _in_body = False
-    _since = 0.0
-    _last_activity = 0.0
-    _hung_up_at: float | None = None
-    _reading = False
-    _client_is_done = False
-    # Whether the next request waits for its turn.
-    _held = False
+    code = 408
+    body = ""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Set up a channel, with the arguments of waitress' own."""
-        super().__init__(*args, **kwargs)
-        self.outbufs = [AnswerBuffer(self.adj.outbuf_overflow)]
-        # Waitress would read as much as the system's buffer holds when empty, megabytes, each time
-        # a slow reader has made room for some of it.
-        self.sendbuf_len = min(self.sendbuf_len, MAX_SENT_AT_ONCE)
+
+class Connection:
+    """A connection of a client. At rest until a request's first byte."""
+
+    def __init__(self, loop: Loop, listener: Listener, accepted: socket, addr: Any) -> None:
+        """Take an accepted socket, and the one that it came from."""
+        self.loop, self.server, self.socket, self.addr = loop, listener, accepted, addr
+        self.policy = loop.policy
+        self.network = network_of(addr[0])
+        # When it began to rest, to send a head or a body, or to leave.
+        self.since = loop.now
+        self.watched = 0
+        self.exchange: Exchange | None = None
+        self.request: Parser | None = None
+        self.is_closed = False
+        self._is_new = True
+        self._in_body = False
+        self._is_leaving = False
+        # The client sends no more; nothing more is read.
+        self._is_at_end = False
+        self._is_heard_out = False
+        self._unread = b""
+        self._whole: deque[Parser] = deque()
+        self._unsent = memoryview(b"")
+        self._position = 0  # in the file of a long answer
+        self._sent = 0
+        self._taken = 0
+        self._progress_at = loop.now
+        # When, in the last minute, how many bytes had been acknowledged.
+        self._marks: deque[tuple[float, int]] = deque(maxlen=_MARKS)
 
     @property
-    def last_activity(self) -> float:
-        """When bytes last came or went, in monotonic seconds."""
-        return self._last_activity
+    def is_resting(self) -> bool:
+        """Whether no request has begun."""
+        return self.exchange is None and self.request is None
 
-    @last_activity.setter
-    def last_activity(self, _wall: float) -> None:
-        # Waitress would close whatever is open when the wall clock is set forward by a minute.
-        self._last_activity = time.monotonic()
+    @property
+    def is_sending(self) -> bool:
+        """Whether an answer waits for its reader."""
+        return bool(self._unsent) or (self.exchange is not None and self.exchange.spool is not None)
 
-    def service(self) -> None:
-        """Answer a request, once all answers before it are with the system.
+    def is_last(self) -> bool:
+        """Return whether the answer being made is the last, because of a stop."""
+        return self._is_heard_out and not self._whole
 
-        Pipelined requests could otherwise ask for thousands of times their own size, all of which
-        would be kept for a client that accepts nothing. The main loop is woken only where
-        it has something to do.
-        """
-        with self.requests_lock:
-            self._held = held = self.connected and self.total_outbufs_len > 0
-        if held:
-            self.server.pull_trigger()
-            return
-        with self.server.waking_for(self):
-            super().service()
+    def check_client_disconnected(self) -> bool:
+        """Return whether the connection was closed. For waitress' task."""
+        return self.is_closed
 
-    def needs_main_loop(self) -> bool:
-        """Return whether something is left that only the main loop does: send, close, read on."""
-        return bool(
-            self.total_outbufs_len
-            or self.will_close
-            or self.close_when_flushed
-            or not self._is_listened_to
-        )
+    def on_event(self, events: int) -> None:
+        """Send or read, as the system says is possible."""
+        if events & EVENT_WRITE and self.is_sending:
+            self.send()
+        if events & EVENT_READ and not self.is_closed:
+            self.read()
 
-    def readable(self) -> bool:
-        """Return whether the main loop should wait for more of a request."""
-        # Cleared before the checks, or a thread that changes their result would not wake the loop.
-        self._is_listened_to = False
-        # One check for both questions: a change between two would leave the loop waiting for
-        # neither. While a thread sends, the loop would be woken again and again to send, too; the
-        # thread wakes it if something is left.
-        self._left_to_send = bool(self.total_outbufs_len and not self._sending)
-        self._is_listened_to = not (
-            self._left_to_send
-            or self.will_close
-            or self.close_when_flushed
-            or len(self.requests) > self.adj.channel_request_lookahead
-            or (self._client_is_done and self.requests)
-        )
-        return self._is_listened_to
-
-    def writable(self) -> bool:
-        """Return whether the main loop should wait to send. Called after `readable`."""
-        return self._left_to_send or self.will_close or self.close_when_flushed
-
-    def handle_read(self) -> None:
-        """Read what has arrived. An end of input is handled once all before it is answered."""
-        if self.requests and _is_at_end(self.socket):
-            self._client_is_done = True
-            return
-        self._reading = True
-        super().handle_read()
-        self._reading = False
-
-    def handle_expt(self) -> None:
-        """Close a connection that sends urgent bytes, which HTTP does not have.
-
-        They are never read, and would wake the loop again and again.
-        """
-        self.handle_close()
-
-    def received(self, data: bytes) -> bool:
-        """Receive bytes of a request, and note its progress."""
-        if self._hung_up_at is not None:
-            return False
-        taken: bool = super().received(data)
-        if self.request is not self._arriving:
-            self._arriving, self._in_body, self._since = self.request, False, time.monotonic()
-        if self.request is not None and self.request.headers_finished and not self._in_body:
-            self._in_body, self._since = True, time.monotonic()
-        return taken
-
-    def write_soon(self, data: bytes) -> int:
-        """Send bytes of an answer, and buffer the rest; wait if that is too much."""
-        with self.outbuf_lock:
-            if self.current_outbuf_count >= self.adj.outbuf_high_watermark:
-                self.outbufs.append(AnswerBuffer(self.adj.outbuf_overflow))
-                self.current_outbuf_count = 0
-        written: int = super().write_soon(data)
-        return written
-
-    # By default it closes nothing: the caller may be a thread, and only the loop closes.
-    def _flush_some(self, do_close: bool = False) -> bool:
-        self._sending = True
+    def read(self) -> None:
+        """Read what has arrived, and begin a request that is whole."""
         try:
-            sent: bool = super()._flush_some(do_close)
-            return sent
-        finally:
-            self._sending = False
-
-    def handle_write(self) -> None:
-        """Send what there is; after the last answer, hang up, and close once the client has, too.
-
-        A connection that is closed while bytes of the client's are unread is reset, and the client
-        may never see its answer (RFC 9112, section 9.6).
-        """
-        if not self.close_when_flushed or self.will_close:
-            super().handle_write()
-            self._resume()
+            data = self.socket.recv(READ_BYTES)
+        except BlockingIOError:
             return
-        self._flush_exception(self._flush_some)
-        if self.connected and not (self.total_outbufs_len or self.will_close):
-            self._hang_up()
+        except OSError:
+            self.close()
+            return
+        if self._is_leaving:
+            if not data:
+                self.close()
+            return
+        self._is_at_end = not data
+        self._unread += data
+        if self.exchange is None:
+            self._advance()
+        else:
+            self._watch(self.watched & ~EVENT_READ)  # more is read when it is the next's turn
 
-    def _resume(self) -> None:
-        with self.requests_lock:
-            its_turn = self._held and self.connected and not self.total_outbufs_len
-            if its_turn:
-                self._held = False
-        if its_turn:
-            self.server.add_task(self)
+    def proceed(self) -> None:
+        """Send what there is of the answer: a short one that was made, or more of a long one."""
+        exchange = self.exchange
+        if exchange is not None and not self.is_closed:
+            if exchange.pieces:
+                self._unsent, exchange.pieces = memoryview(b"".join(exchange.pieces)), []
+            self._progress_at = self.loop.now
+            self.send()
 
-    def close_if_stuck(self, seconds: float) -> None:
-        """Close a connection that has accepted nothing of its answer for so long. Main loop only.
+    def send(self) -> None:
+        """Send as much as the client accepts now, at most a piece: others are waiting."""
+        spool = self.exchange.spool if self.exchange else None
+        has_ended = spool is None or spool.is_ended  # before its size is read
+        if spool is not None and not self._unsent:
+            self._unsent = memoryview(spool.read(self._position, SENT_AT_ONCE))
+            self._position += len(self._unsent)
+        try:
+            sent = self.socket.send(self._unsent[:SENT_AT_ONCE]) if self._unsent else 0
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self.close()
+            return
+        self._unsent = self._unsent[sent:]
+        self._sent += sent
+        self.loop.note_sent(sent)
+        if self._unsent or (spool is not None and self._position < spool.size):
+            self._watch(EVENT_WRITE)
+        elif has_ended:
+            self._end_exchange()
+        else:
+            self._watch(0)  # until the next piece is made
 
-        Waitress waits for such a connection to become writable, and so for ever.
-        """
-        if self.total_outbufs_len and time.monotonic() - self.last_activity > seconds:
-            self.handle_close()
+    def hear_out(self) -> None:
+        """Read once more before a stop, and from then on nothing but what is to be answered."""
+        self.read()
+        self._is_heard_out = True
+        if self.exchange is not None:
+            self._watch(self.watched & ~EVENT_READ)
+            self._parse()
+        elif not self._is_leaving:
+            self.close()
 
-    def keep_deadlines(self, head_seconds: float, body_seconds: float) -> None:
-        """Reject a late request, close what a client leaves open. Main loop only."""
-        if self._hung_up_at is None:
-            self._refuse_if_late(head_seconds, body_seconds)
-        elif time.monotonic() - self._hung_up_at > LINGER_SECONDS:
-            self.will_close = True
+    def keep_deadlines(self) -> None:
+        """Close what rests or stands still for too long, and reject a request that is late."""
+        waited = self.loop.now - self.since
+        if self.exchange is not None:
+            self._keep_pace()
+        elif self._is_leaving:
+            if waited > LINGER_SECONDS:
+                self.close()
+        elif waited > self._patience:
+            # What came in time may lie there unread, when it is the loop that was late.
+            self.read()
+            if self.exchange is None and self.loop.now - self.since > self._patience:
+                self._give_up()
 
-    def is_to_end(self) -> bool:
-        """Return whether the answer being made is the last: nothing else arrived before a stop."""
-        # In the order in which a request moves on, or one that moves meanwhile would be missed.
-        is_more_to_come = _has_bytes_waiting(self.socket) or self._reading or len(self.requests) > 1
-        return self.stopping and not is_more_to_come
+    def pace(self) -> float:
+        """Return how many bytes a second the client took of an answer in its last minute."""
+        if not self._marks or self._marks[0][0] == self.loop.now:
+            return math.inf
+        began, taken = self._marks[0]
+        return (self._sent - self.unacknowledged() - taken) / (self.loop.now - began)
 
-    def _hang_up(self) -> None:
-        self.close_when_flushed = False
-        self._hung_up_at = time.monotonic()
+    def unacknowledged(self) -> int:
+        """Return how many bytes the system keeps that the client has not acknowledged."""
+        try:
+            packed = fcntl.ioctl(self.socket, termios.TIOCOUTQ, bytes(4))
+        except OSError:
+            return 0
+        return int.from_bytes(packed, sys.byteorder)
+
+    def close(self, *, drop: bool = False) -> None:
+        """Close the connection; `drop` also what the system still keeps for its client."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._watch(0)
+        if drop:
+            self.socket.setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
+        self.socket.close()
+        self.loop.connections.pop(self, None)
+        if self.exchange is not None and self.exchange.is_answered:
+            self.exchange.discard()
+
+    @property
+    def _patience(self) -> float:
+        if self.request is None:
+            return self.loop.head_seconds if self._is_new else IDLE_SECONDS
+        return self.loop.body_seconds if self._in_body else self.loop.head_seconds
+
+    def _advance(self) -> None:
+        """Begin the next request, if it is here whole."""
+        self._parse()
+        if self._whole:
+            self._begin(self._whole.popleft())
+        elif self._is_at_end:
+            self.close()
+        elif self._is_heard_out:
+            self._leave()
+        else:
+            self._watch(EVENT_READ)
+
+    def _parse(self) -> None:
+        """Parse what was read: one request, or before a stop all that are here whole."""
+        while self._unread and (not self._whole or self._is_heard_out):
+            request = self.request or self._first_bytes()
+            if request is None:
+                return
+            taken = request.received(self._unread)
+            self._unread = self._unread[taken:]
+            if request.completed:
+                self.request = None
+                self._whole.append(request)
+                if request.error is not None:
+                    self._unread = b""
+            elif request.headers_finished and not self._in_body:
+                self._begin_body(request)
+
+    def _first_bytes(self) -> Parser | None:
+        # Blank lines before a request begin nothing (RFC 9112, section 2.2).
+        self._unread = self._unread.lstrip(b"\r\n")
+        if self._unread:
+            self.request = Parser(self.server.adj)
+            self.since, self._in_body = self.loop.now, False
+        return self.request
+
+    def _begin_body(self, request: Parser) -> None:
+        self.since, self._in_body = self.loop.now, True
+        if request.expect_continue:
+            with contextlib.suppress(OSError):
+                self.socket.send(_CONTINUE)
+
+    def _begin(self, request: Parser) -> None:
+        self._is_new = False
+        self._position = 0
+        self.exchange = Exchange(self, request, self.loop.now)
+        self.loop.enqueue(self.exchange)
+
+    def _give_up(self) -> None:
+        if self.request is None:
+            self.close()
+            return
+        request, self.request = self.request, None
+        request.error, request.completed = RequestTimeout(), True
+        self._begin(request)
+
+    def _end_exchange(self) -> None:
+        exchange, self.exchange = self.exchange, None
+        if exchange is None:
+            return
+        exchange.discard()
+        self.since = self.loop.now
+        self._marks.clear()
+        if exchange.is_broken:
+            self.close()
+        elif exchange.close_on_finish:
+            self._leave()
+        else:
+            self._advance()
+
+    def _leave(self) -> None:
+        self._is_leaving, self._unread = True, b""
         try:
             self.socket.shutdown(SHUT_WR)
         except OSError:
-            self.will_close = True
+            self._is_at_end = True
+        if self._is_at_end:
+            self.close()
+        else:
+            self._watch(EVENT_READ)
 
-    def _refuse_if_late(self, head_seconds: float, body_seconds: float) -> None:
-        with self.requests_lock:
-            request, now = self.request, time.monotonic()
-            if request is None or self.close_when_flushed or self.will_close:
-                return
-            if self.requests:
-                self._since = now  # nothing is read while an earlier request is being answered
-            if now - self._since < (body_seconds if self._in_body else head_seconds):
-                return
-            request.error = RequestTimeout(WORDS[408])
-            request.completed = True
-            self.request = None
-            self.requests.append(request)
-        self.server.add_task(self)
+    def _keep_pace(self) -> None:
+        if not self.is_sending:
+            return
+        now, taken = self.loop.now, self._sent - self.unacknowledged()
+        if taken != self._taken:
+            self._taken, self._progress_at = taken, now
+        elif now - self._progress_at > IDLE_SECONDS:
+            self.close(drop=True)
+        if not self._marks or now - self._marks[-1][0] >= _MARK_SECONDS:
+            self._marks.append((now, taken))
 
-    def is_at_rest(self) -> bool:
-        """Return whether nothing is being answered, left to send, or waiting to be read."""
-        return not (self.requests or self.total_outbufs_len or _has_bytes_waiting(self.socket))
-
-
-def _is_at_end(socket: Any) -> bool:
-    try:
-        return bool(socket.recv(1, MSG_PEEK) == b"")
-    except OSError:
-        return False
-
-
-def _has_bytes_waiting(socket: Any) -> bool:
-    try:
-        return bool(socket.recv(1, MSG_PEEK))
-    except OSError:
-        return False
+    def _watch(self, events: int) -> None:
+        if events != self.watched:
+            self.loop.watch(self, events)

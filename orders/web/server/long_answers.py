@@ -1,50 +1,121 @@
-"""Long answers, produced in many pieces, do not keep other requests waiting.
+"""Long answers: each made by a thread of its own into a file, a few at a time.
 
-The thread that produces one is lent to it: another replaces it among those that answer requests.
-Only one long answer at a time produces a piece, so that a processor is left for other requests and
-all of them progress.
+The thread needs as long as the database does, whoever reads the answer: no snapshot of the store
+lasts as long as a slow client wishes. The files are limited in all, and for each key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from threading import Lock
+import shutil
+import threading
+from collections import deque
+from collections.abc import Callable
+from tempfile import gettempdir
 
-from waitress.task import ThreadedTaskDispatcher
+from orders.web.server.answers import Exchange
 
-# Each also holds a database connection. Further long answers take threads from other requests.
-MAX_LENT = 16
+MOST = 8
+MOST_FOR_ONE = 2
+# How long one waits for its turn.
+WAIT_SECONDS = 1
+# The bytes of all files, and of those for one key.
+MOST_BYTES = 1024 * 1024 * 1024
+MOST_BYTES_FOR_ONE = MOST_BYTES // 4
+# A reader slower than this gives way where the files have no room.
+SLOW_BYTES_A_SECOND = 1024
+# What is left on the disk.
+_SPARE_BYTES = 64 * 1024 * 1024
 
 
 class LongAnswers:
-    """The long answers in progress."""
+    """The long answers that wait, are made, or are being sent. Only for the loop."""
 
-    def __init__(self, dispatcher: ThreadedTaskDispatcher, threads: int) -> None:
-        """Manage a dispatcher, which is to have so many threads for other requests."""
-        self._dispatcher = dispatcher
-        self._threads = threads
-        self._lent = 0
-        self._ended = False
-        self._lock = Lock()
-        self._piece = Lock()
+    def __init__(
+        self, on_progress: Callable[[Exchange], None], has_room: Callable[[], bool]
+    ) -> None:
+        """Take what to call when one is made, and what says whether the store allows another."""
+        self._on_progress = on_progress
+        self._has_room = has_room
+        self._turns = threading.Lock()
+        self._waiting: deque[Exchange] = deque()
+        self._begun: list[Exchange] = []
+        self._usual_bytes = 0
 
-    @contextmanager
-    def lent(self) -> Iterator[Lock]:
-        """Lend this thread to a long answer; yield the lock under which to produce a piece."""
-        self._lend(1)
-        try:
-            yield self._piece
-        finally:
-            self._lend(-1)
+    @property
+    def waiting(self) -> int:
+        """How many wait for their turn."""
+        return len(self._waiting)
 
-    def end(self) -> None:
-        """Leave the dispatcher's threads alone from now on."""
-        with self._lock:
-            self._ended = True
+    def submit(self, exchange: Exchange) -> None:
+        """Have one answered in its turn."""
+        self._waiting.append(exchange)
 
-    def _lend(self, more: int) -> None:
-        with self._lock:
-            self._lent += more
-            if not self._ended:
-                self._dispatcher.set_thread_count(self._threads + min(self._lent, MAX_LENT))
+    def begin(self, now: float) -> list[Exchange]:
+        """Begin those whose turn it is; return those that waited in vain, to be refused."""
+        if not self._waiting:
+            return []
+        self._forget_sent()
+        refused = []
+        for exchange in list(self._waiting):
+            late = now - exchange.whole_at > WAIT_SECONDS
+            if self._may_begin(exchange) or (late and self._others_give_way(exchange)):
+                self._waiting.remove(exchange)
+                self._begun.append(exchange)
+                threading.Thread(target=self._make, args=(exchange,), daemon=True).start()
+            elif late:
+                self._waiting.remove(exchange)
+                exchange.found_no_place = True
+                refused.append(exchange)
+        return refused
+
+    def _make(self, exchange: Exchange) -> None:
+        exchange.answer(self._turns)
+        self._on_progress(exchange)
+
+    def _may_begin(self, exchange: Exchange) -> bool:
+        being_made = [each.owner for each in self._begun if not each.is_answered]
+        return (
+            len(being_made) < MOST
+            and being_made.count(exchange.owner) < MOST_FOR_ONE
+            and self._has_space(exchange)
+            and self._has_room()
+        )
+
+    def _has_space(self, exchange: Exchange) -> bool:
+        used = {each: self._bytes(each) for each in self._begun}
+        own = sum(size for each, size in used.items() if each.owner == exchange.owner)
+        return (
+            sum(used.values()) + self._usual_bytes <= MOST_BYTES
+            and own + self._usual_bytes <= MOST_BYTES_FOR_ONE
+            and _free_bytes() > self._usual_bytes + _SPARE_BYTES
+        )
+
+    def _bytes(self, exchange: Exchange) -> int:
+        size = exchange.spool.size if exchange.spool is not None else 0
+        return size if exchange.is_answered else max(size, self._usual_bytes)
+
+    def _others_give_way(self, exchange: Exchange) -> bool:
+        """Return whether one may begin, as the slowest reader has been cut off for it."""
+        slowest = min(self._begun, key=lambda each: each.channel.pace(), default=None)
+        if (
+            slowest is None
+            or self._has_space(exchange)
+            or slowest.channel.pace() >= SLOW_BYTES_A_SECOND
+        ):
+            return False
+        slowest.channel.close(drop=True)
+        self._forget_sent()
+        return self._may_begin(exchange)
+
+    def _forget_sent(self) -> None:
+        for each in self._begun:
+            if each.is_answered and each.spool is not None:
+                self._usual_bytes = max(each.spool.size, self._usual_bytes * 7 // 8)
+        self._begun = [each for each in self._begun if not each.is_discarded]
+
+
+def _free_bytes() -> int:
+    try:
+        return shutil.disk_usage(gettempdir()).free
+    except OSError:
+        return 0

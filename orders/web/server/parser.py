@@ -17,8 +17,12 @@ from waitress.utilities import BadRequest
 
 from orders.web.bodies import MAX_BYTES
 
+MAX_BODY_BYTES = 1024 * 1024
+MAX_HEAD_BYTES = 16 * 1024
 # Section 3. Waitress takes a line without a version, and any bytes but blanks for a target.
-_REQUEST_LINE = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Z]+ [!-~]+ HTTP/1\.[0-9]")
+_REQUEST_LINE = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Z]+ ([!-~]+) HTTP/1\.[0-9]")
+# Section 3.2: no fragment, and no scheme but those of HTTP.
+_NO_TARGET = re.compile(rb"[^#]*#|(?!https?://)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _LATER_VERSION = re.compile(rb"HTTP/1\.[2-9]$")
 _FOLD = re.compile(rb"(?:^|\r\n)[ \t]")
 _CODINGS = re.compile(rb"(?:^|\r\n)transfer-encoding:([^\r]*)", re.IGNORECASE)
@@ -35,6 +39,14 @@ _CHUNK_SIZE = re.compile(
     rb"([0-9A-Fa-f]{1,16})"
     rb"(?:[ \t]*;[ \t]*" + _TOKEN + rb"(?:[ \t]*=[ \t]*(?:" + _TOKEN + rb"|" + _QUOTED + rb"))?)*"
 )
+# The causes that waitress names, by how they begin: some repeat what the client sent.
+_CAUSES = {
+    "Bare CR or LF": "a carriage return or a line feed by itself (RFC 9112, section 2.2)",
+    "Invalid header": "a header line that is not 'Name: value' (RFC 9112, section 5)",
+    "Malformed HTTP method": "a method in lower case (RFC 9110, section 9.1)",
+    "Bad URI": "a target that is no address (RFC 9112, section 3.2)",
+    "Content-Length": "a Content-Length that is no number (RFC 9112, section 6.2)",
+}
 # Of a chunk's size with its extensions, and of a trailer.
 _MAX_LINE_BYTES = 4 * 1024
 _PIECE_BYTES = 64
@@ -51,8 +63,10 @@ class BodyBuffer(OverflowableBuffer):
 class Parser(HTTPRequestParser):
     """Reads a request."""
 
-    # Waitress reads it even if no request line could be parsed.
-    command = ""
+    # Read even if no request line could be parsed.
+    command = request_uri = path = ""
+    # Whether the client asks for the connection to be closed after the answer.
+    is_last = False
     completed: bool
     version: str
     headers: dict[str, str]
@@ -65,6 +79,8 @@ class Parser(HTTPRequestParser):
             # Waitress would ask for a body that is already rejected or does not exist, and read the
             # next request as part of this one (RFC 9110, section 10.1.1).
             self.expect_continue = False
+        if self.error is not None:
+            self.error.body = _cause(self.error)
         return taken
 
     def parse_header(self, header_plus: bytes) -> None:
@@ -74,8 +90,13 @@ class Parser(HTTPRequestParser):
             ParsingError: it is not HTTP, or can be read in more than one way.
         """
         line, end, fields = header_plus.partition(b"\r\n")
-        if not _REQUEST_LINE.fullmatch(line):
+        parts = _REQUEST_LINE.fullmatch(line)
+        if parts is None:
             raise ParsingError("no request line (RFC 9112, section 3)")
+        if _NO_TARGET.match(parts[1]):
+            raise ParsingError(
+                "a target that is no path and no http address (RFC 9112, section 3.2)"
+            )
         self.command = line.partition(b" ")[0].decode("ascii")
         if _FOLD.search(fields):
             raise ParsingError("a folded header (RFC 9112, sections 2.2 and 5.2)")
@@ -83,12 +104,16 @@ class Parser(HTTPRequestParser):
         line = _LATER_VERSION.sub(b"HTTP/1.1", line)
         try:
             super().parse_header(line + end + fields)
-        except ValueError as error:
+        except ValueError:
             if len(self.headers.get("CONTENT_LENGTH", "")) <= _MAX_DIGITS:
-                raise ParsingError(str(error)) from None  # half an address in the target
+                raise ParsingError("Bad URI") from None  # half an address
             self.content_length = self.adj.max_request_body_size
         self._check_host()
         self._check_length(fields)
+        if self.version == "1.0" or "CONNECTION" in self.headers:
+            options = re.split(r"[ \t]*,[ \t]*", self.headers.get("CONNECTION", "").lower())
+            is_kept = self.version != "1.0" or "keep-alive" in options
+            self.is_last = "close" in options or not is_kept
         kept = BodyBuffer(self.adj.inbuf_overflow)
         if self.chunked:
             self.body_rcv = ChunkedBody(kept)
@@ -114,6 +139,13 @@ class Parser(HTTPRequestParser):
         # Waitress has rejected all other codings, but accepts none or two for one.
         if len(re.findall(rb"[^ \t,]+", b",".join(lines))) != 1:
             raise ParsingError("not chunked once (RFC 9112, sections 6.1 and 6.3)")
+
+
+def _cause(error: BadRequest) -> str:
+    for beginning, cause in _CAUSES.items():
+        if error.body.startswith(beginning):
+            return cause
+    return str(error.body)
 
 
 class ChunkedBody:

@@ -1,0 +1,123 @@
+"""The threads that answer: two of which one leads the loop, and workers for what waits.
+
+The leader polls, and answers what is short. Should such an answer take longer than
+PATIENCE_SECONDS, the other takes the lead, so that one thread polls whatever happens; the first
+hands its answer to the loop when it is made, and stands by from then on. While it is not back,
+the leader itself answers nothing that could block.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from orders.web.server.answers import Exchange
+
+log = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 0.02
+
+
+class Lead:
+    """Which of two threads leads."""
+
+    def __init__(self, turn: Callable[[], None]) -> None:
+        """Take what the leader does again and again, until `end`."""
+        self._turn = turn
+        self._lock = threading.Lock()
+        self._leader: int | None = None
+        # Counts the beginnings and the ends of answers: odd during one.
+        self._task = 0
+        self._begun = threading.Event()
+        self._ended = threading.Event()
+        self._stands_by = False
+        # An exception that no turn may raise.
+        self.failure: BaseException | None = None
+        self.takeovers = 0
+
+    def run(self) -> None:
+        """Lead, or stand by to lead, until the end. Called by both threads."""
+        try:
+            with self._lock:
+                self._leader = self._leader or threading.get_ident()
+            while not self._ended.is_set():
+                if self.is_mine():
+                    self._turn()
+                else:
+                    self._stand_by()
+        except BaseException as error:
+            log.critical("The server's loop failed.", exc_info=error)
+            self.failure = error
+            self.end()
+
+    def is_mine(self) -> bool:
+        """Return whether the calling thread leads."""
+        return self._leader == threading.get_ident()
+
+    def can_be_relieved(self) -> bool:
+        """Return whether another thread would take over from the leader."""
+        return self._stands_by
+
+    def during(self, answer: Callable[[], None]) -> bool:
+        """Answer; return whether the calling thread still leads. If not, it must touch nothing."""
+        self._task += 1
+        if not self._begun.is_set():
+            self._begun.set()
+        answer()
+        with self._lock:
+            if not self.is_mine():
+                return False
+            self._task += 1
+            return True
+
+    def wait(self) -> None:
+        """Wait for the end."""
+        self._ended.wait()
+
+    def end(self) -> None:
+        """Have both threads end."""
+        self._ended.set()
+        self._begun.set()
+
+    def _stand_by(self) -> None:
+        self._stands_by = True
+        task = self._task
+        if task % 2 == 0:
+            # Nothing is being answered: sleep until something is.
+            self._begun.clear()
+            if self._task == task and not self._ended.is_set():
+                self._begun.wait()
+        elif not self._ended.wait(PATIENCE_SECONDS):
+            self._take_over(task)
+
+    def _take_over(self, task: int) -> None:
+        with self._lock:
+            if self._task == task:
+                self._task += 1
+                self._leader = threading.get_ident()
+                self._stands_by = False
+                self.takeovers += 1
+
+
+class Workers:
+    """Threads that answer what waits for a lock, a disk or another server."""
+
+    def __init__(self, count: int, answered: Callable[[Exchange], None]) -> None:
+        """Start the threads. `answered` is called when an answer was made."""
+        self._queue: SimpleQueue[Exchange] = SimpleQueue()
+        self._answered = answered
+        for number in range(count):
+            threading.Thread(target=self._work, name=f"worker-{number}", daemon=True).start()
+
+    def submit(self, exchange: Exchange) -> None:
+        """Have an exchange answered, unless somebody else claims it first."""
+        self._queue.put(exchange)
+
+    def _work(self) -> None:
+        while True:
+            exchange = self._queue.get()
+            if exchange.claim():
+                exchange.answer()
+                self._answered(exchange)

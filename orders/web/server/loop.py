@@ -1,0 +1,275 @@
+"""The loop: polls, accepts, answers what is short, hands over the rest, and stops in order.
+
+One thread at a time runs it (`crew`); only that one touches connections and what is polled.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from selectors import EVENT_READ, DefaultSelector
+from typing import Any
+
+from waitress.adjustments import Adjustments
+
+from orders.web.server import places
+from orders.web.server.answers import Exchange, Policy, Work
+from orders.web.server.connection import Connection
+from orders.web.server.crew import Lead, Workers
+from orders.web.server.long_answers import LongAnswers
+
+log = logging.getLogger(__name__)
+
+# How long the ready requests are answered before the loop polls again.
+TURN_SECONDS = 0.05
+STOP_SECONDS = 30
+# A request that no worker has begun for so long is refused: no client waits longer than 10 s.
+QUEUE_SECONDS = 9
+MAINTENANCE_SECONDS = 1
+_ACCEPTED_AT_ONCE = 100
+
+
+@dataclass(frozen=True, eq=False)
+class Listener:
+    """A listening socket, with what waitress' task has to know of it."""
+
+    socket: socket.socket
+    application: Callable[..., Any]
+    adj: Adjustments
+    server_name: str
+    effective_port: int
+
+
+class Loop:
+    """The connections, and what is to be done for them."""
+
+    def __init__(
+        self,
+        listeners: list[Listener],
+        policy: Policy,
+        threads: int,
+        deadlines: tuple[float, float],
+        most_connections: int,
+    ) -> None:
+        """Take the sockets that listen, and the seconds that a head and a body may take."""
+        self.policy = policy
+        self.head_seconds, self.body_seconds = deadlines
+        # In the order in which they came.
+        self.connections: dict[Connection, None] = {}
+        self.now = time.monotonic()
+        self.lead = Lead(self._turn)
+        self.is_stopping = False
+        self._listeners = listeners
+        self._most_connections = most_connections
+        self._stop_wanted = False
+        self._stop_ends = 0.0
+        self._next_maintenance = self.now
+        # Whole requests: of probes, and others.
+        self._urgent: deque[Exchange] = deque()
+        self._ready: deque[Exchange] = deque()
+        # With the workers, oldest first.
+        self._waiting: deque[Exchange] = deque()
+        self._workers = Workers(threads, self.note_progress)
+        self._long = LongAnswers(self.note_progress, policy.has_room_for_long)
+        self._kept = places.KeptBySystem(self.connections)
+        # Filled by other threads: exchanges that have something to send, or are to be handed over.
+        self._progress: deque[Exchange] = deque()
+        self._after_probe = False
+        self._is_woken = False
+        self._woken, self._waker = socket.socketpair()
+        self._selector = DefaultSelector()
+        for each in (self._woken, self._waker, *(listener.socket for listener in listeners)):
+            each.setblocking(False)
+        self._selector.register(self._woken, EVENT_READ, self._woken)
+        for listener in listeners:
+            self._selector.register(listener.socket, EVENT_READ, listener)
+
+    @property
+    def waiting(self) -> int:
+        """How many whole requests nobody has begun to answer."""
+        waiting = sum(not each.is_claimed for each in list(self._waiting))
+        return waiting + len(self._ready) + len(self._urgent) + self._long.waiting
+
+    def stop(self) -> None:
+        """Answer what has arrived, and end. For any thread, and for signals' handlers."""
+        if not self._stop_wanted:
+            self._stop_wanted = True
+            self._wake()
+
+    def note_progress(self, exchange: Exchange) -> None:
+        """Have an exchange's connection proceed. For any thread."""
+        self._progress.append(exchange)
+        self._wake()
+
+    def note_sent(self, count: int) -> None:
+        """Note bytes that the system has taken for a client."""
+        self._kept.note(count)
+
+    def enqueue(self, exchange: Exchange) -> None:
+        """Have a whole request answered. Probes go first."""
+        is_probe = exchange.request.path == "/healthz"
+        (self._urgent if is_probe else self._ready).append(exchange)
+
+    def watch(self, connection: Connection, events: int) -> None:
+        """Poll a connection for these events, or for none."""
+        if not connection.watched:
+            self._selector.register(connection.socket, events, connection)
+        elif events:
+            self._selector.modify(connection.socket, events, connection)
+        else:
+            self._selector.unregister(connection.socket)
+        connection.watched = events
+
+    def close(self) -> None:
+        """Close what polls. For the end."""
+        self._selector.close()
+        self._woken.close()
+        self._waker.close()
+
+    def _wake(self) -> None:
+        if not self._is_woken:
+            self._is_woken = True
+            self._waker.send(b"\0")
+
+    def _turn(self) -> None:
+        events = self._selector.select(self._timeout())
+        self.now = time.monotonic()
+        for key, ready in events:
+            self._handle(key.data, ready)
+        self._take_progress()
+        for exchange in self._long.begin(self.now):
+            self._submit(exchange)
+        self._kept.make_room()
+        if self.now >= self._next_maintenance:
+            self._maintain()
+        if self._stop_wanted:
+            self._stop()
+        self._answer_ready()
+
+    def _timeout(self) -> float:
+        if self._ready or self._urgent or self._progress:
+            return 0
+        if self._long.waiting:
+            return 0.05
+        return max(0, self._next_maintenance - time.monotonic())
+
+    def _handle(self, source: Connection | Listener | socket.socket, ready: int) -> None:
+        if isinstance(source, Connection):
+            if not source.is_closed:
+                self._guard(source, source.on_event, ready)
+        elif isinstance(source, Listener):
+            self._accept(source)
+        else:
+            self._woken.recv(1024)
+            self._is_woken = False
+
+    def _guard(self, connection: Connection, act: Callable[..., None], *arguments: Any) -> None:
+        try:
+            act(*arguments)
+        except Exception:
+            log.exception("The connection of %s is closed, as it failed.", connection.addr[0])
+            connection.close()
+
+    def _accept(self, listener: Listener) -> None:
+        excess = 0
+        for _ in range(_ACCEPTED_AT_ONCE):
+            try:
+                accepted, address = listener.socket.accept()
+            except BlockingIOError:
+                break
+            except OSError as error:
+                # A client that is gone already; or no descriptor is left, which one gives back.
+                log.warning("A connection can't be accepted: %s.", error.strerror)
+                excess = 1
+                break
+            accepted.setblocking(False)
+            connection = Connection(self, listener, accepted, address)
+            self.connections[connection] = None
+            self.watch(connection, EVENT_READ)
+        excess = max(excess, len(self.connections) - self._most_connections)
+        if excess > 0:
+            for connection in places.giving_way(self.connections, excess, self.now):
+                connection.close()
+
+    def _take_progress(self) -> None:
+        for _ in range(len(self._progress)):
+            exchange = self._progress.popleft()
+            connection: Connection = exchange.channel
+            if not (exchange.is_answered or exchange.spool):
+                self._hand_over(exchange)
+            elif not connection.is_closed:
+                self._guard(connection, connection.proceed)
+            elif exchange.is_answered:
+                exchange.discard()
+
+    def _answer_ready(self) -> None:
+        ends = self.now + TURN_SECONDS
+        for _ in range(len(self._urgent) + len(self._ready)):
+            exchange = self._next()
+            connection: Connection = exchange.channel
+            if connection.is_closed:
+                exchange.discard()
+            elif not self.lead.during(partial(exchange.begin, self.lead.can_be_relieved())):
+                self.note_progress(exchange)
+                return
+            elif exchange.is_answered:
+                self._guard(connection, connection.proceed)
+            else:
+                self._hand_over(exchange)
+            self.now = time.monotonic()
+            if self.now > ends:
+                return
+
+    def _next(self) -> Exchange:
+        # By turns: probes can't keep others waiting either.
+        queues = (self._ready, self._urgent) if self._after_probe else (self._urgent, self._ready)
+        queue = queues[0] or queues[1]
+        self._after_probe = queue is self._urgent
+        return queue.popleft()
+
+    def _hand_over(self, exchange: Exchange) -> None:
+        if exchange.work is Work.LONG:
+            self._long.submit(exchange)
+        else:
+            self._submit(exchange)
+
+    def _submit(self, exchange: Exchange) -> None:
+        self._waiting.append(exchange)
+        self._workers.submit(exchange)
+
+    def _maintain(self) -> None:
+        self._next_maintenance = self.now + MAINTENANCE_SECONDS
+        for connection in list(self.connections):
+            self._guard(connection, connection.keep_deadlines)
+        while self._waiting and (self._waiting[0].is_claimed or self._is_overdue(self._waiting[0])):
+            exchange = self._waiting.popleft()
+            if exchange.claim():
+                exchange.refuse_late()
+                self.note_progress(exchange)
+
+    def _is_overdue(self, exchange: Exchange) -> bool:
+        return self.now - exchange.whole_at > QUEUE_SECONDS
+
+    def _stop(self) -> None:
+        if not self.is_stopping:
+            self.is_stopping, self._stop_ends = True, self.now + STOP_SECONDS
+            self._stop_listening()
+            for connection in list(self.connections):
+                self._guard(connection, connection.hear_out)
+        elif self.now > self._stop_ends:
+            for connection in list(self.connections):
+                log.warning("The stop cut off the answer to %s.", connection.addr[0])
+                connection.close()
+        if not self.connections:
+            self.lead.end()
+
+    def _stop_listening(self) -> None:
+        for listener in self._listeners:
+            self._accept(listener)
+            self._selector.unregister(listener.socket)
+            listener.socket.close()

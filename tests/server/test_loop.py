@@ -1,0 +1,328 @@
+"""The loop: who answers, who leads, what a stop owes; over real sockets, under forced changes."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+from contextlib import ExitStack
+
+import pytest
+
+from orders.settings import Settings
+from orders.web.server import Server, Work, connection, crew, loop
+from orders.web.server.server import ServerFailed
+from tests.support.machine import wait_until
+from tests.support.serving import Policy, serving
+from tests.support.wire import exchange
+
+PROBE = b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+
+
+def get(path, *headers):
+    """Return a request for a path, as it goes over the network."""
+    return "\r\n".join([f"GET {path} HTTP/1.1", "Host: a", *headers, "", ""]).encode()
+
+
+class ByPath(Policy):
+    """Work by the path: /short and below, /waiting, /long; others are instant."""
+
+    def work(self, method, target, headers):
+        return next((each for each in Work if target.startswith(f"/{each.value}")), Work.INSTANT)
+
+
+class Blocking:
+    """An application that echoes the path; those with `blocked` in them wait until `go_on`."""
+
+    def __init__(self):
+        self.began = threading.Semaphore(0)
+        self.go_on = threading.Event()
+
+    def __call__(self, environ, start_response):
+        path = environ["PATH_INFO"]
+        if "blocked" in path:
+            self.began.release()
+            assert self.go_on.wait(30)
+        body = (environ["wsgi.input"].read() or path.encode()).rjust(20)
+        start_response("200 OK", [("Content-Length", str(len(body)))])
+        return [body]
+
+
+@pytest.fixture
+def application():
+    """An application, whose blocked answers end with the test."""
+    blocking = Blocking()
+    yield blocking
+    blocking.go_on.set()
+
+
+@pytest.fixture
+def loops(monkeypatch):
+    """The loops that are made."""
+    made = []
+    own = loop.Loop.__init__
+
+    def init(self, *arguments):
+        own(self, *arguments)
+        made.append(self)
+
+    monkeypatch.setattr(loop.Loop, "__init__", init)
+    return made
+
+
+def connect(address):
+    """Return a connection that waits long enough."""
+    return socket.create_connection(address, 30)
+
+
+def received(client, count):
+    """Return what a client receives, once it has so many answers of `Blocking`."""
+    data = b""
+    while data.count(b"\r\n\r\n") < count or len(data.rpartition(b"\r\n\r\n")[2]) < 20:
+        piece = client.recv(65_536)
+        if not piece:
+            break
+        data += piece
+    return data
+
+
+# The lead.
+
+
+def hang_up(client, server):
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+
+
+def half_close(client, server):
+    client.shutdown(socket.SHUT_WR)
+
+
+def ask_again(client, server):
+    client.sendall(get("/short/next"))
+
+
+def expect_continue(client, server):
+    head = b"POST /waiting HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n"
+    client.sendall(head)
+
+
+def stop(client, server):
+    server.stop()
+
+
+def do_nothing(client, server):
+    pass
+
+
+MEANWHILE = {
+    "nothing": (do_nothing, [b"/short/blocked"]),
+    "hang_up": (hang_up, []),
+    "half_close": (half_close, [b"/short/blocked"]),
+    "ask_again": (ask_again, [b"/short/blocked", b"/short/next"]),
+    "expect_continue": (expect_continue, [b"/short/blocked", b"HTTP/1.1 100 Continue"]),
+    "stop": (stop, [b"/short/blocked"]),
+}
+
+
+@pytest.mark.parametrize("meanwhile", MEANWHILE)
+def test_when_a_short_answer_stalls_another_thread_leads_and_the_answer_arrives(
+    application, loops, meanwhile
+):
+    act, arrives = MEANWHILE[meanwhile]
+    with serving(application, ByPath(), threads=1) as address:
+        (server,) = loops
+        wait_until(server.lead.can_be_relieved)
+        with connect(address) as client:
+            client.sendall(get("/short/blocked"))
+            assert application.began.acquire(timeout=30)
+            wait_until(lambda: server.lead.takeovers == 1)
+            act(client, server)
+            if meanwhile != "stop":
+                # Nobody could take over again: what may block is a worker's.
+                assert exchange(address, PROBE).endswith(b"/healthz")
+                assert exchange(address, get("/short/b", "Connection: close")).endswith(b"short/b")
+            application.go_on.set()
+            if arrives:
+                data = b""
+                while not all(each in data for each in arrives):
+                    data += client.recv(65_536)
+                assert list(map(data.find, arrives)) == sorted(map(data.find, arrives))
+        wait_until(lambda: meanwhile == "stop" or server.lead.can_be_relieved())
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_probes_are_answered_while_all_threads_are_blocked_and_then_the_others(
+    application, threads
+):
+    with serving(application, ByPath(), threads=threads) as address, ExitStack() as stack:
+        clients = [stack.enter_context(connect(address)) for _ in range(threads + 4)]
+        for number, client in enumerate(clients):
+            client.sendall(get(f"/{'short' if number < 2 else 'waiting'}/blocked/{number}"))
+        for _ in range(threads):
+            assert application.began.acquire(timeout=30)
+        for _ in range(5):
+            assert exchange(address, PROBE).endswith(b"/healthz")
+        application.go_on.set()
+        for number, client in enumerate(clients):
+            assert received(client, 1).endswith(f"blocked/{number}".encode())
+
+
+@pytest.fixture
+def strangers(loops, monkeypatch):
+    """What was done to connections, and to what is polled, by a thread that did not lead."""
+    found = set()
+
+    def checked(place, name):
+        own = getattr(place, name)
+
+        def act(self, *arguments, **options):
+            if not loops[0].lead.is_mine():
+                found.add(name)
+            return own(self, *arguments, **options)
+
+        monkeypatch.setattr(place, name, act)
+
+    for name in ("read", "send", "close", "keep_deadlines", "proceed"):
+        checked(connection.Connection, name)
+    for name in ("watch", "_turn"):
+        checked(loop.Loop, name)
+    return found
+
+
+def ask_many(address, name, wrong):
+    """Send requests, three at a time; note bodies that are not those of the requests."""
+    with connect(address) as client:
+        for number in range(25):
+            kind = ("short", "waiting", "instant")[number % 3]
+            paths = [f"/{kind}/{name}/{number}/{each}" for each in range(3)]
+            client.sendall(b"".join(map(get, paths)))
+            answers = received(client, 3).split(b"HTTP/1.1 200 OK\r\n")[1:]
+            if [each[-20:].strip().decode() for each in answers] != paths:
+                wrong.append((paths, answers))
+
+
+def test_every_body_is_that_of_its_request_and_only_who_leads_touches_connections(
+    application, loops, strangers, monkeypatch
+):
+    monkeypatch.setattr(crew, "PATIENCE_SECONDS", 0)
+    wrong = []
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with serving(application, ByPath(), threads=2) as address:
+            wait_until(loops[0].lead.can_be_relieved)
+            threads = [
+                threading.Thread(target=ask_many, args=(address, name, wrong)) for name in range(12)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert (wrong, strangers) == ([], set())
+    assert loops[0].lead.takeovers > 0
+
+
+def test_an_error_in_a_turn_closes_that_connection_and_is_logged(application, monkeypatch, caplog):
+    def broken(self):
+        raise ZeroDivisionError
+
+    with serving(application, ByPath()) as address, connect(address) as client:
+        with monkeypatch.context() as patched:
+            patched.setattr(connection.Connection, "read", broken)
+            client.sendall(get("/"))
+            assert receive(client) == b""
+        assert exchange(address, PROBE).endswith(b"/healthz")
+    assert [each.message for each in caplog.records if each.exc_info] == [
+        "The connection of 127.0.0.1 is closed, as it failed."
+    ]
+
+
+def test_a_loop_that_fails_ends_the_server_with_an_error(application, monkeypatch):
+    def broken(self):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(loop.Loop, "_turn", broken)
+    with pytest.raises(ServerFailed):
+        Server(application, Settings(port=0), ByPath()).run()
+
+
+# Waiting.
+
+
+def test_a_request_that_nobody_begins_in_time_is_503_and_never_begun(application, monkeypatch):
+    monkeypatch.setattr(loop, "QUEUE_SECONDS", 0.1)
+    monkeypatch.setattr(loop, "MAINTENANCE_SECONDS", 0.1)
+    with serving(application, ByPath(), threads=1) as address, connect(address) as first:
+        first.sendall(get("/waiting/blocked"))
+        assert application.began.acquire(timeout=30)
+        refusal = exchange(address, get("/waiting/blocked/late"))
+        assert refusal.startswith(b"HTTP/1.1 503 ")
+        assert b'"code":"store_unavailable"' in refusal
+        application.go_on.set()
+        assert received(first, 1).endswith(b"/waiting/blocked")
+        assert exchange(address, PROBE)
+        assert not application.began.acquire(blocking=False)
+
+
+@pytest.mark.slow
+def test_what_arrived_in_time_is_read_before_a_deadline_is_kept(start):
+    # The service stands still meanwhile: it is its own fault that it reads too late.
+    service = start(ORDERS_HEAD_SECONDS="1")
+    with connect(service.address) as half, connect(service.address) as late:
+        for client in (half, late):
+            client.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\n")
+        assert service.request("GET", "/healthz").status == 200
+        service.process.send_signal(signal.SIGSTOP)
+        half.sendall(b"\r\n")
+        time.sleep(1.2)
+        service.process.send_signal(signal.SIGCONT)
+        assert half.recv(65_536).startswith(b"HTTP/1.1 200 ")
+        assert late.recv(65_536).startswith(b"HTTP/1.1 408 ")
+
+
+# A stop.
+
+
+def test_a_stop_answers_what_it_finds_whole_and_owes_an_endless_pipeliner_no_more(
+    application, loops
+):
+    with serving(application, ByPath(), threads=1) as address, connect(address) as client:
+        (server,) = loops
+        client.sendall(get("/waiting/blocked"))
+        assert application.began.acquire(timeout=30)
+        client.sendall(get("/instant/1") + get("/instant/2") + get("/half")[:-2])
+        assert exchange(address, PROBE)
+        server.stop()
+        wait_until(lambda: server.is_stopping)
+        wait_until(lambda: refuses(address))
+        client.sendall(b"\r\n" + get("/instant/more") * 1_000)
+        application.go_on.set()
+        data = b"".join(iter(lambda: receive(client), b""))
+    *kept, last = data.split(b"HTTP/1.1 200 OK\r\n")[1:]
+    assert [each[-20:].strip() for each in kept] == [b"/waiting/blocked", b"/instant/1"]
+    assert last.endswith(b"/instant/2")
+    assert b"\r\nConnection: close\r\n" in last
+    assert b"Connection:" not in kept[1]
+
+
+def refuses(address):
+    """Return whether nobody listens at an address any more."""
+    try:
+        connect(address).close()
+    except OSError:
+        return True
+    return False
+
+
+def receive(client):
+    """Receive a piece; nothing where the connection was reset."""
+    try:
+        return client.recv(65_536)
+    except ConnectionError:
+        return b""
