@@ -31,7 +31,7 @@ blueprint = ApiBlueprint("v1", __name__, url_prefix=f"/v{VERSION}")
 
 
 @blueprint.get("/store/orders", tags=["orders"])
-@operation(refusals=("server_busy",), has_etag=True)
+@operation(has_etag=True)
 @blueprint.response(
     200,
     OrderSchema(many=True),

@@ -163,6 +163,8 @@ class Exchange(WSGITask):
             if self.spool is not None:
                 self.spool.end(whole=not self.is_broken)
             self.is_answered = True
+            if self.channel.is_closed:
+                self.discard()
 
     def refuse(self, status: int, cause: str = "") -> None:
         """Answer with an Error body of the server's own, and end the connection."""

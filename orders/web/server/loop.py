@@ -204,8 +204,6 @@ class Loop:
                 self._hand_over(exchange)
             elif not connection.is_closed:
                 self._guard(connection, connection.proceed)
-            elif exchange.is_answered:
-                exchange.discard()
 
     def _answer_ready(self) -> None:
         ends = self.now + TURN_SECONDS
