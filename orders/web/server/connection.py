@@ -14,16 +14,17 @@ import struct
 import sys
 import termios
 from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
 from selectors import EVENT_READ, EVENT_WRITE
 from socket import SHUT_WR, SO_LINGER, SOL_SOCKET, socket
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
+
+from waitress.adjustments import Adjustments
 
 from orders.web.auth import network_of
-from orders.web.server.answers import Exchange
+from orders.web.server.answers import Exchange, Policy
 from orders.web.server.parser import Parser
-
-if TYPE_CHECKING:
-    from orders.web.server.loop import Listener, Loop
 
 READ_BYTES = 8 * 1024
 SENT_AT_ONCE = 128 * 1024
@@ -34,6 +35,37 @@ IDLE_SECONDS = 60
 _MARK_SECONDS = 10
 _MARKS = 6
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class Loop(Protocol):
+    """What a connection needs of the loop."""
+
+    policy: Policy
+    # In monotonic seconds, as of this turn.
+    now: float
+    head_seconds: float
+    body_seconds: float
+    connections: dict[Connection, None]
+
+    def watch(self, connection: Connection, events: int) -> None:
+        """Poll a connection for these events, or for none."""
+
+    def enqueue(self, exchange: Exchange) -> None:
+        """Have a whole request answered."""
+
+    def note_sent(self, count: int) -> None:
+        """Note bytes that the system has taken for a client."""
+
+
+@dataclass(frozen=True, eq=False)
+class Listener:
+    """A listening socket, with what waitress' task has to know of it."""
+
+    socket: socket
+    application: Callable[..., Any]
+    adj: Adjustments
+    server_name: str
+    effective_port: int
 
 
 class RequestTimeout:

@@ -10,16 +10,13 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any
 
-from waitress.adjustments import Adjustments
-
 from orders.web.server import places
 from orders.web.server.answers import Exchange, Policy, Work
-from orders.web.server.connection import Connection
+from orders.web.server.connection import Connection, Listener
 from orders.web.server.crew import Lead, Workers
 from orders.web.server.long_answers import LongAnswers
 
@@ -32,17 +29,6 @@ STOP_SECONDS = 30
 QUEUE_SECONDS = 9
 MAINTENANCE_SECONDS = 1
 _ACCEPTED_AT_ONCE = 100
-
-
-@dataclass(frozen=True, eq=False)
-class Listener:
-    """A listening socket, with what waitress' task has to know of it."""
-
-    socket: socket.socket
-    application: Callable[..., Any]
-    adj: Adjustments
-    server_name: str
-    effective_port: int
 
 
 class Loop:

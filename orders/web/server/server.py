@@ -12,8 +12,9 @@ from waitress.adjustments import Adjustments
 
 from orders.settings import Settings
 from orders.web.server.answers import Policy
+from orders.web.server.connection import Listener
 from orders.web.server.long_answers import MOST
-from orders.web.server.loop import Listener, Loop
+from orders.web.server.loop import Loop
 from orders.web.server.parser import MAX_BODY_BYTES, MAX_HEAD_BYTES
 
 MAX_CONNECTIONS = 4_000
