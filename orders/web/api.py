@@ -70,7 +70,6 @@ class OrdersFlask(Flask):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Accept the arguments of Flask."""
         super().__init__(*args, **kwargs)
-        self.json.sort_keys = False  # type: ignore[attr-defined] # the schemas' order is documented
         self.url_map.merge_slashes = False
         self.url_map.converters["id"] = IdConverter
 

@@ -5,7 +5,6 @@ Exceptions carry facts. Only here do they get a status, a code and a message for
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +13,7 @@ from werkzeug import exceptions as http
 
 from orders import domain, keys
 from orders.store.database.errors import OutcomeUnknown, StoreUnavailable
+from orders.web.replies import to_json
 
 
 class WebRefusal(Exception):
@@ -247,9 +247,7 @@ def error_body(code: str, message: str, status: int) -> bytes:
     """Return the one shape of every response of 400 and above, as JSON, with no key in it."""
     # Half a surrogate pair, which a name in JSON may have, is no text to many parsers.
     message = keys.redact(message).encode(errors="replace").decode()
-    return json.dumps(
-        {"code": code, "message": message, "status": status}, separators=(",", ":")
-    ).encode()
+    return to_json({"code": code, "message": message, "status": status}).encode()
 
 
 _FAULTS_SHOWN = 10

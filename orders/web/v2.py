@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict
 from typing import Any
@@ -17,7 +16,7 @@ from orders.web.bodies import read_query
 from orders.web.call import current_call
 from orders.web.document import operation
 from orders.web.refusals import MissingKey, ValidationFailed
-from orders.web.replies import COMPACT, Reply
+from orders.web.replies import Reply, to_json
 from orders.web.services import current_services
 from orders.webhooks import endpoints
 from schemas.base import UNKNOWN_PARAMETER
@@ -109,7 +108,7 @@ def get_stats(query: dict[str, int]) -> Reply:
         # Left out where there are none.
         "paused_webhooks": [{"id": each, "since": since} for each, since in paused] or None,
     }
-    return _json(json.dumps(_STATS.dump(stats), separators=COMPACT))
+    return _json(to_json(_STATS.dump(stats)))
 
 
 @blueprint.get("/usage", tags=["reports"])

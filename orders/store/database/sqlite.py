@@ -114,7 +114,9 @@ class SqliteDatabase(Database):
             translate_driver_errors(),
             self._writer.connect() as connection,
             discard_connection_on_error(connection),
-            _prepared(connection, beside, foreign_keys=foreign_keys),
+            _prepared(connection, beside, foreign_keys=foreign_keys)
+            if beside or not foreign_keys
+            else contextlib.nullcontext(),
         ):
             # On the driver: SQLAlchemy's transactions cost as much as an order's statements.
             driver = driver_of(connection)
