@@ -97,14 +97,8 @@ _OTHER_HEADERS = {
         "Present if an earlier response is repeated.", "true", required=False
     ),
     "Retry-After": _header("Seconds to wait before the next request.", 18),
-    "Accept": _header(
-        "The media type that is supported, if the body's is not.",
-        "application/json",
-        required=False,
-    ),
-    "Accept-Encoding": _header(
-        "The content coding that is supported, if the body's is not.", "identity", required=False
-    ),
+    "Accept": _header("The supported type of bodies.", "application/json", required=False),
+    "Accept-Encoding": _header("The supported coding of bodies.", "identity", required=False),
     "WWW-Authenticate": _header("How to authenticate.", 'Bearer realm="store-orders"'),
     # On answers to a valid key only.
     "Deprecation": _header(
