@@ -64,7 +64,7 @@ def exported(tmp_path_factory):
     (instance / "config.toml").write_text(SMALL_PLAN, encoding="utf-8")
     with running(instance, ORDERS_METRICS="on") as service:
         key = service.issue()
-        service.command("webhooks", "add", "http://127.0.0.1:1/", "--allow-private")
+        service.output("webhooks", "add", "http://127.0.0.1:1/", "--allow-private")
         service.request("POST", ORDERS, key, json={"petId": 7})
         for _ in range(4):
             service.request("GET", ORDERS)

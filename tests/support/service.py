@@ -77,21 +77,24 @@ class Service:
         """Run a flask command beside the service; return the completed process."""
         return run_flask(*arguments, environment=self.environment, root=self.root)
 
-    def issue(self, plan: str = "business", *options: str) -> str:
-        """Issue a key with the command; return its secret."""
-        command = ("keys", "issue", "test", "--plan", plan, *options)
+    def output(self, *command: str) -> str:
+        """Run a flask command that must work; return its output."""
         if self.root == ROOT:
-            # In this process: many keys are issued, and starting a process takes longest.
+            # In this process: starting another takes longest.
             settings = load(self.environment)
             app = shared_app(settings)
             make_services(settings, Clock()).install(app)
             done = app.test_cli_runner().invoke(args=command)
-            status, secret, said = done.exit_code, done.stdout, done.stderr
+            status, output, said = done.exit_code, done.stdout, done.stderr
         else:
             completed = self.command(*command)
-            status, secret, said = completed.returncode, completed.stdout, completed.stderr
+            status, output, said = completed.returncode, completed.stdout, completed.stderr
         assert status == 0, said
-        return secret.strip()
+        return output
+
+    def issue(self, plan: str = "business", *options: str) -> str:
+        """Issue a key with the command; return its secret."""
+        return self.output("keys", "issue", "test", "--plan", plan, *options).strip()
 
     def stop(self) -> int:
         """Ask it to stop, as the system does; return the exit status."""
