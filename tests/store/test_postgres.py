@@ -47,6 +47,7 @@ EACH = 150
 # Places orders through an application of its own, as another process would.
 _PLACE = """
 import sys
+from pathlib import Path
 from app import create_app
 from orders.domain import NewOrder, Origin
 from orders.settings import DEFAULT_PLANS, Plan, Settings
