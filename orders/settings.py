@@ -53,6 +53,7 @@ DEFAULT_PLANS = {
 }
 MAX_FIGURE = 10**9
 _FIGURES = ("per_minute", "per_day")
+_KEPT = re.compile(r"\b([0-9]{1,4}) (daily|weekly)\b")
 _DIGITS = re.compile(r"[0-9]{1,18}")
 _SWITCHES = dict.fromkeys(("on", "true", "1"), True) | dict.fromkeys(
     ("off", "false", "0", ""), False
@@ -78,6 +79,8 @@ class Settings:
     ban_seconds: int = 300
     pets_sunset: date = date(2030, 12, 5)
     trusted_proxy: tuple[Network, ...] = ()
+    backups: str = "backups"
+    backups_keep: str = "7 daily, 4 weekly"
     head_seconds: int = 10
     body_seconds: int = 30
     log: str = "text"
@@ -95,6 +98,19 @@ class Settings:
         if self.database_url:
             return Path(self.database_url.removeprefix("sqlite:///"))
         return self.instance / "orders.db"
+
+    @property
+    def backups_path(self) -> Path | None:
+        """Where the service keeps backups of its own; None where it makes none."""
+        if self.is_on_postgres or not self.backups:
+            return None
+        return self.instance / self.backups
+
+    @property
+    def backups_kept(self) -> tuple[int, int]:
+        """How many daily and how many weekly backups are kept."""
+        found = {kind: int(number) for number, kind in _KEPT.findall(self.backups_keep)}
+        return found.get("daily", 0), found.get("weekly", 0)
 
     @property
     def counters_path(self) -> Path:
@@ -243,6 +259,22 @@ def _networks(raw: object) -> tuple[Network, ...]:
         ) from None
 
 
+def _folder(raw: object) -> str:
+    folder = "off" if raw is False else _text(raw)
+    if not folder:
+        raise ValueError("it must be a folder, or off")
+    return "" if folder == "off" else folder
+
+
+def _kept(raw: object) -> str:
+    text = _text(raw)
+    found = _KEPT.findall(text)
+    rest = _KEPT.sub("", text).strip(" ,")
+    if rest or len({kind for _, kind in found}) < len(found) or not any(int(n) for n, _ in found):
+        raise ValueError("it must be how many to keep, such as 7 daily, 4 weekly")
+    return text
+
+
 def _log(raw: object) -> str:
     if raw not in ("text", "json"):
         raise ValueError("it must be text or json")
@@ -272,6 +304,8 @@ SETTINGS: dict[str, Callable[[object], object]] = {
     "ban_seconds": _whole_number(1, 31_536_000),
     "pets_sunset": _date,
     "trusted_proxy": _networks,
+    "backups": _folder,
+    "backups_keep": _kept,
     "head_seconds": _whole_number(1, 3_600),
     "body_seconds": _whole_number(1, 3_600),
     "log": _log,

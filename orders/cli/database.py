@@ -15,7 +15,7 @@ from orders.cli.common import (
     overwrite,
     stopped_services,
 )
-from orders.cli.output import print_table, progress, say, working
+from orders.cli.output import print_table, progress, say, show, time_text, working
 from orders.settings import Settings
 from orders.store import audit, clock_floor
 from orders.store.care import backup, checks, restoring
@@ -78,6 +78,43 @@ def back_up(file: Path, *, overwrite: bool) -> None:
     with working("Copying") as turn:
         backup.copy(database, file, turn, overwrite=overwrite)
     say(f"Copied to {file}, and checked.")
+
+
+@db_group.command("backups")
+@click.option("--now", "make_now", is_flag=True, help="Make one now.")
+@click.option("--check", is_flag=True, help="Read each through, and restore the newest for a test.")
+def list_backups(*, make_now: bool, check: bool) -> None:
+    """List the backups that the service makes by itself. It may go on running."""
+    services = open_services()
+    services.upkeep.file()  # which a server's database has none of
+    backups = services.backups
+    if backups is None:
+        raise click.ClickException("There are none: ORDERS_BACKUPS is off.")
+    if make_now:
+        with working("Copying"):
+            made = backups.make()
+        say(f"Made {made.path}.")
+    verdicts = {}
+    if check:
+        with working("Checking"):
+            verdicts = {one.path: verdict for one, verdict in backups.check_all()}
+    rows = [
+        {
+            "made": time_text(one.at),
+            "bytes": f"{one.size:,}",
+            "state": verdicts.get(one.path) or backups.verdict_on(one),
+            "file": one.path.name,
+        }
+        for one in backups.all()
+    ]
+    show(rows, "There are no backups yet.", as_json=False)
+    standing = backups.standing()
+    if standing.is_old:
+        say("The newest is older than 48 hours, or there is none: see the log of the service.")
+    if standing.is_on_same_disk:
+        say(f"{backups.folder} is on the same disk as the store, and would be lost with it.")
+    if any(row["state"] != "sound" for row in rows):
+        raise click.ClickException("A backup is not sound. Make another: flask db backups --now.")
 
 
 @db_group.command("restore")

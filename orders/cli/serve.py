@@ -123,6 +123,7 @@ def _serve(app: Flask, services: Services, hold: Hold, *, with_demo: bool) -> in
         services.write_keys,
         services.long_reads.tend,
         keeper.keep,
+        *([services.backups.tend] if services.backups else []),
     )
     housekeeping.start()
     services.outbox.start(alone=services.is_alone)
@@ -131,6 +132,8 @@ def _serve(app: Flask, services: Services, hold: Hold, *, with_demo: bool) -> in
         server.run()
     finally:
         _ignore_signals()
+        if services.backups:
+            services.backups.stop()
         services.outbox.stop()
         housekeeping.stop()
         services.end()

@@ -7,6 +7,7 @@ and the metrics that only the database knows are those of the last scrape that h
 from __future__ import annotations
 
 import logging
+import math
 import shutil
 import threading
 import time
@@ -82,6 +83,7 @@ class StateCollector(Collector):
         yield from self._process()
         yield from self._limits()
         yield from self._disk()
+        yield from self._backups()
         store = None if self._services.database.is_away else self._store.result()
         self._last = store or self._last
         damaged = self._services.soundness == "damaged"
@@ -127,6 +129,15 @@ class StateCollector(Collector):
         yield _gauges("file_size_bytes", "Size of a file.", "file", sizes)
         yield _gauge("disk_free_bytes", "Free on the database's disk.", usage.free)
         yield _gauge("disk_size_bytes", "Size of the database's disk.", usage.total)
+
+    def _backups(self) -> Iterator[Metric]:
+        if (backups := self._services.backups) is None:
+            return
+        standing, now = backups.standing(), self._services.clock.now()
+        newest = standing.newest
+        age = max((now - newest).total_seconds(), 0) if newest else math.inf
+        yield _gauge("backup_age_seconds", "Age of the newest backup.", age)
+        yield _gauge("backup_sound", "Whether it is sound, by the last drill.", standing.is_sound)
 
     def _deliveries(self) -> Metric:
         words, labels = "Attempts to deliver, by outcome.", ("endpoint", "outcome")

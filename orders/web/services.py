@@ -20,6 +20,7 @@ from orders.settings import Settings
 from orders.store import clock_floor
 from orders.store import keys as key_store
 from orders.store.care import checks
+from orders.store.care.backups import Backups
 from orders.store.care.upkeep import Upkeep
 from orders.store.database.commit_cache import CommitCache
 from orders.store.database.engine import Database
@@ -101,6 +102,14 @@ class Services:
     def outbox(self) -> Outbox:
         """The sender of webhooks."""
         return Outbox(self.database, self.changes, self.clock, lambda: self.store_id)
+
+    @cached_property
+    def backups(self) -> Backups | None:
+        """The backups that the service makes by itself, if it makes any."""
+        settings = self.settings
+        if (folder := settings.backups_path) is None:
+            return None
+        return Backups(settings.database_path, folder, settings.backups_kept, self.clock)
 
     @cached_property
     def list(self) -> CurrentList:

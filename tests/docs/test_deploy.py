@@ -62,7 +62,7 @@ def exported(tmp_path_factory):
     """The names of all samples of a service that has done some of everything."""
     instance = tmp_path_factory.mktemp("exported")
     (instance / "config.toml").write_text(SMALL_PLAN, encoding="utf-8")
-    with running(instance, ORDERS_METRICS="on") as service:
+    with running(instance, ORDERS_METRICS="on", ORDERS_BACKUPS="backups") as service:
         key = service.issue()
         service.output("webhooks", "add", "http://127.0.0.1:1/", "--allow-private")
         service.request("POST", ORDERS, key, json={"petId": 7})
@@ -325,7 +325,7 @@ def test_every_panel_shows_something_of_a_real_service_and_no_alert_is_broken(tm
     instance.mkdir()
     (instance / "config.toml").write_text(SMALL_PLAN, encoding="utf-8")
     with (
-        running(instance, ORDERS_METRICS="on") as service,
+        running(instance, ORDERS_METRICS="on", ORDERS_BACKUPS="backups") as service,
         receiving() as receiver,
         prometheus.watching(tmp_path, "{}:{}".format(*service.address)) as watching,
     ):

@@ -301,7 +301,7 @@ GROUPS = {
     "webhooks": {
         *("add", "list", "remove", "pause", "resume", "rotate", "deliveries", "redeliver", "ping"),
     },
-    "db": {"upgrade", "check", "backup", "restore", "renew", "copy"},
+    "db": {"upgrade", "check", "backup", "backups", "restore", "renew", "copy"},
 }
 
 

@@ -134,6 +134,7 @@ def environment_for(instance: Path, **settings: str) -> dict[str, str]:
         "PYTHONWARNINGS": "error",
         "ORDERS_INSTANCE": str(instance),
         "ORDERS_PORT": "0",
+        "ORDERS_BACKUPS": "off",
         **settings,
     }
 

@@ -16,14 +16,14 @@ _STEPS = 100_000
 def copy(
     source: Path,
     target: Path,
-    progress: Callable[[], None] = lambda: None,
+    progress: Callable[[], object] = lambda: None,
     *,
     overwrite: bool = False,
 ) -> None:
     """Copy the database to a new file, while others read and write it.
 
     The copy is a snapshot of one moment, checked whole before it gets its name. `progress` is
-    called now and then meanwhile.
+    called now and then meanwhile; if it says true, there is no copy.
 
     Raises:
         UnfitDatabase: the copy is not sound, and so not kept.
@@ -35,11 +35,20 @@ def copy(
     if target.exists() and target.samefile(source):
         raise FileExistsError(f"{target} is the database itself. Choose another name.")
     with scratch.complete_file(target, "backup", overwrite=overwrite) as unfinished:
-        _vacuum_into(source, unfinished, progress)
-        checks.check_whole(unfinished)
+        fill(source, unfinished, progress)
 
 
-def _vacuum_into(source: Path, target: Path, progress: Callable[[], None]) -> None:
+def fill(source: Path, target: Path, progress: Callable[[], object]) -> None:
+    """Copy the database into an empty file, and check it.
+
+    Raises:
+        UnfitDatabase: it can't be copied, or the copy is not sound.
+    """
+    _vacuum_into(source, target, progress)
+    checks.check_whole(target)
+
+
+def _vacuum_into(source: Path, target: Path, progress: Callable[[], object]) -> None:
     connection = sqlite.connect(source)
     try:
         connection.set_progress_handler(progress, _STEPS)

@@ -17,13 +17,13 @@ import psycopg
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from orders.store.care import opening, scratch
+from orders.store.care import consistency, opening, scratch
 from orders.store.care.checks import NEWER, OLDER, AwayDatabase, UnfitDatabase, schema_version
 from orders.store.care.upkeep import Hold, InUse, Upkeep
 from orders.store.database.engine import BUSY_SECONDS
 from orders.store.database.errors import StoreUnavailable, translate_driver_errors
 from orders.store.database.queries import Query
-from orders.store.postgres import checks, database
+from orders.store.postgres import database
 from orders.store.postgres.database import LOCKS, SERVING, PostgresDatabase
 
 log = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ class PostgresUpkeep(Upkeep):
             self._database.snapshot() as connection,
             database.without_limits(connection),
         ):
-            complaint = checks.complaint(connection)
+            complaint = consistency.complaint(connection)
         if complaint:
             raise UnfitDatabase(
                 f"{self._database.where} is not consistent ({complaint}). Restore a backup."

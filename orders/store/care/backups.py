@@ -1,0 +1,308 @@
+"""Backups that the service makes by itself: when, which are kept, whether they could be restored.
+
+Each is a checked copy of the SQLite file, named by its UTC time, with its SHA-256 beside it. Which
+day has one is read from the names, and there are hours between two by the monotonic clock: so with
+a clock that jumps there is neither one after the other nor none for long. Those dated in the future
+are kept, and don't count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+import shutil
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from orders.clock import Clock
+from orders.store.care import backup, checks, consistency, instance, restoring, scratch
+from orders.store.database.errors import StoreUnavailable
+from orders.store.database.sqlite import SqliteDatabase
+
+log = logging.getLogger(__name__)
+
+_NAME = re.compile(r"orders-(\d{8}T\d{6}Z)\.db")
+_TIME = "%Y%m%dT%H%M%SZ"
+_DRILL_FILE = "drill.json"
+# Not in the first moments of a start, and then how often to see whether something is due.
+FIRST_SECONDS, LOOK_SECONDS = 30.0, 30.0
+RETRY_SECONDS = 3_600.0
+# Of running time between two, whatever the date: with a clock that jumps to and fro, only backups
+# of the last hours would soon be left.
+APART_SECONDS = 6 * 3_600.0
+DRILL_EVERY = timedelta(days=7)
+OLD_AFTER = timedelta(hours=48)
+# A clock may be behind that of the backup's moment by this much.
+_SOON = timedelta(minutes=5)
+
+
+class NotSound(Exception):
+    """A backup is not what it was when it was made, or can't be restored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """A backup: its file, when it was made, and its size in bytes."""
+
+    path: Path
+    at: datetime
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How things stand: when the newest was made, whether it is sound, whether on the same disk."""
+
+    newest: datetime | None
+    is_sound: bool
+    is_on_same_disk: bool
+    is_old: bool
+
+
+class Backups:
+    """The backups of one SQLite file."""
+
+    def __init__(self, database: Path, folder: Path, kept: tuple[int, int], clock: Clock) -> None:
+        """Keep backups of a database in a folder: so many daily ones, and so many weekly ones."""
+        self._database = database
+        self.folder = folder
+        self._kept = kept
+        self._clock = clock
+        self._next = clock.monotonic() + FIRST_SECONDS
+        self._apart = self._next
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        """Give up the copy that is being made, if there is one."""
+        self._stopped.set()
+
+    def tend(self) -> float:
+        """Make the day's backup and the week's drill if due; return when to call this again."""
+        if self._clock.monotonic() < self._next:
+            return min(LOOK_SECONDS, self._next - self._clock.monotonic())
+        try:
+            made = self._make_if_due()
+            drilled = not made and self._drill_if_due()
+        except (OSError, checks.UnfitDatabase, StoreUnavailable, NotSound) as error:
+            if not self._stopped.is_set():
+                log.warning("The backup failed, and is tried again in an hour: %s", error)
+                self._warn_if_old()
+            made = True
+        if made or drilled:
+            self._next = self._clock.monotonic() + RETRY_SECONDS
+        return LOOK_SECONDS
+
+    def all(self) -> list[Backup]:
+        """Return the backups, the newest first."""
+        return sorted(self._found(), key=lambda each: each.at, reverse=True)
+
+    def make(self) -> Backup:
+        """Make a backup now, and remove those that are no longer to be kept.
+
+        Raises:
+            UnfitDatabase: the database or the copy is not sound.
+            OSError: it can't be written, or would leave too little room.
+        """
+        instance.make_private_folder(self.folder)
+        self._check_room(self.folder)
+        path = self.folder / f"orders-{self._clock.now():{_TIME}}.db"
+        with scratch.complete_file(path, "backup") as unfinished:
+            backup.fill(self._database, unfinished, self._stopped.is_set)
+            # First, so that there is no backup without.
+            _write(path.with_name(f"{path.name}.sha256"), f"{_digest(unfinished)}  {path.name}\n")
+        self._prune()
+        return _backup_of(path)
+
+    def check(self, one: Backup) -> None:
+        """Read a backup through.
+
+        Raises:
+            NotSound: it is not what it was.
+            OSError: it can't be read.
+        """
+        noted = one.path.with_name(f"{one.path.name}.sha256").read_text(encoding="ascii")
+        if noted.split()[:1] != [_digest(one.path)]:
+            raise NotSound(f"{one.path} has changed since it was made: don't restore it.")
+
+    def drill(self, one: Backup) -> None:
+        """Restore a backup beside the store, and compare orders and days with the log.
+
+        Raises:
+            NotSound: it can't be restored whole.
+            OSError: it can't be read, or there is no room.
+        """
+        self.check(one)
+        self._check_room(self._database.parent)
+        with scratch.folder(self._database.parent, "restore") as folder:
+            restored = folder / "drill.db"
+            try:
+                restoring.restore(one.path, restored, self._clock.now(), keep_keys=True)
+                checks.check_whole(restored)
+                complaint = _complaint(restored)
+            except checks.AwayDatabase as error:
+                raise OSError(str(error)) from None
+            except checks.UnfitDatabase as error:
+                complaint = str(error)
+        if complaint:
+            raise NotSound(f"{one.path} can't be restored whole ({complaint}).")
+
+    def check_all(self) -> Iterator[tuple[Backup, str]]:
+        """Check each backup, restore the newest, and note that; yield each with a verdict."""
+        for number, one in enumerate(self.all()):
+            try:
+                (self.check if number else self.drill)(one)
+                verdict = "sound"
+            except (NotSound, OSError) as error:
+                verdict = str(error)
+            if not number:
+                self._note(one, verdict)
+            yield one, verdict
+
+    def standing(self) -> Standing:
+        """Return how things stand, as far as files' names and the last drill tell."""
+        now = self._clock.now()
+        past = [one for one in self.all() if one.at <= now + _SOON]
+        newest = past[0] if past else None
+        return Standing(
+            newest.at if newest else None,
+            newest is not None and not self._is_known_bad(newest),
+            self._is_on_same_disk(),
+            newest is None or now - newest.at > OLD_AFTER,
+        )
+
+    def verdict_on(self, one: Backup) -> str:
+        """Return what the last drill found of a backup; each was sound when it was made."""
+        name, _, verdict = self._last_drill()
+        return verdict if name == one.path.name else "sound"
+
+    def _found(self) -> Iterator[Backup]:
+        paths: list[Path] = []
+        with suppress(OSError):  # a folder that is not there, or can't be read, has none
+            paths += self.folder.iterdir()
+        for path in paths:
+            if _NAME.fullmatch(path.name):
+                with suppress(FileNotFoundError):  # removed just now
+                    yield _backup_of(path)
+
+    def _make_if_due(self) -> bool:
+        today = self._clock.now().date()
+        all_backups = self.all()
+        if any(one.at.date() == today and not self._is_known_bad(one) for one in all_backups):
+            return False
+        is_bad = bool(all_backups) and self._is_known_bad(all_backups[0])
+        if self._clock.monotonic() < self._apart and not is_bad:
+            return False
+        began = self._clock.monotonic()
+        made = self.make()
+        seconds = self._clock.monotonic() - began
+        self._apart = self._clock.monotonic() + APART_SECONDS
+        log.info("Made the backup %s: %d bytes, %.1f s.", made.path, made.size, seconds)
+        return True
+
+    def _drill_if_due(self) -> bool:
+        _, at, verdict = self._last_drill()
+        backups = self.all()
+        if not backups:
+            return False
+        if verdict == "sound" and timedelta(0) <= self._clock.now() - at < DRILL_EVERY:
+            return False
+        newest = backups[0]
+        try:
+            self.drill(newest)
+        except NotSound as error:
+            self._note(newest, str(error))
+            log.error("The drill of the newest backup failed: %s", error)  # noqa: TRY400 - says all
+        else:
+            self._note(newest, "sound")
+            log.info("The backup %s was restored beside the store, and is whole.", newest.path)
+        return True
+
+    def _is_known_bad(self, one: Backup) -> bool:
+        return self.verdict_on(one) != "sound"
+
+    def _last_drill(self) -> tuple[str, datetime, str]:
+        try:
+            noted = json.loads((self.folder / _DRILL_FILE).read_text(encoding="utf-8"))
+            return noted["backup"], datetime.fromisoformat(noted["at"]), noted["verdict"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return "", datetime.min.replace(tzinfo=UTC), ""
+
+    def _note(self, one: Backup, verdict: str) -> None:
+        noted = {"backup": one.path.name, "at": self._clock.now().isoformat(), "verdict": verdict}
+        _write(self.folder / _DRILL_FILE, json.dumps(noted) + "\n")
+
+    def _check_room(self, folder: Path) -> None:
+        log_file = self._database.with_name(f"{self._database.name}-wal")
+        size = sum(path.stat().st_size for path in (self._database, log_file) if path.exists())
+        free = shutil.disk_usage(folder).free
+        if free < 3 * size:
+            raise OSError(
+                f"it takes {size:,} bytes, and twice as much must stay free of the {free:,} in "
+                f"{folder}. Make room, or set ORDERS_BACKUPS to a folder on another disk."
+            )
+
+    def _is_on_same_disk(self) -> bool:
+        return _device(self.folder) == _device(self._database)
+
+    def _prune(self) -> None:
+        now = self._clock.now()
+        past = [one for one in self.all() if one.at <= now + _SOON]
+        kept = _kept(past, self._kept)
+        for one in past[1:]:
+            if one not in kept:
+                one.path.unlink(missing_ok=True)
+        for path in self.folder.glob("orders-*.db.sha256"):
+            if not path.with_suffix("").exists():
+                path.unlink(missing_ok=True)
+
+    def _warn_if_old(self) -> None:
+        if self.standing().is_old:
+            log.warning("The newest backup in %s is older than 48 hours.", self.folder)
+
+
+def _kept(newest_first: Iterable[Backup], counts: tuple[int, int]) -> set[Backup]:
+    """Return the newest backup of each of the last days, and of each of the last ISO weeks."""
+    ways: list[tuple[int, Callable[[Backup], object]]] = [
+        (counts[0], lambda one: one.at.date()),
+        (counts[1], lambda one: one.at.isocalendar()[:2]),
+    ]
+    kept: set[Backup] = set()
+    for count, period in ways:
+        first: dict[object, Backup] = {}
+        for one in newest_first:
+            first.setdefault(period(one), one)
+        kept.update(list(first.values())[:count])
+    return kept
+
+
+def _backup_of(path: Path) -> Backup:
+    at = datetime.strptime(path.name, f"orders-{_TIME}.db").replace(tzinfo=UTC)
+    return Backup(path, at, path.stat().st_size)
+
+
+def _device(path: Path) -> int:
+    """Return the file system that a path is on, or would be."""
+    while not path.exists():
+        path = path.parent
+    return path.stat().st_dev
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _write(path: Path, text: str) -> None:
+    with scratch.complete_file(path, "backup", overwrite=True) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
+
+
+def _complaint(path: Path) -> str | None:
+    with closing(SqliteDatabase(path)) as database, database.read() as connection:
+        return consistency.complaint(connection)

@@ -1,0 +1,236 @@
+"""Backups that the service makes by itself: when, which are kept, and whether they are sound."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from stat import S_IMODE
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import pytest
+
+from orders.store.care import backups as module
+from orders.store.care import checks
+from orders.store.care.backups import RETRY_SECONDS, Backup, _kept
+from tests.support.commands import command, messages, names_in, rejected
+
+pytestmark = pytest.mark.sqlite_only("backups of a file")
+
+DAY = 86_400
+
+
+@pytest.fixture
+def shop(store, client):
+    client.place()
+    client.ship(1)
+    return store
+
+
+@pytest.fixture
+def backups(shop):
+    return shop.services.backups
+
+
+def names(backups):
+    """Return the days and times of the backups, the newest first."""
+    return [one.path.stem.removeprefix("orders-") for one in backups.all()]
+
+
+def live(backups, clock, seconds, step=1_800):
+    """Let time pass as for a running service."""
+    for _ in range(0, seconds, step):
+        backups.tend()
+        clock.advance(step)
+    backups.tend()
+
+
+def test_the_first_is_made_within_a_minute_of_a_start_and_then_one_a_day(shop, backups, clock):
+    assert backups.tend() <= 60
+    assert names(backups) == []
+    clock.advance(45)
+    backups.tend()
+    assert names(backups) == ["20261201T120045Z"]
+    live(backups, clock, 2 * DAY)
+    assert [name[:8] for name in names(backups)] == ["20261203", "20261202", "20261201"]
+    # A start finds that there is one of today.
+    again = shop.restarted()
+    live(again.services.backups, clock, 3_600)
+    assert len(names(backups)) == 3
+    again.services.end()
+
+
+def test_a_backup_is_for_its_owner_only_with_its_sum_beside_it_and_whole(backups, shop, tmp_path):
+    made = backups.make()
+    assert made.path == shop.settings.instance / "backups" / "orders-20261201T120000Z.db"
+    sums = made.path.with_name(f"{made.path.name}.sha256")
+    assert sums.read_text() == f"{sha256(made.path.read_bytes()).hexdigest()}  {made.path.name}\n"
+    assert names_in(backups.folder) == {made.path.name, sums.name}
+    assert {S_IMODE(path.stat().st_mode) for path in (made.path, sums)} == {0o600}
+    assert S_IMODE(backups.folder.stat().st_mode) == 0o700
+    checks.check_whole(made.path)
+    backups.drill(made)
+    backups.check(made)
+    assert names_in(backups.folder) == {made.path.name, sums.name}
+
+
+def test_the_newest_of_each_day_and_week_that_has_one_are_kept(tmp_path):
+    first = datetime(2026, 1, 1, 3, tzinfo=UTC)
+    every = [
+        Backup(tmp_path / f"{day} {hours}", first + timedelta(days=day, hours=hours), 1)
+        for day in range(0, 90, 3)
+        for hours in (0, 5)
+    ]
+    kept = _kept(sorted(every, key=lambda one: one.at, reverse=True), (7, 4))
+    days = sorted(one.at for one in kept)
+    # Of the last seven days that have one, and of the last four weeks.
+    assert [day.strftime("%m-%d %H") for day in days] == [
+        *("03-08 08", "03-11 08", "03-14 08", "03-17 08", "03-20 08", "03-23 08", "03-26 08"),
+        "03-29 08",
+    ]
+
+
+def test_a_year_keeps_seven_days_and_four_weeks_and_what_is_not_a_backup(backups, clock):
+    clock.advance(60)
+    (backups.folder).mkdir(mode=0o700)
+    (backups.folder / "mine.db").touch()
+    live(backups, clock, 60 * DAY, step=6 * 3_600)
+    ages = [(clock.now() - one.at).days for one in backups.all()]
+    assert ages[:7] == [0, 1, 2, 3, 4, 5, 6]
+    assert 8 <= len(ages) <= 11
+    assert max(ages) <= 28
+    assert (backups.folder / "mine.db").exists()
+    assert len(names_in(backups.folder)) == 2 * len(ages) + 2  # each with its sum; mine; the drill
+
+
+def test_what_failed_is_told_and_tried_again_in_an_hour(backups, clock, monkeypatch, caplog):
+    usage = SimpleNamespace(free=1_000, total=10**9)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    clock.advance(60)
+    live(backups, clock, 3 * 3_600)
+    assert names(backups) == []
+    failed = [line for line in caplog.messages if "tried again in an hour" in line]
+    assert 3 <= len(failed) <= 4
+    assert "twice as much must stay free of the 1,000 in" in failed[0]
+    assert "older than 48 hours" in caplog.text
+    assert backups.standing().is_old
+    usage.free = 10**9
+    clock.advance(RETRY_SECONDS)
+    backups.tend()
+    assert len(names(backups)) == 1
+    assert not backups.standing().is_old
+
+
+def test_a_copy_that_is_not_sound_or_cut_off_is_not_kept(backups, clock, monkeypatch):
+    def refuse(*_):
+        raise checks.UnfitDatabase("damaged")
+
+    clock.advance(60)
+    with monkeypatch.context() as patch:
+        patch.setattr(checks, "check_whole", refuse)
+        backups.tend()
+    assert names_in(backups.folder) == set()
+    monkeypatch.setattr(module.backup, "_STEPS", 1)
+    backups.stop()
+    clock.advance(RETRY_SECONDS)
+    backups.tend()
+    assert names_in(backups.folder) == set()
+
+
+def test_a_clock_that_jumps_makes_neither_many_nor_none_and_no_date_loses_a_backup(
+    backups, clock, monkeypatch
+):
+    clock.advance(60)
+    live(backups, clock, 2 * DAY)
+    before = names(backups)
+    # For three days, it is a year ahead.
+    clock.set_wall(365 * DAY)
+    live(backups, clock, 3 * DAY)
+    ahead = [name for name in names(backups) if name > "2027"]
+    assert len(ahead) >= 3
+    clock.set_wall(-368 * DAY)
+    live(backups, clock, 3 * DAY)
+    assert set(before) <= set(names(backups))
+    assert set(ahead) <= set(names(backups))
+    clock.set_wall(20 * DAY)
+    live(backups, clock, 3 * DAY)
+    now = clock.now().strftime("%Y%m%d")
+    assert any(name.startswith(now) for name in names(backups))
+    assert set(ahead) <= set(names(backups))
+    assert not backups.standing().is_old
+    # To and fro, for an hour.
+    made = Mock(wraps=backups.make)
+    monkeypatch.setattr(backups, "make", made)
+    for _ in range(120):
+        clock.set_wall(3 * DAY)
+        clock.advance(30)
+        backups.tend()
+    assert made.call_count <= 1
+
+
+def flip(path, at):
+    """Flip a bit of a file."""
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_flipped_byte_is_found_by_the_weekly_drill_and_another_backup_made(
+    backups, clock, caplog
+):
+    caplog.set_level(logging.INFO)
+    clock.advance(60)
+    live(backups, clock, DAY)
+    assert "was restored beside the store, and is whole" in caplog.text
+    live(backups, clock, 6 * DAY)
+    newest = backups.all()[0]
+    flip(newest.path, newest.size // 2)
+    assert backups.standing().is_sound
+    caplog.clear()
+    live(backups, clock, DAY)
+    assert "has changed since it was made" in caplog.text
+    assert backups.verdict_on(newest) != "sound" or newest not in backups.all()
+    live(backups, clock, 2 * 3_600)
+    assert backups.all()[0] != newest
+    assert backups.standing().is_sound
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "UPDATE orders SET quantity = 7",
+        "UPDATE order_days SET placed = 7",
+        "UPDATE orders SET status = 'cancelled'",
+    ],
+)
+def test_a_drill_finds_orders_and_days_that_differ_from_the_log(shop, backups, fault):
+    shop.execute(fault)
+    made = backups.make()
+    with pytest.raises(module.NotSound, match="can't be restored whole"):
+        backups.drill(made)
+
+
+def test_the_command_lists_makes_and_checks(shop, backups, clock):
+    assert "There are no backups yet." in command(shop, "db", "backups").stderr
+    assert "is on the same disk as the store" in command(shop, "db", "backups", "--now").stderr
+    clock.advance(DAY)
+    done = command(shop, "db", "backups", "--now", "--check")
+    assert done.exit_code == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == [
+        "2026-12-02T12:00:00.000Z",
+        "2026-12-01T12:00:00.000Z",
+    ]
+    flip(backups.all()[1].path, 5_000)
+    done = command(shop, "db", "backups", "--check")
+    assert "A backup is not sound." in messages(done)
+    assert "has changed since it was made" in done.stdout.splitlines()[2]
+    flip(backups.all()[0].path, 5_000)
+    assert command(shop, "db", "backups", "--check").exit_code == 1
+    # Which the list remembers of the newest.
+    assert command(shop, "db", "backups").exit_code == 1
+
+
+def test_without_backups_the_command_says_so(make_store):
+    assert "ORDERS_BACKUPS is off" in rejected(make_store(backups=""), "db", "backups")
