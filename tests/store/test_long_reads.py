@@ -6,6 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from orders.store.care import opening
 from orders.store.database import long_reads
 from orders.store.database.long_reads import MOST_CLOSED_TURNS, OPEN_TURNS
 from tests.support.stores import logged
@@ -98,3 +99,15 @@ def test_a_database_that_is_away_holds_nobody_back(store, gate, reading):
     with store.away():
         assert gate.tend() is None
         assert gate.is_open
+
+
+def test_a_connection_is_never_opened_to_another_file_in_the_place_of_this_one(store, client):
+    assert client.place().status_code == 201
+    path = store.database.path
+    kept = path.rename(path.with_name("kept.db"))
+    opening.create(path.with_name("other.db"))
+    path.with_name("other.db").rename(path)
+    assert [client.place().status_code for _ in range(3)] == [503] * 3
+    kept.rename(path)
+    assert client.place().status_code == 201
+    assert [order["id"] for order in client.get(client.orders).get_json()] == [1, 2]

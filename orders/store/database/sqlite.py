@@ -192,6 +192,8 @@ class SqliteDatabase(Database):
         )
 
     def _connect(self) -> Any:
+        # SQLite would apply the log that this file has left to another in its place, and lose it.
+        self._check_usable()
         connection = connect(self.path)
         # Usually 1,000 pages. In the service they are copied in time, and not in a request: this is
         # for commands that write alone, and in case that fails.
