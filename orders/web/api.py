@@ -25,7 +25,7 @@ from werkzeug.routing import MapAdapter, UnicodeConverter
 from orders.settings import Network, Settings
 from orders.store.database.engine import WAIT_SECONDS
 from orders.web import auth, bodies, document
-from orders.web.call import Call, current_call, is_api_path, path_of_target
+from orders.web.call import WHOLE_AT, Call, current_call, is_api_path, path_of_target
 from orders.web.document import documented
 from orders.web.refusals import InternalError, answer_to, error_body
 from orders.web.replies import NO_CONTENT, Reply, json_reply
@@ -240,7 +240,7 @@ def _admit(services: Services, incoming: Request) -> None:
         endpoint=incoming.endpoint,
     )
     # The time in the server's queue counts, too.
-    whole_at = environ.get("orders.whole_at") or time.monotonic()
+    whole_at = environ.get(WHOLE_AT) or time.monotonic()
     services.database.answer_by(whole_at + WAIT_SECONDS)
     if call.is_api:
         _admit_to_api(services, call, environ.get("HTTP_AUTHORIZATION"))

@@ -183,16 +183,19 @@ class Services:
 
         May wait for the database. Called twice a second.
         """
-        self.limits.bans.flush()
-        self.keyring.flush()
+        self._flush_keys()
         with suppress(StoreUnavailable):
             self.orders.follow_clock()
 
     def end(self) -> None:
         """Write everything, and close all files and connections."""
         self.limits.storage.close()
-        self.write_keys()
+        self._flush_keys()
         self.database.close()
+
+    def _flush_keys(self) -> None:
+        self.limits.bans.flush()
+        self.keyring.flush()
 
     @property
     def path_prefix(self) -> str:
