@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import io
 import re
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 from rich.console import Console
 
+from tests.support.machine import installed
 from tests.support.service import environment_for, launch, running
 
 WIDE = {"viewport": {"width": 1280, "height": 800}}
@@ -27,6 +27,7 @@ SCREENSHOTS: dict[str, tuple[str, dict[str, Any]]] = {
     "console-phone": ("#/orders", PHONE),
     "console-order": ("#/orders/36", {**PHONE, "color_scheme": "dark"}),
 }
+CHROMIUM = ("chromium-headless-shell", "chromium")
 BROWSER_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 SETTLED_MS = 700
 TERMINAL_WIDTH = 104
@@ -57,7 +58,7 @@ def take_screenshots(folder: Path) -> None:
     ):
         secret = service.command("keys", "issue", "Counter", "--plan", "business").stdout.strip()
         browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=BROWSER_FLAGS
+            executable_path=installed(*CHROMIUM, package=CHROMIUM[0]), args=BROWSER_FLAGS
         )
         for name, (place, look) in SCREENSHOTS.items():
             page = browser.new_page(locale="en-GB", timezone_id="Europe/Berlin", **look)
