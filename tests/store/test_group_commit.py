@@ -83,6 +83,7 @@ def pets_ordered(store):
     return sorted(row["pet_id"] for row in store.rows("SELECT pet_id FROM orders"))
 
 
+@pytest.mark.sqlite_only("its driver shows statements")
 def test_changes_that_wait_together_share_one_transaction(store, together, placing):
     statements = []
     with store.database._writer.connect() as connection:  # noqa: SLF001 - not visible otherwise
