@@ -11,10 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import re
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -22,13 +21,12 @@ from pathlib import Path
 
 from orders.clock import Clock
 from orders.store.care import backup, checks, consistency, instance, restoring, scratch
+from orders.store.care.backup import Backup
 from orders.store.database.errors import StoreUnavailable
 from orders.store.database.sqlite import SqliteDatabase
 
 log = logging.getLogger(__name__)
 
-_NAME = re.compile(r"orders-(\d{8}T\d{6}Z)\.db")
-_TIME = "%Y%m%dT%H%M%SZ"
 _DRILL_FILE = "drill.json"
 # Not in the first moments of a start, and then how often to see whether something is due.
 FIRST_SECONDS, LOOK_SECONDS = 30.0, 30.0
@@ -44,15 +42,6 @@ _SOON = timedelta(minutes=5)
 
 class NotSound(Exception):
     """A backup is not what it was when it was made, or can't be restored."""
-
-
-@dataclass(frozen=True, slots=True)
-class Backup:
-    """A backup: its file, when it was made, and its size in bytes."""
-
-    path: Path
-    at: datetime
-    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +100,14 @@ class Backups:
         """
         instance.make_private_folder(self.folder)
         self._check_room(self.folder)
-        path = self.folder / f"orders-{self._clock.now():{_TIME}}.db"
+        now = self._clock.now().replace(microsecond=0)
+        path = self.folder / f"orders-{now:{backup.TIME}}.db"
         with scratch.complete_file(path, "backup") as unfinished:
             backup.fill(self._database, unfinished, self._stopped.is_set)
             # First, so that there is no backup without.
             _write(path.with_name(f"{path.name}.sha256"), f"{_digest(unfinished)}  {path.name}\n")
         self._prune()
-        return _backup_of(path)
+        return Backup(path, now, path.stat().st_size)
 
     def check(self, one: Backup) -> None:
         """Read a backup through.
@@ -166,8 +156,7 @@ class Backups:
 
     def standing(self) -> Standing:
         """Return how things stand, as far as files' names and the last drill tell."""
-        now = self._clock.now()
-        past = [one for one in self.all() if one.at <= now + _SOON]
+        now, past = self._clock.now(), self._past()
         newest = past[0] if past else None
         return Standing(
             newest.at if newest else None,
@@ -186,9 +175,13 @@ class Backups:
         with suppress(OSError):  # a folder that is not there, or can't be read, has none
             paths += self.folder.iterdir()
         for path in paths:
-            if _NAME.fullmatch(path.name):
-                with suppress(FileNotFoundError):  # removed just now
-                    yield _backup_of(path)
+            with suppress(FileNotFoundError):  # removed just now
+                if found := backup.backup_of(path):
+                    yield found
+
+    def _past(self) -> list[Backup]:
+        """Return those that are not dated in the future, the newest first."""
+        return [one for one in self.all() if one.at <= self._clock.now() + _SOON]
 
     def _make_if_due(self) -> bool:
         today = self._clock.now().date()
@@ -198,19 +191,15 @@ class Backups:
         is_bad = bool(all_backups) and self._is_known_bad(all_backups[0])
         if self._clock.monotonic() < self._apart and not is_bad:
             return False
-        began = self._clock.monotonic()
         made = self.make()
-        seconds = self._clock.monotonic() - began
         self._apart = self._clock.monotonic() + APART_SECONDS
-        log.info("Made the backup %s: %d bytes, %.1f s.", made.path, made.size, seconds)
+        log.info("Made the backup %s: %d bytes.", made.path, made.size)
         return True
 
     def _drill_if_due(self) -> bool:
         _, at, verdict = self._last_drill()
-        backups = self.all()
-        if not backups:
-            return False
-        if verdict == "sound" and timedelta(0) <= self._clock.now() - at < DRILL_EVERY:
+        is_recent = timedelta(0) <= self._clock.now() - at < DRILL_EVERY
+        if not (backups := self.all()) or (verdict == "sound" and is_recent):
             return False
         newest = backups[0]
         try:
@@ -251,9 +240,8 @@ class Backups:
         return _device(self.folder) == _device(self._database)
 
     def _prune(self) -> None:
-        now = self._clock.now()
-        past = [one for one in self.all() if one.at <= now + _SOON]
-        kept = _kept(past, self._kept)
+        past = self._past()
+        kept = backup.kept(past, self._kept)
         for one in past[1:]:
             if one not in kept:
                 one.path.unlink(missing_ok=True)
@@ -264,26 +252,6 @@ class Backups:
     def _warn_if_old(self) -> None:
         if self.standing().is_old:
             log.warning("The newest backup in %s is older than 48 hours.", self.folder)
-
-
-def _kept(newest_first: Iterable[Backup], counts: tuple[int, int]) -> set[Backup]:
-    """Return the newest backup of each of the last days, and of each of the last ISO weeks."""
-    ways: list[tuple[int, Callable[[Backup], object]]] = [
-        (counts[0], lambda one: one.at.date()),
-        (counts[1], lambda one: one.at.isocalendar()[:2]),
-    ]
-    kept: set[Backup] = set()
-    for count, period in ways:
-        first: dict[object, Backup] = {}
-        for one in newest_first:
-            first.setdefault(period(one), one)
-        kept.update(list(first.values())[:count])
-    return kept
-
-
-def _backup_of(path: Path) -> Backup:
-    at = datetime.strptime(path.name, f"orders-{_TIME}.db").replace(tzinfo=UTC)
-    return Backup(path, at, path.stat().st_size)
 
 
 def _device(path: Path) -> int:
