@@ -87,7 +87,7 @@ def prove(path: Path, count: int) -> list[str]:
 def _flood(storage: CounterStorage, use: Use, count: int) -> list[str]:
     for _ in range(7):
         storage.hit(windows(REAL_KEY))
-    before = [standing.count for standing in storage.peek(windows(REAL_KEY))]
+    before = [standing.counted for standing in storage.peek(windows(REAL_KEY))]
     coming = addresses()
     with progress("addresses", count) as done:
         for _ in range(0, count, _ADDRESSES_A_FLUSH):
@@ -97,7 +97,7 @@ def _flood(storage: CounterStorage, use: Use, count: int) -> list[str]:
             use.look()
             done(_ADDRESSES_A_FLUSH)
     # The minute may have ended; the day has not.
-    after = [standing.count for standing in storage.peek(windows(REAL_KEY))]
+    after = [standing.counted for standing in storage.peek(windows(REAL_KEY))]
     return [] if after[1] == before[1] else [f"a key's counters went from {before} to {after}"]
 
 
@@ -119,7 +119,7 @@ def _faults_of_forgetting(storage: CounterStorage) -> list[str]:
     for address in islice(addresses(begin=2**24), 2 * MAX_ADDRESSES):
         if storage.hit(windows(address))[0]:
             others += 1
-        if storage.peek(used_up)[1].count == 0:
+        if storage.peek(used_up)[1].counted == 0:
             break
     print(
         f"forgotten  an address, after {others:,} requests from as many others, "
@@ -129,13 +129,13 @@ def _faults_of_forgetting(storage: CounterStorage) -> list[str]:
 
 
 def _faults_of_restart(storage: CounterStorage, path: Path) -> list[str]:
-    before = [standing.count for standing in storage.peek(windows(REAL_KEY))]
+    before = [standing.counted for standing in storage.peek(windows(REAL_KEY))]
     storage.close()
     again = CounterStorage(path=path, clock=Clock())
     began = time.perf_counter()
     again.load()
     print(f"restart    {time.perf_counter() - began:.1f} s to load what all keys left")
-    after = [standing.count for standing in again.peek(windows(REAL_KEY))]
+    after = [standing.counted for standing in again.peek(windows(REAL_KEY))]
     again.close()
     return [] if after[1] == before[1] else [f"a restart made {after} of {before}"]
 

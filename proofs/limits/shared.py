@@ -92,7 +92,7 @@ def _faults_of_outage(server: RedisServer) -> list[str]:
     server.start()
     storage.flush()
     storage.hit(wanted)
-    (count, *_) = (window.count for window in storage.peek(wanted))
+    (count, *_) = (window.counted for window in storage.peek(wanted))
     storage.close()
     print(
         f"outage     the first request waited {first:.0f} ms, 1,000 others {others:.2f} at most; "

@@ -14,6 +14,7 @@ import pytest
 
 from orders import keys
 from orders.store.care import opening
+from tests.support import stores
 from tests.support.databases import DATABASES
 from tests.support.service import ROOT, run_flask, running
 from tests.support.stores import assert_error
@@ -282,6 +283,7 @@ def test_nothing_is_written_through_what_others_put_in_a_folder(open_folder, tmp
     for process_id in range(newest.pid, newest.pid + 500):
         (open_folder / f".copy.csv.{process_id}.tmp").symlink_to(victim)
     before = set(open_folder.iterdir())
+    stores.make(tmp_path / "instance", [])
     done = run_flask(*command, str(target), environment=environment)
     assert done.returncode == 0, done.stderr
     assert set(open_folder.iterdir()) == before | {target}
