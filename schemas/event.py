@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 import marshmallow as ma
 
 from orders.domain import MAX_INT64, EventType
-from schemas.base import SparseSchema
 from schemas.fields import Instant, Int64
 from schemas.order_v2 import OrderSchema
 
@@ -58,22 +57,25 @@ class EventSchema(ma.Schema):
     )
 
 
-class HistorySchema(ma.Schema):
-    """All events of one order."""
+class EventPageSchema(ma.Schema):
+    """A page of the event log, or of the history of an order."""
 
-    example: ClassVar = {"events": [EventSchema.example, EventSchema.shipped_example]}
-
-    events = ma.fields.List(ma.fields.Nested(EventSchema), required=True)
-
-
-class EventPageSchema(SparseSchema):
-    """A page of the event log."""
-
-    example: ClassVar = {"events": [EventSchema.example], "next": 87}
+    example: ClassVar = {
+        "events": [EventSchema.example, EventSchema.shipped_example],
+        "next": 93,
+        "more": False,
+    }
 
     events = ma.fields.List(ma.fields.Nested(EventSchema), required=True)
     next = Int64(
-        1,
+        0,
         MAX_INT64,
-        metadata={"description": "The id of the page's last event, if there are more."},
+        required=True,
+        metadata={
+            "description": "What to send as `after` next time: the id of the page's last event, or "
+            "`after` as it was sent if the page is empty."
+        },
+    )
+    more = ma.fields.Boolean(
+        required=True, metadata={"description": "Whether there are more events already."}
     )

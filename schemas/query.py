@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orders.domain import MAX_INT64, Status
+from orders.domain import MAX_INT64, EventType, Status
 from schemas.base import QuerySchema
 from schemas.fields import (
     BoundParameter,
@@ -17,16 +17,17 @@ from schemas.fields import (
 
 MOST_AT_ONCE = 200
 USUALLY_AT_ONCE = 50
+EVENTS_AT_ONCE = 200
 SORTS = ("id", "-id", "placedAt", "-placedAt", "shipDate", "-shipDate")
 MOST_DAYS = 366
 USUAL_DAYS = 30
 
 
-def _limit() -> WholeParameter:
+def _limit(usual: int = USUALLY_AT_ONCE) -> WholeParameter:
     return WholeParameter(
         1,
         MOST_AT_ONCE,
-        load_default=USUALLY_AT_ONCE,
+        load_default=usual,
         metadata={"description": "The most to return."},
     )
 
@@ -77,16 +78,31 @@ class OrdersQuerySchema(QuerySchema):
     )
 
 
-class EventsQuerySchema(QuerySchema):
-    """Where to begin reading the event log."""
-
-    after = Int64Parameter(
+def _after_event() -> Int64Parameter:
+    return Int64Parameter(
         0,
         MAX_INT64,
         load_default=0,
-        metadata={"description": "The id of the last event received; 0 to begin with the first."},
+        metadata={"description": "`next` of the previous page; 0 to begin with the first event."},
+    )
+
+
+class EventsQuerySchema(QuerySchema):
+    """Where to begin reading the event log."""
+
+    after = _after_event()
+    type = ChoicesParameter(
+        [each.value for each in EventType],
+        metadata={"description": "Only events of this type; may be repeated for several."},
     )
     limit = _limit()
+
+
+class HistoryQuerySchema(QuerySchema):
+    """Where to begin reading the history of an order."""
+
+    after = _after_event()
+    limit = _limit(EVENTS_AT_ONCE)
 
 
 class StatsQuerySchema(QuerySchema):

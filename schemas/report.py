@@ -80,24 +80,35 @@ class WindowsSchema(ma.Schema):
     day = ma.fields.Nested(WindowSchema, required=True)
 
 
-class UsageSchema(ma.Schema):
+class UsageSchema(SparseSchema):
     """The key that was sent, and what it has left."""
 
     example: ClassVar = {
+        "id": 2,
         "name": "the web shop",
         "plan": "free",
         "scopes": ["read", "write"],
+        "expires": "2027-12-01T08:00:00.000Z",
         "windows": {
             "minute": {"limit": 60, "remaining": 59, "reset": 1_796_112_060},
             "day": {"limit": 1000, "remaining": 999, "reset": 1_796_198_400},
         },
     }
 
+    id = Int64(
+        1,
+        MAX_INT64,
+        required=True,
+        metadata={"description": "The key's id: events that it caused have `key:ID` as `actor`."},
+    )
     name = ma.fields.String(required=True, metadata={"description": "The key's name."})
     plan = ma.fields.String(required=True, metadata={"description": "Its plan."})
     scopes = ma.fields.List(
         ma.fields.String(validate=ma.validate.OneOf(["read", "write"])),
         required=True,
         metadata={"description": "What it may do."},
+    )
+    expires = Instant(
+        metadata={"description": "When the key expires; absent where it doesn't."},
     )
     windows = ma.fields.Nested(WindowsSchema, required=True)

@@ -3,7 +3,8 @@
 # ///
 """Places an order and lists all orders; waits when the store says so.
 
-The store's address is in STORE_URL, the API key in STORE_KEY.
+With `follow` as its argument, it prints every change of every order instead, as they are made. The
+store's address is in STORE_URL, the API key in STORE_KEY.
 """
 
 import os
@@ -16,6 +17,7 @@ from typing import Any
 import urllib3
 
 ORDERS = os.environ["STORE_URL"] + "/v1/store/orders"
+EVENTS = os.environ["STORE_URL"] + "/v2/store/events"
 KEY = {"Authorization": f"Bearer {os.environ['STORE_KEY']}"}
 # In seconds. A store that asks for more has the day's quota used up: come back later.
 LONGEST_WAIT = 900
@@ -47,7 +49,22 @@ def ask(method: str, url: str, headers: dict[str, str] = KEY, **request: Any) ->
     return answer.json()
 
 
-# One value for each order: sent again with the same value, it is placed once.
-once = {**KEY, "Idempotency-Key": str(uuid.uuid4())}
-placed = ask("POST", ORDERS, once, json={"petId": 7, "quantity": 2})
-sys.stdout.write(f"Placed order {placed['id']}, one of {len(ask('GET', ORDERS))}.\n")
+def follow(after: int = 0) -> None:
+    """Print each event once. A shop keeps `after` with what it did, and goes on from there."""
+    while True:
+        page = ask("GET", f"{EVENTS}?after={after}&limit=200")
+        sys.stdout.writelines(f"{e['id']} {e['type']} {e['orderId']}\n" for e in page["events"])
+        sys.stdout.flush()
+        after = page["next"]
+        if not page["more"]:
+            time.sleep(5)
+
+
+def place() -> None:
+    """Place an order. One value for each: sent again with the same value, it is placed once."""
+    once = {**KEY, "Idempotency-Key": str(uuid.uuid4())}
+    placed = ask("POST", ORDERS, once, json={"petId": 7, "quantity": 2})
+    sys.stdout.write(f"Placed order {placed['id']}, one of {len(ask('GET', ORDERS))}.\n")
+
+
+follow() if sys.argv[1:] == ["follow"] else place()

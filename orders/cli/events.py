@@ -16,6 +16,7 @@ from orders.store import events, listing
 from orders.store.database.engine import Database
 
 _BATCH = 200
+_WHOLE_HISTORY = 1_000_000
 _POLL_SECONDS = 0.5
 
 
@@ -35,7 +36,7 @@ def show(order_id: int) -> None:
     for name, value in json.loads(order.body).items():
         click.echo(f"{name:<10} {value if isinstance(value, str) else json.dumps(value)}")
     click.echo()
-    for event in events.history(database, order_id):
+    for event in events.read_history(database, order_id, 0, _WHOLE_HISTORY).events:
         click.echo(_line(json.loads(event)))
 
 
@@ -70,7 +71,7 @@ def _events(database: Database, after: int, *, follow: bool) -> Iterator[str]:
     while True:
         page = events.read_page(database, after, _BATCH)
         yield from page.events
-        after = page.last or after
+        after = page.next
         if not page.more:
             if not follow:
                 return

@@ -6,10 +6,23 @@ writes at a time: a client that has seen an event has seen all events before it.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
+from typing import Any
 
-from sqlalchemy import BigInteger, Connection, Select, String, bindparam, func, insert, select
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    Select,
+    String,
+    bindparam,
+    func,
+    insert,
+    select,
+    union_all,
+)
 
 from orders.domain import EventType, Order, Origin
 from orders.store import orders_json
@@ -45,17 +58,6 @@ _ORDER_AFTER = Query(
         EventRow.id == bindparam("event_id")
     )
 )
-_AFTER = Query(
-    select(orders_json.event(), EventRow.id)
-    .where(EventRow.id > bindparam("after", type_=BigInteger))
-    .order_by(EventRow.id)
-    .limit(bindparam("size"))
-)
-_OF_ORDER = Query(
-    select(orders_json.event())
-    .where(EventRow.order_id == bindparam("order_id", type_=BigInteger))
-    .order_by(EventRow.id)
-)
 _NEWEST_BUT = Query(
     select(EventRow.id).order_by(EventRow.id.desc()).limit(1).offset(bindparam("skipped"))
 )
@@ -63,11 +65,32 @@ _NEWEST_BUT = Query(
 
 @dataclass(frozen=True, slots=True)
 class EventPage:
-    """Events as JSON texts, the id of the last one, and whether others follow."""
+    """Events as JSON texts, the id to go on from, and whether others follow."""
 
     events: list[str]
-    last: int | None
+    next: int
     more: bool
+
+
+def _in_order(query: Any) -> Any:
+    after = bindparam("after", type_=BigInteger)
+    return query.where(EventRow.id > after).order_by(EventRow.id).limit(bindparam("size"))
+
+
+_PAGE = _in_order(select(orders_json.event(), EventRow.id))
+_ALL = Query(_PAGE)
+_OF_ORDER = Query(_PAGE.where(EventRow.order_id == bindparam("order_id", type_=BigInteger)))
+
+
+@cache
+def _of_types(number: int) -> Query:
+    """Return the statement for a page of some types: it walks the index of each."""
+    walks = [
+        _in_order(select(EventRow.id).where(EventRow.type == bindparam(f"type_{nth}")))
+        for nth in range(number)
+    ]
+    ids = union_all(*(select(each.subquery()) for each in walks))
+    return Query(_PAGE.where(EventRow.id.in_(ids)))
 
 
 @bad_rows_mean_corruption()
@@ -127,16 +150,21 @@ def order_after(connection: Connection, event_id: int) -> Order:
     return order_of(row)
 
 
-def read_page(database: Database, after: int, size: int) -> EventPage:
-    """Return at most `size` of the events that follow one."""
-    rows = database.ask(_AFTER, after=after, size=size + 1)
+def read_page(database: Database, after: int, size: int, types: Collection[str] = ()) -> EventPage:
+    """Return at most `size` of the events that follow one, of these types or of all."""
+    wanted = {f"type_{nth}": each for nth, each in enumerate(sorted(types))}
+    return _read(database, _of_types(len(wanted)) if wanted else _ALL, after, size, **wanted)
+
+
+def read_history(database: Database, order_id: int, after: int, size: int) -> EventPage:
+    """Return at most `size` of an order's events that follow one."""
+    return _read(database, _OF_ORDER, after, size, order_id=order_id)
+
+
+def _read(database: Database, query: Query, after: int, size: int, **values: Any) -> EventPage:
+    rows = database.ask(query, after=after, size=size + 1, **values)
     shown = rows[:size]
-    return EventPage([row[0] for row in shown], shown[-1][1] if shown else None, len(rows) > size)
-
-
-def history(database: Database, order_id: int) -> list[str]:
-    """Return all events of an order as JSON texts; none where there is no such order."""
-    return [text for (text,) in database.ask(_OF_ORDER, order_id=order_id)]
+    return EventPage([row[0] for row in shown], shown[-1][1] if shown else after, len(rows) > size)
 
 
 def id_before_last(database: Database, number: int) -> int:

@@ -10,6 +10,7 @@ from flask import request
 
 from orders.domain import OrderNotFound
 from orders.store import days, events
+from orders.store.events import EventPage
 from orders.web import compression, conditional, order_views, pagination
 from orders.web.api import ApiBlueprint
 from orders.web.bodies import read_query
@@ -20,16 +21,21 @@ from orders.web.replies import Reply, to_json
 from orders.web.services import current_services
 from orders.webhooks import endpoints
 from schemas.base import UNKNOWN_PARAMETER
-from schemas.event import EventPageSchema, HistorySchema
+from schemas.event import EventPageSchema
 from schemas.order_v2 import NewOrderSchema, OrderPageSchema, OrderSchema
-from schemas.query import EventsQuerySchema, OrdersQuerySchema, StatsQuerySchema
+from schemas.query import (
+    EventsQuerySchema,
+    HistoryQuerySchema,
+    OrdersQuerySchema,
+    StatsQuerySchema,
+)
 from schemas.report import StatsSchema, UsageSchema
 
 VERSION = 2
 _STATS = StatsSchema()
 
 blueprint = ApiBlueprint("v2", __name__, url_prefix=f"/v{VERSION}")
-_WITH_PARAMETERS = {"v2.list_orders", "v2.list_events", "v2.get_stats"}
+_WITH_PARAMETERS = {"v2.list_orders", "v2.list_order_events", "v2.list_events", "v2.get_stats"}
 
 
 @blueprint.before_request
@@ -66,13 +72,16 @@ order_views.add_to(blueprint, VERSION, OrderSchema, NewOrderSchema, stability="b
 
 @blueprint.get("/store/orders/<id:orderId>/events", tags=["events"])
 @operation(refusals=("order_not_found",), stability="beta")
-@blueprint.response(200, HistorySchema, description="All events of the order, oldest first.")
-def list_order_events(orderId: str) -> Reply:  # noqa: N803 - named in the interface
+@blueprint.arguments(HistoryQuerySchema, location="query")
+@blueprint.response(200, EventPageSchema, description="Events of the order, oldest first.")
+def list_order_events(query: dict[str, int], orderId: str) -> Reply:  # noqa: N803 - as documented
     """Return the history of one order."""
-    history = events.history(current_services().database, order_views.parse_order_id(orderId))
-    if not history:  # an order has at least the event that made it
+    database, order_id = current_services().database, order_views.parse_order_id(orderId)
+    page = events.read_history(database, order_id, query["after"], query["limit"])
+    # An order has at least the event that made it.
+    if not page.events and not events.read_history(database, order_id, 0, 1).events:
         raise OrderNotFound(orderId)
-    return _json(f'{{"events":[{",".join(history)}]}}')
+    return _event_page(page)
 
 
 @blueprint.get("/store/events", tags=["events"])
@@ -81,16 +90,19 @@ def list_order_events(orderId: str) -> Reply:  # noqa: N803 - named in the inter
 @blueprint.response(
     200,
     EventPageSchema,
-    description="Events, oldest first, and whether there are more.",
+    description="Events, oldest first, where to go on, and whether there are more.",
 )
-def list_events(query: dict[str, int]) -> Reply:
+def list_events(query: dict[str, Any]) -> Reply:
     """Return the events after a given one."""
-    database = current_services().database
-    page = events.read_page(database, query["after"], query["limit"])
-    if page.last is None and query["after"] > (newest := events.revision(database)):
+    database, types = current_services().database, query.get("type", ())
+    return _event_page(events.read_page(database, query["after"], query["limit"], types))
+
+
+def _event_page(page: EventPage) -> Reply:
+    if not page.events and page.next > (newest := events.revision(current_services().database)):
         raise ValidationFailed({"after": f"is after the newest event, {newest}"})
-    more = f',"next":{page.last}' if page.more else ""
-    return _json(f'{{"events":[{",".join(page.events)}]{more}}}')
+    more = "true" if page.more else "false"
+    return _json(f'{{"events":[{",".join(page.events)}],"next":{page.next},"more":{more}}}')
 
 
 @blueprint.get("/store/stats", tags=["reports"])
@@ -128,7 +140,14 @@ def get_usage() -> dict[str, Any]:
         }
         for window in call.verdict.windows
     }
-    return {"name": key.name, "plan": key.plan, "scopes": key.scopes, "windows": windows}
+    return {
+        "id": key.id,
+        "name": key.name,
+        "plan": key.plan,
+        "scopes": key.scopes,
+        "expires": key.expires_at,
+        "windows": windows,
+    }
 
 
 def _json(text: str) -> Reply:

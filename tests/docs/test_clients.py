@@ -259,3 +259,20 @@ def test_a_client_never_prints_its_key(run_in):
     for situation in SITUATIONS:
         assert run_in(situation).secret not in run_in(situation).output
         assert run_in(situation).output
+
+
+def test_the_client_follows_the_events(tmp_path):
+    with running(tmp_path) as service:
+        secret = service.issue()
+        for _ in range(2):
+            service.request("POST", LIST, secret, json={"petId": 7})
+        following = subprocess.Popen(
+            [*COMMANDS["client.py"], str(ROOT / "docs" / "clients" / "client.py"), "follow"],
+            env={"STORE_URL": service.url, "STORE_KEY": secret},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        with following:
+            shown = [following.stdout.readline() for _ in range(2)]
+            following.terminate()
+    assert shown == ["1 order.placed 1\n", "2 order.placed 2\n"]

@@ -36,12 +36,12 @@ def events(client, query=""):
 
 
 def test_an_empty_log_has_no_events(client_v2):
-    assert client_v2.get(FEED).data == b'{"events":[]}'
+    assert client_v2.get(FEED).data == b'{"events":[],"next":0,"more":false}'
 
 
 def test_the_feed_has_what_happened_in_order(shop):
     response = shop.get(FEED)
-    assert list(response.get_json()) == ["events"]
+    assert list(response.get_json()) == ["events", "next", "more"]
     assert response.headers["Cache-Control"] == "no-store"
     feed = response.get_json()["events"]
     columns = [(each["id"], each["type"], each["orderId"]) for each in feed]
@@ -73,27 +73,41 @@ def test_an_event_of_a_command_has_no_request(client_v2, tmp_path):
     assert event["order"]["status"] == "cancelled"
 
 
-def test_next_is_the_last_id_while_there_is_more(shop):
-    first = shop.get(f"{FEED}?limit=3").get_json()
-    assert ([event["id"] for event in first["events"]], first["next"]) == ([1, 2, 3], 3)
-    last = shop.get(f"{FEED}?limit=3&after=3").get_json()
-    assert [event["id"] for event in last["events"]] == [4]
-    assert "next" not in last
-    assert "next" not in shop.get(f"{FEED}?limit=4").get_json()
-    assert events(shop, "after=4") == []
+@pytest.mark.parametrize(
+    ("path", "page"),
+    {
+        f"{FEED}?limit=3": ([1, 2, 3], 3, True),
+        f"{FEED}?limit=3&after=3": ([4], 4, False),
+        f"{FEED}?limit=4": ([1, 2, 3, 4], 4, False),
+        f"{FEED}?after=4": ([], 4, False),
+        f"{FEED}?type=order.shipped": ([3], 3, False),
+        f"{FEED}?type=order.placed&limit=1": ([1], 1, True),
+        f"{FEED}?type=order.placed&type=order.cancelled&after=1": ([2, 4], 4, False),
+        f"{FEED}?type=order.placed&type=order.cancelled&after=1&limit=1": ([2], 2, True),
+        f"{FEED}?type=order.imported&after=2": ([], 2, False),
+        "/v2/store/orders/1/events": ([1, 3], 3, False),
+        "/v2/store/orders/1/events?limit=1": ([1], 1, True),
+        "/v2/store/orders/1/events?after=1&limit=1": ([3], 3, False),
+        "/v2/store/orders/1/events?after=3": ([], 3, False),
+    }.items(),
+)
+def test_a_page_says_where_to_go_on_and_whether_there_is_more(shop, path, page):
+    answer = shop.get(path).get_json()
+    assert ([event["id"] for event in answer["events"]], answer["next"], answer["more"]) == page
 
 
 @pytest.mark.parametrize(
     "query",
     [
         *("after=5", "after=9223372036854775807", "after=-1", "after=x", "after=1&after=1"),
-        *("after=%ff", "limit=0", "limit=201", "since=1"),
+        *("after=%ff", "limit=0", "limit=201", "since=1", "type=placed", "type="),
     ],
 )
 def test_unknown_parameters_and_invalid_values_are_rejected_by_name(shop, query):
-    response = shop.get(f"{FEED}?{query}")
-    assert_error(response, 422, "validation_failed")
-    assert response.get_json()["message"].startswith(f"{query.split('=')[0]}: ")
+    for path in (FEED, "/v2/store/orders/1/events"):
+        response = shop.get(f"{path}?{query}")
+        assert_error(response, 422, "validation_failed")
+        assert response.get_json()["message"].startswith(f"{query.split('=')[0]}: ")
 
 
 def test_readers_miss_nothing_and_see_nothing_twice_while_others_write(client_v2):
@@ -129,7 +143,8 @@ def test_readers_miss_nothing_and_see_nothing_twice_while_others_write(client_v2
 
 def test_the_history_of_an_order_is_its_part_of_the_feed(shop):
     history = shop.get(f"{shop.orders}/1/events").get_json()
-    assert history == {"events": [each for each in events(shop) if each["orderId"] == 1]}
+    assert history["events"] == [each for each in events(shop) if each["orderId"] == 1]
+    assert_error(shop.get(f"{shop.orders}/3/events?after=1"), 404, "order_not_found")
 
 
 # Commands.

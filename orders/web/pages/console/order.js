@@ -31,12 +31,21 @@ export function orderView(root, shop) {
     try {
       // In a URL, `..` would lead to another operation.
       if (!ID.test(id)) throw new Refusal(404, "order_not_found", "");
-      ({ events } = await get(`store/orders/${id}/events`, { signal: loading.signal }));
+      events = await wholeHistory();
       show();
     } catch (failure) {
       if (failure.name === "AbortError") return;
       root.replaceChildren(back(), el("h1", { tabindex: "-1", text: `Order ${id}` }), failurePanel(failure, load));
     }
+  }
+
+  async function wholeHistory() {
+    const whole = [];
+    for (let page = { next: 0, more: true }; page.more;) {
+      page = await get(`store/orders/${id}/events?after=${page.next}`, { signal: loading.signal });
+      whole.push(...page.events);
+    }
+    return whole;
   }
 
   function show() {

@@ -117,8 +117,8 @@ export class Watch extends EventTarget {
         return { events: [], skipped: false };
       }
       const page = await this.#read(session.place.last, AT_ONCE);
-      const skipped = page.next !== undefined;
-      this.#seen(skipped ? await this.#end(page.next) : page.events.at(-1)?.id);
+      const skipped = page.more;
+      this.#seen(skipped ? await this.#end(page.next) : page.next);
       return { events: skipped ? [] : page.events, skipped };
     } catch (failure) {
       if (failure.status !== 422) throw failure;
@@ -139,7 +139,7 @@ export class Watch extends EventTarget {
     }
     const page = await this.#read(last, AT_ONCE);
     this.spend(orders.length ? 2 : 1);
-    this.#seen(page.next === undefined ? page.events.at(-1)?.id ?? last : await this.#end(page.next));
+    this.#seen(page.more ? await this.#end(page.next) : page.next);
   }
 
   // Growing strides until beyond the end, then bisection of the last one.
@@ -157,8 +157,8 @@ export class Watch extends EventTarget {
     }
     for (;;) {
       const page = await this.#read(low, AT_ONCE);
-      if (page.next === undefined) return page.events.at(-1)?.id ?? low;
       low = page.next;
+      if (!page.more) return low;
     }
   }
 
@@ -169,7 +169,7 @@ export class Watch extends EventTarget {
   }
 
   #seen(last) {
-    if (last !== undefined) session.place = { ...session.place, last };
+    session.place = { ...session.place, last };
   }
 
   #dispatch(type, detail) {
