@@ -211,6 +211,8 @@ def test_the_addresses_in_compose_are_those_that_its_parts_know():
     text = (DEPLOY / "compose" / "nginx.conf").read_text(encoding="utf-8")
     upstreams = re.findall(r"^    server ([\d.]+):8080 ", text, re.MULTILINE)
     assert upstreams == [address[name] for name in processes]
+    (outside,) = COMPOSE["networks"]["outside"]["ipam"]["config"]
+    assert f"set_real_ip_from {outside['gateway']};" in text
 
 
 def test_containers_have_no_more_than_they_need():
