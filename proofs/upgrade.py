@@ -140,6 +140,7 @@ class Walk:
         self._command("orders", "export", str(self.since))
         (kept,) = self.instance.glob("orders-before-*.db")
         environment = environment_for(self.instance)
+        del environment["ORDERS_BACKUPS"]  # which the old program does not know
         refused = subprocess.run(
             [sys.executable, "app.py"],
             cwd=self.old,

@@ -149,11 +149,17 @@ def launch(
     return subprocess.Popen(
         [sys.executable, str(root / "app.py"), *arguments],
         cwd=root,
-        env=environment,
+        env=_known_to(root, environment),
         stdout=subprocess.PIPE,
         stderr=log,
         text=True,
     )
+
+
+def _known_to(root: Path, environment: dict[str, str]) -> dict[str, str]:
+    # An older program knows no backups, and refuses settings that it does not know.
+    unknown = set() if root == ROOT else {"ORDERS_BACKUPS"}
+    return {name: value for name, value in environment.items() if name not in unknown}
 
 
 @contextmanager
@@ -188,7 +194,7 @@ def _run(
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=root,
-        env=environment,
+        env=_known_to(root, environment),
         capture_output=True,
         text=True,
         check=False,
