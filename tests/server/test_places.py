@@ -229,3 +229,17 @@ def test_where_the_files_have_no_room_a_reader_that_takes_nothing_gives_way(monk
         while not any(unacknowledged(each) == 0 for each in nobodys):
             answers.add(ask(stack, address, b"a").recv(65_536)[-2:])
         assert answers <= {b"ok", b"\0\0"}
+
+
+def test_long_answers_that_are_requested_together_arrive_whole_one_after_the_other():
+    def application(environ, start_response):
+        start_response("200 OK", [])
+        return iter([environ["QUERY_STRING"].encode()] * 50)
+
+    with serving(application) as address:
+        many = [LONG.replace(b"/long", b"/long?%d" % number) % b"a" for number in range(10, 40)]
+        received = exchange(address, b"".join(many) + GET)
+    answers = received.split(b"HTTP/1.1 200 OK\r\n")[1:-1]
+    assert [answer.count(b"\r\n2\r\n%d" % number) for number, answer in enumerate(answers, 10)] == [
+        50
+    ] * 30

@@ -241,7 +241,10 @@ class Exchange(WSGITask):
             data = b"%x\r\n%b\r\n" % (len(data), data)
             if self.spool is None:
                 self.spool = Spool()
-        self._keep(head + data)
+        if head:
+            self._keep(head)
+        if data:
+            self._keep(data)
 
     def finish(self) -> None:
         """End the answer."""

@@ -25,6 +25,7 @@ from waitress.adjustments import Adjustments
 from orders.web.auth import network_of
 from orders.web.server.answers import Exchange, Policy
 from orders.web.server.parser import Parser
+from orders.web.server.spool import Spool
 
 READ_BYTES = 8 * 1024
 SENT_AT_ONCE = 128 * 1024
@@ -34,6 +35,7 @@ IDLE_SECONDS = 60
 # What a client has acknowledged is noted so often, for a minute.
 _MARK_SECONDS = 10
 _MARKS = 6
+_PROBE = "/healthz"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -50,8 +52,8 @@ class Loop(Protocol):
     def watch(self, connection: Connection, events: int) -> None:
         """Poll a connection for these events, or for none."""
 
-    def enqueue(self, exchange: Exchange) -> None:
-        """Have a whole request answered."""
+    def enqueue(self, exchange: Exchange, *, first: bool) -> None:
+        """Have a whole request answered, perhaps before others."""
 
     def note_sent(self, count: int) -> None:
         """Note bytes that the system has taken for a client."""
@@ -97,7 +99,7 @@ class Connection:
         self._is_heard_out = False
         self._unread = b""
         self._whole: deque[Parser] = deque()
-        self._unsent = memoryview(b"")
+        self._unsent: deque[memoryview] = deque()
         self._position = 0  # in the file of a long answer
         self._sent = 0
         self._taken = 0
@@ -155,7 +157,11 @@ class Connection:
         exchange = self.exchange
         if exchange is not None and not self.is_closed:
             if exchange.pieces:
-                self._unsent, exchange.pieces = memoryview(b"".join(exchange.pieces)), []
+                # Not joined where that would copy a page for each of its readers.
+                joined = sum(map(len, exchange.pieces)) <= SENT_AT_ONCE
+                pieces = [b"".join(exchange.pieces)] if joined else exchange.pieces
+                self._unsent.extend(map(memoryview, pieces))
+                exchange.pieces = []
             self._progress_at = self.loop.now
             self.send()
 
@@ -164,16 +170,18 @@ class Connection:
         spool = self.exchange.spool if self.exchange else None
         has_ended = spool is None or spool.is_ended  # before its size is read
         if spool is not None and not self._unsent:
-            self._unsent = memoryview(spool.read(self._position, SENT_AT_ONCE))
-            self._position += len(self._unsent)
+            self._read_spool(spool)
         try:
-            sent = self.socket.send(self._unsent[:SENT_AT_ONCE]) if self._unsent else 0
+            sent = self.socket.send(self._unsent[0][:SENT_AT_ONCE]) if self._unsent else 0
         except BlockingIOError:
             sent = 0
         except OSError:
             self.close()
             return
-        self._unsent = self._unsent[sent:]
+        if sent:
+            rest = self._unsent.popleft()[sent:]
+            if rest:
+                self._unsent.appendleft(rest)
         self._sent += sent
         self.loop.note_sent(sent)
         if self._unsent or (spool is not None and self._position < spool.size):
@@ -182,6 +190,12 @@ class Connection:
             self._end_exchange()
         else:
             self._watch(0)  # until the next piece is made
+
+    def _read_spool(self, spool: Spool) -> None:
+        piece = spool.read(self._position, SENT_AT_ONCE)
+        if piece:
+            self._unsent.append(memoryview(piece))
+            self._position += len(piece)
 
     def hear_out(self) -> None:
         """Read once more before a stop, and from then on nothing but what is to be answered."""
@@ -241,11 +255,11 @@ class Connection:
             return self.loop.head_seconds if self._is_new else IDLE_SECONDS
         return self.loop.body_seconds if self._in_body else self.loop.head_seconds
 
-    def _advance(self) -> None:
-        """Begin the next request, if it is here whole."""
+    def _advance(self, *, was_waiting: bool = False) -> None:
+        """Begin the next request, if it is here whole; it may have waited for an answer."""
         self._parse()
         if self._whole:
-            self._begin(self._whole.popleft())
+            self._begin(self._whole.popleft(), was_waiting=was_waiting)
         elif self._is_at_end:
             self.close()
         elif self._is_heard_out:
@@ -283,11 +297,11 @@ class Connection:
             with contextlib.suppress(OSError):
                 self.socket.send(_CONTINUE)
 
-    def _begin(self, request: Parser) -> None:
+    def _begin(self, request: Parser, *, was_waiting: bool = False) -> None:
         self._is_new = False
         self._position = 0
         self.exchange = Exchange(self, request, self.loop.now)
-        self.loop.enqueue(self.exchange)
+        self.loop.enqueue(self.exchange, first=request.path == _PROBE and not was_waiting)
 
     def _give_up(self) -> None:
         if self.request is None:
@@ -309,7 +323,7 @@ class Connection:
         elif exchange.close_on_finish:
             self._leave()
         else:
-            self._advance()
+            self._advance(was_waiting=True)
 
     def _leave(self) -> None:
         self._is_leaving, self._unread = True, b""

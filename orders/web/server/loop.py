@@ -55,7 +55,7 @@ class Loop:
         self._stop_wanted = False
         self._stop_ends = 0.0
         self._next_maintenance = self.now
-        # Whole requests: of probes, and others.
+        # Whole requests: probes, but for those that were pipelined, and others.
         self._urgent: deque[Exchange] = deque()
         self._ready: deque[Exchange] = deque()
         # With the workers, oldest first.
@@ -65,7 +65,7 @@ class Loop:
         self._kept = places.KeptBySystem(self.connections)
         # Filled by other threads: exchanges that have something to send, or are to be handed over.
         self._progress: deque[Exchange] = deque()
-        self._after_probe = False
+        self._was_urgent = False
         self._is_woken = False
         self._woken, self._waker = socket.socketpair()
         self._selector = DefaultSelector()
@@ -96,10 +96,9 @@ class Loop:
         """Note bytes that the system has taken for a client."""
         self._kept.note(count)
 
-    def enqueue(self, exchange: Exchange) -> None:
-        """Have a whole request answered. Probes go first."""
-        is_probe = exchange.request.path == "/healthz"
-        (self._urgent if is_probe else self._ready).append(exchange)
+    def enqueue(self, exchange: Exchange, *, first: bool) -> None:
+        """Have a whole request answered, perhaps before others."""
+        (self._urgent if first else self._ready).append(exchange)
 
     def watch(self, connection: Connection, events: int) -> None:
         """Poll a connection for these events, or for none."""
@@ -188,7 +187,7 @@ class Loop:
             connection: Connection = exchange.channel
             if not (exchange.is_answered or exchange.spool):
                 self._hand_over(exchange)
-            elif not connection.is_closed:
+            elif connection.exchange is exchange:
                 self._guard(connection, connection.proceed)
 
     def _answer_ready(self) -> None:
@@ -211,9 +210,9 @@ class Loop:
 
     def _next(self) -> Exchange:
         # By turns: probes can't keep others waiting either.
-        queues = (self._ready, self._urgent) if self._after_probe else (self._urgent, self._ready)
+        queues = (self._ready, self._urgent) if self._was_urgent else (self._urgent, self._ready)
         queue = queues[0] or queues[1]
-        self._after_probe = queue is self._urgent
+        self._was_urgent = queue is self._urgent
         return queue.popleft()
 
     def _hand_over(self, exchange: Exchange) -> None:
