@@ -1,7 +1,7 @@
-"""The server's edge: a crowd that holds connections, slow readers of a list, a stop under load.
+"""The server's edge: a crowd, slow readers, clients that hold the door, a stop under load.
 
-All must be served, no answer dropped and no memory kept, and reads beside the slow readers must
-take at most ten times as long as alone. It takes about two minutes.
+All must be served, no answer dropped and no memory kept, reads beside the slow readers must take
+at most ten times as long as alone, and probes a second at most. It takes about five minutes.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from orders.cli.output import working
 from proofs.core import command
 from proofs.core.times import Read
 from proofs.edge.crowd import stand_beside
+from proofs.edge.doors import hold_the_doors
 from proofs.edge.slow_readers import LIST, read_beside
 from proofs.edge.stopping import stop_under_load
 from tests.support import year
@@ -42,6 +43,9 @@ def prove(
             read = single_read(service)
             violations += read_beside(service, read, READS, BYTES_A_SECOND, MAX_TIMES_SLOWER)
         alive()
+        with running(instance) as service:
+            violations += hold_the_doors(service, single_read(service), endless(service, "read"))
+        alive()
         service = Service(instance)
         return violations + stop_under_load(service, single_read(service), BYTES_A_SECOND)
 
@@ -63,9 +67,15 @@ def deadlines(seconds: int) -> dict[str, str]:
 
 def single_read(service: Service) -> Read:
     """Return the read of an order, with a key without limits to speak of."""
-    key = service.issue("enterprise", "--per-minute", "1000000000", "--per-day", "1000000000")
+    key = endless(service)
     order = service.request("POST", LIST, key=key, json={"petId": 7}).json()
     return Read(service.address, f"{LIST}/{order['id']}", key)
+
+
+def endless(service: Service, *scopes: str) -> str:
+    """Return a key without limits to speak of, perhaps with these scopes only."""
+    figures = ("--per-minute", "1000000000", "--per-day", "1000000000")
+    return service.issue("enterprise", *figures, *(each for s in scopes for each in ("--scope", s)))
 
 
 if __name__ == "__main__":

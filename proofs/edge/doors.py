@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import socket
 import time
@@ -26,7 +25,6 @@ READ_SECONDS = 3.0
 FILE_MIB = 1024
 KERNEL_MIB = 100
 LIST = "/v1/store/orders"
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ def attacks(key: str) -> dict[str, Attack]:
     }
 
 
-def hold_the_doors(service: Service, read: Read, read_key: str, seconds: float) -> list[str]:
+def hold_the_doors(service: Service, read: Read, read_key: str, seconds: float = 20) -> list[str]:
     """Run each attack for so long; print what others met, and return the violations."""
     violations = []
     for name, attack in attacks(read_key).items():
@@ -86,7 +84,7 @@ def hold_the_doors(service: Service, read: Read, read_key: str, seconds: float) 
             running = pool.submit(attack.run, service.address, seconds)
             probe, probes_lost = worst(service, "/healthz", None, running.done)
             order, orders_lost = worst(service, read.path, read.key, running.done)
-            files, kernel = file_mib(service.process.pid), kernel_mib()
+            files, kernel = file_mib(service.process.pid), kernel_mib(service.address[1])
             running.result()
         print(f"{name:20} a probe {probe}; an order {order}; files {files:.0f} MiB", end="")
         print(
@@ -135,9 +133,8 @@ def file_mib(pid: int) -> float:
     return sum(sizes.values()) / 2**20
 
 
-def kernel_mib() -> float:
-    """Return the MiB that the system keeps for all TCP connections."""
-    line = next(
-        each for each in Path("/proc/net/sockstat").read_text().splitlines() if "TCP:" in each
-    )
-    return int(line.split()[-1]) * _PAGE_BYTES / 2**20
+def kernel_mib(port: int) -> float:
+    """Return the MiB that wait in the system's buffers of the service's connections."""
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    own = [each.split() for each in lines if each.split()[1].endswith(f":{port:04X}")]
+    return sum(int(size, 16) for each in own for size in each[4].split(":")) / 2**20

@@ -23,6 +23,8 @@ EXTRA_THREADS = 2 + MOST
 BACKLOG = 1024
 # Of each connection, for bytes that its client has not acknowledged. Linux doubles the figure.
 SEND_BUFFER_BYTES = 128 * 1024
+# For what clients send before it is read.
+RECEIVE_BUFFER_BYTES = 64 * 1024
 # One thread may be held up in an answer whose client is gone.
 _LEAVE_SECONDS = 1
 _SPARE_DESCRIPTORS = 200
@@ -131,6 +133,7 @@ def _bound_sockets(host: str, port: int) -> list[socket.socket]:
             bound.append(each)
             # Accepted sockets inherit these.
             each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
             each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             # HTTP has no urgent bytes: they are read like others, and rejected.
             each.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)
