@@ -10,6 +10,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any
@@ -119,7 +120,8 @@ class Loop:
     def _wake(self) -> None:
         if not self._is_woken:
             self._is_woken = True
-            self._waker.send(b"\0")
+            with suppress(OSError):  # an answer that nobody waits for may be made after the end
+                self._waker.send(b"\0")
 
     def _turn(self) -> None:
         events = self._selector.select(self._timeout())
