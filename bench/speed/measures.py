@@ -5,21 +5,23 @@ Names of figures end in their unit, but for counts. What they are called for rea
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
+import sqlite3
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import urllib3
 
 from bench.speed import wrk
-from bench.speed.contestants import Contestant, StoreOrders
+from bench.speed.contestants import Contestant
 from bench.speed.reader import Reader
 from bench.speed.stocks import Stock
 from orders.store.database import sqlite
@@ -60,15 +62,16 @@ Measure = Callable[[Setting], Figures]
 
 @dataclass(frozen=True)
 class UnderLoad:
-    """Requests of one kind from eight clients at a time, by wrk.
+    """Requests of one kind from some clients at a time, by wrk.
 
     `what` is list, unchanged, get, place, cancel, or a refusal: no_key, unknown_key, no_order,
-    no_path, over_limit. With `beside_list`, another client reads the whole list over and over.
+    no_path, over_limit. `list_readers` other clients read the whole list over and over.
     """
 
     what: str
     status: int
-    beside_list: bool = False
+    list_readers: int = 0
+    clients: int = wrk.CLIENTS
 
     def __call__(self, setting: Setting) -> Figures:
         """Measure once."""
@@ -77,9 +80,11 @@ class UnderLoad:
         if self.what != "cancel":
             _check(request, self.status, orders=server.stock.count if self.what == "list" else None)
         processes.forget_peak(pid)
-        with _list_read_beside(server) if self.beside_list else nullcontext():
+        with ExitStack() as stack:
+            for _ in range(self.list_readers):
+                stack.enter_context(_list_read_beside(server))
             connections, cpu = processes.accepted_connections(), processes.cpu_seconds(pid)
-            load = wrk.run(request, setting.seconds)
+            load = wrk.run(request, setting.seconds, self.clients)
             cpu = processes.cpu_seconds(pid) - cpu
             connections = processes.accepted_connections() - connections
         if self.what == "cancel":
@@ -164,18 +169,26 @@ def sqlite_alone(setting: Setting) -> Figures:
     return {"seconds": statistics.median(times)}
 
 
-def first_answer(setting: Setting) -> Figures:
-    """Measure the time from the start of the process to its first answer."""
-    folder = setting.folder / "start"
-    folder.mkdir()
-    server = StoreOrders(setting.stock, folder)
-    try:
-        server.wait()
-        seconds = time.perf_counter() - server.started
-        return {"seconds": seconds, "peak_mib": processes.peak_mib(server.process.pid)}
-    finally:
-        server.stop()
-        shutil.rmtree(folder)
+@dataclass(frozen=True)
+class FromTheStart:
+    """A contestant that is started for it: its first answer, and one client's from then on."""
+
+    contestant: type[Contestant]
+
+    def __call__(self, setting: Setting) -> Figures:
+        """Measure once."""
+        folder = setting.folder / "start"
+        folder.mkdir()
+        server = self.contestant(setting.stock, folder)
+        try:
+            server.wait()
+            seconds = time.perf_counter() - server.started
+            memory = processes.resident_mib(server.process.pid)
+            load = wrk.run(server.places(), setting.seconds, clients=1)
+        finally:
+            server.stop()
+            shutil.rmtree(folder)
+        return {"seconds": seconds, "mib": memory, "p50_ms": load.p50, "p99_ms": load.p99}
 
 
 def imported(setting: Setting) -> Figures:
@@ -195,6 +208,40 @@ def exported(setting: Setting) -> Figures:
         return _command(setting, setting.stock.instance, "export", str(target))
     finally:
         target.unlink(missing_ok=True)
+
+
+def imported_plainly(setting: Setting) -> Figures:
+    """Measure a plain loop: the file by csv, `executemany` into a table with an index."""
+    target = setting.folder / "plain.db"
+    began = time.perf_counter()
+    with closing(sqlite3.connect(target)) as connection, connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(
+            "CREATE TABLE orders (id INTEGER PRIMARY KEY, petId, quantity, shipDate, status, "
+            "placedAt, updatedAt, reference)"
+        )
+        with setting.stock.file.open(encoding="utf-8", newline="") as file:
+            connection.executemany(
+                "INSERT INTO orders (petId, quantity, shipDate, status, placedAt) "
+                "VALUES (:petId, :quantity, :shipDate, :status, :placedAt)",
+                csv.DictReader(file),
+            )
+    seconds = time.perf_counter() - began
+    target.unlink()
+    return {"seconds": seconds, "rows_per_second": setting.stock.count / seconds}
+
+
+def exported_plainly(setting: Setting) -> Figures:
+    """Measure a plain loop: the rows of the store's own table, by csv."""
+    target = setting.folder / "plain.csv"
+    began = time.perf_counter()
+    with closing(sqlite3.connect(setting.stock.instance / "orders.db")) as connection:
+        rows = connection.execute("SELECT * FROM orders ORDER BY id")
+        with target.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows(rows)
+    seconds = time.perf_counter() - began
+    target.unlink()
+    return {"seconds": seconds, "rows_per_second": setting.stock.count / seconds}
 
 
 def _command(setting: Setting, instance: Path, name: str, file: str) -> Figures:

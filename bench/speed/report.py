@@ -25,6 +25,7 @@ FIGURES = {
     "cpu_us": "CPU, µs a request",
     "peak_mib": "peak memory, MiB",
     "grown_mib": "memory above the start, MiB",
+    "mib": "memory after it, MiB",
     "connections": "connections",
     "wrong": "wrong answers",
 }

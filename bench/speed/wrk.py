@@ -51,13 +51,13 @@ def is_installed() -> bool:
     return shutil.which("wrk") is not None
 
 
-def run(request: Request, seconds: float) -> Load:
-    """Send the request from eight clients at a time, for so many seconds.
+def run(request: Request, seconds: float, clients: int = CLIENTS) -> Load:
+    """Send the request from so many clients at a time, for so many seconds.
 
     Raises:
         WrkFailed: it could not.
     """
-    command = ["wrk", "-t1", f"-c{CLIENTS}", "-d", _NEVER, "--timeout", "60s", "--latency"]
+    command = ["wrk", "-t1", f"-c{clients}", "-d", _NEVER, "--timeout", "60s", "--latency"]
     for name, value in request.headers.items():
         command += ["-H", f"{name}: {value}"]
     command += ["-s", str(_SCRIPT), request.url, "--", request.method, request.body]
@@ -80,7 +80,7 @@ def run(request: Request, seconds: float) -> Load:
     if seconds > _MOST_SECONDS:
         raise WrkFailed(f"no answer within {seconds} s")
     # On a busy machine a fraction of a second may pass without an answer.
-    return run(request, 4 * seconds)
+    return run(request, 4 * seconds, clients)
 
 
 def parse(printed: str) -> Load:

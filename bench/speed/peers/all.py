@@ -48,6 +48,22 @@ class BareFlask(_Bare):
     packages = ("flask", "waitress")
 
 
+class BareFlaskOne(BareFlask):
+    """Flask views on waitress with a single thread, which nobody has to wait for."""
+
+    name = "bare Flask on waitress, one thread"
+    about = "the same, with threads=1"
+    module = ("bare", "one")
+
+
+class BareFlaskLoop(BareFlask):
+    """Flask views on the loop of this service: what its contract costs is what is above them."""
+
+    name = "bare Flask on this loop"
+    about = "the same Flask views, on the HTTP server of this service"
+    module = ("bare", "loop")
+
+
 class _WithDatabase(_PythonPeer):
     def prepare(self) -> None:
         tables.fill(self.folder, self.stock.orders(), self.stock.keys.good)
@@ -144,6 +160,8 @@ EVERYBODY: tuple[type[Contestant], ...] = (
     StoreOrders,
     BareWaitress,
     BareFlask,
+    BareFlaskOne,
+    BareFlaskLoop,
     PlainStack,
     FastApi,
     JsonServer,

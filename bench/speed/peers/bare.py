@@ -1,6 +1,7 @@
-"""Two peers on waitress that answer bytes made before: a WSGI function, and Flask with two views.
+"""Peers that answer bytes made before: a WSGI function, and Flask with two views.
 
-Run as `python -m bench.speed.peers.bare wsgi|flask FOLDER PORT`.
+On waitress, with its threads or with one, or on the very loop of this service. Run as
+`python -m bench.speed.peers.bare wsgi|flask|one|loop FOLDER PORT`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from typing import Any
 
 from flask import Flask, Response
 from waitress import serve
+
+from orders.settings import Settings
+from orders.web.server import Server, Work
 
 LIST, ORDER = "list.json", "order.json"
 PATH = "/v1/store/orders"
@@ -44,7 +48,33 @@ def flask(all_orders: bytes, one_order: bytes) -> Flask:
     return app
 
 
+class _AtOnce:
+    """The policy of a server whose loop answers everything."""
+
+    def work(self, method: str, target: str, headers: dict[str, str]) -> Work:
+        return Work.SHORT
+
+    def has_room_for_long(self) -> bool:
+        return True
+
+    def uncounted_headers(self) -> list[tuple[str, str]]:
+        return []
+
+    def note_answer(self, call: object, status: int, now: float) -> None:
+        pass
+
+
+def main(kind: str, folder: Path, port: int) -> None:
+    """Serve until a signal."""
+    answers = [(folder / name).read_bytes() for name in (LIST, ORDER)]
+    app = wsgi(*answers) if kind == "wsgi" else flask(*answers)
+    if kind == "loop":
+        server = Server(app, Settings(port=port), _AtOnce())
+        server.stop_on_signals()
+        server.run()
+    else:
+        serve(app, host="127.0.0.1", port=port, threads=1 if kind == "one" else 4)
+
+
 if __name__ == "__main__":
-    kind, folder, port = sys.argv[1:]
-    answers = [(Path(folder) / name).read_bytes() for name in (LIST, ORDER)]
-    serve({"wsgi": wsgi, "flask": flask}[kind](*answers), host="127.0.0.1", port=int(port))
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
