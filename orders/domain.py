@@ -26,6 +26,7 @@ class EventType(StrEnum):
     """What can happen to an order. Each event is a row of the event log."""
 
     PLACED = "order.placed"
+    CHANGED = "order.changed"
     SHIPPED = "order.shipped"
     CANCELLED = "order.cancelled"
     IMPORTED = "order.imported"
@@ -47,6 +48,7 @@ class NewOrder:
     quantity: int = 1
     ship_date: datetime | None = None
     reference: str | None = None
+    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ class Order:
     placed_at: datetime
     updated_at: datetime
     reference: str | None
+    note: str | None
 
     @property
     def complete(self) -> bool:
@@ -151,6 +154,14 @@ _REFERENCE = re.compile("[^\\x00-\\x1f\\x7f-\\x9f\\ud800-\\udfff]{1,64}")
 def is_reference(text: str) -> bool:
     """Return whether a text can be a reference: 1 to 64 characters, no control characters."""
     return _REFERENCE.fullmatch(text) is not None
+
+
+_NOTE = re.compile("[^\\x00-\\x09\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f\\ud800-\\udfff]{1,500}")
+
+
+def is_note(text: str) -> bool:
+    """Return whether a text can be a note: 1 to 500 characters, of controls only line breaks."""
+    return _NOTE.fullmatch(text) is not None
 
 
 _CANONICAL_ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)

@@ -203,7 +203,6 @@ def _refuse(connection: Connection, order_id: int) -> NoReturn:
 
 
 def _same_order(new: NewOrder, placed: Order) -> Order:
-    earlier = (placed.pet_id, placed.quantity, placed.ship_date, placed.reference)
-    if earlier != (new.pet_id, new.quantity, new.ship_date, new.reference):
+    if new != NewOrder(*(getattr(placed, name) for name in NewOrder.__slots__)):
         raise domain.IdempotencyKeyReused(placed.id)
     return placed

@@ -60,26 +60,37 @@ class Instant(ma.fields.Field[datetime]):
         return None if value is None else domain.format_instant(value)
 
 
-# For the OpenAPI document, whose patterns are those of JavaScript.
-_NOT_FOR_CONTROL = r"^[^\u0000-\u001f\u007f-\u009f]+$"
+# Patterns are for the OpenAPI document: those of JavaScript.
 
 
 class Reference(ma.fields.String):
     """The shop's own text about an order."""
 
+    most = 64
+    pattern = r"^[^\u0000-\u001f\u007f-\u009f]+$"
+    is_valid = staticmethod(domain.is_reference)
     refused = "must be 1 to 64 characters without control characters"
 
     def __init__(self, **kwargs: Any) -> None:
         """Accept the options of a String."""
-        metadata = {"pattern": _NOT_FOR_CONTROL, **kwargs.pop("metadata", {})}
-        super().__init__(validate=ma.validate.Length(1, 64), metadata=metadata, **kwargs)
+        metadata = {"pattern": self.pattern, **kwargs.pop("metadata", {})}
+        super().__init__(validate=ma.validate.Length(1, self.most), metadata=metadata, **kwargs)
 
     def _deserialize(
         self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any
     ) -> str:
-        if not isinstance(value, str) or not domain.is_reference(value):
+        if not isinstance(value, str) or not self.is_valid(value):
             raise ma.ValidationError(self.refused)
         return value
+
+
+class Note(Reference):
+    """A text for whoever packs an order."""
+
+    most = 500
+    pattern = r"^[^\u0000-\u0009\u000b\u000c\u000e-\u001f\u007f-\u009f]+$"
+    is_valid = staticmethod(domain.is_note)
+    refused = "must be 1 to 500 characters, without control characters but line breaks"
 
 
 # Parameters of a query. Each arrives as the list of its values.

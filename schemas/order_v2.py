@@ -9,11 +9,11 @@ import marshmallow as ma
 from orders.domain import Status
 from schemas import order
 from schemas.base import SparseSchema
-from schemas.fields import Instant, Reference
+from schemas.fields import Instant, Note, Reference
 
 
 class OrderSchema(order.OrderSchema):
-    """An order. shipDate and reference are left out while there are none."""
+    """An order. shipDate, reference and note are left out while there are none."""
 
     example: ClassVar[dict[str, Any]] = {
         **order.OrderSchema.example,
@@ -21,6 +21,7 @@ class OrderSchema(order.OrderSchema):
         "placedAt": "2026-11-28T16:05:00.000Z",
         "updatedAt": "2026-11-28T16:05:00.000Z",
         "reference": "R-1041",
+        "note": "A gift: no invoice.",
     }
     shipped_example: ClassVar[dict[str, Any]] = {
         **example,
@@ -42,16 +43,25 @@ class OrderSchema(order.OrderSchema):
         attribute="updated_at", metadata={"description": "When it last changed."}
     )
     reference = Reference(metadata={"description": "The shop's own text about it."})
+    note = Note(metadata={"description": "For whoever packs it; may have several lines."})
 
 
 class NewOrderSchema(order.NewOrderSchema):
     """An order to place. Everything else is the store's to set."""
 
-    example: ClassVar[dict[str, Any]] = {**order.NewOrderSchema.example, "reference": "R-1041"}
+    example: ClassVar[dict[str, Any]] = {
+        **order.NewOrderSchema.example,
+        "reference": "R-1041",
+        "note": "A gift: no invoice.",
+    }
 
     reference = Reference(
         error_messages=order.NOT_NULL,
         metadata={"description": "The shop's own text, such as its order number. Not unique."},
+    )
+    note = Note(
+        error_messages=order.NOT_NULL,
+        metadata={"description": "For whoever packs it; may have several lines."},
     )
 
 

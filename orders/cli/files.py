@@ -43,7 +43,7 @@ def import_orders(file: Path) -> None:
     """Import the orders of FILE (.csv or .jsonl), all of them or none.
 
     Columns: petId; and where present id, quantity (1), shipDate, status (pending), placedAt (now),
-    updatedAt (placedAt), reference. The service may go on running.
+    updatedAt (placedAt), reference, note. The service may go on running.
     """
     services = open_services(make=True)
     count = _import(file, ORDER_COLUMNS, services.orders.import_orders)

@@ -24,7 +24,7 @@ from orders.webhooks.endpoints import Delivery, Endpoint, NewEndpoint, Standing
 from orders.webhooks.messages import Message
 from orders.webhooks.rules import Outcome
 
-_DEFAULT_EVENTS = (EventType.PLACED, EventType.SHIPPED, EventType.CANCELLED)
+_DEFAULT_EVENTS = tuple(each for each in EventType if each is not EventType.IMPORTED)
 _MOST_SHOWN = 10_000
 _webhook_id = click.argument("endpoint_id", metavar="ID", type=Id)
 
@@ -41,7 +41,7 @@ def webhooks_group() -> None:
     "events",
     multiple=True,
     type=click.Choice([each.value for each in EventType]),
-    help="An event to send; may be repeated. Default: placed, shipped and cancelled.",
+    help="An event to send; may be repeated. Default: all but imported.",
 )
 @click.option(
     "--allow-private",

@@ -124,11 +124,21 @@ def _read_json_lines(
         yield number, {name: cell for name, cell in value.items() if cell is not None}
 
 
+class _LinesOf:
+    """A file of lines. Only so are cells quoted that have a carriage return in them."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, line: str) -> int:
+        return self._file.write(line.removesuffix("\r\n") + "\n")
+
+
 def write(file: TextIO, ending: str, batches: Iterable[Sequence[Sequence[Any]]]) -> int:
     """Write batches of order rows to a file; return how many there were."""
     count = 0
     if ending == ".csv":
-        writer = csv.writer(file, lineterminator="\n")
+        writer = csv.writer(_LinesOf(file), lineterminator="\r\n")
         writer.writerow(ORDER_COLUMNS)
         for rows in batches:
             writer.writerows(rows)

@@ -18,20 +18,23 @@ ORDER_COLUMNS = (
     "placedAt",
     "updatedAt",
     "reference",
+    "note",
 )
 PET_COLUMNS = ("id", "name", "categoryId", "status")
 WHOLE_NUMBERS = {"id", "petId", "quantity", "categoryId"}
 # Numbers up to here are exact in every JSON reader and spreadsheet.
 MAX_IMPORTED_ID = 2**53 - 1
 _MAX_NAME = 255
+_REFERENCE = "must be 1 to 64 characters without control characters"
+_NOTE = "must be 1 to 500 characters, without control characters but line breaks"
 _STATUSES = frozenset(status.value for status in Status)
 _PET_STATUSES = frozenset(status.value for status in PetStatus)
 
 # By column; absent cells are left out.
 Cells = dict[str, Any]
 # id (None: the store assigns one), petId, quantity, shipDate, status, placedAt, updatedAt,
-# reference. Instants are texts as the API writes them.
-CheckedOrder = tuple[int | None, int, int, str | None, str, str, str, str | None]
+# reference, note. Instants are texts as the API writes them.
+CheckedOrder = tuple[int | None, int, int, str | None, str, str, str, str | None, str | None]
 
 
 class Row:
@@ -81,6 +84,10 @@ class Row:
         self.refuse(column, must)
         return ""
 
+    def optional_text(self, column: str, is_valid: Callable[[str], bool], must: str) -> str | None:
+        """Return a text, or None if the cell is absent."""
+        return self.text(column, is_valid, must) if column in self.cells else None
+
     def instant(self, column: str) -> str | None:
         """Return an instant as the API writes it, or None if the cell is absent."""
         value = self.cells.get(column)
@@ -113,13 +120,9 @@ def check_order(row: Row, now: str) -> CheckedOrder:
         row.refuse("shipDate", "is required where status is shipped")
     placed_at = row.instant("placedAt") or now
     updated_at = row.instant("updatedAt") or placed_at
-    reference = _reference(row) if "reference" in row.cells else None
-    return order_id, pet_id, quantity, ship_date, status, placed_at, updated_at, reference
-
-
-def _reference(row: Row) -> str:
-    must = "must be 1 to 64 characters without control characters"
-    return row.text("reference", domain.is_reference, must)
+    reference = row.optional_text("reference", domain.is_reference, _REFERENCE)
+    note = row.optional_text("note", domain.is_note, _NOTE)
+    return order_id, pet_id, quantity, ship_date, status, placed_at, updated_at, reference, note
 
 
 def check_pet(row: Row) -> Pet:

@@ -24,6 +24,7 @@ _INSERT = Query(
         placed_at=bindparam("now"),
         updated_at=bindparam("now"),
         reference=bindparam("new_reference"),
+        note=bindparam("new_note"),
     )
     .returning(OrderRow.id)
 )
@@ -53,6 +54,7 @@ def insert_pending(
         new_quantity=new.quantity,
         new_ship_date=new.ship_date,
         new_reference=new.reference,
+        new_note=new.note,
         now=now,
     ).fetchall()
     event_id = events.append(connection, EventType.PLACED, order_id, origin, now)
@@ -65,6 +67,7 @@ def insert_pending(
         now,
         now,
         new.reference,
+        new.note,
     )
     return order, event_id
 

@@ -96,6 +96,7 @@ def _order_v2(of: type[OrderColumns], order_id: Any) -> list[Any]:
         *('","updatedAt":"', InstantText(of.updated_at)),
         '"',
         _if_not_null(of.reference, ',"reference":', _Quoted(of.reference)),
+        _if_not_null(of.note, ',"note":', _Quoted(of.note)),
         "}",
     ]
 

@@ -78,6 +78,7 @@ class OrderColumns:
     placed_at: Mapped[datetime] = mapped_column(Instant)
     updated_at: Mapped[datetime] = mapped_column(Instant)
     reference: Mapped[str | None] = mapped_column(words(64))
+    note: Mapped[str | None] = mapped_column(words(500))
 
 
 class OrderRow(OrderColumns, Base):
@@ -122,7 +123,8 @@ class EventRow(OrderColumns, Base):
     __tablename__ = "order_events"
     __table_args__ = (
         CheckConstraint(
-            "type IN ('order.placed', 'order.shipped', 'order.cancelled', 'order.imported')",
+            "type IN ('order.placed', 'order.changed', 'order.shipped', 'order.cancelled', "
+            "'order.imported')",
             name="order_events_type",
         ),
         Index("order_events_by_order", "order_id", "id"),
@@ -154,7 +156,7 @@ class DayRow(Base):
 
 
 class IdempotencyRow(Base):
-    """An Idempotency-Key that placed an order. The event has the order as the response had it."""
+    """An Idempotency-Key of a write. The event has the order as the response had it."""
 
     __tablename__ = "idempotency_keys"
     __table_args__ = (Index("idempotency_keys_by_age", "at"),)
@@ -162,8 +164,13 @@ class IdempotencyRow(Base):
     key_id: Mapped[int] = mapped_column(ForeignKey("api_keys.id"), primary_key=True)
     version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     value: Mapped[str] = mapped_column(words(255), primary_key=True)
-    event_id: Mapped[int] = mapped_column(ForeignKey("order_events.id"))
+    # What was placed by the key, or changed; None where it was many.
+    event_id: Mapped[int | None] = mapped_column(ForeignKey("order_events.id"))
     at: Mapped[datetime] = mapped_column(Instant)
+    # A digest of the request; None of a placing, whose event says as much.
+    request: Mapped[str | None] = mapped_column(words(64))
+    # Of many orders: the event of each, or else its status.
+    outcomes: Mapped[str | None] = mapped_column(Text)
 
 
 class KeyRow(Base):
@@ -290,7 +297,7 @@ class DeliveryRow(Base):
 @bad_rows_mean_corruption()
 def order_of(row: Sequence[Any]) -> Order:
     """Return the order of a driver's row: the id, then the columns that events repeat."""
-    order_id, pet_id, quantity, ship_date, status, placed_at, updated_at, reference = row
+    order_id, pet_id, quantity, ship_date, status, placed_at, updated_at, reference, note = row
     return Order(
         order_id,
         pet_id,
@@ -300,4 +307,5 @@ def order_of(row: Sequence[Any]) -> Order:
         cast("datetime", instant_of(placed_at)),
         cast("datetime", instant_of(updated_at)),
         reference,
+        note,
     )

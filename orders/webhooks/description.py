@@ -13,6 +13,7 @@ from orders.webhooks import rules, sender
 EXTENSION = "x-webhooks"
 _SUMMARIES = {
     EventType.PLACED: "An order was placed.",
+    EventType.CHANGED: "An order was changed.",
     EventType.SHIPPED: "An order was shipped.",
     EventType.CANCELLED: "An order was cancelled.",
     EventType.IMPORTED: "An order was imported. Sent only to endpoints added with this event.",

@@ -57,9 +57,9 @@ FIELDS = {
     2: (
         [
             *("id", "petId", "quantity", "shipDate", "complete"),
-            *("status", "placedAt", "updatedAt", "reference"),
+            *("status", "placedAt", "updatedAt", "reference", "note"),
         ],
-        ["petId", "quantity", "shipDate", "reference"],
+        ["petId", "quantity", "shipDate", "reference", "note"],
     ),
 }
 # The code, and the headers, that only the other version has.

@@ -25,7 +25,7 @@ from tests.support.commands import command, messages, names_in, rejected, withou
 from tests.support.databases import DATABASES
 from tests.support.service import ROOT
 
-HEADER = "id,petId,quantity,shipDate,status,placedAt,updatedAt,reference\n"
+HEADER = "id,petId,quantity,shipDate,status,placedAt,updatedAt,reference,note\n"
 LEFT_OUT = ", without their history and without keys and pets.\n"
 MAX_ID = 2**53 - 1
 MAX_INT64 = 2**63 - 1
@@ -73,17 +73,21 @@ def varied(store, client, tmp_path):
     client.place(9)
     client.cancel(3)
     row = {"petId": MAX_INT64, "quantity": MAX_QUANTITY, "id": MAX_ID, "reference": 'a "b", ö'}
+    row["note"] = "First\rsecond\r\nthird\n\nlast"
     put(store, json.dumps(row), tmp_path / "more.jsonl")
     return store
 
 
 CSV = """\
-id,petId,quantity,shipDate,status,placedAt,updatedAt,reference
-1,7,2,2026-12-05T08:00:00.000Z,pending,2026-12-01T12:00:00.000Z,2026-12-01T12:00:00.000Z,
-2,8,1,2026-12-01T12:00:01.250Z,shipped,2026-12-01T12:00:00.000Z,2026-12-01T12:00:01.250Z,
-3,9,1,,cancelled,2026-12-01T12:00:01.250Z,2026-12-01T12:00:01.250Z,
+id,petId,quantity,shipDate,status,placedAt,updatedAt,reference,note
+1,7,2,2026-12-05T08:00:00.000Z,pending,2026-12-01T12:00:00.000Z,2026-12-01T12:00:00.000Z,,
+2,8,1,2026-12-01T12:00:01.250Z,shipped,2026-12-01T12:00:00.000Z,2026-12-01T12:00:01.250Z,,
+3,9,1,,cancelled,2026-12-01T12:00:01.250Z,2026-12-01T12:00:01.250Z,,
 9007199254740991,9223372036854775807,2147483647,,pending,2026-12-01T12:00:01.250Z,\
-2026-12-01T12:00:01.250Z,"a ""b"", ö"
+2026-12-01T12:00:01.250Z,"a ""b"", ö","First\rsecond\r
+third
+
+last"
 """
 JSON_LINES = """\
 {"id":1,"petId":7,"quantity":2,"shipDate":"2026-12-05T08:00:00.000Z","status":"pending",\
@@ -94,7 +98,7 @@ JSON_LINES = """\
 "placedAt":"2026-12-01T12:00:01.250Z","updatedAt":"2026-12-01T12:00:01.250Z"}
 {"id":9007199254740991,"petId":9223372036854775807,"quantity":2147483647,"status":"pending",\
 "placedAt":"2026-12-01T12:00:01.250Z","updatedAt":"2026-12-01T12:00:01.250Z",\
-"reference":"a \\"b\\", ö"}
+"reference":"a \\"b\\", ö","note":"First\\rsecond\\r\\nthird\\n\\nlast"}
 """
 
 
@@ -161,6 +165,9 @@ ORDERS = st.fixed_dictionaries(
         "placedAt": INSTANTS,
         "updatedAt": INSTANTS,
         "reference": REFERENCES,
+        "note": st.text(CHARACTERS | st.sampled_from("\r\n"), min_size=1)
+        .map(str.strip)
+        .filter(bool),
     },
 )
 

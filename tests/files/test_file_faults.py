@@ -18,6 +18,7 @@ MAX_QUANTITY = 2**31 - 1
 UP_TO = "must be a whole number from 1 to {}"
 INSTANT = "must be a date-time with a time zone"
 REFERENCE = "must be 1 to 64 characters"
+NOTE = "must be 1 to 500 characters"
 STATUS = "must be one of cancelled, pending, shipped"
 NAME = "must be 1 to 255 printable characters"
 PET_STATUS = "must be one of available, pending, sold"
@@ -64,6 +65,11 @@ BAD = [
         *("orders", "reference", REFERENCE),
         ["x" * 65, "a\tb", "two\nlines", "a\0b", "\x7f", "a\x85b", "a\x1b[m"],
         ["", "x" * 65, "a\nb", "\0", "\ud800", 7, True, [], ["R-1"], {}],
+    ),
+    (
+        *("orders", "note", NOTE),
+        ["x" * 501, "a\tb", "a\0b", "\x7f", "a\x85b", "a\x0bb"],
+        ["", "x" * 501, "\t", "\ud800", 7, True, [], {}],
     ),
     (
         *("pets", "id", UP_TO.format(MAX_INT64)),
@@ -163,11 +169,11 @@ FILES = [
     (
         "orders.csv",
         (
-            "petId,id,quantity,shipDate,status,placedAt,updatedAt,reference\n"
-            "x,0,-1,today,lost,now,then,\x7f\n7,5,1,,shipped,,,\n8,5,x,,,,,\n"
+            "petId,id,quantity,shipDate,status,placedAt,updatedAt,reference,note\n"
+            "x,0,-1,today,lost,now,then,\x7f,\x7f\n7,5,1,,shipped,,,,\n8,5,x,,,,,,\n"
         ),
         *(f"line 2, {column}: must be " for column in ORDER_COLUMNS[:6]),
-        *("line 2, updatedAt: must be ", "line 2, reference: must be "),
+        *("line 2, updatedAt: must be ", "line 2, reference: must be ", "line 2, note: must be "),
         *(
             "line 3, shipDate: is required",
             "line 4, quantity: must be ",

@@ -28,7 +28,8 @@ MAX_ID = 2**53 - 1
 MAX_INT64 = 2**63 - 1
 MAX_QUANTITY = 2**31 - 1
 NOW = "2026-12-01T12:00:00.000Z"
-COLUMNS = ["id", "petId", "quantity", "shipDate", "status", "placedAt", "updatedAt", "reference"]
+COLUMNS = ["id", "petId", "quantity", "shipDate", "status", "placedAt", "updatedAt"]
+COLUMNS += ["reference", "note"]
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ assert len(SOME) > 1024 * 1024
 
 def test_a_row_needs_no_more_than_a_pet(take, store, client):
     imported(take("petId\n7\n"), 1)
-    order = (1, 7, 1, None, "pending", NOW, NOW, None)
+    order = (1, 7, 1, None, "pending", NOW, NOW, None, None)
     assert [tuple(row.values()) for row in store.rows("SELECT * FROM orders")] == [order]
     assert client.get(LIST).get_json() == [{"id": 1, "petId": 7, "quantity": 1, "complete": False}]
 
@@ -69,6 +70,7 @@ EVERYTHING = {
     "placedAt": "2026-11-18T16:05:00.1239+01:00",
     "updatedAt": "2026-11-20t10:30:00.5z",
     "reference": 'R-1041, "Höhle" 🐢',
+    "note": 'A gift\nfor "Höhle"',
 }
 
 
@@ -94,6 +96,7 @@ def test_a_row_may_have_every_column(take, store, name, content):
             "placed_at": "2026-11-18T15:05:00.123Z",
             "updated_at": "2026-11-20T10:30:00.500Z",
             "reference": 'R-1041, "Höhle" 🐢',
+            "note": 'A gift\nfor "Höhle"',
         }
     ]
 

@@ -65,6 +65,7 @@ def stored_orders(draw):
         placed_at=draw(INSTANTS),
         updated_at=draw(INSTANTS),
         reference=draw(st.none() | REFERENCES | st.just('"a\\b","complete":true')),
+        note=draw(st.none() | REFERENCES | st.just("one\r\ntwo\n")),
     )
 
 
@@ -215,7 +216,7 @@ def test_a_client_that_does_not_read_to_the_end_keeps_no_connection(
 def large(client, monkeypatch, request):
     """A client of a shop with a large list, cached or streamed."""
     monkeypatch.setattr(listing, "CHUNK_ROWS", request.param)
-    some = Order(1, 7, 1, NOON, Status.SHIPPED, NOON, NOON, None)
+    some = Order(1, 7, 1, NOON, Status.SHIPPED, NOON, NOON, None, None)
     store_orders(client.store, [replace(some, id=number) for number in range(1, 201)])
     return client
 

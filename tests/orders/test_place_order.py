@@ -83,6 +83,7 @@ def test_a_placed_order_has_one_event_that_names_its_author(client, store):
         "placed_at": NOW,
         "updated_at": NOW,
         "reference": None,
+        "note": None,
     }
 
 
@@ -129,8 +130,29 @@ def test_an_invalid_reference_is_rejected(client_v2, text):
     assert response.get_json()["message"].startswith("reference: ")
 
 
-def test_version_1_does_not_show_a_reference(client_v2):
-    client_v2.place(reference="R-1")
+@pytest.mark.parametrize("text", ["x", "🐢" * 500, "First\nsecond\r\nthird\r", ' "\\ Höhle'])
+def test_a_note_is_shown_as_it_was_sent(client_v2, text):
+    placed = client_v2.place(note=text)
+    assert (placed.status_code, placed.get_json()["note"]) == (201, text)
+    order, history, feed = (
+        client_v2.get(f"/v2/store/{path}").get_json()
+        for path in ("orders/1", "orders/1/events", "events")
+    )
+    assert [order["note"], history["events"][0]["order"]] == [text, order]
+    assert feed["events"][0]["order"] == order
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x" * 501, "a\tb", "a\0b", "\x7f", "a\x85b", "\v", "\ud800", 7, True, None, ["a"]]
+)
+def test_an_invalid_note_is_rejected(client_v2, text):
+    response = client_v2.place(note=text)
+    assert_error(response, 422, "validation_failed")
+    assert response.get_json()["message"].startswith("note: ")
+
+
+def test_version_1_shows_neither_a_reference_nor_a_note(client_v2):
+    client_v2.place(reference="R-1", note="A gift")
     shown = client_v2.speaking(1).order(1).get_json()
     assert list(shown) == ["id", "petId", "quantity", "complete"]
 

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 from contextlib import closing
@@ -31,6 +32,8 @@ pytestmark = pytest.mark.sqlite_only(
 
 MIGRATIONS = Path(opening.__file__).with_name("migrations")
 NUMBERS = sorted(int(file.name[:4]) for file in MIGRATIONS.glob("versions/[0-9]*.py"))
+# The first migration makes what SQLite before 3.53 can't alter as this one leaves it.
+CHANGES_SINCE = 9
 
 
 class NextProgram:
@@ -62,6 +65,10 @@ class NextProgram:
         for file in self.folder.glob("versions/[0-9]*.py"):
             if int(file.name[:4]) > number:
                 file.unlink()
+        if number < CHANGES_SINCE:
+            first = self.folder / "versions" / "0001_first_schema.py"
+            text = first.read_text().replace("'order.changed', ", "")
+            first.write_text(text.replace('events.id")),', 'events.id"), nullable=False),'))
         checks.schema_version.cache_clear()
 
 
@@ -221,7 +228,7 @@ def test_constraints_are_the_same_too(path):
 def normalized(sql):
     """Return the parts of a CREATE statement; their order says nothing."""
     head, _, parts = " ".join(sql.split()).partition("(")
-    return head, *sorted(re.split(r", (?![^(]*\))", parts.removesuffix(")").strip()))
+    return head, *sorted(map(str.strip, re.split(r", (?![^(]*\))", parts.removesuffix(")"))))
 
 
 def test_a_new_database_is_empty_for_its_owner_only_and_has_an_id_of_its_own(tmp_path):
@@ -255,10 +262,10 @@ BAD_ROWS = {
     "a secret twice": "INSERT INTO api_keys SELECT 6, name, prefix, secret_hash, NULL, NULL, plan, "
     "per_minute, per_day, plan_revision, scopes, created_at, NULL, NULL, NULL, NULL FROM api_keys",
     "an unknown kind of event": "INSERT INTO order_events SELECT 9, 'order.lost', order_id, at, "
-    "actor, NULL, pet_id, quantity, ship_date, status, placed_at, updated_at, NULL "
+    "actor, NULL, pet_id, quantity, ship_date, status, placed_at, updated_at, NULL, NULL "
     "FROM order_events WHERE id = 1",
     "an event of no order": "INSERT INTO order_events SELECT 9, type, 99, at, "
-    "actor, NULL, pet_id, quantity, ship_date, status, placed_at, updated_at, NULL "
+    "actor, NULL, pet_id, quantity, ship_date, status, placed_at, updated_at, NULL, NULL "
     "FROM order_events WHERE id = 1",
     "a pet in another state": "UPDATE pets SET status = 'shipped'",
 }
@@ -279,7 +286,7 @@ CHANGES = {
     "a removal": "DELETE FROM order_events WHERE id = 2",
     "a removal of all": "DELETE FROM order_events",
     "a replacement": "REPLACE INTO order_events SELECT 2, type, order_id, at, 'key:9', request_id, "
-    "pet_id, quantity, ship_date, status, placed_at, updated_at, reference "
+    "pet_id, quantity, ship_date, status, placed_at, updated_at, reference, note "
     "FROM order_events WHERE id = 2",
     "an upsert": "INSERT INTO order_events SELECT * FROM order_events WHERE id = 2 "
     "ON CONFLICT DO UPDATE SET actor = 'key:9'",
@@ -316,11 +323,36 @@ def test_data_survive_every_migration_from_the_first_on(tmp_path, monkeypatch):
     monkeypatch.undo()
     checks.schema_version.cache_clear()
     checks.check(path)
+    opening.create(tmp_path / "new.db")
+    assert schema(path) == schema(tmp_path / "new.db")
     # The second one finds out what happened on each day: placed, shipped, cancelled.
     assert asked(path, "SELECT * FROM order_days ORDER BY day") == [
         ("0001-01-01", 2, 1, 1),
         ("9999-12-31", 1, 0, 0),
     ]
+
+
+def schema(path):
+    """Return the parts of each CREATE statement."""
+    made = asked(path, "SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL")
+    return {name: normalized(sql.replace('"', "")) for name, sql in made}
+
+
+def test_an_older_sqlite_makes_a_store_but_upgrades_none(next_program, tmp_path, monkeypatch):
+    monkeypatch.setattr(sqlite, "sqlite_module", lambda: sqlite3)
+    monkeypatch.setattr(opening, "sqlite_module", lambda: sqlite3)
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 52, 0))
+    opening.create(tmp_path / "new.db")
+    assert asked(tmp_path / "new.db", "INSERT INTO order_events (type) SELECT 1 WHERE 0") == []
+    next_program.forget_after(CHANGES_SINCE - 1)
+    opening.create(tmp_path / "old.db")
+    before = dump(tmp_path / "old.db")
+    shutil.copytree(MIGRATIONS, next_program.folder, dirs_exist_ok=True)
+    checks.schema_version.cache_clear()
+    with pytest.raises(checks.UnfitDatabase, match=r"takes SQLite 3.53; .* Install pysqlite3"):
+        opening.upgrade(tmp_path / "old.db")
+    assert dump(tmp_path / "old.db") == before
+    assert names_in(tmp_path) >= {"old.db", "new.db"}
 
 
 ADD_A_COLUMN = """\

@@ -74,7 +74,7 @@ def test_an_event_arrives_as_standard_webhooks_says(store, client, hook, receive
 def test_a_message_has_the_event_of_the_feed(client, hooks, receiver):
     hooks.add(receiver.url, *EventType)
     for reference in ("R-1", 'a "quoted" \\ back/slash', "Höhle 🐢 \u2028", None):
-        new = {"petId": 7, "reference": reference} if reference else {"petId": 7}
+        new = {"petId": 7, "reference": reference, "note": "1\n2"} if reference else {"petId": 7}
         assert client.post("/v2/store/orders", json=new).status_code == 201
     client.ship(1)
     client.cancel(2)

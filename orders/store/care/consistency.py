@@ -30,9 +30,9 @@ _FAULTS = {
         SELECT 1 FROM orders LEFT JOIN order_events AS latest
             ON latest.id = (SELECT max(id) FROM order_events WHERE order_id = orders.id)
         WHERE (orders.pet_id, orders.quantity, orders.ship_date, orders.status, orders.placed_at,
-            orders.updated_at, orders.reference) IS DISTINCT FROM
+            orders.updated_at, orders.reference, orders.note) IS DISTINCT FROM
             (latest.pet_id, latest.quantity, latest.ship_date, latest.status, latest.placed_at,
-            latest.updated_at, latest.reference)
+            latest.updated_at, latest.reference, latest.note)
     """,
     "a day's figures differ from its orders": f"""
         SELECT 1 FROM order_days FULL JOIN ({_COUNTED}) AS counted USING (day)

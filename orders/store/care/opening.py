@@ -12,9 +12,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from orders.store.care import backup, checks, instance, scratch
 from orders.store.care.checks import UnfitDatabase
 from orders.store.database import sequences
-from orders.store.database.sqlite import SqliteDatabase
+from orders.store.database.sqlite import SqliteDatabase, sqlite_module
 
 log = logging.getLogger(__name__)
+
+# The number of the migration that does.
+_ALTERS_CONSTRAINTS = 9
 
 
 def create(path: Path) -> None:
@@ -68,6 +71,11 @@ def upgrade(path: Path, *, keep_copy: bool = True) -> Path | None:
     if version == newest:
         return None
     checks.refuse_moved(path)
+    if version < _ALTERS_CONSTRAINTS and sqlite_module().sqlite_version_info < (3, 53):
+        raise UnfitDatabase(
+            f"{path} was made by an older version of this program, and upgrading it takes SQLite "
+            f"3.53; this is {sqlite_module().sqlite_version}. Install pysqlite3 or sqlcipher3."
+        )
     checks.check_quickly(path)
     kept = _keep_copy(path) if keep_copy else None
     log.info("Upgrading the schema of %s from %d to %d.", path, version, newest)

@@ -109,8 +109,10 @@ def _make_events() -> None:
         sa.Column("actor", words(32), nullable=False),
         sa.Column("request_id", words(32)),
         *order_columns(),
+        # Changes came with 0009. SQLite before 3.53 can't alter a constraint later.
         sa.CheckConstraint(
-            "type IN ('order.placed', 'order.shipped', 'order.cancelled', 'order.imported')",
+            "type IN ('order.placed', 'order.changed', 'order.shipped', 'order.cancelled', "
+            "'order.imported')",
             name="order_events_type",
         ),
         sqlite_autoincrement=True,
@@ -143,7 +145,7 @@ def _make_idempotency_keys() -> None:
         sa.Column("key_id", ROW_ID, sa.ForeignKey("api_keys.id"), primary_key=True),
         sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("value", words(255), primary_key=True),
-        sa.Column("event_id", ROW_ID, sa.ForeignKey("order_events.id"), nullable=False),
+        sa.Column("event_id", ROW_ID, sa.ForeignKey("order_events.id")),  # as above
         sa.Column("at", instant(), nullable=False),
     )
     op.create_index("idempotency_keys_by_age", "idempotency_keys", ["at"])
