@@ -186,9 +186,9 @@ def test_each_row_has_one_event_with_the_order_as_it_stands(take, store, clock):
     now = "2026-12-01T12:00:01.500Z"
     given = table(
         COLUMNS,
-        ["", 7, 2, "", "", "", "", "R-1"],
-        [9, 8, "", "2026-11-20T09:30:00Z", "shipped", "2026-11-18T15:00:00Z", "", ""],
-        ["", 9, "", "2026-12-24T00:00:00Z", "cancelled", "", "2026-11-30T00:00:00Z", ""],
+        ["", 7, 2, "", "", "", "", "R-1", "A gift"],
+        [9, 8, "", "2026-11-20T09:30:00Z", "shipped", "2026-11-18T15:00:00Z", "", "", ""],
+        ["", 9, "", "2026-12-24T00:00:00Z", "cancelled", "", "2026-11-30T00:00:00Z", "", ""],
     )
     imported(take(given), 3)
     events = store.events()

@@ -19,7 +19,8 @@ def test_each_message_is_described_as_it_is_sent(store, client, hooks, receiver)
     operations = {name: each["post"] for name, each in document["x-webhooks"].items()}
     assert list(operations) == [each.value for each in EventType]
     names = [each["operationId"] for each in operations.values()]
-    assert names == ["onOrderPlaced", "onOrderShipped", "onOrderCancelled", "onOrderImported"]
+    kinds = ("Placed", "Changed", "Shipped", "Cancelled", "Imported")
+    assert names == [f"onOrder{kind}" for kind in kinds]
     for received in receiver.received:
         operation = operations[received.json["type"]]
         assert {each["name"] for each in operation["parameters"]} == {
