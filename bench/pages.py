@@ -25,7 +25,8 @@ from orders.domain import Status
 from orders.settings import Settings
 from orders.store.database.engine import Database
 from orders.store.databases import database_of
-from orders.store.paging import Filters, PageQuery, Position, Sort, SortBy, read_page
+from orders.store.filters import Filters
+from orders.store.paging import PageQuery, Position, Sort, SortBy, read_page
 from tests.support.postgres import Postgres
 
 MOST_MILLISECONDS = 250
@@ -106,6 +107,13 @@ MIXES = {
     "an old reference, pending": Filters(PENDING, reference="web"),
     "an old reference, placed since": Filters(reference="web", placed_from=day(500)),
     "a common pet, an old reference": Filters(pet_id=COMMON_PET, reference="web"),
+    "search: a number": Filters(search="#500000"),
+    "search: a rare reference": Filters(search="r-777"),
+    "search: how a third begin": Filters(search="r-"),
+    "search: how an old one begins": Filters(search="WE"),
+    "search: pending, an old pet": Filters(PENDING, pet_id=OLD_PET, search="r-1"),
+    "changed in the last week": Filters(updated_from=day(DAYS - 7)),
+    "changed late, ships early": Filters(updated_from=day(300), ships_before=day(300)),
     "placed in the last week": Filters(placed_from=day(DAYS - 7)),
     "placed in the first week": Filters(placed_before=day(7)),
     "placed in the second year": Filters(placed_from=day(365)),

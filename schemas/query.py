@@ -62,6 +62,14 @@ class OrdersQuerySchema(QuerySchema):
     placedBefore = _bound("placed_before", "Only orders placed earlier.")  # noqa: N815 - as above
     shipsFrom = _bound("ships_from", "Only orders with a shipDate then or later.")  # noqa: N815 - as above
     shipsBefore = _bound("ships_before", "Only orders with an earlier shipDate.")  # noqa: N815 - as above
+    updatedFrom = _bound("updated_from", "Only orders that last changed then or later.")  # noqa: N815 - as above
+    updatedBefore = _bound("updated_before", "Only orders that last changed earlier.")  # noqa: N815 - as above
+    search = ReferenceParameter(
+        metadata={
+            "description": "Only the order of this number, with or without `#`, and those whose "
+            "reference begins so, ASCII letters in either case."
+        }
+    )
     sort = ChoiceParameter(
         SORTS,
         load_default="id",

@@ -9,8 +9,7 @@ whatever the mix of filters, and needs no statistics.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -21,7 +20,6 @@ from sqlalchemy import (
     BigInteger,
     ColumnElement,
     Select,
-    String,
     bindparam,
     false,
     func,
@@ -37,44 +35,25 @@ from orders.store import events, orders_json
 from orders.store.database.engine import Database
 from orders.store.database.queries import Query, Unindexed
 from orders.store.database.types import Instant, instant_of
+from orders.store.filters import (
+    FILTERS,
+    ORDERS,
+    Conditions,
+    Filters,
+    alternatives,
+    condition,
+    status_is_one_of,
+)
 from orders.store.tables import OrderRow
 
 # So many orders are read and sorted in some milliseconds.
 FEW = 20_000
 # As many shapes as clients may think of would fill the memory.
 _CACHED_STATEMENTS = 500
-_FILTERS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
-    "pet_id": ("pet_id", operator.eq),
-    "reference": ("reference", operator.eq),
-    "placed_from": ("placed_at", operator.ge),
-    "placed_before": ("placed_at", operator.lt),
-    "ships_from": ("ship_date", operator.ge),
-    "ships_before": ("ship_date", operator.lt),
-}
 _EQUAL = ("reference", "pet_id")
 _EVERY_STATUS = tuple(status.value for status in Status)
-_ORDERS: Any = OrderRow.__table__.c
 # What filters and sorts need of an order.
-_READ = ("id", "status", "pet_id", "reference", "placed_at", "ship_date")
-_Conditions = list[ColumnElement[bool]]
-
-
-@dataclass(frozen=True, slots=True)
-class Filters:
-    """Which orders are wanted: those that match all filters that are set. From is inclusive."""
-
-    statuses: tuple[Status, ...] = tuple(Status)
-    pet_id: int | None = None
-    reference: str | None = None
-    placed_from: datetime | None = None
-    placed_before: datetime | None = None
-    ships_from: datetime | None = None
-    ships_before: datetime | None = None
-
-    def values(self) -> dict[str, Any]:
-        """Return the filters that are set by name, but for the statuses."""
-        values = {name: getattr(self, name) for name in _FILTERS}
-        return {name: value for name, value in values.items() if value is not None}
+_READ = ("id", "status", "pet_id", "reference", "placed_at", "ship_date", "updated_at")
 
 
 class SortBy(Enum):
@@ -126,7 +105,7 @@ def read_page(database: Database, query: PageQuery) -> Page:
     Raises:
         StoreUnavailable: the database can't be read.
     """
-    values = query.filters.values()
+    values = query.filters.parameters()
     few = _few(database, _shape(query), values)
     if query.after is not None:
         values |= {"after_key": query.after.key, "after_id": query.after.id}
@@ -156,7 +135,7 @@ class _Shape:
 
     def of(self, column: str) -> list[str]:
         """Return the filters of a column."""
-        return [name for name in _FILTERS if name in self.names and _FILTERS[name][0] == column]
+        return [name for name in FILTERS if name in self.names and FILTERS[name][0] == column]
 
     def is_after(self, column: Any, value: Any) -> Any:
         """Return the condition that a value comes after another one in the sort's direction."""
@@ -177,13 +156,11 @@ def _shape(query: PageQuery) -> _Shape:
 
 def _few(database: Database, shape: _Shape, values: dict[str, Any]) -> str | None:
     """Return the column whose filters leave the fewest orders, None where none leaves few."""
-    columns = {_FILTERS[name][0] for name in shape.names} - {shape.sort.by.value, shape.along}
+    columns = {FILTERS[name][0] for name in shape.names} - {shape.sort.by.value, shape.along}
     counts = {}
     for column in sorted(columns):
-        names = tuple(shape.of(column))
-        bounds = {name: values[name] for name in names}
-        query = _count(column, names, shape.statuses)
-        ((counts[column],),) = database.ask(query, most=FEW + 1, **bounds)
+        query = _count(column, tuple(shape.of(column)), shape.statuses)
+        ((counts[column],),) = database.ask(query, most=FEW + 1, **values)
     few = min(counts, key=counts.__getitem__, default=None)
     return few if few is not None and counts[few] <= FEW else None
 
@@ -191,17 +168,17 @@ def _few(database: Database, shape: _Shape, values: dict[str, Any]) -> str | Non
 @lru_cache(_CACHED_STATEMENTS)
 def _count(column: str, names: tuple[str, ...], statuses: tuple[str, ...]) -> Query:
     """Return the statement that counts what a column's filters leave, up to `most`."""
-    matches = select(_ORDERS.id).where(*_matches(column, names, statuses)).limit(bindparam("most"))
-    return Query(select(func.count()).select_from(matches.subquery()))
+    among = _among(column, names, statuses, ("id",)).limit(bindparam("most"))
+    return Query(select(func.count()).select_from(among.subquery()))
 
 
-def _matches(
-    column: str, names: Iterable[str], statuses: tuple[str, ...]
-) -> Iterator[ColumnElement[bool]]:
-    # Indexes of dates begin with the status.
-    if column not in _EQUAL:
-        yield _status_is_one_of(statuses, _ORDERS.status)
-    yield from (_condition(name, _ORDERS[column]) for name in names)
+def _among(
+    column: str, names: tuple[str, ...], statuses: tuple[str, ...], read: tuple[str, ...]
+) -> Any:
+    """Return the query for the orders that a column's filters leave."""
+    chosen = alternatives(column, [*names], statuses)
+    parts = [select(*(ORDERS[name] for name in read)).where(*each) for each in chosen]
+    return union_all(*parts) if len(parts) > 1 else parts[0]
 
 
 @lru_cache(_CACHED_STATEMENTS)
@@ -228,38 +205,37 @@ def _parts(shape: _Shape) -> Iterator[Select[Any]]:
     """Return the walks of the sort's index: one for each status, with and without a date."""
     prefixes, others = _prefixes(shape)
     for name in sorted(shape.names):
-        column = _FILTERS[name][0]
-        if column not in {shape.along, shape.sort.by.value}:
-            others.append(_condition(name, Unindexed(_ORDERS[column])))
+        if FILTERS[name][0] not in {shape.along, shape.sort.by.value}:
+            others.append(condition(name, ORDERS, indexed=False))
     for prefix in prefixes:
-        yield from _stretches(shape, _ORDERS, [prefix, *others])
+        yield from _stretches(shape, ORDERS, [prefix, *others])
 
 
-def _prefixes(shape: _Shape) -> tuple[_Conditions, _Conditions]:
+def _prefixes(shape: _Shape) -> tuple[Conditions, Conditions]:
     """Return what the index to walk begins with, in turn, and what is to be said of the status."""
     if shape.along:
-        return [_condition(shape.along, _ORDERS[shape.along])], []
+        return [condition(shape.along, ORDERS)], []
     if shape.sort.by is SortBy.ID and shape.names:
         # The rows themselves have that order: reading all costs less than looking most of them up.
-        status = _status_is_one_of(shape.statuses, Unindexed(_ORDERS.status))
+        status = status_is_one_of(shape.statuses, Unindexed(ORDERS.status))
         return [true()], [] if shape.statuses == _EVERY_STATUS else [status]
-    return [_ORDERS.status == each for each in shape.statuses] or [false()], []
+    return [ORDERS.status == each for each in shape.statuses] or [false()], []
 
 
 def _parts_of_few(shape: _Shape, few: str) -> Iterator[Select[Any]]:
     """Return what is wanted of the orders that the filters of a column leave."""
-    matches = _matches(few, shape.of(few), shape.statuses)
     # With an offset, no database mixes these conditions with the others.
-    among = select(*(_ORDERS[name] for name in _READ)).where(*matches).offset(0).subquery("few").c
+    found = _among(few, tuple(shape.of(few)), shape.statuses, _READ).offset(0)
+    among = found.subquery("few").c
     others = [
-        _condition(name, among[_FILTERS[name][0]])
+        condition(name, among)
         for name in sorted(shape.names)
-        if _FILTERS[name][0] not in {few, shape.sort.by.value}
+        if FILTERS[name][0] not in {few, shape.sort.by.value}
     ]
-    yield from _stretches(shape, among, [_status_is_one_of(shape.statuses, among.status), *others])
+    yield from _stretches(shape, among, [status_is_one_of(shape.statuses, among.status), *others])
 
 
-def _stretches(shape: _Shape, columns: Any, conditions: _Conditions) -> Iterator[Select[Any]]:
+def _stretches(shape: _Shape, columns: Any, conditions: Conditions) -> Iterator[Select[Any]]:
     """Return ids and values of the sort: those with a date, then those without."""
     order_id, key = columns.id, columns[shape.sort.by.value]
     is_by_id = shape.sort.by is SortBy.ID
@@ -271,7 +247,7 @@ def _stretches(shape: _Shape, columns: Any, conditions: _Conditions) -> Iterator
         yield entries.where(*after).order_by(*shape.ordered(order_id))
         return
     if shape.start != "undated":
-        dated = entries.where(*_dated(shape, key, order_id))
+        dated = entries.where(*_dated(shape, columns, key))
         yield dated.order_by(*shape.ordered(key, order_id))
     if shape.sort.by is SortBy.SHIP_DATE and not shape.of("ship_date"):
         after = [id_after] if shape.start == "undated" else []
@@ -279,22 +255,13 @@ def _stretches(shape: _Shape, columns: Any, conditions: _Conditions) -> Iterator
         yield undated.order_by(*shape.ordered(order_id))
 
 
-def _dated(shape: _Shape, key: Any, order_id: Any) -> Iterator[ColumnElement[bool]]:
+def _dated(shape: _Shape, columns: Any, key: Any) -> Iterator[ColumnElement[bool]]:
     names = shape.of(shape.sort.by.value)
     if shape.start == "dated":
         position = bindparam("after_key", type_=Instant), bindparam("after_id", type_=BigInteger)
-        yield shape.is_after(tuple_(key, order_id), tuple_(*position))
+        yield shape.is_after(tuple_(key, columns.id), tuple_(*position))
         # The position lies inside the bounds, and takes the place of the one behind it.
         names = [name for name in names if name.endswith("_before") != shape.sort.descending]
     elif not names:
         yield key.is_not(None)
-    yield from (_condition(name, key) for name in names)
-
-
-def _condition(name: str, column: Any) -> Any:
-    return _FILTERS[name][1](column, bindparam(name, type_=column.type))
-
-
-def _status_is_one_of(statuses: tuple[str, ...], column: Any) -> Any:
-    literals = [literal_column(f"'{status}'", String) for status in statuses]
-    return column.in_(literals) if literals else false()
+    yield from (condition(name, columns) for name in names)

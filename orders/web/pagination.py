@@ -19,13 +19,13 @@ from flask import request
 
 from orders import domain
 from orders.domain import Status
-from orders.store.paging import Filters, PageQuery, Position, Sort, SortBy, read_page
+from orders.store.filters import FILTERS, LATER, Filters
+from orders.store.paging import PageQuery, Position, Sort, SortBy, read_page
 from orders.web.bodies import read_query
 from orders.web.refusals import ValidationFailed
 from orders.web.services import ListedPage, current_services
 
 _SORTS = {"id": SortBy.ID, "placedAt": SortBy.PLACED_AT, "shipDate": SortBy.SHIP_DATE}
-_FILTERS = ("pet_id", "reference", "placed_from", "placed_before", "ships_from", "ships_before")
 _DIGEST_BYTES = 12
 
 
@@ -36,7 +36,7 @@ def page_query(parameters: Mapping[str, Any], store_id: str) -> PageQuery:
         ValidationFailed: `after` is not a cursor of this store and query.
     """
     statuses = _statuses(parameters.get("status"), parameters.get("complete"))
-    filters = Filters(statuses, **{name: parameters.get(name) for name in _FILTERS})
+    filters = Filters(statuses, **{name: parameters.get(name) for name in FILTERS})
     by, descending = parameters["sort"].removeprefix("-"), parameters["sort"].startswith("-")
     query = PageQuery(filters, Sort(_SORTS[by], descending), parameters["limit"])
     if "after" not in parameters:
@@ -94,12 +94,13 @@ def _read_cursor(cursor: str, query: PageQuery, store_id: str) -> Position:
     except (binascii.Error, ValueError, TypeError, RecursionError):
         pass
     raise ValidationFailed(
-        {"after": "is not a cursor of this list: use `next` of the previous page"}
+        {"after": "is not a cursor of this list: use `next` of its last page, or begin again"}
     )
 
 
 def _digest(facts: list[Any], query: PageQuery, store_id: str) -> str:
-    text = json.dumps([facts, repr(query.filters), repr(query.sort)])
+    later = [(name, str(value)) for name, value in query.filters.values().items() if name in LATER]
+    text = json.dumps([facts, repr(query.filters), repr(query.sort), *later])
     return hashlib.blake2b(
         text.encode(), key=store_id.encode(), digest_size=_DIGEST_BYTES
     ).hexdigest()

@@ -23,6 +23,7 @@ _PAGE = ["after", "limit"]
 FILTERS = [
     *("status", "petId", "reference", "complete"),
     *("placedFrom", "placedBefore", "shipsFrom", "shipsBefore"),
+    *("updatedFrom", "updatedBefore", "search"),
 ]
 # version, operationId: path, method, statuses beyond the common ones, stability, query parameters.
 OPERATIONS = {

@@ -16,7 +16,8 @@ from sqlalchemy import insert
 from orders.domain import Status
 from orders.store import paging
 from orders.store.database.sqlite import SqliteDatabase
-from orders.store.paging import Filters, PageQuery, Sort, SortBy, read_page
+from orders.store.filters import Filters
+from orders.store.paging import PageQuery, Sort, SortBy, read_page
 from orders.store.tables import OrderRow
 from tests.support.databases import copy_database
 from tests.support.stores import Client
@@ -43,8 +44,8 @@ def random_orders(number, seed):
             "ship_date": placed_at.replace(hour=8) + timedelta(days=3) if dated else None,
             "status": status.value,
             "placed_at": placed_at,
-            "updated_at": placed_at,
-            "reference": chance.choice([None, "R-4", "R-5", "r-4"]),
+            "updated_at": placed_at + timedelta(hours=chance.randrange(900)),
+            "reference": chance.choice([None, "R-4", "R-5", "r-4", "r-%_É", "R-é", "7-up"]),
         }
 
 
@@ -76,7 +77,14 @@ def matches(order, filters):
         and filters.reference in {None, order["reference"]}
         and is_within(order["placed_at"], filters.placed_from, filters.placed_before)
         and is_within(order["ship_date"], filters.ships_from, filters.ships_before)
+        and is_within(order["updated_at"], filters.updated_from, filters.updated_before)
+        and (filters.search is None or is_found(order, filters.search))
     )
+
+
+def is_found(order, search):
+    folded = [(text or "").encode().lower() for text in (order["reference"], search)]
+    return search.removeprefix("#") == str(order["id"]) or folded[0].startswith(folded[1])
 
 
 def is_within(instant, since, before):
@@ -124,6 +132,9 @@ FILTERS = st.builds(
     placed_before=st.none() | HOURS,
     ships_from=st.none() | HOURS,
     ships_before=st.none() | HOURS,
+    updated_from=st.none() | HOURS,
+    updated_before=st.none() | HOURS,
+    search=st.none() | st.sampled_from(["r", "R-", "r-4", "R-%", "r-É", "7", "#7", "#", "é"]),
 )
 
 
@@ -158,6 +169,8 @@ VALUES = {
     "placed_before": BEGIN + timedelta(days=700),
     "ships_from": BEGIN,
     "ships_before": BEGIN + timedelta(days=700),
+    "updated_from": BEGIN,
+    "search": "r-",
 }
 SETS = [
     *itertools.chain.from_iterable(itertools.combinations(VALUES, size) for size in range(3)),

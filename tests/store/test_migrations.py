@@ -26,9 +26,12 @@ from tests.support.commands import command, names_in, rejected, said
 from tests.support.databases import copy_database
 from tests.support.service import ROOT
 
-pytestmark = pytest.mark.sqlite_only(
-    "the schema's history, which no PostgreSQL has seen, and copies of files"
-)
+pytestmark = [
+    pytest.mark.sqlite_only(
+        "the schema's history, which no PostgreSQL has seen, and copies of files"
+    ),
+    pytest.mark.filterwarnings("ignore:.*expression-based index"),
+]
 
 MIGRATIONS = Path(opening.__file__).with_name("migrations")
 NUMBERS = sorted(int(file.name[:4]) for file in MIGRATIONS.glob("versions/[0-9]*.py"))

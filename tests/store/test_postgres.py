@@ -28,7 +28,8 @@ from orders.store.care import checks, opening
 from orders.store.care.upkeep import InUse
 from orders.store.database.errors import StoreUnavailable
 from orders.store.databases import database_of
-from orders.store.paging import Filters, PageQuery, Sort, SortBy, read_page
+from orders.store.filters import Filters
+from orders.store.paging import PageQuery, Sort, SortBy, read_page
 from orders.store.postgres import database as postgres_database
 from orders.store.postgres import upkeep as postgres_upkeep
 from orders.web import api
@@ -591,6 +592,8 @@ FILTERS = [
     Filters(statuses=(Status.PENDING, Status.SHIPPED)),
     Filters(pet_id=7),
     Filters(reference="order 7"),
+    Filters(search="ORDER 71"),
+    Filters(search="#71"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Instants as each database stores them, and as the API's text."""
+"""Instants as each database stores them and as the API's text; texts folded."""
 
 from __future__ import annotations
 
@@ -63,6 +63,23 @@ def _formatted(element: InstantText, compiler: SQLCompiler, **options: Any) -> s
     instant = compiler.process(element.clauses, **options)
     # The connection's time zone is UTC.
     return f"""to_char({instant}, 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')"""
+
+
+class Folded(FunctionElement[str]):
+    """A text with its ASCII letters in lower case, compared by its characters' numbers."""
+
+    type = String()
+    inherit_cache = True
+
+
+@compiles(Folded)
+def _folded(element: Folded, compiler: SQLCompiler, **options: Any) -> str:
+    return f"{compiler.process(element.clauses, **options)} COLLATE NOCASE"
+
+
+@compiles(Folded, "postgresql")
+def _folded_alike_everywhere(element: Folded, compiler: SQLCompiler, **options: Any) -> str:
+    return f'lower({compiler.process(element.clauses, **options)} COLLATE "C")'
 
 
 def instant_of(value: object) -> datetime | None:

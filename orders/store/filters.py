@@ -1,0 +1,126 @@
+"""What pages of orders can be filtered by, and the condition of each filter."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    String,
+    and_,
+    bindparam,
+    false,
+    literal_column,
+    or_,
+)
+
+from orders import domain
+from orders.domain import Status
+from orders.store.database.queries import Unindexed
+from orders.store.database.types import Folded
+from orders.store.tables import OrderRow
+
+Conditions = list[ColumnElement[bool]]
+ORDERS: Any = OrderRow.__table__.c
+SEARCH = "search"
+# Whose indexes begin with the status.
+_BY_STATUS = ("placed_at", "ship_date")
+# After any text that begins with another: references have at most 64 characters.
+_LAST = "\U0010ffff" * 64
+
+
+# Of each filter, its column (the search has none) and its comparison.
+FILTERS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
+    "pet_id": ("pet_id", operator.eq),
+    "reference": ("reference", operator.eq),
+    "placed_from": ("placed_at", operator.ge),
+    "placed_before": ("placed_at", operator.lt),
+    "ships_from": ("ship_date", operator.ge),
+    "ships_before": ("ship_date", operator.lt),
+    "updated_from": ("updated_at", operator.ge),
+    "updated_before": ("updated_at", operator.lt),
+    SEARCH: (SEARCH, operator.eq),
+}
+# Those that came after cursors: a cursor is of the same query as before if they are not set.
+LATER = ("updated_from", "updated_before", SEARCH)
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Which orders are wanted: those that match all filters that are set. From is inclusive.
+
+    `search` is an order's number, with or without `#`, or how a reference begins, in either case.
+    """
+
+    statuses: tuple[Status, ...] = tuple(Status)
+    pet_id: int | None = None
+    reference: str | None = None
+    placed_from: datetime | None = None
+    placed_before: datetime | None = None
+    ships_from: datetime | None = None
+    ships_before: datetime | None = None
+    updated_from: datetime | None = field(default=None, repr=False)
+    updated_before: datetime | None = field(default=None, repr=False)
+    search: str | None = field(default=None, repr=False)
+
+    def values(self) -> dict[str, Any]:
+        """Return the filters that are set by name, but for the statuses."""
+        values = {name: getattr(self, name) for name in FILTERS}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters of the conditions."""
+        values = self.values()
+        if self.search is not None:
+            # As the databases fold: ASCII letters only.
+            folded = self.search.encode().lower().decode()
+            values |= {
+                SEARCH: folded,
+                "search_end": folded + _LAST,
+                "search_id": domain.parse_id(folded.removeprefix("#")) or 0,
+            }
+        return values
+
+
+def condition(name: str, columns: Any, *, indexed: bool = True) -> Any:
+    """Return the condition of a filter on some columns; by no index of SQLite, if so wanted."""
+    name_of_column, compare = FILTERS[name]
+    shown = (lambda each: each) if indexed else Unindexed
+    if name == SEARCH:
+        return or_(_has_id(shown(columns.id)), _begins(shown(columns.reference)))
+    column, value = columns[name_of_column], bindparam(name, type_=columns[name_of_column].type)
+    met = compare(shown(column), value)
+    # The index is of folded references.
+    return and_(Folded(column) == Folded(value), met) if indexed and name == "reference" else met
+
+
+def alternatives(column: str, names: list[str], statuses: tuple[str, ...]) -> list[Conditions]:
+    """Return what the orders meet that a column's filters leave: one of these, each by an index."""
+    if column == SEARCH:
+        by_id = _has_id(ORDERS.id)
+        return [[by_id], [_begins(ORDERS.reference), ~by_id]]
+    conditions = [condition(name, ORDERS) for name in names]
+    if column in _BY_STATUS:
+        conditions.append(status_is_one_of(statuses, ORDERS.status))
+    return [conditions]
+
+
+def status_is_one_of(statuses: tuple[str, ...], column: Any) -> Any:
+    """Return the condition that the status is one of some."""
+    literals = [literal_column(f"'{status}'", String) for status in statuses]
+    return column.in_(literals) if literals else false()
+
+
+def _has_id(order_id: Any) -> ColumnElement[bool]:
+    has_id: ColumnElement[bool] = order_id == bindparam("search_id", type_=BigInteger)
+    return has_id
+
+
+def _begins(reference: Any) -> ColumnElement[bool]:
+    first, end = (bindparam(name, type_=String) for name in (SEARCH, "search_end"))
+    return and_(reference.is_not(None), Folded(reference) >= first, Folded(reference) < end)
