@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
+# A pysqlite3 that can't be imported.
+HIDDEN = Path(__file__).parent / "support" / "hidden"
 FIXTURES = ("tests.support.fixtures", "tests.support.browser")
 # Before anything imports them, so that their assertions say what differs.
 pytest.register_assert_rewrite(*FIXTURES)
@@ -29,9 +32,18 @@ def pytest_addoption(parser):
         default="sqlite",
         help="where the stores of tests are: files, or a PostgreSQL server of this run's own",
     )
+    parser.addoption(
+        "--sqlite",
+        choices=("pysqlite3", "sqlcipher3"),
+        default="pysqlite3",
+        help="the driver of those files, here and in the services that tests start",
+    )
 
 
 def pytest_configure(config):
+    if config.option.sqlite == "sqlcipher3":
+        sys.path.insert(0, str(HIDDEN))
+        os.environ["PYTHONPATH"] = str(HIDDEN)
     # The process that only hands out tests to others need not import the program.
     hands_out = getattr(config.option, "numprocesses", None) and not config.option.collectonly
     if hasattr(config, "workerinput") or not hands_out:

@@ -13,6 +13,7 @@ import tomllib
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, requires
 from itertools import combinations
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -23,6 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from orders import settings as settings_of
 from orders.settings import SETTINGS, Settings
+from orders.store.database import sqlite
 from orders.web import logs
 from orders.web.refusals import ANSWERS, SERVER_ANSWERS
 from orders.web.server.connection import IDLE_SECONDS
@@ -283,6 +285,32 @@ def test_the_locked_packages_agree_with_what_is_declared_and_have_only_hashes_be
     for requirement in needed(declared):
         assert versions[canonicalize_name(requirement.name)] in requirement.specifier, requirement
     assert {name for name, *_ in LOCKED} >= {Requirement(each).name for each in declared}
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "driver"),
+    [
+        ("linux", "x86_64", "pysqlite3"),
+        ("darwin", "arm64", "pysqlite3"),
+        ("win32", "AMD64", "pysqlite3"),
+        ("linux", "aarch64", "sqlcipher3"),
+        ("darwin", "x86_64", "sqlcipher3"),
+        ("win32", "ARM64", "sqlcipher3"),
+        ("linux", "armv7l", "sqlite3"),
+    ],
+)
+def test_each_platform_has_the_driver_of_which_there_is_a_wheel(
+    monkeypatch, system, machine, driver
+):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    where = {"sys_platform": system, "platform_machine": machine}
+    for each in map(Requirement, project["dependencies"]):
+        if "sqlite" in each.name or "sqlcipher" in each.name:
+            there = SimpleNamespace() if each.marker.evaluate(where) else None
+            monkeypatch.setitem(sys.modules, each.name, there)
+            monkeypatch.setitem(sys.modules, f"{each.name}.dbapi2", there)
+    taken = sqlite.sqlite_module.__wrapped__()
+    assert taken is sys.modules[f"{driver}.dbapi2"]
 
 
 def promtool(*arguments, cwd=DEPLOY / "prometheus"):

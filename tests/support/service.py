@@ -23,11 +23,11 @@ from orders.settings import Settings, load
 ROOT = Path(__file__).resolve().parent.parent.parent
 STOP_SECONDS = 40
 COMMAND_SECONDS = 600
-# Processes inherit the path, and what coverage measures them by.
+# Processes inherit the paths, and what coverage measures them by.
 INHERITED = {
     name: value
     for name, value in os.environ.items()
-    if name == "PATH" or name.startswith("COVERAGE_")
+    if name in {"PATH", "PYTHONPATH"} or name.startswith("COVERAGE_")
 }
 _apps: dict[str, Flask] = {}
 

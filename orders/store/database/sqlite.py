@@ -50,11 +50,12 @@ _PRAGMAS = (
 
 @cache
 def sqlite_module() -> Any:
-    """Return the SQLite driver: pysqlite3, which has a newer SQLite, or else Python's own."""
-    try:
-        return importlib.import_module("pysqlite3.dbapi2")
-    except ImportError:
-        return importlib.import_module("sqlite3")
+    """Return the SQLite driver: one that brings a sound SQLite along, or else Python's own."""
+    # Each has wheels where the other has none. Without a key, sqlcipher3 writes plain SQLite files.
+    for name in ("pysqlite3.dbapi2", "sqlcipher3.dbapi2"):
+        with contextlib.suppress(ImportError):
+            return importlib.import_module(name)
+    return importlib.import_module("sqlite3.dbapi2")
 
 
 def connect(path: Path, *, create: bool = False) -> Any:

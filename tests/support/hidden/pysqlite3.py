@@ -1,0 +1,3 @@
+"""Not to be found, so that the next driver is taken: `pytest --sqlite=sqlcipher3`."""
+
+raise ImportError
