@@ -14,9 +14,6 @@ from typing import Any
 from flask import Flask, Response
 from waitress import serve
 
-from orders.settings import Settings
-from orders.web.server import Server, Work
-
 LIST, ORDER = "list.json", "order.json"
 PATH = "/v1/store/orders"
 
@@ -48,31 +45,32 @@ def flask(all_orders: bytes, one_order: bytes) -> Flask:
     return app
 
 
-class _AtOnce:
-    """The policy of a server whose loop answers everything."""
+def serve_on_this_loop(app: Flask, port: int) -> None:
+    """Serve with the service's own server, whose loop answers everything."""
+    # Not above: the other peers are to take no memory for it.
+    from orders.settings import Settings
+    from orders.web.dispatch import Dispatch
+    from orders.web.server import Server, Work
 
-    def work(self, method: str, target: str, headers: dict[str, str]) -> Work:
-        return Work.SHORT
+    class AtOnce(Dispatch):
+        def __init__(self) -> None:
+            """Know no services: nothing is counted or noted."""
 
-    def has_room_for_long(self) -> bool:
-        return True
+        def work(self, method: str, target: str, headers: dict[str, str]) -> Work:
+            return Work.SHORT
 
-    def uncounted_headers(self) -> list[tuple[str, str]]:
-        return []
-
-    def note_answer(self, call: object, status: int, now: float) -> None:
-        pass
+    server = Server(app, Settings(port=port), AtOnce())
+    server.stop_on_signals()
+    server.run()
 
 
 def main(kind: str, folder: Path, port: int) -> None:
     """Serve until a signal."""
     answers = [(folder / name).read_bytes() for name in (LIST, ORDER)]
-    app = wsgi(*answers) if kind == "wsgi" else flask(*answers)
     if kind == "loop":
-        server = Server(app, Settings(port=port), _AtOnce())
-        server.stop_on_signals()
-        server.run()
+        serve_on_this_loop(flask(*answers), port)
     else:
+        app = wsgi(*answers) if kind == "wsgi" else flask(*answers)
         serve(app, host="127.0.0.1", port=port, threads=1 if kind == "one" else 4)
 
 
