@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
+from selectors import EVENT_WRITE
 
 import pytest
 
@@ -309,6 +310,45 @@ def test_a_stop_answers_what_it_finds_whole_and_owes_an_endless_pipeliner_no_mor
     assert last.endswith(b"/instant/2")
     assert b"\r\nConnection: close\r\n" in last
     assert b"Connection:" not in kept[1]
+
+
+def test_before_a_stop_no_interim_response_comes_amid_the_answer_to_another(application, loops):
+    def pieces(environ, start_response):
+        start_response("200 OK", [])
+        yield b"begun"
+        application.began.release()
+        assert application.go_on.wait(30)
+
+    with serving(pieces, ByPath()) as address, connect(address) as client:
+        (server,) = loops
+        client.sendall(get("/long/blocked"))
+        assert application.began.acquire(timeout=30)
+        expect_continue(client, server)
+        server.stop()
+        wait_until(lambda: server.is_stopping)
+        application.go_on.set()
+        assert b"100 Continue" not in b"".join(iter(lambda: receive(client), b""))
+
+
+def test_the_loop_rests_while_a_request_after_a_large_answer_waits(application, loops):
+    large = bytes(2**23)
+
+    def large_first(environ, start_response):
+        if environ["PATH_INFO"] != "/instant/large":
+            return application(environ, start_response)
+        start_response("200 OK", [("Content-Length", str(len(large)))])
+        return [large]
+
+    with serving(large_first, ByPath()) as address, connect(address) as client:
+        client.sendall(get("/instant/large") + get("/waiting/blocked"))
+        left = len(large)
+        while left > 0:
+            left -= len(client.recv(2**20))
+        assert application.began.acquire(timeout=30)
+        (server,) = loops
+        (watched,) = [each.watched for each in server.connections]
+        application.go_on.set()
+    assert not watched & EVENT_WRITE
 
 
 def refuses(address):

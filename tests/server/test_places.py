@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import struct
 import threading
 from contextlib import ExitStack
 from pathlib import Path
@@ -241,3 +242,60 @@ def test_long_answers_that_are_requested_together_arrive_whole_one_after_the_oth
     assert [answer.count(b"\r\n2\r\n%d" % number) for number, answer in enumerate(answers, 10)] == [
         50
     ] * 30
+
+
+def test_a_long_answer_of_http_1_0_is_in_a_file_too():
+    files = len(open_files())
+    with serving(large) as address, unread(address, b"GET /long HTTP/1.0\r\n\r\n") as client:
+        wait_until(lambda: unacknowledged(client) > 50_000)
+        assert len(open_files()) == files + 1
+
+
+def open_files():
+    """Return the files without a name that this process has open."""
+    return [each for each in Path("/proc/self/fd").iterdir() if is_nameless(each)]
+
+
+def is_nameless(descriptor):
+    try:
+        return descriptor.readlink().match("*(deleted)")
+    except FileNotFoundError:
+        return False
+
+
+def test_a_client_that_leaves_while_its_long_answer_is_made_disturbs_no_other(monkeypatch):
+    monkeypatch.setattr(long_answers, "WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(long_answers, "MOST_FOR_ONE", 1)
+    monkeypatch.setattr(loop, "MAINTENANCE_SECONDS", 0.05)
+    marked, blocked, go_on = threading.Event(), threading.Event(), threading.Event()
+    own = connection.Connection.keep_deadlines
+
+    def keep_deadlines(self):
+        own(self)
+        if self.is_sending:
+            marked.set()
+
+    monkeypatch.setattr(connection.Connection, "keep_deadlines", keep_deadlines)
+
+    def pieces():
+        yield from [PIECE] * 8
+        blocked.set()
+        assert go_on.wait(30)
+
+    def application(environ, start_response):
+        if environ["orders.busy"]:
+            return echo(environ, start_response)
+        start_response("200 OK", [])
+        return pieces()
+
+    with serving(application) as address, ExitStack() as stack:
+        client = unread(address, LONG % b"a")
+        wait_until(lambda: unacknowledged(client) > 50_000)
+        assert marked.wait(30)
+        assert blocked.wait(30)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+        try:
+            assert ask(stack, address, b"a").recv(65_536).endswith(b"ok")
+        finally:
+            go_on.set()

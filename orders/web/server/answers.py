@@ -237,8 +237,9 @@ class Exchange(WSGITask):
         self.content_bytes_written += len(data)
         if not (self.has_body and self.request.command != "HEAD"):
             data = b""
-        elif data and self.chunked_response:
-            data = b"%x\r\n%b\r\n" % (len(data), data)
+        elif data and self.content_length is None:
+            if self.chunked_response:
+                data = b"%x\r\n%b\r\n" % (len(data), data)
             if self.spool is None:
                 self.spool = Spool()
         if head:

@@ -232,7 +232,7 @@ class Connection:
         """Return how many bytes the system keeps that the client has not acknowledged."""
         try:
             packed = fcntl.ioctl(self.socket, termios.TIOCOUTQ, bytes(4))
-        except OSError:
+        except (OSError, ValueError):  # which says that it is closed
             return 0
         return int.from_bytes(packed, sys.byteorder)
 
@@ -293,13 +293,15 @@ class Connection:
 
     def _begin_body(self, request: Parser) -> None:
         self.since, self._in_body = self.loop.now, True
-        if request.expect_continue:
+        # Before a stop, an answer to another may be under way.
+        if request.expect_continue and self.exchange is None:
             with contextlib.suppress(OSError):
                 self.socket.send(_CONTINUE)
 
     def _begin(self, request: Parser, *, was_waiting: bool = False) -> None:
         self._is_new = False
         self._position = 0
+        self._watch(self.watched & EVENT_READ)
         self.exchange = Exchange(self, request, self.loop.now)
         self.loop.enqueue(self.exchange, first=request.path == _PROBE and not was_waiting)
 
