@@ -130,8 +130,8 @@ def _changes(life: Life) -> Iterator[tuple[datetime, Callable[[Connection], None
     ids: list[int] = []
 
     def place(connection: Connection) -> None:
-        order, _ = orders.insert_pending(connection, new, shop, life.placed_at)
-        ids.append(order.id)
+        placed = orders.insert_pending(connection, new, shop, life.placed_at)
+        ids.append(placed.order_id)
 
     def cancel(connection: Connection) -> None:
         orders.cancel_pending(connection, ids[0], shop, life.cancelled_at or life.placed_at)

@@ -6,9 +6,11 @@ Standard library only: no rule depends on how orders are stored or requested.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
 MAX_INT64 = 2**63 - 1
 MAX_QUANTITY = 2**31 - 1
@@ -70,6 +72,19 @@ class Order:
         """Whether the order has been fulfilled, that is, has shipped."""
         return self.status is Status.SHIPPED
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether it can still be changed, shipped or cancelled."""
+        return self.status is Status.PENDING
+
+    def as_sent(self) -> NewOrder:
+        """Return the request that it was placed by."""
+        return NewOrder(self.pet_id, self.quantity, self.ship_date, self.reference, self.note)
+
+    def has(self, fields: Mapping[str, Any]) -> bool:
+        """Return whether it has these values already."""
+        return all(getattr(self, name) == value for name, value in fields.items())
+
 
 @dataclass(frozen=True, slots=True)
 class Pet:
@@ -116,9 +131,9 @@ class OrderAlreadyCancelled(Refusal):
 
 @dataclass
 class PreconditionFailed(Refusal):
-    """The order is not in the state that the request is for."""
+    """The order, or the list of them, is not in the state that the request is for."""
 
-    order_id: int
+    order_id: int | None = None
 
 
 @dataclass
@@ -130,12 +145,13 @@ class PetNotFound(Refusal):
 
 @dataclass
 class IdempotencyKeyReused(Refusal):
-    """The Idempotency-Key was used before, for a different order: `order_id`."""
-
-    order_id: int
+    """The Idempotency-Key was used before, for a different request."""
 
 
-def refusal_to_change(order_id: int, status: Status | None) -> Refusal:
+NotPending = OrderNotFound | OrderAlreadyShipped | OrderAlreadyCancelled
+
+
+def refusal_to_change(order_id: int, status: Status | None) -> NotPending:
     """Return why an order that is not pending can't be changed.
 
     `status` is None if there is no such order.

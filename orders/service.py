@@ -10,18 +10,18 @@ of their times.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import NoReturn
+from typing import Any, NoReturn, cast
 
 from sqlalchemy import Connection
 
 from orders import domain
 from orders.clock import STEP_SECONDS, Clock
-from orders.domain import NewOrder, Order, Origin, Status
+from orders.domain import NewOrder, NotPending, Origin
 from orders.files import staging
 from orders.files.faults import Fault, Faults
 from orders.files.rows import Cells, check_order, check_pet, checked
@@ -29,19 +29,26 @@ from orders.files.staging import Staging
 from orders.store import events, idempotency, pets
 from orders.store import orders as order_store
 from orders.store.database.engine import Database
-from orders.store.database.group_commit import GroupCommit, Result
+from orders.store.database.group_commit import GroupCommit
+from orders.store.events import Changed, Outcome
 from orders.store.idempotency import IdempotencyKey
 
-# Whether an order with this revision may be changed.
+# Whether an order, or the list, with this revision may be changed.
 Condition = Callable[[int], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """An order as it was placed; `replayed` if an earlier request placed it."""
+class Written:
+    """What became of each order of a request; `replayed` if an earlier request did it."""
 
-    order: Order
+    outcomes: list[Outcome]
     replayed: bool = False
+
+    @property
+    def order(self) -> Changed:
+        """The one order that was written."""
+        (order,) = self.outcomes
+        return cast("Changed", order)
 
 
 class OrderService:
@@ -87,29 +94,25 @@ class OrderService:
             self._to_wall = to_wall
 
     def place(
-        self, new: NewOrder, origin: Origin, idempotency_key: IdempotencyKey | None = None
-    ) -> Placed:
-        """Place an order; with an Idempotency-Key, at most once in 24 hours.
+        self,
+        new: NewOrder,
+        origin: Origin,
+        key: IdempotencyKey | None = None,
+        condition: Condition | None = None,
+    ) -> Written:
+        """Place an order. As of all writes, an Idempotency-Key makes it at most once in 24 hours.
 
         Raises:
-            IdempotencyKeyReused: the key was used before, for a different order.
+            IdempotencyKeyReused: the key was used before, for a different request.
+            PreconditionFailed: the condition does not hold.
         """
 
-        def place(connection: Connection) -> Placed:
-            now = self._clock.now()
-            if idempotency_key is not None:
-                earlier = idempotency.placing_event(connection, idempotency_key, now)
-                if earlier is not None:
-                    placed = events.order_after(connection, earlier)
-                    return Placed(_same_order(new, placed), replayed=True)
-            order, event_id = order_store.insert_pending(connection, new, origin, now)
-            if idempotency_key is not None:
-                idempotency.remember(connection, idempotency_key, event_id, now)
-            return Placed(order)
+        def place(connection: Connection, now: datetime) -> Changed:
+            if condition is not None and not condition(events.newest_id(connection)):
+                raise domain.PreconditionFailed
+            return order_store.insert_pending(connection, new, origin, now)
 
-        if idempotency_key is not None:
-            self.follow_clock()
-        return self._change(place)
+        return self._write_one(place, key, new)
 
     def ship(
         self,
@@ -117,7 +120,8 @@ class OrderService:
         ship_date: datetime | None,
         origin: Origin,
         condition: Condition | None = None,
-    ) -> Order:
+        key: IdempotencyKey | None = None,
+    ) -> Written:
         """Ship a pending order, at the time given or now.
 
         Raises:
@@ -125,15 +129,37 @@ class OrderService:
             PreconditionFailed: the condition does not hold.
         """
 
-        def ship(connection: Connection) -> Order:
+        def ship(connection: Connection, now: datetime) -> Changed:
             _require(connection, order_id, condition)
-            now = self._clock.now()
             order = order_store.ship_pending(connection, order_id, ship_date or now, origin, now)
             return order or _refuse(connection, order_id)
 
-        return self._change(ship)
+        return self._write_one(ship, key, ("ship", order_id, ship_date))
 
-    def cancel(self, order_id: int, origin: Origin, condition: Condition | None = None) -> Order:
+    def ship_all(
+        self,
+        order_ids: list[int],
+        ship_date: datetime | None,
+        origin: Origin,
+        key: IdempotencyKey | None = None,
+    ) -> Written:
+        """Ship each of some orders that is pending, at the time given or now."""
+
+        def ship(connection: Connection, now: datetime) -> list[Outcome]:
+            at = ship_date or now
+            shipped = order_store.ship_all_pending(connection, order_ids, at, origin, now)
+            outcomes = {order.order_id: order for order in shipped}
+            return [outcomes.get(each) or _refusal(connection, each) for each in order_ids]
+
+        return self._write(ship, key, ("ship", order_ids, ship_date))
+
+    def cancel(
+        self,
+        order_id: int,
+        origin: Origin,
+        condition: Condition | None = None,
+        key: IdempotencyKey | None = None,
+    ) -> Written:
         """Cancel a pending order.
 
         Raises:
@@ -141,18 +167,65 @@ class OrderService:
             PreconditionFailed: the condition does not hold.
         """
 
-        def cancel(connection: Connection) -> Order:
+        def cancel(connection: Connection, now: datetime) -> Changed:
             _require(connection, order_id, condition)
-            now = self._clock.now()
             order = order_store.cancel_pending(connection, order_id, origin, now)
             return order or _refuse(connection, order_id)
 
-        return self._change(cancel)
+        return self._write_one(cancel, key, ("cancel", order_id))
 
-    def _change(self, work: Callable[[Connection], Result]) -> Result:
-        result = self._changes.run(work)
+    def change(
+        self,
+        order_id: int,
+        fields: Mapping[str, Any],
+        origin: Origin,
+        condition: Condition | None = None,
+        key: IdempotencyKey | None = None,
+    ) -> Written:
+        """Change fields of a pending order; its note, whatever its status.
+
+        Raises:
+            OrderNotFound, OrderAlreadyShipped, OrderAlreadyCancelled: they can't be changed.
+            PreconditionFailed: the condition does not hold.
+        """
+
+        def change(connection: Connection, now: datetime) -> Changed:
+            _require(connection, order_id, condition, fields)
+            order = order_store.patch(connection, order_id, fields, origin, now)
+            return order or _unchanged(connection, order_id, fields)
+
+        return self._write_one(change, key, ("change", order_id, dict(fields)))
+
+    def _write_one(
+        self,
+        make: Callable[[Connection, datetime], Changed],
+        key: IdempotencyKey | None,
+        request: Any,
+    ) -> Written:
+        return self._write(lambda connection, now: [make(connection, now)], key, request)
+
+    def _write(
+        self,
+        make: Callable[[Connection, datetime], list[Outcome]],
+        key: IdempotencyKey | None,
+        request: Any,
+    ) -> Written:
+        def write(connection: Connection) -> Written:
+            now = self._clock.now()
+            if key is None:
+                return Written(make(connection, now))
+            earlier = idempotency.recall(connection, key, request, now)
+            if earlier is not None:
+                return Written(earlier, replayed=True)
+            outcomes = make(connection, now)
+            idempotency.remember(connection, key, request, outcomes, now)
+            return Written(outcomes)
+
+        if key is not None:
+            self.follow_clock()
+        written = self._changes.run(write)
         self._changed()
-        return result
+        return written
 
     def import_orders(self, rows: Iterable[tuple[int, Cells]], faults: Faults) -> int:
         """Import all rows of a file or none; return their number.
@@ -188,21 +261,36 @@ class OrderService:
         return len(imported)
 
 
-def _require(connection: Connection, order_id: int, condition: Condition | None) -> None:
+def _require(
+    connection: Connection,
+    order_id: int,
+    condition: Condition | None,
+    fields: Mapping[str, Any] | None = None,
+) -> None:
     # In the transaction of the change, before which no other can come: it has the writers' lock.
     if condition is None or condition(events.newest_id_of(connection, order_id)):
         return
     # Why it can't be changed at all comes first (RFC 9110, section 13.2.1).
-    if order_store.status_of(connection, order_id) is not Status.PENDING:
+    if fields is not None:
+        _unchanged(connection, order_id, fields)
+    elif (order := order_store.find(connection, order_id)) is None or not order.is_pending:
         _refuse(connection, order_id)
     raise domain.PreconditionFailed(order_id)
 
 
+def _unchanged(connection: Connection, order_id: int, fields: Mapping[str, Any]) -> Changed:
+    """Return an order that new values of its fields leave as it is, or raise why they may not."""
+    order = order_store.find(connection, order_id)
+    others = {name: value for name, value in fields.items() if name != "note"}
+    if order is None or not (order.is_pending or order.has(others)):
+        _refuse(connection, order_id)
+    return events.recall(connection, events.newest_id_of(connection, order_id))
+
+
 def _refuse(connection: Connection, order_id: int) -> NoReturn:
-    raise domain.refusal_to_change(order_id, order_store.status_of(connection, order_id))
+    raise _refusal(connection, order_id)
 
 
-def _same_order(new: NewOrder, placed: Order) -> Order:
-    if new != NewOrder(*(getattr(placed, name) for name in NewOrder.__slots__)):
-        raise domain.IdempotencyKeyReused(placed.id)
-    return placed
+def _refusal(connection: Connection, order_id: int) -> NotPending:
+    order = order_store.find(connection, order_id)
+    return domain.refusal_to_change(order_id, order.status if order else None)

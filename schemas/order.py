@@ -12,7 +12,7 @@ from schemas.fields import Instant, Int64, Whole
 
 Messages = dict[str, str | list[Any] | dict[Any, Any]]
 
-_REQUIRED: Messages = {"required": "is required", "null": "must not be null"}
+REQUIRED: Messages = {"required": "is required", "null": "must not be null"}
 NOT_NULL: Messages = {"null": "must not be null; leave it out"}
 
 
@@ -58,7 +58,7 @@ class NewOrderSchema(StrictSchema):
         MAX_INT64,
         required=True,
         attribute="pet_id",
-        error_messages=_REQUIRED,
+        error_messages=REQUIRED,
         metadata={"description": "Identifier of the animal: a reference to the shop's catalogue."},
     )
     quantity = Whole(
@@ -82,7 +82,7 @@ class NewOrderSchema(StrictSchema):
 class ShipmentSchema(StrictSchema):
     """What a client may say of a shipment."""
 
-    example: ClassVar = {"shipDate": "2026-12-01T08:00:00Z"}
+    example: ClassVar[dict[str, Any]] = {"shipDate": "2026-12-01T08:00:00Z"}
 
     shipDate = Instant(  # noqa: N815 - the specification's name
         attribute="ship_date",

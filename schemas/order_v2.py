@@ -6,10 +6,17 @@ from typing import Any, ClassVar
 
 import marshmallow as ma
 
-from orders.domain import Status
+from orders.domain import MAX_INT64, MAX_QUANTITY, Status
 from schemas import order
-from schemas.base import SparseSchema
-from schemas.fields import Instant, Note, Reference
+from schemas.base import ErrorSchema, SparseSchema, StrictSchema
+from schemas.fields import Instant, Int64, Note, Reference, Whole
+
+MOST_SHIPMENTS = 100
+
+
+def _each_once(ids: list[int]) -> None:
+    if not 1 <= len(ids) <= MOST_SHIPMENTS or len(set(ids)) < len(ids):
+        raise ma.ValidationError(f"must be 1 to {MOST_SHIPMENTS} ids, each once")
 
 
 class OrderSchema(order.OrderSchema):
@@ -76,3 +83,84 @@ class OrderPageSchema(SparseSchema):
             "description": "The cursor of the next page, for `after`; absent on the last page."
         }
     )
+
+
+class OrderPatchSchema(StrictSchema):
+    """What to change of an order (RFC 7396): null removes a field, others stay as they are."""
+
+    example: ClassVar[dict[str, Any]] = {"quantity": 3, "note": None}
+
+    petId = Int64(  # noqa: N815 - as version 1's names
+        1,
+        MAX_INT64,
+        attribute="pet_id",
+        error_messages=order.NOT_NULL,
+        metadata={"description": "Identifier of the animal: a reference to the shop's catalogue."},
+    )
+    quantity = Whole(
+        1,
+        MAX_QUANTITY,
+        error_messages=order.NOT_NULL,
+        metadata={"description": "Number of units ordered."},
+    )
+    shipDate = Instant(  # noqa: N815 - as above
+        attribute="ship_date", allow_none=True, metadata={"description": "Expected ship date."}
+    )
+    reference = Reference(
+        allow_none=True, metadata={"description": "The shop's own text about it."}
+    )
+    note = Note(
+        allow_none=True,
+        metadata={"description": "For whoever packs it. May change whatever the order's status."},
+    )
+
+
+class ShipmentsSchema(order.ShipmentSchema):
+    """Orders to ship together."""
+
+    example: ClassVar[dict[str, Any]] = {
+        "orderIds": [41, 42, 43],
+        **order.ShipmentSchema.example,
+    }
+
+    orderIds = ma.fields.List(  # noqa: N815 - as above
+        Int64(1, MAX_INT64),
+        required=True,
+        attribute="order_ids",
+        error_messages=order.REQUIRED | {"invalid": "must be a list of ids"},
+        validate=_each_once,
+        metadata={
+            "description": "Which orders, each once.",
+            "minItems": 1,
+            "maxItems": MOST_SHIPMENTS,
+            "uniqueItems": True,
+        },
+    )
+
+
+class ShipmentResultSchema(SparseSchema):
+    """What became of an order that was to be shipped: it has shipped, or why not."""
+
+    orderId = Int64(1, MAX_INT64, required=True)  # noqa: N815 - as above
+    order = ma.fields.Nested(OrderSchema, metadata={"description": "The order, if it shipped."})
+    error = ma.fields.Nested(ErrorSchema, metadata={"description": "Why it did not ship."})
+
+
+class ShipmentResultsSchema(SparseSchema):
+    """What became of each order, in the order of the request."""
+
+    example: ClassVar = {
+        "results": [
+            {"orderId": 42, "order": OrderSchema.shipped_example},
+            {
+                "orderId": 43,
+                "error": {
+                    "code": "order_not_found",
+                    "message": "There is no such order.",
+                    "status": 404,
+                },
+            },
+        ]
+    }
+
+    results = ma.fields.List(ma.fields.Nested(ShipmentResultSchema), required=True)

@@ -24,7 +24,7 @@ from sqlalchemy import (
     union_all,
 )
 
-from orders.domain import EventType, Order, Origin
+from orders.domain import EventType, NotPending, Order, Origin
 from orders.store import orders_json
 from orders.store.database.engine import Database
 from orders.store.database.errors import bad_rows_mean_corruption
@@ -45,11 +45,18 @@ _COPIES = select(
     bindparam("request_id", type_=String),
     *(getattr(OrderRow, name) for name in _COPIED),
 )
+_CHANGED = (
+    EventRow.id,
+    EventRow.order_id,
+    orders_json.order_v1_after(),
+    orders_json.order_v2_after(),
+)
 _APPEND = Query(
     insert(EventRow)
     .from_select(_COLUMNS, _COPIES.where(OrderRow.id == bindparam("order_id")))
-    .returning(EventRow.id)
+    .returning(*_CHANGED)
 )
+_RECALL = Query(select(*_CHANGED).where(EventRow.id == bindparam("event_id")))
 # The id of the newest event, 0 where there is none: the revision behind the lists.
 REVISION = select(func.coalesce(func.max(EventRow.id), 0)).scalar_subquery()
 _NEWEST = Query(select(REVISION))
@@ -61,6 +68,24 @@ _ORDER_AFTER = Query(
 _NEWEST_BUT = Query(
     select(EventRow.id).order_by(EventRow.id.desc()).limit(1).offset(bindparam("skipped"))
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """An order after one of its events, as both versions of the API show it."""
+
+    event_id: int
+    order_id: int
+    v1: str
+    v2: str
+
+    def shown(self, version: int) -> bytes:
+        """Return it as a version shows it."""
+        return (self.v1 if version == 1 else self.v2).encode()
+
+
+# What became of an order that was to be changed.
+Outcome = Changed | NotPending
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +121,20 @@ def _of_types(number: int) -> Query:
 @bad_rows_mean_corruption()
 def append(
     connection: Connection, event: EventType, order_id: int, origin: Origin, at: datetime
-) -> int:
-    """Append an event with the order as it stands in this transaction; return the event's id."""
+) -> Changed:
+    """Append an event with the order as it stands in this transaction; return both."""
     rows = _APPEND.execute(connection, order_id=order_id, **_values(event, origin, at)).fetchall()
-    ((event_id,),) = rows
-    return int(event_id)
+    (row,) = rows
+    return Changed(*row)
+
+
+def append_for_each(
+    connection: Connection, event: EventType, order_ids: list[int], origin: Origin, at: datetime
+) -> list[Changed]:
+    """Append an event for each of some orders; return them."""
+    source = _COPIES.where(OrderRow.id.in_(order_ids)).order_by(OrderRow.id)
+    append_all = insert(EventRow).from_select(_COLUMNS, source).returning(*_CHANGED)
+    return [Changed(*row) for row in connection.execute(append_all, _values(event, origin, at))]
 
 
 def append_for_all(
@@ -141,6 +175,13 @@ def newest_id_of(connection: Connection, order_id: int) -> int:
     """Return the id of an order's newest event, 0 where there is none: its revision."""
     newest = select(func.max(EventRow.id)).where(EventRow.order_id == order_id)
     return connection.scalar(newest) or 0
+
+
+@bad_rows_mean_corruption()
+def recall(connection: Connection, event_id: int) -> Changed:
+    """Return an event's order, as it was shown after the event."""
+    (row,) = _RECALL.execute(connection, event_id=event_id).fetchall()
+    return Changed(*row)
 
 
 @bad_rows_mean_corruption()

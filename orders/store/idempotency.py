@@ -1,13 +1,26 @@
-"""Idempotency-Keys: which event an order was placed by, for 24 hours."""
+"""Idempotency-Keys: what was done for a request, for 24 hours."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, text, tuple_, update
 
+from orders.domain import (
+    IdempotencyKeyReused,
+    NewOrder,
+    OrderAlreadyCancelled,
+    OrderAlreadyShipped,
+    Status,
+    refusal_to_change,
+)
+from orders.store import events
 from orders.store.database.queries import Query
+from orders.store.events import Changed, Outcome
 from orders.store.tables import IdempotencyRow
 
 REMEMBERED_FOR = timedelta(hours=24)
@@ -30,8 +43,10 @@ _IS_KEY = (
     IdempotencyRow.value == bindparam("sent"),
 )
 _IDENTITY = (IdempotencyRow.key_id, IdempotencyRow.version, IdempotencyRow.value)
-_PLACING_EVENT = Query(
-    select(IdempotencyRow.event_id).where(*_IS_KEY, IdempotencyRow.at > bindparam("since"))
+_FIND = Query(
+    select(IdempotencyRow.event_id, IdempotencyRow.request, IdempotencyRow.outcomes).where(
+        *_IS_KEY, IdempotencyRow.at > bindparam("since")
+    )
 )
 _FORGET = Query(delete(IdempotencyRow).where(*_IS_KEY))
 _REMEMBER = Query(
@@ -39,8 +54,10 @@ _REMEMBER = Query(
         key_id=bindparam("api_key_id"),
         version=bindparam("api_version"),
         value=bindparam("sent"),
-        event_id=bindparam("placing_event_id"),
+        event_id=bindparam("done_by"),
         at=bindparam("now"),
+        request=bindparam("digest"),
+        outcomes=bindparam("facts"),
     )
 )
 _EXPIRED = (
@@ -63,22 +80,79 @@ _SHIFT = Query(
 _SWEEP = Query(delete(IdempotencyRow).where(tuple_(*_IDENTITY).in_(_EXPIRED)))
 
 
-def placing_event(connection: Connection, key: IdempotencyKey, now: datetime) -> int | None:
-    """Return the id of the event that placed an order with this key within 24 hours, or None."""
+def recall(
+    connection: Connection, key: IdempotencyKey, request: Any, now: datetime
+) -> list[Outcome] | None:
+    """Return the outcomes of a request that was sent with this key within 24 hours, or None.
+
+    Raises:
+        IdempotencyKeyReused: it was a different request.
+    """
     since = now - REMEMBERED_FOR
-    rows = _PLACING_EVENT.execute(connection, **_values(key), since=since).fetchall()
-    return rows[0][0] if rows else None
+    rows = _FIND.execute(connection, **_values(key), since=since).fetchall()
+    if not rows:
+        return None
+    ((event_id, digest, outcomes),) = rows
+    if digest is None:
+        is_same = events.order_after(connection, event_id).as_sent() == request
+    else:
+        is_same = digest == _digest(request)
+    if not is_same:
+        raise IdempotencyKeyReused
+    if event_id is not None:
+        return [events.recall(connection, event_id)]
+    return [_outcome(connection, *fact) for fact in json.loads(outcomes)]
 
 
-def remember(connection: Connection, key: IdempotencyKey, event_id: int, now: datetime) -> None:
-    """Remember which event this key placed, and delete a few keys that are older than a day.
+def remember(
+    connection: Connection,
+    key: IdempotencyKey,
+    request: Any,
+    outcomes: list[Outcome],
+    now: datetime,
+) -> None:
+    """Remember what was done with this key, and delete a few keys that are older than a day.
 
     Those that are dated in the future are dated now.
     """
+    event_id = outcomes[0].event_id if isinstance(outcomes[0], Changed) else None
+    facts = None
+    if len(outcomes) > 1 or event_id is None:
+        event_id, facts = None, json.dumps(list(map(_fact, outcomes)))
     _FORGET.execute(connection, **_values(key))
-    _REMEMBER.execute(connection, **_values(key), placing_event_id=event_id, now=now)
+    _REMEMBER.execute(
+        connection,
+        **_values(key),
+        done_by=event_id,
+        digest=None if isinstance(request, NewOrder) else _digest(request),
+        facts=facts,
+        now=now,
+    )
     _SWEEP.execute(connection, since=now - REMEMBERED_FOR)
     _BRING_BACK.execute(connection, now=now)
+
+
+def _digest(request: Any) -> str:
+    return hashlib.sha256(json.dumps(request, default=str, sort_keys=True).encode()).hexdigest()
+
+
+_STATUS_OF: dict[type, Status] = {
+    OrderAlreadyShipped: Status.SHIPPED,
+    OrderAlreadyCancelled: Status.CANCELLED,
+}
+
+
+def _fact(outcome: Any) -> tuple[int, int | str | None]:
+    """Return an order's id, with its event's or, where it was not changed, with its status."""
+    if isinstance(outcome, Changed):
+        return outcome.order_id, outcome.event_id
+    return outcome.order_id, _STATUS_OF.get(type(outcome))
+
+
+def _outcome(connection: Connection, order_id: int, fact: int | str | None) -> Outcome:
+    if isinstance(fact, int):
+        return events.recall(connection, fact)
+    return refusal_to_change(order_id, None if fact is None else Status(fact))
 
 
 def follow_clock(connection: Connection, seconds: float, now: datetime) -> None:

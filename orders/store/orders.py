@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, insert, select, update
+from sqlalchemy import Connection, and_, bindparam, func, insert, not_, or_, select, true, update
 
 from orders.domain import EventType, NewOrder, Order, Origin, Status
 from orders.store import events
 from orders.store.database.errors import bad_rows_mean_corruption
 from orders.store.database.queries import Query
+from orders.store.events import Changed
 from orders.store.tables import OrderRow, order_of
 
 _INSERT = Query(
@@ -28,15 +30,18 @@ _INSERT = Query(
     )
     .returning(OrderRow.id)
 )
+_HAS_ID = OrderRow.id == bindparam("order_id")
+_IS_PENDING = OrderRow.status == Status.PENDING.value
+_FIND = Query(select(*OrderRow.__table__.columns).where(_HAS_ID))
 
 
 def _change_of_pending(**values: object) -> Query:
     # The condition is part of the statement, so that one of two racing changes wins.
     return Query(
         update(OrderRow)
-        .where(OrderRow.id == bindparam("order_id"), OrderRow.status == Status.PENDING.value)
+        .where(_HAS_ID, _IS_PENDING)
         .values(updated_at=bindparam("now"), **values)
-        .returning(*OrderRow.__table__.columns)
+        .returning(OrderRow.id)
     )
 
 
@@ -44,10 +49,24 @@ _SHIP = _change_of_pending(status=Status.SHIPPED.value, ship_date=bindparam("new
 _CANCEL = _change_of_pending(status=Status.CANCELLED.value)
 
 
-def insert_pending(
-    connection: Connection, new: NewOrder, origin: Origin, now: datetime
-) -> tuple[Order, int]:
-    """Insert a pending order and its event; return the order and the event's id."""
+@cache
+def _patch(names: tuple[str, ...]) -> Query:
+    """Return the statement that changes some fields: all while it is pending, a note always."""
+    new: dict[str, Any] = {name: bindparam(f"new_{name}") for name in names}
+    same = {
+        name: getattr(OrderRow, name).is_not_distinct_from(value) for name, value in new.items()
+    }
+    only_its_note = and_(true(), *(same[name] for name in names if name != "note"))
+    return Query(
+        update(OrderRow)
+        .where(_HAS_ID, or_(_IS_PENDING, only_its_note), not_(and_(true(), *same.values())))
+        .values(updated_at=bindparam("now"), **new)
+        .returning(OrderRow.id)
+    )
+
+
+def insert_pending(connection: Connection, new: NewOrder, origin: Origin, now: datetime) -> Changed:
+    """Insert a pending order and its event; return it."""
     ((order_id,),) = _INSERT.execute(
         connection,
         new_pet_id=new.pet_id,
@@ -57,42 +76,49 @@ def insert_pending(
         new_note=new.note,
         now=now,
     ).fetchall()
-    event_id = events.append(connection, EventType.PLACED, order_id, origin, now)
-    order = Order(
-        order_id,
-        new.pet_id,
-        new.quantity,
-        new.ship_date,
-        Status.PENDING,
-        now,
-        now,
-        new.reference,
-        new.note,
-    )
-    return order, event_id
+    return events.append(connection, EventType.PLACED, order_id, origin, now)
 
 
 def ship_pending(
     connection: Connection, order_id: int, ship_date: datetime, origin: Origin, now: datetime
-) -> Order | None:
+) -> Changed | None:
     """Ship the order if it is pending; return it, or None if it was not."""
     rows = _SHIP.execute(connection, order_id=order_id, new_ship_date=ship_date, now=now)
     return _changed(connection, rows.fetchall(), EventType.SHIPPED, origin, now)
 
 
+def ship_all_pending(
+    connection: Connection, order_ids: list[int], ship_date: datetime, origin: Origin, now: datetime
+) -> list[Changed]:
+    """Ship those of the orders that are pending; return them."""
+    values = {"status": Status.SHIPPED.value, "ship_date": ship_date, "updated_at": now}
+    ship = update(OrderRow).where(OrderRow.id.in_(order_ids), _IS_PENDING).values(**values)
+    shipped = list(connection.scalars(ship.returning(OrderRow.id)))
+    return events.append_for_each(connection, EventType.SHIPPED, shipped, origin, now)
+
+
 def cancel_pending(
     connection: Connection, order_id: int, origin: Origin, now: datetime
-) -> Order | None:
+) -> Changed | None:
     """Cancel the order if it is pending; return it, or None if it was not."""
     rows = _CANCEL.execute(connection, order_id=order_id, now=now)
     return _changed(connection, rows.fetchall(), EventType.CANCELLED, origin, now)
 
 
+def patch(
+    connection: Connection, order_id: int, fields: Mapping[str, Any], origin: Origin, now: datetime
+) -> Changed | None:
+    """Change fields of the order, if they may change and do; return it, or None if not."""
+    new = {f"new_{name}": value for name, value in fields.items()}
+    rows = _patch(tuple(sorted(fields))).execute(connection, order_id=order_id, now=now, **new)
+    return _changed(connection, rows.fetchall(), EventType.CHANGED, origin, now)
+
+
 @bad_rows_mean_corruption()
-def status_of(connection: Connection, order_id: int) -> Status | None:
-    """Return the status of an order; None where there is no such order."""
-    status = connection.scalar(select(OrderRow.status).where(OrderRow.id == order_id))
-    return None if status is None else Status(status)
+def find(connection: Connection, order_id: int) -> Order | None:
+    """Return an order; None where there is no such order."""
+    rows = _FIND.execute(connection, order_id=order_id).fetchall()
+    return order_of(rows[0]) if rows else None
 
 
 def newest_id(connection: Connection) -> int:
@@ -106,9 +132,5 @@ def _changed(
     event: EventType,
     origin: Origin,
     now: datetime,
-) -> Order | None:
-    if not rows:
-        return None
-    order = order_of(rows[0])
-    events.append(connection, event, order.id, origin, now)
-    return order
+) -> Changed | None:
+    return events.append(connection, event, rows[0][0], origin, now) if rows else None

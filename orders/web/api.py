@@ -120,6 +120,7 @@ class ApiBlueprint(flask_smorest.Blueprint):
     DEFAULT_LOCATION_CONTENT_TYPE_MAPPING: ClassVar = {
         **flask_smorest.Blueprint.DEFAULT_LOCATION_CONTENT_TYPE_MAPPING,
         "optional_json": "application/json",
+        "merge_patch": bodies.MERGE_PATCH,
     }
 
     def arguments(self, schema: Any, **kwargs: Any) -> Any:

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
 MAX_BYTES = 64 * 1024
+MERGE_PATCH = "application/merge-patch+json"
+_JSON = ("application/json",)
+# What else than JSON's own type the body at a location may be declared as.
+_TYPES = {"merge_patch": (MERGE_PATCH, *_JSON)}
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 # Of the cache of parsed queries: entries, and bytes of a query.
 _MOST_CACHED = 500
@@ -37,7 +41,9 @@ _LONGEST_CACHED = 500
 
 
 def load(schema: ma.Schema, location: str, request: Request) -> Any:
-    """Return a part of a request as its schema loads it: `json`, `optional_json` or `query`.
+    """Return a part of a request as its schema loads it.
+
+    It is the `query`, or the body: `json`, `optional_json` or `merge_patch`.
 
     Raises:
         ValidationFailed: with what is wrong in each field or parameter.
@@ -46,7 +52,7 @@ def load(schema: ma.Schema, location: str, request: Request) -> Any:
     try:
         if location == "query":
             return _load_query(schema, request.query_string)
-        return schema.load(_read_json(request.environ, is_optional=location == "optional_json"))
+        return schema.load(_read_json(request.environ, location))
     except ma.ValidationError as error:
         messages = error.normalized_messages()  # type: ignore[no-untyped-call]
         raise ValidationFailed(_faults_by_field(messages)) from None
@@ -67,7 +73,7 @@ def _load_query(schema: ma.Schema, query: bytes) -> Any:
     return _queries[cached]
 
 
-def _read_json(environ: WSGIEnvironment, *, is_optional: bool) -> Any:
+def _read_json(environ: WSGIEnvironment, location: str) -> Any:
     """Return the body of a request as JSON values.
 
     An optional body of no bytes, whatever its type, is an empty object.
@@ -78,9 +84,9 @@ def _read_json(environ: WSGIEnvironment, *, is_optional: bool) -> Any:
         MalformedRequest: it is not JSON (RFC 8259), or beyond the limits of `strictjson`.
     """
     body = _read_bytes(environ)
-    if is_optional and not body:
+    if location == "optional_json" and not body:
         return {}
-    _check_media_type(environ.get("CONTENT_TYPE", ""))
+    _check_media_type(environ.get("CONTENT_TYPE", ""), _TYPES.get(location, _JSON))
     if environ.get("HTTP_CONTENT_ENCODING"):
         raise UnsupportedMediaType(
             "Send the body without a Content-Encoding.", {"Accept-Encoding": "identity"}
@@ -130,10 +136,13 @@ def _read_bytes(environ: WSGIEnvironment) -> bytes:
 
 # Clients send few different ones; a strange one may be as long as the server allows.
 @lru_cache(maxsize=64)
-def _check_media_type(content_type: str) -> None:
+def _check_media_type(content_type: str, allowed: tuple[str, ...]) -> None:
     media_type, options = parse_options_header(content_type)
-    if media_type.lower() != "application/json":
-        raise UnsupportedMediaType("Send the body with 'Content-Type: application/json'.")
+    if media_type.lower() not in allowed:
+        header = "Accept" if allowed is _JSON else "Accept-Patch"
+        raise UnsupportedMediaType(
+            f"Send the body with 'Content-Type: {allowed[0]}'.", {header: ", ".join(allowed)}
+        )
     if options.get("charset", "utf-8").lower() not in {"utf-8", "utf8"}:
         raise UnsupportedMediaType("Send the body in UTF-8.")
 

@@ -56,6 +56,19 @@ def precondition(*, strong: bool) -> Condition | None:
     return is_allowed
 
 
+def precondition_of_list() -> Condition | None:
+    """Return whether a placing is allowed where the list has a revision; None if it always is."""
+    if "HTTP_IF_NONE_MATCH" not in request.environ:
+        return None
+    unwanted, store_id = request.if_none_match, current_services().store_id
+    return lambda revision: not unwanted.contains_weak(tag_of(store_id, revision))
+
+
+def strong_headers(revision: int) -> list[tuple[str, str]]:
+    """Return the headers of the answer of a write to one order."""
+    return _headers(tag_of(current_services().store_id, revision), varies=False, strong=True)
+
+
 def not_modified(revision: int, body: bytes | None) -> Reply | None:
     """Return 304 if the client's If-None-Match names this revision, None if it needs the body.
 

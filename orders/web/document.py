@@ -15,7 +15,7 @@ from flask_smorest import Blueprint
 from orders import domain
 from orders.settings import Settings
 from orders.store.database.errors import StoreUnavailable
-from orders.web.bodies import MAX_BYTES
+from orders.web.bodies import MAX_BYTES, MERGE_PATCH
 from orders.web.refusals import (
     ANSWERS,
     CODES,
@@ -53,6 +53,7 @@ _ALWAYS_POSSIBLE = (
 # Codes and headers that only one version has.
 _ONLY_IN = {
     "order_already_cancelled": 2,
+    "Accept-Patch": 2,
     "pet_not_found": 1,
     "Deprecation": 1,
     "Sunset": 1,
@@ -98,6 +99,9 @@ _OTHER_HEADERS = {
     ),
     "Retry-After": _header("Seconds to wait before the next request.", 18),
     "Accept": _header("The supported type of bodies.", "application/json", required=False),
+    "Accept-Patch": _header(
+        "The supported types of patches.", "application/merge-patch+json", required=False
+    ),
     "Accept-Encoding": _header("The supported coding of bodies.", "identity", required=False),
     "WWW-Authenticate": _header("How to authenticate.", 'Bearer realm="store-orders"'),
     # On answers to a valid key only.
@@ -127,7 +131,7 @@ _REQUEST_HEADERS = {
         "name": "Idempotency-Key",
         "in": "header",
         "description": "A value of the client's choice: sent again within 24 hours with the same "
-        "order, it repeats the first response and places nothing.",
+        "request, it repeats the first response and does nothing.",
         "schema": {
             "type": "string",
             "minLength": 1,
@@ -155,10 +159,10 @@ _SAMPLES: tuple[Exception, ...] = (
     PayloadTooLarge(MAX_BYTES),
     UnsupportedMediaType(
         "Send the body with 'Content-Type: application/json'.",
-        {"Accept": "application/json", "Accept-Encoding": "identity"},
+        dict.fromkeys(("Accept", "Accept-Patch", "Accept-Encoding"), ""),
     ),
     ValidationFailed({"petId": "is required"}),
-    domain.IdempotencyKeyReused(41),
+    domain.IdempotencyKeyReused(),
     RateLimited(18),
     KeyBanned(300),
     StoreUnavailable("the disk is full"),
@@ -268,10 +272,13 @@ def _complete_operation(described: dict[str, Any], version: int, settings: Setti
     if version >= UNKNOWN_PARAMETERS_REFUSED_SINCE:
         refusals = dict.fromkeys([*refusals, "validation_failed"])
     for code in _of_version(refusals, version):
-        _add_refusal(responses, code, own if described.get("deprecated") else [])
+        _add_refusal(responses, code, version, own if described.get("deprecated") else [])
     for response in responses.values():
         response["headers"].update(_refer(_COMMON_HEADERS))
     described["responses"] = responses
+    body = described.get("requestBody", {}).get("content", {})
+    if MERGE_PATCH in body:
+        body["application/json"] = body[MERGE_PATCH]
     described["parameters"] = described.get("parameters", []) + [
         _REQUEST_HEADERS[each] for each in _of_version(parameters, version)
     ]
@@ -279,7 +286,7 @@ def _complete_operation(described: dict[str, Any], version: int, settings: Setti
         described["x-deprecated-sunset"] = settings.pets_sunset.isoformat()
 
 
-def _add_refusal(responses: dict[str, Any], code: str, headers: list[str]) -> None:
+def _add_refusal(responses: dict[str, Any], code: str, version: int, headers: list[str]) -> None:
     sample = _SAMPLE_OF_CODE[code]
     answer = ANSWERS[type(sample)]
     response = responses.setdefault(str(answer.status), _no_refusals())
@@ -287,7 +294,7 @@ def _add_refusal(responses: dict[str, Any], code: str, headers: list[str]) -> No
     response["content"]["application/json"]["examples"][code] = {
         "value": {"code": code, "message": answer.words(sample), "status": answer.status}
     }
-    response["headers"].update(_refer([*answer.headers(sample), *headers]))
+    response["headers"].update(_refer(_of_version([*answer.headers(sample), *headers], version)))
 
 
 def _no_refusals() -> dict[str, Any]:

@@ -8,7 +8,8 @@ from datetime import datetime
 from flask import request
 
 from orders import domain
-from orders.domain import NewOrder, Order, OrderNotFound, Origin
+from orders.domain import NewOrder, OrderNotFound, Origin
+from orders.service import Written
 from orders.store import listing
 from orders.store.idempotency import IdempotencyKey
 from orders.web import conditional
@@ -22,21 +23,24 @@ from schemas.order import NewOrderSchema, OrderSchema, ShipmentSchema
 
 _IDEMPOTENCY_KEY = re.compile(r"[!-+\--~]{1,255}")
 
-_BODY = (
+BODY_REFUSALS = (
     "malformed_request",
     "payload_too_large",
     "unsupported_media_type",
     "validation_failed",
 )
-_CANCEL = (
+CHANGE_REFUSALS = (
     "insufficient_scope",
     "order_not_found",
     "order_already_shipped",
     "order_already_cancelled",
     "precondition_failed",
 )
-# From this version on, an order's ETag is strong.
-STRONG_SINCE = 2
+# From this version on, an order's ETag is strong and on the answers of writes, too; all writes, not
+# only placing, heed an Idempotency-Key.
+SINCE = 2
+WRITE_HEADERS = ("ETag", "Vary", "Idempotent-Replayed")
+REPLAYED = ("Idempotent-Replayed", "true")
 _ORDERS = "/store/orders"
 _ORDER = f"{_ORDERS}/<id:orderId>"
 _TAGS = ["orders"]
@@ -65,22 +69,27 @@ def _add_place(
 ) -> None:
     @blueprint.post(_ORDERS, tags=_TAGS)
     @operation(
-        refusals=(*_BODY, "insufficient_scope", "idempotency_key_reused"),
-        headers=("Location", "Idempotent-Replayed"),
+        refusals=(
+            *BODY_REFUSALS,
+            "insufficient_scope",
+            "precondition_failed",
+            "idempotency_key_reused",
+        ),
+        headers=("Location", "Idempotent-Replayed", *_since_2(version, "ETag", "Vary")),
         parameters=("Idempotency-Key",),
         stability=stability,
     )
     @blueprint.arguments(new_order)
     @blueprint.response(201, order, description="The placed order.")
-    def place_order(new: NewOrder) -> Order:
+    def place_order(new: NewOrder) -> Reply:
         """Place an order."""
-        placed = current_services().orders.place(new, _origin(), _idempotency_key(version))
-        headers = current_call().headers
-        path = f"{current_services().path_prefix}/v{version}{_ORDERS}"
-        headers["Location"] = f"{path}/{placed.order.id}"
-        if placed.replayed:
-            headers["Idempotent-Replayed"] = "true"
-        return placed.order
+        services = current_services()
+        condition, key = conditional.precondition_of_list(), idempotency_key(version)
+        placed = services.orders.place(new, origin(), key, condition)
+        reply = written(placed, version, 201)
+        path = f"{services.path_prefix}/v{version}{_ORDERS}/{placed.order.order_id}"
+        reply.headers.append(("Location", path))
+        return reply
 
 
 def _add_get(
@@ -100,35 +109,53 @@ def _add_get(
         shown = listing.one_order(current_services().database, order_id, version)
         if shown is None:
             raise OrderNotFound(orderId)
-        return conditional.order_reply(order_id, shown, strong=version >= STRONG_SINCE)
+        return conditional.order_reply(order_id, shown, strong=version >= SINCE)
 
 
 def _add_cancel(blueprint: ApiBlueprint, version: int) -> None:
     @blueprint.delete(_ORDER, tags=_TAGS)
-    @operation(refusals=_CANCEL, parameters=("If-Match",), stability="beta")
+    @operation(
+        refusals=(*CHANGE_REFUSALS, *_since_2(version, "idempotency_key_reused")),
+        parameters=("If-Match", *_since_2(version, "Idempotency-Key")),
+        headers=_since_2(version, *WRITE_HEADERS),
+        stability="beta",
+    )
     @blueprint.response(204, description="Order cancelled successfully.")
     def cancel_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
         """Cancel one order by its identifier."""
-        condition = conditional.precondition(strong=version >= STRONG_SINCE)
-        current_services().orders.cancel(parse_order_id(orderId), _origin(), condition)
-        return Reply(status=NO_CONTENT)
+        order_id = parse_order_id(orderId)
+        condition = conditional.precondition(strong=version >= SINCE)
+        key = idempotency_key(version) if version >= SINCE else None
+        cancelled = current_services().orders.cancel(order_id, origin(), condition, key)
+        return written(cancelled, version, NO_CONTENT)
 
 
 def _add_ship(
     blueprint: ApiBlueprint, version: int, order: type[OrderSchema], stability: str
 ) -> None:
     @blueprint.post(f"{_ORDER}/ship", tags=_TAGS)
-    @operation(refusals=(*_BODY, *_CANCEL), parameters=("If-Match",), stability=stability)
+    @operation(
+        refusals=(
+            *BODY_REFUSALS,
+            *CHANGE_REFUSALS,
+            *_since_2(version, "idempotency_key_reused"),
+        ),
+        parameters=("If-Match", *_since_2(version, "Idempotency-Key")),
+        headers=_since_2(version, *WRITE_HEADERS),
+        stability=stability,
+    )
     @blueprint.arguments(ShipmentSchema, location="optional_json", required=False)
     @blueprint.response(200, order, description="The shipped order.", example=order.shipped_example)
     def ship_order(
         shipment: dict[str, datetime],
         orderId: str,  # noqa: N803 - named in the interface
-    ) -> Order:
+    ) -> Reply:
         """Ship one order."""
         order_id, at = parse_order_id(orderId), shipment.get("ship_date")
-        condition = conditional.precondition(strong=version >= STRONG_SINCE)
-        return current_services().orders.ship(order_id, at, _origin(), condition)
+        condition = conditional.precondition(strong=version >= SINCE)
+        key = idempotency_key(version) if version >= SINCE else None
+        shipped = current_services().orders.ship(order_id, at, origin(), condition, key)
+        return written(shipped, version)
 
 
 def parse_order_id(order_id: str) -> int:
@@ -143,12 +170,32 @@ def parse_order_id(order_id: str) -> int:
     return number
 
 
-def _origin() -> Origin:
+def written(done: Written, version: int, status: int = 200) -> Reply:
+    """Return the answer of a write to one order, in version 2 with its ETag."""
+    order = done.order
+    headers = conditional.strong_headers(order.event_id) if version >= SINCE else []
+    reply = Reply(b"" if status == NO_CONTENT else order.shown(version), status, headers)
+    if done.replayed:
+        reply.headers.append(REPLAYED)
+    return reply
+
+
+def _since_2(version: int, *names: str) -> tuple[str, ...]:
+    return names if version >= SINCE else ()
+
+
+def origin() -> Origin:
+    """Return who changes an order by this request."""
     call = current_call()
     return Origin(call.key_name or "nobody", call.request_id)
 
 
-def _idempotency_key(version: int) -> IdempotencyKey | None:
+def idempotency_key(version: int) -> IdempotencyKey | None:
+    """Return the Idempotency-Key of this request, if it has one.
+
+    Raises:
+        MalformedRequest: it has several, or one that is not valid.
+    """
     # A repeated header arrives as one with a comma in it.
     value = request.environ.get("HTTP_IDEMPOTENCY_KEY")
     if value is None:

@@ -154,12 +154,16 @@ ANSWERS: dict[type[Exception], Answer] = {
     domain.OrderAlreadyShipped: Answer(
         409,
         "order_already_shipped",
-        lambda e: f"Order {e.order_id} has shipped. It can't be cancelled or shipped again.",
+        lambda e: (
+            f"Order {e.order_id} has shipped. It can't be changed, cancelled or shipped again."
+        ),
     ),
     domain.OrderAlreadyCancelled: Answer(
         409,
         "order_already_cancelled",
-        lambda e: f"Order {e.order_id} was cancelled. It can't be shipped or cancelled again.",
+        lambda e: (
+            f"Order {e.order_id} was cancelled. It can't be changed, shipped or cancelled again."
+        ),
     ),
     domain.PreconditionFailed: Answer(
         412,
@@ -167,6 +171,8 @@ ANSWERS: dict[type[Exception], Answer] = {
         lambda e: (
             f"Order {e.order_id} is not as If-Match or If-None-Match requires. "
             "Get it again, and decide anew."
+            if e.order_id
+            else "The orders are as If-None-Match forbids. Get them again, and decide anew."
         ),
     ),
     PayloadTooLarge: Answer(
@@ -179,9 +185,9 @@ ANSWERS: dict[type[Exception], Answer] = {
     domain.IdempotencyKeyReused: Answer(
         422,
         "idempotency_key_reused",
-        lambda e: (
-            f"This Idempotency-Key was used before, for a different order: {e.order_id}. "
-            "Use a new value for a new order."
+        lambda _: (
+            "This Idempotency-Key was used before, for a different request. "
+            "Use a new value for each new request."
         ),
     ),
     RateLimited: Answer(429, "rate_limit_exceeded", lambda e: _TOO_MANY.format(e) + ".", _wait),
@@ -248,6 +254,12 @@ def error_body(code: str, message: str, status: int) -> bytes:
     # Half a surrogate pair, which a name in JSON may have, is no text to many parsers.
     message = keys.redact(message).encode(errors="replace").decode()
     return to_json({"code": code, "message": message, "status": status}).encode()
+
+
+def body_of(refusal: domain.Refusal) -> bytes:
+    """Return the body that answers a rule of the shop, which may be a part of another."""
+    answer = next(ANSWERS[kind] for kind in type(refusal).__mro__ if kind in ANSWERS)
+    return error_body(answer.code, answer.words(refusal), answer.status)
 
 
 _FAULTS_SHOWN = 10

@@ -10,19 +10,26 @@ from flask import request
 
 from orders.domain import OrderNotFound
 from orders.store import days, events
-from orders.store.events import EventPage
+from orders.store.events import Changed, EventPage, Outcome
 from orders.web import compression, conditional, order_views, pagination
 from orders.web.api import ApiBlueprint
 from orders.web.bodies import read_query
 from orders.web.call import current_call
 from orders.web.document import operation
-from orders.web.refusals import MissingKey, ValidationFailed
+from orders.web.refusals import MissingKey, ValidationFailed, body_of
 from orders.web.replies import Reply, to_json
 from orders.web.services import current_services
 from orders.webhooks import endpoints
 from schemas.base import UNKNOWN_PARAMETER
 from schemas.event import EventPageSchema
-from schemas.order_v2 import NewOrderSchema, OrderPageSchema, OrderSchema
+from schemas.order_v2 import (
+    NewOrderSchema,
+    OrderPageSchema,
+    OrderPatchSchema,
+    OrderSchema,
+    ShipmentResultsSchema,
+    ShipmentsSchema,
+)
 from schemas.query import (
     EventsQuerySchema,
     HistoryQuerySchema,
@@ -68,6 +75,56 @@ def list_orders(parameters: dict[str, Any]) -> Reply:
 
 
 order_views.add_to(blueprint, VERSION, OrderSchema, NewOrderSchema, stability="beta")
+
+
+@blueprint.patch("/store/orders/<id:orderId>", tags=["orders"])
+@operation(
+    refusals=(
+        *order_views.BODY_REFUSALS,
+        *order_views.CHANGE_REFUSALS,
+        "idempotency_key_reused",
+    ),
+    headers=order_views.WRITE_HEADERS,
+    parameters=("If-Match", "Idempotency-Key"),
+    stability="beta",
+)
+@blueprint.arguments(OrderPatchSchema, location="merge_patch")
+@blueprint.response(200, OrderSchema, description="The order after the change.")
+def change_order(fields: dict[str, Any], orderId: str) -> Reply:  # noqa: N803 - named in the interface
+    """Change an order that is pending, or the note of any."""
+    order_id = order_views.parse_order_id(orderId)
+    condition = conditional.precondition(strong=True)
+    key = order_views.idempotency_key(VERSION)
+    changed = current_services().orders.change(
+        order_id, fields, order_views.origin(), condition, key
+    )
+    return order_views.written(changed, VERSION)
+
+
+@blueprint.post("/store/shipments", tags=["orders"])
+@operation(
+    refusals=(*order_views.BODY_REFUSALS, "insufficient_scope", "idempotency_key_reused"),
+    headers=("Idempotent-Replayed",),
+    parameters=("Idempotency-Key",),
+    stability="beta",
+)
+@blueprint.arguments(ShipmentsSchema)
+@blueprint.response(200, ShipmentResultsSchema, description="What became of each order.")
+def ship_orders(shipments: dict[str, Any]) -> Reply:
+    """Ship up to 100 orders, each of which ships or not by itself."""
+    key, at = order_views.idempotency_key(VERSION), shipments.get("ship_date")
+    shipped = current_services().orders.ship_all(
+        shipments["order_ids"], at, order_views.origin(), key
+    )
+    results = ",".join(map(_shipment, shipped.outcomes))
+    headers = [order_views.REPLAYED] if shipped.replayed else []
+    return Reply(f'{{"results":[{results}]}}'.encode(), headers=headers)
+
+
+def _shipment(outcome: Outcome) -> str:
+    if isinstance(outcome, Changed):
+        return f'{{"orderId":{outcome.order_id},"order":{outcome.v2}}}'
+    return f'{{"orderId":{outcome.order_id},"error":{body_of(outcome).decode()}}}'
 
 
 @blueprint.get("/store/orders/<id:orderId>/events", tags=["events"])

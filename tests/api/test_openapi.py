@@ -29,7 +29,7 @@ FILTERS = [
 OPERATIONS = {
     (1, "listOrders"): (ORDERS, "get", {"200", "304"}, None, []),
     (1, "cancelOrder"): (ORDER, "delete", {"204", *WRITTEN}, "beta", []),
-    (1, "placeOrder"): (ORDERS, "post", {"201", "403", *BODY}, "experimental", []),
+    (1, "placeOrder"): (ORDERS, "post", {"201", "403", "412", *BODY}, "experimental", []),
     (1, "getOrder"): (ORDER, "get", {"200", "304", "404", "412"}, "experimental", []),
     (1, "shipOrder"): (f"{ORDER}/ship", "post", {"200", *WRITTEN, *BODY}, "experimental", []),
     (1, "getPet"): ("/pets/{petId}", "get", {"200", "404"}, None, []),
@@ -37,7 +37,9 @@ OPERATIONS = {
         *(ORDERS, "get", {"200", "304", "422"}, "beta"),
         [*FILTERS, "sort", "limit", "after"],
     ),
-    (2, "placeOrder"): (ORDERS, "post", {"201", "403", *BODY}, "beta", []),
+    (2, "placeOrder"): (ORDERS, "post", {"201", "403", "412", *BODY}, "beta", []),
+    (2, "changeOrder"): (ORDER, "patch", {"200", *WRITTEN, *BODY}, "beta", []),
+    (2, "shipOrders"): ("/store/shipments", "post", {"200", "403", *BODY}, "beta", []),
     (2, "getOrder"): (ORDER, "get", {"200", "304", "404", "412", "422"}, "beta", []),
     (2, "cancelOrder"): (ORDER, "delete", {"204", *WRITTEN, "422"}, "beta", []),
     (2, "shipOrder"): (f"{ORDER}/ship", "post", {"200", *WRITTEN, *BODY}, "beta", []),
@@ -48,7 +50,8 @@ OPERATIONS = {
 }
 SCHEMAS = {
     1: {"Order", "NewOrder", "Shipment", "Pet", "Error"},
-    2: {"Order", "NewOrder", "Shipment", "OrderPage", "Event", "EventPage", "Error"}
+    2: {"Order", "NewOrder", "OrderPatch", "Shipment", "OrderPage", "Event", "EventPage", "Error"}
+    | {"Shipments", "ShipmentResults", "ShipmentResult"}
     | {"Stats", "StatusCounts", "Day", "PausedWebhook", "Usage", "Windows", "Window"},
 }
 TAGS = {1: ["orders", "pets"], 2: ["orders", "events", "reports"]}
@@ -175,13 +178,14 @@ def test_every_body_has_an_example_that_fits_its_schema(document):
                 assert_fits(document, content["schema"], *examples)
 
 
-def test_bodies_are_requested_of_placing_and_may_be_sent_with_shipping(document):
+def test_bodies_are_requested_of_placing_and_may_be_sent_with_shipping(document, version):
     required = {
         name: operation["requestBody"]["required"]
         for name, (_, _, operation) in operations(document).items()
         if "requestBody" in operation
     }
-    assert required == {"placeOrder": True, "shipOrder": False}
+    only_2 = {"changeOrder": True, "shipOrders": True} if version == 2 else {}
+    assert required == {"placeOrder": True, "shipOrder": False, **only_2}
 
 
 def test_the_codes_and_headers_are_those_of_the_version(document, version):

@@ -102,13 +102,14 @@ def test_the_same_order_spelled_otherwise_is_the_same(client, store, order, spel
         (1, {**DATED, "shipDate": "2026-12-05T08:00:00.001Z"}),
         (1, {"petId": 7}),
         (2, {**DATED, "reference": "R-2"}),
+        (2, {**DATED, "note": "A gift"}),
     ],
 )
 def test_another_order_under_the_same_value_is_rejected(client, store, other):
     first = place(client, DATED)
     rejected = place(client, other)
     assert_error(rejected, 422, "idempotency_key_reused")
-    assert "a different order: 1." in rejected.get_json()["message"]
+    assert "for a different request" in rejected.get_json()["message"]
     assert_replays(place(client, DATED), first)
     assert len(store.events()) == 1
 
@@ -177,11 +178,15 @@ def test_beside_others_a_clock_that_is_set_moves_only_what_is_ahead(make_store, 
     key = idempotency.IdempotencyKey(client.key_id, 1, KEY)
     placed = service.place(NewOrder(7), Origin("test"), key)
     clock.set_wall(YEAR)
-    assert service.place(NewOrder(7), Origin("test"), key).order.id == placed.order.id + 1
+    assert (
+        service.place(NewOrder(7), Origin("test"), key).order.order_id == placed.order.order_id + 1
+    )
     clock.set_wall(-YEAR)
     service.follow_clock()
     clock.advance(DAY)
-    assert service.place(NewOrder(7), Origin("test"), key).order.id == placed.order.id + 2
+    assert (
+        service.place(NewOrder(7), Origin("test"), key).order.order_id == placed.order.order_id + 2
+    )
 
 
 def remembered(store):
@@ -301,12 +306,14 @@ def test_a_repeated_header_is_rejected(service):
 
 @BOTH_VERSIONS
 @pytest.mark.parametrize("value", ["", "a,b"])
-def test_the_header_is_ignored_by_other_operations(client, value):
+def test_the_header_is_ignored_by_what_does_not_heed_it(client, version, value):
     client.place()
     client.place()
     headers = {"Idempotency-Key": value}
     assert client.get(client.orders, headers=headers).status_code == 200
     assert client.order(1, headers=headers).status_code == 200
+    if version == 2:
+        return
     assert client.post(f"{client.orders}/1/ship", headers=headers).status_code == 200
     assert client.post(f"{client.orders}/1/ship", headers=headers).status_code == 409
     assert client.delete(f"{client.orders}/2", headers=headers).status_code == 204

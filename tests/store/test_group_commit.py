@@ -60,12 +60,12 @@ def placing(store):
 
     def make(pet_id, error=None, last_statement=None):
         def place(connection):
-            order, _ = orders.insert_pending(connection, NewOrder(pet_id), CLI, store.clock.now())
+            placed = orders.insert_pending(connection, NewOrder(pet_id), CLI, store.clock.now())
             if last_statement:
                 connection.connection.driver_connection.execute(last_statement)
             if error:
                 raise error
-            return order.id
+            return placed.order_id
 
         return place
 

@@ -1,0 +1,335 @@
+"""Version 2's own writes: changeOrder, shipOrders, Idempotency-Keys and ETags of every write."""
+
+from __future__ import annotations
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.support.stores import assert_error
+
+ORDERS = "/v2/store/orders"
+SHIPMENTS = "/v2/store/shipments"
+NOW, LATER = "2026-12-01T12:00:00.000Z", "2026-12-01T12:01:00.000Z"
+ORDER = {
+    "petId": 7,
+    "quantity": 2,
+    "shipDate": "2026-12-05T08:00:00.000Z",
+    "reference": "R-1",
+    "note": "A gift",
+}
+PRECONDITION = "precondition_failed"
+MALFORMED, INVALID = (400, "malformed_request"), (422, "validation_failed")
+UNSUPPORTED = (415, "unsupported_media_type")
+
+
+@pytest.fixture
+def client(client_v2):
+    """A client with one order."""
+    client_v2.post(ORDERS, json=ORDER)
+    return client_v2
+
+
+def patch(client, body, order_id=1, content_type="application/merge-patch+json", **headers):
+    data = body if isinstance(body, bytes) else json.dumps(body)
+    path = f"{ORDERS}/{order_id}"
+    return client.request("PATCH", path, data=data, content_type=content_type, headers=headers)
+
+
+def ship_all(client, order_ids, **more):
+    headers = more.pop("headers", {})
+    return client.post(SHIPMENTS, json={"orderIds": order_ids, **more}, headers=headers)
+
+
+# changeOrder.
+
+
+@pytest.mark.parametrize(
+    ("body", "changed"),
+    [
+        ({"quantity": 3}, {"quantity": 3}),
+        ({"petId": 2**63 - 1}, {"petId": 2**63 - 1}),
+        ({"shipDate": "2026-12-06T10:00:00+02:00"}, {"shipDate": "2026-12-06T08:00:00.000Z"}),
+        ({"reference": "R-2", "note": "One\nTwo"}, {"reference": "R-2", "note": "One\nTwo"}),
+        *(({name: None}, {name: None}) for name in ("shipDate", "reference", "note")),
+        ({**ORDER, "quantity": 9, "note": None}, {"quantity": 9, "note": None}),
+    ],
+)
+def test_a_patch_changes_what_it_names_with_one_event(client, store, clock, body, changed):
+    before = client.order(1).get_json()
+    clock.advance(60)
+    response = patch(client, body)
+    after = {**before, **changed, "updatedAt": LATER}
+    after = {name: value for name, value in after.items() if value is not None}
+    assert (response.status_code, response.get_json()) == (200, after)
+    shown = client.order(1)
+    assert (shown.data, shown.headers["ETag"]) == (response.data, response.headers["ETag"])
+    placed, event = client.get(f"{ORDERS}/1/events").get_json()["events"]
+    assert (event["type"], event["at"], event["order"]) == ("order.changed", LATER, after)
+    assert event["requestId"] == response.headers["X-Request-Id"]
+    assert placed["order"] == before
+    fields = ("id", "petId", "quantity", "shipDate", "complete")
+    first = {name: after[name] for name in fields if name in after}
+    assert client.speaking(1).get("/v1/store/orders").get_json() == [first]
+    assert len(store.events()) == 2
+
+
+@pytest.mark.parametrize("body", [{}, ORDER, {"note": "A gift"}, {"quantity": 2}])
+@pytest.mark.parametrize("content_type", ["application/merge-patch+json", "application/json"])
+def test_a_patch_that_changes_nothing_has_no_event(client, store, clock, body, content_type):
+    before = client.order(1)
+    clock.advance(60)
+    for _ in range(2):
+        response = patch(client, body, content_type=content_type)
+        assert (response.status_code, response.data) == (200, before.data)
+        assert response.headers["ETag"] == before.headers["ETag"]
+    client.ship(1, shipDate=ORDER["shipDate"])
+    assert patch(client, body).get_json()["status"] == "shipped"
+    assert len(store.events()) == 2
+
+
+@pytest.mark.parametrize(
+    ("end", "code"), [("ship", "order_already_shipped"), ("cancel", "order_already_cancelled")]
+)
+def test_of_an_order_that_is_not_pending_only_the_note_may_change(client, store, end, code):
+    getattr(client, end)(1)
+    ended = client.order(1).get_json()
+    for body in ({"quantity": 3}, {"reference": None, "note": "Lost"}, {"shipDate": LATER}):
+        assert_error(patch(client, body), 409, code)
+        assert_error(patch(client, body, **{"If-Match": '"nope"'}), 409, code)
+    assert_error(patch(client, {"note": "Lost"}, **{"If-Match": '"nope"'}), 412, PRECONDITION)
+    response = patch(client, {"note": "Lost"})
+    assert (response.status_code, response.get_json()) == (200, {**ended, "note": "Lost"})
+    assert patch(client, {"note": None, "quantity": 2}).status_code == 200
+    assert [each["type"] for each in store.events()][2:] == ["order.changed"] * 2
+    days = client.get("/v2/store/stats?days=1").get_json()
+    assert days["byStatus"] == {"pending": 0, "shipped": 0, "cancelled": 0, ended["status"]: 1}
+
+
+@pytest.mark.parametrize(
+    ("body", "error", "content_type"),
+    [
+        *((body, INVALID, "application/json") for body in ({"petId": None}, {"quantity": None})),
+        *(({name: 1.0}, INVALID, "application/json") for name in ORDER),
+        *(({name: 3}, INVALID, "application/json") for name in ("status", "id", "placedAt")),
+        *((body, INVALID, "application/json") for body in ([], None, {"note": ""}, {"petId": 0})),
+        *(
+            (body, MALFORMED, "application/merge-patch+json")
+            for body in (b"", b"{", b'{"a":1,"a":2}')
+        ),
+        *(({}, UNSUPPORTED, kind) for kind in ("", "text/plain", "application/json-patch+json")),
+        (b"{}" + b" " * 65_535, (413, "payload_too_large"), "application/json"),
+    ],
+)
+def test_a_fault_of_a_patch_comes_before_any_of_the_order(client, store, body, error, content_type):
+    for order_id in ("1", "2", "abc"):
+        response = patch(client, body, order_id, content_type)
+        assert_error(response, *error)
+        types = "application/merge-patch+json, application/json"
+        assert response.headers.get("Accept-Patch") == (types if error == UNSUPPORTED else None)
+    assert len(store.events()) == 1
+
+
+def test_there_is_no_order_to_change_and_a_read_key_changes_none(client, store):
+    for order_id in ("2", "abc", "01"):
+        assert_error(patch(client, {"note": "x"}, order_id), 404, "order_not_found")
+        fails = {"If-Match": '"nope"'}
+        assert_error(patch(client, {"note": "x"}, order_id, **fails), 404, "order_not_found")
+    reader = store.client(scopes=("read",)).speaking(2)
+    assert_error(patch(reader, {"note": "x"}), 403, "insufficient_scope")
+    assert_error(ship_all(reader, [1]), 403, "insufficient_scope")
+    assert_error(client.request("PATCH", "/v1/store/orders/1"), 405, "method_not_allowed")
+
+
+def test_of_editors_of_the_same_order_one_wins_each_round_and_no_update_is_lost(client, store):
+    def edit(editor):
+        shown = client.order(1)
+        note = shown.get_json()["note"]
+        barrier.wait(60)
+        tag = {"If-Match": shown.headers["ETag"]}
+        return patch(client, {"note": f"{note}{editor}"}, **tag)
+
+    expected = "A gift"
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(10):
+            barrier = threading.Barrier(8)
+            answers = list(pool.map(edit, range(8)))
+            (winner,) = (n for n, each in enumerate(answers) if each.status_code == 200)
+            for number, answer in enumerate(answers):
+                if number != winner:
+                    assert_error(answer, 412, PRECONDITION)
+            expected += str(winner)
+    assert client.order(1).get_json()["note"] == expected
+    assert len(store.events()) == 11
+
+
+# ETags of every write, and conditions of a placing.
+
+
+def writes(client):
+    """Return, by name, a function that sends each write to one order with headers."""
+    return {
+        "placeOrder": lambda **h: client.post(ORDERS, json=ORDER, headers=h),
+        "shipOrder": lambda **h: client.post(f"{ORDERS}/1/ship", headers=h),
+        "shipOrder with a date": lambda **h: client.post(
+            f"{ORDERS}/1/ship", json={"shipDate": LATER}, headers=h
+        ),
+        "cancelOrder": lambda **h: client.delete(f"{ORDERS}/1", headers=h),
+        "changeOrder": lambda **h: patch(client, {"quantity": 3, "note": None}, **h),
+        "changeOrder to what it is": lambda **h: patch(client, ORDER, **h),
+        "shipOrders": lambda **h: ship_all(client, [9, 1, 2], headers=h),
+        "shipOrders of one": lambda **h: ship_all(client, [1], headers=h),
+        "shipOrders of none": lambda **h: ship_all(client, [9], headers=h),
+    }
+
+
+WRITES = list(writes(None))
+OF_ONE = [name for name in WRITES if "shipOrders" not in name]
+
+
+@pytest.mark.parametrize("write", OF_ONE)
+def test_the_answer_of_a_write_has_the_strong_tag_of_the_order(client, write):
+    response = writes(client)[write]()
+    number = response.headers.get("Location", "1")[-1]
+    shown = client.order(number)
+    assert response.data in {shown.data, b""}
+    assert not shown.headers["ETag"].startswith("W/")
+    for name in ("ETag", "Cache-Control", "Vary"):
+        assert response.headers[name] == shown.headers[name]
+    assert response.headers["Cache-Control"] == "private, no-cache"
+    assert response.headers["Vary"] == "Authorization"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_placing_is_made_only_if_the_list_is_not_as_it_says(client, store, version):
+    client = client.speaking(version)
+    tag = client.get(client.orders).headers["ETag"]
+    for unwanted in ("*", tag, tag.removeprefix("W/"), f'"another", {tag}'):
+        response = client.place(headers={"If-None-Match": unwanted})
+        assert_error(response, 412, PRECONDITION)
+    assert_error(client.place(0, headers={"If-None-Match": "*"}), *INVALID)
+    assert len(store.events()) == 1
+    for n, headers in enumerate(({"If-None-Match": '"another"'}, {"If-Match": '"another"'})):
+        placed = client.place(headers={**headers, "Idempotency-Key": f"{n}"})
+        assert placed.status_code == 201
+    assert client.place(headers={"If-None-Match": tag, "Idempotency-Key": "new"}).status_code == 201
+    again = client.place(headers={"If-None-Match": "*", "Idempotency-Key": "new"})
+    assert (again.status_code, again.headers["Idempotent-Replayed"]) == (201, "true")
+
+
+# Idempotency-Keys.
+
+KEY = {"Idempotency-Key": "7f9c2ba4"}
+KEPT = ("Location", "ETag", "Cache-Control", "Vary", "Content-Type", "Content-Length")
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_write_that_is_sent_again_gets_its_first_answer(client, store, clock, write):
+    client.place()
+    send = writes(client)[write]
+    first = send(**KEY)
+    assert "Idempotent-Replayed" not in first.headers
+    events = store.events()
+    clock.advance(3600)
+    patch(client, {"note": "Changed since"})
+    for again in (send(**KEY), send(**KEY, **{"If-Match": '"nope"'}, **{"If-None-Match": "*"})):
+        assert (again.status_code, again.data) == (first.status_code, first.data)
+        kept = [[each.headers.get(name) for name in KEPT] for each in (first, again)]
+        assert kept[0] == kept[1]
+        assert again.headers["Idempotent-Replayed"] == "true"
+    assert store.events()[: len(events)] == events
+    assert len(store.events()) == len(events) + 1
+    clock.advance(86_400)
+    assert "Idempotent-Replayed" not in send(**KEY).headers
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_another_request_with_the_same_key_is_refused(client, store, write):
+    sent = writes(client)
+    assert sent[write](**KEY).status_code < 300
+    count = len(store.events())
+    for name, send in sent.items():
+        if name != write:
+            assert_error(send(**KEY), 422, "idempotency_key_reused")
+    assert_error(client.place(8, headers=KEY), 422, "idempotency_key_reused")
+    assert_error(patch(client, {"quantity": 4}, **KEY), 422, "idempotency_key_reused")
+    assert_error(ship_all(client, [2], headers=KEY), 422, "idempotency_key_reused")
+    assert_error(client.delete(f"{ORDERS}/2", headers=KEY), 422, "idempotency_key_reused")
+    assert len(store.events()) == count
+
+
+@pytest.mark.parametrize("write", [each for each in WRITES if each != "placeOrder"])
+def test_a_refusal_is_not_remembered_and_a_bad_key_does_nothing(client, store, write):
+    send = writes(client)[write]
+    assert_error(send(**{"Idempotency-Key": "a b"}), *MALFORMED)
+    if write in OF_ONE:
+        assert_error(send(**KEY, **{"If-Match": '"nope"'}), 412, PRECONDITION)
+    assert len(store.events()) == 1
+    assert send(**KEY).status_code < 300
+
+
+# shipOrders.
+
+
+def test_each_of_several_orders_ships_or_not_by_itself(client, store, clock):
+    for _ in range(4):
+        client.place()
+    client.ship(2)
+    client.cancel(3)
+    clock.advance(60)
+    response = ship_all(client, [5, 3, 99, 1, 2, 2**63 - 1])
+    assert response.status_code == 200
+    assert response.headers["Cache-Control"] == "no-store"
+    results = response.get_json()["results"]
+    assert [each["orderId"] for each in results] == [5, 3, 99, 1, 2, 2**63 - 1]
+    for number in (0, 3):
+        order = results[number]["order"]
+        assert order == client.order(order["id"]).get_json()
+        assert (order["status"], order["shipDate"]) == ("shipped", LATER)
+    alone = [client.ship(number).get_json() for number in (3, 99, 2, 2**63 - 1)]
+    assert [results[number]["error"] for number in (1, 2, 4, 5)] == alone
+    shipped = store.events()[7:]
+    assert [(each["type"], each["order_id"]) for each in shipped] == [
+        ("order.shipped", 1),
+        ("order.shipped", 5),
+    ]
+    assert {each["request_id"] for each in shipped} == {response.headers["X-Request-Id"]}
+    assert client.order(4).get_json()["status"] == "pending"
+    again = ship_all(client, [4], shipDate="2026-12-24T18:00:00Z").get_json()["results"]
+    assert again[0]["order"]["shipDate"] == "2026-12-24T18:00:00.000Z"
+    stats = client.get("/v2/store/stats").get_json()
+    assert stats["byStatus"] == {"pending": 0, "shipped": 4, "cancelled": 1}
+
+
+def test_a_hundred_orders_are_one_request_of_the_limits(client, store):
+    for _ in range(99):
+        client.place()
+    left = int(client.get("/v2/usage").headers["X-RateLimit-Remaining"])
+    response = ship_all(client, list(range(100, 0, -1)))
+    assert int(response.headers["X-RateLimit-Remaining"]) == left - 1
+    results = response.get_json()["results"]
+    assert [each["order"]["id"] for each in results] == list(range(100, 0, -1))
+    assert len(store.events()) == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [
+        *(
+            ({"orderIds": ids}, "orderIds")
+            for ids in ([], [1, 1], list(range(1, 102)), 1, None, {})
+        ),
+        *(({"orderIds": [each]}, "orderIds") for each in (0, -1, 2**63, "1", 1.0, True, None, [])),
+        *(({}, "orderIds"), ({"orderIds": [1], "shipDate": None}, "shipDate")),
+        ({"orderIds": [1], "note": "x"}, "note"),
+    ],
+)
+def test_a_fault_of_a_shipment_ships_nothing(client, store, body, name):
+    response = client.post(SHIPMENTS, json=body)
+    assert_error(response, *INVALID)
+    assert response.get_json()["message"].startswith(f"{name}: ")
+    assert len(store.events()) == 1
+    assert_error(client.post(SHIPMENTS), *UNSUPPORTED)
+    assert_error(client.get(SHIPMENTS), 405, "method_not_allowed")
