@@ -29,6 +29,7 @@ from orders.store.filters import Filters
 from orders.store.paging import PageQuery, Position, Sort, SortBy, read_page
 from tests.support.postgres import Postgres
 
+FILL_SECONDS = 600.0
 MOST_MILLISECONDS = 250
 SIZE = 50
 BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
@@ -67,7 +68,8 @@ _FILL = """
 
 def fill(database: Database, number: int) -> None:
     """Insert so many orders, and one event."""
-    with database.write() as connection:
+    patience = {"patience": FILL_SECONDS} if database.where.startswith("postgresql") else {}
+    with database.write(**patience) as connection:
         dialect = connection.dialect.name
         instant = Template(_INSTANT[dialect])
         sql = Template(_FILL).substitute(
@@ -80,8 +82,10 @@ def fill(database: Database, number: int) -> None:
         if dialect == "postgresql":
             connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
         connection.execute(text(sql.replace(":", r"\:")))
-        if dialect == "postgresql":
-            connection.exec_driver_sql("ANALYZE orders")  # which a server does by itself, later
+    if dialect == "postgresql":
+        with database.read() as connection:  # what a server does by itself, later
+            connection.exec_driver_sql("SET statement_timeout = 0")
+            connection.exec_driver_sql("VACUUM (ANALYZE) orders, order_events")
 
 
 def day(number: float) -> datetime:
