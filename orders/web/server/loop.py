@@ -26,8 +26,9 @@ log = logging.getLogger(__name__)
 # How long the ready requests are answered before the loop polls again.
 TURN_SECONDS = 0.05
 STOP_SECONDS = 30
-# A request that no worker has begun for so long is refused: no client waits longer than 10 s.
-QUEUE_SECONDS = 9
+# A request that no worker has begun for so long is refused. With the second until that is noticed,
+# and the 5 s that one may then wait for the database's lock, no client waits longer than 10 s.
+QUEUE_SECONDS = 4
 MAINTENANCE_SECONDS = 1
 _ACCEPTED_AT_ONCE = 100
 
