@@ -85,6 +85,8 @@ class Settings:
     body_seconds: int = 30
     log: str = "text"
     metrics: bool = False
+    # Where systemd is told how the service does; from NOTIFY_SOCKET, which it sets.
+    notify_socket: str = ""
     plans: Mapping[str, Plan] = field(default_factory=lambda: dict(DEFAULT_PLANS))
 
     @property
@@ -138,6 +140,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         raw.setdefault(name, (f"{name} in {instance / CONFIG_FILE}", value))
     values = {name: _read_value(name, source, value) for name, (source, value) in raw.items()}
     values.setdefault("base_url", _default_base_url(values))
+    values["notify_socket"] = environ.get("NOTIFY_SOCKET", "")
     return Settings(instance=instance, plans=plans, **cast("dict[str, Any]", values))
 
 

@@ -8,18 +8,21 @@ import gc
 import ipaddress
 import logging
 import os
+import platform
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import click
 from flask import Flask
 from sqlalchemy.exc import SQLAlchemyError
 
-from orders import demo
+from orders import VERSION, demo
 from orders import settings as settings_of
 from orders.cli.keeper import Keeper
+from orders.cli.systemd import State, notify
 from orders.counters import CountersRefused
 from orders.settings import Settings, SettingsError
 from orders.store import keys
@@ -95,7 +98,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--demo", action="store_true", help="first fill an empty database, and print a key to try"
     )
+    parser.add_argument("--version", action="version", version=_versions())
     return parser
+
+
+def _versions() -> str:
+    module = sqlite.sqlite_module()
+    return (
+        f"Store Orders {VERSION}, Python {platform.python_version()}, "
+        f"SQLite {module.sqlite_version} ({module.__name__.partition('.')[0]})"
+    )
 
 
 def _serve_instance(app: Flask, *, with_demo: bool) -> int:
@@ -128,9 +140,12 @@ def _serve(app: Flask, services: Services, hold: Hold, *, with_demo: bool) -> in
     housekeeping.start()
     services.outbox.start(alone=services.is_alone)
     _spare_the_collector()
+    supervisor = services.settings.notify_socket
+    notify(supervisor, State.READY)
     try:
         server.run()
     finally:
+        notify(supervisor, State.STOPPING)
         _ignore_signals()
         if services.backups:
             services.backups.stop()
@@ -218,7 +233,8 @@ def _prepare_database(services: Services) -> None:
 def _bind(app: Flask, services: Services) -> Server:
     settings = services.settings
     try:
-        server = Server(app, settings, Dispatch(services))
+        alive = partial(notify, settings.notify_socket, State.ALIVE)
+        server = Server(app, settings, Dispatch(services, alive))
     except OSError as error:
         if error.errno == errno.EADDRNOTAVAIL:
             hint = "Choose an address of this machine with ORDERS_HOST."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from orders.web import conditional
 from orders.web.call import Call, is_api_path, path_of_target
 from orders.web.server import Work
@@ -16,9 +18,10 @@ _LIST = "/v1/store/orders"
 class Dispatch:
     """Decides by a request's head, and asks no other server."""
 
-    def __init__(self, services: Services) -> None:
-        """Take the parts of the application."""
+    def __init__(self, services: Services, note_turn: Callable[[], None]) -> None:
+        """Take the parts of the application, and what is called while the loop runs."""
         self._services = services
+        self.note_turn = note_turn
         settings = services.settings
         # Each request asks another server, which may stand still.
         self._is_remote = settings.is_on_postgres or bool(settings.limits_url)

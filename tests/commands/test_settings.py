@@ -143,6 +143,7 @@ def test_without_any_setting_the_defaults_hold(tmp_path):
         "body_seconds": 30,
         "log": "text",
         "metrics": False,
+        "notify_socket": "",
         "plans": {
             "free": {"name": "free", "per_minute": 60, "per_day": 1_000},
             "pro": {"name": "pro", "per_minute": 300, "per_day": 10_000},

@@ -35,6 +35,16 @@ class ByPath(Policy):
         return next((each for each in Work if target.startswith(f"/{each.value}")), Work.INSTANT)
 
 
+class Counting(Policy):
+    """Notes who has told that the loop runs."""
+
+    def __init__(self):
+        self.told = []
+
+    def note_turn(self):
+        self.told.append(threading.current_thread().name)
+
+
 class Blocking:
     """An application that echoes the path; those with `blocked` in them wait until `go_on`."""
 
@@ -242,6 +252,13 @@ def test_an_error_in_a_turn_closes_that_connection_and_is_logged(application, mo
     assert [each.message for each in caplog.records if each.exc_info] == [
         "The connection of 127.0.0.1 is closed, as it failed."
     ]
+
+
+def test_only_the_loop_itself_tells_that_it_runs(application):
+    policy = Counting()
+    with serving(application, policy):
+        wait_until(lambda: policy.told)
+    assert set(policy.told) <= {"loop-0", "loop-1"}
 
 
 def test_a_loop_that_fails_ends_the_server_with_an_error(application, monkeypatch):

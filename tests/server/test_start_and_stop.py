@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+import platform
 import re
 import shlex
 import signal
@@ -19,7 +20,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from orders import keys
+from orders import VERSION, keys
 from orders.clock import Clock
 from orders.domain import NewOrder, Origin
 from orders.settings import DEFAULT_PLANS, Plan
@@ -118,6 +119,7 @@ WORDS = {name: words for name, (_, words) in UNFIT.items()} | {
 OF_FILES = pytest.mark.sqlite_only("starts on files that can't be used")
 OTHERS = {
     "help": ["app.py", "--help"],
+    "version": ["app.py", "--version"],
     "flask run": ["flask", "run"],
     "flask keys": ["flask", "keys", "list"],
 }
@@ -245,6 +247,18 @@ def test_help_names_the_demo_and_the_settings(ended):
     assert not done.instance.exists()
 
 
+@OF_FILES
+def test_the_version_is_that_of_the_service_of_python_and_of_sqlite(ended):
+    done = ended["version"]
+    driver = sqlite.sqlite_module()
+    assert (done.status, done.stderr.read_text()) == (0, "")
+    assert done.stdout.read_text() == (
+        f"Store Orders {VERSION}, Python {platform.python_version()}, "
+        f"SQLite {driver.sqlite_version} ({driver.__name__.removesuffix('.dbapi2')})\n"
+    )
+    assert not done.instance.exists()
+
+
 # A first start.
 
 
@@ -332,6 +346,21 @@ def test_a_stop_answers_what_has_arrived_and_keeps_the_counters_exactly(start, i
         client = store.anonymous()
         client.secret = secret
         assert left(client.get(LIST)) == (60 - 9, 1_000 - 9)
+
+
+@pytest.mark.parametrize("name", ["{}/notify", "@{}"])
+def test_systemd_is_told_that_it_serves_that_its_loop_runs_and_that_it_stops(start, tmp_path, name):
+    name = name.format(tmp_path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.settimeout(30)
+        systemd.bind(name.replace("@", "\0"))
+        service = start(NOTIFY_SOCKET=name)
+        assert [systemd.recv(100) for _ in range(2)] == [b"READY=1", b"WATCHDOG=1"]
+        assert service.stop() == 0
+        told = [b"WATCHDOG=1"]
+        while told[-1] == b"WATCHDOG=1":
+            told.append(systemd.recv(100))
+        assert told[-1] == b"STOPPING=1"
 
 
 @pytest.mark.slow

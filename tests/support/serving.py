@@ -26,6 +26,9 @@ class Policy:
         """Return no headers."""
         return []
 
+    def note_turn(self):
+        """Forget a turn."""
+
     def note_answer(self, call, status, now):
         """Forget an answer."""
 

@@ -74,6 +74,9 @@ class Policy(Protocol):
     def uncounted_headers(self) -> list[tuple[str, str]]:
         """Return the rate-limit headers of a response to nobody. Must not block."""
 
+    def note_turn(self) -> None:
+        """Note that the loop runs: called by it, once a second. Must not block."""
+
     def note_answer(self, call: Call, status: int, now: float) -> None:
         """Note an answer that the server made by itself. `now` is in monotonic seconds."""
 

@@ -230,6 +230,7 @@ class Loop:
 
     def _maintain(self) -> None:
         self._next_maintenance = self.now + MAINTENANCE_SECONDS
+        self.policy.note_turn()
         for connection in list(self.connections):
             self._guard(connection, connection.keep_deadlines)
         while self._waiting and (self._waiting[0].is_claimed or self._is_overdue(self._waiting[0])):
