@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import zoneinfo
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 import marshmallow as ma
@@ -147,6 +149,19 @@ class ReferenceParameter(Once, Reference):
 
 class TextParameter(Once, ma.fields.String):
     """Any text."""
+
+
+_zones = cache(zoneinfo.available_timezones)
+
+
+class ZoneParameter(TextParameter):
+    """The name of a time zone."""
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
+        name: str = super()._deserialize(value, *args, **kwargs)
+        if name not in _zones():
+            raise ma.ValidationError("must be a time zone's IANA name, such as Europe/Berlin")
+        return name
 
 
 class FlagParameter(Once, ma.fields.Boolean):

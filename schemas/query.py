@@ -13,6 +13,7 @@ from schemas.fields import (
     ReferenceParameter,
     TextParameter,
     WholeParameter,
+    ZoneParameter,
 )
 
 MOST_AT_ONCE = 200
@@ -121,4 +122,8 @@ class StatsQuerySchema(QuerySchema):
         MOST_DAYS,
         load_default=USUAL_DAYS,
         metadata={"description": "How many days, up to and including today."},
+    )
+    zone = ZoneParameter(
+        load_default="UTC",
+        metadata={"description": "The time zone of the days, by its IANA name."},
     )

@@ -24,7 +24,7 @@ class StatusCountsSchema(ma.Schema):
 
 
 class DaySchema(ma.Schema):
-    """What happened on a day of UTC."""
+    """What happened on a day of the time zone asked for."""
 
     date = ma.fields.Date(required=True, metadata={"description": "The day."})
     placed = _count("Orders whose placedAt is on it.")
@@ -39,12 +39,24 @@ class PausedWebhookSchema(ma.Schema):
     since = Instant(required=True, metadata={"description": "When it was paused."})
 
 
+class BackupsSchema(SparseSchema):
+    """The backups that the service makes by itself."""
+
+    last = Instant(metadata={"description": "When the newest was made; absent before the first."})
+    sameDisk = ma.fields.Boolean(  # noqa: N815 - as the API's other names
+        required=True,
+        attribute="same_disk",
+        metadata={"description": "Whether they are on the disk of the store, and lost with it."},
+    )
+
+
 class StatsSchema(SparseSchema):
     """Figures of the store."""
 
     example: ClassVar = {
         "byStatus": {"pending": 7, "shipped": 31, "cancelled": 2},
         "days": [{"date": "2026-12-01", "placed": 3, "shipped": 1, "cancelled": 0}],
+        "backups": {"last": "2026-12-01T03:00:00.000Z", "sameDisk": False},
     }
 
     byStatus = ma.fields.Nested(  # noqa: N815 - as the API's other names
@@ -57,6 +69,10 @@ class StatsSchema(SparseSchema):
         ma.fields.Nested(DaySchema),
         required=True,
         metadata={"description": "The requested days, today last."},
+    )
+    backups = ma.fields.Nested(
+        BackupsSchema,
+        metadata={"description": "Absent where the service makes none."},
     )
     pausedWebhooks = ma.fields.List(  # noqa: N815 - as the API's other names
         ma.fields.Nested(PausedWebhookSchema),

@@ -30,7 +30,7 @@ from orders.store import days, events
 from orders.store.care import scratch
 from orders.store.database import sequences, sqlite
 from orders.store.database.engine import BESIDE, Beside
-from orders.store.tables import DayRow, OrderRow
+from orders.store.tables import EVER, OrderRow, QuarterRow
 
 _ORDER = [name.key for name in OrderRow.__table__.columns]
 # `nth` counts the rows without an id, to which the store assigns one.
@@ -44,22 +44,23 @@ _STAGED = Table(
     *(Column(each.key, each.type) for each in OrderRow.__table__.columns),
 )
 
-# What the rows add to each day.
-_SUMMARIZE = """
-    CREATE TABLE days AS
-    SELECT day, sum(placed) AS placed, sum(shipped) AS shipped, sum(cancelled) AS cancelled
-    FROM (
-        SELECT substr(placed_at, 1, 10) AS day, count(*) AS placed, 0 AS shipped, 0 AS cancelled
-        FROM staged GROUP BY 1
-        UNION ALL
-        SELECT substr(ship_date, 1, 10), 0, count(*), 0
-        FROM staged WHERE status = 'shipped' GROUP BY 1
-        UNION ALL
-        SELECT substr(updated_at, 1, 10), 0, 0, count(*)
-        FROM staged WHERE status = 'cancelled' GROUP BY 1
-    ) GROUP BY day
-"""
-_DAYS = Table("days", _BESIDE, *(Column(each.key, each.type) for each in DayRow.__table__.columns))
+# What the rows add to each quarter of an hour (`tables.QuarterRow`), and to all.
+_SUMMARIZE = f"""
+    CREATE TABLE quarters AS
+    WITH happened AS (
+        SELECT placed_at AS at, 1 AS placed, 0 AS shipped, 0 AS cancelled FROM staged
+        UNION ALL SELECT ship_date, 0, 1, 0 FROM staged WHERE status = 'shipped'
+        UNION ALL SELECT updated_at, 0, 0, 1 FROM staged WHERE status = 'cancelled'
+    )
+    SELECT (strftime('%s', at) + 62135596800) / 900 AS quarter,
+        sum(placed) AS placed, sum(shipped) AS shipped, sum(cancelled) AS cancelled
+    FROM happened GROUP BY 1
+    UNION ALL SELECT {EVER}, coalesce(sum(placed), 0), coalesce(sum(shipped), 0),
+        coalesce(sum(cancelled), 0) FROM happened
+"""  # noqa: S608 # nosec B608 - our own names
+_QUARTERS = Table(
+    "quarters", _BESIDE, *(Column(each.key, each.type) for each in QuarterRow.__table__.columns)
+)
 
 
 class Staging:
@@ -92,12 +93,12 @@ class Staging:
         self._connection.execute("COMMIT")
 
     def summarize(self) -> None:
-        """Sum up what the rows add to each day, for `copy_to_store`."""
+        """Sum up what the rows add to each quarter of an hour, for `copy_to_store`."""
         self._connection.execute(_SUMMARIZE)
 
     def beside(self) -> Beside:
         """Return the tables that a transaction can read beside the store's."""
-        return Beside(self._path, (_STAGED, _DAYS))
+        return Beside(self._path, (_STAGED, _QUARTERS))
 
     def repeated_ids(self) -> list[tuple[int, int]]:
         """Return line and id of each row whose id is on an earlier line, too."""
@@ -127,7 +128,7 @@ def copy_to_store(connection: Connection, origin: Origin, now: datetime) -> int:
     last_id = max(highest, sequences.last_given(connection, OrderRow.__tablename__))
     unnumbered = update(_STAGED).where(_STAGED.c.id.is_(None))
     connection.execute(unnumbered.values(id=last_id + _STAGED.c.nth))
-    days.add_all(connection, connection.execute(select(_DAYS)))
+    days.add_all(connection, _QUARTERS)
     source = select(*(_STAGED.c[name] for name in _ORDER)).order_by(_STAGED.c.line)
     copied = insert(OrderRow).from_select(_ORDER, source)
     inserted = connection.execute(copied.execution_options(preserve_rowcount=True)).rowcount

@@ -1,39 +1,34 @@
-"""The table of days: how many orders were placed, shipped and cancelled on each.
+"""What happened on each day: how many orders were placed, shipped and cancelled.
 
-Triggers on the event log keep it (migration 0005), so that a year's figures are a year's rows
-however many orders there are; what an import brings is added here. An order is placed on the day
-of `placedAt`, shipped on that of `shipDate`, and cancelled on that of the cancelling event; an
-imported one on that of `updatedAt`.
+Triggers on the event log count in quarters of an hour, of which the days of every time zone are
+made, so that a year's figures are a year's rows however many orders there are; what an import
+brings is added here. An order is placed at `placedAt`, shipped at `shipDate`, and cancelled at the
+cancelling event; an imported one at `updatedAt`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from functools import cache
+from itertools import pairwise
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Connection,
-    String,
-    bindparam,
-    cast,
-    func,
-    insert,
-    literal_column,
-    select,
-    union_all,
-    update,
-)
+from sqlalchemy import Connection, select, text, true
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.expression import FromClause
 
 from orders.domain import Status
 from orders.store.database.engine import Database
 from orders.store.database.queries import Query
-from orders.store.tables import DayRow
+from orders.store.tables import EVER, QuarterRow
 
-COLUMNS = [column.name for column in DayRow.__table__.columns]
-_COUNTS = COLUMNS[1:]
+_INSERT = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+_BEGIN = datetime(1, 1, 1, tzinfo=UTC)
+_QUARTER = timedelta(minutes=15)
+COLUMNS = [column.name for column in QuarterRow.__table__.columns]
+_COUNTS = [getattr(QuarterRow, name) for name in COLUMNS[1:]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,51 +48,88 @@ class Statistics:
     days: dict[date, Happened]
 
 
-_ADD = Query(
-    update(DayRow)
-    .where(DayRow.day == bindparam("new_day"))
-    .values({name: getattr(DayRow, name) + bindparam(f"new_{name}") for name in _COUNTS})
-)
-_BEGIN = Query(insert(DayRow).values({name: bindparam(f"new_{name}") for name in COLUMNS}))
-# PostgreSQL's sums of large integers are decimals.
-_SUMS = [cast(func.coalesce(func.sum(getattr(DayRow, name)), 0), BigInteger) for name in _COUNTS]
-# One statement, so that all is of the same moment. The first row has the sums of all days.
-_DAYS = Query(
-    union_all(
-        select(literal_column("''"), *_SUMS),
-        select(DayRow.day, *(getattr(DayRow, name) for name in _COUNTS)).where(
-            DayRow.day.between(bindparam("first", type_=String), bindparam("last", type_=String))
-        ),
-    )
-)
+@dataclass(slots=True)
+class _Span:
+    """Days of one length in quarters of an hour: the first day, its beginning; how many."""
+
+    day: int
+    first: int
+    width: int
+    number: int
 
 
-def add_all(connection: Connection, rows: Iterable[Sequence[Any]]) -> None:
-    """Add the counts of imported orders: rows of `COLUMNS`."""
-    for row in rows:
-        new = {f"new_{name}": value for name, value in zip(COLUMNS, row, strict=True)}
-        # Two writers can't both find no row: only one writes at a time.
-        if _ADD.execute(connection, **new).rowcount == 0:
-            _BEGIN.execute(connection, **new)
+def add_all(connection: Connection, counted: FromClause) -> None:
+    """Add the counts of imported orders: a table like that of quarters."""
+    rows = select(counted).where(true())
+    adding: Any = _INSERT[connection.dialect.name](QuarterRow).from_select(COLUMNS, rows)
+    sums = {each.key: each + adding.excluded[each.key] for each in _COUNTS}
+    connection.execute(adding.on_conflict_do_update(index_elements=[COLUMNS[0]], set_=sums))
 
 
-def statistics(database: Database, last: date, number: int) -> Statistics:
+def statistics(database: Database, now: datetime, number: int, zone: tzinfo = UTC) -> Statistics:
     """Return how many orders there are of each status, and what happened on the last days.
 
-    `number` is of how many days, and `last` is the last of them.
+    `number` is of how many days of a time zone, the last of which is today.
 
     Raises:
         StoreUnavailable: the database can't be read.
     """
-    wanted = [last - timedelta(days=ago) for ago in reversed(range(number))]
-    rows = database.ask(_DAYS, first=wanted[0].isoformat(), last=last.isoformat())
-    counted = {row[0]: Happened(*row[1:]) for row in rows}
-    ever = counted[""]
+    today = now.astimezone(zone).date()
+    wanted = [today - timedelta(days=ago) for ago in reversed(range(number))]
+    spans = _spans([_quarter(day, zone) for day in [*wanted, today + timedelta(days=1)]])
+    values = {
+        f"{name}_{nth}": getattr(span, name)
+        for nth, span in enumerate(spans)
+        for name in _Span.__slots__
+    }
+    rows = database.ask(_statement(len(spans)), **values)
+    counted = {nth: Happened(*map(int, counts.split())) for nth, counts in rows if counts}
+    ever = counted.get(EVER, Happened())
     return Statistics(
         {
             Status.PENDING: ever.placed - ever.shipped - ever.cancelled,
             Status.SHIPPED: ever.shipped,
             Status.CANCELLED: ever.cancelled,
         },
-        {day: counted.get(day.isoformat(), Happened()) for day in wanted},
+        {day: counted.get(nth, Happened()) for nth, day in enumerate(wanted)},
     )
+
+
+def _quarter(day: date, zone: tzinfo) -> int:
+    begins = datetime.combine(day, time(), zone).astimezone(UTC)
+    return (begins - _BEGIN) // _QUARTER
+
+
+def _spans(begins: Sequence[int]) -> list[_Span]:
+    """Return the days as spans: where clocks change, a day is longer or shorter than others."""
+    spans: list[_Span] = []
+    for day, (first, end) in enumerate(pairwise(begins)):
+        if spans and spans[-1].width == end - first:
+            spans[-1].number += 1
+        else:
+            spans.append(_Span(day, first, end - first, 1))
+    return spans
+
+
+_SPAN = ", ".join(f"CAST(:{name}_{{nth}} AS bigint)" for name in _Span.__slots__)
+# A sum for each day: grouping would sort the quarters. All is of the same moment, as it is one
+# statement.
+_COUNTED = f"""
+    WITH RECURSIVE days (day, first, width, number) AS (
+        VALUES {{spans}}
+        UNION ALL SELECT day + 1, first + width, width, number - 1 FROM days WHERE number > 1
+    )
+    SELECT day, (
+        SELECT sum(placed) || ' ' || sum(shipped) || ' ' || sum(cancelled) FROM order_quarters
+        WHERE quarter >= first AND quarter < first + width
+    ) FROM days
+    UNION ALL SELECT quarter, placed || ' ' || shipped || ' ' || cancelled FROM order_quarters
+        WHERE quarter = {EVER}
+"""  # noqa: S608 # nosec B608 - our own names
+
+
+@cache
+def _statement(number: int) -> Query:
+    """Return the statement for the counts of ever, and of the days of some spans by number."""
+    spans = ", ".join(f"({_SPAN.format(nth=nth)})" for nth in range(number))
+    return Query(text(_COUNTED.format(spans=spans)))

@@ -40,8 +40,8 @@ def words(length: int) -> String:
 # SQLite numbers rows by itself only where the column's type is INTEGER.
 RowId = BigInteger().with_variant(Integer, "sqlite")
 
-# Compared byte by byte, whatever language the server speaks.
-Day = String(10).with_variant(String(10, collation="C"), "postgresql")
+# The quarter whose row has the sums of all.
+EVER = -1
 
 _IS_STATUS = "status IN ('pending', 'shipped', 'cancelled')"
 _HAS_REFERENCE = text("reference IS NOT NULL")
@@ -144,17 +144,17 @@ class EventRow(OrderColumns, Base):
     request_id: Mapped[str | None] = mapped_column(words(32))
 
 
-class DayRow(Base):
-    """How many orders were placed, shipped and cancelled on a day of UTC.
+class QuarterRow(Base):
+    """How many orders were placed, shipped and cancelled in a quarter of an hour, and ever.
 
-    Counting a year's orders takes longer than a request may; the sums of all days are how many
-    orders there are of each status.
+    Counting a year's orders takes longer than a request may. Every time zone's days begin with a
+    quarter. Those of ever are how many orders there are of each status.
     """
 
-    __tablename__ = "order_days"
+    __tablename__ = "order_quarters"
 
-    # As in an instant: 2026-12-01.
-    day: Mapped[str] = mapped_column(Day, primary_key=True)
+    # Since the beginning of the year 1, in UTC.
+    quarter: Mapped[int] = mapped_column(RowId, primary_key=True, autoincrement=False)
     placed: Mapped[int] = mapped_column(BigInteger)
     shipped: Mapped[int] = mapped_column(BigInteger)
     cancelled: Mapped[int] = mapped_column(BigInteger)

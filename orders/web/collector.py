@@ -153,7 +153,7 @@ class StateCollector(Collector):
             newest = events.newest_id(connection)
             seconds = time.perf_counter() - began
             webhooks = self._webhooks(connection)
-        counts = days.statistics(services.database, services.clock.now().date(), 1).by_status
+        counts = days.statistics(services.database, services.clock.now(), 1).by_status
         return [
             _gauge("database_answer_seconds", "Duration of one query.", seconds),
             _gauge("last_event_id", "Id of the newest event.", newest),

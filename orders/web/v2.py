@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from flask import request
 
@@ -165,16 +166,19 @@ def _event_page(page: EventPage) -> Reply:
 @blueprint.get("/store/stats", tags=["reports"])
 @operation(stability="beta")
 @blueprint.arguments(StatsQuerySchema, location="query")
-@blueprint.response(200, StatsSchema, description="The figures, days in UTC.")
-def get_stats(query: dict[str, int]) -> Reply:
+@blueprint.response(200, StatsSchema, description="The figures.")
+def get_stats(query: dict[str, Any]) -> Reply:
     """Return the store's figures by status and by day."""
     services = current_services()
-    figures = days.statistics(services.database, services.clock.now().date(), query["days"])
+    now, zone = services.clock.now(), ZoneInfo(query["zone"])
+    figures = days.statistics(services.database, now, query["days"], zone)
+    standing = services.backups and services.backups.standing()
     paused = endpoints.paused(services.database)
     stats = {
         "by_status": figures.by_status,
         "days": [{"date": day, **asdict(each)} for day, each in figures.days.items()],
         # Left out where there are none.
+        "backups": standing and {"last": standing.newest, "same_disk": standing.is_on_same_disk},
         "paused_webhooks": [{"id": each, "since": since} for each, since in paused] or None,
     }
     return _json(to_json(_STATS.dump(stats)))

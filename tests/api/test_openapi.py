@@ -45,14 +45,14 @@ OPERATIONS = {
     (2, "shipOrder"): (f"{ORDER}/ship", "post", {"200", *WRITTEN, *BODY}, "beta", []),
     (2, "listOrderEvents"): (f"{ORDER}/events", "get", {"200", "404", "422"}, "beta", _PAGE),
     (2, "listEvents"): ("/store/events", "get", {"200", "422"}, "beta", ["after", "type", "limit"]),
-    (2, "getStats"): ("/store/stats", "get", {"200", "422"}, "beta", ["days"]),
+    (2, "getStats"): ("/store/stats", "get", {"200", "422"}, "beta", ["days", "zone"]),
     (2, "getUsage"): ("/usage", "get", {"200", "422"}, "beta", []),
 }
 SCHEMAS = {
     1: {"Order", "NewOrder", "Shipment", "Pet", "Error"},
     2: {"Order", "NewOrder", "OrderPatch", "Shipment", "OrderPage", "Event", "EventPage", "Error"}
     | {"Shipments", "ShipmentResults", "ShipmentResult"}
-    | {"Stats", "StatusCounts", "Day", "PausedWebhook", "Usage", "Windows", "Window"},
+    | {"Stats", "StatusCounts", "Backups", "Day", "PausedWebhook", "Usage", "Windows", "Window"},
 }
 TAGS = {1: ["orders", "pets"], 2: ["orders", "events", "reports"]}
 # The fields of an order and of a new one.

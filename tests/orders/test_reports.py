@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gzip
 import random
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -98,7 +99,11 @@ def test_imported_orders_count_on_the_days_of_the_file(client_v2, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "query", ["days=0", "days=367", "days=", "days=1.0", "day=1", "days=1&days=1"]
+    "query",
+    [
+        *("days=0", "days=367", "days=", "days=1.0", "day=1", "days=1&days=1"),
+        *("zone=", "zone=Mars/Olympus", "zone=europe/berlin", "zone=%2B01:00", "zone=../UTC"),
+    ],
 )
 def test_unknown_parameters_and_invalid_values_are_rejected_by_name(client_v2, query):
     response = client_v2.get(f"{STATS}?{query}")
@@ -119,36 +124,63 @@ def import_csv(client, folder, *lines):
     assert done.exit_code == 0, done.stderr
 
 
-def day_rows(store):
-    """Return what is kept of each day."""
-    return {row.pop("day"): row for row in store.rows("SELECT * FROM order_days")}
+ZONES = ("UTC", "Asia/Kathmandu", "Pacific/Auckland", "America/St_Johns", "Europe/Berlin")
 
 
-def test_the_table_of_days_agrees_with_the_orders(client_v2, tmp_path):
+@pytest.mark.parametrize("begin", ["2026-11-01", "2026-03-28"])
+def test_the_days_of_each_zone_agree_with_the_orders(client_v2, clock, tmp_path, begin):
+    # Clocks change meanwhile.
+    clock.wall = datetime.fromisoformat(f"{begin}T12:00:00Z").timestamp()
     chance = random.Random(3)
-    lines = ["id,petId,status,placedAt,shipDate"]
+    lines = ["id,petId,status,placedAt,shipDate,updatedAt"]
     for number in range(60):
-        at = datetime(2026, 11, 1, tzinfo=UTC) + timedelta(hours=chance.randrange(600))
-        ship_date = (at + timedelta(hours=chance.randrange(100))).isoformat()
+        at = client_v2.store.clock.now() - timedelta(minutes=chance.randrange(36_000))
+        ship_date, updated = (at + timedelta(minutes=chance.randrange(6000)) for _ in range(2))
         status = chance.choice(["pending", "shipped", "cancelled"])
-        kept = "" if status == "pending" and number % 2 else ship_date
-        lines.append(f"{number * 3 + 1 if number % 3 else ''},7,{status},{at.isoformat()},{kept}")
+        updated = min(updated, client_v2.store.clock.now())
+        times = ",".join(each.isoformat() for each in (at, ship_date, updated))
+        lines.append(f"{number * 3 + 1 if number % 3 else ''},7,{status},{times}")
     import_csv(client_v2, tmp_path, *lines)
     for _ in range(40):
-        client_v2.place(shipDate=f"2026-12-{chance.randint(1, 28):02}T08:00:00Z")
+        client_v2.place()
         client_v2.store.clock.advance(7200)
         (client_v2.ship if chance.random() < 0.5 else client_v2.cancel)(chance.randint(1, 200))
-    orders = client_v2.store.rows("SELECT * FROM orders")
-    kept = day_rows(client_v2.store)
-    for counted, column, status in (
-        ("placed", "placed_at", None),
-        ("shipped", "ship_date", "shipped"),
-    ):
-        counts = dict.fromkeys(kept, 0)
-        for order in orders:
-            if status in {None, order["status"]}:
-                counts[order[column][:10]] += 1
-        assert counts == {day: row[counted] for day, row in kept.items()}
+    happened = []
+    for order in client_v2.get("/v2/store/orders?limit=200").get_json()["orders"]:
+        happened.append((0, order["placedAt"]))
+        if order["status"] != "pending":
+            is_shipped = order["complete"]
+            happened.append((1, order["shipDate"]) if is_shipped else (2, order["updatedAt"]))
+    for zone in ZONES:
+        counts = {}
+        for which, at in happened:
+            day = counts.setdefault(local_day(at, zone), [0, 0, 0])
+            day[which] += 1
+        figures = stats(client_v2, f"days=366&zone={zone}")
+        assert len(figures["days"]) == 366
+        assert figures["days"][-1]["date"] == local_day(client_v2.store.clock.now(), zone)
+        known = {day["date"] for day in figures["days"]}
+        expected = {day: tuple(each) for day, each in counts.items() if day in known}
+        assert busy_days(figures) == expected, zone
+        assert sum(map(sum, expected.values())) > 90
+
+
+def local_day(at, zone):
+    """Return the date of an instant in a time zone."""
+    instant = datetime.fromisoformat(at) if isinstance(at, str) else at
+    return instant.astimezone(ZoneInfo(zone)).date().isoformat()
+
+
+# The service's own backups.
+
+
+@pytest.mark.sqlite_only("files, which the service copies")
+def test_the_newest_backup_is_reported_where_the_service_makes_some(make_store):
+    with_backups = make_store(backups="backups").client()
+    assert stats(with_backups)["backups"] == {"sameDisk": True}
+    with_backups.store.services.backups.make()
+    assert stats(with_backups)["backups"]["last"] == "2026-12-01T12:00:00.000Z"
+    assert "backups" not in stats(make_store(backups="").client())
 
 
 # Webhooks that are paused.
@@ -161,9 +193,9 @@ def test_a_paused_webhook_is_reported_until_it_is_resumed(client_v2, hooks):
     figures = stats(client_v2)
     # Which, and since when: its address may hold a secret of its own, and is not shown.
     assert figures["pausedWebhooks"] == [{"id": second, "since": "2026-12-01T12:00:00.000Z"}]
-    assert list(figures) == ["byStatus", "days", "pausedWebhooks"]
+    assert list(figures)[:2] == ["byStatus", "days"]
     hooks.change(endpoints.resume, second, client_v2.store.clock.now(), None)
-    assert list(stats(client_v2)) == ["byStatus", "days"]
+    assert "pausedWebhooks" not in stats(client_v2)
     assert first != second
 
 

@@ -205,7 +205,7 @@ def test_a_flipped_byte_is_found_by_the_weekly_drill_and_another_backup_made(
     "fault",
     [
         "UPDATE orders SET quantity = 7",
-        "UPDATE order_days SET placed = 7",
+        "UPDATE order_quarters SET placed = 7",
         "UPDATE orders SET status = 'cancelled'",
     ],
 )

@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from datetime import date
 from pathlib import Path
 from stat import S_IMODE
 
@@ -328,10 +329,11 @@ def test_data_survive_every_migration_from_the_first_on(tmp_path, monkeypatch):
     checks.check(path)
     opening.create(tmp_path / "new.db")
     assert schema(path) == schema(tmp_path / "new.db")
-    # The second one finds out what happened on each day: placed, shipped, cancelled.
-    assert asked(path, "SELECT * FROM order_days ORDER BY day") == [
-        ("0001-01-01", 2, 1, 1),
-        ("9999-12-31", 1, 0, 0),
+    # The eleventh one counts by quarters of an hour: placed, shipped, cancelled.
+    assert asked(path, "SELECT * FROM order_quarters") == [
+        (-1, 3, 1, 1),
+        (0, 2, 1, 1),
+        (date.max.toordinal() * 96 - 1, 1, 0, 0),
     ]
 
 

@@ -628,9 +628,9 @@ def test_check_says_that_a_database_is_sound_or_what_is_wrong(server, name, stor
             "UPDATE orders SET quantity = 1 WHERE id = 1",
         ),
         (
-            "UPDATE order_days SET placed = placed + 1",
+            "UPDATE order_quarters SET placed = placed + 1",
             "a day's figures",
-            "UPDATE order_days SET placed = placed - 1",
+            "UPDATE order_quarters SET placed = placed - 1",
         ),
         ("SELECT setval('order_events_id_seq', 1)", "assigned twice", "SELECT 1"),
     ):

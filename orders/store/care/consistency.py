@@ -11,18 +11,24 @@ import re
 from sqlalchemy import Connection, text
 
 from orders.store.database import sequences
+from orders.store.tables import EVER
 
-# An instant's day.
-_DAY = {"sqlite": r"substr(\1, 1, 10)", "postgresql": r"to_char(\1, 'YYYY-MM-DD')"}
+# An instant's quarter of an hour: see `tables.QuarterRow`.
+_QUARTER = {
+    "sqlite": r"(strftime('%s', \1) + 62135596800) / 900",
+    "postgresql": r"CAST(floor((extract(epoch FROM \1) + 62135596800) / 900) AS bigint)",
+}
 _CANCELLED_AT = "CASE type WHEN 'order.imported' THEN updated_at ELSE at END"
 _COUNTED = f"""
-    SELECT day, sum(placed) AS placed, sum(shipped) AS shipped, sum(cancelled) AS cancelled FROM (
-        SELECT DAY(placed_at) AS day, 1 AS placed, 0 AS shipped, 0 AS cancelled
-            FROM orders
-        UNION ALL SELECT DAY(ship_date), 0, 1, 0 FROM orders WHERE status = 'shipped'
-        UNION ALL SELECT DAY({_CANCELLED_AT}), 0, 0, 1 FROM order_events
+    WITH happened AS (
+        SELECT QUARTER(placed_at) AS quarter, 1 AS placed, 0 AS shipped, 0 AS cancelled FROM orders
+        UNION ALL SELECT QUARTER(ship_date), 0, 1, 0 FROM orders WHERE status = 'shipped'
+        UNION ALL SELECT QUARTER({_CANCELLED_AT}), 0, 0, 1 FROM order_events
             WHERE status = 'cancelled' AND type IN ('order.cancelled', 'order.imported')
-    ) AS happened GROUP BY day
+    ), counted AS (SELECT * FROM happened UNION ALL SELECT {EVER}, placed, shipped, cancelled
+        FROM happened)
+    SELECT quarter, sum(placed) AS placed, sum(shipped) AS shipped, sum(cancelled) AS cancelled
+        FROM counted GROUP BY quarter
 """  # noqa: S608 # nosec B608 - our own names
 # Each returns a row for each fault.
 _FAULTS = {
@@ -35,10 +41,9 @@ _FAULTS = {
             latest.updated_at, latest.reference, latest.note)
     """,
     "a day's figures differ from its orders": f"""
-        SELECT 1 FROM order_days FULL JOIN ({_COUNTED}) AS counted USING (day)
-        WHERE (coalesce(order_days.placed, 0), coalesce(order_days.shipped, 0),
-            coalesce(order_days.cancelled, 0)) IS DISTINCT FROM
-            (coalesce(counted.placed, 0), coalesce(counted.shipped, 0),
+        SELECT 1 FROM order_quarters AS kept FULL JOIN ({_COUNTED}) AS counted USING (quarter)
+        WHERE (coalesce(kept.placed, 0), coalesce(kept.shipped, 0), coalesce(kept.cancelled, 0))
+            IS DISTINCT FROM (coalesce(counted.placed, 0), coalesce(counted.shipped, 0),
             coalesce(counted.cancelled, 0))
     """,  # noqa: S608 # nosec B608 - our own names
     "the store has no id": "SELECT 1 WHERE (SELECT count(*) FROM store) <> 1",
@@ -47,9 +52,9 @@ _FAULTS = {
 
 def complaint(connection: Connection) -> str | None:
     """Return what is wrong with a database, or None."""
-    day = _DAY[connection.dialect.name]
+    quarter = _QUARTER[connection.dialect.name]
     for words, query in _FAULTS.items():
-        faults = re.sub(r"DAY\(([^()]*)\)", day, query)
+        faults = re.sub(r"QUARTER\(([^()]*)\)", quarter, query)
         count = connection.execute(text(f"SELECT count(*) FROM ({faults}) AS faults")).scalar_one()  # noqa: S608 # nosec B608 - as above
         if count:
             return f"{words}, {count} times" if count > 1 else words

@@ -35,8 +35,8 @@ from orders.store.tables import Base, EventRow, StoreRow
 
 # How many rows of each side are in memory.
 BATCH = 2_000
-# Off while copying: the days are copied as they are, and events must not count again.
-_DAYS_KEPT = "order_days_kept"
+# Off while copying: the quarters are copied as they are, and events must not count again.
+_COUNTED = "order_quarters_kept"
 # In the order of their foreign keys.
 _TABLES: Sequence[Table] = Base.metadata.sorted_tables
 # Makes a progress bar for a number of steps, which is called with the steps done.
@@ -163,11 +163,11 @@ def _refuse_data(old: _Side, new: _Side) -> None:
 def _copy_all(old: _Side, new: _Side, shown: AbstractContextManager[Callable[[int], None]]) -> None:
     events = EventRow.__tablename__
     new.connection.exec_driver_sql(f"DELETE FROM {StoreRow.__tablename__}")  # noqa: S608 # nosec B608 - our own name
-    new.connection.exec_driver_sql(f"ALTER TABLE {events} DISABLE TRIGGER {_DAYS_KEPT}")
+    new.connection.exec_driver_sql(f"ALTER TABLE {events} DISABLE TRIGGER {_COUNTED}")
     with shown as advance:
         for table in _TABLES:
             _copy_without_indexes(old, new, table, advance)
-    new.connection.exec_driver_sql(f"ALTER TABLE {events} ENABLE TRIGGER {_DAYS_KEPT}")
+    new.connection.exec_driver_sql(f"ALTER TABLE {events} ENABLE TRIGGER {_COUNTED}")
     for table in _TABLES:
         # Otherwise the planner would not know how many rows there are.
         new.connection.exec_driver_sql(f"ANALYZE {table.name}")
