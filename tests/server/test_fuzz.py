@@ -210,6 +210,8 @@ REJECTED = [
     (413, [head(LENGTH + each) for each in (b"1048577", b"18446744073709551621", b"9" * 5_000)]),
     (413, [head(LENGTH + b"1048577", EXPECT)]),
     (431, [head(line=b"GET /" + b"a" * 17_000 + b" HTTP/1.1"), head(*[b"X: a"] * 3_000)]),
+    (431, [head(*[b"X: a"] * 100)]),
+    (400, [each + GET for each in (b" \r\n\r\n", b"\t", b"\r\n \r\n\r\n", b"\x0b\r\n\r\n")]),
     (431, [head(b"X: " + b"a" * 17_000), GET + b"\r\nX: " + b"a" * 17_000]),
 ]
 # What the client learns of the cause.

@@ -14,7 +14,7 @@ from selectors import EVENT_WRITE
 import pytest
 
 from orders.settings import Settings
-from orders.web.server import Server, Work, connection, crew, loop
+from orders.web.server import Server, Work, connection, crew, loop, places
 from orders.web.server.server import ServerFailed
 from tests.support.machine import wait_until
 from tests.support.serving import Policy, serving
@@ -302,6 +302,33 @@ def test_what_arrived_in_time_is_read_before_a_deadline_is_kept(start):
         service.process.send_signal(signal.SIGCONT)
         assert half.recv(65_536).startswith(b"HTTP/1.1 200 ")
         assert late.recv(65_536).startswith(b"HTTP/1.1 408 ")
+
+
+def test_chunked_bodies_are_read_by_turns_and_keep_no_head_waiting(application, loops, monkeypatch):
+    monkeypatch.setattr(loop, "TURN_SECONDS", 0)
+    turns = [0]
+    own_make_room, own_read = places.KeptBySystem.make_room, connection.Connection.read_chunks
+
+    def make_room(self):
+        turns.append(0)
+        own_make_room(self)
+
+    def read(self):
+        turns[-1] += 1
+        own_read(self)
+
+    monkeypatch.setattr(places.KeptBySystem, "make_room", make_room)
+    monkeypatch.setattr(connection.Connection, "read_chunks", read)
+    head = b"POST /instant HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with serving(application, ByPath()) as address, ExitStack() as stack:
+        clients = [stack.enter_context(connect(address)) for _ in range(9)]
+        for each in clients:
+            each.sendall(head + b"1\r\na\r\n" * 9_000)
+        assert exchange(address, PROBE).endswith(b"/healthz")
+        for each in clients:
+            each.sendall(b"0\r\n\r\n")
+            assert received(each, 1).endswith(b"a" * 9_000)
+    assert max(turns) == 1
 
 
 # A stop.

@@ -19,7 +19,7 @@ from orders.web.api import PROTECTION
 from orders.web.bodies import MAX_BYTES
 from orders.web.call import BUSY, WHOLE_AT, Call, is_api_path, path_of_target
 from orders.web.refusals import ANSWERS, SERVER_ANSWERS, InternalError, error_body
-from orders.web.server.parser import MAX_HEAD_BYTES, Parser
+from orders.web.server.parser import MAX_HEAD_BYTES, MAX_HEADERS, Parser
 from orders.web.server.spool import Spool
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ WORDS = {
     400: "The request is not HTTP that can be read",
     408: "The request took too long to arrive. Send it again, whole.",
     413: f"The body may be at most {MAX_BYTES:,} bytes long.",
-    431: f"The headers may be at most {MAX_HEAD_BYTES:,} bytes long.",
+    431: f"There may be at most {MAX_HEADERS} headers, of {MAX_HEAD_BYTES:,} bytes in all.",
     501: "This Transfer-Encoding is not known here; send the body as it is, or chunked.",
     503: "The store is unavailable: too many requests wait for it. Try again in a few seconds.",
 }

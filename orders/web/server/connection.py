@@ -55,6 +55,9 @@ class Loop(Protocol):
     def enqueue(self, exchange: Exchange, *, first: bool) -> None:
         """Have a whole request answered, perhaps before others."""
 
+    def put_off(self, connection: Connection) -> None:
+        """Have more of a chunked body read when there is time."""
+
     def note_sent(self, count: int) -> None:
         """Note bytes that the system has taken for a client."""
 
@@ -113,6 +116,12 @@ class Connection:
         return self.exchange is None and self.request is None
 
     @property
+    def is_in_chunks(self) -> bool:
+        """Whether a chunked body is what is to be read next."""
+        request = None if self.exchange else self.request
+        return request is not None and self._in_body and request.chunked
+
+    @property
     def is_sending(self) -> bool:
         """Whether an answer waits for its reader."""
         return bool(self._unsent) or (self.exchange is not None and self.exchange.spool is not None)
@@ -151,6 +160,13 @@ class Connection:
             self._advance()
         else:
             self._watch(self.watched & ~EVENT_READ)  # more is read when it is the next's turn
+
+    def read_chunks(self) -> None:
+        """Read more of a chunked body."""
+        if self._unread:
+            self._advance()
+        else:
+            self.read()
 
     def proceed(self) -> None:
         """Send what there is of the answer: a short one that was made, or more of a long one."""
@@ -217,7 +233,8 @@ class Connection:
                 self.close()
         elif waited > self._patience:
             # What came in time may lie there unread, when it is the loop that was late.
-            self.read()
+            if not self.is_in_chunks:  # which have their turns
+                self.read()
             if self.exchange is None and self.loop.now - self.since > self._patience:
                 self._give_up()
 
@@ -260,6 +277,8 @@ class Connection:
         self._parse()
         if self._whole:
             self._begin(self._whole.popleft(), was_waiting=was_waiting)
+        elif self._unread:
+            self.loop.put_off(self)
         elif self._is_at_end:
             self.close()
         elif self._is_heard_out:
@@ -282,6 +301,8 @@ class Connection:
                     self._unread = b""
             elif request.headers_finished and not self._in_body:
                 self._begin_body(request)
+                if request.chunked and not self._is_heard_out:
+                    return
 
     def _first_bytes(self) -> Parser | None:
         # Blank lines before a request begin nothing (RFC 9112, section 2.2).

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -23,7 +23,7 @@ from orders.web.server.long_answers import LongAnswers
 
 log = logging.getLogger(__name__)
 
-# How long the ready requests are answered before the loop polls again.
+# How long bodies are read, and requests answered, before the loop polls again.
 TURN_SECONDS = 0.05
 STOP_SECONDS = 30
 # A request that no worker has begun for so long is refused. With the second until that is noticed,
@@ -57,6 +57,8 @@ class Loop:
         self._stop_wanted = False
         self._stop_ends = 0.0
         self._next_maintenance = self.now
+        # Those that have sent more of a chunked body, oldest first.
+        self._chunked: OrderedDict[Connection, None] = OrderedDict()
         # Whole requests: probes, but for those that were pipelined, and others.
         self._urgent: deque[Exchange] = deque()
         self._ready: deque[Exchange] = deque()
@@ -102,6 +104,10 @@ class Loop:
         """Have a whole request answered, perhaps before others."""
         (self._urgent if first else self._ready).append(exchange)
 
+    def put_off(self, connection: Connection) -> None:
+        """Have more of a chunked body read when there is time."""
+        self._chunked[connection] = None
+
     def watch(self, connection: Connection, events: int) -> None:
         """Poll a connection for these events, or for none."""
         if not connection.watched:
@@ -129,6 +135,7 @@ class Loop:
         self.now = time.monotonic()
         for key, ready in events:
             self._handle(key.data, ready)
+        self._read_chunks()
         self._take_progress()
         for exchange in self._long.begin(self.now):
             self._submit(exchange)
@@ -140,7 +147,7 @@ class Loop:
         self._answer_ready()
 
     def _timeout(self) -> float:
-        if self._ready or self._urgent or self._progress:
+        if self._ready or self._urgent or self._progress or self._chunked:
             return 0
         if self._long.waiting:
             return 0.05
@@ -148,13 +155,25 @@ class Loop:
 
     def _handle(self, source: Connection | Listener | socket.socket, ready: int) -> None:
         if isinstance(source, Connection):
-            if not source.is_closed:
+            if source.is_in_chunks:
+                self.put_off(source)
+            elif not source.is_closed:
                 self._guard(source, source.on_event, ready)
         elif isinstance(source, Listener):
             self._accept(source)
         else:
             self._woken.recv(1024)
             self._is_woken = False
+
+    def _read_chunks(self) -> None:
+        # They may be tiny, and cost much: heads come first.
+        ends = time.monotonic() + TURN_SECONDS
+        while self._chunked:
+            connection, _ = self._chunked.popitem(last=False)
+            if not connection.is_closed:
+                self._guard(connection, connection.read_chunks)
+            if time.monotonic() > ends:
+                return
 
     def _guard(self, connection: Connection, act: Callable[..., None], *arguments: Any) -> None:
         try:

@@ -13,12 +13,14 @@ from typing import Any
 from waitress.buffers import OverflowableBuffer
 from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.rfc7230 import HEADER_FIELD_RE
-from waitress.utilities import BadRequest
+from waitress.utilities import BadRequest, Error, RequestHeaderFieldsTooLarge
 
 from orders.web.bodies import MAX_BYTES
 
 MAX_BODY_BYTES = 1024 * 1024
 MAX_HEAD_BYTES = 16 * 1024
+# Each costs time, which the loop has for all connections together.
+MAX_HEADERS = 100
 # Section 3. Waitress takes a line without a version, and any bytes but blanks for a target.
 _REQUEST_LINE = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Z]+ ([!-~]+) HTTP/1\.[0-9]")
 # Section 3.2: no fragment, and no scheme but those of HTTP.
@@ -68,12 +70,17 @@ class Parser(HTTPRequestParser):
     # Whether the client asks for the connection to be closed after the answer.
     is_last = False
     completed: bool
+    chunked: bool
     version: str
     headers: dict[str, str]
     body_rcv: Any
 
     def received(self, data: bytes) -> int:
         """Receive bytes of a request; return how many of them belonged to it."""
+        if not self.header_bytes_received and data[:1].isspace():
+            # Waitress overlooks blanks there, and finds no request at all if nothing follows.
+            self._reject(BadRequest("no request line (RFC 9112, section 3)"))
+            return len(data)
         taken: int = super().received(data)
         if self.completed:
             # Waitress would ask for a body that is already rejected or does not exist, and read the
@@ -90,6 +97,9 @@ class Parser(HTTPRequestParser):
             ParsingError: it is not HTTP, or can be read in more than one way.
         """
         line, end, fields = header_plus.partition(b"\r\n")
+        if fields.count(b"\n") > MAX_HEADERS + 1:  # an empty line ends them
+            self._reject(RequestHeaderFieldsTooLarge(""))
+            return
         parts = _REQUEST_LINE.fullmatch(line)
         if parts is None:
             raise ParsingError("no request line (RFC 9112, section 3)")
@@ -119,6 +129,9 @@ class Parser(HTTPRequestParser):
             self.body_rcv = ChunkedBody(kept)
         elif self.body_rcv is not None:
             self.body_rcv.buf = kept
+
+    def _reject(self, error: Error) -> None:
+        self.error, self.completed = error, True
 
     def _check_host(self) -> None:
         host = self.headers.get("HOST")
