@@ -39,13 +39,16 @@ def full_database(tmp_path_factory):
     """A database with many orders and their events, to be copied."""
     path = tmp_path_factory.mktemp("full") / "orders.db"
     opening.create(path)
-    order = "7, 2, NULL, 'pending', '2026-12-01T12:00:00.000Z', '2026-12-01T12:00:00.000Z', NULL"
+    order = (
+        "7, 2, NULL, 'pending', '2026-12-01T12:00:00.000Z', '2026-12-01T12:00:00.000Z', NULL, NULL"
+    )
     numbers = f"WITH RECURSIVE n (id) AS (VALUES (1) UNION ALL SELECT id + 1 FROM n LIMIT {MANY})"
     with closing(sqlite.connect(path)) as connection:
         connection.execute(f"INSERT INTO orders {numbers} SELECT id, {order} FROM n")
         connection.execute(
             "INSERT INTO order_events SELECT id, 'order.imported', id, placed_at, 'cli', NULL, "
-            "pet_id, quantity, ship_date, status, placed_at, updated_at, reference FROM orders"
+            "pet_id, quantity, ship_date, status, placed_at, updated_at, reference, note "
+            "FROM orders"
         )
     return path
 
