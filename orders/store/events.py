@@ -6,6 +6,7 @@ writes at a time: a client that has seen an event has seen all events before it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,7 +29,7 @@ from orders.domain import EventType, NotPending, Order, Origin
 from orders.store import orders_json
 from orders.store.database.engine import Database
 from orders.store.database.errors import bad_rows_mean_corruption
-from orders.store.database.queries import Query
+from orders.store.database.queries import LISTED, Query
 from orders.store.database.types import Instant
 from orders.store.tables import EventRow, OrderRow, order_of
 
@@ -55,6 +56,14 @@ _APPEND = Query(
     insert(EventRow)
     .from_select(_COLUMNS, _COPIES.where(OrderRow.id == bindparam("order_id")))
     .returning(*_CHANGED)
+)
+_APPEND_EACH = Query(
+    *(
+        insert(EventRow)
+        .from_select(_COLUMNS, _COPIES.where(OrderRow.id.in_(ids)).order_by(OrderRow.id))
+        .returning(*_CHANGED)
+        for ids in LISTED
+    )
 )
 _RECALL = Query(select(*_CHANGED).where(EventRow.id == bindparam("event_id")))
 # The id of the newest event, 0 where there is none: the revision behind the lists.
@@ -132,9 +141,8 @@ def append_for_each(
     connection: Connection, event: EventType, order_ids: list[int], origin: Origin, at: datetime
 ) -> list[Changed]:
     """Append an event for each of some orders; return them."""
-    source = _COPIES.where(OrderRow.id.in_(order_ids)).order_by(OrderRow.id)
-    append_all = insert(EventRow).from_select(_COLUMNS, source).returning(*_CHANGED)
-    return [Changed(*row) for row in connection.execute(append_all, _values(event, origin, at))]
+    values = {**_values(event, origin, at), "order_ids": json.dumps(order_ids)}
+    return [Changed(*row) for row in _APPEND_EACH.execute(connection, **values).fetchall()]
 
 
 def append_for_all(

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, func, insert, not_, or_, select, true, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    bindparam,
+    func,
+    insert,
+    not_,
+    or_,
+    select,
+    true,
+    update,
+)
 
 from orders.domain import EventType, NewOrder, Order, Origin, Status
 from orders.store import events
 from orders.store.database.errors import bad_rows_mean_corruption
-from orders.store.database.queries import Query
+from orders.store.database.queries import LISTED, Query
 from orders.store.events import Changed
 from orders.store.tables import OrderRow, order_of
 
@@ -35,18 +48,23 @@ _IS_PENDING = OrderRow.status == Status.PENDING.value
 _FIND = Query(select(*OrderRow.__table__.columns).where(_HAS_ID))
 
 
-def _change_of_pending(**values: object) -> Query:
+def _change_of_pending(*which: ColumnElement[bool], **values: object) -> Query:
     # The condition is part of the statement, so that one of two racing changes wins.
     return Query(
-        update(OrderRow)
-        .where(_HAS_ID, _IS_PENDING)
-        .values(updated_at=bindparam("now"), **values)
-        .returning(OrderRow.id)
+        *(
+            update(OrderRow)
+            .where(condition, _IS_PENDING)
+            .values(updated_at=bindparam("now"), **values)
+            .returning(OrderRow.id)
+            for condition in which
+        )
     )
 
 
-_SHIP = _change_of_pending(status=Status.SHIPPED.value, ship_date=bindparam("new_ship_date"))
-_CANCEL = _change_of_pending(status=Status.CANCELLED.value)
+_SHIPPED = {"status": Status.SHIPPED.value, "ship_date": bindparam("new_ship_date")}
+_SHIP = _change_of_pending(_HAS_ID, **_SHIPPED)
+_SHIP_ALL = _change_of_pending(*(OrderRow.id.in_(ids) for ids in LISTED), **_SHIPPED)
+_CANCEL = _change_of_pending(_HAS_ID, status=Status.CANCELLED.value)
 
 
 @cache
@@ -91,9 +109,8 @@ def ship_all_pending(
     connection: Connection, order_ids: list[int], ship_date: datetime, origin: Origin, now: datetime
 ) -> list[Changed]:
     """Ship those of the orders that are pending; return them."""
-    values = {"status": Status.SHIPPED.value, "ship_date": ship_date, "updated_at": now}
-    ship = update(OrderRow).where(OrderRow.id.in_(order_ids), _IS_PENDING).values(**values)
-    shipped = list(connection.scalars(ship.returning(OrderRow.id)))
+    values = {"order_ids": json.dumps(order_ids), "new_ship_date": ship_date, "now": now}
+    shipped = [row[0] for row in _SHIP_ALL.execute(connection, **values).fetchall()]
     return events.append_for_each(connection, EventType.SHIPPED, shipped, origin, now)
 
 

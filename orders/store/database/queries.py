@@ -8,11 +8,22 @@ Parameters are positional, which both drivers support: `?` in SQLite's, `%s` in 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Dialect
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Connection,
+    Dialect,
+    Select,
+    String,
+    bindparam,
+    cast,
+    func,
+    select,
+)
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ClauseElement
@@ -83,6 +94,17 @@ class Query:
         made = _Compiled(compiled.string, tuple(parameters), processors)
         self._compiled[dialect.name] = made
         return made
+
+
+def _listed() -> Iterator[Select[Any]]:
+    ids = bindparam("order_ids", type_=String)
+    yield select(func.json_each(ids).table_valued("value").c.value)
+    elements = func.json_array_elements_text(cast(ids, JSON)).table_valued("value")
+    yield select(cast(elements.c.value, BigInteger))
+
+
+# The ids in a JSON array, as each of the two databases reads them: any number in one parameter.
+LISTED = tuple(_listed())
 
 
 class Unindexed(FunctionElement[Any]):
