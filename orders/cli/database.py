@@ -145,7 +145,7 @@ def restore(file: Path, keep_keys: bool) -> None:
         if done.webhooks:
             say(f"Kept {done.webhooks} webhooks as they were.")
         return
-    say(f"It could not be read, so new ids continue {restoring.SKIPPED_IDS:,} higher.")
+    say(f"Which ids were used is unknown, so new ones continue {restoring.SKIPPED_IDS:,} higher.")
     if not keep_keys:
         say(
             f"All keys are revoked, {done.revoked} of them just now: issue new ones, "

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from itertools import count
 
 from tests.support.service import Service
-from tests.support.wire import Wire
+from tests.support.wire import GONE, Wire
 
 ORDERS = "/v1/store/orders"
 
@@ -21,7 +21,8 @@ class Placing:
     """Clients that place orders with one key, each over a connection of its own.
 
     `rate` is how many they place a second, whatever the answers take; 0 is as many as are answered.
-    `acknowledged` is when each order was answered, by its id, in monotonic seconds.
+    A client ends once nobody answers: status 0. `acknowledged` is when each order was answered, by
+    its id, in monotonic seconds.
     """
 
     service: Service
@@ -65,7 +66,11 @@ class Placing:
                 break
             if self.rate:
                 time.sleep(max(0.0, began + number / self.rate - time.monotonic()))
-            self._place_one(wire)
+            try:
+                self._place_one(wire)
+            except GONE:
+                self.statuses.add(0)
+                break
         wire.close()
 
     def _place_one(self, wire: Wire) -> None:

@@ -13,6 +13,7 @@ import tomllib
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, requires
 from itertools import combinations
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -163,6 +164,22 @@ def test_the_units_commands_have_its_user_program_and_folder(tmp_path):
         *(f"ORDERS_INSTANCE={folder}", f"{program}/.venv/bin/flask", "keys", "issue", "two words"),
     ]
     assert f"/etc/store-orders.toml {folder.replace('8080', '%i')}/config.toml" in UNIT
+
+
+def test_litestream_copies_the_units_database_as_its_user_and_stops_after_it():
+    unit = (DEPLOY / "litestream" / "litestream@.service").read_text(encoding="utf-8")
+    for name in ("User", "Group", "StateDirectory", "StateDirectoryMode", "UMask"):
+        assert value(name, unit) == value(name, UNIT)
+    assert re.findall(r"ORDERS_INSTANCE=(\S+)", unit) == re.findall(r"ORDERS_INSTANCE=(\S+)", UNIT)
+    assert value("Before", unit) == "store-orders@%i.service"
+    program = value("WorkingDirectory", UNIT)
+    config = yaml.safe_load((DEPLOY / "litestream" / "litestream.yml").read_text(encoding="utf-8"))
+    database = Settings(instance=Path("${ORDERS_INSTANCE}")).database_path
+    assert [each["path"] for each in config["dbs"]] == [str(database)]
+    assert f"-config {program}/deploy/litestream/litestream.yml" in value("ExecStart", unit)
+    names = set(re.findall(r"\${(\w+)}", str(config))) - {"ORDERS_INSTANCE"}
+    environment = (DEPLOY / "litestream" / "litestream.env").read_text(encoding="utf-8")
+    assert names <= set(re.findall(r"^(\w+)=", environment, re.MULTILINE))
 
 
 def value(name, text):
