@@ -170,7 +170,7 @@ class Loop:
         ends = time.monotonic() + TURN_SECONDS
         while self._chunked:
             connection, _ = self._chunked.popitem(last=False)
-            if not connection.is_closed:
+            if connection.is_in_chunks and not connection.is_closed:  # still
                 self._guard(connection, connection.read_chunks)
             if time.monotonic() > ends:
                 return
