@@ -91,7 +91,7 @@ def unacknowledged(client):
     """Return how many bytes the system keeps of what was sent to a client: tx_queue, in hex."""
     (port,) = (client.getsockname()[1],)
     table = Path("/proc/net/tcp").read_text()
-    found = re.search(rf": \S+ [0-9A-F]+:{port:04X} 01 ([0-9A-F]+):", table)
+    found = re.search(rf": \S+ [0-9A-F]+:{port:04X} 0[14589] ([0-9A-F]+):", table)
     return int(found[1], 16) if found else 0
 
 
@@ -133,6 +133,23 @@ def test_where_all_together_keep_too_much_the_readers_that_take_least_are_cut_of
         clients = [stack.enter_context(unread(address)) for _ in range(20)]
         wait_until(lambda: sum(map(unacknowledged, clients)) > 100_000)
         assert exchange(address, GET.replace(b"/ ", b"/small ")).endswith(b"ok")
+        assert sum(map(unacknowledged, clients)) <= 1024 * 1024 + 256 * 1024
+
+
+def test_unread_last_answers_count_too(monkeypatch):
+    monkeypatch.setattr(places, "MOST_KEPT_BYTES", 1024 * 1024)
+    monkeypatch.setattr(connection, "LINGER_SECONDS", 0)
+    monkeypatch.setattr(loop, "MAINTENANCE_SECONDS", 0.01)
+
+    def application(environ, start_response):
+        start_response("200 OK", [("Content-Length", "90000")])
+        return [bytes(90_000)]
+
+    with serving(application) as address, ExitStack() as stack:
+        clients = []
+        for _ in range(20):
+            clients.append(stack.enter_context(unread(address)))
+            wait_until(lambda: unacknowledged(clients[-1]) > 50_000)
         assert sum(map(unacknowledged, clients)) <= 1024 * 1024 + 256 * 1024
 
 

@@ -152,7 +152,8 @@ class Connection:
             return
         if self._is_leaving:
             if not data:
-                self.close()
+                self._is_at_end = True
+                self._part()
             return
         self._is_at_end = not data
         self._unread += data
@@ -226,12 +227,12 @@ class Connection:
     def keep_deadlines(self) -> None:
         """Close what rests or stands still for too long, and reject a request that is late."""
         waited = self.loop.now - self.since
-        if self.exchange is not None:
+        if self.is_sending:
             self._keep_pace()
         elif self._is_leaving:
-            if waited > LINGER_SECONDS:
-                self.close()
-        elif waited > self._patience:
+            if self._is_at_end or waited > LINGER_SECONDS:
+                self._part()
+        elif self.exchange is None and waited > self._patience:
             # What came in time may lie there unread, when it is the loop that was late.
             if not self.is_in_chunks:  # which have their turns
                 self.read()
@@ -279,9 +280,7 @@ class Connection:
             self._begin(self._whole.popleft(), was_waiting=was_waiting)
         elif self._unread:
             self.loop.put_off(self)
-        elif self._is_at_end:
-            self.close()
-        elif self._is_heard_out:
+        elif self._is_at_end or self._is_heard_out:
             self._leave()
         else:
             self._watch(EVENT_READ)
@@ -328,7 +327,7 @@ class Connection:
 
     def _give_up(self) -> None:
         if self.request is None:
-            self.close()
+            self._leave()
             return
         request, self.request = self.request, None
         request.error, request.completed = RequestTimeout(), True
@@ -355,13 +354,20 @@ class Connection:
         except OSError:
             self._is_at_end = True
         if self._is_at_end:
-            self.close()
+            self._part()
         else:
             self._watch(EVENT_READ)
 
-    def _keep_pace(self) -> None:
-        if not self.is_sending:
+    def _part(self) -> None:
+        # What the client has not acknowledged, the system would keep unseen.
+        if self._is_heard_out or not self.unacknowledged():
+            self.close()
             return
+        if self._is_at_end:
+            self._watch(0)
+        self._keep_pace()
+
+    def _keep_pace(self) -> None:
         now, taken = self.loop.now, self._sent - self.unacknowledged()
         if taken != self._taken:
             self._taken, self._progress_at = taken, now

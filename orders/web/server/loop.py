@@ -201,7 +201,7 @@ class Loop:
         excess = max(excess, len(self.connections) - self._most_connections)
         if excess > 0:
             for connection in places.giving_way(self.connections, excess, self.now):
-                connection.close()
+                connection.close(drop=connection.unacknowledged() > 0)
 
     def _take_progress(self) -> None:
         for _ in range(len(self._progress)):
