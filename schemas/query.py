@@ -82,7 +82,8 @@ class OrdersQuerySchema(QuerySchema):
     limit = _limit()
     after = TextParameter(
         metadata={
-            "description": "`next` of the previous page, with the same filters and sort. Opaque."
+            "description": "`next` of the previous page, with the same filters and sort. Opaque.",
+            "minLength": 1,
         }
     )
 

@@ -12,7 +12,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
-from functools import cache, partial, wraps
+from functools import partial, wraps
 from typing import Any, ClassVar
 
 import flask_smorest
@@ -24,11 +24,11 @@ from werkzeug.routing import MapAdapter, UnicodeConverter
 
 from orders.settings import Network, Settings
 from orders.store.database.engine import WAIT_SECONDS
-from orders.web import auth, bodies, document
+from orders.web import auth, bodies, compression, document
 from orders.web.call import WHOLE_AT, Call, current_call, is_api_path, path_of_target
 from orders.web.document import documented
 from orders.web.refusals import InternalError, answer_to, error_body
-from orders.web.replies import NO_CONTENT, Reply, json_reply
+from orders.web.replies import JSON, NO_CONTENT, Reply, json_reply
 from orders.web.services import Services, services_of
 from schemas.base import ErrorSchema
 from schemas.fields import Instant, Int64, Whole
@@ -44,6 +44,7 @@ PROTECTION = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
 }
+_OPENAPI = {1: "3.0.3", 2: "3.1.0"}
 # Request ids are names, not secrets: guessing one opens nothing.
 _random_bits = random.Random().getrandbits  # noqa: S311 # nosec B311
 
@@ -176,7 +177,7 @@ class Api(flask_smorest.Api):
             spec_kwargs={
                 "title": "Store Orders",
                 "version": f"{version}.0.0",
-                "openapi_version": "3.0.3",
+                "openapi_version": _OPENAPI[version],
             },
         )
         # flask-smorest's commands would print the document before it is complete.
@@ -187,7 +188,6 @@ class Api(flask_smorest.Api):
         self.register_field(Instant, "string", "date-time")
         self.register_blueprint(blueprint)
 
-        @cache
         def document_as_json() -> bytes:
             completed = document.complete(self.spec.to_dict(), version, settings)
             return json.dumps(completed, indent=2).encode()
@@ -195,7 +195,7 @@ class Api(flask_smorest.Api):
         app.add_url_rule(
             f"/openapi/v{version}.json",
             f"openapi_v{version}",
-            lambda: Reply(document_as_json()),
+            compression.Constant(document_as_json, JSON, {"Cache-Control": "no-cache"}),
         )
 
     def _register_responses(self) -> None:

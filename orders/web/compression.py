@@ -7,11 +7,12 @@ half as large as all the others together.
 
 from __future__ import annotations
 
+import hashlib
 import zlib
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property, lru_cache
 
-from flask import Request
+from flask import Request, request
 from werkzeug.datastructures import Accept
 from werkzeug.http import parse_accept_header
 
@@ -19,6 +20,8 @@ from orders.web.replies import Reply
 
 # A smaller response fits in a few packets as it is.
 LARGE_BYTES = 8 * 1024
+# Lower: these are compressed only once.
+_CONSTANTS_LARGE_BYTES = 1024
 _FASTEST = 1
 _SMALLEST = 9
 # zlib's window of 32 KiB, with gzip's header.
@@ -63,11 +66,6 @@ def compressed(body: bytes | Iterable[bytes]) -> bytes | Iterable[bytes]:
     return _whole(body) if isinstance(body, bytes) else _Pieces(body)
 
 
-def compressed_well(body: bytes) -> bytes:
-    """Return the smallest gzip of a body. It takes long: for files that are compressed once."""
-    return zlib.compress(body, _SMALLEST, _GZIP)
-
-
 # A cached list is requested again and again.
 @lru_cache(maxsize=4)
 def _whole(body: bytes) -> bytes:
@@ -92,3 +90,42 @@ class _Pieces:
         close = getattr(self._pieces, "close", None)
         if close is not None:
             close()
+
+
+class Constant:
+    """A view whose body never changes, made at the first request and kept: 304 to who has it."""
+
+    def __init__(
+        self, make: Callable[[], bytes], content_type: str, headers: Mapping[str, str]
+    ) -> None:
+        """Take what makes the body, its type and its headers beside ETag and Vary."""
+        self._make = make
+        self._content_type = content_type
+        self._headers = headers
+
+    def __call__(self) -> Reply:
+        """Return the response to the request being answered."""
+        headers = [("ETag", f'W/"{self._tag}"'), *self._headers.items()]
+        is_compressible = len(self._body) >= _CONSTANTS_LARGE_BYTES
+        if is_compressible:
+            headers.append(("Vary", "Accept-Encoding"))
+        if request.if_none_match.contains_weak(self._tag):
+            return Reply(status=304, headers=headers)
+        body = self._body
+        if is_compressible and accepts_gzip(request):
+            headers.append(("Content-Encoding", "gzip"))
+            body = self._compressed
+        return Reply(body, headers=headers, content_type=self._content_type)
+
+    @cached_property
+    def _body(self) -> bytes:
+        return self._make()
+
+    @cached_property
+    def _compressed(self) -> bytes:
+        return zlib.compress(self._body, _SMALLEST, _GZIP)
+
+    @cached_property
+    def _tag(self) -> str:
+        # With the headers, which browsers keep along with the copy.
+        return hashlib.sha256(repr(self._headers).encode() + self._body).hexdigest()[:32]

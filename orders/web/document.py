@@ -12,24 +12,17 @@ from typing import Any, TypeVar
 
 from flask_smorest import Blueprint
 
-from orders import domain
 from orders.settings import Settings
-from orders.store.database.errors import StoreUnavailable
-from orders.web.bodies import MAX_BYTES, MERGE_PATCH
-from orders.web.refusals import (
-    ANSWERS,
-    CODES,
-    InsufficientScope,
-    InternalError,
-    InvalidKey,
-    KeyBanned,
-    MalformedRequest,
-    MissingKey,
-    PayloadTooLarge,
-    RateLimited,
-    UnsupportedMediaType,
-    ValidationFailed,
+from orders.web import document_v2
+from orders.web.bodies import MERGE_PATCH
+from orders.web.document_parts import (
+    COMMON_HEADERS,
+    OTHER_HEADERS,
+    REQUEST_HEADERS,
+    SAMPLE_OF_CODE,
+    header,
 )
+from orders.web.refusals import ANSWERS, CODES
 from orders.webhooks import description
 from schemas.order_v2 import OrderSchema
 
@@ -61,114 +54,6 @@ _ONLY_IN = {
     # Where tags are strong: of others, no copy can match.
     "If-Match": 2,
 }
-
-
-def _header(description: str, example: str | int, *, required: bool = True) -> dict[str, Any]:
-    schema = {"type": "integer" if isinstance(example, int) else "string"}
-    return {"description": description, "required": required, "schema": schema, "example": example}
-
-
-# On every response.
-_COMMON_HEADERS = {
-    "X-RateLimit-Limit": _header("Requests allowed in the window with the fewest left.", 60),
-    "X-RateLimit-Remaining": _header("Requests left in that window.", 59),
-    "X-RateLimit-Reset": _header("When that window resets, as a Unix time.", 1_796_112_060),
-    "RateLimit-Policy": _header(
-        "Both windows: quota and length.", '"minute";q=60;w=60, "day";q=1000;w=86400'
-    ),
-    "RateLimit": _header(
-        "Both windows: requests remaining and seconds left.",
-        '"minute";r=59;t=42, "day";r=999;t=86342',
-    ),
-    "X-Request-Id": _header("The service's id of this request.", "8f3a0c1d5e7b9246"),
-    "Cache-Control": _header("Whether the response may be cached.", "no-store"),
-}
-_OTHER_HEADERS = {
-    "ETag": _header("The revision shown, for If-None-Match. Opaque.", 'W/"166f834250a12dbd-1-42"'),
-    "Vary": _header(
-        "Request headers that the response depends on: if large, Accept-Encoding too.",
-        "Authorization",
-    ),
-    "Link": _header(
-        "The next page, if there is one.",
-        '</v2/store/orders?after=WzQxLCI5ZjhlIl0>; rel="next"',
-        required=False,
-    ),
-    "Idempotent-Replayed": _header(
-        "Present if an earlier response is repeated.", "true", required=False
-    ),
-    "Retry-After": _header("Seconds to wait before the next request.", 18),
-    "Accept": _header("The supported type of bodies.", "application/json", required=False),
-    "Accept-Patch": _header(
-        "The supported types of patches.", "application/merge-patch+json", required=False
-    ),
-    "Accept-Encoding": _header("The supported coding of bodies.", "identity", required=False),
-    "WWW-Authenticate": _header("How to authenticate.", 'Bearer realm="store-orders"'),
-    # On answers to a valid key only.
-    "Deprecation": _header(
-        "When the route was deprecated (RFC 9745).", "@1764892800", required=False
-    ),
-    "Sunset": _header(
-        "When the route may go away (RFC 8594).", "Thu, 05 Dec 2030 00:00:00 GMT", required=False
-    ),
-}
-_REQUEST_HEADERS = {
-    "If-Match": {
-        "name": "If-Match",
-        "in": "header",
-        "description": "ETags: 412, and nothing is done, if the order's own is none of them.",
-        "schema": {"type": "string"},
-        "example": '"166f834250a12dbd-1-42"',
-    },
-    "If-None-Match": {
-        "name": "If-None-Match",
-        "in": "header",
-        "description": "ETags of the client's copies: 304 if one of them is current.",
-        "schema": {"type": "string"},
-        "example": 'W/"166f834250a12dbd-1-42"',
-    },
-    "Idempotency-Key": {
-        "name": "Idempotency-Key",
-        "in": "header",
-        "description": "A value of the client's choice: sent again within 24 hours with the same "
-        "request, it repeats the first response and does nothing.",
-        "schema": {
-            "type": "string",
-            "minLength": 1,
-            "maxLength": 255,
-            "pattern": r"^[!-+\--~]+$",
-        },
-        "example": "7f9c2ba4-e88f-4c1d-a1b0-6f2f6f1f8e55",
-    },
-}
-
-
-# An exception of each kind, for the messages of the examples.
-_SAMPLES: tuple[Exception, ...] = (
-    MalformedRequest(
-        "The body can't be read: it is not JSON: Expecting value at line 1, column 11."
-    ),
-    MissingKey(),
-    InvalidKey(),
-    InsufficientScope(),
-    domain.OrderNotFound(41),
-    domain.PetNotFound(7),
-    domain.OrderAlreadyShipped(41),
-    domain.OrderAlreadyCancelled(41),
-    domain.PreconditionFailed(41),
-    PayloadTooLarge(MAX_BYTES),
-    UnsupportedMediaType(
-        "Send the body with 'Content-Type: application/json'.",
-        dict.fromkeys(("Accept", "Accept-Patch", "Accept-Encoding"), ""),
-    ),
-    ValidationFailed({"petId": "is required"}),
-    domain.IdempotencyKeyReused(),
-    RateLimited(18),
-    KeyBanned(300),
-    StoreUnavailable("the disk is full"),
-    InternalError("8f3a0c1d5e7b9246"),  # pragma: allowlist secret
-)
-_SAMPLE_OF_CODE = {ANSWERS[type(each)].code: each for each in _SAMPLES}
 
 
 def operation(  # noqa: PLR0913 - the facts of an operation, each by its name
@@ -236,7 +121,8 @@ def complete(spec: dict[str, Any], version: int, settings: Settings) -> dict[str
     }
     if version >= WEBHOOKS_SINCE:
         webhooks = description.webhooks({"$ref": "#/components/schemas/Order"}, OrderSchema.example)
-        document[description.EXTENSION] = webhooks
+        document["webhooks"] = webhooks
+        document_v2.complete(document)
     return document
 
 
@@ -250,8 +136,8 @@ def _servers(settings: Settings, version: int) -> list[dict[str, str]]:
 
 
 def _headers(version: int) -> dict[str, Any]:
-    location = {"Location": _header("Where the order is.", f"/v{version}/store/orders/41")}
-    headers = {**_COMMON_HEADERS, **_OTHER_HEADERS, **location}
+    location = {"Location": header("Where the order is.", f"/v{version}/store/orders/41")}
+    headers = {**COMMON_HEADERS, **OTHER_HEADERS, **location}
     return {name: headers[name] for name in _of_version(headers, version)}
 
 
@@ -274,20 +160,20 @@ def _complete_operation(described: dict[str, Any], version: int, settings: Setti
     for code in _of_version(refusals, version):
         _add_refusal(responses, code, version, own if described.get("deprecated") else [])
     for response in responses.values():
-        response["headers"].update(_refer(_COMMON_HEADERS))
+        response["headers"].update(_refer(COMMON_HEADERS))
     described["responses"] = responses
     body = described.get("requestBody", {}).get("content", {})
     if MERGE_PATCH in body:
         body["application/json"] = body[MERGE_PATCH]
     described["parameters"] = described.get("parameters", []) + [
-        _REQUEST_HEADERS[each] for each in _of_version(parameters, version)
+        REQUEST_HEADERS[each] for each in _of_version(parameters, version)
     ]
     if described.get("deprecated"):
         described["x-deprecated-sunset"] = settings.pets_sunset.isoformat()
 
 
 def _add_refusal(responses: dict[str, Any], code: str, version: int, headers: list[str]) -> None:
-    sample = _SAMPLE_OF_CODE[code]
+    sample = SAMPLE_OF_CODE[code]
     answer = ANSWERS[type(sample)]
     response = responses.setdefault(str(answer.status), _no_refusals())
     response["description"] += f", `{code}`" if response["description"] else f"`{code}`"

@@ -1,7 +1,4 @@
-"""Webhooks in the OpenAPI document.
-
-OpenAPI 3.0 lacks the `webhooks` of 3.1. `x-webhooks` has the same shape.
-"""
+"""Webhooks in the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ from typing import Any
 from orders.domain import EventType, Status
 from orders.webhooks import rules, sender
 
-EXTENSION = "x-webhooks"
 _SUMMARIES = {
     EventType.PLACED: "An order was placed.",
     EventType.CHANGED: "An order was changed.",

@@ -13,17 +13,15 @@ reverse proxy that serves them below a path.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
-from functools import cached_property, partial
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 
-from flask import Flask, request
+from flask import Flask
 
-from orders.web.compression import accepts_gzip, compressed_well
-from orders.web.replies import Reply
+from orders.web.compression import Constant
 
 TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -44,8 +42,6 @@ _TEXT_ONLY = "; require-trusted-types-for 'script'; trusted-types 'none'"
 _HERE = Path(__file__).parent
 _INDEX = "index.html"
 _SWAGGER_FILES = ("swagger-ui-bundle.js", "swagger-ui.css", "favicon-32x32.png")
-# Lower than for other answers: these are compressed only once.
-_COMPRESSED_FROM_BYTES = 1024
 
 
 def register(app: Flask) -> None:
@@ -70,8 +66,13 @@ def serve_page(
     paths: dict[str, Callable[[], Path]] = {
         path.name: partial(Path, path) for path in sorted(folder.iterdir())
     }
+    headers = {
+        "Cache-Control": "no-cache",
+        "Content-Security-Policy": policy,
+        "Referrer-Policy": "no-referrer",
+    }
     files = {
-        name: _File(find, TYPES[Path(name).suffix], policy)
+        name: Constant(partial(_read, find), TYPES[Path(name).suffix], headers)
         for name, find in {**paths, **more}.items()
         if Path(name).suffix in TYPES
     }
@@ -85,44 +86,8 @@ def serve_page(
     )
 
 
-class _File:
-    """A view of a file. `find` returns its path when it is first requested."""
-
-    def __init__(self, find: Callable[[], Path], content_type: str, policy: str) -> None:
-        self._find = find
-        self._content_type = content_type
-        self._policy = policy
-
-    def __call__(self) -> Reply:
-        headers = [
-            ("ETag", f'W/"{self._tag}"'),
-            ("Cache-Control", "no-cache"),
-            ("Content-Security-Policy", self._policy),
-            ("Referrer-Policy", "no-referrer"),
-        ]
-        is_compressible = len(self._body) >= _COMPRESSED_FROM_BYTES
-        if is_compressible:
-            headers.append(("Vary", "Accept-Encoding"))
-        if request.if_none_match.contains_weak(self._tag):
-            return Reply(status=304, headers=headers)
-        body = self._body
-        if is_compressible and accepts_gzip(request):
-            headers.append(("Content-Encoding", "gzip"))
-            body = self._compressed
-        return Reply(body, headers=headers, content_type=self._content_type)
-
-    @cached_property
-    def _body(self) -> bytes:
-        return self._find().read_bytes()
-
-    @cached_property
-    def _compressed(self) -> bytes:
-        return compressed_well(self._body)
-
-    @cached_property
-    def _tag(self) -> str:
-        # With the policy, which browsers keep along with the copy.
-        return hashlib.sha256(self._policy.encode() + self._body).hexdigest()[:32]
+def _read(find: Callable[[], Path]) -> bytes:
+    return find().read_bytes()
 
 
 def _swagger_file(name: str) -> Path:

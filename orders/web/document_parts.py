@@ -1,0 +1,131 @@
+"""Parts of the OpenAPI documents: headers, parameters, and an example of each error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orders import domain
+from orders.store.database.errors import StoreUnavailable
+from orders.web.bodies import MAX_BYTES
+from orders.web.refusals import (
+    ANSWERS,
+    InsufficientScope,
+    InternalError,
+    InvalidKey,
+    KeyBanned,
+    MalformedRequest,
+    MissingKey,
+    PayloadTooLarge,
+    RateLimited,
+    UnsupportedMediaType,
+    ValidationFailed,
+)
+
+
+def header(description: str, example: str | int, *, required: bool = True) -> dict[str, Any]:
+    """Return a header of responses, whose type is that of its example."""
+    schema = {"type": "integer" if isinstance(example, int) else "string"}
+    return {"description": description, "required": required, "schema": schema, "example": example}
+
+
+# On every response.
+COMMON_HEADERS = {
+    "X-RateLimit-Limit": header("Requests allowed in the window with the fewest left.", 60),
+    "X-RateLimit-Remaining": header("Requests left in that window.", 59),
+    "X-RateLimit-Reset": header("When that window resets, as a Unix time.", 1_796_112_060),
+    "RateLimit-Policy": header(
+        "Both windows: quota and length.", '"minute";q=60;w=60, "day";q=1000;w=86400'
+    ),
+    "RateLimit": header(
+        "Both windows: requests remaining and seconds left.",
+        '"minute";r=59;t=42, "day";r=999;t=86342',
+    ),
+    "X-Request-Id": header("The service's id of this request.", "8f3a0c1d5e7b9246"),
+    "Cache-Control": header("Whether the response may be cached.", "no-store"),
+}
+OTHER_HEADERS = {
+    "ETag": header("The revision shown, for If-None-Match. Opaque.", 'W/"166f834250a12dbd-1-42"'),
+    "Vary": header(
+        "Request headers that the response depends on: if large, Accept-Encoding too.",
+        "Authorization",
+    ),
+    "Link": header(
+        "The next page, if there is one.",
+        '</v2/store/orders?after=WzQxLCI5ZjhlIl0>; rel="next"',
+        required=False,
+    ),
+    "Idempotent-Replayed": header(
+        "Present if an earlier response is repeated.", "true", required=False
+    ),
+    "Retry-After": header("Seconds to wait before the next request.", 18),
+    "Accept": header("The supported type of bodies.", "application/json", required=False),
+    "Accept-Patch": header(
+        "The supported types of patches.", "application/merge-patch+json", required=False
+    ),
+    "Accept-Encoding": header("The supported coding of bodies.", "identity", required=False),
+    "WWW-Authenticate": header("How to authenticate.", 'Bearer realm="store-orders"'),
+    # On answers to a valid key only.
+    "Deprecation": header(
+        "When the route was deprecated (RFC 9745).", "@1764892800", required=False
+    ),
+    "Sunset": header(
+        "When the route may go away (RFC 8594).", "Thu, 05 Dec 2030 00:00:00 GMT", required=False
+    ),
+}
+REQUEST_HEADERS = {
+    "If-Match": {
+        "name": "If-Match",
+        "in": "header",
+        "description": "ETags: 412, and nothing is done, if the order's own is none of them.",
+        "schema": {"type": "string"},
+        "example": '"166f834250a12dbd-1-42"',
+    },
+    "If-None-Match": {
+        "name": "If-None-Match",
+        "in": "header",
+        "description": "ETags of the client's copies: 304 if one of them is current.",
+        "schema": {"type": "string"},
+        "example": 'W/"166f834250a12dbd-1-42"',
+    },
+    "Idempotency-Key": {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "description": "A value of the client's choice: sent again within 24 hours with the same "
+        "request, it repeats the first response and does nothing.",
+        "schema": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 255,
+            "pattern": r"^[!-+\--~]+$",
+        },
+        "example": "7f9c2ba4-e88f-4c1d-a1b0-6f2f6f1f8e55",
+    },
+}
+
+
+# An exception of each kind, for the messages of the examples.
+_SAMPLES: tuple[Exception, ...] = (
+    MalformedRequest(
+        "The body can't be read: it is not JSON: Expecting value at line 1, column 11."
+    ),
+    MissingKey(),
+    InvalidKey(),
+    InsufficientScope(),
+    domain.OrderNotFound(41),
+    domain.PetNotFound(7),
+    domain.OrderAlreadyShipped(41),
+    domain.OrderAlreadyCancelled(41),
+    domain.PreconditionFailed(41),
+    PayloadTooLarge(MAX_BYTES),
+    UnsupportedMediaType(
+        "Send the body with 'Content-Type: application/json'.",
+        dict.fromkeys(("Accept", "Accept-Patch", "Accept-Encoding"), ""),
+    ),
+    ValidationFailed({"petId": "is required"}),
+    domain.IdempotencyKeyReused(),
+    RateLimited(18),
+    KeyBanned(300),
+    StoreUnavailable("the disk is full"),
+    InternalError("8f3a0c1d5e7b9246"),  # pragma: allowlist secret
+)
+SAMPLE_OF_CODE = {ANSWERS[type(each)].code: each for each in _SAMPLES}
