@@ -49,7 +49,7 @@ EXIT_CANNOT_START = 2
 # A supervisor starts it again.
 EXIT_LOST = 1
 # For 700, 10, 10. https://docs.python.org/3/library/gc.html#gc.set_threshold
-_COLLECTOR_THRESHOLDS = (10_000, 20, 50)
+COLLECTOR_THRESHOLDS = (10_000, 20, 50)
 
 
 class CannotStart(Exception):
@@ -161,7 +161,7 @@ def _spare_the_collector() -> None:
     # requests leave little behind that only the collector finds.
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*_COLLECTOR_THRESHOLDS)
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
 
 
 def _ignore_signals() -> None:

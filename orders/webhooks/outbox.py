@@ -163,7 +163,7 @@ class Outbox:
         for endpoint_id, wait in waits.items():
             self._begin(endpoint_id, wait)
         if all_endpoints:
-            self._sweep()
+            self.sweep()
         # Last, so that after a failure everything is polled again.
         self._seen = version
 
@@ -201,7 +201,8 @@ class Outbox:
         self._ended.set()
         self._news.set()
 
-    def _sweep(self) -> None:
+    def sweep(self) -> None:
+        """Delete old lines of the log of deliveries, at most once an hour."""
         now = self._clock.monotonic()
         if now - self._swept < _SWEPT_EVERY_SECONDS:
             return

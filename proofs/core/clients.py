@@ -59,7 +59,7 @@ class Connection:
         `ca_certs` are trusted.
         """
         tls = {} if ca_certs is None else {"ca_certs": ca_certs}
-        self._http = urllib3.connectionpool.connection_from_url(
+        self._http: Any = urllib3.connectionpool.connection_from_url(
             url, maxsize=1, retries=False, timeout=_TIMEOUT_SECONDS, **tls
         )
         self._history = history

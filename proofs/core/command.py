@@ -45,7 +45,7 @@ def violated(violations: Mapping[str, object]) -> list[str]:
 
 def table(facts: dict[str, str]) -> str:
     """Return named facts, a line each."""
-    return "\n".join(f"{name:<12}{fact}" for name, fact in facts.items())
+    return "\n".join(f"{name:<11} {fact}" for name, fact in facts.items())
 
 
 def _add(parser: argparse.ArgumentParser, name: str, default: Any, words: str) -> None:
@@ -53,5 +53,5 @@ def _add(parser: argparse.ArgumentParser, name: str, default: Any, words: str) -
     if default is False:
         parser.add_argument(flag, action="store_true", help=words)
     else:
-        words = f"{words} (default: {default:,})"
+        words = f"{words} (default: {default:,})" if default != "" else words
         parser.add_argument(flag, type=type(default), default=default, help=words)

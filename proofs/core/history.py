@@ -157,11 +157,14 @@ class Contents:
         return found
 
 
-def read(path: Path) -> Contents:
-    """Read a store's file in one snapshot, with a connection that can't write."""
-    with closing(_read_only(path)) as connection:
+def read(path: Path, order: int = 0, event: int = 0) -> Contents:
+    """Read a store's file in one snapshot, with a connection that can't write.
+
+    Only what follows an order and an event is read, all by default.
+    """
+    with closing(connect(path)) as connection:
         connection.execute("BEGIN")
-        return _contents(connection.execute)
+        return _contents(connection.execute, order, event)
 
 
 def read_postgres(conninfo: str) -> Contents:
@@ -176,7 +179,7 @@ def read_postgres(conninfo: str) -> Contents:
 
 def damage(path: Path) -> list[str]:
     """Return SQLite's complaints of a file and its foreign keys: none if it is sound."""
-    with closing(_read_only(path)) as connection:
+    with closing(connect(path)) as connection:
         lines = [row[0] for row in connection.execute("PRAGMA integrity_check")]
         broken = connection.execute("PRAGMA foreign_key_check").fetchall()
     found = [f"integrity_check: {line}" for line in lines if line != "ok"]
@@ -191,20 +194,22 @@ def shown(order: OrderRow) -> dict[str, Any]:
     return {**answer, "complete": order.status == Status.SHIPPED}
 
 
-def _read_only(path: Path) -> Any:
-    uri = f"file:{quote(str(path))}?mode=ro"
+def connect(path: Path, more: str = "") -> Any:
+    """Return a connection to a store's file that can't write; `more` is added to its URI."""
+    uri = f"file:{quote(str(path))}?mode=ro{more}"
     return sqlite.sqlite_module().connect(uri, uri=True, isolation_level=None)
 
 
-def _contents(execute: Callable[[str], Any]) -> Contents:
-    def rows(kind: Any, table: str, order_by: str) -> list[Any]:
-        sql = f"SELECT {', '.join(kind._fields)} FROM {table} ORDER BY {order_by}"  # noqa: S608
+def _contents(execute: Callable[[str], Any], order: int = 0, event: int = 0) -> Contents:
+    def rows(kind: Any, table: str, key: str, after: int) -> list[Any]:
+        columns = ", ".join(kind._fields)
+        sql = f"SELECT {columns} FROM {table} WHERE {key} > {after} ORDER BY {key}"  # noqa: S608
         return [kind._make(map(_as_text, row)) for row in execute(sql)]
 
     return Contents(
-        rows(OrderRow, "orders", "id"),
-        rows(EventRow, "order_events", "id"),
-        rows(KeyRow, "idempotency_keys", "event_id"),
+        rows(OrderRow, "orders", "id", order),
+        rows(EventRow, "order_events", "id", event),
+        rows(KeyRow, "idempotency_keys", "event_id", event),
     )
 
 

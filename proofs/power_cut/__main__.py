@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import random
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from orders.cli.output import progress
 from orders.store.database import sqlite
 from proofs.core import command
 from proofs.power_cut import apsw_driver
-from proofs.power_cut.disk import LOSSES, Disk
+from proofs.power_cut.disk import LOSSES, Disk, in_memory
 from proofs.power_cut.store_under_cuts import Store
 
 CUTS_OF_A_STORE = 20
@@ -33,8 +32,6 @@ SYNCHRONOUS = ("OFF", "NORMAL", "FULL", "EXTRA")
 # The cut comes at one of so many changes of files, or of pages that checkpoints write.
 CHANGES_UNTIL_CUT = 1_500
 PAGES_UNTIL_CUT = 150
-# A folder in memory, where there is one: the disk that is tried is not the machine's.
-MEMORY = Path("/dev/shm")  # noqa: S108 - a new folder in it
 
 
 @dataclass
@@ -74,8 +71,8 @@ def cut_power(cuts: int, seed: int, synchronous: str | None = None) -> Tally:
     with own_driver(synchronous), progress("Cutting", cuts) as advance:
         tally = Tally()
         while tally.cuts < cuts:
-            with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
-                outlive_cuts(Path(folder), min(CUTS_OF_A_STORE, cuts - tally.cuts), chance, tally)
+            with in_memory() as folder:
+                outlive_cuts(folder, min(CUTS_OF_A_STORE, cuts - tally.cuts), chance, tally)
                 advance(CUTS_OF_A_STORE)
     return tally
 

@@ -8,7 +8,7 @@ ask for; everything above it, each pragma, statement and transaction, is the pro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import apsw
@@ -42,7 +42,7 @@ class ProgrammingError(DatabaseError):
     """Asked for by SQLAlchemy, never raised."""
 
 
-def connect(database: str, *, timeout: float, **_: object) -> Connection:
+def connect(database: str, *, timeout: float = 5.0, **_: object) -> Connection:
     """Open a connection to the file of a URI, waiting for locks for some seconds."""
     return Connection(_translated(lambda: _open(database)), timeout)
 
@@ -105,6 +105,10 @@ class Connection:
         """Make a Python function known to SQL."""
         self._connection.create_scalar_function(name, function, count, deterministic=deterministic)
 
+    def set_progress_handler(self, handler: Callable[[], object], steps: int) -> None:
+        """Call a function after so many steps; if it says true, the statement is given up."""
+        self._connection.set_progress_handler(lambda: bool(handler()), steps)
+
     def close(self) -> None:
         """Close it."""
         _translated(self._connection.close)
@@ -144,6 +148,10 @@ class Cursor:
         """Return the rows that are left."""
         rows, self._rows = self._rows, []
         return rows
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        """Iterate over the rows that are left."""
+        return iter(self.fetchall())
 
     def close(self) -> None:
         """Forget the rows."""

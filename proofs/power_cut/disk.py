@@ -9,8 +9,11 @@ wholly or in part. The deletion of a file is lost or kept likewise.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import apsw
@@ -18,7 +21,22 @@ import apsw
 # Writes that were not synced are all lost; or each by chance; or so, and the last that was kept is
 # torn at any byte.
 LOSSES = ("all dropped", "half kept", "half kept, last torn")
+# The disk that is tried is not the machine's.
+_MEMORY = Path("/dev/shm")  # noqa: S108 - a new folder in it
 _COMPANIONS = ("", "-wal", "-journal")
+
+
+@contextmanager
+def in_memory() -> Iterator[Path]:
+    """Make a folder for a while, in memory where there is a place for it."""
+    with TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
+        yield Path(folder)
+
+
+class DiskFull(apsw.FullError):
+    """There is no room for a write."""
+
+    result = extendedresult = apsw.SQLITE_FULL
 
 
 class PowerCut(apsw.IOError):
@@ -100,6 +118,7 @@ class Disk(apsw.VFS):
         self.until_cut: int | None = None
         self.in_checkpoint = False
         self.is_off = False
+        self.is_full = False
         # How many since the power came up.
         self.checkpoints = 0
         self._load()
@@ -128,7 +147,10 @@ class Disk(apsw.VFS):
 
         Raises:
             PowerCut: the power goes now.
+            DiskFull: there is no room for it.
         """
+        if self.is_full and isinstance(change, _Write):
+            raise DiskFull
         self._come_nearer(path)
         self._files.setdefault(path, _File()).unsynced.append(change)
 

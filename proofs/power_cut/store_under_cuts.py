@@ -95,6 +95,7 @@ class Store:
         with closing(self.database), ExitStack() as reading:
             while True:
                 change = self._next_change(reading)
+                self._tend()
                 if not self._is_acknowledged(change):
                     return change
                 self.events.extend(change.events)
@@ -129,6 +130,11 @@ class Store:
         with self.database.read() as connection:
             self.events = _events_in(connection)
         return sum(self.events.count(event) != 1 for event in change.events)
+
+    def _tend(self) -> None:
+        # As the service does twice a second: no commit copies the log by itself.
+        with suppress(StoreUnavailable, apsw_driver.Error):
+            self.database.long_reads.tend()
 
     def _is_acknowledged(self, change: Change) -> bool:
         try:
