@@ -34,6 +34,7 @@ from tests.support.stores import Client, Store, assert_error
 pytestmark = pytest.mark.usefixtures("databases")
 
 LIST = "/v1/store/orders"
+LIST_2, SHIPMENTS = "/v2/store/orders", "/v2/store/shipments"
 DAY = 86_400
 PLANS = {"small": Plan("small", 8, 40), "wide": Plan("wide", 60, 10**9)}
 BAN = SimpleNamespace(after=4, window=60, seconds=300)
@@ -96,6 +97,8 @@ class Key:
     banned_until: float = 0.0
     flushed: Limits = None
     remembered: dict = field(default_factory=dict)
+    # Version 2's.
+    written: dict = field(default_factory=dict)
 
     def judge(self, now):
         """Count a request; return None, or the code of its rejection."""
@@ -117,12 +120,14 @@ class Model:
     def __init__(self):
         self.orders = {}
         self.states = {}
+        self.notes = {}
         self.events = []
 
     def record(self, kind, key, order_id):
-        state = self.states[order_id] = {"placed": "pending"}.get(kind, kind)
-        order = self.orders[order_id]
-        facts = order["petId"], order["quantity"], order.get("shipDate")
+        if kind != "changed":
+            self.states[order_id] = {"placed": "pending"}.get(kind, kind)
+        state, order = self.states[order_id], self.orders[order_id]
+        facts = order["petId"], order["quantity"], order.get("shipDate"), self.notes.get(order_id)
         self.events.append((f"order.{kind}", order_id, f"key:{key.id}", state, *facts))
 
     def shown(self):
@@ -130,17 +135,18 @@ class Model:
             order for order_id, order in self.orders.items() if self.states[order_id] != "cancelled"
         ]
 
-    def error(self, order_id):
+    def error(self, order_id, version=1):
         """Return why an order can't be changed: status and code; None if it can."""
+        gone = (404, "order_not_found") if version == 1 else (409, "order_already_cancelled")
         return {
             None: (404, "order_not_found"),
-            "cancelled": (404, "order_not_found"),
+            "cancelled": gone,
             "shipped": (409, "order_already_shipped"),
             "pending": None,
         }[self.states.get(order_id)]
 
 
-EVENT_COLUMNS = "type, order_id, actor, status, pet_id, quantity, ship_date"
+EVENT_COLUMNS = "type, order_id, actor, status, pet_id, quantity, ship_date, note"
 
 
 # The machine.
@@ -156,6 +162,10 @@ ORDERS = st.fixed_dictionaries(
     },
 )
 # Few, so that they come again; the first two are the same order.
+PATCHES = st.fixed_dictionaries(
+    {}, optional={"quantity": st.integers(1, 2), "note": st.sampled_from([None, "A gift", "1\n2"])}
+)
+VALUES = st.none() | st.sampled_from("ab")
 RETRIED = st.sampled_from([{"petId": 7}, {"petId": 7, "quantity": 1}, {"petId": 8}])
 
 
@@ -247,6 +257,7 @@ class Shopping(RuleBasedStateMachine):
         assert answer.headers["Location"] == f"{LIST}/{order_id}"
         assert "Idempotent-Replayed" not in answer.headers
         self.model.orders[order_id] = placed
+        self.model.notes[order_id] = None
         self.model.record("placed", key, order_id)
 
     @rule(key=KEYS, order_id=ORDER_IDS, date=DATES)
@@ -260,12 +271,73 @@ class Shopping(RuleBasedStateMachine):
         if error:
             assert_error(answer, *error)
             return
-        order = {k: v for k, v in self.model.orders[order_id].items() if k != "complete"}
-        at = date or domain.format_instant(self.clock.now())
-        shipped = {**order, "shipDate": at, "complete": True}
+        shipped = self.shipped(order_id, date)
         assert (answer.status_code, answer.get_json()) == (200, shipped)
         self.model.orders[order_id] = shipped
         self.model.record("shipped", self.keys[key], order_id)
+
+    def shipped(self, order_id, date=None):
+        """Return an order as it is after it was shipped."""
+        order = {k: v for k, v in self.model.orders[order_id].items() if k != "complete"}
+        at = date or domain.format_instant(self.clock.now())
+        return {**order, "shipDate": at, "complete": True}
+
+    def write_once(self, key, value, check, *request):
+        """Send a write of version 2, maybe with an Idempotency-Key; check a first answer."""
+        headers = {"Idempotency-Key": value} if value else {}
+        method, path, body = request
+        answer, key = self.request(key, method, path, json=body, headers=headers), self.keys[key]
+        if not answer:
+            return
+        earlier = key.written.get(value)
+        if not value or earlier is None or self.now() - earlier.at >= DAY:
+            check(key, answer)
+            if value and answer.status_code == 200:
+                key.written[value] = SimpleNamespace(at=self.now(), request=request, answer=answer)
+        elif earlier.request == request:
+            assert (answer.status_code, answer.data) == (200, earlier.answer.data)
+            assert answer.headers["Idempotent-Replayed"] == "true"
+        else:
+            assert_error(answer, 422, "idempotency_key_reused")
+
+    @rule(key=KEYS, order_id=ORDER_IDS, fields=PATCHES, value=VALUES)
+    def change(self, key, order_id, fields, value):
+        order_id = max(1, self.id_of(order_id))
+
+        def check(key, answer):
+            order = self.model.orders.get(order_id)
+            before = order and {"quantity": order["quantity"], "note": self.model.notes[order_id]}
+            after = order and {**before, **fields}
+            error = self.model.error(order_id, 2)
+            if error and (not order or after["quantity"] != before["quantity"]):
+                assert_error(answer, *error)
+                return
+            shown = answer.get_json()
+            assert (shown["quantity"], shown.get("note")) == tuple(after.values())
+            if after != before:
+                self.model.orders[order_id] = {**order, "quantity": after["quantity"]}
+                self.model.notes[order_id] = after["note"]
+                self.model.record("changed", key, order_id)
+
+        self.write_once(key, value, check, "PATCH", f"{LIST_2}/{order_id}", fields)
+
+    @rule(key=KEYS, numbers=st.sets(st.integers(0, 4), min_size=1, max_size=4), value=VALUES)
+    def ship_several(self, key, numbers, value):
+        order_ids = sorted({max(1, self.id_of(number)) for number in numbers}, reverse=True)
+
+        def check(key, answer):
+            results = answer.get_json()["results"]
+            assert [each["orderId"] for each in results] == order_ids
+            for each in reversed(results):
+                order_id, error = each["orderId"], self.model.error(each["orderId"], 2)
+                if error:
+                    assert (each["error"]["status"], each["error"]["code"]) == error
+                    continue
+                shipped = self.model.orders[order_id] = self.shipped(order_id)
+                assert each["order"].items() >= shipped.items()
+                self.model.record("shipped", key, order_id)
+
+        self.write_once(key, value, check, "POST", SHIPMENTS, {"orderIds": order_ids})
 
     @rule(key=KEYS, order_id=ORDER_IDS)
     def cancel(self, key, order_id):
