@@ -20,6 +20,7 @@ EVENT_OF = {
     Kind.PLACE: EventType.PLACED,
     Kind.SHIP: EventType.SHIPPED,
     Kind.CANCEL: EventType.CANCELLED,
+    Kind.CHANGE: EventType.CHANGED,
 }
 _STATUS_AFTER = {
     EventType.PLACED: Status.PENDING,
@@ -45,9 +46,9 @@ class Comparison:
     contents: Contents
 
     @cached_property
-    def answered(self) -> dict[str | None, Operation]:
-        """The operations whose request id is known."""
-        return {each.request_id: each for each in self.history if each.request_id}
+    def answered(self) -> dict[tuple[str | None, int | None], Operation]:
+        """The operations whose request id is known, by that and what they are about."""
+        return {(each.request_id, each.subject): each for each in self.history if each.request_id}
 
     def complaints(self) -> Complaints:
         """Make all checks."""
@@ -74,12 +75,15 @@ class Comparison:
         for order in contents.orders:
             events = contents.events_of.get(order.id, [])
             kinds = [event.type for event in events]
-            if kinds[:1] != [EventType.PLACED] or len(kinds) > 2 or EventType.PLACED in kinds[1:]:  # noqa: PLR2004 - placed, and one change
+            ends = [kind for kind in kinds[1:] if kind != EventType.CHANGED]
+            if kinds[:1] != [EventType.PLACED] or len(ends) > 1 or EventType.PLACED in ends:
                 yield f"order {order.id} has the events {kinds}"
             elif events[-1].order != order:
                 yield f"order {order.id} is not as its event {events[-1].id} says: {order}"
+            status: str = Status.PENDING
             for event in events:
-                if event.status != _STATUS_AFTER.get(EventType(event.type)):
+                status = _STATUS_AFTER.get(EventType(event.type), status)
+                if event.status != status:
                     yield f"event {event.id} is {event.type} and says {event.status}"
         for order_id in contents.events_of.keys() - {order.id for order in contents.orders}:
             yield f"there are events of order {order_id}, and no order"
@@ -91,9 +95,9 @@ class Comparison:
         """Complain of events that nobody caused, or whose request had another answer."""
         unknown = {_change(each) for each in self.history if each.is_unknown}
         for event in self.contents.events:
-            subject = event.pet_id if event.type == EventType.PLACED else event.order_id
+            subject = _subject(event)
             change = (event.type, subject, event.actor)
-            cause = self.answered.get(event.request_id)
+            cause = self.answered.get((event.request_id, subject))
             if cause is None:
                 if change not in unknown:
                     yield f"nobody asked for event {event.id}: {event}"
@@ -104,15 +108,18 @@ class Comparison:
 
     def changes_without_an_event(self) -> Complaints:
         """Complain of acknowledged changes with no event, with two, or with a different one."""
-        events = {event.request_id: event for event in self.contents.events}
-        times = Counter(event.request_id for event in self.contents.events)
+        events = {(each.request_id, _subject(each)): each for each in self.contents.events}
+        times = Counter((each.request_id, _subject(each)) for each in self.contents.events)
         for each in self.history:
             if each.kind not in EVENT_OF or not each.is_acknowledged or each.replayed:
                 continue
-            if times[each.request_id] != 1:
-                yield f"{each} has {times[each.request_id]} events"
-            elif each.order is not None and each.order != shown(events[each.request_id].order):
-                yield f"{each} was answered {each.order}; its event is {events[each.request_id]}"
+            name = each.request_id, each.subject
+            if times[name] != 1:
+                yield f"{each} has {times[name]} events"
+            elif each.order is not None and each.order != shown(events[name].order):
+                yield f"{each} was answered {each.order}; its event is {events[name]}"
+            elif each.kind is Kind.CHANGE and each.body["note"] != events[name].note:
+                yield f"{each} asked for {each.body}; its event is {events[name]}"
 
     def placings_unlike_their_orders(self) -> Complaints:
         """Complain of orders that are lost, doubled, or other than their request or answer."""
@@ -136,8 +143,8 @@ class Comparison:
     def states_that_cannot_have_been_seen(self) -> Complaints:
         """Complain of answers about an order that no sequence of changes explains.
 
-        An order changes once: after the begin of every request that still found it pending, and
-        before the end of every request that found it changed.
+        But for its note an order changes once: after the begin of every request that still found
+        it pending, and before the end of every request that found it changed.
         """
         about: dict[int, list[Operation]] = {}
         for each in self.history:
@@ -145,7 +152,8 @@ class Comparison:
                 about.setdefault(each.order_id, []).append(each)
         for order_id, operations in about.items():
             events = self.contents.events_of.get(order_id, [])
-            change = events[1] if len(events) > 1 else None
+            ends = (each for each in events[1:] if each.type != EventType.CHANGED)
+            change = next(ends, None)
             yield from _wrong_states(operations, change, exists=bool(events))
             if change is not None and not self._can_have_happened(operations, change):
                 yield f"order {order_id} can't have changed when it did: {change}"
@@ -154,7 +162,7 @@ class Comparison:
         pending = [each.began for each in operations if _seen(each) == Status.PENDING]
         changed = [each.ended for each in operations if _seen(each) == change.status]
         since, until = max(pending, default=-math.inf), min(changed, default=math.inf)
-        cause = self.answered.get(change.request_id)
+        cause = self.answered.get((change.request_id, change.order_id))
         return any(
             max(since, each.began) < min(until, each.ended)
             for each in operations
@@ -166,7 +174,7 @@ class Comparison:
         """Complain where a change was answered before another began, and has the higher id."""
         newest = -math.inf
         for event in self.contents.events:
-            cause = self.answered.get(event.request_id)
+            cause = self.answered.get((event.request_id, _subject(event)))
             if cause is None:
                 continue
             if cause.ended < newest:
@@ -174,23 +182,29 @@ class Comparison:
             newest = max(newest, cause.began)
 
     def keys_unlike_their_orders(self) -> Complaints:
-        """Complain where the stored Idempotency-Keys are not those that placed orders."""
+        """Complain where the stored Idempotency-Keys are not those that placed and changed."""
         sent = {
-            each.subject: (each.actor, each.idempotency_key)
+            each.body.get("note", each.subject): (each.actor, each.idempotency_key)
             for each in self.history
-            if each.kind is Kind.PLACE and each.idempotency_key
+            if each.kind in {Kind.PLACE, Kind.CHANGE} and each.idempotency_key
         }
-        expected = {
-            (*sent[event.pet_id], event.id)
+        own = {EventType.PLACED: "pet_id", EventType.CHANGED: "note"}
+        made_by = [
+            (getattr(event, own[EventType(event.type)]), event.id)
             for event in self.contents.events
-            if event.type == EventType.PLACED and event.pet_id in sent
-        }
+            if event.type in own
+        ]
+        expected = {(*sent[name], event_id) for name, event_id in made_by if name in sent}
         rows = self.contents.idempotency_keys
         stored = {(f"key:{row.key_id}", row.value, row.event_id) for row in rows}
         for missing in sorted(expected - stored, key=str):
             yield f"an Idempotency-Key is not remembered: {missing}"
         for surplus in sorted(stored - expected, key=str):
-            yield f"an Idempotency-Key is remembered that placed nothing: {surplus}"
+            yield f"an Idempotency-Key is remembered that did nothing: {surplus}"
+
+
+def _subject(event: EventRow) -> int:
+    return event.pet_id if event.type == EventType.PLACED else event.order_id
 
 
 def _change(operation: Operation) -> tuple[str | None, int | None, str]:

@@ -1,7 +1,7 @@
-"""Clients that record what they do: a connection, and customers who place, ship, cancel and list.
+"""Clients that record what they do: a connection, and customers who place, change, ship and cancel.
 
 A customer goes on until nobody answers. When the service is back it first repeats the request whose
-outcome it does not know: a placing with its Idempotency-Key, a ship, a cancel.
+outcome it does not know: a placing or a change with its Idempotency-Key, a ship, a cancel.
 """
 
 from __future__ import annotations
@@ -26,11 +26,17 @@ _ROUTES = {
     Kind.SHIP: ("POST", ORDERS + "/{}/ship"),
     Kind.CANCEL: ("DELETE", ORDERS + "/{}"),
     Kind.GET: ("GET", ORDERS + "/{}"),
+    Kind.CHANGE: ("PATCH", "/v2/store/orders/{}"),
 }
+_SHIPMENTS = "/v2/store/shipments"
+_MOST_SHIPMENTS = 5
+# Of an order, what version 1 shows.
+_SHOWN = ("id", "petId", "quantity", "shipDate", "complete")
 # The possible answers where other clients change the same order.
 _SHIPPED = (200, 404, 409)
 _CANCELLED = (204, 404, 409)
 _WITH_ORDER = {200, 201}
+_OK, _NOT_FOUND = 200, 404
 _TIMEOUT_SECONDS = 30
 
 
@@ -98,9 +104,13 @@ def _recorded(operation: Operation, response: urllib3.BaseHTTPResponse) -> urlli
     operation.request_id = response.headers["X-Request-Id"]
     operation.replayed = "Idempotent-Replayed" in response.headers
     if response.status in _WITH_ORDER and operation.subject is not None:
-        operation.order = response.json()
+        operation.order = _as_version_1(response.json())
     operation.status = response.status
     return response
+
+
+def _as_version_1(order: dict[str, Any]) -> dict[str, Any]:
+    return {name: order[name] for name in _SHOWN if name in order}
 
 
 class Customer:
@@ -116,6 +126,8 @@ class Customer:
         self._habits = {
             self.place: 50,
             self.ship: 14,
+            self.ship_several: 4,
+            self.change: 8,
             self.cancel: 10,
             self.get: 12,
             self.place_again: 5,
@@ -173,6 +185,43 @@ class Customer:
         """Ship one of the newest orders, half of the time with a date."""
         body = self._chance.choice([{}, {"shipDate": self._date()}])
         return self._change_a_recent_one(Kind.SHIP, self._key, _SHIPPED, body)
+
+    def ship_several(self) -> bool:
+        """Ship some of the newest orders in one request, each recorded as an operation."""
+        ids = sorted(
+            set(self._chance.choices(self._history.recent or [MISSING], k=_MOST_SHIPMENTS))
+        )
+        first, *others = shipments = [
+            Operation(Kind.SHIP, self._key.actor, _SHIPPED, order_id, is_part=order_id != ids[0])
+            for order_id in ids
+        ]
+        for each in others:
+            each.began = time.monotonic()
+        self._history.operations += others
+        self._unanswered = None
+        body = {"orderIds": ids}
+        response = self._connection.send(first, self._key, "POST", _SHIPMENTS, json=body)
+        for each in others:
+            each.status, each.request_id, each.ended = first.status, first.request_id, first.ended
+        if response is None or response.status != _OK:
+            return response is not None
+        for each, result in zip(shipments, response.json()["results"], strict=True):
+            error = result.get("error", {"status": _OK, "code": None})
+            # To version 1, a cancelled order is not there.
+            is_cancelled = error["code"] == "order_already_cancelled"
+            each.status = _NOT_FOUND if is_cancelled else error["status"]
+            each.order = _as_version_1(result["order"]) if "order" in result else None
+        return True
+
+    def change(self) -> bool:
+        """Change the note of one of the newest orders, with an Idempotency-Key."""
+        if not self._history.recent:
+            return True
+        order_id = self._chance.choice(self._history.recent)
+        note = f"{self._seed} {next(self._history.serials)}"
+        changing = Operation(Kind.CHANGE, self._key.actor, (_OK,), order_id, {"note": note})
+        changing.idempotency_key = f"note-{note}".replace(" ", "-")
+        return self._send(changing)
 
     def cancel(self) -> bool:
         """Cancel one of the newest orders."""

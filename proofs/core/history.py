@@ -34,6 +34,7 @@ class Kind(StrEnum):
     PLACE = "place"
     SHIP = "ship"
     CANCEL = "cancel"
+    CHANGE = "change"
     GET = "get"
 
 
@@ -42,8 +43,8 @@ class Operation:
     """One request, and what is known of its answer.
 
     `allowed` are the statuses of the answers that may come. No two placings share a petId, unless
-    they repeat an Idempotency-Key: it identifies an order whose id no client has seen. `began` and
-    `ended` are in monotonic seconds.
+    they repeat an Idempotency-Key: it identifies an order whose id no client has seen. So does a note
+    its change. `began` and `ended` are in monotonic seconds.
     """
 
     kind: Kind
@@ -58,6 +59,8 @@ class Operation:
     order: dict[str, Any] | None = None
     request_id: str | None = None
     replayed: bool = False
+    # Of a request for several orders, all operations but the first.
+    is_part: bool = False
 
     @property
     def is_unknown(self) -> bool:
@@ -106,6 +109,7 @@ class OrderRow(NamedTuple):
     placed_at: str
     updated_at: str
     reference: str | None
+    note: str | None
 
 
 class EventRow(NamedTuple):
@@ -124,6 +128,7 @@ class EventRow(NamedTuple):
     placed_at: str
     updated_at: str
     reference: str | None
+    note: str | None
 
     @property
     def order(self) -> OrderRow:

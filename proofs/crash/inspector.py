@@ -85,7 +85,11 @@ class Inspector:
     ) -> Iterator[str]:
         since = self._history.operations[self._begins_at :]
         self._begins_at = len(self._history.operations)
-        mine = [each for each in since if each.actor == self._key.actor and each.status != UNSENT]
+        mine = [
+            each
+            for each in since
+            if each.actor == self._key.actor and each.status != UNSENT and not each.is_part
+        ]
         answered = [each.ended for each in mine if each.status not in {None, _RATE_LIMITED}]
         counted = self._counted(connection)
         new, self._counted_before = counted - self._counted_before, counted

@@ -18,12 +18,14 @@ from proofs.core.history import UNSENT, Kind, Operation
 pytestmark = pytest.mark.sqlite_only("its inspector reads a file")
 
 ORDERS = "/v1/store/orders"
+_SHOWN = ("id", "petId", "quantity", "shipDate", "complete")
 DATE = "2026-12-24T18:00:00.000Z"
 ANSWERS = {
     Kind.PLACE: (201, 422),
     Kind.SHIP: (200, 404, 409),
     Kind.CANCEL: (204, 404, 409),
     Kind.GET: (200, 404),
+    Kind.CHANGE: (200,),
 }
 
 
@@ -43,6 +45,15 @@ class Clerk:
     def ship(self, order_id, *, lost=False):
         path = f"{ORDERS}/{order_id}/ship"
         return self.note(Kind.SHIP, "POST", path, order_id=order_id, lost=lost)
+
+    def change(self, order_id, note):
+        facts = {"idempotency_key": note, "headers": {"Idempotency-Key": note}}
+        path = f"/v2/store/orders/{order_id}"
+        changing = self.note(
+            Kind.CHANGE, "PATCH", path, order_id=order_id, body={"note": note}, **facts
+        )
+        changing.order = {name: changing.order[name] for name in _SHOWN if name in changing.order}
+        return changing
 
     def cancel(self, order_id):
         return self.note(Kind.CANCEL, "DELETE", f"{ORDERS}/{order_id}", order_id=order_id)
@@ -78,7 +89,9 @@ def sound(shared_store):
     names.shipped = clerk.ship(2)
     names.shipped_again = clerk.ship(2)
     names.complete = clerk.look(2)
+    names.changed = clerk.change(2, "of-a-shipped-one")
     clerk.place(3)
+    clerk.change(3, "of-a-pending-one")
     names.cancelled = clerk.cancel(3)
     names.cancelled_again = clerk.cancel(3)
     names.lost = clerk.place(4, "b", lost=True)
@@ -218,7 +231,7 @@ DATABASES = {
     ),
     "an Idempotency-Key that placed nothing is remembered": (
         (another_key("c", 1),),
-        "placed nothing: .*'c'",
+        "did nothing: .*'c'",
     ),
 }
 

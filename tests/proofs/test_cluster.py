@@ -32,7 +32,9 @@ def test_whichever_process_is_killed_the_store_is_as_its_clients_were_told(tmp_p
 
 
 def event(number, kind="order.placed"):
-    return EventRow(number, kind, number, AT, "key:1", "r", 1, 1, None, "pending", AT, AT, None)
+    return EventRow(
+        number, kind, number, AT, "key:1", "r", 1, 1, None, "pending", AT, AT, None, None
+    )
 
 
 LOG = Contents([], [event(number) for number in (1, 2, 3)], [])
