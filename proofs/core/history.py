@@ -43,8 +43,8 @@ class Operation:
     """One request, and what is known of its answer.
 
     `allowed` are the statuses of the answers that may come. No two placings share a petId, unless
-    they repeat an Idempotency-Key: it identifies an order whose id no client has seen. So does a note
-    its change. `began` and `ended` are in monotonic seconds.
+    they repeat an Idempotency-Key: it identifies an order whose id no client has seen. So does a
+    note its change. `began` and `ended` are in monotonic seconds.
     """
 
     kind: Kind
