@@ -261,6 +261,27 @@ def test_only_the_loop_itself_tells_that_it_runs(application):
     assert set(policy.told) <= {"loop-0", "loop-1"}
 
 
+@pytest.mark.parametrize("name", ["work", "uncounted_headers", "note_answer"])
+def test_an_error_of_the_policy_ends_no_more_than_a_connection(application, monkeypatch, name):
+    def broken(self, *arguments):
+        raise ZeroDivisionError
+
+    with serving(application, ByPath()) as address:
+        with monkeypatch.context() as patched:
+            patched.setattr(ByPath, name, broken)
+            sent = get("/", "Connection: close") if name == "work" else b"NONSENSE\r\n\r\n"
+            exchange_or_nothing(address, sent)
+        assert exchange(address, PROBE).endswith(b"/healthz")
+
+
+def exchange_or_nothing(address, sent):
+    """Send bytes, and wait until the server closes the connection."""
+    with connect(address) as client:
+        client.sendall(sent)
+        while receive(client):
+            pass
+
+
 def test_a_loop_that_fails_ends_the_server_with_an_error(application, monkeypatch):
     def broken(self):
         raise ZeroDivisionError

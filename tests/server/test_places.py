@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from orders.web.server import connection, long_answers, loop, places
+from orders.web.server import answers, connection, long_answers, loop, places
 from orders.web.server import server as servers
 from tests.support.machine import wait_until
 from tests.support.serving import serving
@@ -316,3 +316,14 @@ def test_a_client_that_leaves_while_its_long_answer_is_made_disturbs_no_other(mo
             assert ask(stack, address, b"a").recv(65_536).endswith(b"ok")
         finally:
             go_on.set()
+
+
+def test_where_there_is_no_room_for_a_file_a_long_list_is_503(monkeypatch):
+    def full(self):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(answers.Spool, "__init__", full)
+    with serving(large) as address:
+        received = exchange(address, GET.replace(b"/ ", b"/long "))
+    assert received.startswith(b"HTTP/1.1 503 ")
+    assert b"chunked" not in received

@@ -89,8 +89,11 @@ class Exchange(WSGITask):
     is_broken = False
     is_answered = False
     is_discarded = False
-    # Whether a long answer waited for its place in vain.
+    # Whether nobody had time for it; whether a long answer waited for its place in vain.
+    is_late = False
     found_no_place = False
+    # Held while a piece of a long answer is made: only one of them occupies a processor.
+    turns: Lock | None = None
 
     def __init__(self, connection: Any, request: Parser, whole_at: float) -> None:
         """Take a request that was whole at a time in monotonic seconds."""
@@ -126,48 +129,37 @@ class Exchange(WSGITask):
         For the loop. What else it takes, somebody who may wait does.
         """
         request = self.request
-        if request.error is None:
-            try:
+        try:
+            if request.error is None:
                 self.work = self.channel.policy.work(
                     request.command, request.request_uri, request.headers
                 )
-            except StoreUnavailable:
-                self.work = Work.WAITING  # which will say so
+        except StoreUnavailable:
+            self.work = Work.WAITING  # which will say so
+        except Exception:
+            log.exception("Exception before serving %s", request.path)
+            self._give_up(500)
+            self._end()
+            return
         if self.work is Work.INSTANT or (self.work is Work.SHORT and may_block):
             self.answer()
 
-    def refuse_late(self) -> None:
-        """Refuse a request for which nobody had time."""
-        self.refuse(503)
-        self.is_answered = True
-
-    def answer(self, turns: Lock | None = None) -> None:
-        """Make the answer. What fails is logged, and ends the connection.
-
-        A long answer holds `turns` while it makes a piece: only one of them occupies a processor.
-        """
-        with turns or nullcontext():
+    def answer(self) -> None:
+        """Make the answer. Nothing is raised: what fails is logged, and ends the connection."""
+        with self.turns or nullcontext():
             try:
-                self._turns = turns
                 self._answer()
             except ClientGone:
                 self.is_broken = True
-            except Exception as error:
-                # Without an end, so that no client takes it for complete.
-                self.is_broken = self.wrote_header
-                if self.is_broken and isinstance(error, StoreUnavailable | OSError):
-                    log.error(  # noqa: TRY400 - the message says all
-                        "An answer to %s was broken off: %s.", self.channel.addr[0], error
-                    )
-                else:
-                    log.exception("Exception while serving %s", self.request.path)
-                if not self.is_broken:
-                    self.refuse(500)
-            if self.spool is not None:
-                self.spool.end(whole=not self.is_broken)
-            self.is_answered = True
-            if self.channel.is_closed:
-                self.discard()
+            except (StoreUnavailable, OSError) as error:
+                log.error(  # noqa: TRY400 - the message says all
+                    "An answer to %s was broken off: %s.", self.channel.addr[0], error
+                )
+                self._give_up(503)
+            except Exception:
+                log.exception("Exception while serving %s", self.request.path)
+                self._give_up(500)
+            self._end()
 
     def refuse(self, status: int, cause: str = "") -> None:
         """Answer with an Error body of the server's own, and end the connection."""
@@ -186,6 +178,7 @@ class Exchange(WSGITask):
             True,
         )
         self.start_time, self.content_length = time.time(), len(body)
+        self.chunked_response = False
         self.response_headers = [
             ("Content-Type", "application/json"),
             ("X-Request-Id", call.request_id),
@@ -236,7 +229,6 @@ class Exchange(WSGITask):
     def write(self, data: bytes) -> None:
         """Keep a piece of the answer for the loop to send."""
         head = b"" if self.wrote_header else self.build_response_header()
-        self.wrote_header = True
         self.content_bytes_written += len(data)
         if not (self.has_body and self.request.command != "HEAD"):
             data = b""
@@ -245,6 +237,7 @@ class Exchange(WSGITask):
                 data = b"%x\r\n%b\r\n" % (len(data), data)
             if self.spool is None:
                 self.spool = Spool()
+        self.wrote_header = True
         if head:
             self._keep(head)
         if data:
@@ -261,10 +254,29 @@ class Exchange(WSGITask):
         error = self.request.error
         if error is not None:
             self.refuse(error.code, error.body if error.code == _BAD_REQUEST else "")
-            return
-        self.start()
-        self.execute()
-        self.finish()
+        elif self.is_late:
+            self.refuse(503)
+        else:
+            self.start()
+            self.execute()
+            self.finish()
+
+    def _give_up(self, status: int) -> None:
+        # What was begun gets no end, so that no client takes it for complete.
+        self.is_broken = self.wrote_header
+        if not self.is_broken:
+            try:
+                self.refuse(status)
+            except Exception:
+                log.exception("A refusal failed, too.")
+                self.is_broken = True
+
+    def _end(self) -> None:
+        if self.spool is not None:
+            self.spool.end(whole=not self.is_broken)
+        self.is_answered = True
+        if self.channel.is_closed:
+            self.discard()
 
     def _keep(self, data: bytes) -> None:
         if self.spool is None:
@@ -274,9 +286,9 @@ class Exchange(WSGITask):
             raise ClientGone
         self.spool.write(data)
         self.channel.loop.note_progress(self)
-        if self._turns is not None:
-            self._turns.release()  # another long answer makes a piece
-            self._turns.acquire()
+        if self.turns is not None:
+            self.turns.release()  # another long answer makes a piece
+            self.turns.acquire()
 
     def _has_length(self) -> bool:
         return any(name.lower() == "content-length" for name, _ in self.response_headers)

@@ -35,6 +35,8 @@ IDLE_SECONDS = 60
 # What a client has acknowledged is noted so often, for a minute.
 _MARK_SECONDS = 10
 _MARKS = 6
+# Before a stop: as much as the system keeps of what was sent.
+_LAST_READS = 16
 _PROBE = "/healthz"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -141,26 +143,26 @@ class Connection:
         if events & EVENT_READ and not self.is_closed:
             self.read()
 
-    def read(self) -> None:
-        """Read what has arrived, and begin a request that is whole."""
+    def read(self) -> bool:
+        """Read what has arrived, and begin a request that is whole; return whether bytes came."""
         try:
             data = self.socket.recv(READ_BYTES)
         except BlockingIOError:
-            return
+            return False
         except OSError:
             self.close()
-            return
-        if self._is_leaving:
-            if not data:
-                self._is_at_end = True
-                self._part()
-            return
+            return False
         self._is_at_end = not data
+        if self._is_leaving:
+            if self._is_at_end:
+                self._part()
+            return False
         self._unread += data
         if self.exchange is None:
             self._advance()
         else:
             self._watch(self.watched & ~EVENT_READ)  # more is read when it is the next's turn
+        return bool(data)
 
     def read_chunks(self) -> None:
         """Read more of a chunked body."""
@@ -215,9 +217,13 @@ class Connection:
             self._position += len(piece)
 
     def hear_out(self) -> None:
-        """Read once more before a stop, and from then on nothing but what is to be answered."""
-        self.read()
+        """Read what is here before a stop, and from then on nothing more."""
+        for _ in range(_LAST_READS):
+            if self.is_closed or not self.read():
+                break
         self._is_heard_out = True
+        if self.is_closed:
+            return
         if self.exchange is not None:
             self._watch(self.watched & ~EVENT_READ)
             self._parse()
@@ -341,7 +347,7 @@ class Connection:
         self.since = self.loop.now
         self._marks.clear()
         if exchange.is_broken:
-            self.close()
+            self.close(drop=True)  # or it would look complete in HTTP/1.0
         elif exchange.close_on_finish:
             self._leave()
         else:

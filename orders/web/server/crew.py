@@ -104,12 +104,14 @@ class Lead:
 class Workers:
     """Threads that answer what waits for a lock, a disk or another server."""
 
-    def __init__(self, count: int, answered: Callable[[Exchange], None]) -> None:
+    def __init__(
+        self, count: int, answered: Callable[[Exchange], None], name: str = "worker"
+    ) -> None:
         """Start the threads. `answered` is called when an answer was made."""
         self._queue: SimpleQueue[Exchange] = SimpleQueue()
         self._answered = answered
         for number in range(count):
-            threading.Thread(target=self._work, name=f"worker-{number}", daemon=True).start()
+            threading.Thread(target=self._work, name=f"{name}-{number}", daemon=True).start()
 
     def submit(self, exchange: Exchange) -> None:
         """Have an exchange answered, unless somebody else claims it first."""

@@ -1,4 +1,4 @@
-"""Long answers: each made by a thread of its own into a file, a few at a time.
+"""Long answers: made by threads of their own into files, a few at a time.
 
 The thread needs as long as the database does, whoever reads the answer: no snapshot of the store
 lasts as long as a slow client wishes. The files are limited in all, and for each key.
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from tempfile import gettempdir
 
 from orders.web.server.answers import Exchange
+from orders.web.server.crew import Workers
 
 MOST = 8
 MOST_FOR_ONE = 2
@@ -34,7 +35,7 @@ class LongAnswers:
         self, on_progress: Callable[[Exchange], None], has_room: Callable[[], bool]
     ) -> None:
         """Take what to call when one is made, and what says whether the store allows another."""
-        self._on_progress = on_progress
+        self._makers = Workers(MOST, on_progress, "long")
         self._has_room = has_room
         self._turns = threading.Lock()
         self._waiting: deque[Exchange] = deque()
@@ -61,16 +62,13 @@ class LongAnswers:
             if self._may_begin(exchange) or (late and self._others_give_way(exchange)):
                 self._waiting.remove(exchange)
                 self._begun.append(exchange)
-                threading.Thread(target=self._make, args=(exchange,), daemon=True).start()
+                exchange.turns = self._turns
+                self._makers.submit(exchange)
             elif late:
                 self._waiting.remove(exchange)
                 exchange.found_no_place = True
                 refused.append(exchange)
         return refused
-
-    def _make(self, exchange: Exchange) -> None:
-        exchange.answer(self._turns)
-        self._on_progress(exchange)
 
     def _may_begin(self, exchange: Exchange) -> bool:
         being_made = [each.owner for each in self._begun if not each.is_answered]

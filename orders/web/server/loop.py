@@ -182,9 +182,10 @@ class Loop:
             log.exception("The connection of %s is closed, as it failed.", connection.addr[0])
             connection.close()
 
-    def _accept(self, listener: Listener) -> None:
-        excess = 0
-        for _ in range(_ACCEPTED_AT_ONCE):
+    def _accept(self, listener: Listener) -> int:
+        """Accept connections that wait; return how many, at most _ACCEPTED_AT_ONCE."""
+        count = excess = 0
+        while count < _ACCEPTED_AT_ONCE:
             try:
                 accepted, address = listener.socket.accept()
             except BlockingIOError:
@@ -194,6 +195,7 @@ class Loop:
                 log.warning("A connection can't be accepted: %s.", error.strerror)
                 excess = 1
                 break
+            count += 1
             accepted.setblocking(False)
             connection = Connection(self, listener, accepted, address)
             self.connections[connection] = None
@@ -202,6 +204,7 @@ class Loop:
         if excess > 0:
             for connection in places.giving_way(self.connections, excess, self.now):
                 connection.close(drop=connection.unacknowledged() > 0)
+        return count
 
     def _take_progress(self) -> None:
         for _ in range(len(self._progress)):
@@ -255,7 +258,8 @@ class Loop:
         while self._waiting and (self._waiting[0].is_claimed or self._is_overdue(self._waiting[0])):
             exchange = self._waiting.popleft()
             if exchange.claim():
-                exchange.refuse_late()
+                exchange.is_late = True
+                exchange.answer()
                 self.note_progress(exchange)
 
     def _is_overdue(self, exchange: Exchange) -> bool:
@@ -276,6 +280,7 @@ class Loop:
 
     def _stop_listening(self) -> None:
         for listener in self._listeners:
-            self._accept(listener)
+            while self._accept(listener) == _ACCEPTED_AT_ONCE:
+                pass
             self._selector.unregister(listener.socket)
             listener.socket.close()
