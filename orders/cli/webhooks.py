@@ -112,6 +112,26 @@ def resume(endpoint_id: int, after: int | None) -> None:
     say(f"Webhook {endpoint_id} resumes after event {position}.")
 
 
+@webhooks_group.command("events")
+@_webhook_id
+@click.option(
+    "--event",
+    "events",
+    multiple=True,
+    required=True,
+    type=click.Choice([each.value for each in EventType]),
+    help="An event to send; may be repeated.",
+)
+def change_events(endpoint_id: int, events: tuple[str, ...]) -> None:
+    """Change the events that webhook ID receives from now on to those named."""
+    services = open_services()
+    wanted = tuple(each for each in EventType if each in events)
+    with services.database.write() as connection:
+        _note(services, connection, "webhook.changed", endpoint_id)
+        store.change_events(connection, endpoint_id, wanted)
+    say(f"Webhook {endpoint_id} receives {', '.join(wanted)}.")
+
+
 @webhooks_group.command("rotate")
 @_webhook_id
 @force

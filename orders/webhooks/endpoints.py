@@ -246,6 +246,11 @@ def rotate(connection: Connection, endpoint_id: int, secret: str, until: datetim
     _change(connection, endpoint_id, secret=secret, previous_secret=previous, previous_until=until)
 
 
+def change_events(connection: Connection, endpoint_id: int, events: Sequence[EventType]) -> None:
+    """Change the types of events that an endpoint wants."""
+    _change(connection, endpoint_id, events=" ".join(events))
+
+
 def deliveries(connection: Connection, endpoint_id: int, limit: int) -> list[Delivery]:
     """Return the last attempts at an endpoint, newest first."""
     columns = [getattr(DeliveryRow, name) for name in Delivery.__slots__]

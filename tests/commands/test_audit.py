@@ -42,6 +42,7 @@ ACTS = [
     ("keys rotate 1 --grace 1", "key.rotated", "key 1 (shop)"),
     ("keys revoke 1", "key.revoked", "key 1 (shop)"),
     (f"webhooks add {URL} --allow-private", "webhook.added", "webhook 1 (127.0.0.1)"),
+    ("webhooks events 1 --event order.changed", "webhook.changed", "webhook 1 (127.0.0.1)"),
     ("webhooks rotate 1", "webhook.rotated", "webhook 1 (127.0.0.1)"),
     ("webhooks pause 1", "webhook.paused", "webhook 1 (127.0.0.1)"),
     ("webhooks resume 1", "webhook.resumed", "webhook 1 (127.0.0.1)"),

@@ -75,6 +75,13 @@ def test_without_event_it_means_all_but_imported(store, receiver):
     names = ["order.placed", "order.changed", "order.shipped", "order.cancelled"]
     assert listed(store, 1)["events"] == names
     assert listed(store, 2)["events"] == ["order.placed", "order.imported"]
+    named = ("--event", "order.changed", "--event", "order.placed")
+    done = command(store, "events", "2", *named)
+    assert "2 receives order.placed, order.changed." in done.stderr
+    assert listed(store, 2)["events"] == ["order.placed", "order.changed"]
+    assert listed(store, 1)["events"] == names
+    assert "--event" in refused(store, "events", "2")
+    assert "webhook 9" in refused(store, "events", "9", *named)
 
 
 @pytest.mark.parametrize(
