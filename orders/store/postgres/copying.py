@@ -31,7 +31,7 @@ from orders.store.database.errors import StoreUnavailable, translate_driver_erro
 from orders.store.database.types import Instant, InstantText
 from orders.store.postgres.database import PostgresDatabase, copy_into
 from orders.store.postgres.upkeep import PostgresUpkeep
-from orders.store.tables import Base, EventRow, StoreRow
+from orders.store.tables import Base, EventRow, QuarterRow, StoreRow
 
 # How many rows of each side are in memory.
 BATCH = 2_000
@@ -39,6 +39,8 @@ BATCH = 2_000
 _COUNTED = "order_quarters_kept"
 # In the order of their foreign keys.
 _TABLES: Sequence[Table] = Base.metadata.sorted_tables
+# Which have a row in a new database: the store itself, and that nothing happened yet.
+_NEVER_EMPTY = (StoreRow.__tablename__, QuarterRow.__tablename__)
 # Makes a progress bar for a number of steps, which is called with the steps done.
 Show = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
@@ -147,8 +149,7 @@ def _copy_verified(old: _Side, new: _Side, show: Show) -> dict[str, int]:
 
 
 def _refuse_data(old: _Side, new: _Side) -> None:
-    # A new database has one row: the store's.
-    if not any(new.count(table) for table in _TABLES if table is not StoreRow.__table__):
+    if not any(new.count(table) for table in _TABLES if table.name not in _NEVER_EMPTY):
         return
     if new.store_id() == old.store_id():
         raise UnfitDatabase(
@@ -162,7 +163,8 @@ def _refuse_data(old: _Side, new: _Side) -> None:
 
 def _copy_all(old: _Side, new: _Side, shown: AbstractContextManager[Callable[[int], None]]) -> None:
     events = EventRow.__tablename__
-    new.connection.exec_driver_sql(f"DELETE FROM {StoreRow.__tablename__}")  # noqa: S608 # nosec B608 - our own name
+    for name in _NEVER_EMPTY:
+        new.connection.exec_driver_sql(f"DELETE FROM {name}")  # noqa: S608 # nosec B608 - our own names
     new.connection.exec_driver_sql(f"ALTER TABLE {events} DISABLE TRIGGER {_COUNTED}")
     with shown as advance:
         for table in _TABLES:
