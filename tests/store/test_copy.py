@@ -454,7 +454,7 @@ def test_a_row_that_differs_is_named_and_nothing_is_kept(busy, server, table, bo
     server.add_trigger(name, f"{body} RETURN NEW;", table)
     assert f"{table}, {words}" in refusal(busy, server.url(name))
     for each in Base.metadata.tables:
-        count = 1 if each == "store" else 0
+        count = 1 if each in {"store", "order_quarters"} else 0
         assert server.execute(f"SELECT count(*) FROM {each}", name) == [(count,)], each
     assert server.execute("SELECT last_value, is_called FROM orders_id_seq", name) == [(1, False)]
 
