@@ -17,11 +17,11 @@ _BATCH = Query(
     select(
         *(
             InstantText(column) if isinstance(column.type, Instant) else column
-            for column in OrderRow.__table__.columns
+            for column in OrderRow.columns
         )
     )
-    .where(OrderRow.id > bindparam("after"))
-    .order_by(OrderRow.id)
+    .where(OrderRow.c.id > bindparam("after"))
+    .order_by(OrderRow.c.id)
     .limit(literal_column(str(BATCH)))
 )
 

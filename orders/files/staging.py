@@ -32,7 +32,7 @@ from orders.store.database import sequences, sqlite
 from orders.store.database.engine import BESIDE, Beside
 from orders.store.tables import EVER, OrderRow, QuarterRow
 
-_ORDER = [name.key for name in OrderRow.__table__.columns]
+_ORDER = [name.key for name in OrderRow.columns]
 # `nth` counts the rows without an id, to which the store assigns one.
 _COLUMNS = ["line", "nth", *_ORDER]
 _BESIDE = MetaData(schema=BESIDE)
@@ -41,7 +41,7 @@ _STAGED = Table(
     _BESIDE,
     Column("line", BigInteger),
     Column("nth", BigInteger),
-    *(Column(each.key, each.type) for each in OrderRow.__table__.columns),
+    *(Column(each.key, each.type) for each in OrderRow.columns),
 )
 
 # What the rows add to each quarter of an hour (`tables.QuarterRow`), and to all.
@@ -59,7 +59,7 @@ _SUMMARIZE = f"""
         coalesce(sum(cancelled), 0) FROM happened
 """  # noqa: S608 # nosec B608 - our own names
 _QUARTERS = Table(
-    "quarters", _BESIDE, *(Column(each.key, each.type) for each in QuarterRow.__table__.columns)
+    "quarters", _BESIDE, *(Column(each.key, each.type) for each in QuarterRow.columns)
 )
 
 
@@ -115,7 +115,7 @@ def existing_ids(connection: Connection) -> list[tuple[int, int]]:
 
     The connection must have a staging beside it.
     """
-    existing = select(_STAGED.c.line, _STAGED.c.id).join(OrderRow, OrderRow.id == _STAGED.c.id)
+    existing = select(_STAGED.c.line, _STAGED.c.id).join(OrderRow, OrderRow.c.id == _STAGED.c.id)
     return [(row.line, row.id) for row in connection.execute(existing.order_by(_STAGED.c.line))]
 
 
@@ -125,7 +125,7 @@ def copy_to_store(connection: Connection, origin: Origin, now: datetime) -> int:
     The rows must have been summarized.
     """
     highest = connection.scalar(select(func.max(_STAGED.c.id))) or 0
-    last_id = max(highest, sequences.last_given(connection, OrderRow.__tablename__))
+    last_id = max(highest, sequences.last_given(connection, OrderRow.name))
     unnumbered = update(_STAGED).where(_STAGED.c.id.is_(None))
     connection.execute(unnumbered.values(id=last_id + _STAGED.c.nth))
     days.add_all(connection, _QUARTERS)
@@ -133,7 +133,7 @@ def copy_to_store(connection: Connection, origin: Origin, now: datetime) -> int:
     copied = insert(OrderRow).from_select(_ORDER, source)
     inserted = connection.execute(copied.execution_options(preserve_rowcount=True)).rowcount
     newest = connection.scalar(select(func.max(_STAGED.c.id))) or 0
-    sequences.go_on_above(connection, OrderRow.__tablename__, newest)
+    sequences.go_on_above(connection, OrderRow.name, newest)
     events.append_for_all(connection, EventType.IMPORTED, select(_STAGED.c.id), origin, now)
     return inserted
 

@@ -34,8 +34,8 @@ def note(
 
 def get_all(connection: Connection) -> list[Act]:
     """Return all entries, the oldest first."""
-    columns = (AuditRow.at, AuditRow.who, AuditRow.action, AuditRow.subject)
-    return [Act(*row) for row in connection.execute(select(*columns).order_by(AuditRow.id))]
+    columns = (AuditRow.c.at, AuditRow.c.who, AuditRow.c.action, AuditRow.c.subject)
+    return [Act(*row) for row in connection.execute(select(*columns).order_by(AuditRow.c.id))]
 
 
 def _user() -> str:

@@ -13,9 +13,9 @@ from sqlalchemy import Connection, func, select, update
 from orders.store.tables import EventRow, StoreRow
 
 _NEWEST = (
-    select(EventRow.at)
-    .where(EventRow.id > func.coalesce(StoreRow.misdated_events, 0))
-    .order_by(EventRow.id.desc())
+    select(EventRow.c.at)
+    .where(EventRow.c.id > func.coalesce(StoreRow.c.misdated_events, 0))
+    .order_by(EventRow.c.id.desc())
     .limit(1)
     .correlate(StoreRow)
     .scalar_subquery()
@@ -24,7 +24,7 @@ _NEWEST = (
 
 def find(connection: Connection, now: datetime) -> tuple[datetime | None, datetime | None]:
     """Return the time that was noted, and the one to note: None where the clock is not behind."""
-    newest, noted = connection.execute(select(_NEWEST, StoreRow.clock_floor)).one()
+    newest, noted = connection.execute(select(_NEWEST, StoreRow.c.clock_floor)).one()
     return noted, max((at for at in (newest, noted) if at and at > now), default=None)
 
 
@@ -35,5 +35,5 @@ def note(connection: Connection, floor: datetime | None) -> None:
 
 def trust_clock(connection: Connection) -> None:
     """Have keys judged by the clock: the events so far were dated by one that was ahead."""
-    newest = select(func.max(EventRow.id)).scalar_subquery()
+    newest = select(func.max(EventRow.c.id)).scalar_subquery()
     connection.execute(update(StoreRow).values(clock_floor=None, misdated_events=newest))

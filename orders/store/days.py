@@ -27,8 +27,8 @@ from orders.store.tables import EVER, QuarterRow
 _INSERT = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 _BEGIN = datetime(1, 1, 1, tzinfo=UTC)
 _QUARTER = timedelta(minutes=15)
-COLUMNS = [column.name for column in QuarterRow.__table__.columns]
-_COUNTS = [getattr(QuarterRow, name) for name in COLUMNS[1:]]
+COLUMNS = [column.name for column in QuarterRow.columns]
+_COUNTS = [getattr(QuarterRow.c, name) for name in COLUMNS[1:]]
 
 
 @dataclass(frozen=True, slots=True)

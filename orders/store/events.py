@@ -34,48 +34,48 @@ from orders.store.database.types import Instant
 from orders.store.tables import EventRow, OrderRow, order_of
 
 # The part of an order that each of its events repeats, as it stood after the change.
-_COPIED = [column.name for column in OrderRow.__table__.columns if column.name != "id"]
+_COPIED = [column.name for column in OrderRow.columns if column.name != "id"]
 _COLUMNS = ("type", "order_id", "at", "actor", "request_id", *_COPIED)
 
 # The order as it stands in this transaction, as the columns of an event of it.
 _COPIES = select(
     bindparam("event", type_=String),
-    OrderRow.id,
+    OrderRow.c.id,
     bindparam("now", type_=Instant),
     bindparam("actor", type_=String),
     bindparam("request_id", type_=String),
-    *(getattr(OrderRow, name) for name in _COPIED),
+    *(getattr(OrderRow.c, name) for name in _COPIED),
 )
 _CHANGED = (
-    EventRow.id,
-    EventRow.order_id,
+    EventRow.c.id,
+    EventRow.c.order_id,
     orders_json.order_v1_after(),
     orders_json.order_v2_after(),
 )
 _APPEND = Query(
     insert(EventRow)
-    .from_select(_COLUMNS, _COPIES.where(OrderRow.id == bindparam("order_id")))
+    .from_select(_COLUMNS, _COPIES.where(OrderRow.c.id == bindparam("order_id")))
     .returning(*_CHANGED)
 )
 _APPEND_EACH = Query(
     *(
         insert(EventRow)
-        .from_select(_COLUMNS, _COPIES.where(OrderRow.id.in_(ids)).order_by(OrderRow.id))
+        .from_select(_COLUMNS, _COPIES.where(OrderRow.c.id.in_(ids)).order_by(OrderRow.c.id))
         .returning(*_CHANGED)
         for ids in LISTED
     )
 )
-_RECALL = Query(select(*_CHANGED).where(EventRow.id == bindparam("event_id")))
+_RECALL = Query(select(*_CHANGED).where(EventRow.c.id == bindparam("event_id")))
 # The id of the newest event, 0 where there is none: the revision behind the lists.
-REVISION = select(func.coalesce(func.max(EventRow.id), 0)).scalar_subquery()
+REVISION = select(func.coalesce(func.max(EventRow.c.id), 0)).scalar_subquery()
 _NEWEST = Query(select(REVISION))
 _ORDER_AFTER = Query(
-    select(EventRow.order_id, *(getattr(EventRow, name) for name in _COPIED)).where(
-        EventRow.id == bindparam("event_id")
+    select(EventRow.c.order_id, *(getattr(EventRow.c, name) for name in _COPIED)).where(
+        EventRow.c.id == bindparam("event_id")
     )
 )
 _NEWEST_BUT = Query(
-    select(EventRow.id).order_by(EventRow.id.desc()).limit(1).offset(bindparam("skipped"))
+    select(EventRow.c.id).order_by(EventRow.c.id.desc()).limit(1).offset(bindparam("skipped"))
 )
 
 
@@ -108,23 +108,23 @@ class EventPage:
 
 def _in_order(query: Any) -> Any:
     after = bindparam("after", type_=BigInteger)
-    return query.where(EventRow.id > after).order_by(EventRow.id).limit(bindparam("size"))
+    return query.where(EventRow.c.id > after).order_by(EventRow.c.id).limit(bindparam("size"))
 
 
-_PAGE = _in_order(select(orders_json.event(), EventRow.id))
+_PAGE = _in_order(select(orders_json.event(), EventRow.c.id))
 _ALL = Query(_PAGE)
-_OF_ORDER = Query(_PAGE.where(EventRow.order_id == bindparam("order_id", type_=BigInteger)))
+_OF_ORDER = Query(_PAGE.where(EventRow.c.order_id == bindparam("order_id", type_=BigInteger)))
 
 
 @cache
 def _of_types(number: int) -> Query:
     """Return the statement for a page of some types: it walks the index of each."""
     walks = [
-        _in_order(select(EventRow.id).where(EventRow.type == bindparam(f"type_{nth}")))
+        _in_order(select(EventRow.c.id).where(EventRow.c.type == bindparam(f"type_{nth}")))
         for nth in range(number)
     ]
     ids = union_all(*(select(each.subquery()) for each in walks))
-    return Query(_PAGE.where(EventRow.id.in_(ids)))
+    return Query(_PAGE.where(EventRow.c.id.in_(ids)))
 
 
 @bad_rows_mean_corruption()
@@ -153,7 +153,7 @@ def append_for_all(
     at: datetime,
 ) -> None:
     """Append an event for each order whose id a query selects, in the order of ids."""
-    source = _COPIES.where(OrderRow.id.in_(order_ids)).order_by(OrderRow.id)
+    source = _COPIES.where(OrderRow.c.id.in_(order_ids)).order_by(OrderRow.c.id)
     connection.execute(insert(EventRow).from_select(_COLUMNS, source), _values(event, origin, at))
 
 
@@ -181,7 +181,7 @@ def revision(database: Database) -> int:
 
 def newest_id_of(connection: Connection, order_id: int) -> int:
     """Return the id of an order's newest event, 0 where there is none: its revision."""
-    newest = select(func.max(EventRow.id)).where(EventRow.order_id == order_id)
+    newest = select(func.max(EventRow.c.id)).where(EventRow.c.order_id == order_id)
     return connection.scalar(newest) or 0
 
 

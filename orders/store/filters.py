@@ -26,7 +26,7 @@ from orders.store.database.types import Folded
 from orders.store.tables import OrderRow
 
 Conditions = list[ColumnElement[bool]]
-ORDERS: Any = OrderRow.__table__.c
+ORDERS: Any = OrderRow.c
 SEARCH = "search"
 # Whose indexes begin with the status.
 _BY_STATUS = ("placed_at", "ship_date")

@@ -38,14 +38,14 @@ class IdempotencyKey:
 
 
 _IS_KEY = (
-    IdempotencyRow.key_id == bindparam("api_key_id"),
-    IdempotencyRow.version == bindparam("api_version"),
-    IdempotencyRow.value == bindparam("sent"),
+    IdempotencyRow.c.key_id == bindparam("api_key_id"),
+    IdempotencyRow.c.version == bindparam("api_version"),
+    IdempotencyRow.c.value == bindparam("sent"),
 )
-_IDENTITY = (IdempotencyRow.key_id, IdempotencyRow.version, IdempotencyRow.value)
+_IDENTITY = (IdempotencyRow.c.key_id, IdempotencyRow.c.version, IdempotencyRow.c.value)
 _FIND = Query(
-    select(IdempotencyRow.event_id, IdempotencyRow.request, IdempotencyRow.outcomes).where(
-        *_IS_KEY, IdempotencyRow.at > bindparam("since")
+    select(IdempotencyRow.c.event_id, IdempotencyRow.c.request, IdempotencyRow.c.outcomes).where(
+        *_IS_KEY, IdempotencyRow.c.at > bindparam("since")
     )
 )
 _FORGET = Query(delete(IdempotencyRow).where(*_IS_KEY))
@@ -62,13 +62,13 @@ _REMEMBER = Query(
 )
 _EXPIRED = (
     select(*_IDENTITY)
-    .where(IdempotencyRow.at <= bindparam("since"))
-    .order_by(IdempotencyRow.at)
+    .where(IdempotencyRow.c.at <= bindparam("since"))
+    .order_by(IdempotencyRow.c.at)
     .limit(_SWEPT_AT_ONCE)
 )
 # What a clock has dated that was ahead would be remembered until then.
 _BRING_BACK = Query(
-    update(IdempotencyRow).where(IdempotencyRow.at > bindparam("now")).values(at=bindparam("now"))
+    update(IdempotencyRow).where(IdempotencyRow.c.at > bindparam("now")).values(at=bindparam("now"))
 )
 _SHIFT = Query(
     text(

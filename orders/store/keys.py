@@ -28,7 +28,7 @@ from orders.store.tables import KeyRow, StoreRow
 
 _PUBLIC = [
     column
-    for column in KeyRow.__table__.columns
+    for column in KeyRow.columns
     if column.name not in {"secret_hash", "previous_hash", "previous_until"}
 ]
 
@@ -99,7 +99,7 @@ _INSERT = Query(
         created_at=bindparam("now"),
         expires_at=bindparam("new_expires_at"),
     )
-    .returning(KeyRow.id)
+    .returning(KeyRow.c.id)
 )
 
 
@@ -115,11 +115,12 @@ def issue(
 
 
 _HAS_SECRET = or_(
-    KeyRow.secret_hash == bindparam("secret_hash"), KeyRow.previous_hash == bindparam("secret_hash")
+    KeyRow.c.secret_hash == bindparam("secret_hash"),
+    KeyRow.c.previous_hash == bindparam("secret_hash"),
 )
 _NOW: BindParameter[datetime] = bindparam("now", type_=Instant)
 # Of the two, both must be earlier than the end.
-_FLOOR = func.coalesce(select(StoreRow.clock_floor).scalar_subquery(), _NOW)
+_FLOOR = func.coalesce(select(StoreRow.c.clock_floor).scalar_subquery(), _NOW)
 
 
 def _is_later(end: Any) -> ColumnElement[bool]:
@@ -130,18 +131,20 @@ def _is_later(end: Any) -> ColumnElement[bool]:
 # that is revoked, expired or past its grace takes no more work than one that never was, so that
 # response times don't tell them apart.
 IS_VALID = Query(
-    select(KeyRow.id).where(
+    select(KeyRow.c.id).where(
         _HAS_SECRET,
-        or_(KeyRow.secret_hash == bindparam("secret_hash"), _is_later(KeyRow.previous_until)),
-        KeyRow.revoked_at.is_(None),
-        or_(KeyRow.expires_at.is_(None), _is_later(KeyRow.expires_at)),
+        or_(KeyRow.c.secret_hash == bindparam("secret_hash"), _is_later(KeyRow.c.previous_until)),
+        KeyRow.c.revoked_at.is_(None),
+        or_(KeyRow.c.expires_at.is_(None), _is_later(KeyRow.c.expires_at)),
     )
 )
 
 
-_BY_SECRET = Query(select(*_PUBLIC, KeyRow.secret_hash, KeyRow.previous_until).where(_HAS_SECRET))
-_BY_ID = Query(select(*_PUBLIC).where(KeyRow.id == bindparam("key_id")))
-_ALL = Query(select(*_PUBLIC).order_by(KeyRow.id))
+_BY_SECRET = Query(
+    select(*_PUBLIC, KeyRow.c.secret_hash, KeyRow.c.previous_until).where(_HAS_SECRET)
+)
+_BY_ID = Query(select(*_PUBLIC).where(KeyRow.c.id == bindparam("key_id")))
+_ALL = Query(select(*_PUBLIC).order_by(KeyRow.c.id))
 
 
 @bad_rows_mean_corruption()
@@ -174,7 +177,7 @@ def get_all(connection: Connection) -> list[ApiKey]:
 
 def grace_until(connection: Connection, key_id: int) -> datetime | None:
     """Return until when the key's previous secret works, or None where it has none."""
-    return connection.scalar(select(KeyRow.previous_until).where(KeyRow.id == key_id))
+    return connection.scalar(select(KeyRow.c.previous_until).where(KeyRow.c.id == key_id))
 
 
 def rotate(
@@ -188,7 +191,7 @@ def rotate(
 
     A secret still in its grace from an earlier rotation stops working: at most two are live.
     """
-    previous_hash = KeyRow.secret_hash if previous_until is not None else None
+    previous_hash = KeyRow.c.secret_hash if previous_until is not None else None
     change(
         connection,
         key_id,
@@ -209,7 +212,7 @@ def change_plan(
         plan=plan,
         per_minute=per_minute,
         per_day=per_day,
-        plan_revision=KeyRow.plan_revision + 1,
+        plan_revision=KeyRow.c.plan_revision + 1,
     )
 
 
@@ -219,7 +222,7 @@ def change(connection: Connection, key_id: int, **values: object) -> None:
     Raises:
         KeyNotFound: there is none of that id.
     """
-    changed = connection.execute(update(KeyRow).where(KeyRow.id == key_id).values(**values))
+    changed = connection.execute(update(KeyRow).where(KeyRow.c.id == key_id).values(**values))
     if changed.rowcount == 0:
         raise KeyNotFound(key_id)
 
@@ -227,17 +230,17 @@ def change(connection: Connection, key_id: int, **values: object) -> None:
 def write_last_used(connection: Connection, used: Mapping[int, datetime]) -> None:
     """Write when keys were last used, by their ids."""
     for key_id, at in used.items():
-        connection.execute(update(KeyRow).where(KeyRow.id == key_id).values(last_used_at=at))
+        connection.execute(update(KeyRow).where(KeyRow.c.id == key_id).values(last_used_at=at))
 
 
 def store_id(connection: Connection) -> str:
     """Return the store's random id."""
-    return connection.execute(select(StoreRow.store_id)).scalar_one()
+    return str(connection.execute(select(StoreRow.c.store_id)).scalar_one())
 
 
 def demo_key_id(connection: Connection) -> int | None:
     """Return the id of the demo's key; None in a database that is no demo."""
-    return connection.scalar(select(StoreRow.demo_key_id))
+    return connection.scalar(select(StoreRow.c.demo_key_id))
 
 
 def set_demo_key_id(connection: Connection, key_id: int) -> None:

@@ -39,7 +39,7 @@ CHUNK_ROWS = 4_000
 _MOST_EVENTS = 500
 
 # For version 1, which can't tell it apart, a cancelled order is gone.
-_VISIBLE = OrderRow.status != Status.CANCELLED.value
+_VISIBLE = OrderRow.c.status != Status.CANCELLED.value
 _VISIBLE_STATUSES = [status for status in Status if status is not Status.CANCELLED]
 
 # Merged from an index of each status, so that cancelled orders, of which there may be any number,
@@ -47,9 +47,9 @@ _VISIBLE_STATUSES = [status for status in Status if status is not Status.CANCELL
 _CHUNK_IDS = (
     union_all(
         *(
-            select(OrderRow.id.label("order_id")).where(
-                OrderRow.status == status.value,
-                OrderRow.id > bindparam("after", type_=BigInteger),
+            select(OrderRow.c.id.label("order_id")).where(
+                OrderRow.c.status == status.value,
+                OrderRow.c.id > bindparam("after", type_=BigInteger),
             )
             for status in _VISIBLE_STATUSES
         )
@@ -59,9 +59,9 @@ _CHUNK_IDS = (
     .subquery()
 )
 _CHUNK_ORDERS = (
-    select(OrderRow.id, orders_json.order_v1().label("json"))
+    select(OrderRow.c.id, orders_json.order_v1().label("json"))
     .select_from(_CHUNK_IDS)
-    .join(OrderRow, OrderRow.id == _CHUNK_IDS.c.order_id)
+    .join(OrderRow, OrderRow.c.id == _CHUNK_IDS.c.order_id)
 )
 _CHUNK_JSON = _CHUNK_ORDERS.subquery()
 # Not a parameter, which this function alone would have rendered anew at each execution.
@@ -72,12 +72,12 @@ _CHUNK_ON_POSTGRES = (
     union_all(
         *(
             select(
-                select(OrderRow.id, orders_json.order_v1().label("json"))
+                select(OrderRow.c.id, orders_json.order_v1().label("json"))
                 .where(
-                    OrderRow.status == status.value,
-                    OrderRow.id > bindparam("after", type_=BigInteger),
+                    OrderRow.c.status == status.value,
+                    OrderRow.c.id > bindparam("after", type_=BigInteger),
                 )
-                .order_by(OrderRow.id)
+                .order_by(OrderRow.c.id)
                 .limit(bindparam("size"))
                 .subquery()
             )
@@ -100,21 +100,21 @@ _CHUNK = Query(
     _chunk(_CHUNK_JSON, func.aggregate_strings(_CHUNK_JSON.c.json, _COMMA)),
     _chunk(_CHUNK_ON_POSTGRES, func.string_agg(_CHUNK_ON_POSTGRES.c.json, _IN_ORDER)),
 )
-_SHORT = Query(_CHUNK_ORDERS.order_by(OrderRow.id), select(_CHUNK_ON_POSTGRES))
+_SHORT = Query(_CHUNK_ORDERS.order_by(OrderRow.c.id), select(_CHUNK_ON_POSTGRES))
 _SIZE = Query(
     select(func.count(), events.REVISION).select_from(_CHUNK_IDS),
     select(func.count(), events.REVISION).select_from(_CHUNK_ON_POSTGRES),
 )
 _CHANGES = Query(
-    select(EventRow.id, EventRow.order_id, EventRow.status, orders_json.order_v1_after())
-    .where(EventRow.id > bindparam("after", type_=BigInteger))
-    .order_by(EventRow.id)
+    select(EventRow.c.id, EventRow.c.order_id, EventRow.c.status, orders_json.order_v1_after())
+    .where(EventRow.c.id > bindparam("after", type_=BigInteger))
+    .order_by(EventRow.c.id)
     .limit(bindparam("size"))
 )
 _LATEST_EVENT = (
-    select(func.max(EventRow.id)).where(EventRow.order_id == OrderRow.id).scalar_subquery()
+    select(func.max(EventRow.c.id)).where(EventRow.c.order_id == OrderRow.c.id).scalar_subquery()
 )
-_HAS_ID = OrderRow.id == bindparam("order_id")
+_HAS_ID = OrderRow.c.id == bindparam("order_id")
 _ONE = {
     1: Query(select(orders_json.order_v1(), _LATEST_EVENT).where(_HAS_ID, _VISIBLE)),
     2: Query(select(orders_json.order_v2(), _LATEST_EVENT).where(_HAS_ID)),

@@ -41,11 +41,11 @@ _INSERT = Query(
         reference=bindparam("new_reference"),
         note=bindparam("new_note"),
     )
-    .returning(OrderRow.id)
+    .returning(OrderRow.c.id)
 )
-_HAS_ID = OrderRow.id == bindparam("order_id")
-_IS_PENDING = OrderRow.status == Status.PENDING.value
-_FIND = Query(select(*OrderRow.__table__.columns).where(_HAS_ID))
+_HAS_ID = OrderRow.c.id == bindparam("order_id")
+_IS_PENDING = OrderRow.c.status == Status.PENDING.value
+_FIND = Query(select(*OrderRow.columns).where(_HAS_ID))
 
 
 def _change_of_pending(*which: ColumnElement[bool], **values: object) -> Query:
@@ -55,7 +55,7 @@ def _change_of_pending(*which: ColumnElement[bool], **values: object) -> Query:
             update(OrderRow)
             .where(condition, _IS_PENDING)
             .values(updated_at=bindparam("now"), **values)
-            .returning(OrderRow.id)
+            .returning(OrderRow.c.id)
             for condition in which
         )
     )
@@ -63,7 +63,7 @@ def _change_of_pending(*which: ColumnElement[bool], **values: object) -> Query:
 
 _SHIPPED = {"status": Status.SHIPPED.value, "ship_date": bindparam("new_ship_date")}
 _SHIP = _change_of_pending(_HAS_ID, **_SHIPPED)
-_SHIP_ALL = _change_of_pending(*(OrderRow.id.in_(ids) for ids in LISTED), **_SHIPPED)
+_SHIP_ALL = _change_of_pending(*(OrderRow.c.id.in_(ids) for ids in LISTED), **_SHIPPED)
 _CANCEL = _change_of_pending(_HAS_ID, status=Status.CANCELLED.value)
 
 
@@ -72,14 +72,14 @@ def _patch(names: tuple[str, ...]) -> Query:
     """Return the statement that changes some fields: all while it is pending, a note always."""
     new: dict[str, Any] = {name: bindparam(f"new_{name}") for name in names}
     same = {
-        name: getattr(OrderRow, name).is_not_distinct_from(value) for name, value in new.items()
+        name: getattr(OrderRow.c, name).is_not_distinct_from(value) for name, value in new.items()
     }
     only_its_note = and_(true(), *(same[name] for name in names if name != "note"))
     return Query(
         update(OrderRow)
         .where(_HAS_ID, or_(_IS_PENDING, only_its_note), not_(and_(true(), *same.values())))
         .values(updated_at=bindparam("now"), **new)
-        .returning(OrderRow.id)
+        .returning(OrderRow.c.id)
     )
 
 
@@ -140,7 +140,7 @@ def find(connection: Connection, order_id: int) -> Order | None:
 
 def newest_id(connection: Connection) -> int:
     """Return the highest id of an order, 0 where there is none."""
-    return connection.scalar(select(func.max(OrderRow.id))) or 0
+    return connection.scalar(select(func.max(OrderRow.c.id))) or 0
 
 
 def _changed(

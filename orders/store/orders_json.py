@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, String, case, cast, literal_column
+from sqlalchemy import Column, ColumnElement, String, case, cast, literal_column
 from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.base import ReadOnlyColumnCollection
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from orders.domain import Status
 from orders.store.database.types import InstantText
-from orders.store.tables import EventRow, OrderColumns, OrderRow
+from orders.store.tables import EventRow, OrderRow
 
 _EMPTY: ColumnElement[str] = literal_column("''", String)
 
@@ -40,43 +41,43 @@ def _quoted_by_postgres(element: _Quoted, compiler: SQLCompiler, **options: Any)
 
 def order_v1() -> ColumnElement[str]:
     """Return the SQL for an order of version 1: five fields, none of which can hold free text."""
-    return _joined(*_order_v1(OrderRow, OrderRow.id), "}")
+    return _joined(*_order_v1(OrderRow.c, OrderRow.c.id), "}")
 
 
 def order_v1_after() -> ColumnElement[str]:
     """Return the SQL for the order of an event in version 1's form, as it stood after the event."""
-    return _joined(*_order_v1(EventRow, EventRow.order_id), "}")
+    return _joined(*_order_v1(EventRow.c, EventRow.c.order_id), "}")
 
 
 def order_v2() -> ColumnElement[str]:
     """Return the SQL for an order of version 2."""
-    return _joined(*_order_v2(OrderRow, OrderRow.id))
+    return _joined(*_order_v2(OrderRow.c, OrderRow.c.id))
 
 
 def order_v2_after() -> ColumnElement[str]:
     """Return the SQL for the order of an event in version 2's form, as it stood after the event."""
-    return _joined(*_order_v2(EventRow, EventRow.order_id))
+    return _joined(*_order_v2(EventRow.c, EventRow.c.order_id))
 
 
 def event() -> ColumnElement[str]:
     """Return the SQL for an event, with its order in version 2's form as it stood after it."""
     request_id = case(
-        (EventRow.request_id.is_(None), literal_column("'null'", String)),
-        else_=_Quoted(EventRow.request_id),
+        (EventRow.c.request_id.is_(None), literal_column("'null'", String)),
+        else_=_Quoted(EventRow.c.request_id),
     )
     return _joined(
-        *('{"id":', _number(EventRow.id)),
-        *(',"type":"', EventRow.type),
-        *('","orderId":', _number(EventRow.order_id)),
-        *(',"at":"', InstantText(EventRow.at)),
-        *('","actor":', _Quoted(EventRow.actor)),
+        *('{"id":', _number(EventRow.c.id)),
+        *(',"type":"', EventRow.c.type),
+        *('","orderId":', _number(EventRow.c.order_id)),
+        *(',"at":"', InstantText(EventRow.c.at)),
+        *('","actor":', _Quoted(EventRow.c.actor)),
         *(',"requestId":', request_id),
-        *(',"order":', *_order_v2(EventRow, EventRow.order_id)),
+        *(',"order":', *_order_v2(EventRow.c, EventRow.c.order_id)),
         "}",
     )
 
 
-def _order_v1(of: type[OrderColumns], order_id: Any) -> list[Any]:
+def _order_v1(of: ReadOnlyColumnCollection[str, Column[Any]], order_id: Any) -> list[Any]:
     complete = case((of.status == Status.SHIPPED.value, "true"), else_="false")
     return [
         *('{"id":', _number(order_id)),
@@ -87,7 +88,7 @@ def _order_v1(of: type[OrderColumns], order_id: Any) -> list[Any]:
     ]
 
 
-def _order_v2(of: type[OrderColumns], order_id: Any) -> list[Any]:
+def _order_v2(of: ReadOnlyColumnCollection[str, Column[Any]], order_id: Any) -> list[Any]:
     # Version 1's fields, and then its own.
     return [
         *_order_v1(of, order_id),

@@ -190,7 +190,7 @@ def _page(shape: _Shape, few: str | None) -> Query:
     chosen = ids.order_by(*_last_without_date(shape, ids.selected_columns))
     page = chosen.limit(bindparam("size")).subquery("page")
     newest = select(events.REVISION.label("revision")).subquery("newest")
-    rows = newest.outerjoin(page, true()).outerjoin(OrderRow, OrderRow.id == page.c.order_id)
+    rows = newest.outerjoin(page, true()).outerjoin(OrderRow, OrderRow.c.id == page.c.order_id)
     shown = select(newest, orders_json.order_v2(), page.c.order_id, page.c.sort_key)
     return Query(shown.select_from(rows).order_by(*_last_without_date(shape, page.c)))
 

@@ -17,9 +17,7 @@ _BATCH = 500
 @bad_rows_mean_corruption()
 def find(connection: Connection, pet_id: int) -> Pet | None:
     """Return the pet of an id, or None."""
-    row = connection.execute(
-        select(*PetRow.__table__.columns).where(PetRow.id == pet_id)
-    ).one_or_none()
+    row = connection.execute(select(*PetRow.columns).where(PetRow.c.id == pet_id)).one_or_none()
     if row is None:
         return None
     return Pet(row.id, row.name, row.category_id, PetStatus(row.status))
@@ -30,5 +28,5 @@ def replace_all(connection: Connection, pets: Sequence[Pet]) -> None:
     for start in range(0, len(pets), _BATCH):
         batch = pets[start : start + _BATCH]
         ids = [pet.id for pet in batch]
-        connection.execute(delete(PetRow).where(PetRow.id.in_(ids)))
+        connection.execute(delete(PetRow).where(PetRow.c.id.in_(ids)))
         connection.execute(insert(PetRow), [asdict(pet) for pet in batch])

@@ -13,15 +13,17 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     CheckConstraint,
+    Column,
     ForeignKey,
     Index,
     Integer,
     LargeBinary,
+    MetaData,
     String,
+    Table,
     Text,
     text,
 )
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from orders.domain import Order, Status
 from orders.store.database.errors import bad_rows_mean_corruption
@@ -46,257 +48,246 @@ EVER = -1
 _IS_STATUS = "status IN ('pending', 'shipped', 'cancelled')"
 _HAS_REFERENCE = text("reference IS NOT NULL")
 # Ids are never reused, even after a restore has lost the newest rows.
-_NEVER_REUSED = {"sqlite_autoincrement": True}
+_NEVER_REUSED = True
 
 
-class Base(DeclarativeBase):
-    """The base of all tables."""
+METADATA = MetaData()
 
 
-class StoreRow(Base):
-    """The one row about the store itself."""
-
-    __tablename__ = "store"
-
-    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+# The one row about the store itself.
+StoreRow = Table(
+    "store",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=False),
     # Random, from the first start: half of every ETag, so that no other database's tag fits.
-    store_id: Mapped[str] = mapped_column(words(32))
+    Column("store_id", words(32), nullable=False),
     # The key that `--demo` issued, which is what makes this a demo database.
-    demo_key_id: Mapped[int | None] = mapped_column(ForeignKey("api_keys.id"))
+    Column("demo_key_id", ForeignKey("api_keys.id")),
     # Set while the clock is behind: see `clock_floor`. Events up to that id say nothing of it.
-    clock_floor: Mapped[datetime | None] = mapped_column(Instant)
-    misdated_events: Mapped[int | None] = mapped_column(BigInteger)
+    Column("clock_floor", Instant),
+    Column("misdated_events", BigInteger),
+)
 
 
-class OrderColumns:
-    """The columns of an order that each of its events repeats."""
+def _order_columns() -> list[Column[Any]]:
+    """Return the columns of an order that each of its events repeats."""
+    return [
+        Column("pet_id", BigInteger, nullable=False),
+        Column("quantity", Integer, nullable=False),
+        Column("ship_date", Instant),
+        Column("status", words(16), nullable=False),
+        Column("placed_at", Instant, nullable=False),
+        Column("updated_at", Instant, nullable=False),
+        Column("reference", words(64)),
+        Column("note", words(500)),
+    ]
 
-    pet_id: Mapped[int] = mapped_column(BigInteger)
-    quantity: Mapped[int] = mapped_column(Integer)
-    ship_date: Mapped[datetime | None] = mapped_column(Instant)
-    status: Mapped[str] = mapped_column(words(16))
-    placed_at: Mapped[datetime] = mapped_column(Instant)
-    updated_at: Mapped[datetime] = mapped_column(Instant)
-    reference: Mapped[str | None] = mapped_column(words(64))
-    note: Mapped[str | None] = mapped_column(words(500))
 
-
-class OrderRow(OrderColumns, Base):
-    """The current state of an order."""
-
-    __tablename__ = "orders"
-    __table_args__ = (
-        # Of a sort, with all that filters compare, so that a page passes over orders that don't
-        # match without looking them up (`paging`).
-        Index("orders_by_status", "status", "id"),
-        Index(
-            "orders_by_status_placed_at",
-            *("status", "placed_at", "id", "ship_date", "pet_id", "reference", "updated_at"),
-        ),
-        Index(
-            "orders_by_status_ship_date",
-            *("status", "ship_date", "id", "placed_at", "pet_id", "reference", "updated_at"),
-        ),
-        Index("orders_by_pet", "pet_id", "id"),
-        Index("orders_by_updated_at", "updated_at", "id"),
-        CheckConstraint(_IS_STATUS, name="orders_status"),
-        CheckConstraint("quantity BETWEEN 1 AND 2147483647", name="orders_quantity"),
-        CheckConstraint("pet_id >= 1", name="orders_pet_id"),
-        CheckConstraint(
-            "status <> 'shipped' OR ship_date IS NOT NULL", name="orders_shipped_has_date"
-        ),
-        _NEVER_REUSED,
-    )
-
-    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+# The current state of an order.
+OrderRow = Table(
+    "orders",
+    METADATA,
+    Column("id", RowId, primary_key=True),
+    *_order_columns(),
+    # Of a sort, with all that filters compare, so that a page passes over orders that don't
+    # match without looking them up (`paging`).
+    Index("orders_by_status", "status", "id"),
+    Index(
+        "orders_by_status_placed_at",
+        *("status", "placed_at", "id", "ship_date", "pet_id", "reference", "updated_at"),
+    ),
+    Index(
+        "orders_by_status_ship_date",
+        *("status", "ship_date", "id", "placed_at", "pet_id", "reference", "updated_at"),
+    ),
+    Index("orders_by_pet", "pet_id", "id"),
+    Index("orders_by_updated_at", "updated_at", "id"),
+    CheckConstraint(_IS_STATUS, name="orders_status"),
+    CheckConstraint("quantity BETWEEN 1 AND 2147483647", name="orders_quantity"),
+    CheckConstraint("pet_id >= 1", name="orders_pet_id"),
+    CheckConstraint("status <> 'shipped' OR ship_date IS NOT NULL", name="orders_shipped_has_date"),
+    sqlite_autoincrement=_NEVER_REUSED,
+)
 
 
 # Most shops give references to all orders or to none, and none costs nothing. A migration that
 # rebuilds the table has to make this index again: what is of expressions is not reflected.
 Index(
     "orders_by_reference",
-    *(Folded(OrderRow.reference), OrderRow.id, OrderRow.reference),
+    *(Folded(OrderRow.c.reference), OrderRow.c.id, OrderRow.c.reference),
     sqlite_where=_HAS_REFERENCE,
     postgresql_where=_HAS_REFERENCE,
 )
 
 
-class EventRow(OrderColumns, Base):
-    """One change of an order, and the order as it stood after it. Never updated, never deleted."""
+# One change of an order, and the order as it stood after it. Never updated, never deleted.
+EventRow = Table(
+    "order_events",
+    METADATA,
+    Column("id", RowId, primary_key=True),
+    Column("type", words(24), nullable=False),
+    Column("order_id", ForeignKey("orders.id"), nullable=False),
+    Column("at", Instant, nullable=False),
+    Column("actor", words(32), nullable=False),
+    Column("request_id", words(32)),
+    *_order_columns(),
+    CheckConstraint(
+        "type IN ('order.placed', 'order.changed', 'order.shipped', 'order.cancelled', "
+        "'order.imported')",
+        name="order_events_type",
+    ),
+    Index("order_events_by_order", "order_id", "id"),
+    Index("order_events_by_type", "type", "id"),
+    sqlite_autoincrement=_NEVER_REUSED,
+)
 
-    __tablename__ = "order_events"
-    __table_args__ = (
-        CheckConstraint(
-            "type IN ('order.placed', 'order.changed', 'order.shipped', 'order.cancelled', "
-            "'order.imported')",
-            name="order_events_type",
-        ),
-        Index("order_events_by_order", "order_id", "id"),
-        Index("order_events_by_type", "type", "id"),
-        _NEVER_REUSED,
-    )
 
-    id: Mapped[int] = mapped_column(RowId, primary_key=True)
-    type: Mapped[str] = mapped_column(words(24))
-    order_id: Mapped[int] = mapped_column(ForeignKey("orders.id"))
-    at: Mapped[datetime] = mapped_column(Instant)
-    actor: Mapped[str] = mapped_column(words(32))
-    request_id: Mapped[str | None] = mapped_column(words(32))
-
-
-class QuarterRow(Base):
-    """How many orders were placed, shipped and cancelled in a quarter of an hour, and ever.
-
-    Counting a year's orders takes longer than a request may. Every time zone's days begin with a
-    quarter. Those of ever are how many orders there are of each status.
-    """
-
-    __tablename__ = "order_quarters"
-
+# How many orders were placed, shipped and cancelled in a quarter of an hour, and ever.
+#
+# Counting a year's orders takes longer than a request may. Every time zone's days begin with a
+# quarter. Those of ever are how many orders there are of each status.
+QuarterRow = Table(
+    "order_quarters",
+    METADATA,
     # Since the beginning of the year 1, in UTC.
-    quarter: Mapped[int] = mapped_column(RowId, primary_key=True, autoincrement=False)
-    placed: Mapped[int] = mapped_column(BigInteger)
-    shipped: Mapped[int] = mapped_column(BigInteger)
-    cancelled: Mapped[int] = mapped_column(BigInteger)
+    Column("quarter", RowId, primary_key=True, autoincrement=False),
+    Column("placed", BigInteger, nullable=False),
+    Column("shipped", BigInteger, nullable=False),
+    Column("cancelled", BigInteger, nullable=False),
+)
 
 
-class IdempotencyRow(Base):
-    """An Idempotency-Key of a write. The event has the order as the response had it."""
-
-    __tablename__ = "idempotency_keys"
-    __table_args__ = (Index("idempotency_keys_by_age", "at"),)
-
-    key_id: Mapped[int] = mapped_column(ForeignKey("api_keys.id"), primary_key=True)
-    version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    value: Mapped[str] = mapped_column(words(255), primary_key=True)
+# An Idempotency-Key of a write. The event has the order as the response had it.
+IdempotencyRow = Table(
+    "idempotency_keys",
+    METADATA,
+    Column("key_id", ForeignKey("api_keys.id"), primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("value", words(255), primary_key=True),
     # What was placed by the key, or changed; None where it was many.
-    event_id: Mapped[int | None] = mapped_column(ForeignKey("order_events.id"))
-    at: Mapped[datetime] = mapped_column(Instant)
+    Column("event_id", ForeignKey("order_events.id")),
+    Column("at", Instant, nullable=False),
     # A digest of the request; None of a placing, whose event says as much.
-    request: Mapped[str | None] = mapped_column(words(64))
+    Column("request", words(64)),
     # Of many orders: the event of each, or else its status.
-    outcomes: Mapped[str | None] = mapped_column(Text)
+    Column("outcomes", Text),
+    Index("idempotency_keys_by_age", "at"),
+)
 
 
-class KeyRow(Base):
-    """An API key. At most two of its secrets are live: the newest, and one during its grace."""
-
-    __tablename__ = "api_keys"
-    __table_args__ = (
-        Index("api_keys_by_secret", "secret_hash", unique=True),
-        Index("api_keys_by_previous_secret", "previous_hash", unique=True),
-        _NEVER_REUSED,
-    )
-
-    id: Mapped[int] = mapped_column(RowId, primary_key=True)
-    name: Mapped[str] = mapped_column(words(255))
-    prefix: Mapped[str] = mapped_column(words(16))
-    secret_hash: Mapped[bytes] = mapped_column(LargeBinary(32))
-    previous_hash: Mapped[bytes | None] = mapped_column(LargeBinary(32))
-    previous_until: Mapped[datetime | None] = mapped_column(Instant)
-    plan: Mapped[str] = mapped_column(words(64))
+# An API key. At most two of its secrets are live: the newest, and one during its grace.
+KeyRow = Table(
+    "api_keys",
+    METADATA,
+    Column("id", RowId, primary_key=True),
+    Column("name", words(255), nullable=False),
+    Column("prefix", words(16), nullable=False),
+    Column("secret_hash", LargeBinary(32), nullable=False),
+    Column("previous_hash", LargeBinary(32)),
+    Column("previous_until", Instant),
+    Column("plan", words(64), nullable=False),
     # Both are None but for enterprise, whose figures come with the key.
-    per_minute: Mapped[int | None] = mapped_column(Integer)
-    per_day: Mapped[int | None] = mapped_column(Integer)
+    Column("per_minute", Integer),
+    Column("per_day", Integer),
     # Grows with each change of plan, so that new windows begin.
-    plan_revision: Mapped[int] = mapped_column(Integer, default=0)
-    scopes: Mapped[str] = mapped_column(words(64))
-    created_at: Mapped[datetime] = mapped_column(Instant)
-    last_used_at: Mapped[datetime | None] = mapped_column(Instant)
-    expires_at: Mapped[datetime | None] = mapped_column(Instant)
-    revoked_at: Mapped[datetime | None] = mapped_column(Instant)
-    banned_until: Mapped[datetime | None] = mapped_column(Instant)
+    Column("plan_revision", Integer, default=0, nullable=False),
+    Column("scopes", words(64), nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("last_used_at", Instant),
+    Column("expires_at", Instant),
+    Column("revoked_at", Instant),
+    Column("banned_until", Instant),
+    Index("api_keys_by_secret", "secret_hash", unique=True),
+    Index("api_keys_by_previous_secret", "previous_hash", unique=True),
+    sqlite_autoincrement=_NEVER_REUSED,
+)
 
 
-class AuditRow(Base):
-    """What somebody did to a key, a webhook or the store. Never updated, never deleted."""
-
-    __tablename__ = "audit_trail"
-    __table_args__ = (_NEVER_REUSED,)
-
-    id: Mapped[int] = mapped_column(RowId, primary_key=True)
-    at: Mapped[datetime] = mapped_column(Instant)
-    who: Mapped[str] = mapped_column(words(255))
-    action: Mapped[str] = mapped_column(words(32))
-    subject: Mapped[str] = mapped_column(words(512))
-
-
-class PetRow(Base):
-    """A pet of the catalogue. The catalogue is leaving this service."""
-
-    __tablename__ = "pets"
-    __table_args__ = (
-        CheckConstraint("status IN ('available', 'pending', 'sold')", name="pets_status"),
-    )
-
-    id: Mapped[int] = mapped_column(RowId, primary_key=True, autoincrement=False)
-    name: Mapped[str] = mapped_column(words(255))
-    category_id: Mapped[int | None] = mapped_column(BigInteger)
-    status: Mapped[str] = mapped_column(words(16))
+# What somebody did to a key, a webhook or the store. Never updated, never deleted.
+AuditRow = Table(
+    "audit_trail",
+    METADATA,
+    Column("id", RowId, primary_key=True),
+    Column("at", Instant, nullable=False),
+    Column("who", words(255), nullable=False),
+    Column("action", words(32), nullable=False),
+    Column("subject", words(512), nullable=False),
+    sqlite_autoincrement=_NEVER_REUSED,
+)
 
 
-class EndpointRow(Base):
-    """A webhook's endpoint, and how far the event log was delivered to it."""
+# A pet of the catalogue. The catalogue is leaving this service.
+PetRow = Table(
+    "pets",
+    METADATA,
+    Column("id", RowId, primary_key=True, autoincrement=False),
+    Column("name", words(255), nullable=False),
+    Column("category_id", BigInteger),
+    Column("status", words(16), nullable=False),
+    CheckConstraint("status IN ('available', 'pending', 'sold')", name="pets_status"),
+)
 
-    __tablename__ = "webhook_endpoints"
-    __table_args__ = (_NEVER_REUSED,)
 
-    id: Mapped[int] = mapped_column(RowId, primary_key=True)
-    url: Mapped[str] = mapped_column(words(2048))
+# A webhook's endpoint, and how far the event log was delivered to it.
+EndpointRow = Table(
+    "webhook_endpoints",
+    METADATA,
+    Column("id", RowId, primary_key=True),
+    Column("url", words(2048), nullable=False),
     # The types of events that it wants, separated by blanks.
-    events: Mapped[str] = mapped_column(words(255))
-    allow_private: Mapped[bool] = mapped_column(Boolean)
+    Column("events", words(255), nullable=False),
+    Column("allow_private", Boolean, nullable=False),
     # In plain text: messages are signed with them. The previous one signs as well, until then.
-    secret: Mapped[str] = mapped_column(words(128))
-    previous_secret: Mapped[str | None] = mapped_column(words(128))
-    previous_until: Mapped[datetime | None] = mapped_column(Instant)
-    created_at: Mapped[datetime] = mapped_column(Instant)
+    Column("secret", words(128), nullable=False),
+    Column("previous_secret", words(128)),
+    Column("previous_until", Instant),
+    Column("created_at", Instant, nullable=False),
     # Every event up to this one was delivered, is not wanted, or was set aside.
-    position: Mapped[int] = mapped_column(BigInteger)
+    Column("position", BigInteger, nullable=False),
     # How often the next event was tried, and when it is tried again.
-    tries: Mapped[int] = mapped_column(Integer)
-    next_at: Mapped[datetime | None] = mapped_column(Instant)
-    paused_at: Mapped[datetime | None] = mapped_column(Instant)
-    paused_because: Mapped[str | None] = mapped_column(words(255))
+    Column("tries", Integer, nullable=False),
+    Column("next_at", Instant),
+    Column("paused_at", Instant),
+    Column("paused_because", words(255)),
     # The process that delivers to it, and when its claim ends unless renewed.
-    claimed_by: Mapped[str | None] = mapped_column(words(32))
-    claimed_until: Mapped[datetime | None] = mapped_column(Instant)
+    Column("claimed_by", words(32)),
+    Column("claimed_until", Instant),
+    sqlite_autoincrement=_NEVER_REUSED,
+)
 
 
-class RefusedRow(Base):
-    """An event that an endpoint refused, set aside so that later events can pass."""
+# An event that an endpoint refused, set aside so that later events can pass.
+RefusedRow = Table(
+    "webhook_refused",
+    METADATA,
+    Column("endpoint_id", ForeignKey("webhook_endpoints.id"), primary_key=True),
+    Column("event_id", ForeignKey("order_events.id"), primary_key=True),
+    Column("tries", Integer, nullable=False),
+    Column("next_at", Instant, nullable=False),
+    Index("webhook_refused_by_next", "endpoint_id", "next_at", "event_id"),
+)
 
-    __tablename__ = "webhook_refused"
-    __table_args__ = (Index("webhook_refused_by_next", "endpoint_id", "next_at", "event_id"),)
 
-    endpoint_id: Mapped[int] = mapped_column(ForeignKey("webhook_endpoints.id"), primary_key=True)
-    event_id: Mapped[int] = mapped_column(ForeignKey("order_events.id"), primary_key=True)
-    tries: Mapped[int] = mapped_column(Integer)
-    next_at: Mapped[datetime] = mapped_column(Instant)
-
-
-class DeliveryRow(Base):
-    """One attempt to deliver an event, or a ping, and its outcome."""
-
-    __tablename__ = "webhook_deliveries"
-    __table_args__ = (
-        Index("webhook_deliveries_by_endpoint", "endpoint_id", "id"),
-        Index("webhook_deliveries_by_age", "at"),
-        _NEVER_REUSED,
-    )
-
-    id: Mapped[int] = mapped_column(RowId, primary_key=True)
-    endpoint_id: Mapped[int] = mapped_column(ForeignKey("webhook_endpoints.id"))
+# One attempt to deliver an event, or a ping, and its outcome.
+DeliveryRow = Table(
+    "webhook_deliveries",
+    METADATA,
+    Column("id", RowId, primary_key=True),
+    Column("endpoint_id", ForeignKey("webhook_endpoints.id"), nullable=False),
     # None for a ping.
-    event_id: Mapped[int | None] = mapped_column(ForeignKey("order_events.id"))
-    at: Mapped[datetime] = mapped_column(Instant)
-    outcome: Mapped[str] = mapped_column(words(16))
+    Column("event_id", ForeignKey("order_events.id")),
+    Column("at", Instant, nullable=False),
+    Column("outcome", words(16), nullable=False),
     # None where there was no response; then the fault says why.
-    status: Mapped[int | None] = mapped_column(Integer)
-    fault: Mapped[str | None] = mapped_column(words(255))
-    milliseconds: Mapped[int] = mapped_column(Integer)
+    Column("status", Integer),
+    Column("fault", words(255)),
+    Column("milliseconds", Integer, nullable=False),
     # The first characters of the response's body.
-    answer: Mapped[str] = mapped_column(words(200))
+    Column("answer", words(200), nullable=False),
+    Index("webhook_deliveries_by_endpoint", "endpoint_id", "id"),
+    Index("webhook_deliveries_by_age", "at"),
+    sqlite_autoincrement=_NEVER_REUSED,
+)
 
 
 @bad_rows_mean_corruption()

@@ -37,8 +37,8 @@ _SWEPT_AT_ONCE = 500
 MOST_BEHIND = 10_000
 # Between the machines of several processes.
 CLOCKS_DIFFER = timedelta(seconds=1)
-_REFUSED = (RefusedRow.event_id, RefusedRow.tries, RefusedRow.next_at)
-_EVENT = (EventRow.id, EventRow.type, EventRow.at, orders_json.order_v2_after())
+_REFUSED = (RefusedRow.c.event_id, RefusedRow.c.tries, RefusedRow.c.next_at)
+_EVENT = (EventRow.c.id, EventRow.c.type, EventRow.c.at, orders_json.order_v2_after())
 # One for each type of event, so that the compiled statement fits every endpoint.
 _TYPES = [f"type_{number}" for number, _ in enumerate(EventType)]
 
@@ -65,26 +65,26 @@ class Refused:
 # The statements of every delivery are compiled once; those after failures are not.
 _NEXT_WANTED = Query(
     select(*_EVENT)
-    .where(EventRow.id > bindparam("after"), EventRow.type.in_([bindparam(t) for t in _TYPES]))
-    .order_by(EventRow.id)
+    .where(EventRow.c.id > bindparam("after"), EventRow.c.type.in_([bindparam(t) for t in _TYPES]))
+    .order_by(EventRow.c.id)
     .limit(1)
 )
 NEXT_REFUSED = Query(
     select(*_REFUSED)
-    .where(RefusedRow.endpoint_id == bindparam("of_endpoint"))
-    .order_by(RefusedRow.next_at, RefusedRow.event_id)
+    .where(RefusedRow.c.endpoint_id == bindparam("of_endpoint"))
+    .order_by(RefusedRow.c.next_at, RefusedRow.c.event_id)
     .limit(1)
 )
 _CLAIM = Query(
     update(EndpointRow)
     .where(
-        EndpointRow.id == bindparam("of_endpoint"),
+        EndpointRow.c.id == bindparam("of_endpoint"),
         or_(
-            EndpointRow.claimed_by.is_(None),
-            EndpointRow.claimed_by == bindparam("process"),
-            EndpointRow.claimed_until <= bindparam("now"),
+            EndpointRow.c.claimed_by.is_(None),
+            EndpointRow.c.claimed_by == bindparam("process"),
+            EndpointRow.c.claimed_until <= bindparam("now"),
             # Made before the clock was set back.
-            EndpointRow.claimed_until > bindparam("beyond"),
+            EndpointRow.c.claimed_until > bindparam("beyond"),
         ),
     )
     .values(claimed_by=bindparam("process"), claimed_until=bindparam("until"))
@@ -92,8 +92,8 @@ _CLAIM = Query(
 _MOVE_ON = Query(
     update(EndpointRow)
     .where(
-        EndpointRow.id == bindparam("of_endpoint"),
-        EndpointRow.position == bindparam("from_position"),
+        EndpointRow.c.id == bindparam("of_endpoint"),
+        EndpointRow.c.position == bindparam("from_position"),
     )
     .values(position=bindparam("to_position"), tries=0, next_at=None)
 )
@@ -102,12 +102,12 @@ _LOG = Query(
     insert(DeliveryRow).from_select(
         Delivery.__slots__,
         select(
-            EndpointRow.id,
+            EndpointRow.c.id,
             *(
-                bindparam(f"made_{name}", type_=DeliveryRow.__table__.c[name].type)
+                bindparam(f"made_{name}", type_=DeliveryRow.c[name].type)
                 for name in Delivery.__slots__[1:]
             ),
-        ).where(EndpointRow.id == bindparam("of_endpoint")),
+        ).where(EndpointRow.c.id == bindparam("of_endpoint")),
     )
 )
 
@@ -126,7 +126,7 @@ def event(connection: Connection, event_id: int) -> Event:
     Raises:
         EventNotFound: there is no such event.
     """
-    row = connection.execute(select(*_EVENT).where(EventRow.id == event_id)).one_or_none()
+    row = connection.execute(select(*_EVENT).where(EventRow.c.id == event_id)).one_or_none()
     if row is None:
         raise EventNotFound(event_id)
     return _event(row)
@@ -138,9 +138,9 @@ def behind(connection: Connection, endpoint: Endpoint, after: int) -> tuple[int,
     Only the next `MOST_BEHIND` events, of any type, are considered.
     """
     later = (
-        select(EventRow.type, EventRow.at)
-        .where(EventRow.id > after)
-        .order_by(EventRow.id)
+        select(EventRow.c.type, EventRow.c.at)
+        .where(EventRow.c.id > after)
+        .order_by(EventRow.c.id)
         .limit(MOST_BEHIND)
         .subquery()
     )
@@ -160,7 +160,7 @@ def next_refused(connection: Connection, endpoint_id: int) -> Refused | None:
 
 def refused_counts(connection: Connection) -> dict[int, int]:
     """Return how many events each endpoint, by its id, has put aside; only where there are any."""
-    counts = select(RefusedRow.endpoint_id, func.count()).group_by(RefusedRow.endpoint_id)
+    counts = select(RefusedRow.c.endpoint_id, func.count()).group_by(RefusedRow.c.endpoint_id)
     return dict(connection.execute(counts).all())
 
 
@@ -181,7 +181,7 @@ def claim(
 
 def release(connection: Connection, process: str | None = None) -> None:
     """Release the claims of a process that ends, or those of all."""
-    owner = EndpointRow.claimed_by
+    owner = EndpointRow.c.claimed_by
     claimed = owner.is_not(None) if process is None else owner == process
     connection.execute(
         update(EndpointRow).where(claimed).values(claimed_by=None, claimed_until=None)
@@ -208,7 +208,7 @@ def move_on(connection: Connection, endpoint: Endpoint, position: int) -> bool:
 def wait(connection: Connection, endpoint: Endpoint, tries: int, next_at: datetime) -> bool:
     """Schedule a retry of the event after the position; return False as `move_on` does."""
     same = update(EndpointRow).where(
-        EndpointRow.id == endpoint.id, EndpointRow.position == endpoint.position
+        EndpointRow.c.id == endpoint.id, EndpointRow.c.position == endpoint.position
     )
     return connection.execute(same.values(tries=tries, next_at=next_at)).rowcount > 0
 
@@ -239,20 +239,21 @@ def forget_refused(connection: Connection, endpoint_id: int, event_id: int) -> N
 
 def newest_at(connection: Connection) -> datetime | None:
     """Return the latest time in the log, or None where it is empty."""
-    return connection.scalar(select(func.max(DeliveryRow.at)))
+    newest: datetime | None = connection.scalar(select(func.max(DeliveryRow.c.at)))
+    return newest
 
 
 def sweep(connection: Connection, before: datetime) -> bool:
     """Delete some log lines older than `before`; return whether there may be more."""
-    old = select(DeliveryRow.id).where(DeliveryRow.at < before).order_by(DeliveryRow.at)
+    old = select(DeliveryRow.c.id).where(DeliveryRow.c.at < before).order_by(DeliveryRow.c.at)
     swept = connection.execute(
-        delete(DeliveryRow).where(DeliveryRow.id.in_(old.limit(_SWEPT_AT_ONCE)))
+        delete(DeliveryRow).where(DeliveryRow.c.id.in_(old.limit(_SWEPT_AT_ONCE)))
     )
     return swept.rowcount == _SWEPT_AT_ONCE
 
 
 def _is_refused(endpoint_id: int, event_id: int) -> ColumnElement[bool]:
-    return and_(RefusedRow.endpoint_id == endpoint_id, RefusedRow.event_id == event_id)
+    return and_(RefusedRow.c.endpoint_id == endpoint_id, RefusedRow.c.event_id == event_id)
 
 
 def _event(row: Sequence[Any]) -> Event:

@@ -76,9 +76,9 @@ class Endpoint:
 
 _NAMES = Endpoint.__slots__
 _INSTANTS = ("previous_until", "created_at", "next_at", "paused_at", "claimed_until")
-_COLUMNS = [getattr(EndpointRow, name) for name in _NAMES]
-_FIND = Query(select(*_COLUMNS).where(EndpointRow.id == bindparam("endpoint_id")))
-_ALL = Query(select(*_COLUMNS).order_by(EndpointRow.id))
+_COLUMNS = [getattr(EndpointRow.c, name) for name in _NAMES]
+_FIND = Query(select(*_COLUMNS).where(EndpointRow.c.id == bindparam("endpoint_id")))
+_ALL = Query(select(*_COLUMNS).order_by(EndpointRow.c.id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ def add(connection: Connection, new: NewEndpoint, now: datetime) -> int:
             position=events.REVISION,
             tries=0,
         )
-        .returning(EndpointRow.id)
+        .returning(EndpointRow.c.id)
     ).scalar_one()
     return endpoint_id
 
@@ -186,9 +186,9 @@ def standings(connection: Connection) -> list[Standing]:
     result = []
     for endpoint in get_all(connection):
         behind = select(func.count()).where(
-            EventRow.id > endpoint.position, EventRow.type.in_(endpoint.events)
+            EventRow.c.id > endpoint.position, EventRow.c.type.in_(endpoint.events)
         )
-        refused = select(func.count()).where(RefusedRow.endpoint_id == endpoint.id)
+        refused = select(func.count()).where(RefusedRow.c.endpoint_id == endpoint.id)
         last = deliveries(connection, endpoint.id, 1)
         counts = connection.execute(behind).scalar_one(), connection.execute(refused).scalar_one()
         result.append(Standing(endpoint, *counts, last[0] if last else None))
@@ -203,13 +203,15 @@ def remove(connection: Connection, endpoint_id: int) -> None:
     """
     get(connection, endpoint_id)
     for table in (RefusedRow, DeliveryRow):
-        connection.execute(delete(table).where(table.endpoint_id == endpoint_id))
-    connection.execute(delete(EndpointRow).where(EndpointRow.id == endpoint_id))
+        connection.execute(delete(table).where(table.c.endpoint_id == endpoint_id))
+    connection.execute(delete(EndpointRow).where(EndpointRow.c.id == endpoint_id))
 
 
 def pause(connection: Connection, endpoint_id: int, because: str, now: datetime) -> bool:
     """Pause an endpoint; return False if it was paused before."""
-    live = update(EndpointRow).where(EndpointRow.id == endpoint_id, EndpointRow.paused_at.is_(None))
+    live = update(EndpointRow).where(
+        EndpointRow.c.id == endpoint_id, EndpointRow.c.paused_at.is_(None)
+    )
     changed = connection.execute(live.values(paused_at=now, paused_because=because))
     return changed.rowcount > 0
 
@@ -225,7 +227,7 @@ def resume(connection: Connection, endpoint_id: int, now: datetime, after: int |
     """
     get(connection, endpoint_id)
     values: dict[str, Any] = {"paused_at": None, "paused_because": None, "tries": 0}
-    own = RefusedRow.endpoint_id == endpoint_id
+    own = RefusedRow.c.endpoint_id == endpoint_id
     if after is None:
         connection.execute(update(RefusedRow).where(own).values(tries=0, next_at=now))
     else:
@@ -253,16 +255,16 @@ def change_events(connection: Connection, endpoint_id: int, events: Sequence[Eve
 
 def deliveries(connection: Connection, endpoint_id: int, limit: int) -> list[Delivery]:
     """Return the last attempts at an endpoint, newest first."""
-    columns = [getattr(DeliveryRow, name) for name in Delivery.__slots__]
-    own = select(*columns).where(DeliveryRow.endpoint_id == endpoint_id)
+    columns = [getattr(DeliveryRow.c, name) for name in Delivery.__slots__]
+    own = select(*columns).where(DeliveryRow.c.endpoint_id == endpoint_id)
     return [
         Delivery(*row)
-        for row in connection.execute(own.order_by(DeliveryRow.id.desc()).limit(limit))
+        for row in connection.execute(own.order_by(DeliveryRow.c.id.desc()).limit(limit))
     ]
 
 
 def _change(connection: Connection, endpoint_id: int, **values: Any) -> None:
-    connection.execute(update(EndpointRow).where(EndpointRow.id == endpoint_id).values(**values))
+    connection.execute(update(EndpointRow).where(EndpointRow.c.id == endpoint_id).values(**values))
 
 
 def _endpoint(row: Sequence[Any]) -> Endpoint:

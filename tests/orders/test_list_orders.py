@@ -27,7 +27,7 @@ NOON = datetime(2026, 12, 1, 12, tzinfo=UTC)
 
 def store_orders(store, orders):
     """Write orders into the table, in the place of those that are there."""
-    columns = OrderRow.__table__.columns.keys()
+    columns = OrderRow.columns.keys()
     rows = [{name: getattr(each, name) for name in columns} for each in orders]
     with store.database.write() as connection:
         connection.execute(delete(OrderRow))

@@ -17,7 +17,7 @@ import pytest
 from orders.files.faults import Faults
 from orders.settings import Settings
 from orders.store.database import sqlite
-from orders.store.tables import Base
+from orders.store.tables import METADATA
 from tests.support.commands import command, messages, rejected, said
 from tests.support.faults import overwrite
 from tests.support.machine import wait_until
@@ -250,7 +250,7 @@ def test_the_summary_has_the_rows_of_each_table_and_the_next_steps(busy):
     busy.services.end()
     done = command(busy, "db", "copy")
     counted = dict(line.split() for line in done.stdout.splitlines()[1:])
-    assert set(counted) == set(Base.metadata.tables)
+    assert set(counted) == set(METADATA.tables)
     assert (counted["orders"], counted["order_events"]) == ("8", "11")
     copied, then, keep = messages(done).splitlines()
     assert re.fullmatch(
@@ -453,7 +453,7 @@ def test_a_row_that_differs_is_named_and_nothing_is_kept(busy, server, table, bo
     name = server.create_store()
     server.add_trigger(name, f"{body} RETURN NEW;", table)
     assert f"{table}, {words}" in refusal(busy, server.url(name))
-    for each in Base.metadata.tables:
+    for each in METADATA.tables:
         count = 1 if each in {"store", "order_quarters"} else 0
         assert server.execute(f"SELECT count(*) FROM {each}", name) == [(count,)], each
     assert server.execute("SELECT last_value, is_called FROM orders_id_seq", name) == [(1, False)]

@@ -302,7 +302,18 @@ GROUPS = {
     "events": {"tail"},
     "pets": {"import"},
     "webhooks": {
-        *("add", "list", "remove", "pause", "resume", "rotate", "deliveries", "redeliver", "ping"),
+        *(
+            "add",
+            "list",
+            "events",
+            "remove",
+            "pause",
+            "resume",
+            "rotate",
+            "deliveries",
+            "redeliver",
+            "ping",
+        ),
     },
     "db": {"upgrade", "check", "backup", "backups", "restore", "renew", "copy"},
 }

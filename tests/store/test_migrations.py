@@ -22,7 +22,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from orders.store.care import checks, opening
 from orders.store.database import sqlite
 from orders.store.database.sqlite import SqliteDatabase
-from orders.store.tables import Base
+from orders.store.tables import METADATA
 from tests.support.commands import command, names_in, rejected, said
 from tests.support.databases import copy_database
 from tests.support.service import ROOT
@@ -207,7 +207,7 @@ def test_the_migrations_make_the_tables_that_the_program_knows(path):
         context = MigrationContext.configure(
             connection, opts={"compare_type": True, "compare_server_default": True}
         )
-        assert compare_metadata(context, Base.metadata) == []
+        assert compare_metadata(context, METADATA) == []
     database.close()
 
 
@@ -220,7 +220,7 @@ def test_constraints_are_the_same_too(path):
                 str(CreateTable(table).compile(connection)).strip(),
                 *(str(CreateIndex(index).compile(connection)) for index in table.indexes),
             }
-            for table in Base.metadata.tables.values()
+            for table in METADATA.tables.values()
         }
     database.close()
     found = asked(path, "SELECT tbl_name, sql FROM sqlite_schema WHERE type <> 'trigger'")

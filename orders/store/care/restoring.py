@@ -214,7 +214,7 @@ def _carry_over(
         return _take_keys_over(connection, replaced)
     if keep_keys:
         return 0, 0
-    live = update(KeyRow).where(KeyRow.revoked_at.is_(None))
+    live = update(KeyRow).where(KeyRow.c.revoked_at.is_(None))
     return connection.execute(live.values(revoked_at=now)).rowcount, 0
 
 
@@ -229,7 +229,7 @@ def _skip_ids(connection: Connection, replaced: _Replaced | None) -> None:
 
 
 def _take_keys_over(connection: Connection, replaced: _Replaced) -> tuple[int, int]:
-    live = set(connection.scalars(select(KeyRow.id).where(KeyRow.revoked_at.is_(None))))
+    live = set(connection.scalars(select(KeyRow.c.id).where(KeyRow.c.revoked_at.is_(None))))
     # Idempotency keys and the demo refer to keys by id: checked at the commit, not before.
     connection.exec_driver_sql("PRAGMA defer_foreign_keys = ON")
     connection.execute(delete(KeyRow))
@@ -244,7 +244,7 @@ def _carry_webhooks_over(
     if replaced is None or replaced.webhooks is None or replaced.refused is None:
         if keep:
             return 0
-        live = update(EndpointRow).where(EndpointRow.paused_at.is_(None))
+        live = update(EndpointRow).where(EndpointRow.c.paused_at.is_(None))
         paused = live.values(paused_at=now, paused_because=PAUSED_BECAUSE)
         return connection.execute(paused).rowcount
     # The log of deliveries refers to endpoints by id: checked at the commit, not before.
@@ -252,17 +252,17 @@ def _carry_webhooks_over(
     for row in (RefusedRow, EndpointRow):
         connection.execute(delete(row))
     _insert(connection, "webhook_endpoints", replaced.webhooks)
-    ids = set(connection.scalars(select(EndpointRow.id)))
-    connection.execute(delete(DeliveryRow).where(DeliveryRow.endpoint_id.not_in(ids)))
+    ids = set(connection.scalars(select(EndpointRow.c.id)))
+    connection.execute(delete(DeliveryRow).where(DeliveryRow.c.endpoint_id.not_in(ids)))
     # Events after the backup no longer exist.
     _insert(connection, "webhook_refused", replaced.refused)
-    lost = RefusedRow.event_id.not_in(select(EventRow.id))
+    lost = RefusedRow.c.event_id.not_in(select(EventRow.c.id))
     connection.execute(delete(RefusedRow).where(lost))
     return len(replaced.webhooks)
 
 
 def _carry_trail_over(connection: Connection, replaced: _Replaced | None) -> None:
-    known = set(connection.scalars(select(AuditRow.id)))
+    known = set(connection.scalars(select(AuditRow.c.id)))
     trail = (replaced and replaced.trail) or []
     _insert(connection, "audit_trail", [row for row in trail if row["id"] not in known])
 

@@ -31,16 +31,16 @@ from orders.store.database.errors import StoreUnavailable, translate_driver_erro
 from orders.store.database.types import Instant, InstantText
 from orders.store.postgres.database import PostgresDatabase, copy_into
 from orders.store.postgres.upkeep import PostgresUpkeep
-from orders.store.tables import Base, EventRow, QuarterRow, StoreRow
+from orders.store.tables import METADATA, EventRow, QuarterRow, StoreRow
 
 # How many rows of each side are in memory.
 BATCH = 2_000
 # Off while copying: the quarters are copied as they are, and events must not count again.
 _COUNTED = "order_quarters_kept"
 # In the order of their foreign keys.
-_TABLES: Sequence[Table] = Base.metadata.sorted_tables
+_TABLES: Sequence[Table] = METADATA.sorted_tables
 # Which have a row in a new database: the store itself, and that nothing happened yet.
-_NEVER_EMPTY = (StoreRow.__tablename__, QuarterRow.__tablename__)
+_NEVER_EMPTY = (StoreRow.name, QuarterRow.name)
 # Makes a progress bar for a number of steps, which is called with the steps done.
 Show = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
@@ -119,7 +119,7 @@ class _Side:
 
     def store_id(self) -> str:
         """Return the store's id."""
-        return self.connection.scalars(select(StoreRow.store_id)).one()
+        return str(self.connection.scalars(select(StoreRow.c.store_id)).one())
 
 
 def _all_rows(table: Table, dialect: str) -> Select[Any]:
@@ -162,7 +162,7 @@ def _refuse_data(old: _Side, new: _Side) -> None:
 
 
 def _copy_all(old: _Side, new: _Side, shown: AbstractContextManager[Callable[[int], None]]) -> None:
-    events = EventRow.__tablename__
+    events = EventRow.name
     for name in _NEVER_EMPTY:
         new.connection.exec_driver_sql(f"DELETE FROM {name}")  # noqa: S608 # nosec B608 - our own names
     new.connection.exec_driver_sql(f"ALTER TABLE {events} DISABLE TRIGGER {_COUNTED}")
