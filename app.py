@@ -19,10 +19,11 @@ from orders.cli.webhooks import webhooks_group
 from orders.clock import Clock
 from orders.settings import Settings
 from orders.store.databases import database_of
-from orders.web import health, v1, v2
+from orders.web import v1, v2
+from orders.web.access.auth import KeyRing
+from orders.web.access.limits import Limits
 from orders.web.api import Api, OrdersFlask
-from orders.web.auth import KeyRing
-from orders.web.limits import Limits
+from orders.web.monitoring import health
 from orders.web.pages import site
 from orders.web.server import EXTRA_THREADS
 from orders.web.services import Services
@@ -41,7 +42,7 @@ def create_app(settings: Settings | None = None, clock: Clock | None = None) -> 
     app, services = make_routes(settings), make_services(settings, clock or Clock())
     services.install(app)
     if settings.metrics:
-        from orders.web import metrics  # with a library that only they need
+        from orders.web.monitoring import metrics  # with a library that only they need
 
         metrics.install(app, services)
     return app

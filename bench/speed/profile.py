@@ -56,11 +56,11 @@ _FUNCTIONS = {
     ("sqlalchemy/engine/default.py", "do_commit"): "SQLite",
 }
 _FILES = (
-    ("orders/web/auth.py", "keys"),
+    ("orders/web/access/auth.py", "keys"),
     ("orders/keys.py", "keys"),
     ("orders/store/keys.py", "keys"),
-    ("orders/web/limits.py", "limits"),
-    ("orders/web/bans.py", "limits"),
+    ("orders/web/access/limits.py", "limits"),
+    ("orders/web/access/bans.py", "limits"),
     ("orders/counters/", "limits"),
     ("orders/web/logs.py", "access log"),
     ("/logging/", "access log"),

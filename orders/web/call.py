@@ -11,8 +11,8 @@ from urllib.parse import unquote_to_bytes
 from flask import g
 
 if TYPE_CHECKING:
-    from orders.web.auth import Caller
-    from orders.web.limits import Verdict
+    from orders.web.access.auth import Caller
+    from orders.web.access.limits import Verdict
 
 
 @dataclass(slots=True)

@@ -28,9 +28,9 @@ from orders.store.database.errors import StoreUnavailable
 from orders.store.database.group_commit import GroupCommit
 from orders.store.database.long_reads import LongReads
 from orders.store.listing import CurrentList
-from orders.web.auth import KeyRing
+from orders.web.access.auth import KeyRing
+from orders.web.access.limits import Limits
 from orders.web.call import NoteAnswer
-from orders.web.limits import Limits
 from orders.web.logs import log_queue
 from orders.webhooks.outbox import Outbox
 

@@ -10,7 +10,8 @@ import pytest
 
 from orders.settings import Settings
 from orders.store.postgres import waiting
-from orders.web import api, health
+from orders.web import api
+from orders.web.monitoring import health
 from tests.api.test_metrics import Samples
 from tests.support.machine import wait_until
 from tests.support.stores import assert_error

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from waitress.adjustments import Adjustments
 
-from orders.web.auth import network_of
+from orders.web.access.auth import network_of
 from orders.web.server.answers import Exchange, Policy
 from orders.web.server.parser import Parser
 from orders.web.server.spool import Spool

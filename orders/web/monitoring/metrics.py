@@ -21,7 +21,7 @@ from prometheus_client import (
 from prometheus_client.exposition import choose_encoder
 
 from orders.web.call import Call
-from orders.web.collector import PREFIX, StateCollector
+from orders.web.monitoring.collector import PREFIX, StateCollector
 from orders.web.replies import Reply
 from orders.web.services import Services
 

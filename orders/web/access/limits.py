@@ -26,8 +26,8 @@ from orders.counters.windows import Quota, Usage
 from orders.settings import Plan, Settings
 from orders.store import keys as key_store
 from orders.store.database.engine import Database
-from orders.web.auth import Caller
-from orders.web.bans import Bans
+from orders.web.access.auth import Caller
+from orders.web.access.bans import Bans
 from orders.web.refusals import KeyBanned, RateLimited
 
 if TYPE_CHECKING:
