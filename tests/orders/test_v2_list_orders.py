@@ -215,6 +215,7 @@ def test_a_cursor_of_another_query_is_rejected(shelf, query):
 def test_a_cursor_of_the_time_before_searches_goes_on_working(own_shelf):
     own_shelf.store.execute("UPDATE store SET store_id = 'the same'")
     client = own_shelf.store.restarted().client().speaking(2)
+    # pragma: allowlist nextline secret
     old = "WyIyMDI2LTEyLTA5VDA4OjAwOjAwLjAwMFoiLDEsImNhZTAxYmQ4Njg2YzM0MGU1NzZmMjE0YSJd"
     query = "sort=-shipDate&petId=2&limit=1"
     assert client.get(f"{PATH}?{query}").get_json()["next"] == old
