@@ -172,6 +172,7 @@ def test_a_value_keeps_its_age_though_nobody_noticed_yet_that_the_clock_was_set(
     assert_replays(place(client), first)
 
 
+@pytest.mark.redis  # whose client it needs
 def test_beside_others_a_clock_that_is_set_moves_only_what_is_ahead(make_store, clock):
     client = make_store(limits_url="redis://nowhere").client()
     service = client.store.services.orders
