@@ -8,11 +8,7 @@ ask for more.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import math
 import struct
-import sys
-import termios
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,17 +20,13 @@ from waitress.adjustments import Adjustments
 
 from orders.web.access.auth import network_of
 from orders.web.server.answers import Exchange, Policy
+from orders.web.server.outgoing import Outgoing
 from orders.web.server.parser import Parser
-from orders.web.server.spool import Spool
 
 READ_BYTES = 8 * 1024
-SENT_AT_ONCE = 128 * 1024
 # How long bytes are read, and forgotten, after the last answer.
 LINGER_SECONDS = 2
 IDLE_SECONDS = 60
-# What a client has acknowledged is noted so often, for a minute.
-_MARK_SECONDS = 10
-_MARKS = 6
 # Before a stop: as much as the system keeps of what was sent.
 _LAST_READS = 16
 _PROBE = "/healthz"
@@ -104,13 +96,7 @@ class Connection:
         self._is_heard_out = False
         self._unread = b""
         self._whole: deque[Parser] = deque()
-        self._unsent: deque[memoryview] = deque()
-        self._position = 0  # in the file of a long answer
-        self._sent = 0
-        self._taken = 0
-        self._progress_at = loop.now
-        # When, in the last minute, how many bytes had been acknowledged.
-        self._marks: deque[tuple[float, int]] = deque(maxlen=_MARKS)
+        self._outgoing = Outgoing(accepted, loop.now)
 
     @property
     def is_resting(self) -> bool:
@@ -126,7 +112,9 @@ class Connection:
     @property
     def is_sending(self) -> bool:
         """Whether an answer waits for its reader."""
-        return bool(self._unsent) or (self.exchange is not None and self.exchange.spool is not None)
+        return bool(self._outgoing) or (
+            self.exchange is not None and self.exchange.spool is not None
+        )
 
     def is_last(self) -> bool:
         """Return whether the answer being made is the last, because of a stop."""
@@ -175,46 +163,25 @@ class Connection:
         """Send what there is of the answer: a short one that was made, or more of a long one."""
         exchange = self.exchange
         if exchange is not None and not self.is_closed:
-            if exchange.pieces:
-                # Not joined where that would copy a page for each of its readers.
-                joined = sum(map(len, exchange.pieces)) <= SENT_AT_ONCE
-                pieces = [b"".join(exchange.pieces)] if joined else exchange.pieces
-                self._unsent.extend(map(memoryview, pieces))
-                exchange.pieces = []
-            self._progress_at = self.loop.now
+            pieces, exchange.pieces = exchange.pieces, []
+            self._outgoing.put(pieces, self.loop.now)
             self.send()
 
     def send(self) -> None:
         """Send as much as the client accepts now, at most a piece: others are waiting."""
         spool = self.exchange.spool if self.exchange else None
         has_ended = spool is None or spool.is_ended  # before its size is read
-        if spool is not None and not self._unsent:
-            self._read_spool(spool)
         try:
-            sent = self.socket.send(self._unsent[0][:SENT_AT_ONCE]) if self._unsent else 0
-        except BlockingIOError:
-            sent = 0
+            self.loop.note_sent(self._outgoing.send(spool))
         except OSError:
             self.close()
             return
-        if sent:
-            rest = self._unsent.popleft()[sent:]
-            if rest:
-                self._unsent.appendleft(rest)
-        self._sent += sent
-        self.loop.note_sent(sent)
-        if self._unsent or (spool is not None and self._position < spool.size):
+        if self._outgoing.has_more(spool):
             self._watch(EVENT_WRITE)
         elif has_ended:
             self._end_exchange()
         else:
             self._watch(0)  # until the next piece is made
-
-    def _read_spool(self, spool: Spool) -> None:
-        piece = spool.read(self._position, SENT_AT_ONCE)
-        if piece:
-            self._unsent.append(memoryview(piece))
-            self._position += len(piece)
 
     def hear_out(self) -> None:
         """Read what is here before a stop, and from then on nothing more."""
@@ -247,18 +214,11 @@ class Connection:
 
     def pace(self) -> float:
         """Return how many bytes a second the client took of an answer in its last minute."""
-        if not self._marks or self._marks[0][0] == self.loop.now:
-            return math.inf
-        began, taken = self._marks[0]
-        return (self._sent - self.unacknowledged() - taken) / (self.loop.now - began)
+        return self._outgoing.pace(self.loop.now)
 
     def unacknowledged(self) -> int:
         """Return how many bytes the system keeps that the client has not acknowledged."""
-        try:
-            packed = fcntl.ioctl(self.socket, termios.TIOCOUTQ, bytes(4))
-        except (OSError, ValueError):  # which says that it is closed
-            return 0
-        return int.from_bytes(packed, sys.byteorder)
+        return self._outgoing.unacknowledged()
 
     def close(self, *, drop: bool = False) -> None:
         """Close the connection; `drop` also what the system still keeps for its client."""
@@ -326,7 +286,7 @@ class Connection:
 
     def _begin(self, request: Parser, *, was_waiting: bool = False) -> None:
         self._is_new = False
-        self._position = 0
+        self._outgoing.begin()
         self._watch(self.watched & EVENT_READ)
         self.exchange = Exchange(self, request, self.loop.now)
         self.loop.enqueue(self.exchange, first=request.path == _PROBE and not was_waiting)
@@ -345,7 +305,6 @@ class Connection:
             return
         exchange.discard()
         self.since = self.loop.now
-        self._marks.clear()
         if exchange.is_broken:
             self.close(drop=True)  # or it would look complete in HTTP/1.0
         elif exchange.close_on_finish:
@@ -374,13 +333,8 @@ class Connection:
         self._keep_pace()
 
     def _keep_pace(self) -> None:
-        now, taken = self.loop.now, self._sent - self.unacknowledged()
-        if taken != self._taken:
-            self._taken, self._progress_at = taken, now
-        elif now - self._progress_at > IDLE_SECONDS:
+        if self._outgoing.stands_still_for(self.loop.now) > IDLE_SECONDS:
             self.close(drop=True)
-        if not self._marks or now - self._marks[-1][0] >= _MARK_SECONDS:
-            self._marks.append((now, taken))
 
     def _watch(self, events: int) -> None:
         if events != self.watched:

@@ -1,0 +1,100 @@
+"""An answer on its way: what the system has taken of it, and what its client has acknowledged."""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import sys
+import termios
+from collections import deque
+from collections.abc import Sequence
+from socket import socket
+
+from orders.web.server.spool import Spool
+
+SENT_AT_ONCE = 128 * 1024
+# What a client has acknowledged is noted so often, for a minute.
+_MARK_SECONDS = 10
+_MARKS = 6
+
+
+class Outgoing:
+    """The bytes to be sent over a connection."""
+
+    def __init__(self, connected: socket, now: float) -> None:
+        """Take the socket, and the time in monotonic seconds."""
+        self._socket = connected
+        self._unsent: deque[memoryview] = deque()
+        self._position = 0  # in the file of a long answer
+        self._sent = 0
+        self._taken = 0
+        self._progress_at = now
+        # When, in the last minute, how many bytes had been acknowledged.
+        self._marks: deque[tuple[float, int]] = deque(maxlen=_MARKS)
+
+    def __bool__(self) -> bool:
+        """Return whether bytes wait to be sent, besides those in a file."""
+        return bool(self._unsent)
+
+    def begin(self) -> None:
+        """Begin the next answer."""
+        self._position = 0
+        self._marks.clear()
+
+    def put(self, pieces: Sequence[bytes], now: float) -> None:
+        """Add bytes to be sent."""
+        self._progress_at = now
+        # Not joined where that would copy a page for each of its readers.
+        if pieces and sum(map(len, pieces)) <= SENT_AT_ONCE:
+            pieces = [b"".join(pieces)]
+        self._unsent.extend(map(memoryview, pieces))
+
+    def send(self, spool: Spool | None) -> int:
+        """Send a piece, if need be of a file; return how many bytes the system took.
+
+        Raises:
+            OSError: the client is gone.
+        """
+        if spool is not None and not self._unsent:
+            piece = spool.read(self._position, SENT_AT_ONCE)
+            self._unsent.extend([memoryview(piece)] * bool(piece))
+            self._position += len(piece)
+        if not self._unsent:
+            return 0
+        try:
+            sent = self._socket.send(self._unsent[0][:SENT_AT_ONCE])
+        except BlockingIOError:
+            return 0
+        rest = self._unsent.popleft()[sent:]
+        if rest:
+            self._unsent.appendleft(rest)
+        self._sent += sent
+        return sent
+
+    def has_more(self, spool: Spool | None) -> bool:
+        """Return whether bytes are there to be sent."""
+        return bool(self._unsent) or (spool is not None and self._position < spool.size)
+
+    def unacknowledged(self) -> int:
+        """Return how many bytes the system keeps that the client has not acknowledged."""
+        try:
+            packed = fcntl.ioctl(self._socket, termios.TIOCOUTQ, bytes(4))
+        except (OSError, ValueError):  # which says that it is closed
+            return 0
+        return int.from_bytes(packed, sys.byteorder)
+
+    def pace(self, now: float) -> float:
+        """Return how many bytes a second the client took in its last minute."""
+        if not self._marks or self._marks[0][0] == now:
+            return math.inf
+        began, taken = self._marks[0]
+        return (self._sent - self.unacknowledged() - taken) / (now - began)
+
+    def stands_still_for(self, now: float) -> float:
+        """Note the client's progress; return for how many seconds there has been none."""
+        taken = self._sent - self.unacknowledged()
+        if taken != self._taken:
+            self._taken, self._progress_at = taken, now
+        if not self._marks or now - self._marks[-1][0] >= _MARK_SECONDS:
+            self._marks.append((now, taken))
+        return now - self._progress_at
