@@ -37,7 +37,7 @@ def _bound(attribute: str, description: str) -> BoundParameter:
     return BoundParameter(
         attribute=attribute,
         metadata={
-            "description": f"{description} Write the + of a time zone as %2B.",
+            "description": f"{description} In an address, the + of a time zone is %2B.",
             "example": "2026-12-01T00:00:00Z",
         },
     )

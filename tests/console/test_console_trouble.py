@@ -13,8 +13,11 @@ from tests.support.console import (
     ORDERS,
     announced,
     desk_shop,
+    go_to,
     in_plain_words,
     press,
+    row,
+    ship,
     wait_for_rows,
 )
 
@@ -84,12 +87,12 @@ def test_a_key_that_is_not_valid_and_one_over_its_limit(shop, visit):
 
 def test_a_key_that_lost_its_right_to_write(shop, at_desk):
     page = at_desk(refusals=(403,))
-    press(page, "Ship order 2")
     with shop.store.database.write() as connection:
         connection.exec_driver_sql(f"UPDATE api_keys SET scopes = 'read' WHERE id = {page.key_id}")
     page.wait_for_timeout(1_000)  # a change is in force within a second
-    press(page, "Ship it")
-    assert_shown(page, "Your key can view orders, but not edit them.")
+    ship(page, 2)
+    expect(page.locator("#banner-ship-2")).to_contain_text("can view orders, but not edit them.")
+    no_violations(page)
     assert shop.order(2)["status"] == "pending"
 
 
@@ -97,9 +100,12 @@ def test_a_limit_is_shown_with_the_time_to_wait_and_then_retried(shop, at_desk):
     page = at_desk(LIMITED, refusals=(429,), is_clock_ours=True)
     spend(shop, page.secret)
     page.get_by_role("link", name="Shipped").click()
-    assert_shown(page, "You've reached this key's request limit.")
-    expect(alert(page)).to_contain_text("Retrying in")
-    expect(page.locator("#banner-limits")).to_contain_text("Available again today at")
+    assert_shown(page, "Retrying in")
+    limits = page.locator("#banner-limits")
+    expect(limits).to_contain_text(
+        "You've reached this key's request limit. Available again today at"
+    )
+    expect(limits).to_contain_text("your administrator can raise the key's plan")
     expect(page.get_by_role("button", name="Refresh")).to_be_disabled()
     # Meanwhile no requests are sent, which could get the key banned.
     before = len(page.requested)
@@ -115,7 +121,8 @@ def test_a_limit_is_shown_with_the_time_to_wait_and_then_retried(shop, at_desk):
 
 def test_a_limit_met_while_shipping_counts_down_in_the_dialog(shop, at_desk):
     page = at_desk(LIMITED, refusals=(429,), is_clock_ours=True)
-    press(page, "Ship order 3")
+    go_to(page, "orders/3")
+    press(page, "Ship at another time")
     spend(shop, page.secret)
     press(page, "Ship it")
     assert_shown(page, "You've reached this key's request limit.")
@@ -132,13 +139,14 @@ def test_a_ban_is_shown(shop, at_desk):
     page = at_desk(LIMITED, refusals=(429,))
     spend(shop, page.secret, "api_key_banned")
     page.get_by_role("link", name="Figures").click()
-    assert_shown(page, "Your key is blocked after too many requests.")
-    expect(alert(page)).to_contain_text("5 min")
+    expect(page.locator("#banner-limits")).to_contain_text("blocked after too many requests")
+    assert_shown(page, "Retrying in 5 min")
 
 
 def test_an_unavailable_database_and_its_return(shop, at_desk):
     page = at_desk(refusals=(503,))
-    press(page, "Ship order 4")
+    go_to(page, "orders/4")
+    press(page, "Ship at another time")
     with real_faults.locked(shop.database):
         press(page, "Ship it")
         assert_shown(page, "The service can't reach its database at the moment.", within=15)
@@ -163,13 +171,12 @@ def test_a_lost_network_and_its_return(at_desk):
 def test_shipping_again_after_a_lost_answer_is_shown_as_done(shop, at_desk):
     page = at_desk(refusals=(409,), loses=True)
     page.route(f"**{ORDERS}/5/ship", lambda route: (route.fetch(), route.abort("connectionreset")))
-    press(page, "Ship order 5")
-    press(page, "Ship it")
-    assert_shown(page, "It's safe to try again.")
+    ship(page, 5)
+    expect(page.locator("#banner-connection")).to_be_visible()
     page.unroute(f"**{ORDERS}/5/ship")
-    press(page, "Try again")
+    # By itself.
     announced(page, "Order 5 shipped.")
-    expect(page.get_by_role("dialog")).to_be_hidden()
+    expect(row(page, 5)).to_have_count(0)
 
 
 def test_a_paused_webhook_is_shown(shop, at_desk):

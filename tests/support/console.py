@@ -94,6 +94,17 @@ def press(page, button):
     page.get_by_role("button", name=button).click()
 
 
+def ship(page, order_id):
+    """Ship an order from the list, and don't wait for the seconds in which it can be undone."""
+    press(page, re.compile(rf"^Ship order( {order_id})?$"))
+    send_now(page)
+
+
+def send_now(page):
+    """Do what leaving the page does: send what could still be undone."""
+    page.evaluate("dispatchEvent(new Event('pagehide'))")
+
+
 def announced(page, text):
     """Check what the page announces to screen readers, too."""
     expect(page.locator("#announcement")).to_contain_text(text)

@@ -1,15 +1,17 @@
-// Shipping and cancelling orders, after a confirmation. One dialog serves both.
+// What is done after a question: shipping with a date of one's own, and cancelling. One dialog
+// serves all.
 
 import { change, mustWait, NoAnswer } from "./api.js";
-import { byId, el, setText } from "./dom.js";
-import { fromField, instant, isUnfinished, UNFINISHED } from "./format.js";
+import { bdi, byId, el, setText } from "./dom.js";
+import { count, doubt, fromField, instant, isUnfinished, UNFINISHED } from "./format.js";
+import { randomName } from "./new.js";
 import { announce, countdown } from "./notices.js";
 import { describe } from "./words.js";
 
 const UNCERTAIN =
   "The connection was lost, so we can't tell whether this was done. It's safe to try again.";
 
-/** Ship an order after a confirmation. Resolves to whether the order may have changed. */
+/** Ship an order at a time of one's own. Resolves to whether the order may have changed. */
 export function ship(order) {
   const time = el("input", { id: "ship-at", name: "at", type: "datetime-local", "aria-describedby": "ship-at-hint" });
   const at = el("div", { class: "field" },
@@ -31,6 +33,24 @@ export function ship(order) {
   });
 }
 
+/** Ship several orders after a confirmation. Resolves to the results, or to nothing. */
+export async function shipSeveral(orders) {
+  const name = randomName();
+  let results = null;
+  const titled = orders.length === 1 ? "1 order" : `${count(orders.length)} orders`;
+  await confirm({
+    title: `Ship ${titled}?`,
+    body: [el("p", { class: "many", text: orders.map(({ id, reference }) => (reference ? `${id} (${reference})` : id)).join(", ") })],
+    yes: `Ship ${titled}`,
+    no: "Not yet",
+    work: async () => {
+      const headers = { "Idempotency-Key": name };
+      ({ data: { results } } = await change("POST", "store/shipments", { orderIds: orders.map(({ id }) => id) }, { headers }));
+    },
+  });
+  return results;
+}
+
 /** Cancel an order after a confirmation. Resolves to whether the order may have changed. */
 export function cancel(order) {
   return confirm({
@@ -48,8 +68,9 @@ export function cancel(order) {
 function facts(order) {
   const pairs = [
     ["Pet", `No. ${order.petId}`],
-    ["Quantity", `${order.quantity}`],
-    order.reference && ["Reference", order.reference],
+    ["Quantity", count(order.quantity)],
+    order.note && ["Note", bdi(order.note)],
+    order.reference && ["Reference", bdi(order.reference)],
     ["Placed", instant(order.placedAt)],
   ].filter(Boolean);
   return el("dl", { class: "facts" }, ...pairs.map(([name, value]) =>
@@ -92,15 +113,17 @@ function confirm({ title, body, yes, no, danger, done, success, date, work }) {
     };
     // Shipping can't be undone: an incomplete date must not mean now.
     const isComplete = () => {
-      const isWrong = Boolean(date && isUnfinished(date));
-      setText(notice, isWrong ? UNFINISHED : "");
-      date?.setAttribute("aria-invalid", `${isWrong}`);
-      if (isWrong) date.focus();
-      return !isWrong;
+      if (!date) return true;
+      const fault = isUnfinished(date) ? UNFINISHED : date.value !== state.doubted && date.value ? doubt(fromField(date.value)) : "";
+      state.doubted = date.value;
+      setText(notice, fault);
+      date.setAttribute("aria-invalid", `${Boolean(fault)}`);
+      if (fault) date.focus();
+      return !fault;
     };
     const succeed = () => {
       state.changed = true;
-      announce(success);
+      if (success) announce(success);
       if (!state.isOver) dialog.close();
     };
     const explain = (failure) => {

@@ -35,6 +35,11 @@ export function cached(path) {
   return cache.get(path)?.data;
 }
 
+/** Return the ETag of the cached answer to this path. */
+export function etagOf(path) {
+  return cache.get(path)?.etag;
+}
+
 /** Return for how many seconds nothing may be sent. */
 export function mustWait() {
   return Math.max(0, Math.ceil((limits.until - Date.now()) / 1000));
@@ -55,11 +60,12 @@ export async function get(path, { signal, key } = {}) {
   return data;
 }
 
-/** Send a change; return the data (null if there is none) and headers of the answer. */
-export async function change(method, path, body, headers = {}) {
+/** Send a change, which with `keepalive` outlives the page; return the data (null if there is none) and headers of the answer. */
+export async function change(method, path, body, { headers = {}, keepalive = false } = {}) {
   const json = body === undefined ? {} : { "Content-Type": "application/json" };
   const answer = await send(method, path, {
     headers: { ...json, ...headers },
+    keepalive,
     body: body === undefined ? undefined : JSON.stringify(body),
   });
   return { data: answer.text ? parse(answer.text) : null, headers: answer.headers };
@@ -72,12 +78,13 @@ function parse(text) {
     Number.isInteger(value) && !Number.isSafeInteger(value) ? context?.source ?? "too long for this browser" : value);
 }
 
-async function send(method, path, { headers, body, signal, key }) {
+async function send(method, path, { headers, body, signal, key, keepalive }) {
   if (mustWait()) throw tooSoon();
   const sent = key ?? session.key;
   const answer = await reach(`v2/${path}`, signal, {
     method,
     body,
+    keepalive,
     headers: { ...headers, Authorization: `Bearer ${sent}` },
     cache: "no-store",
     credentials: "omit",
@@ -85,7 +92,7 @@ async function send(method, path, { headers, body, signal, key }) {
   });
   // After signing out, answers must not reach the next person who signs in.
   if (!key && sent !== session.key) throw aborted();
-  if (method !== "GET") session.own.add(answer.headers.get("X-Request-Id"));
+  if (method !== "GET") session.own = answer.headers.get("X-Request-Id");
   updateLimits(answer);
   if (answer.ok || answer.status === 304) return answer;
   throw refusal(answer, sent);

@@ -1,8 +1,9 @@
-// The start of the page: signing in, the frame around the views, news and connection.
+// The start of the page: the frame around the views, news and connection.
 
-import { clearCache, get, limits, mustWait, Refusal, serviceEvents } from "./api.js";
-import { byId, el, setText } from "./dom.js";
-import { clock, counted, inSentence, lasting } from "./format.js";
+import { clearCache, get, limits, mustWait, serviceEvents } from "./api.js";
+import { byId, el } from "./dom.js";
+import { clock, counted, inSentence, keepTrue, lasting } from "./format.js";
+import { arrive, askForAttention, seen } from "./arrivals.js";
 import { figuresView } from "./figures.js";
 import { access, keyView } from "./key.js";
 import { newView } from "./new.js";
@@ -11,17 +12,23 @@ import { orderView } from "./order.js";
 import { ordersView } from "./orders.js";
 import { go, here, onArrival, restoreScroll } from "./router.js";
 import { session } from "./session.js";
+import { forgetAll, sendAll, shipments, tellWhatFailed } from "./shipping.js";
+import { disableSignIn, prepareSignIn, showSignIn } from "./signin.js";
 import { Watch } from "./watch.js";
-import { describe } from "./words.js";
+import { NO_LONGER_VALID } from "./words.js";
 
 const VIEWS = { orders: ordersView, order: orderView, figures: figuresView, key: keyView, new: newView };
 const CHANGES = { "order.placed": "was placed", "order.shipped": "was shipped", "order.cancelled": "was cancelled", "order.imported": "was imported from a file" };
-const KEY_PATTERN = /^sok_[0-9A-Za-z]+$/;
+const FIGURES = "store/stats?days=1";
+const BACKUP_IS_OLD_MS = 2 * 86_400_000;
+const FIGURES_LAST_MS = 15 * 60_000;
 
 let view = null;
 let shown = "";
 let watch = null;
 let isOffline = false;
+let figuresAt = 0;
+let isFirst = true;
 
 /** What the page offers its views. */
 const shop = {
@@ -30,97 +37,69 @@ const shop = {
 
   /** Update the counts and the webhooks banner from an answer of getStats. */
   updateFigures(figures) {
-    this.counts = figures.byStatus;
+    this.counts = { ...figures.byStatus };
+    figuresAt = Date.now();
     showPausedWebhooks(figures.pausedWebhooks || []);
+    showBackups(figures.backups);
   },
 
-  /** Refresh the view after a change made on this page. */
+  /** Read the counts, unless they are known: events tell how they change. */
+  async loadFigures(signal) {
+    if (this.counts && Date.now() - figuresAt < FIGURES_LAST_MS) return;
+    this.updateFigures(await get(FIGURES, { signal }));
+  },
+
+  /** Count a change of an order's status. */
+  count(status, isFromPending = status !== "pending") {
+    if (!this.counts || !Object.hasOwn(this.counts, status)) return;
+    this.counts[status] += 1;
+    if (isFromPending) this.counts.pending -= 1;
+  },
+
+  /** Update the view after a change made on this page. */
   changedHere() {
+    figuresAt = 0;
     return view?.changed([]);
   },
 };
 
 function showPausedWebhooks(paused) {
   if (!paused.length) return banner("webhooks", "");
+  const where = "foot";
   const numbers = paused.map(({ id }) => id).join(", ");
   const since = inSentence(paused.map((each) => each.since).sort()[0]);
   return banner("webhooks", `Updates to another system have been paused since ${since}. Nothing is lost: they are waiting to be sent. ` +
-    `Tell your administrator that webhook ${numbers} is paused.`);
+    `Tell your administrator that webhook ${numbers} is paused.`, { where });
 }
 
-// Signing in.
-
-async function signIn(event) {
-  event.preventDefault();
-  const field = byId("key");
-  const key = field.value.trim();
-  const fault = KEY_PATTERN.test(key) ? "" : key ? "This isn't a key: keys start with sok_." : "Enter or paste your key.";
-  showFault(fault);
-  if (fault) return;
-  const button = event.target.querySelector("[type=submit]");
-  button.disabled = true;
-  try {
-    const profile = await get("usage", { key });
-    session.begin(key, profile);
-    field.value = "";
-    await enter();
-    announce(`Signed in as ${profile.name}.`);
-  } catch (failure) {
-    if (failure.status === 429) waitToSignIn(button, failure);
-    else showFault(describe(failure));
-  } finally {
-    button.disabled = mustWait() > 0;
-  }
+function showBackups(backups) {
+  const last = backups?.last && Date.parse(backups.last);
+  const faults = [
+    backups && !last && "There is no backup yet.",
+    last && Date.now() - last > BACKUP_IS_OLD_MS && `The newest backup was made ${inSentence(last)}.`,
+    backups?.sameDisk && "Backups are on the same disk as the orders: one fault can take both.",
+  ].filter(Boolean);
+  banner("backups", faults.length ? `${faults.join(" ")} Tell your administrator.` : "", { where: "foot" });
 }
 
-function waitToSignIn(button, failure) {
-  showFault(describe(failure));
-  const timer = setInterval(() => {
-    button.textContent = mustWait() ? `Wait ${lasting(mustWait())}` : "Sign in";
-    button.disabled = mustWait() > 0;
-    if (mustWait()) return;
-    clearInterval(timer);
-    showFault("");
-  }, 500);
-}
-
-function showFault(text) {
-  setText(byId("key-fault"), text);
-  byId("key").toggleAttribute("aria-invalid", Boolean(text));
-  if (text) byId("key").setAttribute("aria-invalid", "true");
-  if (text) byId("key").focus();
-}
-
-function showSignIn(notice) {
-  byId("shop").hidden = true;
-  byId("sign-in").hidden = false;
-  setText(byId("sign-in-notice"), notice);
-  // The next key starts hidden again.
-  byId("key-shown").checked = false;
-  byId("key").type = "password";
-  document.title = "Sign in · Store Orders";
-  byId("key").focus();
-}
-
-// Without storage, the key would be forgotten at once.
-function disableSignIn() {
-  for (const each of byId("sign-in-form").elements) each.disabled = true;
-  showSignIn("This browser doesn't let the page store anything, not even your key. " +
-    "Allow this site to store data (cookies) in the browser's settings, then reload the page.");
-}
-
-function lostDraft() {
-  return session.draft.values ? " The order you were entering was not saved: enter it again with the new key." : "";
+function lost() {
+  const unshipped = forgetAll();
+  return (session.draft.values ? " The order you were entering was not saved: enter it again with the new key." : "") +
+    (unshipped.length ? ` Not shipped: ${unshipped.join(", ")}.` : "");
 }
 
 function leave(notice) {
   watch?.stop();
   view?.dispose();
+  forgetAll();
+  seen();
   [watch, view, shown, shop.counts] = [null, null, "", null];
   session.end();
   clearCache();
   byId("view").replaceChildren();
   byId("banners").replaceChildren();
+  byId("foot").replaceChildren();
+  byId("packing").replaceChildren();
   byId("confirm").close();
   showSignIn(notice);
 }
@@ -140,6 +119,7 @@ async function enter() {
   byId("who-may").textContent = access(scopes);
   for (const each of document.querySelectorAll("[data-writes]")) each.hidden = !session.mayWrite;
   showView();
+  tellWhatFailed();
 }
 
 async function startWatch() {
@@ -151,6 +131,8 @@ async function startWatch() {
 
 function showView() {
   if (!session.profile) return;
+  // A question about what was shown before is not asked any more.
+  byId("confirm").close();
   const place = here();
   const name = place.name === "orders" && place.id ? "order" : place.name;
   const isAllowed = Object.hasOwn(VIEWS, name) && (name !== "new" || session.mayWrite);
@@ -175,10 +157,9 @@ function changeView(name, place) {
   shown = `${name}/${place.id}`;
 }
 
-let isFirst = true;
-
 function arriveAt(name, place) {
   document.title = `${view.title}${name === "order" ? ` ${place.id}` : ""} · Store Orders`;
+  askForAttention();
   for (const each of document.querySelectorAll("nav [data-at]")) {
     if (each.dataset.at === place.name) each.setAttribute("aria-current", "page");
     else each.removeAttribute("aria-current");
@@ -192,9 +173,13 @@ function arriveAt(name, place) {
 // News, limits and connection.
 
 function announceNews({ events, skipped }) {
-  const news = events.filter((event) => !session.own.has(event.requestId));
+  const own = session.own;
+  const news = events.filter((event) => !own.has(event.requestId));
   if (!news.length && !skipped) return;
-  watch.spend(2);
+  watch.spend(skipped ? 2 : 1);
+  if (skipped) figuresAt = 0;
+  for (const { type, order } of news) if (type !== "order.changed") shop.count(order.status, !["order.placed", "order.imported"].includes(type));
+  arrive(news.filter(({ type }) => type === "order.placed"));
   view?.changed(skipped ? [] : news);
   const orders = new Set(news.map((event) => event.orderId));
   if (orders.size === 1) announce(`Order ${news[0].orderId} ${CHANGES[news.at(-1).type] || "was changed"}.`);
@@ -213,6 +198,7 @@ async function refresh() {
   if (mustWait() || !watch) return;
   button.setAttribute("aria-busy", "true");
   await watch.poll();
+  figuresAt = 0;
   await view?.changed([]);
   button.removeAttribute("aria-busy");
 }
@@ -225,7 +211,7 @@ function showLimits() {
     return;
   }
   const reason = limits.banned ? "Your key is blocked after too many requests" : "You've reached this key's request limit";
-  banner("limits", `${reason}. Available again ${inSentence(limits.until)}.`);
+  banner("limits", `${reason}. Available again ${inSentence(limits.until)}. If it happens often, your administrator can raise the key's plan.`);
   setTimeout(showLimits, left * 1000);
 }
 
@@ -239,15 +225,50 @@ function showConnection({ detail: isOnline }) {
   view?.changed([]);
 }
 
+// Whatever depends on the time of day is true whenever it is shown.
+function watchUse() {
+  const use = () => {
+    seen();
+    if (session.key) session.use();
+  };
+  for (const type of ["pointerdown", "keydown"]) addEventListener(type, use, { capture: true, passive: true });
+  setInterval(look, 1000);
+  document.addEventListener("visibilitychange", look);
+  addEventListener("storage", ({ key, newValue }) => session.profile === null && (key === null || (key === "key" && !newValue)) && view && leave(""));
+  // A link opened in a new tab starts without this tab's storage, unless a script opens it.
+  const openTab = (event) => {
+    const link = event.target.closest?.('a[href^="#/"]');
+    if (!link || !(event.button === 1 || event.ctrlKey || event.metaKey)) return;
+    event.preventDefault();
+    open(link.href);
+  };
+  addEventListener("auxclick", openTab);
+  addEventListener("click", openTab, true);
+}
+
+function look() {
+  if (session.isUnused()) leave("You were signed out after 12 hours without use.");
+  else {
+    keepTrue();
+    view?.aged?.();
+  }
+}
+
 async function begin() {
-  byId("sign-in-form").addEventListener("submit", signIn);
-  byId("key-shown").addEventListener("change", ({ target }) => {
-    byId("key").type = target.checked ? "text" : "password";
+  prepareSignIn(() => {
+    isFirst = false;
+    return enter();
   });
-  byId("sign-out").addEventListener("click", () => {
+  byId("sign-out").addEventListener("click", async () => {
+    await sendAll();
     history.replaceState(null, "", "#/");
     leave("");
     announce("You've signed out.");
+  });
+  if (session.isPossible) watchUse();
+  shipments.addEventListener("change", ({ detail }) => {
+    if (detail.isShipped && !detail.isUncertain) shop.count("shipped");
+    view?.shipping?.(detail);
   });
   byId("refresh").addEventListener("click", refresh);
   document.querySelector(".skip").addEventListener("click", (event) => {
@@ -256,9 +277,10 @@ async function begin() {
   });
   serviceEvents.addEventListener("limits", showLimits);
   serviceEvents.addEventListener("connection", showConnection);
-  serviceEvents.addEventListener("ended", () => session.profile && leave(describe(new Refusal(401)) + lostDraft()));
+  serviceEvents.addEventListener("ended", () => session.profile && leave(NO_LONGER_VALID + lost()));
   onArrival(showView);
   if (!session.isPossible) disableSignIn();
+  else if (session.isUnused()) leave("You were signed out after 12 hours without use.");
   else if (session.key && session.profile) await resume();
   else showSignIn("");
 }

@@ -26,6 +26,11 @@ export function docsLink() {
   return el("a", { class: "button", ...attributes }, "API documentation", el("span", { class: "unseen", text: ", in a new tab" }));
 }
 
+/** Make an element with a customer's text, whatever direction it is written in. */
+export function bdi(text) {
+  return el("bdi", { text });
+}
+
 /** Find an element of index.html by its id. */
 export function byId(id) {
   return document.getElementById(id);

@@ -8,6 +8,7 @@ import { failurePanel } from "./notices.js";
 import { hash } from "./router.js";
 
 const RANGES = ["7", "30", "90"];
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
 const COUNTED = { placed: "Placed", shipped: "Shipped", cancelled: "Cancelled" };
 
 /** Make the view. */
@@ -35,7 +36,7 @@ export function figuresView(root, shop) {
     loading.abort();
     loading = new AbortController();
     try {
-      stats = await get(`store/stats?days=${range}`, { signal: loading.signal });
+      stats = await get(`store/stats?days=${range}&zone=${encodeURIComponent(zone)}`, { signal: loading.signal });
       shop.updateFigures(stats);
       draw();
     } catch (failure) {
@@ -88,7 +89,7 @@ function byDay(days, width) {
   });
   return el("section", { class: "panel", "aria-labelledby": "by-day" },
     el("h2", { id: "by-day", text: `Last ${days.length} days` }), ...charts,
-    el("p", { class: "hint", text: "Days start at midnight UTC. Today is still in progress." }));
+    el("p", { class: "hint", text: `Days are those of ${zone.replaceAll("_", " ")}. Today is still in progress.` }));
 }
 
 function table(days, isOpen) {

@@ -1,27 +1,36 @@
 // The filters of the list: from the place to the request, and the form that edits them.
 
 import { el, icon } from "./dom.js";
+import { counted } from "./format.js";
 import { hash } from "./router.js";
 
 const PER_PAGE = 50;
+// As many as the service lists at once: usually all that is to ship, so that it can be sorted here.
+const TO_SHIP = 200;
 const SORTS = {
-  shipDate: "Due soonest first",
+  due: "Due first",
+  shipDate: "By ship date",
   "-shipDate": "Ship date, latest first",
   "-placedAt": "Newest first",
   placedAt: "Oldest first",
 };
-const USUAL_SORTS = { pending: "shipDate", shipped: "-shipDate" };
-const NAMES = ["reference", "pet", "placedFrom", "placedTo", "shipsFrom", "shipsTo", "sort"];
+const USUAL_SORTS = { pending: "due", shipped: "-shipDate" };
+/** Filters of orders to ship by when they are due. */
+export const DUES = { late: "Late", today: "Due today", none: "No date" };
+// What is late next is on the page, too, and shown from the moment that it is.
+const DUE_NOW = { late: ({ shipDate }) => Date.parse(shipDate) < Date.now(), none: ({ shipDate }) => !shipDate };
+const NAMES = ["search", "pet", "placedFrom", "placedTo", "shipsFrom", "shipsTo", "sort"];
 const MORE = NAMES.slice(1);
 
 /** Return the query of a place: a status (or all), other filters, and the sort order. */
 export function read(params) {
   const status = params.get("status") || "pending";
   const query = Object.fromEntries(NAMES.map((name) => [name, params.get(name) || ""]));
+  const due = Object.hasOwn(DUES, params.get("due") || "") ? params.get("due") : "";
   // An address may contain anything, including names such as `constructor`.
-  const usual = Object.hasOwn(USUAL_SORTS, status) ? USUAL_SORTS[status] : "-placedAt";
+  const usual = due && due !== "none" ? "shipDate" : Object.hasOwn(USUAL_SORTS, status) ? USUAL_SORTS[status] : "-placedAt";
   const sort = Object.hasOwn(SORTS, query.sort) ? query.sort : usual;
-  return { ...query, status, sort, usual, after: params.get("after") || "" };
+  return { ...query, status: due ? "pending" : status, due, sort, usual, after: params.get("after") || "" };
 }
 
 /** Return whether filters other than the status are set. */
@@ -30,18 +39,35 @@ export function isNarrowed(query) {
 }
 
 /** Return the path of the request for a page. */
-export function path(query) {
-  const parameters = new URLSearchParams({ limit: PER_PAGE, sort: query.sort });
+export function path(query, limit = query.sort === "due" ? TO_SHIP : PER_PAGE) {
+  const parameters = new URLSearchParams({ limit, sort: query.sort === "due" ? "placedAt" : query.sort });
   const add = (name, value) => value && parameters.set(name, value);
   add("status", query.status === "all" ? "" : query.status);
-  add("reference", query.reference);
+  add("search", query.search);
   add("petId", query.pet);
   add("placedFrom", midnight(query.placedFrom));
   add("placedBefore", midnight(query.placedTo, 1));
-  add("shipsFrom", midnight(query.shipsFrom));
-  add("shipsBefore", midnight(query.shipsTo, 1));
+  add("shipsFrom", query.due === "today" ? today() : midnight(query.shipsFrom));
+  add("shipsBefore", query.due === "today" ? today(1) : midnight(query.shipsTo, 1));
   add("after", query.after);
   return `store/orders?${parameters}`;
+}
+
+/** Return the orders of a page as they are shown: what is due first comes first, if all is known. */
+export function arranged(query, { orders, next }) {
+  const shown = DUE_NOW[query.due] ? orders.filter(DUE_NOW[query.due]) : orders;
+  if (query.sort !== "due" || next || query.after) return shown;
+  // Without a date, an order is due by its age.
+  const due = ({ shipDate, placedAt }) => Date.parse(shipDate ?? placedAt);
+  return [...shown].sort((one, other) => due(one) - due(other) || one.id - other.id);
+}
+
+/** Describe what is shown, where the tabs do not say it. */
+export function describe(query, shown, { orders, next }) {
+  if (query.due === "none" && (next || query.after)) return `${counted(shown.length, "order")} without a date among the ${orders.length} on this page`;
+  if (query.sort === "due" && (next || query.after)) return "So many are to ship that the oldest come first.";
+  if (!isNarrowed(query) && !query.due) return "";
+  return next || query.after ? `${counted(shown.length, "order")} on this page` : `${counted(shown.length, "order")} found`;
 }
 
 /** Return the place of the list with changes, at its first page. */
@@ -49,13 +75,15 @@ export function place(query, changes) {
   const next = { ...query, after: "", ...changes };
   const parameters = Object.fromEntries(NAMES.map((name) => [name, next[name]]));
   if (next.sort === next.usual || changes.status) delete parameters.sort;
-  return hash("orders", { status: next.status, ...parameters, after: next.after });
+  const { status, due, after } = next;
+  return hash("orders", { status: due || status === "pending" ? "" : status, due, ...parameters, after });
 }
 
 /** Make the form. `go` is called with the place to go to. */
 export function form(go) {
   let query = read(new URLSearchParams());
-  const search = field("Reference", "search", "reference", { placeholder: "Your reference", maxlength: 64 });
+  let isSent = false;
+  const search = field("Find an order", "search", "search", { placeholder: "Number or reference", maxlength: 64 });
   const fields = [
     field("Pet number", "text", "pet", { inputmode: "numeric", pattern: "[1-9][0-9]{0,18}" }),
     field("Placed from", "date", "placedFrom"),
@@ -71,20 +99,20 @@ export function form(go) {
     el("div", { class: "buttons" }, clear, el("button", { class: "button main", type: "submit", text: "Apply" })));
   const made = el("form", { class: "filters", role: "search", "aria-label": "Orders" },
     el("div", { class: "search" }, search,
-      el("button", { class: "button", type: "submit", "aria-label": "Search by reference" }, icon("search"))),
+      el("button", { class: "button", type: "submit", "aria-label": "Search" }, icon("search"))),
     more);
   made.addEventListener("submit", (event) => {
     event.preventDefault();
     const values = Object.fromEntries(NAMES.map((name) => [name, made.elements[name].value.trim()]));
-    // A new reference is searched for in all statuses.
-    const isSearch = values.reference && values.reference !== query.reference;
-    go(place(query, isSearch ? { ...values, status: "all" } : values));
+    // What is searched for may have any status, and filters from before would hide it.
+    isSent = Boolean(values.search) && !more.contains(document.activeElement);
+    go(isSent ? place({ ...query, ...empty() }, { search: values.search, status: "all", due: "" }) : place(query, values));
   });
   // The browser points at an incomplete date, which must be visible for that.
   made.addEventListener("invalid", () => {
     more.open = true;
   }, true);
-  clear.addEventListener("click", () => go(place({ ...query, ...empty() }, { status: query.status })));
+  clear.addEventListener("click", () => go(place({ ...query, ...empty() }, { status: query.status, due: "" })));
   const show = (shown) => {
     query = shown;
     for (const name of NAMES) made.elements[name].value = query[name];
@@ -93,7 +121,13 @@ export function form(go) {
     badge.textContent = set ? `${set} active` : "";
     badge.hidden = !set;
   };
-  return { element: made, show };
+  /** Return whether the list was just searched: once. */
+  const wasSent = () => {
+    const was = isSent;
+    isSent = false;
+    return was;
+  };
+  return { element: made, show, wasSent };
 }
 
 function empty() {
@@ -112,6 +146,11 @@ function sorting() {
   return el("div", { class: "field" },
     el("label", { for: "filter-sort", text: "Sort by" }),
     el("select", { id: "filter-sort", name: "sort" }, ...options));
+}
+
+function today(later = 0) {
+  const now = new Date();
+  return new Date(now.getFullYear(), now.getMonth(), now.getDate() + later).toISOString();
 }
 
 function midnight(day, later = 0) {

@@ -1,20 +1,21 @@
 // Dates in the viewer's time zone, numbers and words for people.
 
-import { el } from "./dom.js";
+import { el, setText } from "./dom.js";
 
-const time = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
-const seconds = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
-const date = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
-const dateOfYear = new Intl.DateTimeFormat(undefined, { dateStyle: "medium" });
-const dayOfUtc = new Intl.DateTimeFormat(undefined, {
-  weekday: "short",
-  day: "numeric",
-  month: "short",
-  timeZone: "UTC",
-});
-const figure = new Intl.NumberFormat();
+// The words are English, and dates and numbers among them are written as in one kind of English.
+const english = navigator.languages?.find((each) => each.startsWith("en")) ?? "en-GB";
+const format = (options) => new Intl.DateTimeFormat(english, options);
+const time = format({ hour: "numeric", minute: "2-digit" });
+const seconds = format({ hour: "numeric", minute: "2-digit", second: "2-digit" });
+const date = format({ day: "numeric", month: "short" });
+const dateOfYear = format({ dateStyle: "medium" });
+const dayOfUtc = format({ weekday: "short", day: "numeric", month: "short", timeZone: "UTC" });
+const figure = new Intl.NumberFormat(english);
+const YEAR_MS = 366 * 86_400_000;
+const MONTH_MS = 31 * 86_400_000;
 const DAYS = { "-1": "Yesterday", 0: "Today", 1: "Tomorrow" };
 
+/** The names of statuses. */
 export const STATUSES = { pending: "To ship", shipped: "Shipped", cancelled: "Cancelled" };
 
 /** Format a number with thousands separators. */
@@ -42,7 +43,36 @@ export function inSentence(instant) {
 
 /** Make an element that shows an instant, and the exact time on hover. */
 export function instant(iso) {
-  return el("time", { datetime: iso, title: `${iso.replace("T", " ").replace("Z", "")} UTC`, text: when(iso) });
+  return el("time", { datetime: iso, title: `${iso.replace("T", " ").replace("Z", "")} UTC`, "data-when": true, text: when(iso) });
+}
+
+/** Make the mark of a pending order whose ship date has passed; it appears when the date passes. */
+export function lateTag({ status, shipDate }) {
+  if (status !== "pending" || !shipDate) return null;
+  const tag = el("strong", { class: "tag", "data-due": shipDate });
+  setText(tag, lateness(shipDate));
+  return tag;
+}
+
+let today = new Date().toDateString();
+
+/** Update all that depends on the time of day. */
+export function keepTrue(now = new Date()) {
+  const isNewDay = now.toDateString() !== today;
+  today = now.toDateString();
+  if (isNewDay) for (const each of document.querySelectorAll("time[data-when]")) each.textContent = when(each.dateTime);
+  for (const each of document.querySelectorAll("[data-due]")) {
+    const text = lateness(each.dataset.due, now);
+    if (text !== each.textContent) setText(each, text);
+  }
+}
+
+/** Ask about a ship date years away or long ago; an empty text for others. */
+export function doubt(iso, now = Date.now()) {
+  const ahead = new Date(iso) - now;
+  if (ahead > YEAR_MS) return `${dateOfYear.format(new Date(iso))} is more than a year away. Correct it, or press again if you mean it.`;
+  if (ahead < -MONTH_MS) return `${dateOfYear.format(new Date(iso))} is long past. Correct it, or press again if you mean it.`;
+  return "";
 }
 
 /** Return the time of day, with seconds. */
@@ -64,10 +94,9 @@ export function lasting(total) {
   return `${Math.floor(minutes / 60)} h${rest ? ` ${rest} min` : ""}`;
 }
 
-/** Return how late a pending order is, or an empty text. */
-export function lateness(order, now = new Date()) {
-  if (order.status !== "pending" || !order.shipDate || new Date(order.shipDate) >= now) return "";
-  const days = -daysBetween(now, new Date(order.shipDate));
+function lateness(shipDate, now = new Date()) {
+  if (new Date(shipDate) >= now) return "";
+  const days = -daysBetween(now, new Date(shipDate));
   return days ? `${counted(days, "day")} late` : "late";
 }
 
@@ -75,6 +104,13 @@ export function lateness(order, now = new Date()) {
 export function fromField(value) {
   const then = new Date(value);
   return Number.isNaN(then.getTime()) ? null : then.toISOString();
+}
+
+/** Return an instant as the value of a local time field, to the minute. */
+export function toField(iso) {
+  if (!iso) return "";
+  const then = new Date(iso);
+  return new Date(then - then.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
 }
 
 /** Shown for an incomplete date: the value of its field is empty. */
@@ -91,8 +127,8 @@ export function chip(status) {
 }
 
 function day(then, now = new Date()) {
-  const format = then.getFullYear() === now.getFullYear() ? date : dateOfYear;
-  return DAYS[daysBetween(now, then)] || format.format(then);
+  const form = then.getFullYear() === now.getFullYear() ? date : dateOfYear;
+  return DAYS[daysBetween(now, then)] || form.format(then);
 }
 
 function daysBetween(from, to) {

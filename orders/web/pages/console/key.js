@@ -2,7 +2,8 @@
 
 import { get, limits, serviceEvents } from "./api.js";
 import { docsLink, el, svg } from "./dom.js";
-import { count, inSentence, lasting } from "./format.js";
+import { count, inSentence, lasting, when } from "./format.js";
+import { ring } from "./arrivals.js";
 import { failurePanel } from "./notices.js";
 import { session } from "./session.js";
 
@@ -19,7 +20,7 @@ export function keyView(root) {
     el("div", { class: "two" },
       el("section", { class: "panel", "aria-labelledby": "left" }, el("h2", { id: "left", text: "Requests left" }), bars,
         el("p", { class: "hint", text: "Every request made with this key counts, from this page or any other program." })),
-      el("div", { class: "stack" }, about, programs())));
+      el("div", { class: "stack" }, about, newOrders(), programs())));
   const show = () => bars.replaceChildren(...Object.keys(WINDOWS).filter((name) => limits[name]).map(bar));
   const timer = setInterval(show, 1000);
   serviceEvents.addEventListener("limits", show);
@@ -50,11 +51,28 @@ export function access(scopes) {
   return scopes.includes("write") ? "can view and edit" : "can only view";
 }
 
-function facts({ name, plan, scopes }) {
-  const pairs = [["Name", name], ["Plan", plan], ["Access", access(scopes)]];
+function facts({ name, plan, scopes, expires }) {
+  const pairs = [["Name", name], ["Plan", plan], ["Access", access(scopes)], expires && ["Expires", when(expires)]].filter(Boolean);
   return el("section", { class: "panel", "aria-labelledby": "what" }, el("h2", { id: "what", text: "Key" }),
     el("dl", { class: "facts" }, ...pairs.map(([term, value]) =>
       el("div", {}, el("dt", { text: term }), el("dd", { text: value })))));
+}
+
+function newOrders() {
+  const box = (name, text, ask) => {
+    const input = el("input", { type: "checkbox", autocomplete: "off" });
+    input.checked = Boolean(session.alerts[name]);
+    input.addEventListener("change", async () => {
+      if (input.checked) input.checked = await ask();
+      session.alerts = { ...session.alerts, [name]: input.checked };
+    });
+    return el("label", { class: "check" }, input, text);
+  };
+  const mayNotify = async () => (await Notification.requestPermission()) === "granted";
+  return el("section", { class: "panel", "aria-labelledby": "alerts" }, el("h2", { id: "alerts", text: "New orders" }),
+    box("sound", "Play a sound", () => (ring(), true)),
+    // Browsers offer notifications only over a secure connection.
+    isSecureContext && "Notification" in globalThis ? box("notification", "Show a notification", mayNotify) : null);
 }
 
 function programs() {

@@ -2,7 +2,7 @@
 
 import { change, mustWait, NoAnswer } from "./api.js";
 import { el, setText } from "./dom.js";
-import { count, fromField, isUnfinished, UNFINISHED } from "./format.js";
+import { count, doubt, fromField, isUnfinished, UNFINISHED } from "./format.js";
 import { announce, countdown } from "./notices.js";
 import { go } from "./router.js";
 import { session } from "./session.js";
@@ -16,7 +16,7 @@ const OVERTAKEN =
   "Your first attempt did go through, and the order was placed as you first entered it. Check the newest orders before you place this one, too.";
 
 /** Make the view. */
-export function newView(root) {
+export function newView(root, shop) {
   const notice = el("p", { class: "notice bad", role: "alert", hidden: true });
   const submit = el("button", { class: "button main", type: "submit", text: "Place order" });
   const form = el("form", { class: "panel place", novalidate: true },
@@ -24,10 +24,12 @@ export function newView(root) {
     field("petId", "Pet number", { inputmode: "numeric", required: true }, "The number in your catalogue."),
     field("quantity", "Quantity", { inputmode: "numeric" }),
     field("reference", "Reference", { maxlength: 64 }, "Your own text, such as a name or number. Optional."),
+    field("note", "Note", { multiline: true, rows: 3, maxlength: 500 }, "For whoever packs. Optional."),
     field("shipDate", "Ship date", { type: "datetime-local" }, "Optional."),
     el("div", { class: "buttons" }, el("a", { class: "button", href: "#/orders", text: "Back to orders" }), submit));
   root.replaceChildren(el("div", { class: "head" }, el("h1", { tabindex: "-1", text: "New order" })), form);
   let stop = null;
+  let doubted = "";
   restoreDraft(form);
   form.addEventListener("input", () => saveDraft({ name: session.draft.name }));
   form.addEventListener("submit", (event) => {
@@ -37,13 +39,16 @@ export function newView(root) {
 
   async function send() {
     const { order, wrong } = read(form);
-    showFaults(form, wrong);
     setText(notice, "");
+    const question = !wrong.shipDate && order.shipDate !== doubted && order.shipDate ? doubt(order.shipDate) : "";
+    doubted = order.shipDate;
+    if (question) Object.assign(wrong, { shipDate: question });
+    showFaults(form, wrong);
     if (Object.keys(wrong).length) return form.querySelector("[aria-invalid=true]").focus();
     saveDraft({ name: session.draft.name || randomName() });
     submit.disabled = true;
     try {
-      const { data, headers } = await change("POST", "store/orders", order, { "Idempotency-Key": session.draft.name });
+      const { data, headers } = await change("POST", "store/orders", order, { headers: { "Idempotency-Key": session.draft.name } });
       succeed(data, headers.get("Idempotent-Replayed") === "true");
     } catch (failure) {
       fail(failure);
@@ -53,6 +58,7 @@ export function newView(root) {
 
   function succeed(order, wasPlaced) {
     session.draft = null;
+    if (!wasPlaced) shop.count("pending", false);
     announce(wasPlaced
       ? `Your first attempt had gone through: order ${order.id} was placed once.`
       : `Order ${order.id} placed: ${count(order.quantity)} × pet no. ${order.petId}.`);
@@ -89,11 +95,11 @@ export function newView(root) {
   return { title: "New order", update() {}, changed() {}, dispose: () => stop?.() };
 }
 
-function field(name, label, attributes, hint) {
+function field(name, label, { multiline, ...attributes }, hint) {
   const id = `new-${name}`;
   return el("div", { class: "field" },
     el("label", { for: id, text: label }),
-    el("input", { id, name, type: "text", autocomplete: "off", "aria-describedby": `${id}-hint ${id}-fault`, ...attributes }),
+    el(multiline ? "textarea" : "input", { id, name, type: multiline ? null : "text", autocomplete: "off", "aria-describedby": `${id}-hint ${id}-fault`, ...attributes }),
     hint ? el("p", { id: `${id}-hint`, class: "hint", text: hint }) : null,
     el("p", { id: `${id}-fault`, class: "fault", hidden: true }));
 }
@@ -111,15 +117,16 @@ function read(form) {
   if (values.petId && !Number.isSafeInteger(order.petId) && !wrong.petId) {
     wrong.petId = "This number is too long for this page.";
   }
-  if (values.quantity) wholeNumber("quantity", MOST_AT_ONCE, "Enter a quantity of 1 or more.");
+  if (values.quantity) wholeNumber("quantity", MOST_AT_ONCE, `Enter a quantity from 1 to ${count(MOST_AT_ONCE)}.`);
   if (values.reference) order.reference = values.reference;
+  if (values.note) order.note = values.note.replaceAll("\r\n", "\n");
   if (isUnfinished(form.elements.shipDate)) wrong.shipDate = UNFINISHED;
   if (values.shipDate) order.shipDate = fromField(values.shipDate);
   return { order, wrong };
 }
 
 function showFaults(form, wrong) {
-  for (const input of form.querySelectorAll("input")) {
+  for (const input of form.querySelectorAll("input, textarea")) {
     const fault = wrong[input.name];
     setText(form.querySelector(`#new-${input.name}-fault`), fault && fault[0].toUpperCase() + fault.slice(1));
     if (fault) input.setAttribute("aria-invalid", "true");
@@ -132,7 +139,7 @@ function restoreDraft(form) {
   for (const [name, value] of Object.entries(values)) form.elements[name].value = value;
 }
 
-// Not randomUUID, which requires a secure connection.
-function randomName() {
+/** Return a new Idempotency-Key. Not randomUUID, which requires a secure connection. */
+export function randomName() {
   return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }

@@ -8,9 +8,10 @@ import { describe } from "./words.js";
 const SHOWN_FOR_MS = 8000;
 let timer = 0;
 
-/** Show a text for some seconds, and have screen readers say it. */
-export function announce(text) {
+/** Show a text for some seconds, unless the page shows it anyway, and have screen readers say it. */
+export function announce(text, { isShown = false } = {}) {
   const announcement = byId("announcement");
+  announcement.classList.toggle("unseen", isShown);
   announcement.textContent = text;
   clearTimeout(timer);
   timer = setTimeout(() => {
@@ -19,14 +20,19 @@ export function announce(text) {
 }
 
 /** Show the banner of this name, or remove it if `text` is empty. */
-export function banner(name, text) {
+export function banner(name, text, { isBad = false, canClose = false, where = "banners" } = {}) {
   const id = `banner-${name}`;
   const there = byId(id);
   if (!text) return there?.remove();
   // Screen readers announce changes within an existing element. Nothing is announced twice.
-  if (there?.textContent === text) return undefined;
-  if (there) there.textContent = text;
-  else byId("banners").append(el("p", { id, class: "notice", text }));
+  if (there?.firstChild.textContent === text) return undefined;
+  if (there) {
+    there.firstChild.textContent = text;
+    return undefined;
+  }
+  const made = el("div", { id, class: isBad ? "notice bad" : "notice" }, el("p", { text }));
+  if (canClose) made.append(el("button", { class: "button small", type: "button", text: "Close", on: { click: () => made.remove() } }));
+  byId(where).append(made);
   return undefined;
 }
 
@@ -51,8 +57,10 @@ export function countdown(element, done, words = (left) => left) {
 export function failurePanel(failure, again) {
   const button = el("button", { class: "button", type: "button", text: "Try again", on: { click: again } });
   const panel = el("div", { class: "panel blank", role: "alert" });
-  panel.append(el("h2", { text: headline(failure) }), el("p", { text: describe(failure) }), button);
-  if (failure.status === 429) {
+  const isLimit = failure.status === 429;
+  panel.append(el("h2", { text: headline(failure) }), el("p", { text: isLimit ? "This appears by itself." : describe(failure) }), button);
+  if (isLimit) {
+    // How long it takes is said above the view.
     const left = el("span", { class: "figure", "aria-hidden": "true" });
     button.replaceWith(el("p", {}, left));
     countdown(left, () => panel.isConnected && again(), (text) => `Retrying in ${text}.`);

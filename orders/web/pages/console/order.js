@@ -1,14 +1,19 @@
 // One order: its details, actions and history.
 
 import { cancel, ship } from "./actions.js";
-import { get, Refusal } from "./api.js";
-import { el, icon } from "./dom.js";
-import { chip, count, instant, lateness } from "./format.js";
-import { failurePanel } from "./notices.js";
+import { etagOf, get, Refusal } from "./api.js";
+import { changeForm } from "./change.js";
+import { bdi, el, icon } from "./dom.js";
+import { chip, count, instant, lateTag } from "./format.js";
+import { announce, failurePanel } from "./notices.js";
+import { go } from "./router.js";
 import { session } from "./session.js";
+import { isShipping, shipSoon, takeBack } from "./shipping.js";
+import { describe } from "./words.js";
 
 const CHANGES = {
   "order.placed": "Placed",
+  "order.changed": "Changed",
   "order.shipped": "Shipped",
   "order.cancelled": "Cancelled",
   "order.imported": "Imported from a file",
@@ -20,6 +25,7 @@ export function orderView(root, shop) {
   const loading = new AbortController();
   let id = "";
   let events = [];
+  let form = null;
 
   async function update(place) {
     id = place.id;
@@ -32,7 +38,7 @@ export function orderView(root, shop) {
       // In a URL, `..` would lead to another operation.
       if (!ID.test(id)) throw new Refusal(404, "order_not_found", "");
       events = await wholeHistory();
-      show();
+      if (!form) show();
     } catch (failure) {
       if (failure.name === "AbortError") return;
       root.replaceChildren(back(), el("h1", { tabindex: "-1", text: `Order ${id}` }), failurePanel(failure, load));
@@ -50,17 +56,47 @@ export function orderView(root, shop) {
 
   function show() {
     const { order } = events.at(-1);
+    const focused = document.activeElement;
     const hadFocus = root.contains(document.activeElement) && document.activeElement.tagName === "BUTTON";
     root.replaceChildren(
       back(),
       el("div", { class: "head" },
-        el("h1", { tabindex: "-1" }, `Order ${order.id}`, " ", chip(order.status)),
-        session.mayWrite && order.status === "pending" ? actions(order) : null),
-      el("div", { class: "two" }, about(order), history()));
-    if (hadFocus) root.querySelector("h1").focus();
+        el("h1", { tabindex: "-1" }, `Order ${order.id}`, " ",
+          isShipping(order) ? el("span", { class: "chip pending", text: "Shipping…" }) : chip(order.status)),
+        session.mayWrite && !form ? actions(order) : null),
+      el("div", { class: "two" }, form ?? about(order), timeline()));
+    if (form?.contains(focused)) focused.focus();
+    else if (hadFocus) root.querySelector("h1").focus();
+    if (history.state?.isHit) root.querySelector(".ship")?.focus();
+  }
+
+  async function read() {
+    const path = `store/orders/${id}`;
+    const order = await get(path, { signal: loading.signal });
+    return [order, etagOf(path)];
+  }
+
+  async function edit() {
+    try {
+      const [order, etag] = await read();
+      form = changeForm(order, etag, { read, end: ended });
+      show();
+      form.querySelector("input, textarea").focus();
+    } catch (failure) {
+      if (failure.name !== "AbortError") announce(describe(failure));
+    }
+  }
+
+  async function ended(order) {
+    form = null;
+    if (order) await load();
+    else show();
+    root.querySelector("h1").focus();
   }
 
   function actions(order) {
+    const editing = el("button", { class: "button", type: "button", text: order.status === "pending" ? "Change" : "Change note", on: { click: edit } });
+    if (order.status !== "pending") return el("div", { class: "buttons" }, editing);
     const button = (text, kind, work) => {
       const act = async () => {
         const isChanged = await work(order);
@@ -70,10 +106,23 @@ export function orderView(root, shop) {
       };
       return el("button", { class: `button ${kind}`, type: "button", text, on: { click: act } });
     };
-    return el("div", { class: "buttons" }, button("Cancel order", "", cancel), button("Ship order", "main", ship));
+    if (isShipping(order)) {
+      return el("button", { class: "button", type: "button", text: "Undo", on: { click: () => takeBack(order) } });
+    }
+    const shipNow = el("button", { class: "button main ship", type: "button", text: "Ship order", on: { click: () => shipped(order) } });
+    return el("div", { class: "buttons" }, editing, button("Cancel order", "", cancel), button("Ship at another time", "", ship), shipNow);
   }
 
-  function history() {
+  // Whoever scanned an order is about to scan the next.
+  function shipped(order) {
+    const { isHit } = history.state ?? {};
+    shipSoon(order);
+    if (!isHit) return;
+    go("#/orders");
+    document.querySelector("[type=search]").focus();
+  }
+
+  function timeline() {
     const steps = events.map((event) => el("li", { class: event.order.status },
       el("b", { text: CHANGES[event.type] || "Changed" }), instant(event.at), el("span", { class: "soft", text: who(event) })));
     return el("section", { class: "panel", "aria-labelledby": "history" },
@@ -88,7 +137,13 @@ export function orderView(root, shop) {
     return show();
   }
 
-  return { title: "Order", update, changed, dispose: () => loading.abort() };
+  function shipping({ order, isShipped, isUnknown }) {
+    if (`${order.id}` !== id || !events.length) return;
+    if (isShipped || isUnknown) load();
+    else show();
+  }
+
+  return { title: "Order", update, changed, shipping, dispose: () => loading.abort() };
 }
 
 function back() {
@@ -103,28 +158,29 @@ function goBack(event) {
 }
 
 function about(order) {
-  const late = lateness(order);
   const pairs = [
-    ["Reference", order.reference || "none"],
+    ["Reference", order.reference ? bdi(order.reference) : "none"],
+    order.note && ["Note", el("bdi", { class: "lines", text: order.note })],
     ["Pet", `No. ${order.petId}`],
     ["Quantity", count(order.quantity)],
     ["Placed", instant(order.placedAt)],
-    [order.status === "shipped" ? "Shipped" : "Ship date", shipDate(order, late)],
+    [order.status === "shipped" ? "Shipped" : "Ship date", shipDate(order)],
     ["Last changed", instant(order.updatedAt)],
-  ];
+  ].filter(Boolean);
   return el("section", { class: "panel", "aria-labelledby": "about" },
     el("h2", { id: "about", text: "Details" }),
     el("dl", { class: "facts" }, ...pairs.map(([name, value]) =>
       el("div", {}, el("dt", { text: name }), el("dd", {}, value)))));
 }
 
-function shipDate(order, late) {
+function shipDate(order) {
   if (!order.shipDate) return "not set";
-  return el("span", {}, instant(order.shipDate), late ? " " : "", late ? el("strong", { class: "tag", text: late }) : "");
+  return el("span", {}, instant(order.shipDate), " ", lateTag(order));
 }
 
 function who({ actor, requestId }) {
   if (requestId && session.own.has(requestId)) return "by you, on this page";
+  if (actor === `key:${session.profile?.id}`) return "with your key";
   if (actor === "cli") return "from the command line";
   return `with key ${actor.replace("key:", "no. ")}`;
 }

@@ -1,24 +1,29 @@
 // The list of orders, by status and filters, a page at a time. Orders to ship come first.
 
-import { ship } from "./actions.js";
+import { shipSeveral } from "./actions.js";
 import { cached, get } from "./api.js";
-import { docsLink, el, icon } from "./dom.js";
+import { blank, link } from "./blank.js";
+import { el, icon, setText } from "./dom.js";
 import * as filters from "./filters.js";
-import { chip, count, instant, lateness, STATUSES } from "./format.js";
-import { failurePanel } from "./notices.js";
-import { go, restoreScroll, trail } from "./router.js";
+import { count, counted, STATUSES } from "./format.js";
+import { announce, banner, failurePanel } from "./notices.js";
+import { AT_ONCE, printing, readAll, save } from "./packing.js";
+import { go, hash, restoreScroll, trail } from "./router.js";
+import { nameShipDates, replaceRows, row, state, table } from "./rows.js";
 import { session } from "./session.js";
+import { describe, describeResult } from "./words.js";
 
-const COLUMNS = { order: "Order", reference: "Reference", pet: "Pet", quantity: "Quantity", placed: "Placed", ships: "Ship date", status: "Status" };
-const NAMES = Object.keys(COLUMNS);
 const FRESH_MS = 4000;
-const FIGURES = "store/stats?days=1";
+const MOST_TOGETHER = 100;
 
 /** Make the view. */
 export function ordersView(root, shop) {
   const tabs = Object.fromEntries(Object.entries({ ...STATUSES, all: "All" }).map(([status, name]) =>
     [status, el("a", { class: `tab ${status}` }, el("b"), el("span", { text: name }))]));
-  const form = filters.form((to) => go(to));
+  const dues = Object.fromEntries(Object.entries(filters.DUES).map(([due, text]) => [due, el("a", { text })]));
+  const form = filters.form((to, options) => go(to, options));
+  const found = el("p", { class: "found", role: "status" });
+  const tools = el("div", { class: "buttons" });
   const results = el("section", { class: "results", "aria-label": "Orders" });
   const pages = el("nav", { class: "pages", "aria-label": "Pages" });
   const newOrder = session.mayWrite
@@ -27,18 +32,24 @@ export function ordersView(root, shop) {
   root.replaceChildren(
     el("div", { class: "head" }, el("h1", { tabindex: "-1", text: "Orders" }), newOrder),
     el("nav", { class: "tabs", "aria-label": "Orders by status" }, ...Object.values(tabs)),
-    form.element, results, pages);
+    el("nav", { class: "dues segments", "aria-label": "Orders by due date" }, ...Object.values(dues)),
+    form.element, el("div", { class: "tools" }, found, tools), results, pages);
+  const chosen = new Set();
   let query = null;
+  let page = null;
   let loading = new AbortController();
+  printing(() => selected());
 
   function update({ params }) {
     query = filters.read(params);
+    page = null;
+    chosen.clear();
     form.show(query);
-    showTabs(cached(FIGURES)?.byStatus ?? shop.counts);
-    const page = cached(filters.path(query));
-    if (page) show(page, restoreScroll);
+    showTabs();
+    const known = cached(filters.path(query));
+    if (known) show(known, restoreScroll);
     else results.setAttribute("aria-busy", "true");
-    return load(page ? undefined : restoreScroll);
+    return load(known ? undefined : restoreScroll);
   }
 
   // A request for an earlier place is aborted.
@@ -46,144 +57,168 @@ export function ordersView(root, shop) {
     loading.abort();
     loading = new AbortController();
     const { signal } = loading;
+    query.path = filters.path(query);
     try {
-      const [page] = await Promise.all([get(filters.path(query), { signal }), loadCounts(signal)]);
-      show(page, then);
+      const [read] = await Promise.all([get(query.path, { signal }), shop.loadFigures(signal)]);
+      showTabs();
+      show(read, then);
     } catch (failure) {
       if (failure.name === "AbortError") return;
       fail(failure);
     }
   }
 
-  async function loadCounts(signal) {
-    shop.updateFigures(await get(FIGURES, { signal }));
-    showTabs(shop.counts);
-  }
-
-  function show(page, then) {
+  function show(read, then) {
+    page = read;
     results.removeAttribute("aria-busy");
-    if (page.orders.length) showRows(page.orders);
-    else results.replaceChildren(blank());
-    showPages(page.next);
+    banner("view", "");
+    const orders = filters.arranged(query, page);
+    if (form.wasSent() && openOnlyHit(orders)) return;
+    if (orders.length) showRows(orders);
+    else results.replaceChildren(blank(query, shop.counts));
+    showTools(orders);
+    // Beyond the last that is late, none is.
+    showPages(query.due !== "late" || orders.length === page.orders.length ? page.next : "");
     then?.();
   }
 
+  // A number or reference that only one order has leads to the order.
+  function openOnlyHit(orders) {
+    const text = query.search.toLowerCase();
+    const exact = orders.filter(({ id, reference }) => reference?.toLowerCase() === text || text === `#${id}`);
+    const [hit] = exact.length === 1 ? exact : orders.length === 1 && !page.next ? orders : [];
+    if (hit) go(`#/orders/${hit.id}`, { state: { isHit: true } });
+    return Boolean(hit);
+  }
+
+  // Rows stay, even if they can't be read again: what keeps them from it is told above.
   function fail(failure) {
     results.removeAttribute("aria-busy");
-    pages.replaceChildren();
     // The cursor may be of another database: go to the first page instead.
     if (failure.status === 422 && query.after) return go(filters.place(query, {}), { replace: true });
+    if (page) {
+      if (failure.status && failure.status !== 429) banner("view", describe(failure));
+      return undefined;
+    }
+    pages.replaceChildren();
+    tools.replaceChildren();
+    setText(found, "");
     results.replaceChildren(failurePanel(failure, () => load()));
     return undefined;
   }
 
   // Tabs and rows that stay are updated in place, so that nobody clicks on one being replaced.
-  function showTabs(counts) {
+  // Where filters are set, the tabs keep them, and nobody knows how many orders match.
+  function showTabs() {
+    const { counts } = shop;
     const all = counts && Object.values(counts).reduce((sum, each) => sum + each, 0);
     const figures = { ...counts, all };
     for (const [status, tab] of Object.entries(tabs)) {
-      tab.href = filters.place(query, { status });
+      tab.href = filters.place(query, { status, due: "" });
       tab.firstChild.textContent = counts ? count(figures[status]) : "…";
-      if (status === query.status) tab.setAttribute("aria-current", "page");
-      else tab.removeAttribute("aria-current");
+      tab.firstChild.hidden = filters.isNarrowed(query);
+      mark(tab, status === query.status && !query.due);
+    }
+    for (const [due, each] of Object.entries(dues)) {
+      each.href = hash("orders", { due });
+      mark(each, due === query.due);
     }
   }
 
   function showRows(orders) {
-    const before = rowsById(results);
-    const focused = focusedRow(results);
+    const before = new Map([...results.querySelectorAll("tbody tr")].map((each) => [each.dataset.id, each]));
+    const focused = [...before.values()].findIndex((each) => each.contains(document.activeElement));
     const rows = orders.map((order) => {
-      const text = JSON.stringify(order);
       const existing = before.get(`${order.id}`);
-      if (existing?.dataset.json === text) return existing;
-      return row(order, text, before.size > 0 && query.shown === query);
+      if (existing?.dataset.state === state(order)) return existing;
+      const isFresh = before.size > 0 && query.shown === query;
+      const made = row(order, { isFresh, isChosen: chosen.has(order.id) });
+      if (isFresh) setTimeout(() => made.classList.remove("fresh"), FRESH_MS);
+      return made;
     });
     query.shown = query;
     const body = results.querySelector("tbody");
     if (body) replaceRows(body, rows);
-    else results.replaceChildren(table(rows));
-    nameShipDates();
+    else results.replaceChildren(table(rows, choose));
+    nameShipDates(results, query.status === "shipped");
+    showChoice();
     if (focused >= 0 && !results.contains(document.activeElement)) {
       (rows[Math.min(focused, rows.length - 1)]?.querySelector("a") || root.querySelector("h1")).focus();
     }
   }
 
-  function row(order, text, isFresh) {
-    const late = lateness(order);
-    const cells = [
-      el("a", { href: `#/orders/${order.id}`, text: `${order.id}`, "aria-label": `Order ${order.id}` }),
-      order.reference ? el("span", { text: order.reference }) : none("no reference"),
-      el("span", { text: `No.\u00a0${order.petId}` }),
-      el("span", { text: `${count(order.quantity)} ×` }),
-      instant(order.placedAt),
-      shipping(order, late),
-      chip(order.status),
-    ];
-    const made = el("tr", {
-      role: "row", "data-id": order.id, "data-json": text,
-      class: [late && "late", isFresh && "fresh"].filter(Boolean).join(" "),
-    });
-    made.append(...cells.map((cell, index) =>
-      el("td", { role: "cell", "data-name": COLUMNS[NAMES[index]], class: NAMES[index] }, cell)));
-    if (session.mayWrite) made.append(el("td", { role: "cell", class: "act" }, shipButton(order)));
-    if (isFresh) setTimeout(() => made.classList.remove("fresh"), FRESH_MS);
-    return made;
-  }
-
-  // The column is named differently if all orders are shipped.
-  function nameShipDates() {
-    const name = query.status === "shipped" ? "Shipped" : COLUMNS.ships;
-    results.querySelector("th.ships").textContent = name;
-    for (const cell of results.querySelectorAll("td.ships")) cell.dataset.name = name;
-  }
-
-  function shipButton(order) {
-    if (order.status !== "pending") return null;
-    const act = async () => {
-      const isChanged = await ship(order);
-      // The row may have been replaced while the dialog was open.
-      if (!root.contains(document.activeElement)) focusOrder(order.id);
-      if (isChanged) shop.changedHere();
-    };
-    return el("button", {
-      class: "button small", type: "button", text: "Ship", "aria-label": `Ship order ${order.id}`, on: { click: act },
-    });
-  }
-
-  function focusOrder(id) {
-    (results.querySelector(`tr[data-id="${id}"] a`) || root.querySelector("h1")).focus();
-  }
-
-  function table(rows) {
-    const heads = NAMES.map((name) => el("th", { role: "columnheader", scope: "col", class: name, text: COLUMNS[name] }));
-    if (session.mayWrite) {
-      heads.push(el("th", { role: "columnheader", scope: "col" }, el("span", { class: "unseen", text: "Action" })));
+  function choose(ids, isChosen) {
+    for (const id of ids) {
+      if (isChosen) chosen.add(id);
+      else chosen.delete(id);
     }
-    const made = el("table", { role: "table" },
-      el("caption", { class: "unseen", text: "Orders" }),
-      el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, ...heads)),
-      el("tbody", { role: "rowgroup" }, ...rows));
-    made.addEventListener("click", open);
-    return made;
+    showChoice();
+    showTools(filters.arranged(query, page));
   }
 
-  function blank() {
-    const total = shop.counts && Object.values(shop.counts).reduce((sum, each) => sum + each, 0);
-    if (query.after) return panel("This page is empty now", "Its orders have moved to other pages.",
-      link("Go to the first page", filters.place(query, {})));
-    if (filters.isNarrowed(query)) return nothingFound();
-    if (total === 0) return firstSteps();
-    if (query.status === "pending") return panel("Nothing to ship", "All orders are shipped or cancelled. New ones appear here automatically.");
-    return panel(`No ${query.status === "all" ? "" : query.status} orders`, "They will appear here automatically.");
+  function showChoice() {
+    for (const each of results.querySelectorAll("tbody tr")) {
+      const box = each.querySelector("input");
+      box.checked = chosen.has(Number(each.dataset.id));
+    }
+    const all = results.querySelector("#choose-all");
+    const boxes = [...results.querySelectorAll("tbody input")];
+    all.checked = boxes.length > 0 && boxes.every((each) => each.checked);
+    all.indeterminate = !all.checked && boxes.some((each) => each.checked);
   }
 
-  function nothingFound() {
-    const all = link("Show all orders", "#/orders?status=all");
-    const isNumber = /^[1-9]\d{0,15}$/.test(query.reference);
-    const other = isNumber ? link(`Open order ${query.reference}`, `#/orders/${query.reference}`) : null;
-    return panel("No orders found", query.reference
-      ? "References must match exactly, including capitals and punctuation."
-      : "No order matches all filters. Try removing one.", other, all);
+  function selected() {
+    const orders = page ? filters.arranged(query, page) : [];
+    return chosen.size ? orders.filter(({ id }) => chosen.has(id)) : orders;
+  }
+
+  function showTools(orders) {
+    const some = selected().length && chosen.size ? `${count(selected().length)} chosen` : "";
+    setText(found, some || filters.describe(query, orders, page));
+    tools.replaceChildren(...[
+      some && session.mayWrite && shipTool(),
+      orders.length && tool("print", some ? `Print ${some}` : "Print packing list", () => print()),
+      orders.length && tool("save", some ? `CSV of ${some}` : "CSV of this page", () => save(selected())),
+      page.next && !some && tool("save", `CSV of all: ${requests()}`, saveAll),
+    ].filter(Boolean));
+  }
+
+  function shipTool() {
+    const pending = selected().filter(({ status }) => status === "pending");
+    if (!pending.length || pending.length > MOST_TOGETHER) return null;
+    return el("button", { class: "button main", type: "button", text: `Ship ${counted(pending.length, "order")}`, on: { click: () => shipChosen(pending) } });
+  }
+
+  // Those that failed stay chosen, each with its reason.
+  async function shipChosen(orders) {
+    const results = await shipSeveral(orders);
+    if (!results) return;
+    const failed = results.filter(({ error }) => error);
+    for (const { order } of results.filter(({ error }) => !error)) {
+      shop.count("shipped");
+      replace(order, { isQuiet: true });
+    }
+    banner("several", failed.map(({ orderId, error }) => `Order ${orderId} was not shipped. ${describeResult(error)}`).join(" "), { isBad: true, canClose: true });
+    announce(`${counted(results.length - failed.length, "order")} shipped.`);
+    showTabs();
+    await load();
+    root.querySelector("h1").focus();
+  }
+
+  function requests() {
+    const known = !filters.isNarrowed(query) && !query.due && shop.counts;
+    const total = known && (query.status === "all" ? Object.values(known).reduce((sum, each) => sum + each, 0) : known[query.status]);
+    return total ? `${counted(Math.ceil(total / AT_ONCE), "request")}` : `a request for each ${AT_ONCE}`;
+  }
+
+  async function saveAll() {
+    const { signal } = loading;
+    try {
+      const orders = await readAll((after) => filters.path({ ...query, after }, AT_ONCE), signal);
+      save(filters.arranged(query, { orders }));
+    } catch (failure) {
+      if (failure.name !== "AbortError") announce(describe(failure));
+    }
   }
 
   function showPages(next) {
@@ -204,62 +239,51 @@ export function ordersView(root, shop) {
     return el("button", { class: `button ${sign}`, type: "button", on: { click: turn } }, icon(sign), `${text} page`);
   }
 
-  return { title: "Orders", update, changed: () => load(), dispose: () => loading.abort() };
+  // Shipping costs no request but its own: the list is changed as the answer says.
+  function shipping({ order, isShipped, isUnknown }) {
+    showTabs();
+    if (!page) return;
+    if (isUnknown) load();
+    else if (isShipped) replace(order);
+    else if (page.orders.length) showRows(filters.arranged(query, page));
+  }
+
+  function replace(order, { isQuiet = false } = {}) {
+    const isListed = query.status === "all" || query.status === order.status;
+    page.orders = page.orders.flatMap((each) => (each.id !== order.id ? [each] : isListed ? [order] : []));
+    chosen.delete(order.id);
+    if (isQuiet) return;
+    if (page.orders.length) show(page);
+    else load();
+  }
+
+  // The lists of what is late and of what is due today change by themselves.
+  function aged() {
+    if (!page || !query.due) return;
+    if (filters.path(query) !== query.path) load();
+    else if (query.due === "late" && filters.arranged(query, page).length !== results.querySelectorAll("tbody tr").length) show(page);
+  }
+
+  function changed() {
+    showTabs();
+    return load();
+  }
+
+  function dispose() {
+    loading.abort();
+    printing(null);
+    banner("view", "");
+    banner("several", "");
+  }
+
+  return { title: "Orders", update, changed, shipping, aged, dispose };
 }
 
-// Clicking a row follows its link.
-function open(event) {
-  if (event.target.closest("a, button") || getSelection().toString()) return;
-  event.target.closest("tbody tr")?.querySelector("a").click();
+function mark(tab, isCurrent) {
+  if (isCurrent) tab.setAttribute("aria-current", "page");
+  else tab.removeAttribute("aria-current");
 }
 
-function shipping(order, late) {
-  if (!order.shipDate || order.status === "cancelled") return none("no date");
-  if (!late) return el("span", {}, instant(order.shipDate));
-  return el("span", {}, instant(order.shipDate), " ", el("strong", { class: "tag", text: late }));
-}
-
-function none(label) {
-  return el("span", { class: "none", role: "img", "aria-label": label, text: "–" });
-}
-
-function rowsById(results) {
-  return new Map([...results.querySelectorAll("tbody tr")].map((each) => [each.dataset.id, each]));
-}
-
-function focusedRow(results) {
-  return [...results.querySelectorAll("tbody tr")].findIndex((each) => each.contains(document.activeElement));
-}
-
-// Rows that stay are not moved, which keeps hover, focus and selection.
-function replaceRows(body, rows) {
-  const wanted = new Set(rows);
-  for (const each of [...body.children]) if (!wanted.has(each)) each.remove();
-  rows.forEach((each, index) => {
-    if (body.children[index] !== each) body.insertBefore(each, body.children[index] || null);
-  });
-}
-
-function link(text, href) {
-  return el("a", { class: "button", href, text });
-}
-
-function panel(title, text, ...more) {
-  return el("div", { class: "panel blank" }, el("h2", { text: title }), el("p", { text }),
-    more.some(Boolean) ? el("div", { class: "buttons" }, ...more) : null);
-}
-
-function firstSteps() {
-  const steps = [
-    session.mayWrite
-      ? ["Place your first order", "Enter one by hand to see how it works.", el("a", { class: "button main", href: "#/new", text: "New order" })]
-      : ["Wait for the first order", "Your key can view orders, but not place them. New orders appear here automatically."],
-    ["Import your existing orders", "Your administrator can import them from a spreadsheet (CSV). The README explains how."],
-    ["Connect your web shop", "It needs a key of its own. The documentation has everything a developer needs.", docsLink()],
-  ];
-  return el("div", { class: "panel steps" },
-    el("h2", { text: "No orders yet" }),
-    el("p", { text: "Your orders will appear here. To get started:" }),
-    el("ol", {}, ...steps.map(([title, text, more]) => el("li", {},
-      el("h3", { text: title }), el("p", { text }), more))));
+function tool(sign, text, work) {
+  return el("button", { class: "button quiet", type: "button", on: { click: work } }, icon(sign), text);
 }

@@ -15,10 +15,10 @@ export function hash(name, params = {}) {
   return `#/${name}${query.size ? `?${query}` : ""}`;
 }
 
-/** Go to a place. `trail` has the cursors of the pages before it. */
-export function go(to, { trail = [], replace = false } = {}) {
+/** Go to a place. `trail` has the cursors of the pages before it; `state` is kept with the place. */
+export function go(to, { trail = [], replace = false, state = {} } = {}) {
   if (!replace) saveScroll();
-  history[replace ? "replaceState" : "pushState"]({ trail }, "", to);
+  history[replace ? "replaceState" : "pushState"]({ ...state, trail }, "", to);
   arrive?.();
 }
 

@@ -1,47 +1,75 @@
-// The key and its profile, kept in this tab's sessionStorage until somebody signs out. Closing the
-// tab is not enough: browsers restore closed tabs with their storage.
+// The key and its profile, kept until somebody signs out: in this tab's sessionStorage, or on this
+// computer, in localStorage, where that was asked for. Closing the tab is not enough to forget the
+// key: browsers restore closed tabs with their storage. So it is forgotten after hours without use.
 
 const KEY = "key";
 const PROFILE = "profile";
 const PLACE = "watch";
 const DRAFT = "draft";
+const ALERTS = "alerts";
+const LEFT = "left";
+const USED = "used";
+const OWN = "own";
+const UNUSED_MS = 12 * 3600 * 1000;
+const MOST_OWN = 100;
 
 export const session = {
   /** Whether the browser lets this page store anything. */
   get isPossible() {
     try {
-      return Boolean(sessionStorage);
+      return Boolean(sessionStorage && localStorage);
     } catch {
       return false;
     }
   },
 
   /** Ids of requests made by this page, whose events are no news. */
-  own: new Set(),
+  get own() {
+    return new Set(read(OWN));
+  },
 
-  /** The key's name, plan and scopes, as last returned by getUsage. */
+  set own(id) {
+    write(OWN, [...this.own, id].slice(-MOST_OWN));
+  },
+
+  /** The key's id, name, plan and scopes, as last returned by getUsage. */
   get profile() {
-    return read(PROFILE);
+    return read(PROFILE, home());
   },
 
   set profile(value) {
-    write(PROFILE, value);
+    write(PROFILE, value, home());
   },
 
   get key() {
-    return sessionStorage.getItem(KEY);
+    return home().getItem(KEY);
+  },
+
+  get isRemembered() {
+    return home() === localStorage;
   },
 
   /** Store a key that works. */
-  begin(key, profile) {
-    sessionStorage.setItem(KEY, key);
+  begin(key, profile, isRemembered) {
+    (isRemembered ? localStorage : sessionStorage).setItem(KEY, key);
     this.profile = profile;
+    this.use();
+  },
+
+  /** Note that somebody uses the page. */
+  use(now = Date.now()) {
+    sessionStorage.setItem(USED, `${now}`);
+  },
+
+  /** Whether nobody used the page for so long that the key is to be forgotten. */
+  isUnused(now = Date.now()) {
+    return Boolean(this.key) && !this.isRemembered && now - Number(sessionStorage.getItem(USED)) > UNUSED_MS;
   },
 
   /** Forget everything. */
   end() {
     sessionStorage.clear();
-    this.own.clear();
+    localStorage.clear();
   },
 
   get mayWrite() {
@@ -65,17 +93,39 @@ export const session = {
   set draft(value) {
     if (this.key) write(DRAFT, value);
   },
+
+  /** How new orders are told: whether by a `sound`, and by a `notification`. */
+  get alerts() {
+    return read(ALERTS, home()) || {};
+  },
+
+  set alerts(value) {
+    write(ALERTS, value, home());
+  },
+
+  /** Ids of orders that were being shipped when the page was left. */
+  get left() {
+    return read(LEFT, localStorage) || [];
+  },
+
+  set left(ids) {
+    write(LEFT, ids.length ? ids : null, localStorage);
+  },
 };
 
-function read(name) {
+function home() {
+  return localStorage.getItem(KEY) ? localStorage : sessionStorage;
+}
+
+function read(name, storage = sessionStorage) {
   try {
-    return JSON.parse(sessionStorage.getItem(name));
+    return JSON.parse(storage.getItem(name));
   } catch {
     return null;
   }
 }
 
-function write(name, value) {
-  if (value === null) sessionStorage.removeItem(name);
-  else sessionStorage.setItem(name, JSON.stringify(value));
+function write(name, value, storage = sessionStorage) {
+  if (value === null) storage.removeItem(name);
+  else storage.setItem(name, JSON.stringify(value));
 }

@@ -8,16 +8,20 @@ const FIELDS = {
   quantity: "Quantity",
   reference: "Reference",
   shipDate: "Ship date",
+  note: "Note",
 };
 
 const STATUSES = {
   400: "The service couldn't read this. Check what you entered, then try again.",
-  401: "This key isn't valid. It was mistyped, has expired or has been revoked. Ask for a new one.",
+  401: "This key isn't valid. It may be mistyped, or has expired or been revoked. Check it, or ask for a new one.",
   403: "Your key can view orders, but not edit them. Sign in with a key that can.",
   404: "There is no order with this number. It may be mistyped.",
   413: "That's too much text. Shorten it, then try again.",
   503: "The service can't reach its database at the moment. Try again in a few seconds.",
 };
+
+/** Why a key that worked here does so no more. */
+export const NO_LONGER_VALID = "This key is no longer valid: it has expired or has been revoked. Ask for a new one.";
 
 /** Describe a failure in a sentence or two. */
 export function describe(failure) {
@@ -29,6 +33,11 @@ export function describe(failure) {
   if (failure.status === 422) return describeFaults(failure);
   if (failure.status === 429) return describeLimit(failure);
   return STATUSES[failure.status] || internal(failure);
+}
+
+/** Describe why one of several orders did not ship. */
+export function describeResult({ status, code }) {
+  return describe(new Refusal(status, code, "", 0));
 }
 
 /** Return the faults that an error message names, by field of the order. */

@@ -1,0 +1,132 @@
+// Changing an order in place. If somebody was faster, both versions are shown, and one is chosen.
+
+import { change, NoAnswer } from "./api.js";
+import { bdi, el, setText } from "./dom.js";
+import { count, doubt, fromField, instant, isUnfinished, toField, UNFINISHED } from "./format.js";
+import { announce } from "./notices.js";
+import { describe, faults } from "./words.js";
+
+const FIELDS = {
+  petId: ["Pet number", { inputmode: "numeric", required: true }],
+  quantity: ["Quantity", { inputmode: "numeric", required: true }],
+  reference: ["Reference", { maxlength: 64 }],
+  shipDate: ["Ship date", { type: "datetime-local" }],
+  note: ["Note", { maxlength: 500, rows: 3 }],
+};
+const LOST = "The connection was lost, so we can't tell whether this was saved. It's safe to save again.";
+
+/**
+ * Make a form that changes an order. `read` returns the order and its ETag as they are now; `end` is
+ * called when it is over, with the changed order if there is one.
+ */
+export function changeForm(order, etag, { read, end }) {
+  // Of an order that has shipped or was cancelled, only the note may change.
+  const names = order.status === "pending" ? Object.keys(FIELDS) : ["note"];
+  const notice = el("div", { class: "notice bad", role: "alert", hidden: true });
+  const form = el("form", { class: "panel place", novalidate: true, "aria-label": "Change order" }, notice,
+    ...names.map((name) => field(name, text(name, order))),
+    el("div", { class: "buttons" },
+      el("button", { class: "button", type: "button", text: "Don't change", on: { click: () => end() } }),
+      el("button", { class: "button main", type: "submit", text: "Save" })));
+  let base = order;
+  let doubted = "";
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const { patch, wrong } = patchOf();
+    if (patch.shipDate && !wrong.shipDate && patch.shipDate !== doubted) wrong.shipDate = doubt(doubted = patch.shipDate) || undefined;
+    showFaults(wrong);
+    setText(notice, "");
+    if (Object.values(wrong).some(Boolean)) return form.querySelector("[aria-invalid=true]").focus();
+    if (!Object.keys(patch).length) return end();
+    return send(patch);
+  });
+
+  async function send(patch) {
+    const button = form.querySelector("[type=submit]");
+    button.disabled = true;
+    try {
+      const { data } = await change("PATCH", `store/orders/${order.id}`, patch, { headers: { "If-Match": etag } });
+      announce(`Order ${order.id} changed.`);
+      end(data);
+    } catch (failure) {
+      if (failure.name === "AbortError") return;
+      if (failure.status === 412) await merge();
+      else if (failure.status === 422) showFaults(faults(failure));
+      else setText(notice, failure instanceof NoAnswer ? LOST : describe(failure));
+    } finally {
+      button.disabled = false;
+    }
+  }
+
+  // Somebody else changed the order meanwhile. What was entered stays; what they wrote is shown.
+  async function merge() {
+    try {
+      const [theirs, tag] = await read();
+      const both = names.filter((name) => text(name, theirs) !== text(name, base));
+      if (theirs.status !== order.status) return end(theirs);
+      for (const name of both) if (input(name).value === text(name, base)) input(name).value = text(name, theirs);
+      const conflicts = both.filter((name) => input(name).value !== text(name, theirs));
+      const lines = conflicts.map((name) => el("p", {}, `${FIELDS[name][0]} is now `, value(name, theirs), ", ", take(name, theirs)));
+      notice.replaceChildren(el("p", { text: "Someone else changed this order meanwhile. Check it, then save again." }), ...lines);
+      notice.hidden = false;
+      [base, etag] = [theirs, tag];
+    } catch (failure) {
+      setText(notice, describe(failure));
+    }
+    return undefined;
+  }
+
+  function take(name, theirs) {
+    return el("button", { class: "button small", type: "button", text: `Use that`, "aria-label": `Use that ${FIELDS[name][0].toLowerCase()}`, on: { click: ({ target }) => {
+      input(name).value = text(name, theirs);
+      target.closest("p").remove();
+    } } });
+  }
+
+  function input(name) {
+    return form.elements[name];
+  }
+
+  function patchOf() {
+    const [patch, wrong] = [{}, {}];
+    for (const name of names) {
+      const value = input(name).value.replaceAll("\r\n", "\n").trim();
+      if (isUnfinished(input(name))) wrong[name] = UNFINISHED;
+      else if (value === text(name, base)) continue;
+      else if (name === "shipDate") patch[name] = value ? fromField(value) : null;
+      else if (name === "petId" || name === "quantity") {
+        if (/^[1-9]\d{0,15}$/.test(value) && Number.isSafeInteger(Number(value))) patch[name] = Number(value);
+        else wrong[name] = name === "petId" ? "Enter the pet's number, such as 7." : `Enter a quantity from 1 to ${count(2147483647)}.`;
+      } else patch[name] = value || null;
+    }
+    return { patch, wrong };
+  }
+
+  function showFaults(wrong) {
+    for (const name of names) {
+      const fault = wrong[name];
+      setText(form.querySelector(`#change-${name}-fault`), fault && fault[0].toUpperCase() + fault.slice(1));
+      if (fault) input(name).setAttribute("aria-invalid", "true");
+      else input(name).removeAttribute("aria-invalid");
+    }
+  }
+
+  return form;
+}
+
+function field(name, value) {
+  const [label, attributes] = FIELDS[name];
+  const id = `change-${name}`;
+  const input = el(name === "note" ? "textarea" : "input", { id, name, autocomplete: "off", "aria-describedby": `${id}-fault`, ...attributes });
+  input.value = value;
+  return el("div", { class: "field" }, el("label", { for: id, text: label }), input, el("p", { id: `${id}-fault`, class: "fault", hidden: true }));
+}
+
+function text(name, order) {
+  return name === "shipDate" ? toField(order.shipDate) : `${order[name] ?? ""}`;
+}
+
+function value(name, order) {
+  if (name === "shipDate" && order.shipDate) return instant(order.shipDate);
+  return bdi(text(name, order) || "empty");
+}

@@ -1,0 +1,256 @@
+"""The console in a real browser on a packing day: many orders, on the page, paper and in a file."""
+
+from __future__ import annotations
+
+import csv
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.support.browser import expect, no_violations
+from tests.support.console import (
+    ORDERS,
+    PLENTY,
+    announced,
+    desk_shop,
+    figure,
+    go_to,
+    press,
+    row,
+    send_now,
+    wait_for_rows,
+)
+
+pytestmark = pytest.mark.browser
+
+
+def at(**later):
+    return (datetime.now(UTC) + timedelta(**later)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory):
+    with desk_shop(tmp_path_factory.mktemp("packing") / "instance", orders=8) as one:
+        yield one
+
+
+def ids(page):
+    return [int(each.get_attribute("data-id")) for each in page.locator("tbody tr").all()]
+
+
+def requests_of(page, method="GET"):
+    """Return the requests that a page sends from now on, but for polls."""
+    sent = []
+
+    def on_request(request):
+        if "/v2/" in request.url and "store/events?" not in request.url:
+            sent.append(f"{request.method} {request.url.split('/v2/')[1].split('?')[0]}")
+
+    page.on("request", on_request)
+    return sent
+
+
+def test_shipping_takes_one_press_and_one_request_and_can_be_undone_for_ten_seconds(shop, at_desk):
+    page = at_desk(is_clock_ours=True)
+    sent = requests_of(page)
+    press(page, "Ship order 2")
+    expect(page.get_by_role("button", name="Ship order 3")).to_be_focused()
+    press(page, "Ship order 3")
+    press(page, "Undo shipping order 3")
+    page.locator("#view h1").focus()
+    page.mouse.move(5, 5)
+    page.clock.run_for(8_000)
+    assert shop.order(2)["status"] == "pending"
+    page.clock.run_for(4_000)
+    announced(page, "Order 2 shipped.")
+    expect(row(page, 2)).to_have_count(0)
+    expect(row(page, 3)).to_contain_text("To ship")
+    assert (shop.order(2)["status"], shop.order(3)["status"]) == ("shipped", "pending")
+    assert sent == ["POST store/orders/2/ship"]
+
+
+def test_what_is_left_while_shipping_is_sent_and_what_failed_is_told_at_the_next_visit(
+    shop, at_desk
+):
+    page = at_desk(refusals=(409,))
+    press(page, "Ship order 4")
+    page.reload()
+    wait_for_rows(page)
+    expect(row(page, 4)).to_have_count(0)
+    assert shop.order(4)["status"] == "shipped"
+    page.evaluate("localStorage.setItem('left', '[5]')")
+    page.reload()
+    expect(page.locator("#banner-ship-5")).to_contain_text("The order is still to ship.")
+
+
+def test_several_are_shipped_by_one_request_and_each_that_failed_is_named(shop, at_desk):
+    page = at_desk()
+    chosen = [shop.place(9, reference=f"several {each}") for each in range(4)]
+    go_to(page, "orders?pet=9")
+    expect(page.locator("tbody tr")).to_have_count(4)
+    boxes = page.get_by_role("checkbox", name=re.compile("^Choose order"))
+    boxes.first.click()
+    boxes.last.click(modifiers=["Shift"])
+    expect(page.locator(".found")).to_have_text("4 chosen")
+    sent = requests_of(page)
+    page.route(f"**{ORDERS}?*", lambda route: route.continue_())
+    press(page, "Ship 4 orders")
+    no_violations(page)
+    shop.cancel(chosen[1])
+    page.get_by_role("dialog").get_by_role("button", name="Ship 4 orders").click()
+    failed = page.locator("#banner-several")
+    expect(failed).to_contain_text(f"Order {chosen[1]} was not shipped. Someone else was faster")
+    assert sent.count("POST store/shipments") == 1
+    assert [shop.order(each)["status"] for each in chosen] == [
+        *("shipped", "cancelled", "shipped", "shipped")
+    ]
+
+
+def test_what_is_due_comes_first_and_has_filters(shop, at_desk):
+    late, today, later = (
+        shop.place(11, shipDate=at(minutes=-5)),
+        shop.place(11, shipDate=at(seconds=20)),
+        shop.place(11, shipDate=at(days=40)),
+    )
+    undated = shop.place(11)
+    page = at_desk(timezone_id="UTC")
+    assert ids(page)[-1] == later
+    assert ids(page).index(late) < ids(page).index(undated)
+    page.get_by_role("link", name="Late", exact=True).click()
+    expect(row(page, late)).to_contain_text("late")
+    expect(row(page, undated)).to_have_count(0)
+    # It becomes late while nobody does anything.
+    expect(row(page, today)).to_contain_text("late")
+    page.get_by_role("link", name="No date").click()
+    expect(row(page, undated)).to_be_visible()
+    expect(row(page, late)).to_have_count(0)
+
+
+def test_an_open_list_tells_the_day_as_it_is(shop, at_desk):
+    page = at_desk(is_clock_ours=True)
+    placed = page.locator("tbody td.placed time").first
+    expect(placed).to_contain_text("Today")
+    for _ in range(3):
+        page.clock.fast_forward(8 * 3600 * 1000)
+        page.keyboard.press("Shift")
+    expect(placed).to_contain_text("Yesterday")
+
+
+def test_new_orders_are_counted_in_the_title_and_marked_until_they_were_seen(shop, at_desk):
+    page = at_desk(PLENTY)
+    order_id = shop.place(reference="arrived")
+    expect(page).to_have_title("(1) Orders · Store Orders")
+    expect(row(page, order_id)).to_have_class(re.compile("new"))
+    row(page, order_id).scroll_into_view_if_needed()
+    page.keyboard.press("Shift")
+    expect(page).to_have_title("Orders · Store Orders")
+    expect(row(page, order_id)).not_to_have_class(re.compile("new"))
+
+
+def test_an_order_is_changed_in_place_and_merged_where_somebody_was_faster(shop, at_desk):
+    page = at_desk(refusals=(412,))
+    order_id = shop.place(21, reference="mine", note="as it was")
+    go_to(page, f"orders/{order_id}")
+    press(page, "Change")
+    page.get_by_label("Quantity").fill("3")
+    page.get_by_label("Note").fill("Gift wrap")
+    no_violations(page)
+    patch = {"reference": "theirs", "note": "Fragile"}
+    assert shop.api("PATCH", f"{ORDERS}/{order_id}", json=patch).status == 200
+    press(page, "Save")
+    notice = page.get_by_role("alert").filter(visible=True)
+    expect(notice).to_contain_text("Someone else changed this order")
+    expect(notice).to_contain_text("Note is now Fragile")
+    expect(page.get_by_label("Reference")).to_have_value("theirs")
+    no_violations(page)
+    press(page, "Save")
+    expect(page.locator("#view .facts")).to_contain_text("Gift wrap")
+    changed = shop.order(order_id)
+    assert (changed["quantity"], changed["reference"], changed["note"]) == (
+        *(3, "theirs"),
+        "Gift wrap",
+    )
+
+
+def test_a_date_years_away_is_asked_about(shop, at_desk):
+    page = at_desk()
+    go_to(page, "new")
+    page.get_by_label("Pet number").fill("31")
+    page.get_by_label("Ship date").fill("2062-11-22T10:00")
+    press(page, "Place order")
+    expect(page.get_by_text("is more than a year away")).to_be_visible()
+    assert shop.count(petId=31) == 0
+    press(page, "Place order")
+    announced(page, "placed")
+
+
+def test_the_list_is_saved_as_a_file_without_formulas(shop, at_desk):
+    note = 'Leave at the "door",\nthank you'
+    order_id = shop.place(41, reference="=1+1", note=note)
+    page = at_desk()
+    go_to(page, "orders?pet=41")
+    expect(row(page, order_id)).to_be_visible()
+    with page.expect_download() as download:
+        press(page, "CSV of this page")
+    with Path(download.value.path()).open(encoding="utf-8-sig", newline="") as file:
+        (line,) = csv.DictReader(file)
+    assert (line["id"], line["reference"], line["note"]) == (str(order_id), "'=1+1", note)
+
+
+def test_a_remembered_key_survives_the_tab_and_another_is_forgotten_without_use(shop, visit):
+    page = visit(shop.url)
+    page.get_by_label("Remember on this computer").check()
+    page.get_by_label("Key", exact=True).fill(shop.store.issue()[1])
+    press(page, "Sign in")
+    wait_for_rows(page)
+    other = page.context.new_page()
+    other.goto(shop.url)
+    wait_for_rows(other)
+    press(other, "Sign out")
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    assert page.evaluate("sessionStorage.length + localStorage.length") == 0
+
+
+def test_a_key_that_nobody_uses_for_twelve_hours_is_forgotten(at_desk):
+    page = at_desk(is_clock_ours=True)
+    page.clock.fast_forward(11 * 3600 * 1000)
+    expect(page.locator("#shop")).to_be_visible()
+    page.clock.fast_forward(3600 * 1000 + 5_000)
+    expect(page.get_by_role("alert")).to_contain_text("signed out after 12 hours without use")
+
+
+def test_a_middle_click_opens_a_tab_that_is_signed_in(shop, at_desk):
+    page = at_desk()
+    with page.context.expect_page() as opened:
+        page.get_by_role("link", name="Order 7", exact=True).click(button="middle")
+    expect(opened.value.get_by_role("heading", level=1)).to_contain_text("Order 7")
+
+
+@pytest.mark.parametrize("locale", ["en-US", "de-DE"])
+def test_no_width_and_no_content_makes_the_page_wider_than_its_window(shop, at_desk, locale):
+    shop.place(9223372036854775807, quantity=2147483647, reference="W" * 64, shipDate=at(days=-9))
+    page = at_desk(locale=locale)
+    for view in ("orders", f"orders/{shop.count()}"):
+        go_to(page, view)
+        for width in (320, 390, 768, 961, 1024, 1100, 1280, 1366, 1920):
+            page.set_viewport_size({"width": width, "height": 800})
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
+
+
+def test_a_view_is_one_request_and_rows_stay_when_a_limit_is_met(shop, at_desk):
+    page = at_desk({"plan": "enterprise", "per_minute": 30, "per_day": 5_000}, refusals=(429,))
+    sent = requests_of(page)
+    page.get_by_role("link", name="All").click()
+    expect(row(page, 1)).to_be_visible()
+    assert sent == ["GET store/orders"]
+    while shop.api("GET", "/v2/usage", key=page.secret).status != 429:
+        pass
+    press(page, "Refresh")
+    expect(page.locator("#banner-limits")).to_contain_text("Available again")
+    expect(row(page, 1)).to_be_visible()
+    press(page, "Ship order 6")
+    send_now(page)
+    expect(page.locator("#shipping")).to_contain_text("Shipping 6")
+    expect(figure(page, "all")).not_to_have_text("…")
