@@ -73,11 +73,7 @@ class Loop:
         self._is_woken = False
         self._woken, self._waker = socket.socketpair()
         self._selector = DefaultSelector()
-        for each in (self._woken, self._waker, *(listener.socket for listener in listeners)):
-            each.setblocking(False)
-        self._selector.register(self._woken, EVENT_READ, self._woken)
-        for listener in listeners:
-            self._selector.register(listener.socket, EVENT_READ, listener)
+        self._poll()
 
     @property
     def waiting(self) -> int:
@@ -123,6 +119,13 @@ class Loop:
         self._selector.close()
         self._woken.close()
         self._waker.close()
+
+    def _poll(self) -> None:
+        for each in (self._woken, self._waker, *(each.socket for each in self._listeners)):
+            each.setblocking(False)
+        self._selector.register(self._woken, EVENT_READ, self._woken)
+        for listener in self._listeners:
+            self._selector.register(listener.socket, EVENT_READ, listener)
 
     def _wake(self) -> None:
         if not self._is_woken:
