@@ -41,7 +41,7 @@ class Unread:
             for _ in range(requests // TOGETHER):
                 connection.sendall(GET * TOGETHER)
                 received = b""
-                while received.count(b'{"status":"ok"}\n') < TOGETHER:
+                while received.count(b'{"status":"ok"}') < TOGETHER:
                     received += connection.recv(65_536)
                 assert received.count(b"HTTP/1.1 200 OK\r\n") == TOGETHER
 

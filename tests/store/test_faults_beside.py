@@ -192,7 +192,7 @@ def assert_answers(kept):
     """Send a request over a connection, and check the answer."""
     kept.sendall(b"GET /healthz HTTP/1.1\r\nHost: test\r\n\r\n")
     received = b""
-    while not received.endswith(b'{"status":"ok"}\n'):
+    while not received.endswith(b'{"status":"ok"}'):
         received += kept.recv(65_536)
         assert received.startswith(b"HTTP/1.1 200 OK"), received
 
