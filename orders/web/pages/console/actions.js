@@ -1,10 +1,9 @@
 // What is done after a question: shipping with a date of one's own, and cancelling. One dialog
 // serves all.
 
-import { change, mustWait, NoAnswer } from "./api.js";
+import { change, mustWait, newName, NoAnswer } from "./api.js";
 import { bdi, byId, el, setText } from "./dom.js";
 import { count, doubt, fromField, instant, isUnfinished, UNFINISHED } from "./format.js";
-import { randomName } from "./new.js";
 import { announce, countdown } from "./notices.js";
 import { describe } from "./words.js";
 
@@ -23,19 +22,17 @@ export function ship(order) {
     body: [facts(order), at],
     yes: "Ship it",
     no: "Not yet",
-    done: "order_already_shipped",
     success: `Order ${order.id} shipped.`,
     date: time,
-    work: () => {
+    work: (name) => {
       const shipDate = fromField(time.value);
-      return change("POST", `store/orders/${order.id}/ship`, shipDate ? { shipDate } : undefined);
+      return change("POST", `store/orders/${order.id}/ship`, shipDate ? { shipDate } : undefined, { name });
     },
   });
 }
 
 /** Ship several orders after a confirmation. Resolves to the results, or to nothing. */
 export async function shipSeveral(orders) {
-  const name = randomName();
   let results = null;
   const titled = orders.length === 1 ? "1 order" : `${count(orders.length)} orders`;
   await confirm({
@@ -43,9 +40,8 @@ export async function shipSeveral(orders) {
     body: [el("p", { class: "many", text: orders.map(({ id, reference }) => (reference ? `${id} (${reference})` : id)).join(", ") })],
     yes: `Ship ${titled}`,
     no: "Not yet",
-    work: async () => {
-      const headers = { "Idempotency-Key": name };
-      ({ data: { results } } = await change("POST", "store/shipments", { orderIds: orders.map(({ id }) => id) }, { headers }));
+    work: async (name) => {
+      ({ data: { results } } = await change("POST", "store/shipments", { orderIds: orders.map(({ id }) => id) }, { name }));
     },
   });
   return results;
@@ -59,9 +55,8 @@ export function cancel(order) {
     yes: "Cancel the order",
     no: "Keep it",
     danger: true,
-    done: "order_already_cancelled",
     success: `Order ${order.id} cancelled.`,
-    work: () => change("DELETE", `store/orders/${order.id}`),
+    work: (name) => change("DELETE", `store/orders/${order.id}`, undefined, { name }),
   });
 }
 
@@ -77,7 +72,7 @@ function facts(order) {
     el("div", {}, el("dt", { text: name }), el("dd", {}, value))));
 }
 
-function confirm({ title, body, yes, no, danger, done, success, date, work }) {
+function confirm({ title, body, yes, no, danger, success, date, work }) {
   const dialog = byId("confirm");
   const [form, accept, refuse, notice] = [
     dialog.firstElementChild, byId("confirm-yes"), byId("confirm-no"), byId("confirm-notice"),
@@ -92,8 +87,10 @@ function confirm({ title, body, yes, no, danger, done, success, date, work }) {
   accept.disabled = false;
   dialog.showModal();
   refuse.focus();
+  // Tried again after a lost answer, it is done once.
+  const name = newName();
   return new Promise((resolve) => {
-    const state = { changed: false, uncertain: false, isOver: false, stop: null, working: null };
+    const state = { changed: false, isOver: false, stop: null, working: null };
     const submit = (event) => {
       event.preventDefault();
       if (!accept.disabled && isComplete()) state.working = attempt();
@@ -102,11 +99,10 @@ function confirm({ title, body, yes, no, danger, done, success, date, work }) {
       accept.disabled = true;
       dialog.setAttribute("aria-busy", "true");
       try {
-        await work();
+        await work(name);
         succeed();
       } catch (failure) {
-        if (failure.status === 409 && state.uncertain && failure.code === done) succeed();
-        else explain(failure);
+        explain(failure);
       } finally {
         if (!state.isOver) dialog.removeAttribute("aria-busy");
       }
@@ -131,7 +127,8 @@ function confirm({ title, body, yes, no, danger, done, success, date, work }) {
       const text = failure instanceof NoAnswer ? UNCERTAIN : describe(failure);
       if (state.isOver) return announce(`${title} ${text}`);
       accept.disabled = false;
-      if (failure instanceof NoAnswer) state.uncertain = true;
+      // It may have been done with this date.
+      if (failure instanceof NoAnswer && date) date.readOnly = true;
       setText(notice, text);
       if ([403, 404, 409].includes(failure.status)) {
         state.changed = failure.status !== 403;

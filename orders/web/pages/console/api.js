@@ -60,15 +60,25 @@ export async function get(path, { signal, key } = {}) {
   return data;
 }
 
-/** Send a change, which with `keepalive` outlives the page; return the data (null if there is none) and headers of the answer. */
-export async function change(method, path, body, { headers = {}, keepalive = false } = {}) {
-  const json = body === undefined ? {} : { "Content-Type": "application/json" };
-  const answer = await send(method, path, {
-    headers: { ...json, ...headers },
-    keepalive,
-    body: body === undefined ? undefined : JSON.stringify(body),
-  });
-  return { data: answer.text ? parse(answer.text) : null, headers: answer.headers };
+/**
+ * Send a change, to be done only to the version of this `etag` if there is one. Sent again under the
+ * same `name`, it is done once. With `keepalive` it outlives the page. Returns the answer's data
+ * (null if there is none), and whether the change had been done before.
+ */
+export async function change(method, path, body, { name, etag, keepalive = false }) {
+  const headers = { "Idempotency-Key": name };
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  if (etag) headers["If-Match"] = etag;
+  const answer = await send(method, path, { headers, keepalive, body: body && JSON.stringify(body) });
+  return {
+    data: answer.text ? parse(answer.text) : null,
+    isReplayed: answer.headers.get("Idempotent-Replayed") === "true",
+  };
+}
+
+/** Return a new name for a change. Not randomUUID, which requires a secure connection. */
+export function newName() {
+  return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
 // Pet numbers beyond JavaScript's exact integers are kept as the text of the answer. Older browsers

@@ -19,6 +19,7 @@ import { NO_LONGER_VALID } from "./words.js";
 
 const VIEWS = { orders: ordersView, order: orderView, figures: figuresView, key: keyView, new: newView };
 const CHANGES = { "order.placed": "was placed", "order.shipped": "was shipped", "order.cancelled": "was cancelled", "order.imported": "was imported from a file" };
+const LOST_DRAFT = " The order you were entering was not saved: enter it again with the new key.";
 const FIGURES = "store/stats?days=1";
 const BACKUP_IS_OLD_MS = 2 * 86_400_000;
 const FIGURES_LAST_MS = 15 * 60_000;
@@ -82,16 +83,11 @@ function showBackups(backups) {
   banner("backups", faults.length ? `${faults.join(" ")} Tell your administrator.` : "", { where: "foot" });
 }
 
-function lost() {
-  const unshipped = forgetAll();
-  return (session.draft.values ? " The order you were entering was not saved: enter it again with the new key." : "") +
-    (unshipped.length ? ` Not shipped: ${unshipped.join(", ")}.` : "");
-}
 
 function leave(notice) {
   watch?.stop();
   view?.dispose();
-  forgetAll();
+  const unshipped = forgetAll();
   seen();
   [watch, view, shown, shop.counts] = [null, null, "", null];
   session.end();
@@ -101,7 +97,7 @@ function leave(notice) {
   byId("foot").replaceChildren();
   byId("packing").replaceChildren();
   byId("confirm").close();
-  showSignIn(notice);
+  showSignIn(unshipped.length ? `${notice} Not shipped: ${unshipped.join(", ")}.` : notice);
 }
 
 // The frame.
@@ -267,7 +263,7 @@ async function begin() {
   });
   if (session.isPossible) watchUse();
   shipments.addEventListener("change", ({ detail }) => {
-    if (detail.isShipped && !detail.isUncertain) shop.count("shipped");
+    if (detail.isShipped && !detail.isReplayed) shop.count("shipped");
     view?.shipping?.(detail);
   });
   byId("refresh").addEventListener("click", refresh);
@@ -277,7 +273,7 @@ async function begin() {
   });
   serviceEvents.addEventListener("limits", showLimits);
   serviceEvents.addEventListener("connection", showConnection);
-  serviceEvents.addEventListener("ended", () => session.profile && leave(NO_LONGER_VALID + lost()));
+  serviceEvents.addEventListener("ended", () => session.profile && leave(NO_LONGER_VALID + (session.draft.values ? LOST_DRAFT : "")));
   onArrival(showView);
   if (!session.isPossible) disableSignIn();
   else if (session.isUnused()) leave("You were signed out after 12 hours without use.");

@@ -1,6 +1,6 @@
 // Changing an order in place. If somebody was faster, both versions are shown, and one is chosen.
 
-import { change, NoAnswer } from "./api.js";
+import { change, newName, NoAnswer } from "./api.js";
 import { bdi, el, setText } from "./dom.js";
 import { count, doubt, fromField, instant, isUnfinished, toField, UNFINISHED } from "./format.js";
 import { announce } from "./notices.js";
@@ -30,6 +30,8 @@ export function changeForm(order, etag, { read, end }) {
       el("button", { class: "button main", type: "submit", text: "Save" })));
   let base = order;
   let doubted = "";
+  // The patch that was sent last, and its name: sent again after a lost answer, it is done once.
+  let [sent, sentAs] = ["", ""];
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     const { patch, wrong } = patchOf();
@@ -44,8 +46,10 @@ export function changeForm(order, etag, { read, end }) {
   async function send(patch) {
     const button = form.querySelector("[type=submit]");
     button.disabled = true;
+    const wanted = JSON.stringify([patch, etag]);
+    if (wanted !== sent) [sent, sentAs] = [wanted, newName()];
     try {
-      const { data } = await change("PATCH", `store/orders/${order.id}`, patch, { headers: { "If-Match": etag } });
+      const { data } = await change("PATCH", `store/orders/${order.id}`, patch, { name: sentAs, etag });
       announce(`Order ${order.id} changed.`);
       end(data);
     } catch (failure) {

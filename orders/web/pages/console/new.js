@@ -1,6 +1,6 @@
 // Placing an order. A lost request is sent again with the same Idempotency-Key, so it is placed once.
 
-import { change, mustWait, NoAnswer } from "./api.js";
+import { change, mustWait, newName, NoAnswer } from "./api.js";
 import { el, setText } from "./dom.js";
 import { count, doubt, fromField, isUnfinished, UNFINISHED } from "./format.js";
 import { announce, countdown } from "./notices.js";
@@ -45,11 +45,11 @@ export function newView(root, shop) {
     if (question) Object.assign(wrong, { shipDate: question });
     showFaults(form, wrong);
     if (Object.keys(wrong).length) return form.querySelector("[aria-invalid=true]").focus();
-    saveDraft({ name: session.draft.name || randomName() });
+    saveDraft({ name: session.draft.name || newName() });
     submit.disabled = true;
     try {
-      const { data, headers } = await change("POST", "store/orders", order, { headers: { "Idempotency-Key": session.draft.name } });
-      succeed(data, headers.get("Idempotent-Replayed") === "true");
+      const { data, isReplayed } = await change("POST", "store/orders", order, { name: session.draft.name });
+      succeed(data, isReplayed);
     } catch (failure) {
       fail(failure);
     }
@@ -137,9 +137,4 @@ function showFaults(form, wrong) {
 function restoreDraft(form) {
   const values = session.draft.values || { quantity: "1" };
   for (const [name, value] of Object.entries(values)) form.elements[name].value = value;
-}
-
-/** Return a new Idempotency-Key. Not randomUUID, which requires a secure connection. */
-export function randomName() {
-  return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }

@@ -1,7 +1,7 @@
 // Shipping with one press. For ten seconds it can be taken back; then, or when the page is left, it
 // is sent. Several wait side by side.
 
-import { change, get, mustWait, NoAnswer } from "./api.js";
+import { change, get, mustWait, newName, NoAnswer } from "./api.js";
 import { byId, el } from "./dom.js";
 import { announce, banner } from "./notices.js";
 import { session } from "./session.js";
@@ -11,7 +11,10 @@ const SECONDS = 10;
 const MOST_TRIES = 5;
 const waiting = new Map();
 
-/** Dispatches `change` with the order, whether it `isShipped`, and whether it `isUnknown` what it is now. */
+/**
+ * Dispatches `change` with the order, whether it `isShipped` (and that `isReplayed`, after a lost
+ * answer), and whether it `isUnknown` what it is now.
+ */
 export const shipments = new EventTarget();
 
 /** Return whether an order is about to ship. */
@@ -22,7 +25,7 @@ export function isShipping({ id }) {
 /** Ship an order in ten seconds, unless it is taken back. */
 export function shipSoon(order) {
   if (waiting.has(order.id)) return;
-  waiting.set(order.id, { order, left: SECONDS, tries: 0, isSent: false, isUncertain: false });
+  waiting.set(order.id, { order, name: newName(), left: SECONDS, tries: 0, isSent: false, isUncertain: false });
   announce(`Shipping order ${order.id}. You have ${SECONDS} seconds to undo it.`, { isShown: true });
   show();
   tell(order);
@@ -53,11 +56,14 @@ export function forgetAll() {
 
 /** Say which of the orders that were sent when the page was left did not ship. */
 export async function tellWhatFailed() {
-  const ids = session.left;
-  session.left = [];
-  const orders = await Promise.all(ids.map((id) => get(`store/orders/${id}`).catch(() => ({ id, status: "pending" }))));
-  for (const { id, status } of orders) {
-    if (status === "pending") fail(id, "You left the page before this was done. The order is still to ship.");
+  for (const id of session.left) {
+    try {
+      const { status } = await get(`store/orders/${id}`);
+      settle(id);
+      if (status === "pending") fail(id, "You left the page before this was done. The order is still to ship.");
+    } catch {
+      // It is asked again at the visit after this.
+    }
   }
 }
 
@@ -80,16 +86,15 @@ setInterval(() => {
 }, 1000);
 
 async function send(entry, keepalive = false) {
-  const { order } = entry;
+  const { order, name } = entry;
   Object.assign(entry, { isSent: true, tries: entry.tries + 1 });
   show();
   try {
-    const { data } = await change("POST", `store/orders/${order.id}/ship`, undefined, { keepalive });
-    succeed(entry, data);
+    const { data, isReplayed } = await change("POST", `store/orders/${order.id}/ship`, undefined, { name, keepalive });
+    succeed(data, isReplayed);
   } catch (failure) {
-    if (failure.name === "AbortError") return;
-    if (entry.isUncertain && failure.code === "order_already_shipped") succeed(entry, { ...order, status: "shipped" });
-    else if ((failure instanceof NoAnswer || [429, 500, 503].includes(failure.status)) && entry.tries < MOST_TRIES) again(entry, failure);
+    if (failure.name === "AbortError" || !waiting.has(order.id)) return;
+    if ((failure instanceof NoAnswer || [429, 500, 503].includes(failure.status)) && entry.tries < MOST_TRIES) again(entry, failure);
     else giveUp(entry, failure);
   }
 }
@@ -101,23 +106,27 @@ function again(entry, failure) {
   show();
 }
 
-function succeed({ order, isUncertain }, shipped) {
+function succeed(order, isReplayed) {
   waiting.delete(order.id);
-  session.left = session.left.filter((id) => id !== order.id);
+  settle(order.id);
   show();
   announce(`Order ${order.id} shipped.`);
-  tell(shipped, { isShipped: true, isUncertain });
+  tell(order, { isShipped: true, isReplayed });
+}
+
+function settle(id) {
+  session.left = session.left.filter((each) => each !== id);
 }
 
 function giveUp({ order }, failure) {
   waiting.delete(order.id);
   show();
-  fail(order.id, describe(failure));
+  fail(order.id, describe(failure), failure instanceof NoAnswer ? "may not have shipped" : "was not shipped");
   tell(order, { isUnknown: true });
 }
 
-function fail(id, why) {
-  banner(`ship-${id}`, `Order ${id} was not shipped. ${why}`, { isBad: true, canClose: true });
+function fail(id, why, what = "was not shipped") {
+  banner(`ship-${id}`, `Order ${id} ${what}. ${why}`, { isBad: true, canClose: true });
 }
 
 function tell(order, outcome = {}) {
