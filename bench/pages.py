@@ -61,7 +61,7 @@ _FILL = """
         CASE WHEN status = 'shipped' OR i % 4 > 0 THEN $ships END,
         status, $placed, $placed,
         CASE WHEN i < 0.6 * $number AND i % 2 = 0 THEN 'web'
-            WHEN i % 3 > 0 THEN 'R-' || i % 20000 END
+            WHEN i % 3 > 0 THEN 'R-' || (i % 20000) END
     FROM living
 """
 
