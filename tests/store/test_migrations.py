@@ -23,7 +23,7 @@ from orders.store.care import checks, opening
 from orders.store.database import sqlite
 from orders.store.database.sqlite import SqliteDatabase
 from orders.store.tables import METADATA
-from tests.support.commands import command, names_in, rejected, said
+from tests.support.commands import names_in, rejected, said
 from tests.support.databases import copy_database
 from tests.support.service import ROOT
 
@@ -34,55 +34,32 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*expression-based index"),
 ]
 
-MIGRATIONS = Path(opening.__file__).with_name("migrations")
-NUMBERS = sorted(int(file.name[:4]) for file in MIGRATIONS.glob("versions/[0-9]*.py"))
-# The first migration makes what SQLite before 3.53 can't alter as this one leaves it.
-CHANGES_SINCE = 9
-
-
-class NextProgram:
-    """This program as it may be one day: with these migrations and with others after them."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        shutil.copytree(MIGRATIONS, folder, ignore=shutil.ignore_patterns("__pycache__"))
-
-    @property
-    def number(self):
-        """The number of its newest migration."""
-        return max(int(file.name[:4]) for file in self.folder.glob("versions/[0-9]*.py"))
-
-    def add(self, upgrade, number=None):
-        """Add a migration, or put it in the place of one; return its number."""
-        number = number or self.number + 1
-        text = (
-            "import os\nimport signal\n\nimport sqlalchemy as sa\nfrom alembic import op\n\n"
-            f"revision = '{number:04}'\ndown_revision = '{number - 1:04}'\n\n\n"
-            "def upgrade():\n" + "".join(f"    {line}\n" for line in upgrade.splitlines())
-        )
-        (self.folder / "versions" / f"{number:04}_one_day.py").write_text(text)
-        checks.schema_version.cache_clear()
-        return number
-
-    def forget_after(self, number):
-        """Be the program that had these migrations only."""
-        for file in self.folder.glob("versions/[0-9]*.py"):
-            if int(file.name[:4]) > number:
-                file.unlink()
-        if number < CHANGES_SINCE:
-            first = self.folder / "versions" / "0001_first_schema.py"
-            text = first.read_text().replace("'order.changed', ", "")
-            first.write_text(text.replace('events.id")),', 'events.id"), nullable=False),'))
-        checks.schema_version.cache_clear()
+MIGRATIONS = checks.MIGRATIONS
+NEWEST = checks.schema_version()
+EARLIER = range(1, NEWEST)
+# "--- 0001", what that version made, and so on.
+_, *PARTS = re.split(r"--- (\d{4})\n", Path(__file__).with_name("earlier_schemas.sql").read_text())
+CHANGES_OF = dict(zip(map(int, PARTS[::2]), PARTS[1::2], strict=True))
 
 
 @pytest.fixture
 def next_program(tmp_path, monkeypatch):
-    """Let this program be the next one."""
-    program = NextProgram(tmp_path / "migrations")
-    monkeypatch.setattr(checks, "MIGRATIONS", program.folder)
-    checks.schema_version.cache_clear()
-    yield program
+    """Let this program be the next one; return what adds, or replaces, its newest migration."""
+    folder, number = tmp_path / "migrations", NEWEST + 1
+
+    def add(upgrade):
+        text = (
+            "import os\nimport signal\n\nimport sqlalchemy as sa\nfrom alembic import op\n\n"
+            f"revision = '{number:04}'\ndown_revision = '{NEWEST:04}'\n\n\n"
+            "def upgrade():\n" + "".join(f"    {line}\n" for line in upgrade.splitlines())
+        )
+        (folder / "versions" / f"{number:04}_one_day.py").write_text(text)
+        checks.schema_version.cache_clear()
+        return number
+
+    shutil.copytree(MIGRATIONS, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(checks, "MIGRATIONS", folder)
+    yield add
     checks.schema_version.cache_clear()
 
 
@@ -91,6 +68,23 @@ def path(tmp_path, empty_database):
     """A new database."""
     path = tmp_path / "orders.db"
     copy_database(empty_database, path)
+    return path
+
+
+def made_by(version, path):
+    """Make a database as that version of the program made it, with rows; return its path."""
+    path.unlink(missing_ok=True)
+    with closing(sqlite.connect(path, create=True)) as connection:
+        for number in range(1, version + 1):
+            connection.executescript(CHANGES_OF[number])
+            if number == 1:
+                fill(connection)
+        connection.executescript(
+            f"PRAGMA application_id = {checks.APPLICATION_ID}; PRAGMA user_version = {version};"
+            "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, "
+            "CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num));"
+            f"INSERT INTO alembic_version VALUES ('{version:04}')"
+        )
     return path
 
 
@@ -167,14 +161,18 @@ def first_rows():
 def filled(path):
     """Fill a new database; return its path."""
     with closing(sqlite.connect(path)) as connection:
-        connection.execute("BEGIN")
-        for table, rows in first_rows().items():
-            marks = ", ".join("?" for _ in rows[0])
-            statement = f"INSERT INTO {table} ({FIRST_COLUMNS[table]}) VALUES ({marks})"
-            connection.executemany(statement, rows)
-        connection.execute("UPDATE store SET demo_key_id = 5")
-        connection.execute("COMMIT")
+        fill(connection)
     return path
+
+
+def fill(connection):
+    connection.execute("BEGIN")
+    for table, rows in first_rows().items():
+        marks = ", ".join("?" for _ in rows[0])
+        statement = f"INSERT INTO {table} ({FIRST_COLUMNS[table]}) VALUES ({marks})"
+        connection.executemany(statement, rows)
+    connection.execute("UPDATE store SET demo_key_id = 5")
+    connection.execute("COMMIT")
 
 
 def data(path):
@@ -250,7 +248,7 @@ def test_a_new_database_is_empty_for_its_owner_only_and_has_an_id_of_its_own(tmp
     for ((row_id, store_id),) in ids:
         assert row_id == 1
         assert len(store_id) == 16
-    assert versions(path) == (NUMBERS[-1], f"{NUMBERS[-1]:04}")
+    assert versions(path) == (NEWEST, f"{NEWEST:04}")
     for table in set(TABLES) - {"store"}:
         assert asked(path, f"SELECT count(*) FROM {table}") == [(0,)]
 
@@ -305,36 +303,28 @@ def test_the_event_log_is_never_changed(path, statement):
     assert data(path) == before
 
 
-# From every schema that ever was to the next.
+# From every schema that ever was to this one.
 
 
-def test_data_survive_every_migration_from_the_first_on(tmp_path, monkeypatch):
-    path = tmp_path / "orders.db"
-    assert list(range(1, len(NUMBERS) + 1)) == NUMBERS
-    for number in NUMBERS:
-        program = NextProgram(tmp_path / f"migrations-{number}")
-        monkeypatch.setattr(checks, "MIGRATIONS", program.folder)
-        program.forget_after(number)
-        if number == NUMBERS[0]:
-            opening.create(path)
-            before = data(filled(path))
-        else:
-            opening.upgrade(path)
-        assert versions(path) == (number, f"{number:04}")
-        checks.check_whole(path)
-        assert asked(path, "PRAGMA foreign_key_check") == []
-        assert_kept(before, data(path))
-    monkeypatch.undo()
-    checks.schema_version.cache_clear()
+@pytest.mark.parametrize("version", EARLIER)
+def test_data_survive_the_upgrade_from_every_earlier_schema(tmp_path, version):
+    path = made_by(version, tmp_path / "orders.db")
+    before, dumped = data(path), dump(path)
+    kept = opening.upgrade(path)
+    assert versions(path) == (NEWEST, f"{NEWEST:04}")
     checks.check(path)
+    checks.check_whole(path)
+    assert asked(path, "PRAGMA foreign_key_check") == []
+    assert_kept(before, data(path))
     opening.create(tmp_path / "new.db")
     assert schema(path) == schema(tmp_path / "new.db")
-    # The eleventh one counts by quarters of an hour: placed, shipped, cancelled.
+    # They are counted by quarters of an hour: placed, shipped, cancelled.
     assert asked(path, "SELECT * FROM order_quarters") == [
         (-1, 3, 1, 1),
         (0, 2, 1, 1),
         (date.max.toordinal() * 96 - 1, 1, 0, 0),
     ]
+    assert dump(kept) == dumped
 
 
 def schema(path):
@@ -343,104 +333,40 @@ def schema(path):
     return {name: normalized(sql.replace('"', "")) for name, sql in made}
 
 
-def test_an_older_sqlite_makes_a_store_but_upgrades_none(next_program, tmp_path, monkeypatch):
+def test_an_older_sqlite_makes_a_store_but_upgrades_none(tmp_path, monkeypatch):
     monkeypatch.setattr(sqlite, "sqlite_module", lambda: sqlite3)
     monkeypatch.setattr(opening, "sqlite_module", lambda: sqlite3)
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 52, 0))
-    opening.create(tmp_path / "new.db")
-    assert asked(tmp_path / "new.db", "INSERT INTO order_events (type) SELECT 1 WHERE 0") == []
-    next_program.forget_after(CHANGES_SINCE - 1)
-    opening.create(tmp_path / "old.db")
-    before = dump(tmp_path / "old.db")
-    shutil.copytree(MIGRATIONS, next_program.folder, dirs_exist_ok=True)
-    checks.schema_version.cache_clear()
+    new, old = tmp_path / "new.db", made_by(8, tmp_path / "old.db")
+    opening.create(new)
+    assert asked(new, "INSERT INTO order_events (type) SELECT 1 WHERE 0") == []
+    before = dump(old)
     with pytest.raises(checks.UnfitDatabase, match=r"takes SQLite 3.53; .* Install pysqlite3"):
-        opening.upgrade(tmp_path / "old.db")
-    assert dump(tmp_path / "old.db") == before
-    assert names_in(tmp_path) >= {"old.db", "new.db"}
-
-
-ADD_A_COLUMN = """\
-op.add_column("orders", sa.Column("colour", sa.String(16), server_default="brown"))
-op.execute("UPDATE orders SET colour = 'white' WHERE id = 2")
-"""
-REBUILD_PETS = """\
-with op.batch_alter_table("pets", recreate="always") as pets:
-    pets.add_column(sa.Column("legs", sa.Integer, server_default="4", nullable=False))
-op.create_index("orders_one_day", "orders", ["pet_id"])
-"""
-
-
-def test_several_migrations_are_made_at_once(next_program, path):
-    before = data(filled(path))
-    next_program.add(ADD_A_COLUMN)
-    last = next_program.add(REBUILD_PETS)
-    kept = opening.upgrade(path)
-    assert versions(path) == (last, f"{last:04}")
-    assert versions(kept)[0] == NUMBERS[-1]
-    checks.check(path)
-    checks.check_whole(path)
-    assert_kept(before, data(path))
-    colours = [colour for (colour,) in asked(path, "SELECT colour FROM orders ORDER BY id")]
-    assert colours == ["brown", "white", "brown"]
-    assert asked(path, "SELECT DISTINCT legs FROM pets") == [(4,)]
-
-
-@pytest.mark.parametrize("table", ["orders", "api_keys", "order_events"])
-def test_a_table_that_others_refer_to_can_be_rebuilt(next_program, path, table):
-    # Which is how SQLite changes a constraint (https://www.sqlite.org/lang_altertable.html, 7).
-    before = data(filled(path))
-    next_program.add(
-        f'with op.batch_alter_table("{table}", recreate="always") as table:\n'
-        '    table.add_column(sa.Column("colour", sa.String(16)))'
-    )
-    opening.upgrade(path)
-    assert_kept(before, data(path))
-    assert asked(path, "PRAGMA foreign_key_check") == []
+        opening.upgrade(old)
+    assert dump(old) == before
 
 
 # `flask db upgrade` and the other commands.
 
 
 @pytest.fixture
-def old_store(next_program, store):
-    """A store, with orders, that is one migration behind."""
-    filled(store.database.path)
-    next_program.add(ADD_A_COLUMN)
+def old_store(store):
+    """A store, with orders, that an earlier version made."""
+    made_by(NEWEST - 1, store.database.path)
     return store
 
 
-def test_an_upgrade_keeps_the_data_and_a_checked_copy_that_can_be_put_back(old_store, next_program):
+def test_an_upgrade_keeps_the_data_and_a_checked_copy_for_its_owner(old_store):
     path = old_store.database.path
     before, rows = dump(path), data(path)
-    kept = path.with_name(f"orders-before-{next_program.number:04}.db")
+    kept = path.with_name(f"orders-before-{NEWEST:04}.db")
     assert said(old_store, "db", "upgrade") == (f"Upgraded. The database as it was is in {kept}.\n")
-    assert versions(path) == (next_program.number, f"{next_program.number:04}")
     assert_kept(rows, data(path))
-    assert all("colour" in order for order in data(path)["orders"])
     orders = old_store.client().get("/v1/store/orders").get_json()
     assert [order["id"] for order in orders] == [1, 2]
     assert dump(kept) == before
     assert S_IMODE(kept.stat().st_mode) == 0o600
     assert asked(kept, "PRAGMA integrity_check") == [("ok",)]
-    old_store.database.close()
-    kept.replace(path)
-    next_program.forget_after(NUMBERS[-1])
-    checks.check(path)
-    assert dump(path) == before
-
-
-def test_each_upgrade_has_a_copy_of_its_own(old_store, next_program):
-    instance = old_store.settings.instance
-    command(old_store, "db", "upgrade")
-    next_program.add(REBUILD_PETS)
-    command(old_store, "db", "upgrade")
-    kept = sorted(instance.glob("orders-before-*.db"))
-    last = next_program.number
-    assert [file.name for file in kept] == [
-        f"orders-before-{number:04}.db" for number in (last - 1, last)
-    ]
-    assert [versions(file)[0] for file in kept] == [last - 2, last - 1]
 
 
 def test_a_database_that_is_up_to_date_is_left_alone(store):
@@ -507,40 +433,9 @@ def test_a_damaged_database_is_not_upgraded(old_store):
 
 # Migrations that break off.
 
+ADD_A_COLUMN = 'op.add_column("orders", sa.Column("colour", sa.String(16)))\n'
 NO_UNITS = 'op.execute("UPDATE orders SET quantity = 0")'
-
-
-@pytest.mark.parametrize(
-    ("upgrade", "cause"),
-    [
-        ("raise RuntimeError('one day')", "one day"),
-        (NO_UNITS, "orders_quantity"),
-        ('op.execute("DELETE FROM orders WHERE id = 1")', "(?i)foreign key"),
-        (REBUILD_PETS + "op.drop_table('missing')", "no such table: missing"),
-    ],
-)
-def test_a_migration_that_breaks_off_leaves_the_database_as_it_was(
-    next_program, path, upgrade, cause
-):
-    before = dump(filled(path))
-    next_program.add(ADD_A_COLUMN)
-    number = next_program.add(upgrade)
-    with pytest.raises(Exception, match=cause):
-        opening.upgrade(path)
-    assert dump(path) == before
-    # Fixed, it is made from the beginning, with a copy of the same.
-    next_program.add(REBUILD_PETS, number)
-    assert dump(opening.upgrade(path)) == before
-    assert versions(path) == (number, f"{number:04}")
-
-
-def test_the_command_reports_a_migration_that_breaks_off_in_one_line(next_program, store):
-    before = dump(filled(store.database.path))
-    next_program.add(NO_UNITS)
-    assert "orders_quantity" in rejected(store, "db", "upgrade")
-    assert dump(store.database.path) == before
-
-
+WRITE_MUCH = 'op.execute("UPDATE pets SET name = hex(zeroblob(4000000))")\n'
 KILLED = """
 import sys
 from pathlib import Path
@@ -550,34 +445,63 @@ opening.upgrade(Path(sys.argv[2]))
 """
 
 
-def test_a_migration_that_is_killed_leaves_the_database_as_it_was(next_program, path):
-    before = dump(filled(path))
+def kill_meanwhile(next_program, path):
     # Enough is written that SQLite has to put some of it on the disk before the end.
-    write_much = 'op.execute("UPDATE pets SET name = hex(zeroblob(4000000))")\n'
-    number = next_program.add(ADD_A_COLUMN + write_much + "os.kill(os.getpid(), signal.SIGKILL)")
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, next_program.folder, path],
-        cwd=ROOT,
-        check=False,
-        capture_output=True,
-        timeout=60,
-    )
+    next_program(ADD_A_COLUMN + WRITE_MUCH + "os.kill(os.getpid(), signal.SIGKILL)")
+    arguments = [sys.executable, "-c", KILLED, checks.MIGRATIONS, path]
+    done = subprocess.run(arguments, cwd=ROOT, check=False, capture_output=True, timeout=60)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert path.with_name("orders.db-wal").stat().st_size > 2**20
+
+
+def fail_with(upgrade, cause):
+    def fail(next_program, path):
+        next_program(ADD_A_COLUMN + upgrade)
+        with pytest.raises(Exception, match=cause):
+            opening.upgrade(path)
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    "break_off",
+    [
+        fail_with("raise RuntimeError('one day')", "one day"),
+        fail_with(NO_UNITS, "orders_quantity"),
+        fail_with('op.execute("DELETE FROM orders WHERE id = 1")', "(?i)foreign key"),
+        fail_with("op.drop_table('missing')", "no such table: missing"),
+        kill_meanwhile,
+    ],
+    ids=["raises", "violates a check", "violates a foreign key", "fails", "is killed"],
+)
+def test_an_upgrade_that_breaks_off_leaves_the_database_as_it_was(
+    next_program, tmp_path, break_off
+):
+    path = made_by(NEWEST - 1, tmp_path / "orders.db")
+    before = dump(path)
+    break_off(next_program, path)
     assert dump(path) == before
     checks.check_whole(path)
-    next_program.add(ADD_A_COLUMN, number)
+    # Fixed, it is made from the beginning, with a copy of the same.
+    number = next_program(ADD_A_COLUMN)
     assert dump(opening.upgrade(path)) == before
-    assert versions(path)[0] == number
+    assert versions(path) == (number, f"{number:04}")
+
+
+def test_the_command_reports_a_migration_that_breaks_off_in_one_line(next_program, store):
+    before = dump(filled(store.database.path))
+    next_program(NO_UNITS)
+    assert "orders_quantity" in rejected(store, "db", "upgrade")
+    assert dump(store.database.path) == before
 
 
 def test_a_creation_that_breaks_off_leaves_no_database(next_program, tmp_path):
     path = tmp_path / "orders.db"
-    number = next_program.add("raise RuntimeError('one day')")
+    next_program("raise RuntimeError('one day')")
     with pytest.raises(RuntimeError, match="one day"):
         opening.create(path)
     assert not path.exists()
-    next_program.add(ADD_A_COLUMN, number)
+    number = next_program(ADD_A_COLUMN)
     opening.create(path)
     assert versions(path)[0] == number
     assert names_in(tmp_path) == {"orders.db", "migrations"}

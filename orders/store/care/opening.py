@@ -11,7 +11,6 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from orders.store.care import backup, checks, instance, scratch
 from orders.store.care.checks import UnfitDatabase
-from orders.store.database import sequences
 from orders.store.database.sqlite import SqliteDatabase, sqlite_module
 
 log = logging.getLogger(__name__)
@@ -94,14 +93,9 @@ def _keep_copy(path: Path) -> Path:
 def _migrate(path: Path) -> None:
     database = SqliteDatabase(path)
     try:
-        with database.write(foreign_keys=False) as connection:
-            last_ids = sequences.given(connection)
+        with database.write() as connection:
+            connection.begin()  # or else Alembic would commit by itself, migration by migration
             run_migrations(connection)
-            # Which SQLite forgets when a migration rebuilds a table.
-            for table, last_id in last_ids.items():
-                sequences.go_on_above(connection, table, last_id)
-            if connection.exec_driver_sql("PRAGMA foreign_key_check").first():
-                raise UnfitDatabase(f"{path}: a foreign key does not hold. It is as it was.")
             connection.exec_driver_sql(f"PRAGMA application_id = {checks.APPLICATION_ID}")
             connection.exec_driver_sql(f"PRAGMA user_version = {checks.schema_version()}")
     except SQLAlchemyError as error:

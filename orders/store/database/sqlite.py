@@ -100,13 +100,10 @@ class SqliteDatabase(Database):
         return _identity_of(self.path)
 
     @contextlib.contextmanager
-    def write(
-        self, beside: Beside | None = None, *, foreign_keys: bool = True
-    ) -> Iterator[Connection]:
+    def write(self, beside: Beside | None = None) -> Iterator[Connection]:
         """Yield a connection in a write transaction; it commits unless left by an exception.
 
-        The tables of another file, if given, are available as `beside.…`. Without
-        `foreign_keys`, tables that others refer to can be recreated.
+        The tables of another file, if given, are available as `beside.…`.
 
         Raises:
             StoreUnavailable: the database is locked, full, read-only, damaged or gone.
@@ -115,9 +112,7 @@ class SqliteDatabase(Database):
             translate_driver_errors(),
             self._writer.connect() as connection,
             discard_connection_on_error(connection),
-            _prepared(connection, beside, foreign_keys=foreign_keys)
-            if beside or not foreign_keys
-            else contextlib.nullcontext(),
+            _attached(connection, beside) if beside else contextlib.nullcontext(),
         ):
             # On the driver: SQLAlchemy's transactions cost as much as an order's statements.
             driver = driver_of(connection)
@@ -229,19 +224,14 @@ class SqliteDatabase(Database):
 
 
 @contextlib.contextmanager
-def _prepared(
-    connection: Connection, beside: Beside | None, *, foreign_keys: bool
-) -> Iterator[None]:
-    # None of this works inside a transaction.
+def _attached(connection: Connection, beside: Beside) -> Iterator[None]:
+    # Neither works inside a transaction.
     driver = driver_of(connection)
-    with contextlib.ExitStack() as undo:
-        if beside is not None:
-            driver.execute(f"ATTACH ? AS {BESIDE}", (str(beside.path),))
-            undo.callback(driver.execute, f"DETACH {BESIDE}")
-        if not foreign_keys:
-            driver.execute("PRAGMA foreign_keys = OFF")
-            undo.callback(driver.execute, "PRAGMA foreign_keys = ON")
+    driver.execute(f"ATTACH ? AS {BESIDE}", (str(beside.path),))
+    try:
         yield
+    finally:
+        driver.execute(f"DETACH {BESIDE}")
 
 
 def _identity_of(path: Path) -> tuple[int, int]:

@@ -5,22 +5,14 @@ import secrets
 import sqlalchemy as sa
 from alembic import op
 
+from orders.store.care.migrations.append_only import forbid_changes
+from orders.store.database.types import Instant
+from orders.store.tables import RowId, words
+
 revision = "0001"
 down_revision = None
 branch_labels = None
 depends_on = None
-
-ROW_ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")
-
-
-def words(length: int) -> sa.String:
-    """Return the column type of a text, whose length PostgreSQL is not to judge."""
-    return sa.String(length).with_variant(sa.Text(), "postgresql")
-
-
-def instant() -> sa.types.TypeEngine[object]:
-    """Return the column type of an instant: text on SQLite, a timestamp elsewhere."""
-    return sa.DateTime(timezone=True).with_variant(sa.String(24), "sqlite")
 
 
 def order_columns() -> list[sa.Column[object]]:
@@ -28,10 +20,10 @@ def order_columns() -> list[sa.Column[object]]:
     return [
         sa.Column("pet_id", sa.BigInteger, nullable=False),
         sa.Column("quantity", sa.Integer, nullable=False),
-        sa.Column("ship_date", instant()),
+        sa.Column("ship_date", Instant),
         sa.Column("status", words(16), nullable=False),
-        sa.Column("placed_at", instant(), nullable=False),
-        sa.Column("updated_at", instant(), nullable=False),
+        sa.Column("placed_at", Instant, nullable=False),
+        sa.Column("updated_at", Instant, nullable=False),
         sa.Column("reference", words(64)),
     ]
 
@@ -44,7 +36,7 @@ def upgrade() -> None:
     _make_idempotency_keys()
     op.create_table(
         "pets",
-        sa.Column("id", ROW_ID, primary_key=True, autoincrement=False),
+        sa.Column("id", RowId, primary_key=True, autoincrement=False),
         sa.Column("name", words(255), nullable=False),
         sa.Column("category_id", sa.BigInteger),
         sa.Column("status", words(16), nullable=False),
@@ -54,7 +46,7 @@ def upgrade() -> None:
         "store",
         sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("store_id", words(32), nullable=False),
-        sa.Column("demo_key_id", ROW_ID, sa.ForeignKey("api_keys.id")),
+        sa.Column("demo_key_id", RowId, sa.ForeignKey("api_keys.id")),
     )
     op.bulk_insert(store, [{"id": 1, "store_id": secrets.token_hex(8)}])
 
@@ -62,22 +54,22 @@ def upgrade() -> None:
 def _make_keys() -> None:
     op.create_table(
         "api_keys",
-        sa.Column("id", ROW_ID, primary_key=True),
+        sa.Column("id", RowId, primary_key=True),
         sa.Column("name", words(255), nullable=False),
         sa.Column("prefix", words(16), nullable=False),
         sa.Column("secret_hash", sa.LargeBinary(32), nullable=False),
         sa.Column("previous_hash", sa.LargeBinary(32)),
-        sa.Column("previous_until", instant()),
+        sa.Column("previous_until", Instant),
         sa.Column("plan", words(64), nullable=False),
         sa.Column("per_minute", sa.Integer),
         sa.Column("per_day", sa.Integer),
         sa.Column("plan_revision", sa.Integer, nullable=False),
         sa.Column("scopes", words(64), nullable=False),
-        sa.Column("created_at", instant(), nullable=False),
-        sa.Column("last_used_at", instant()),
-        sa.Column("expires_at", instant()),
-        sa.Column("revoked_at", instant()),
-        sa.Column("banned_until", instant()),
+        sa.Column("created_at", Instant, nullable=False),
+        sa.Column("last_used_at", Instant),
+        sa.Column("expires_at", Instant),
+        sa.Column("revoked_at", Instant),
+        sa.Column("banned_until", Instant),
         sqlite_autoincrement=True,
     )
     op.create_index("api_keys_by_secret", "api_keys", ["secret_hash"], unique=True)
@@ -87,7 +79,7 @@ def _make_keys() -> None:
 def _make_orders() -> None:
     op.create_table(
         "orders",
-        sa.Column("id", ROW_ID, primary_key=True),
+        sa.Column("id", RowId, primary_key=True),
         *order_columns(),
         sa.CheckConstraint("status IN ('pending', 'shipped', 'cancelled')", name="orders_status"),
         sa.CheckConstraint("quantity BETWEEN 1 AND 2147483647", name="orders_quantity"),
@@ -102,10 +94,10 @@ def _make_orders() -> None:
 def _make_events() -> None:
     op.create_table(
         "order_events",
-        sa.Column("id", ROW_ID, primary_key=True),
+        sa.Column("id", RowId, primary_key=True),
         sa.Column("type", words(24), nullable=False),
-        sa.Column("order_id", ROW_ID, sa.ForeignKey("orders.id"), nullable=False),
-        sa.Column("at", instant(), nullable=False),
+        sa.Column("order_id", RowId, sa.ForeignKey("orders.id"), nullable=False),
+        sa.Column("at", Instant, nullable=False),
         sa.Column("actor", words(32), nullable=False),
         sa.Column("request_id", words(32)),
         *order_columns(),
@@ -120,32 +112,16 @@ def _make_events() -> None:
     op.create_index("order_events_by_order", "order_events", ["order_id", "id"])
     # The log is what clients, webhooks and ETags rest on: not even a slip in this program's own
     # code may change what it said.
-    if op.get_bind().dialect.name == "sqlite":
-        for verb in ("UPDATE", "DELETE"):
-            op.execute(
-                f"CREATE TRIGGER order_events_no_{verb.lower()} BEFORE {verb} ON order_events "
-                "BEGIN SELECT RAISE(ABORT, 'the event log is never changed'); END"
-            )
-        return
-    op.execute(
-        "CREATE FUNCTION order_events_never_changed() RETURNS trigger LANGUAGE plpgsql AS "
-        "$$ BEGIN RAISE EXCEPTION 'the event log is never changed' "
-        "USING ERRCODE = 'integrity_constraint_violation'; END $$"
-    )
-    for verb in ("UPDATE", "DELETE", "TRUNCATE"):
-        op.execute(
-            f"CREATE TRIGGER order_events_no_{verb.lower()} BEFORE {verb} ON order_events "
-            "FOR EACH STATEMENT EXECUTE FUNCTION order_events_never_changed()"
-        )
+    forbid_changes("order_events", "the event log is never changed")
 
 
 def _make_idempotency_keys() -> None:
     op.create_table(
         "idempotency_keys",
-        sa.Column("key_id", ROW_ID, sa.ForeignKey("api_keys.id"), primary_key=True),
+        sa.Column("key_id", RowId, sa.ForeignKey("api_keys.id"), primary_key=True),
         sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("value", words(255), primary_key=True),
-        sa.Column("event_id", ROW_ID, sa.ForeignKey("order_events.id")),  # as above
-        sa.Column("at", instant(), nullable=False),
+        sa.Column("event_id", RowId, sa.ForeignKey("order_events.id")),  # as above
+        sa.Column("at", Instant, nullable=False),
     )
     op.create_index("idempotency_keys_by_age", "idempotency_keys", ["at"])

@@ -6,6 +6,8 @@ No row is written: of 1,000,000 orders, only the log's types are read.
 import sqlalchemy as sa
 from alembic import op
 
+from orders.store.tables import words
+
 revision = "0009"
 down_revision = "0008"
 branch_labels = None
@@ -20,22 +22,13 @@ MADE_FOR_CHANGES = "SELECT 1 FROM sqlite_schema WHERE name = 'order_events' AND 
 
 def upgrade() -> None:
     """Add the columns, and replace what is required of events and Idempotency-Keys."""
-    note = sa.String(500).with_variant(sa.Text(), "postgresql")
     for table in ("orders", "order_events"):
-        op.add_column(table, sa.Column("note", note))
-    digest = sa.String(64).with_variant(sa.Text(), "postgresql")
-    op.add_column("idempotency_keys", sa.Column("request", digest))
+        op.add_column(table, sa.Column("note", words(500)))
+    op.add_column("idempotency_keys", sa.Column("request", words(64)))
     op.add_column("idempotency_keys", sa.Column("outcomes", sa.Text))
     connection = op.get_bind()
     if connection.dialect.name == "postgresql":
         op.alter_column("idempotency_keys", "event_id", nullable=True)
-        # Whatever happens to an order, only these three count on a day.
-        op.execute("DROP TRIGGER order_days_kept ON order_events")
-        op.execute(
-            "CREATE TRIGGER order_days_kept AFTER INSERT ON order_events FOR EACH ROW "
-            "WHEN (NEW.type IN ('order.placed', 'order.shipped', 'order.cancelled')) "
-            "EXECUTE FUNCTION order_days_kept()"
-        )
     elif connection.execute(sa.text(MADE_FOR_CHANGES), {"changed": "%order.changed%"}).first():
         return  # made by this program, maybe on an SQLite that can't alter constraints
     else:

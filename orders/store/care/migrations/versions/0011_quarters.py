@@ -3,6 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
+from orders.store.tables import RowId
+
 revision = "0011"
 down_revision = "0010"
 branch_labels = None
@@ -38,43 +40,46 @@ ADD = """
 
 
 def upgrade() -> None:
-    """Count until now, and replace the triggers and the table of days."""
+    """Count until now and from now on; drop the table of days that earlier versions made."""
     kind = op.get_bind().dialect.name
     op.create_table(
         "order_quarters",
-        sa.Column(
-            "quarter",
-            sa.BigInteger().with_variant(sa.Integer, "sqlite"),
-            primary_key=True,
-            autoincrement=False,
-        ),
+        sa.Column("quarter", RowId, primary_key=True, autoincrement=False),
         *(sa.Column(name, sa.BigInteger, nullable=False) for name in COUNTED),
     )
     op.execute(sa.text(UNTIL_NOW.format(quarter=QUARTER[kind].format("at"), ever=EVER)))
     if kind == "sqlite":
-        for event, instant in COUNTED.items():
-            counts = ", ".join("1" if name == event else "0" for name in COUNTED)
-            quarter = QUARTER[kind].format(f"NEW.{instant}")
-            add = ADD.format(rows=f"({quarter}, {counts}), ({EVER}, {counts})")
-            op.execute(f"DROP TRIGGER order_days_{event}")
-            op.execute(
-                f"CREATE TRIGGER order_quarters_{event} AFTER INSERT ON order_events "
-                f"WHEN NEW.type = 'order.{event}' BEGIN {add} END"
-            )
+        _count_on_sqlite()
     else:
-        counts = ", ".join(f"(NEW.type = 'order.{event}')::int" for event in COUNTED)
-        cases = " ".join(f"WHEN 'order.{event}' THEN NEW.{at}" for event, at in COUNTED.items())
-        quarter = QUARTER[kind].format(f"CASE NEW.type {cases} END")
-        add = ADD.format(rows=f"({quarter}, {counts}), ({EVER}, {counts})")
-        op.execute("DROP TRIGGER order_days_kept ON order_events")
-        op.execute("DROP FUNCTION order_days_kept()")
+        _count_on_postgres()
+    op.drop_table("order_days", if_exists=True)
+
+
+def _count_on_sqlite() -> None:
+    for event, instant in COUNTED.items():
+        counts = ", ".join("1" if name == event else "0" for name in COUNTED)
+        op.execute(f"DROP TRIGGER IF EXISTS order_days_{event}")
         op.execute(
-            "CREATE FUNCTION order_quarters_kept() RETURNS trigger LANGUAGE plpgsql AS "
-            f"$$ BEGIN {add} RETURN NULL; END $$"
+            f"CREATE TRIGGER order_quarters_{event} AFTER INSERT ON order_events "
+            f"WHEN NEW.type = 'order.{event}' BEGIN {_add('sqlite', f'NEW.{instant}', counts)} END"
         )
-        types = ", ".join(f"'order.{event}'" for event in COUNTED)
-        op.execute(
-            "CREATE TRIGGER order_quarters_kept AFTER INSERT ON order_events FOR EACH ROW "
-            f"WHEN (NEW.type IN ({types})) EXECUTE FUNCTION order_quarters_kept()"
-        )
-    op.drop_table("order_days")
+
+
+def _count_on_postgres() -> None:
+    counts = ", ".join(f"(NEW.type = 'order.{event}')::int" for event in COUNTED)
+    cases = " ".join(f"WHEN 'order.{event}' THEN NEW.{at}" for event, at in COUNTED.items())
+    op.execute("DROP TRIGGER IF EXISTS order_days_kept ON order_events")
+    op.execute("DROP FUNCTION IF EXISTS order_days_kept()")
+    op.execute(
+        "CREATE FUNCTION order_quarters_kept() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$ BEGIN {_add('postgresql', f'CASE NEW.type {cases} END', counts)} RETURN NULL; END $$"
+    )
+    types = ", ".join(f"'order.{event}'" for event in COUNTED)
+    op.execute(
+        "CREATE TRIGGER order_quarters_kept AFTER INSERT ON order_events FOR EACH ROW "
+        f"WHEN (NEW.type IN ({types})) EXECUTE FUNCTION order_quarters_kept()"
+    )
+
+
+def _add(kind: str, instant: str, counts: str) -> str:
+    return ADD.format(rows=f"({QUARTER[kind].format(instant)}, {counts}), ({EVER}, {counts})")
