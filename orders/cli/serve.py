@@ -21,6 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from orders import VERSION, demo
 from orders import settings as settings_of
+from orders.cli.housekeeping import Housekeeping
 from orders.cli.keeper import Keeper
 from orders.cli.systemd import State, notify
 from orders.counters import CountersRefused
@@ -39,7 +40,6 @@ from orders.store.database import sqlite
 from orders.store.database.errors import StoreUnavailable
 from orders.web import logs
 from orders.web.dispatch import Dispatch
-from orders.web.housekeeping import Housekeeping
 from orders.web.server import Server
 from orders.web.services import Services, services_of
 

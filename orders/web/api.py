@@ -24,10 +24,11 @@ from werkzeug.routing import MapAdapter, UnicodeConverter
 
 from orders.settings import Network, Settings
 from orders.store.database.engine import WAIT_SECONDS
-from orders.web import bodies, compression, document
+from orders.web import bodies, compression
 from orders.web.access import auth
 from orders.web.call import WHOLE_AT, Call, current_call, is_api_path, path_of_target
-from orders.web.document import documented
+from orders.web.openapi import document
+from orders.web.openapi.document import documented
 from orders.web.refusals import InternalError, answer_to, error_body
 from orders.web.replies import JSON, NO_CONTENT, Reply, json_reply
 from orders.web.services import Services, services_of

@@ -15,7 +15,7 @@ from orders.store.idempotency import IdempotencyKey
 from orders.web import conditional
 from orders.web.api import ApiBlueprint
 from orders.web.call import current_call
-from orders.web.document import operation
+from orders.web.openapi.document import operation
 from orders.web.refusals import MalformedRequest
 from orders.web.replies import NO_CONTENT, Reply
 from orders.web.services import current_services

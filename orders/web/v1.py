@@ -15,7 +15,7 @@ from orders.store.listing import OrderList
 from orders.web import conditional, order_views
 from orders.web.api import ApiBlueprint, render
 from orders.web.call import BUSY, current_call
-from orders.web.document import operation
+from orders.web.openapi.document import operation
 from orders.web.refusals import ServerBusy
 from orders.web.replies import Reply
 from orders.web.services import current_services

@@ -16,7 +16,7 @@ from orders.web import compression, conditional, order_views, pagination
 from orders.web.api import ApiBlueprint
 from orders.web.bodies import read_query
 from orders.web.call import current_call
-from orders.web.document import operation
+from orders.web.openapi.document import operation
 from orders.web.refusals import MissingKey, ValidationFailed, body_of
 from orders.web.replies import Reply, to_json
 from orders.web.services import current_services

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 from flask_smorest import Blueprint
 
 from orders.settings import Settings
-from orders.web import document_v2
 from orders.web.bodies import MERGE_PATCH
-from orders.web.document_parts import (
+from orders.web.openapi import version_2, webhooks
+from orders.web.openapi.parts import (
     COMMON_HEADERS,
     OTHER_HEADERS,
     REQUEST_HEADERS,
@@ -23,7 +23,6 @@ from orders.web.document_parts import (
     header,
 )
 from orders.web.refusals import ANSWERS, CODES
-from orders.webhooks import description
 from schemas.order_v2 import OrderSchema
 
 View = TypeVar("View", bound=Callable[..., Any])
@@ -120,9 +119,9 @@ def complete(spec: dict[str, Any], version: int, settings: Settings) -> dict[str
         },
     }
     if version >= WEBHOOKS_SINCE:
-        webhooks = description.webhooks({"$ref": "#/components/schemas/Order"}, OrderSchema.example)
-        document["webhooks"] = webhooks
-        document_v2.complete(document)
+        order = {"$ref": "#/components/schemas/Order"}
+        document["webhooks"] = webhooks.webhooks(order, OrderSchema.example)
+        version_2.complete(document)
     return document
 
 

@@ -1,0 +1,1 @@
+"""The OpenAPI documents: `document` makes them; views declare their part with its `operation`."""
