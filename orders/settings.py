@@ -7,7 +7,6 @@ from the environment, which wins. `SETTINGS` is the list of them all; README's t
 
 from __future__ import annotations
 
-import importlib.util
 import ipaddress
 import os
 import re
@@ -53,7 +52,7 @@ DEFAULT_PLANS = {
 }
 MAX_FIGURE = 10**9
 _FIGURES = ("per_minute", "per_day")
-_KEPT = re.compile(r"\b([0-9]{1,4}) (daily|weekly)\b")
+_KEPT = re.compile(r"([0-9]{1,4}) (daily|weekly)")
 _DIGITS = re.compile(r"[0-9]{1,18}")
 _SWITCHES = dict.fromkeys(("on", "true", "1"), True) | dict.fromkeys(
     ("off", "false", "0", ""), False
@@ -80,7 +79,8 @@ class Settings:
     pets_sunset: date = date(2030, 12, 5)
     trusted_proxy: tuple[Network, ...] = ()
     backups: str = "backups"
-    backups_keep: str = "7 daily, 4 weekly"
+    # How many daily and how many weekly ones are kept.
+    backups_keep: tuple[int, int] = (7, 4)
     head_seconds: int = 10
     body_seconds: int = 30
     log: str = "text"
@@ -107,12 +107,6 @@ class Settings:
         if self.is_on_postgres or not self.backups:
             return None
         return self.instance / self.backups
-
-    @property
-    def backups_kept(self) -> tuple[int, int]:
-        """How many daily and how many weekly backups are kept."""
-        found = {kind: int(number) for number, kind in _KEPT.findall(self.backups_keep)}
-        return found.get("daily", 0), found.get("weekly", 0)
 
     @property
     def counters_path(self) -> Path:
@@ -142,19 +136,6 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     values.setdefault("base_url", _default_base_url(values))
     values["notify_socket"] = environ.get("NOTIFY_SOCKET", "")
     return Settings(instance=instance, plans=plans, **cast("dict[str, Any]", values))
-
-
-def check_packages(settings: Settings) -> None:
-    """Check that the optional packages that the settings need are installed.
-
-    Raises:
-        SettingsError: one is not; with how to install it.
-    """
-    if settings.limits_url and importlib.util.find_spec("redis") is None:
-        raise SettingsError(
-            "ORDERS_LIMITS_URL needs a package that is not installed. Install it with: "
-            ".venv/bin/pip install -e '.[redis]'"
-        )
 
 
 def _default_base_url(values: Mapping[str, Any]) -> str:
@@ -198,7 +179,7 @@ def _read_plans(raw: object) -> dict[str, Plan]:
                 "[plans.enterprise] can't be set: its figures are set when a key is issued. "
                 "Add a plan of another name."
             )
-        if set(figures) != {"per_minute", "per_day"}:
+        if set(figures) != set(_FIGURES):
             raise SettingsError(f"[plans.{name}] needs per_minute and per_day, and nothing else.")
         try:
             plans[name] = Plan(name, *(check_figure(figures[key]) for key in _FIGURES))
@@ -236,6 +217,10 @@ def _text_as(check: Callable[[str], str]) -> Callable[[object], str]:
     return lambda raw: check(_text(raw))
 
 
+def _optional(check: Callable[[str], str]) -> Callable[[object], str]:
+    return lambda raw: check(text) if (text := _text(raw)) else ""
+
+
 def _host(raw: object) -> str:
     host = _text(raw)
     if not host:
@@ -269,13 +254,12 @@ def _folder(raw: object) -> str:
     return "" if folder == "off" else folder
 
 
-def _kept(raw: object) -> str:
-    text = _text(raw)
-    found = _KEPT.findall(text)
-    rest = _KEPT.sub("", text).strip(" ,")
-    if rest or len({kind for _, kind in found}) < len(found) or not any(int(n) for n, _ in found):
+def _kept(raw: object) -> tuple[int, int]:
+    parts = [_KEPT.fullmatch(part.strip()) for part in _text(raw).split(",")]
+    kept = {part[2]: int(part[1]) for part in parts if part}
+    if len(kept) < len(parts) or not any(kept.values()):
         raise ValueError("it must be how many to keep, such as 7 daily, 4 weekly")
-    return text
+    return kept.get("daily", 0), kept.get("weekly", 0)
 
 
 def _log(raw: object) -> str:
@@ -298,10 +282,10 @@ SETTINGS: dict[str, Callable[[object], object]] = {
     "port": _whole_number(0, 65_535),
     "threads": _whole_number(1, 64),
     "base_url": _text_as(urls.base_url),
-    "staging_base_url": _text_as(urls.optional_base_url),
-    "database_url": _text_as(urls.database_url),
-    "copy_to": _text_as(urls.copy_to),
-    "limits_url": _text_as(urls.optional_redis_url),
+    "staging_base_url": _optional(urls.base_url),
+    "database_url": _optional(urls.database_url),
+    "copy_to": _optional(urls.copy_to),
+    "limits_url": _optional(urls.redis_url),
     "ban_after": _whole_number(1, MAX_FIGURE),
     "ban_window": _whole_number(2, 86_400),
     "ban_seconds": _whole_number(1, 31_536_000),

@@ -35,16 +35,11 @@ def base_url(text: str) -> str:
     return url
 
 
-def optional_base_url(text: str) -> str:
-    """Check a public address as `base_url` does, or that there is none."""
-    return base_url(text) if text else ""
-
-
 def database_url(text: str) -> str:
-    """Check the database's address; return it with the driver's name, or empty for the default."""
+    """Check the database's address; return it with the driver's name."""
     if text.startswith(("postgresql", "postgres:")):
         return _postgres_url(text)
-    if text and not (text.startswith("sqlite:///") and len(text) > len("sqlite:///")):
+    if not text.removeprefix("sqlite:///") or not text.startswith("sqlite:///"):
         raise ValueError(
             "it must be sqlite:///PATH or postgresql+psycopg://USER@HOST/DATABASE, "
             "or left out for SQLite in the instance folder"
@@ -53,10 +48,10 @@ def database_url(text: str) -> str:
 
 
 def copy_to(text: str) -> str:
-    """Check the address of a database on PostgreSQL, or that there is none."""
-    if text and not text.startswith(("postgresql", "postgres:")):
+    """Check the address of a database on PostgreSQL."""
+    if not text.startswith(("postgresql", "postgres:")):
         raise ValueError("it must be postgresql+psycopg://USER@HOST/DATABASE")
-    return _postgres_url(text) if text else ""
+    return _postgres_url(text)
 
 
 def _postgres_url(url: str) -> str:
@@ -70,17 +65,16 @@ def _postgres_url(url: str) -> str:
         is_whole = False
     if not is_whole:
         raise ValueError("it must name a database: postgresql+psycopg://USER@HOST/DATABASE")
-    if importlib.util.find_spec("psycopg") is None:
-        raise ValueError(
-            "it needs psycopg, which is not installed by default: "
-            "run .venv/bin/pip install -e '.[postgres]'"
-        )
+    _require("psycopg", "postgres")
     return POSTGRES + rest
 
 
-def optional_redis_url(text: str) -> str:
-    """Check an address as `redis_url` does, or that there is none."""
-    return redis_url(text) if text else ""
+def _require(package: str, extra: str) -> None:
+    if importlib.util.find_spec(package) is None:
+        raise ValueError(
+            f"it needs {package}, which is not installed by default: "
+            f"run .venv/bin/pip install -e '.[{extra}]'"
+        )
 
 
 def redis_url(text: str) -> str:
@@ -97,6 +91,7 @@ def redis_url(text: str) -> str:
             "redis://HOST is enough, or unix:///PATH, with / ? # @ in a password written as "
             "%2F %3F %23 %40; leave it out to count in memory"
         )
+    _require("redis", "redis")
     return url
 
 

@@ -15,7 +15,7 @@ from orders.cli.common import (
     overwrite,
     stopped_services,
 )
-from orders.cli.output import print_table, progress, say, show, time_text, working
+from orders.cli.output import print_table, progress, say, say_working, show, time_text
 from orders.settings import Settings
 from orders.store import audit, clock_floor
 from orders.store.care import backup, checks, restoring
@@ -58,8 +58,8 @@ def _check_no_file(instance: Path) -> None:
 def check(*, clock_is_right: bool) -> None:
     """Check every page and index of the database. The service may go on running."""
     services = open_services()
-    with working("Checking"):
-        services.upkeep.check_whole()
+    say_working("Checking")
+    services.upkeep.check_whole()
     say(f"{services.database.where} is sound.")
     if clock_is_right:
         with services.database.write() as connection:
@@ -75,8 +75,8 @@ def back_up(file: Path, *, overwrite: bool) -> None:
     """Copy the database to the new FILE, checked. The service may go on running."""
     services = open_services()
     database = services.upkeep.file()
-    with working("Copying") as turn:
-        backup.copy(database, file, turn, overwrite=overwrite)
+    say_working("Copying")
+    backup.copy(database, file, overwrite=overwrite)
     say(f"Copied to {file}, and checked.")
 
 
@@ -91,13 +91,12 @@ def list_backups(*, make_now: bool, check: bool) -> None:
     if backups is None:
         raise click.ClickException("There are none: ORDERS_BACKUPS is off.")
     if make_now:
-        with working("Copying"):
-            made = backups.make()
-        say(f"Made {made.path}.")
+        say_working("Copying")
+        say(f"Made {backups.make().path}.")
     verdicts = {}
     if check:
-        with working("Checking"):
-            verdicts = {one.path: verdict for one, verdict in backups.check_all()}
+        say_working("Checking")
+        verdicts = {one.path: verdict for one, verdict in backups.check_all()}
     rows = [
         {
             "made": time_text(one.at),
@@ -130,11 +129,10 @@ def restore(file: Path, keep_keys: bool) -> None:
     The replaced database is kept beside it. Keys and webhooks stay as they are now, so that none
     that was revoked or removed comes back; new ids continue above all that were ever assigned.
     """
-    with stopped_services(make=True) as services, working("Restoring") as turn:
+    with stopped_services(make=True) as services:
+        say_working("Restoring")
         database = services.upkeep.file()
-        done = restoring.restore(
-            file, database, services.clock.now(), keep_keys=keep_keys, progress=turn
-        )
+        done = restoring.restore(file, database, services.clock.now(), keep_keys=keep_keys)
     say(f"Restored from {file}.")
     if done.replaced:
         say(f"The replaced database is kept in {done.replaced}.")
@@ -195,8 +193,8 @@ def copy() -> None:
     began = time.monotonic()
     with stopped_services() as services:
         services.upkeep.check()
-        with working("Checking"):
-            services.upkeep.check_whole()
+        say_working("Checking")
+        services.upkeep.check_whole()
         copied = copying.copy(services.database, services.settings, progress)
     print_table([{"table": table, "rows": f"{rows:,}"} for table, rows in copied.rows.items()])
     total, seconds = sum(copied.rows.values()), time.monotonic() - began

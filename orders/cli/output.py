@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -70,17 +69,7 @@ def progress(label: str, length: int) -> Iterator[Callable[[int], None]]:
         yield bar.update
 
 
-@contextmanager
-def working(label: str) -> Iterator[Callable[[], None]]:
-    """Show on a terminal that work of unknown length goes on; yield a function that shows life."""
-    if not sys.stderr.isatty():
-        yield lambda: None
-        return
-    wheel = itertools.cycle("|/-\\")
-
-    def turn() -> None:
-        click.echo(f"\r{label} {next(wheel)}", nl=False, err=True)
-
-    turn()
-    yield turn
-    click.echo(f"\r{label}: done.", err=True)
+def say_working(what: str) -> None:
+    """Say on a terminal that work begins which takes a while."""
+    if sys.stderr.isatty():
+        say(f"{what} …")

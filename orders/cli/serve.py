@@ -62,7 +62,6 @@ def main(create_app: Callable[[Settings], Flask]) -> int:
     os.umask(0o077)
     try:
         settings = settings_of.load()
-        settings_of.check_packages(settings)
         with logs.logging_to_stderr(settings.log):
             return _serve_instance(create_app(settings), with_demo=arguments.demo)
     except (CannotStart, SettingsError, checks.UnfitDatabase, CountersRefused) as error:
@@ -80,13 +79,11 @@ def settings_for_flask() -> Settings:
             "`flask run` neither keeps the limits' counters nor stops cleanly. Use: python app.py"
         )
     try:
-        settings = settings_of.load()
-        settings_of.check_packages(settings)
+        return settings_of.load()
     except SettingsError as error:
         # Flask would show an exception with a traceback.
         click.echo(f"Error: {error}", err=True)
         raise SystemExit(EXIT_CANNOT_START) from None
-    return settings
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -26,6 +26,7 @@ from orders.webhooks.rules import Outcome
 
 _DEFAULT_EVENTS = tuple(each for each in EventType if each is not EventType.IMPORTED)
 _MOST_SHOWN = 10_000
+_Event = click.Choice([each.value for each in EventType])
 _webhook_id = click.argument("endpoint_id", metavar="ID", type=Id)
 
 
@@ -40,7 +41,7 @@ def webhooks_group() -> None:
     "--event",
     "events",
     multiple=True,
-    type=click.Choice([each.value for each in EventType]),
+    type=_Event,
     help="An event to send; may be repeated. Default: all but imported.",
 )
 @click.option(
@@ -58,8 +59,7 @@ def add(url: str, events: tuple[str, ...], allow_private: bool) -> None:
         new = NewEndpoint(url, wanted, secret, allow_private)
         endpoint_id = store.add(connection, new, services.clock.now())
         _note(services, connection, "webhook.added", endpoint_id)
-    say(f"Webhook {endpoint_id} receives {', '.join(wanted)}. Its secret, shown only once:")
-    click.echo(secret)
+    say_secret(f"Webhook {endpoint_id} receives {', '.join(wanted)}.", secret)
 
 
 @webhooks_group.command("list")
@@ -119,7 +119,7 @@ def resume(endpoint_id: int, after: int | None) -> None:
     "events",
     multiple=True,
     required=True,
-    type=click.Choice([each.value for each in EventType]),
+    type=_Event,
     help="An event to send; may be repeated.",
 )
 def change_events(endpoint_id: int, events: tuple[str, ...]) -> None:

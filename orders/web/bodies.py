@@ -35,8 +35,7 @@ _JSON = ("application/json",)
 # What else than JSON's own type the body at a location may be declared as.
 _TYPES = {"merge_patch": (MERGE_PATCH, *_JSON)}
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
-# Of the cache of parsed queries: entries, and bytes of a query.
-_MOST_CACHED = 500
+# Longer queries are not cached, in bytes.
 _LONGEST_CACHED = 500
 
 
@@ -58,19 +57,16 @@ def load(schema: ma.Schema, location: str, request: Request) -> Any:
         raise ValidationFailed(_faults_by_field(messages)) from None
 
 
-_queries: dict[tuple[ma.Schema, bytes], Any] = {}
-
-
 def _load_query(schema: ma.Schema, query: bytes) -> Any:
     # Loaded once, where it is repeated: loading takes as long as answering from a cache.
     if len(query) > _LONGEST_CACHED:
         return schema.load(read_query(query))
-    cached = (schema, query)
-    if cached not in _queries:
-        if len(_queries) >= _MOST_CACHED:
-            _queries.clear()
-        _queries[cached] = schema.load(read_query(query))
-    return _queries[cached]
+    return _load_short_query(schema, query)
+
+
+@lru_cache(maxsize=500)
+def _load_short_query(schema: ma.Schema, query: bytes) -> Any:
+    return schema.load(read_query(query))
 
 
 def _read_json(environ: WSGIEnvironment, location: str) -> Any:

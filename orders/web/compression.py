@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 
-from flask import Request, request
+from flask import request
 from werkzeug.datastructures import Accept
 from werkzeug.http import parse_accept_header
 
@@ -26,6 +26,7 @@ _FASTEST = 1
 _SMALLEST = 9
 # zlib's window of 32 KiB, with gzip's header.
 _GZIP = 31
+_IS_GZIP = ("Content-Encoding", "gzip")
 
 
 def is_large(body: bytes | Iterable[bytes]) -> bool:
@@ -33,8 +34,24 @@ def is_large(body: bytes | Iterable[bytes]) -> bool:
     return not isinstance(body, bytes) or len(body) >= LARGE_BYTES
 
 
-def accepts_gzip(request: Request) -> bool:
-    """Return whether the client accepts gzip, and prefers no plain response to it."""
+def encoded(
+    body: bytes | Iterable[bytes], headers: list[tuple[str, str]]
+) -> bytes | Iterable[bytes]:
+    """Return a body as the client is to get it: as gzip, with its header, or as it is."""
+    if not is_large(body) or not _accepts_gzip():
+        return body
+    headers.append(_IS_GZIP)
+    return _whole(body) if isinstance(body, bytes) else _Pieces(body)
+
+
+def json_reply(body: bytes) -> Reply:
+    """Return 200 with a JSON body: as gzip if it is large and the client accepts that."""
+    headers = [("Vary", "Accept-Encoding")] if is_large(body) else []
+    return Reply(encoded(body, headers), headers=headers)
+
+
+def _accepts_gzip() -> bool:
+    # And prefers no plain response to it.
     accepted = request.environ.get("HTTP_ACCEPT_ENCODING")
     return accepted is not None and _prefers_gzip(accepted)
 
@@ -48,22 +65,6 @@ def _prefers_gzip(accepted: str) -> bool:
     other = qualities.get("*", 0)
     gzip = qualities.get("gzip", qualities.get("x-gzip", other))
     return gzip > 0 and gzip >= qualities.get("identity", other)
-
-
-def json_reply(body: bytes, request: Request) -> Reply:
-    """Return 200 with a JSON body: as gzip if it is large and the client accepts that."""
-    if not is_large(body):
-        return Reply(body)
-    headers = [("Vary", "Accept-Encoding")]
-    if accepts_gzip(request):
-        headers.append(("Content-Encoding", "gzip"))
-        body = zlib.compress(body, _FASTEST, _GZIP)
-    return Reply(body, headers=headers)
-
-
-def compressed(body: bytes | Iterable[bytes]) -> bytes | Iterable[bytes]:
-    """Return a body as gzip; a streamed body as a stream."""
-    return _whole(body) if isinstance(body, bytes) else _Pieces(body)
 
 
 # A cached list is requested again and again.
@@ -112,8 +113,8 @@ class Constant:
         if request.if_none_match.contains_weak(self._tag):
             return Reply(status=304, headers=headers)
         body = self._body
-        if is_compressible and accepts_gzip(request):
-            headers.append(("Content-Encoding", "gzip"))
+        if is_compressible and _accepts_gzip():
+            headers.append(_IS_GZIP)
             body = self._compressed
         return Reply(body, headers=headers, content_type=self._content_type)
 

@@ -15,7 +15,7 @@ from werkzeug.datastructures import ETags
 from orders.domain import PreconditionFailed
 from orders.service import Condition
 from orders.store.listing import Entity
-from orders.web.compression import accepts_gzip, compressed, is_large
+from orders.web.compression import encoded, is_large
 from orders.web.replies import Reply
 from orders.web.services import current_services
 
@@ -69,16 +69,8 @@ def strong_headers(revision: int) -> list[tuple[str, str]]:
     return _headers(tag_of(current_services().store_id, revision), varies=False, strong=True)
 
 
-def not_modified(revision: int, body: bytes | None) -> Reply | None:
-    """Return 304 if the client's If-None-Match names this revision, None if it needs the body.
-
-    `body` is None if the response would be streamed.
-    """
-    return if_current(lambda: revision, varies=body is None or is_large(body))
-
-
 def if_current(revision: Callable[[], int], *, varies: bool) -> Reply | None:
-    """Do as `not_modified`, but read the revision only if the request has an If-None-Match.
+    """Return 304 if the client's If-None-Match names this revision, None if it needs the body.
 
     `varies` is whether the response may be compressed.
     """
@@ -96,13 +88,9 @@ def entity(body: bytes | Iterable[bytes], revision: int, *, varies: bool | None 
     `varies` is whether any response at this address may be compressed; by default, whether this
     one may.
     """
-    large = is_large(body)
     tag = tag_of(current_services().store_id, revision)
-    headers = _headers(tag, varies=large if varies is None else varies)
-    if large and accepts_gzip(request):
-        headers.append(("Content-Encoding", "gzip"))
-        body = compressed(body)
-    return Reply(body, headers=headers)
+    headers = _headers(tag, varies=is_large(body) if varies is None else varies)
+    return Reply(encoded(body, headers), headers=headers)
 
 
 def tag_of(store_id: str, revision: int) -> str:

@@ -258,7 +258,7 @@ def error_body(code: str, message: str, status: int) -> bytes:
 
 def body_of(refusal: domain.Refusal) -> bytes:
     """Return the body that answers a rule of the shop, which may be a part of another."""
-    answer = next(ANSWERS[kind] for kind in type(refusal).__mro__ if kind in ANSWERS)
+    answer = ANSWERS[type(refusal)]
     return error_body(answer.code, answer.words(refusal), answer.status)
 
 

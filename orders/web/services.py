@@ -109,7 +109,7 @@ class Services:
         settings = self.settings
         if (folder := settings.backups_path) is None:
             return None
-        return Backups(settings.database_path, folder, settings.backups_kept, self.clock)
+        return Backups(settings.database_path, folder, settings.backups_keep, self.clock)
 
     @cached_property
     def list(self) -> CurrentList:

@@ -15,6 +15,7 @@ from orders.store.listing import OrderList
 from orders.web import conditional, order_views
 from orders.web.api import ApiBlueprint, render
 from orders.web.call import BUSY, current_call
+from orders.web.compression import is_large
 from orders.web.openapi.document import operation
 from orders.web.refusals import ServerBusy
 from orders.web.replies import Reply
@@ -42,7 +43,8 @@ def list_orders() -> Reply:
     """Return all orders placed in the store."""
     services = current_services()
     orders = services.list.now()
-    unchanged = conditional.not_modified(orders.revision, orders.body)
+    varies = orders.body is None or is_large(orders.body)
+    unchanged = conditional.if_current(lambda: orders.revision, varies=varies)
     if unchanged is not None:
         return unchanged
     if orders.body is not None:

@@ -212,4 +212,4 @@ def get_usage() -> dict[str, Any]:
 
 
 def _json(text: str) -> Reply:
-    return compression.json_reply(text.encode(), request)
+    return compression.json_reply(text.encode())

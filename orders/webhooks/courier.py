@@ -57,32 +57,6 @@ class _Task:
     aside: Refused | None
 
 
-class _Waits:
-    """Waits until an instant that is stored in wall time, unaffected by changes to that clock.
-
-    Wall time survives a restart. Within a process a wait is measured by the monotonic clock, so
-    setting the wall clock neither shortens nor prolongs it; after a restart, no wait is longer than
-    it was at first.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._ends: dict[object, tuple[datetime, float]] = {}
-
-    def left(self, name: object, at: datetime, tries: int) -> float:
-        """Return the seconds left until an instant, at most what `tries` attempts wait for."""
-        now = self._clock.monotonic()
-        instant, end = self._ends.get(name, (None, 0.0))
-        if instant != at:
-            left = (at - self._clock.now()).total_seconds()
-            end = now + min(max(left, 0.0), rules.longest_delay(tries))
-            self._ends[name] = at, end
-        return max(end - now, 0.0)
-
-    def forget(self, name: object) -> None:
-        self._ends.pop(name, None)
-
-
 class Courier:
     """Delivers to endpoints, from any number of threads, each with an endpoint of its own."""
 
@@ -106,7 +80,7 @@ class Courier:
         self._store_id = store_id
         self._stopped = stopped
         self._chance = chance or SystemRandom()
-        self._waits = _Waits(clock)
+        self._waits = rules.Waits(clock)
         # By endpoint: its position, and the event up to which nothing behind it is wanted.
         self._passed_over: dict[int, tuple[int, int]] = {}
         self._counting = threading.Lock()

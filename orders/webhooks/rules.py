@@ -1,11 +1,13 @@
-"""What an answer means, and the retry schedule. Pure rules."""
+"""What an answer means, and the retry schedule. Asks no database and sends nothing."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from http import HTTPStatus
 from random import Random
+
+from orders.clock import Clock
 
 # Seconds after each failed attempt. The attempt after the last delay is the last one.
 DELAYS = (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
@@ -52,6 +54,34 @@ def outcome_of(status: int | None) -> Outcome:
 def delay(tries: int, chance: Random) -> timedelta:
     """Return the delay after `tries` failed attempts, of which there are fewer than `LAST_TRY`."""
     return timedelta(seconds=DELAYS[tries - 1] * (1 + chance.uniform(0, JITTER)))
+
+
+class Waits:
+    """Waits until an instant that is stored in wall time, unaffected by changes to that clock.
+
+    Wall time survives a restart. Within a process a wait is measured by the monotonic clock, so
+    setting the wall clock neither shortens nor prolongs it; after a restart, no wait is longer than
+    it was at first.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        """Begin without any wait."""
+        self._clock = clock
+        self._ends: dict[object, tuple[datetime, float]] = {}
+
+    def left(self, name: object, at: datetime, tries: int) -> float:
+        """Return the seconds left until an instant, at most what `tries` attempts wait for."""
+        now = self._clock.monotonic()
+        instant, end = self._ends.get(name, (None, 0.0))
+        if instant != at:
+            left = (at - self._clock.now()).total_seconds()
+            end = now + min(max(left, 0.0), longest_delay(tries))
+            self._ends[name] = at, end
+        return max(end - now, 0.0)
+
+    def forget(self, name: object) -> None:
+        """Forget a wait that is over for good."""
+        self._ends.pop(name, None)
 
 
 def longest_delay(tries: int) -> float:

@@ -31,7 +31,6 @@ PLAIN = {
     "ban_window": [10],
     "ban_seconds": [20],
     "backups": ["kept", "/mnt/backups"],
-    "backups_keep": ["1 daily", "52 weekly, 30 daily"],
     "head_seconds": [5],
     "body_seconds": [7],
     "log": ["json", "text"],
@@ -40,6 +39,8 @@ PLAIN = {
 EXAMPLES = [
     *((name, str(each), json.dumps(each), each) for name, some in PLAIN.items() for each in some),
     ("backups", "off", "false", ""),
+    ("backups_keep", "1 daily", '"1 daily"', (1, 0)),
+    ("backups_keep", "52 weekly, 30 daily", '"52 weekly,30 daily"', (30, 52)),
     ("limits_url", "valkey://cache:6379", '"valkey://cache:6379"', "redis://cache:6379"),
     ("limits_url", "valkeys://cache", '"valkeys://cache"', "rediss://cache"),
     ("pets_sunset", "2031-01-31", "2031-01-31", date(2031, 1, 31)),
@@ -138,7 +139,7 @@ def test_without_any_setting_the_defaults_hold(tmp_path):
         "pets_sunset": date(2030, 12, 5),
         "trusted_proxy": (),
         "backups": "backups",
-        "backups_keep": "7 daily, 4 weekly",
+        "backups_keep": (7, 4),
         "head_seconds": 10,
         "body_seconds": 30,
         "log": "text",
@@ -248,11 +249,15 @@ def test_postgresql_is_chosen_by_its_address(tmp_path):
     assert not from_environment(tmp_path).is_on_postgres
 
 
-def test_without_the_driver_it_is_said_how_to_install_it(tmp_path, monkeypatch):
+def test_without_a_package_it_is_said_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    for name in ("ORDERS_DATABASE_URL", "ORDERS_COPY_TO"):
-        message = complaint(from_environment, tmp_path, **{name: "postgresql://db/orders"})
-        assert "pip install -e '.[postgres]'" in message
+    for name, url, extra in (
+        ("ORDERS_DATABASE_URL", "postgresql://db/orders", "postgres"),
+        ("ORDERS_COPY_TO", "postgresql://db/orders", "postgres"),
+        ("ORDERS_LIMITS_URL", "redis://cache", "redis"),
+    ):
+        message = complaint(from_environment, tmp_path, **{name: url})
+        assert f"pip install -e '.[{extra}]'" in message
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,11 @@ def curl(line, environment, options):
 def test_the_table_of_settings_has_all_settings_and_defaults():
     rows = {code(name): default for name, default, _ in table(page("settings.md"))}
     assert set(rows) == {settings_module.PREFIX + name.upper() for name in SETTINGS}
-    in_words = {"ORDERS_BASE_URL": "http://HOST:PORT/v1", "ORDERS_METRICS": "off"}
+    in_words = {
+        "ORDERS_BASE_URL": "http://HOST:PORT/v1",
+        "ORDERS_BACKUPS_KEEP": "7 daily, 4 weekly",
+        "ORDERS_METRICS": "off",
+    }
     for name, default in rows.items():
         if default.startswith("`") and name != "ORDERS_INSTANCE":
             value = getattr(Settings(), name.removeprefix("ORDERS_").lower())

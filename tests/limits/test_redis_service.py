@@ -12,8 +12,6 @@ from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 
-from orders import settings as settings_module
-from orders.settings import Settings, SettingsError
 from tests.support.databases import copy_database
 from tests.support.machine import wait_until
 from tests.support.redis_server import redis_running
@@ -101,13 +99,6 @@ def test_a_start_without_redis_warns_and_finds_it_later(tmp_path, own_redis, sta
     logged = [line for line in service.log if "Redis" in line]
     assert len(logged) == 3, logged
     assert "s3cret" not in "".join(service.log)
-
-
-def test_the_error_of_a_missing_package_says_how_to_install_it(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "redis", None)
-    settings_module.check_packages(Settings(instance=tmp_path))
-    with pytest.raises(SettingsError, match=r"\.venv/bin/pip install -e '\.\[redis\]'"):
-        settings_module.check_packages(Settings(instance=tmp_path, limits_url="redis://cache"))
 
 
 def test_a_service_that_counts_in_memory_imports_no_redis():

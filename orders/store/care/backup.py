@@ -14,21 +14,14 @@ from orders.store.database import errors, sqlite
 
 _NAME = re.compile(r"orders-(\d{8}T\d{6}Z)\.db")
 TIME = "%Y%m%dT%H%M%SZ"
-# SQLite reports progress after this many steps of its virtual machine.
+# SQLite asks whether to go on after this many steps of its virtual machine.
 _STEPS = 100_000
 
 
-def copy(
-    source: Path,
-    target: Path,
-    progress: Callable[[], object] = lambda: None,
-    *,
-    overwrite: bool = False,
-) -> None:
+def copy(source: Path, target: Path, *, overwrite: bool = False) -> None:
     """Copy the database to a new file, while others read and write it.
 
-    The copy is a snapshot of one moment, checked whole before it gets its name. `progress` is
-    called now and then meanwhile; if it says true, there is no copy.
+    The copy is a snapshot of one moment, checked whole before it gets its name.
 
     Raises:
         UnfitDatabase: the copy is not sound, and so not kept.
@@ -40,23 +33,23 @@ def copy(
     if target.exists() and target.samefile(source):
         raise FileExistsError(f"{target} is the database itself. Choose another name.")
     with scratch.complete_file(target, "backup", overwrite=overwrite) as unfinished:
-        fill(source, unfinished, progress)
+        fill(source, unfinished, lambda: False)
 
 
-def fill(source: Path, target: Path, progress: Callable[[], object]) -> None:
-    """Copy the database into an empty file, and check it.
+def fill(source: Path, target: Path, is_stopped: Callable[[], bool]) -> None:
+    """Copy the database into an empty file, unless stopped meanwhile, and check it.
 
     Raises:
         UnfitDatabase: it can't be copied, or the copy is not sound.
     """
-    _vacuum_into(source, target, progress)
+    _vacuum_into(source, target, is_stopped)
     checks.check_whole(target)
 
 
-def _vacuum_into(source: Path, target: Path, progress: Callable[[], object]) -> None:
+def _vacuum_into(source: Path, target: Path, is_stopped: Callable[[], bool]) -> None:
     connection = sqlite.connect(source)
     try:
-        connection.set_progress_handler(progress, _STEPS)
+        connection.set_progress_handler(is_stopped, _STEPS)
         connection.execute("VACUUM INTO ?", (str(target),))
     except sqlite.sqlite_module().Error as error:
         cause = errors.unavailable_cause(error) or str(error)

@@ -13,7 +13,6 @@ import errno
 import os
 import secrets
 import shutil
-from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -69,7 +68,6 @@ def restore(
     now: datetime,
     *,
     keep_keys: bool = False,
-    progress: Callable[[], None] = lambda: None,
 ) -> Restored:
     """Replace the database by a copy of the backup, and keep the replaced one beside it.
 
@@ -85,7 +83,7 @@ def restore(
         copied = folder / target.name
         readable = _readable(file, folder)
         checks.check_whole(readable)
-        backup.copy(readable, copied, progress)
+        backup.copy(readable, copied)
         checks.unmark_as_moved(copied)
         opening.upgrade(copied, keep_copy=False)
         replaced = _read_replaced(target, copied, held)
