@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-from orders.cli.output import working
+from orders.cli.output import say_working
 from proofs.core import command
 from proofs.core.placing import ORDERS, Placing
 from proofs.core.times import Times
@@ -34,12 +34,10 @@ TRIES_TO_KILL = 10
 def prove(folder: Path, *, orders: int = 200_000, seed: int = 1) -> list[str]:
     """Back up and restore in a folder, print the figures; return the violations."""
     trial = Trial(folder, orders)
-    with working("Importing, backing up, restoring") as alive:
-        trial.fill(seed)
-        alive()
-        trial.back_up()
-        alive()
-        trial.restore()
+    say_working("Importing, backing up, restoring")
+    trial.fill(seed)
+    trial.back_up()
+    trial.restore()
     return trial.faults
 
 

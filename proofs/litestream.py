@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from orders.cli.output import working
+from orders.cli.output import say_working
 from proofs.backup import PLAN, WRITERS
 from proofs.core import command
 from proofs.core.placing import ORDERS, Placing
@@ -40,14 +40,12 @@ CREATED = 201
 
 def prove(folder: Path, *, seconds: float = 60.0) -> list[str]:
     """Lose a shop twice, print the figures; return the violations."""
-    with working("Copying, killing, restoring") as alive:
-        trial = Trial(folder, seconds)
-        trial.compare_costs()
-        alive()
-        trial.lose("outlived it by 2 s", LIVES_ON_SECONDS)
-        alive()
-        trial.lose("killed with it", 0.0)
-        trial.go_on()
+    say_working("Copying, killing, restoring")
+    trial = Trial(folder, seconds)
+    trial.compare_costs()
+    trial.lose("outlived it by 2 s", LIVES_ON_SECONDS)
+    trial.lose("killed with it", 0.0)
+    trial.go_on()
     return trial.faults
 
 

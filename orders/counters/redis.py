@@ -193,11 +193,6 @@ class RedisCounterStorage(RedisStorage):
         client, _, window = key.rpartition("/")
         return f"{self._prefix}{{{client}}}/{window}"
 
-    def reset(self) -> int:
-        """Forget all windows of this store; return how many there were in Redis."""
-        self._local.forget_all()
-        return int(self.lua_clear_keys([f"{self._prefix}*"]))
-
     @cached_property
     def _prefix(self) -> str:
         return f"{PREFIX}:{self._store_id()}:"

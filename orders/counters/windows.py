@@ -92,15 +92,15 @@ class Shelf:
             return None
         return window
 
-    def count(self, terms: str, key: str, now: float, amount: int = 1) -> Window:
-        """Add to a key's window, which begins now if there is none; return the window."""
+    def count(self, terms: str, key: str, now: float) -> Window:
+        """Count one in a key's window, which begins now if there is none; return the window."""
         window = self.live(terms, key, now)
         self._note(key)
         if window is not None:
-            window.count += amount
+            window.count += 1
             return window
         self._windows.pop(key, None)  # so that the new window goes to the end
-        self._windows[key] = window = Window(terms, amount, now + self.length)
+        self._windows[key] = window = Window(terms, 1, now + self.length)
         self._sweep(now)
         return window
 
@@ -156,6 +156,9 @@ class Counters:
         # By length, and apart for addresses.
         self._shelves: dict[tuple[int, bool], Shelf] = {}
 
+    def __len__(self) -> int:
+        return sum(map(len, self._shelves.values()))
+
     def hit(self, quotas: Sequence[Quota]) -> tuple[bool, list[Usage]]:
         """Count a request in all windows if each has room for it, and in none otherwise.
 
@@ -195,13 +198,6 @@ class Counters:
 
     def settle(self, key: str) -> None:
         """Do nothing: here, strikes begin anew after the last one."""
-
-    def forget_all(self) -> int:
-        """Forget all windows; return how many there were."""
-        with self._lock:
-            count = sum(map(len, self._shelves.values()))
-            self._shelves.clear()
-            return count
 
     def _usage(self, quota: Quota, now: float) -> Usage:
         window = self._shelf(quota.key, quota.length).live(quota.terms, quota.key, now)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from orders.cli.output import working
+from orders.cli.output import say_working
 from proofs.core import command
 from proofs.core.times import Read
 from proofs.edge.crowd import stand_beside
@@ -32,22 +32,18 @@ def prove(
 ) -> list[str]:
     """Run the three parts, which print their figures; return the violations."""
     instance = folder / "instance"
-    with working("Making the store, a crowd, slow readers, a stop") as alive:
-        fill(instance, round(orders / _LISTED), seed)
-        alive()
-        with running(instance, **deadlines(HEAD_SECONDS)) as service:
-            read = single_read(service)
-            violations = stand_beside(service, read, READS, connections, HEAD_SECONDS)
-        alive()
-        with running(instance) as service:
-            read = single_read(service)
-            violations += read_beside(service, read, READS, BYTES_A_SECOND, MAX_TIMES_SLOWER)
-        alive()
-        with running(instance) as service:
-            violations += hold_the_doors(service, single_read(service), endless(service, "read"))
-        alive()
-        service = Service(instance)
-        return violations + stop_under_load(service, single_read(service), BYTES_A_SECOND)
+    say_working("Making the store, a crowd, slow readers, a stop")
+    fill(instance, round(orders / _LISTED), seed)
+    with running(instance, **deadlines(HEAD_SECONDS)) as service:
+        read = single_read(service)
+        violations = stand_beside(service, read, READS, connections, HEAD_SECONDS)
+    with running(instance) as service:
+        read = single_read(service)
+        violations += read_beside(service, read, READS, BYTES_A_SECOND, MAX_TIMES_SLOWER)
+    with running(instance) as service:
+        violations += hold_the_doors(service, single_read(service), endless(service, "read"))
+    service = Service(instance)
+    return violations + stop_under_load(service, single_read(service), BYTES_A_SECOND)
 
 
 def fill(instance: Path, orders: int, seed: int) -> None:

@@ -45,6 +45,17 @@ def hit(storage, times=1, *identity):
     return counted
 
 
+def count(storage, key, length=DAY, times=1):
+    """Count in a single window."""
+    for _ in range(times):
+        storage.hit([Quota(key, 10**9, length)])
+
+
+def counted(storage, key, length=DAY):
+    """Return the count of a single window."""
+    return storage.peek([Quota(key, 10**9, length)])[0].counted
+
+
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "counters.db"
@@ -102,46 +113,10 @@ def test_counting_is_exact_among_sixteen_threads_while_it_is_written(counters, b
     assert state(begin(), *wanted) == [(1_000, MINUTE), (1_000, DAY)]
 
 
-# The interface of `limits`.
-
-
 def test_it_is_found_by_its_scheme_and_opens_nothing(path, clock):
     found = storage_from_string("journal://", path=path, clock=clock)
     assert isinstance(found, CounterStorage)
     assert not path.exists()
-
-
-def test_incr_counts_within_a_window_that_the_first_one_begins(counters, clock):
-    assert (counters.get("a"), counters.get_expiry("a")) == (0, clock.time())
-    assert counters.incr("a", MINUTE) == 1
-    ends = clock.time() + MINUTE
-    clock.advance(59.75)
-    assert counters.incr("a", MINUTE, amount=5) == 6
-    assert (counters.get("a"), counters.get_expiry("a")) == (6, ends)
-    clock.set_wall(3_600)
-    assert counters.get_expiry("a") == ends + 3_600
-    clock.advance(0.25)
-    assert (counters.get("a"), counters.get_expiry("a")) == (0, clock.time())
-    assert counters.incr("a", MINUTE) == 1
-
-
-def test_clear_forgets_one_key_and_reset_forgets_all(counters, journal):
-    counters.incr("a", MINUTE, amount=7)
-    counters.incr("b", DAY)
-    counters.flush()
-    counters.clear("a")
-    counters.clear("unknown")
-    assert (counters.get("a"), counters.get("b")) == (0, 1)
-    counters.flush()
-    assert journal() == {"b": 1}
-    counters.clear("b")
-    counters.incr("b", DAY, amount=2)
-    counters.incr("a", MINUTE)
-    counters.flush()
-    assert journal() == {"a": 1, "b": 2}
-    assert [counters.reset(), counters.reset()] == [2, 0]
-    counters.flush()
-    assert journal() == {}
 
 
 # Memory.
@@ -149,42 +124,43 @@ def test_clear_forgets_one_key_and_reset_forgets_all(counters, journal):
 
 def test_windows_that_are_over_leave_the_memory(counters, clock):
     for number in range(1_000):
-        counters.incr(f"address:{number}", MINUTE)
+        count(counters, f"address:{number}", MINUTE)
     clock.advance(MINUTE)
     for number in range(500):
-        counters.incr(f"address:new{number}", MINUTE)
-    assert counters.reset() == 500
+        count(counters, f"address:new{number}", MINUTE)
+    assert len(counters) == 500
 
 
 def test_addresses_take_no_more_than_their_room_and_keys_are_never_forgotten(counters):
     for number in range(MAX_ADDRESSES + 500):
-        counters.incr(f"key:{number}.0/day", DAY)
-        counters.incr(f"address:{number}/day", DAY)
-    assert counters.get("key:0.0/day") == 1
-    assert counters.get(f"address:{MAX_ADDRESSES + 499}/day") == 1
-    assert counters.reset() == MAX_ADDRESSES + (MAX_ADDRESSES + 500)
+        count(counters, f"key:{number}.0/day", DAY)
+        count(counters, f"address:{number}/day", DAY)
+    assert counted(counters, "key:0.0/day") == 1
+    assert counted(counters, f"address:{MAX_ADDRESSES + 499}/day") == 1
+    assert len(counters) == MAX_ADDRESSES + (MAX_ADDRESSES + 500)
 
 
 def test_windows_that_are_over_leave_the_memory_after_a_restart_too(counters, begin, clock):
-    counters.incr("z", MINUTE)
+    count(counters, "z", MINUTE)
     clock.advance(30)
-    counters.incr("a", MINUTE)
+    count(counters, "a", MINUTE)
     counters.close()
     again = begin()
     clock.advance(30)
-    again.incr("new", MINUTE)
-    assert again.reset() == 2
+    count(again, "new", MINUTE)
+    assert len(again) == 2
 
 
 def test_a_window_that_began_again_is_not_swept(counters, clock):
-    counters.incr("first", MINUTE)
-    counters.incr("second", MINUTE)
+    count(counters, "first", MINUTE)
+    count(counters, "second", MINUTE)
     clock.advance(MINUTE)
-    counters.incr("first", MINUTE)
+    count(counters, "first", MINUTE)
     clock.advance(1)
-    counters.incr("third", MINUTE)
-    assert [counters.get(key) for key in ("first", "second", "third")] == [1, 0, 1]
-    assert counters.reset() == 2
+    count(counters, "third", MINUTE)
+    kept = [counted(counters, key, MINUTE) for key in ("first", "second", "third")]
+    assert kept == [1, 0, 1]
+    assert len(counters) == 2
 
 
 def test_addresses_that_come_and_go_take_no_memory_while_the_journal_cannot_be_written(
@@ -192,7 +168,7 @@ def test_addresses_that_come_and_go_take_no_memory_while_the_journal_cannot_be_w
 ):
     def flood(begin, end):
         for number in range(begin, end):
-            counters.incr(f"address:{number}", DAY)
+            count(counters, f"address:{number}", DAY)
             if number % 100 == 0:
                 counters.flush()
         return tracemalloc.get_traced_memory()[0]
@@ -249,17 +225,17 @@ def test_a_clock_that_was_set_moves_the_journalled_ends(counters, begin, clock, 
 
 
 def test_flush_writes_only_what_changed_and_close_writes_everything(counters, begin, journal):
-    counters.incr("a", DAY)
-    counters.incr("b", DAY)
+    count(counters, "a", DAY)
+    count(counters, "b", DAY)
     counters.flush()
     journal("UPDATE windows SET count = 77")
     counters.flush()
     assert journal() == {"a": 77, "b": 77}
-    counters.incr("b", DAY)
+    count(counters, "b", DAY)
     counters.flush()
     assert journal() == {"a": 77, "b": 2}
     again = begin()
-    again.incr("b", DAY)
+    count(again, "b", DAY)
     again.flush()
     assert journal() == {"a": 77, "b": 3}
     counters.close()
@@ -271,35 +247,45 @@ def test_requests_are_counted_between_the_rows_of_a_long_flush(counters, begin, 
         def between():
             for number, row in enumerate(rows):
                 if number % 100 == 0:  # would wait for ever if all rows were made under the lock
-                    counters.incr("key:0", DAY)
+                    count(counters, "key:0", DAY)
                 yield row
 
         write(journal, between(), *arguments, **options)
 
     write = Journal.write
     for number in range(1_000):
-        counters.incr(f"key:{number}", DAY)
+        count(counters, f"key:{number}", DAY)
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr(Journal, "write", write_slowly)
         counters.flush()
-    assert counters.get("key:0") == 11
+    assert counted(counters, "key:0") == 11
     counters.flush()
     again = begin()
-    assert [again.get(f"key:{number}") for number in (0, 1, 999)] == [11, 1, 1]
+    assert [counted(again, f"key:{number}") for number in (0, 1, 999)] == [11, 1, 1]
 
 
 @pytest.mark.parametrize("next_key", ["day", "new"])
 def test_windows_that_are_over_leave_the_journal(counters, journal, clock, next_key):
-    counters.incr("minute", MINUTE)
+    count(counters, "minute", MINUTE)
     counters.flush()
     clock.advance(MINUTE)
-    counters.incr(next_key, MINUTE if next_key == "new" else DAY)
+    count(counters, next_key, MINUTE if next_key == "new" else DAY)
     counters.flush()
     assert journal() == {next_key: 1}
 
 
+def test_strikes_leave_the_journal_after_the_last_one(counters, journal, clock):
+    assert counters.strike("strikes", DAY, 2) == 1
+    counters.flush()
+    assert journal() == {"strikes": 1}
+    clock.advance(1)
+    assert counters.strike("strikes", DAY, 2) == 2
+    counters.flush()
+    assert journal() == {}
+
+
 def test_the_journal_is_its_owners_only(counters, path):
-    counters.incr("a", DAY)
+    count(counters, "a", DAY)
     counters.flush()
     files = list(path.parent.iterdir())
     assert path in files
@@ -359,7 +345,7 @@ OTHER_COLUMNS = ("ALTER TABLE windows RENAME TO old", "CREATE TABLE windows (key
 def test_a_journal_that_cannot_be_read_is_set_aside(begin, path, journal, caplog, damage):
     counters = begin()
     for number in range(300):
-        counters.incr(f"old:{number}", DAY)
+        count(counters, f"old:{number}", DAY)
     counters.close()
     damage(path) if callable(damage) else journal(*damage)
     file = path.stat().st_ino
@@ -368,11 +354,11 @@ def test_a_journal_that_cannot_be_read_is_set_aside(begin, path, journal, caplog
     assert warning.startswith("The counters' journal can't be read and was set aside: ")
     aside = path.with_name("counters.db.damaged").stat()
     assert (aside.st_ino, S_IMODE(aside.st_mode)) == (file, 0o600)
-    again.incr("new", DAY)
+    count(again, "new", DAY)
     again.flush()
     assert again.check()
     once_more = begin()
-    assert (once_more.get("new"), once_more.get("old:1")) == (1, 0)
+    assert (counted(once_more, "new"), counted(once_more, "old:1")) == (1, 0)
 
 
 @pytest.mark.parametrize("fault", [lose, replace_by_nothing, lose_the_folder, damage_wholly, FULL])
@@ -381,18 +367,15 @@ def test_a_journal_that_is_lost_or_fails_is_written_whole_again(
 ):
     hit(counters, 3)
     hit(counters, 4, "key:2.0")
-    counters.incr("cleared", DAY)
     counters.flush()
     fault(path) if callable(fault) else journal(fault)
     hit(counters, 1, "key:2.0")
-    counters.clear("cleared")
     counters.flush()
     counters.flush()
     assert counters.check()
     again = begin()
     assert counts(again) == [3, 3]
     assert counts(again, "key:2.0") == [5, 5]
-    assert again.get("cleared") == 0
 
 
 def test_a_stop_writes_everything_to_a_new_file_where_the_old_one_fails(counters, begin, journal):
@@ -401,23 +384,6 @@ def test_a_stop_writes_everything_to_a_new_file_where_the_old_one_fails(counters
     journal(FULL)
     counters.close()
     assert counts(begin()) == [3, 3]
-
-
-def test_a_window_cleared_while_a_write_fails_does_not_come_back(counters, journal, monkeypatch):
-    def clear_and_write(*arguments, **options):
-        counters.clear("a")
-        return write(*arguments, **options)
-
-    write = Journal.write
-    counters.incr("a", DAY)
-    counters.flush()
-    journal(FULL)
-    counters.incr("b", DAY)
-    with monkeypatch.context() as meanwhile:
-        meanwhile.setattr(Journal, "write", clear_and_write)
-        counters.flush()
-    counters.flush()
-    assert journal() == {"b": 1}
 
 
 def test_requests_go_on_while_the_journal_cannot_be_written(store, caplog):
