@@ -123,6 +123,7 @@ READER = [
         (*request, 403, "insufficient_scope", sent)
         for *request, sent in (
             *(("POST", LIST, NEW), ("POST", LIST, HUGE_TEXT), ("POST", "/{v}/nothing", {})),
+            *(("POST", ORDER + "/ship", {}), ("DELETE", LIST + "/abc", {}), ("PATCH", "/{v}", {})),
             *(("DELETE", LIST + end, {}) for end in ("/1", "/99")),
             *(("PUT", LIST, {}), ("BREW", LIST, {}), ("DELETE", "//{v}/store/orders/1", {})),
         )
@@ -307,6 +308,9 @@ def test_every_api_answer_is_headed_and_every_refusal_is_an_error(shared, send, 
     line = json.loads(stream.getvalue())
     facts = (case.status, case.method, response.headers["X-Request-Id"])
     assert (line["status"], line["method"], line["requestId"]) == facts
+    if case.status >= 400:
+        own = f"SELECT id FROM order_events WHERE request_id = '{facts[2]}'"
+        assert shared.rows(own) == []
     plan = BUSINESS if case.who in {"writer", "reader"} else FREE
     assert_headed(response, plan, (plan[0] - 1, None), shared.clock.time())
     is_tagged = "%73" in case.target or TAGGED.search(case.target)

@@ -15,7 +15,6 @@ from tests.support.commands import command
 from tests.support.stores import assert_error
 
 LIST = "/v1/store/orders"
-REALM = 'Bearer realm="store-orders"'
 # Changes are in force within a second; this is less.
 SOON = 0.85
 
@@ -58,16 +57,6 @@ def left(response):
 # The Authorization header.
 
 
-def test_the_answers_without_a_key_and_with_a_wrong_one_explain_themselves(store):
-    response = store.anonymous().get(LIST)
-    assert_error(response, 401, "missing_api_key")
-    assert response.headers["WWW-Authenticate"] == REALM
-    assert "Authorization: Bearer" in response.get_json()["message"]
-    response = send(store, f"Bearer {keys.generate()}")
-    assert_error(response, 401, "invalid_api_key")
-    assert response.headers["WWW-Authenticate"] == f'{REALM}, error="invalid_token"'
-
-
 @pytest.mark.parametrize(
     "header", ["Bearer {}", "bearer {}", "BEARER {}", "bEaReR {}", "Bearer   {}  "]
 )
@@ -89,7 +78,9 @@ def test_a_header_without_bearer_and_a_key_is_a_missing_key(store):
         f"BearerX {secret}",
         f'Digest username="{secret}"',
     ):
-        assert_error(send(store, header), 401, "missing_api_key")
+        response = send(store, header)
+        assert_error(response, 401, "missing_api_key")
+        assert "Authorization: Bearer" in response.get_json()["message"]
 
 
 def test_a_key_that_is_not_exactly_one_of_ours_is_invalid(store):
@@ -161,47 +152,6 @@ def test_invalid_keys_take_the_same_work(store, clock):
         event.remove(Pool, "connect", watch)
     assert len(statements) == 4 * 3
     assert len(set(statements)) == 1
-
-
-def test_an_unknown_route_without_a_key_is_401(store):
-    assert_error(store.anonymous().get("/v1/nothing"), 401, "missing_api_key")
-    assert_error(store.anonymous().put(LIST), 401, "missing_api_key")
-    assert_error(store.anonymous().options(LIST), 401, "missing_api_key")
-
-
-# Scopes.
-
-
-def test_a_read_key_may_get_head_and_options(store):
-    reader = store.client(scopes=("read",))
-    for method, path, status in (
-        ("GET", LIST, 200),
-        ("HEAD", LIST, 200),
-        ("OPTIONS", LIST, 204),
-        ("GET", "/v1/nothing", 404),
-        ("GET", f"{LIST}/1/ship", 405),
-    ):
-        assert reader.request(method, path).status_code == status, (method, path)
-
-
-def test_a_read_key_may_not_write(store, client):
-    client.place()
-    reader = store.client(scopes=("read",))
-    for response in (reader.place(), reader.cancel(1), reader.ship(1)):
-        assert_error(response, 403, "insufficient_scope")
-        assert response.headers["WWW-Authenticate"] == f'{REALM}, error="insufficient_scope"'
-    assert [event["type"] for event in store.events()] == ["order.placed"]
-    for response in (client.ship(1), client.get(f"{LIST}/1")):
-        assert response.status_code == 200, "with both scopes"
-
-
-def test_scopes_are_judged_before_the_route_and_the_body(store):
-    reader = store.client(scopes=("read",))
-    assert_error(reader.post("/v1/nothing"), 403, "insufficient_scope")
-    assert_error(reader.put(LIST), 403, "insufficient_scope")
-    assert_error(reader.request("PATCH", "/v1"), 403, "insufficient_scope")
-    assert_error(reader.post(LIST, data="{"), 403, "insufficient_scope")
-    assert_error(reader.cancel("abc"), 403, "insufficient_scope")
 
 
 # What changes while the service runs.

@@ -10,7 +10,7 @@ import pytest
 from orders import keys
 from orders.domain import format_instant
 from orders.store import keys as key_store
-from tests.support.clocks import ONLY_WHERE_TIME_STANDS_STILL, WHERE_COUNTED
+from tests.support.clocks import WHERE_COUNTED
 from tests.support.stores import assert_error
 
 LIST = "/v1/store/orders"
@@ -85,45 +85,74 @@ def test_the_thirtieth_429_within_a_minute_is_the_ban_already(store, caplog):
     assert banned.headers["Retry-After"] == str(BAN)
 
 
-def test_refusals_in_the_second_after_the_first_do_not_count(store, clock):
-    client = own(store)
-    spend(client)
-    assert codes(client, 96) == plain(96)
-    clock.advance(0.5)
-    assert codes(client, 96) == plain(96)
-    clock.advance(0.5)
-    assert codes(client, 29) == [*plain(28), "api_key_banned"]
+# What a key of one request a minute, or a day, sees: `28 limited` are answers to so many requests,
+# `wait 40` is what Retry-After says at the next, `+59` lets seconds pass, `clock -300` sets it.
+BANNED = "1 ok, 1 limited, +1, 28 limited, 1 banned"
+LIVES = {
+    "nothing counts in the second after the first": (
+        "minute",
+        "1 ok, 96 limited, +0.5, 96 limited, +0.5, 28 limited, 1 banned",
+    ),
+    "what is admitted between does not begin the count anew": (
+        "minute",
+        "1 ok, +58, 1 limited, +1, 14 limited, +1, 1 ok, 14 limited, 1 banned",
+    ),
+    "after sixty seconds the count begins anew, not before": (
+        "day",
+        "1 ok, 1 limited, +1, 28 limited, +59, 1 limited, +58, 28 limited, 1 banned",
+    ),
+    "every three seconds is slow enough": ("day", "1 ok" + ", 1 limited, +3" * 100),
+    "after a ban the count begins at zero": (
+        "day",
+        f"{BANNED}, +300, 1 limited, +1, 28 limited, 1 banned, wait {DAY - BAN - 2}",
+    ),
+    "refusals count on after a restart": (
+        "minute",
+        "1 ok, 1 limited, +1, 28 limited, restart, 1 banned",
+    ),
+    "a ban that is over stays over after a restart": ("minute", f"{BANNED}, +300, restart, 1 ok"),
+    "a ban is cut to its length after a clock was set back": (
+        "minute",
+        f"{BANNED}, clock -3600, restart, wait 300, +300, 1 ok",
+    ),
+    **{
+        f"{restart} a clock that jumps by {jump} neither ends nor prolongs a ban": (
+            "minute",
+            f"{BANNED}, +100, {restart} clock {jump}, wait 200, +199, 1 banned, +1, 1 ok",
+        )
+        for jump in (3_600, -3_600)
+        for restart in ("", "restart,")
+    },
+    "a clock that is set back brings no old ban back": (
+        "minute",
+        f"{BANNED}, +300, flush, clock -300, 1 ok",
+    ),
+}
+CODES = {"limited": "rate_limit_exceeded", "banned": "api_key_banned"}
 
 
-def test_what_is_admitted_between_refusals_does_not_begin_the_count_anew(store, clock):
-    client = own(store)
-    spend(client)
-    clock.advance(58)
-    strike(client)
-    assert codes(client, 14) == plain(14)
-    clock.advance(1)
-    spend(client)
-    assert codes(client, 15) == [*plain(14), "api_key_banned"]
-
-
-@ONLY_WHERE_TIME_STANDS_STILL
-def test_sixty_seconds_after_the_first_429_and_not_before_the_count_begins_anew(store, clock):
-    client = own(store, per_day=1)
-    spend(client)
-    strike(client)
-    assert codes(client, 28) == plain(28)
-    clock.advance(59)
-    strike(client)
-    clock.advance(58.9)
-    assert codes(client, 29) == [*plain(28), "api_key_banned"]
-
-
-def test_a_client_that_retries_every_three_seconds_is_never_banned(store, clock):
-    client = own(store, per_day=1)
-    spend(client)
-    for _ in range(100):
-        assert codes(client, 1) == plain(1)
-        clock.advance(3)
+@pytest.mark.parametrize(("window", "life"), LIVES.values(), ids=LIVES)
+def test_a_key_lives_through_refusals_and_bans(store, clock, start_again, window, life):
+    client = own(store, per_day=1) if window == "day" else own(store)
+    for step in life.split(","):
+        match step.split():
+            case ["restart"]:
+                client = start_again(client)
+            case ["flush"]:
+                client.store.services.limits.bans.flush()
+            case ["wait", seconds]:
+                response = client.get(LIST)
+                wait = int(seconds)
+                assert restriction_of(response)[1:] == (0, clock.time() + wait, wait), step
+            case ["clock", seconds]:
+                clock.set_wall(int(seconds))
+            case [times, word]:
+                if word == "ok":
+                    spend(client)
+                else:
+                    assert codes(client, int(times)) == [CODES[word]] * int(times), step
+            case [seconds]:
+                clock.advance(float(seconds))
 
 
 def test_any_operation_counts_towards_a_ban(store):
@@ -258,15 +287,6 @@ def test_a_ban_holds_for_both_secrets_of_a_rotated_key_and_on_another_plan(store
 # After a ban.
 
 
-def test_after_a_ban_the_count_begins_at_zero(store, clock):
-    client = own(store, per_day=1)
-    ban(client)
-    clock.advance(BAN)
-    strike(client)
-    assert codes(client, 29) == [*plain(28), "api_key_banned"]
-    assert client.get(LIST).headers["Retry-After"] == str(DAY - BAN - 2)
-
-
 def test_after_unban_the_windows_are_as_they_were_and_the_count_begins_at_zero(store):
     client = own(store, per_minute=2, per_day=500)
     spend(client)
@@ -309,58 +329,6 @@ def test_a_ban_is_written_at_once_survives_a_restart_and_can_be_lifted_then(
     assert_error(response, 429, "api_key_banned")
     assert response.headers["Retry-After"] == "200"
     unban(client.store, client)
-    assert client.get(LIST).status_code == 200
-
-
-def test_refusals_counted_before_a_restart_count_after_it(store, start_again):
-    client = own(store)
-    spend(client)
-    strike(client)
-    assert codes(client, 28) == plain(28)
-    assert codes(start_again(client), 1) == ["api_key_banned"]
-
-
-def test_a_ban_that_was_over_before_a_restart_stays_over(store, clock, start_again):
-    client = own(store)
-    ban(client)
-    clock.advance(BAN)
-    assert start_again(client).get(LIST).status_code == 200
-
-
-def test_a_ban_is_cut_to_its_length_when_the_clock_was_set_back(store, clock, start_again):
-    client = own(store)
-    ban(client)
-    clock.set_wall(-3_600)
-    client = start_again(client)
-    assert client.get(LIST).headers["Retry-After"] == str(BAN)
-    clock.advance(BAN)
-    assert client.get(LIST).status_code == 200
-
-
-@pytest.mark.parametrize("jump", [3_600, -3_600])
-@pytest.mark.parametrize("is_restarted", [False, True])
-def test_a_clock_that_jumps_neither_ends_nor_prolongs_a_ban(
-    store, clock, start_again, jump, is_restarted
-):
-    client = own(store)
-    ban(client)
-    clock.advance(100)
-    if is_restarted:
-        client = start_again(client)
-    clock.set_wall(jump)
-    assert restriction_of(client.get(LIST)) == (1, 0, clock.time() + 200, 200)
-    clock.advance(199)
-    assert codes(client, 1) == ["api_key_banned"]
-    clock.advance(1)
-    spend(client)
-
-
-def test_a_clock_that_is_set_back_does_not_bring_an_old_ban_back(store, clock):
-    client = own(store)
-    ban(client)
-    clock.advance(BAN)
-    store.services.limits.bans.flush()
-    clock.set_wall(-BAN)
     assert client.get(LIST).status_code == 200
 
 
