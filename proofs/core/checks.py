@@ -110,8 +110,13 @@ class Comparison:
         """Complain of acknowledged changes with no event, with two, or with a different one."""
         events = {(each.request_id, _subject(each)): each for each in self.contents.events}
         times = Counter((each.request_id, _subject(each)) for each in self.contents.events)
+        orders = {(each.type, _subject(each)): shown(each.order) for each in self.contents.events}
         for each in self.history:
-            if each.kind not in EVENT_OF or not each.is_acknowledged or each.replayed:
+            if each.kind not in EVENT_OF or not each.is_acknowledged:
+                continue
+            if each.replayed:
+                if each.kind is Kind.SHIP and each.order != orders.get(_change(each)[:2]):
+                    yield f"{each} was answered {each.order} again"
                 continue
             name = each.request_id, each.subject
             if times[name] != 1:

@@ -1,7 +1,8 @@
 """Clients that record what they do: a connection, and customers who place, change, ship and cancel.
 
 A customer goes on until nobody answers. When the service is back it first repeats the request whose
-outcome it does not know: a placing or a change with its Idempotency-Key, a ship, a cancel.
+outcome it does not know: a placing, a change or a shipment of several orders with its
+Idempotency-Key, a ship, a cancel.
 """
 
 from __future__ import annotations
@@ -123,10 +124,13 @@ class Customer:
         self._seed = seed
         self._unanswered: Operation | None = None
         self._placed: deque[Operation] = deque(maxlen=20)
+        # Of the last request that shipped several: each order's status, and its Idempotency-Key.
+        self._shipment: tuple[dict[int, tuple[int, ...]], str] | None = None
         self._habits = {
             self.place: 50,
             self.ship: 14,
             self.ship_several: 4,
+            self.ship_several_again: 2,
             self.change: 8,
             self.cancel: 10,
             self.get: 12,
@@ -187,22 +191,32 @@ class Customer:
         return self._change_a_recent_one(Kind.SHIP, self._key, _SHIPPED, body)
 
     def ship_several(self) -> bool:
-        """Ship some of the newest orders in one request, each recorded as an operation."""
-        ids = sorted(
-            set(self._chance.choices(self._history.recent or [MISSING], k=_MOST_SHIPMENTS))
-        )
+        """Ship some of the newest orders, and one that there is not, in one request."""
+        recent = self._history.recent or [MISSING]
+        ids = sorted({MISSING, *self._chance.choices(recent, k=_MOST_SHIPMENTS)})
+        value = f"ship-{self._seed}-{next(self._history.serials)}"
+        return self._ship_all(dict.fromkeys(ids, _SHIPPED), value)
+
+    def ship_several_again(self) -> bool:
+        """Repeat what was shipped last in one request: each order is answered as it was then."""
+        return not self._shipment or self._ship_all(*self._shipment)
+
+    def _ship_all(self, allowed: dict[int, tuple[int, ...]], value: str) -> bool:
+        """Ship orders in one request, each recorded as an operation with its allowed statuses."""
+        ids = list(allowed)
         first, *others = shipments = [
-            Operation(Kind.SHIP, self._key.actor, _SHIPPED, order_id, is_part=order_id != ids[0])
-            for order_id in ids
+            Operation(Kind.SHIP, self._key.actor, allowed[each], each, {"orderIds": ids}, value)
+            for each in ids
         ]
         for each in others:
-            each.began = time.monotonic()
+            each.began, each.is_part = time.monotonic(), True
         self._history.operations += others
-        self._unanswered = None
-        body = {"orderIds": ids}
-        response = self._connection.send(first, self._key, "POST", _SHIPMENTS, json=body)
+        request: dict[str, Any] = {"json": first.body, "headers": {"Idempotency-Key": value}}
+        response = self._connection.send(first, self._key, "POST", _SHIPMENTS, **request)
+        self._unanswered = first if first.is_unknown else None
         for each in others:
             each.status, each.request_id, each.ended = first.status, first.request_id, first.ended
+            each.replayed = first.replayed
         if response is None or response.status != _OK:
             return response is not None
         for each, result in zip(shipments, response.json()["results"], strict=True):
@@ -211,6 +225,7 @@ class Customer:
             is_cancelled = error["code"] == "order_already_cancelled"
             each.status = _NOT_FOUND if is_cancelled else error["status"]
             each.order = _as_version_1(result["order"]) if "order" in result else None
+        self._shipment = {each.order_id or 0: (each.status or 0,) for each in shipments}, value
         return True
 
     def change(self) -> bool:
@@ -272,6 +287,9 @@ class Customer:
         return self._send(Operation(kind, key.actor, allowed, order_id, body or {}))
 
     def _repeat(self, earlier: Operation) -> bool:
+        if "orderIds" in earlier.body:
+            allowed = dict.fromkeys(earlier.body["orderIds"], _SHIPPED)
+            return self._ship_all(allowed, earlier.idempotency_key or "")
         again = Operation(earlier.kind, earlier.actor, earlier.allowed, earlier.order_id)
         again.body, again.idempotency_key = earlier.body, earlier.idempotency_key
         return self._send(again)

@@ -276,6 +276,10 @@ HISTORIES = {
         change("shipped_again", status=200),
         "ship 2 .* has 0 events",
     ),
+    "a shipment that was answered otherwise the second time": (
+        change("shipped_again", status=200, replayed=True, order={"id": 2}),
+        "ship 2 .* again",
+    ),
     "a shipped order that was not found": (change("complete", status=404), "get 2 .* found it"),
     "a cancelled order whose answer says shipped": (
         change("cancelled_again", status=409),
