@@ -182,14 +182,6 @@ def test_a_revoked_key_stops_working_within_a_second(store, clock, requests):
     assert_error(last, 401, "invalid_api_key")
 
 
-def test_a_change_of_scopes_is_in_force_within_a_second(store, clock):
-    client = store.client(scopes=("read",))
-    assert_error(client.place(), 403, "insufficient_scope")
-    change(store, client, scopes="read write")
-    clock.advance(SOON)
-    assert client.place().status_code == 201
-
-
 def test_a_key_expires_at_its_moment(store, clock):
     client = store.client(expires_at=clock.now() + timedelta(seconds=10))
     assert client.get(LIST).status_code == 200
@@ -239,28 +231,6 @@ def test_where_the_earlier_clock_was_ahead_a_command_says_so(store, clock, start
 
 
 # Rotation.
-
-
-def test_during_the_grace_both_secrets_work_and_it_ends_at_its_moment(store, clock):
-    client = store.client()
-    new = rotate(store, client, timedelta(hours=2))
-    clock.advance(2 * 3_600 - 0.1)
-    assert [works(store, secret) for secret in (client.secret, new)] == [True, True]
-    clock.advance(0.1)  # both were just used
-    assert [works(store, secret) for secret in (client.secret, new)] == [False, True]
-
-
-@pytest.mark.parametrize(
-    ("grace", "live"),
-    [(timedelta(hours=5), [False, True, True]), (None, [False, False, True])],
-)
-def test_at_most_two_secrets_are_live(store, clock, grace, live):
-    client = store.client()
-    second = rotate(store, client, timedelta(hours=5))
-    assert works(store, client.secret)
-    third = rotate(store, client, grace)
-    clock.advance(SOON)
-    assert [works(store, secret) for secret in (client.secret, second, third)] == live
 
 
 def test_both_secrets_count_in_the_keys_windows_and_act_as_the_same_key(store):

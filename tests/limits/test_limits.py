@@ -150,13 +150,6 @@ def test_retry_after_is_rounded_up_to_whole_seconds_and_is_enough(store, clock):
         assert client.get(LIST).status_code == 200, after
 
 
-def test_paths_outside_the_api_have_no_limits(store):
-    client = store.client(plan="free")
-    for path in ("/healthz", "/readyz", "/openapi/v1.json", "/nothing", "/v3/store/orders"):
-        assert not set(LIMIT_HEADERS) & set(client.get(path).headers.keys()), path
-    assert left(client.get(LIST)) == (59, 999)
-
-
 # What is counted: one for each request, as `test_every_response` asks of all kinds of answers.
 
 

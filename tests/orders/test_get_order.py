@@ -21,15 +21,6 @@ def get_raw(client, target, method="GET"):
 
 
 @BOTH_VERSIONS
-def test_an_order_is_shown_as_it_was_placed(client):
-    placed = client.place(7, quantity=2, shipDate="2026-12-05T08:00:00Z")
-    response = client.order(1)
-    assert (response.status_code, response.get_json()) == (200, placed.get_json())
-    assert list(response.get_json()) == list(placed.get_json())
-    assert response.content_type == "application/json"
-
-
-@BOTH_VERSIONS
 def test_an_order_is_shown_as_the_list_shows_it(client, version):
     client.place(7)
     client.place(8, shipDate="2026-12-05T08:00:00Z")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 
 import pytest
@@ -123,13 +122,6 @@ def test_a_reference_may_be_left_out_and_come_twice(client_v2):
     assert [client_v2.place(reference="R").status_code for _ in range(2)] == [201, 201]
 
 
-@pytest.mark.parametrize("text", ["", "R" * 65, "a\nb", "\x7f", "\x85", "\ud800", 7, None, ["R"]])
-def test_an_invalid_reference_is_rejected(client_v2, text):
-    response = client_v2.place(reference=text)
-    assert_invalid(client_v2, response)
-    assert response.get_json()["message"].startswith("reference: ")
-
-
 @pytest.mark.parametrize("text", ["x", "🐢" * 500, "First\nsecond\r\nthird\r", ' "\\ Höhle'])
 def test_a_note_is_shown_as_it_was_sent(client_v2, text):
     placed = client_v2.place(note=text)
@@ -142,13 +134,17 @@ def test_a_note_is_shown_as_it_was_sent(client_v2, text):
     assert feed["events"][0]["order"] == order
 
 
-@pytest.mark.parametrize(
-    "text", ["", "x" * 501, "a\tb", "a\0b", "\x7f", "a\x85b", "\v", "\ud800", 7, True, None, ["a"]]
-)
-def test_an_invalid_note_is_rejected(client_v2, text):
-    response = client_v2.place(note=text)
-    assert_error(response, 422, "validation_failed")
-    assert response.get_json()["message"].startswith("note: ")
+NO_TEXT = ("", "a\0b", "\x7f", "a\x85b", "\v", "\ud800", 7, True, None, ["a"])
+NO_TEXTS = {"reference": (*NO_TEXT, "R" * 65, "a\nb"), "note": (*NO_TEXT, "x" * 501, "a\tb")}
+
+
+@pytest.mark.parametrize("field", NO_TEXTS)
+def test_an_invalid_text_is_rejected(client_v2, field, subtests):
+    for text in NO_TEXTS[field]:
+        with subtests.test(ascii(text)[:20]):
+            response = client_v2.place(**{field: text})
+            assert_invalid(client_v2, response)
+            assert response.get_json()["message"].startswith(f"{field}: ")
 
 
 def test_version_1_shows_neither_a_reference_nor_a_note(client_v2):
@@ -248,37 +244,6 @@ def test_a_body_that_is_not_an_object_is_rejected(patient, body):
     assert_invalid(patient, post(patient, body))
 
 
-ANYTHING = (
-    st.integers(-1, 3)
-    | st.sampled_from([MAX_QUANTITY, MAX_QUANTITY + 1, MAX_INT64, MAX_INT64 + 1])
-    | st.sampled_from(["2026-12-01T08:00:00Z", "2026-12-01", "7"])
-    | st.sampled_from([None, True, False, 1.0, 2.5, [], {}, [7]])
-)
-
-
-def is_whole(value, most):
-    return type(value) is int and 1 <= value <= most
-
-
-@given(
-    st.fixed_dictionaries(
-        {}, optional=dict.fromkeys(("petId", "quantity", "shipDate", "complete"), ANYTHING)
-    )
-)
-def test_an_order_is_placed_exactly_when_each_of_its_fields_is_sound(patient, sent):
-    sound = (
-        "complete" not in sent
-        and is_whole(sent.get("petId"), MAX_INT64)
-        and is_whole(sent.get("quantity", 1), MAX_QUANTITY)
-        and sent.get("shipDate", "2026-12-01T08:00:00Z") == "2026-12-01T08:00:00Z"
-    )
-    response = patient.post(patient.orders, json=sent)
-    if sound:
-        assert response.status_code == 201
-    else:
-        assert_invalid(patient, response)
-
-
 # Not JSON, or JSON that readers may understand differently.
 
 
@@ -333,19 +298,6 @@ def test_sound_json_is_read_and_then_rejected_for_what_it_says(patient, subtests
     for body in SOUND_JSON:
         with subtests.test(body[:30]):
             assert_invalid(patient, post(patient, body))
-
-
-@given(st.binary(max_size=200))
-def test_no_bytes_whatever_upset_the_service(patient, body):
-    assert_rejected(patient, post(patient, body), *_expected_of_no_order(body))
-
-
-def _expected_of_no_order(body):
-    try:
-        json.loads(body.decode("utf-8"), parse_constant=lambda _: 1 / 0)
-    except (ValueError, ZeroDivisionError):
-        return 400, "malformed_request"
-    return 422, "validation_failed"
 
 
 @given(at=st.integers(0, 60), removed=st.integers(0, 3), put=st.binary(max_size=3))
