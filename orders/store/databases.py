@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, TypeAlias
+
 from sqlalchemy import make_url
 
 from orders.settings import Settings
-from orders.store.care.upkeep import SqliteUpkeep, Upkeep
+from orders.store.care.upkeep import SqliteUpkeep
 from orders.store.database.engine import Database
 from orders.store.database.sqlite import SqliteDatabase
+
+if TYPE_CHECKING:
+    from orders.store.postgres.upkeep import PostgresUpkeep
+
+Upkeep: TypeAlias = "SqliteUpkeep | PostgresUpkeep"
 
 
 def database_of(settings: Settings, threads: int) -> tuple[Database, Upkeep]:

@@ -21,12 +21,12 @@ from orders.store import clock_floor
 from orders.store import keys as key_store
 from orders.store.care import checks
 from orders.store.care.backups import Backups
-from orders.store.care.upkeep import Upkeep
 from orders.store.database.commit_cache import CommitCache
 from orders.store.database.engine import Database
 from orders.store.database.errors import StoreUnavailable
 from orders.store.database.group_commit import GroupCommit
 from orders.store.database.long_reads import LongReads
+from orders.store.databases import Upkeep
 from orders.store.listing import CurrentList
 from orders.web.access.auth import KeyRing
 from orders.web.access.limits import Limits

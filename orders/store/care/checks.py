@@ -160,8 +160,7 @@ def _query(path: Path, statement: str) -> Any:
         with closing(sqlite.connect(path)) as connection:
             return connection.execute(statement).fetchone()[0]
     except sqlite.sqlite_module().Error as error:
-        name = getattr(error, "sqlite_errorname", "")
-        if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
-            raise UnfitDatabase(_NO_DATABASE.format(path)) from None
         cause = errors.unavailable_cause(error) or str(error)
+        if cause == errors.DAMAGED:
+            raise UnfitDatabase(_NO_DATABASE.format(path)) from None
         raise AwayDatabase(f"{path}: {cause}. Fix that, then try again.") from None

@@ -1,8 +1,10 @@
-"""What is done to a database as a whole, of either kind: made, upgraded, checked, locked."""
+"""What is done to an SQLite file as a whole: made, upgraded, checked, locked.
+
+`postgres.upkeep` does the same for a database on a server.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Self
@@ -46,76 +48,8 @@ class Hold:
         self.release()
 
 
-class Upkeep(ABC):
-    """The care of one database."""
-
-    @abstractmethod
-    def exists(self) -> bool:
-        """Return whether the database has been made.
-
-        Raises:
-            UnfitDatabase: the database can't be read.
-        """
-
-    @abstractmethod
-    def create(self) -> None:
-        """Make a new, empty database."""
-
-    @abstractmethod
-    def prepare(self) -> None:
-        """Before serving: make the database where there is none, upgrade it, check it.
-
-        Raises:
-            UnfitDatabase: it can't be used.
-        """
-
-    @abstractmethod
-    def check(self) -> None:
-        """Before a command uses the database: check that it is ours, sound, of this schema.
-
-        Raises:
-            UnfitDatabase: it is not.
-        """
-
-    @abstractmethod
-    def check_whole(self) -> None:
-        """Check everything, however long it takes.
-
-        Raises:
-            UnfitDatabase: the database is not sound.
-        """
-
-    @abstractmethod
-    def long_check(self) -> Callable[[], None] | None:
-        """Return the check that takes longer than a start may, if there is one."""
-
-    @abstractmethod
-    def upgrade(self) -> str:
-        """Bring the schema up to date; return a sentence that says what was done.
-
-        Raises:
-            UnfitDatabase: it can't be.
-        """
-
-    @abstractmethod
-    def hold(self, *, alone: bool) -> Hold:
-        """Lock it for serving: `alone`, or beside others that count their limits together.
-
-        Raises:
-            InUse: another process serves it, and one of the two wants to be alone.
-        """
-
-    @abstractmethod
-    def file(self) -> Path:
-        """Return the database's file.
-
-        Raises:
-            UnfitDatabase: it is on a server; with what to do instead.
-        """
-
-
-class SqliteUpkeep(Upkeep):
-    """The care of an SQLite file."""
+class SqliteUpkeep:
+    """The care of an SQLite file. Its methods raise UnfitDatabase where it can't be used."""
 
     def __init__(self, database: SqliteDatabase) -> None:
         """Care for this database."""

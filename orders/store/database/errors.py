@@ -13,56 +13,50 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 DAMAGED = "the database is damaged"
 LOST = "the database server can't be reached, or closed the connection"
 LOCKED = "the database is locked by another program"
+_BUSY = "the database is busy"
+_FULL = "the disk is full"
 _FAILING_DISK = "the disk is failing or full"
-# By SQLite's names, each also for the names that it is a prefix of; the first match counts.
+_READ_ONLY = "the database can't be written to"
+_UNOPENABLE = "the database can't be opened"
+_REJECTED = "the database server rejects this user"
+# By the beginnings of SQLite's names, and of PostgreSQL's codes; the first match counts.
+# https://www.postgresql.org/docs/15/errcodes-appendix.html
 _CAUSES = {
     "SQLITE_BUSY": LOCKED,
     "SQLITE_LOCKED": LOCKED,
-    "SQLITE_FULL": "the disk is full",
-    "SQLITE_READONLY": "the database can't be written to",
+    "SQLITE_PROTOCOL": LOCKED,
+    "SQLITE_FULL": _FULL,
+    "SQLITE_READONLY": _READ_ONLY,
     "SQLITE_IOERR": _FAILING_DISK,
-    "SQLITE_CANTOPEN": "the database can't be opened",
-    "SQLITE_PERM": "the database can't be opened",
+    "SQLITE_CANTOPEN": _UNOPENABLE,
+    "SQLITE_PERM": _UNOPENABLE,
     "SQLITE_CORRUPT": DAMAGED,
     "SQLITE_NOTADB": DAMAGED,
     # No statement here deletes a row that others refer to.
     "SQLITE_CONSTRAINT_FOREIGNKEY": DAMAGED,
-    "SQLITE_PROTOCOL": LOCKED,
-}
-# By prefixes of PostgreSQL's codes.
-# https://www.postgresql.org/docs/15/errcodes-appendix.html
-_SQLSTATES = {
     "08": LOST,
     "57P": LOST,
     "57014": "the database took too long",
     "55P03": LOCKED,
-    "40": "the database is busy",
-    "25006": "the database can't be written to",
+    "40": _BUSY,
+    "25006": _READ_ONLY,
     "25P03": LOST,
-    "53100": "the disk is full",
+    "53100": _FULL,
     "53300": "the database server accepts no more connections",
     "53": "the database server has no space",
     "58": _FAILING_DISK,
     "XX": DAMAGED,
     "23503": DAMAGED,
-    "28": "the database server rejects this user",
-    "42501": "the database server rejects this user",
+    "28": _REJECTED,
+    "42501": _REJECTED,
     "3D000": "the database is gone",
 }
+# After these a connection is discarded: it may have been opened read-only, or hold damaged pages
+# in memory, or another server may have taken over. The next one sees the database as it is then.
+_FATAL = {DAMAGED, LOST, _FAILING_DISK, _READ_ONLY, _UNOPENABLE}
 # Nothing was done and a retry may succeed at once: the connection was lost before a commit was
 # sent, or another transaction had to go first.
 _RETRYABLE = ("08", "57P", "25P03", "40001", "40P01")
-# After these a connection is discarded: it may have been opened read-only, or hold damaged pages
-# in memory. The next one sees the file as it is then.
-_FATAL = (
-    "SQLITE_READONLY",
-    "SQLITE_IOERR",
-    "SQLITE_CANTOPEN",
-    "SQLITE_CORRUPT",
-    "SQLITE_NOTADB",
-)
-# The server may be read-only, and another take its place.
-_FATAL_STATES = ("25006", "XX", "58")
 # Raised by rows that are not what was written. The last is the driver's, when even the text of
 # SQLite's error contains damaged data.
 _BAD_ROWS = (NoResultFound, MultipleResultsFound, UnicodeDecodeError)
@@ -88,33 +82,16 @@ class Superseded(StoreUnavailable):
     """The database is no longer the one that this process began to serve."""
 
 
-def name_of(error: BaseException | None) -> str:
-    """Return SQLite's name of a driver's error, such as SQLITE_BUSY, or ""."""
-    return getattr(error, "sqlite_errorname", None) or ""
-
-
-def sqlstate_of(error: BaseException | None) -> str:
-    """Return PostgreSQL's code of a driver's error, such as 40001, or "".
-
-    An error of the connection itself, to which no server assigned a code, has 08000.
-    """
-    code: str | None = getattr(error, "sqlstate", None)
-    is_of_connection = type(error).__module__.startswith("psycopg") and isinstance(
-        error, sys.modules["psycopg"].OperationalError
-    )
-    return code or ("08000" if is_of_connection else "")
-
-
-def unavailable_cause(error: BaseException | None) -> str | None:
-    """Return why a driver's error means that the database is unavailable, or None."""
-    if _is_undecodable(error):
+def unavailable_cause(error: Exception) -> str | None:
+    """Return why an error, the driver's or SQLAlchemy's, means no database at present, or None."""
+    if isinstance(error, PoolTimeout):
+        return _BUSY
+    code = _code_of(error)
+    # The driver's own error, without a name: SQLite itself does not decode texts.
+    is_undecodable = not code and str(_driver_error(error)).startswith("Could not decode to UTF-8")
+    if is_undecodable or isinstance(error, _BAD_ROWS):
         return DAMAGED
-    name, code = name_of(error), sqlstate_of(error)
-    for known, cause in _CAUSES.items():
-        if name == known or name.startswith(known + "_"):
-            return cause
-    found = [cause for known, cause in _SQLSTATES.items() if code.startswith(known)]
-    return found[0] if found else None
+    return next((cause for known, cause in _CAUSES.items() if code.startswith(known)), None)
 
 
 def is_retryable(error: Exception) -> bool:
@@ -127,12 +104,12 @@ def is_retryable(error: Exception) -> bool:
     # A connection that could not be opened has no statement, and takes long to fail again.
     if isinstance(error, DBAPIError) and error.statement is None:
         return False
-    return sqlstate_of(_driver_error(error)).startswith(_RETRYABLE)
+    return _code_of(error).startswith(_RETRYABLE)
 
 
 def means_unavailable(error: Exception) -> bool:
     """Return whether an error, the driver's or SQLAlchemy's, means an unavailable database."""
-    return isinstance(error, StoreUnavailable) or _cause_of(error) is not None
+    return isinstance(error, StoreUnavailable) or unavailable_cause(error) is not None
 
 
 class _Watch(contextlib.ContextDecorator):
@@ -172,8 +149,9 @@ def commit_outcome_unknown() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if isinstance(error, StoreUnavailable) or _cause_of(error) == LOST:
-            raise OutcomeUnknown(_cause_of(error) or str(error)) from error
+        cause = unavailable_cause(error)
+        if isinstance(error, StoreUnavailable) or cause == LOST:
+            raise OutcomeUnknown(cause or str(error)) from error
         raise
 
 
@@ -192,7 +170,7 @@ def discard_connection_on_error(connection: Connection | PoolProxiedConnection) 
 
 
 def _translate(error: Exception) -> None:
-    cause = _cause_of(error)
+    cause = unavailable_cause(error)
     if cause is not None:
         raise StoreUnavailable(cause, retryable=is_retryable(error)) from error
 
@@ -206,30 +184,23 @@ _TRANSLATING = _Watch(_translate)
 _CONVERTING = _Watch(_distrust)
 
 
-def _cause_of(error: Exception) -> str | None:
-    if isinstance(error, PoolTimeout):
-        return "the database is busy"
-    if isinstance(error, _BAD_ROWS):
-        return DAMAGED
-    return unavailable_cause(_driver_error(error))
-
-
 def _is_fatal(error: Exception) -> bool:
+    return isinstance(error, StoreUnavailable) or unavailable_cause(error) in _FATAL
+
+
+def _code_of(error: Exception) -> str:
+    """Return SQLite's name of an error, such as SQLITE_BUSY, or PostgreSQL's code, or "".
+
+    An error of a connection itself, to which no server assigned a code, has 08000.
+    """
     cause = _driver_error(error)
-    return (
-        isinstance(error, (StoreUnavailable, *_BAD_ROWS))
-        or name_of(cause).startswith(_FATAL)
-        or unavailable_cause(cause) == LOST
-        or sqlstate_of(cause).startswith(_FATAL_STATES)
-        or _is_undecodable(cause)
+    code: str | None = getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None)
+    is_of_connection = type(cause).__module__.startswith("psycopg") and isinstance(
+        cause, sys.modules["psycopg"].OperationalError
     )
+    return code or ("08000" if is_of_connection else "")
 
 
 def _driver_error(error: Exception) -> BaseException | None:
     # Unwrapped from SQLAlchemy's, unless the statement was executed without it.
     return error.orig if isinstance(error, DBAPIError) else error
-
-
-def _is_undecodable(error: BaseException | None) -> bool:
-    # The driver's own error, without a name: SQLite itself does not decode texts.
-    return not name_of(error) and str(error).startswith("Could not decode to UTF-8")

@@ -19,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from orders.store.care import consistency, opening, scratch
 from orders.store.care.checks import NEWER, OLDER, AwayDatabase, UnfitDatabase, schema_version
-from orders.store.care.upkeep import Hold, InUse, Upkeep
+from orders.store.care.upkeep import Hold, InUse
 from orders.store.database.engine import BUSY_SECONDS
 from orders.store.database.errors import StoreUnavailable, translate_driver_errors
 from orders.store.database.queries import Query
@@ -63,8 +63,8 @@ _NO_FILE = (
 )
 
 
-class PostgresUpkeep(Upkeep):
-    """The care of a database on a PostgreSQL server."""
+class PostgresUpkeep:
+    """The care of a database on a PostgreSQL server, with the methods of `SqliteUpkeep`."""
 
     def __init__(self, database: PostgresDatabase) -> None:
         """Take the database."""
