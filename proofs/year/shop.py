@@ -270,7 +270,10 @@ class Shop:
         self.close()
         old = self.path.with_name("oldest.db")
         sqlite.connect(old, create=True).close()
-        with closing(SqliteDatabase(old)) as database, database.write() as connection:
+        with (
+            closing(SqliteDatabase(old)) as database,
+            database.write(foreign_keys=False) as connection,
+        ):
             _make_oldest(connection)
         with closing(sqlite.connect(old)) as connection:
             connection.execute("ATTACH ? AS now", (str(self.path),))
@@ -287,7 +290,6 @@ def columns(connection: Any, table: str) -> str:
 
 
 def _make_oldest(connection: Transaction) -> None:
-    connection.begin()
     opening.run_migrations(connection, OLDEST)
     connection.exec_driver_sql(f"PRAGMA application_id = {checks.APPLICATION_ID}")
     connection.exec_driver_sql(f"PRAGMA user_version = {int(OLDEST)}")

@@ -14,6 +14,7 @@ import pytest
 import urllib3
 
 from tests.support import faults as real_faults
+from tests.support.machine import wait_until
 from tests.support.running_shop import ORDERS, PET, assert_unavailable, open_shop
 from tests.support.service import run_app
 
@@ -96,7 +97,8 @@ def test_while_the_store_fails_reads_go_on_writes_are_refused_and_nothing_is_los
                 pass
         shop.assert_all_is_well()
         ready = {"status": "ready", "database": "ok", "counters": "ok", "processes": "ok"}
-        assert shop.ready() == ready
+        # The counters' file is written a moment later.
+        wait_until(lambda: shop.ready() == ready)
         assert shop.service.stop() == 0
     shop.assert_log_is_clean()
 

@@ -19,7 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, delete, select, update
+from sqlalchemy import Connection, Table, delete, select, update
 
 from orders.store import audit
 from orders.store.care import backup, checks, instance, opening, scratch
@@ -27,6 +27,7 @@ from orders.store.database import errors, sequences, sqlite
 from orders.store.database.engine import Database
 from orders.store.database.sqlite import SqliteDatabase
 from orders.store.tables import (
+    METADATA,
     AuditRow,
     DeliveryRow,
     EndpointRow,
@@ -37,12 +38,17 @@ from orders.store.tables import (
 )
 
 SKIPPED_IDS = 1_000_000
-_NUMBERED = (
-    *("orders", "order_events", "api_keys"),
-    *("webhook_endpoints", "webhook_deliveries", "audit_trail"),
-)
+_NUMBERED = [
+    table.name
+    for table in METADATA.tables.values()
+    if table.dialect_options["sqlite"]["autoincrement"]
+]
+# What the restored store has of the replaced one: a backup knows too little of it.
+_KEPT = (KeyRow, EndpointRow, RefusedRow, AuditRow)
 # What systems answer where there are no hard links: FAT, some network disks, some containers.
 _NO_LINKS = {errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENOSYS}
+# Of each table.
+Rows = dict[str, list[dict[str, Any]]]
 PAUSED_BECAUSE = "it comes from a backup, and may have been removed since"
 
 
@@ -62,13 +68,7 @@ class Restored:
     webhooks: int
 
 
-def restore(
-    file: Path,
-    target: Path,
-    now: datetime,
-    *,
-    keep_keys: bool = False,
-) -> Restored:
+def restore(file: Path, target: Path, now: datetime, *, keep_keys: bool = False) -> Restored:
     """Replace the database by a copy of the backup, and keep the replaced one beside it.
 
     Nobody may use the database meanwhile. With `keep_keys`, the backup's keys and webhooks stay
@@ -88,9 +88,7 @@ def restore(
         opening.upgrade(copied, keep_copy=False)
         replaced = _read_replaced(target, copied, held)
         with closing(SqliteDatabase(copied)) as database, database.write() as connection:
-            revoked, keys = _carry_over(connection, replaced, now, keep_keys=keep_keys)
-            webhooks = _carry_webhooks_over(connection, replaced, now, keep=keep_keys)
-            _carry_trail_over(connection, replaced)
+            revoked, keys, webhooks = _carry_over(connection, replaced, now, keep_keys=keep_keys)
             audit.note(connection, now, "store.restored", f"from {file.name}")
         _empty_log(copied)
         kept = _keep(target, now, folder, held)
@@ -110,8 +108,8 @@ def renew(database: Database, now: datetime, *, keep_keys: bool = False) -> tupl
     """
     with database.write() as connection:
         audit.note(connection, now, "store.renewed", "the store")
-        revoked, _ = _carry_over(connection, None, now, keep_keys=keep_keys)
-        return revoked, _carry_webhooks_over(connection, None, now, keep=keep_keys)
+        revoked, _, webhooks = _carry_over(connection, None, now, keep_keys=keep_keys)
+        return revoked, webhooks
 
 
 def _readable(file: Path, folder: Path) -> Path:
@@ -125,18 +123,11 @@ def _readable(file: Path, folder: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _Replaced:
-    """What is taken over from the replaced database; `last_ids` are the highest ids, by table.
-
-    `webhooks` and `refused`, the events that they refused, are None if its schema has none yet, and
-    `trail` likewise.
-    """
+    """What is taken over: the highest ids, and the rows of the tables to keep that it has."""
 
     store_id: str
-    keys: list[dict[str, Any]]
     last_ids: dict[str, int]
-    webhooks: list[dict[str, Any]] | None
-    refused: list[dict[str, Any]] | None
-    trail: list[dict[str, Any]] | None
+    rows: Rows
 
 
 def _read_replaced(path: Path, restored: Path, held: ExitStack) -> _Replaced | None:
@@ -174,19 +165,12 @@ def _read_replaced(path: Path, restored: Path, held: ExitStack) -> _Replaced | N
 def _read_rows(connection: Any) -> _Replaced:
     last_ids = dict(connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall())
     (store_id,) = connection.execute("SELECT store_id FROM store").fetchone()
-    return _Replaced(
-        store_id,
-        _all_rows(connection, "api_keys") or [],
-        last_ids,
-        _all_rows(connection, "webhook_endpoints"),
-        _all_rows(connection, "webhook_refused"),
-        _all_rows(connection, "audit_trail"),
-    )
+    made = {name for (name,) in connection.execute("SELECT name FROM sqlite_master").fetchall()}
+    kept = [table.name for table in _KEPT if table.name in made]
+    return _Replaced(store_id, last_ids, {name: _all_rows(connection, name) for name in kept})
 
 
-def _all_rows(connection: Any, table: str) -> list[dict[str, Any]] | None:
-    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchall():
-        return None
+def _all_rows(connection: Any, table: str) -> list[dict[str, Any]]:
     cursor = connection.execute(f"SELECT * FROM {table} ORDER BY 1")  # noqa: S608 # nosec B608 - names of ours
     columns = [column[0] for column in cursor.description]
     return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
@@ -199,21 +183,23 @@ def _is_same_store(replaced: _Replaced, restored: Path) -> bool:
         (store_id,) = connection.execute("SELECT store_id FROM store").fetchone()
         own_keys = set(connection.execute("SELECT id, created_at FROM api_keys").fetchall())
     return store_id == replaced.store_id or any(
-        (key["id"], key["created_at"]) in own_keys for key in replaced.keys
+        (key["id"], key["created_at"]) in own_keys for key in replaced.rows["api_keys"]
     )
 
 
 def _carry_over(
     connection: Connection, replaced: _Replaced | None, now: datetime, *, keep_keys: bool
-) -> tuple[int, int]:
+) -> tuple[int, int, int]:
+    """Return how many keys are revoked now, how many were taken over, and how many webhooks."""
     connection.execute(update(StoreRow).values(store_id=secrets.token_hex(8)))
     _skip_ids(connection, replaced)
-    if replaced is not None:
-        return _take_keys_over(connection, replaced)
-    if keep_keys:
-        return 0, 0
-    live = update(KeyRow).where(KeyRow.c.revoked_at.is_(None))
-    return connection.execute(live.values(revoked_at=now)).rowcount, 0
+    rows: Rows = replaced.rows if replaced else {}
+    revoked = _carry_keys(connection, rows, now, keep=keep_keys)
+    webhooks = _carry_webhooks(connection, rows, now, keep=keep_keys)
+    known = set(connection.scalars(select(AuditRow.c.id)))
+    acts = [act for act in rows.get(AuditRow.name, []) if act["id"] not in known]
+    _insert(connection, AuditRow, acts)
+    return revoked, len(rows.get(KeyRow.name, [])), webhooks
 
 
 def _skip_ids(connection: Connection, replaced: _Replaced | None) -> None:
@@ -226,51 +212,47 @@ def _skip_ids(connection: Connection, replaced: _Replaced | None) -> None:
         sequences.go_on_above(connection, table, last_id)
 
 
-def _take_keys_over(connection: Connection, replaced: _Replaced) -> tuple[int, int]:
-    live = set(connection.scalars(select(KeyRow.c.id).where(KeyRow.c.revoked_at.is_(None))))
-    # Idempotency keys and the demo refer to keys by id: checked at the commit, not before.
+def _carry_keys(connection: Connection, rows: Rows, now: datetime, *, keep: bool) -> int:
+    is_live = KeyRow.c.revoked_at.is_(None)
+    if KeyRow.name in rows:
+        live = set(connection.scalars(select(KeyRow.c.id).where(is_live)))
+        _replace(connection, KeyRow, rows)
+        return sum(key["id"] in live and bool(key["revoked_at"]) for key in rows[KeyRow.name])
+    if keep:
+        return 0
+    return connection.execute(update(KeyRow).where(is_live).values(revoked_at=now)).rowcount
+
+
+def _carry_webhooks(connection: Connection, rows: Rows, now: datetime, *, keep: bool) -> int:
+    if EndpointRow.name in rows:
+        _replace(connection, EndpointRow, rows)
+        ids = select(EndpointRow.c.id)
+        connection.execute(delete(DeliveryRow).where(DeliveryRow.c.endpoint_id.not_in(ids)))
+        _replace(connection, RefusedRow, rows)
+        # Events after the backup no longer exist.
+        lost = RefusedRow.c.event_id.not_in(select(EventRow.c.id))
+        connection.execute(delete(RefusedRow).where(lost))
+        return len(rows[EndpointRow.name])
+    if keep:
+        return 0
+    live = update(EndpointRow).where(EndpointRow.c.paused_at.is_(None))
+    paused = live.values(paused_at=now, paused_because=PAUSED_BECAUSE)
+    return connection.execute(paused).rowcount
+
+
+def _replace(connection: Connection, table: Table, rows: Rows) -> None:
+    # Other tables refer to these rows by id: checked at the commit, not before.
     connection.exec_driver_sql("PRAGMA defer_foreign_keys = ON")
-    connection.execute(delete(KeyRow))
-    _insert(connection, "api_keys", replaced.keys)
-    revoked = sum(key["id"] in live and key["revoked_at"] is not None for key in replaced.keys)
-    return revoked, len(replaced.keys)
+    connection.execute(delete(table))
+    _insert(connection, table, rows[table.name])
 
 
-def _carry_webhooks_over(
-    connection: Connection, replaced: _Replaced | None, now: datetime, *, keep: bool
-) -> int:
-    if replaced is None or replaced.webhooks is None or replaced.refused is None:
-        if keep:
-            return 0
-        live = update(EndpointRow).where(EndpointRow.c.paused_at.is_(None))
-        paused = live.values(paused_at=now, paused_because=PAUSED_BECAUSE)
-        return connection.execute(paused).rowcount
-    # The log of deliveries refers to endpoints by id: checked at the commit, not before.
-    connection.exec_driver_sql("PRAGMA defer_foreign_keys = ON")
-    for row in (RefusedRow, EndpointRow):
-        connection.execute(delete(row))
-    _insert(connection, "webhook_endpoints", replaced.webhooks)
-    ids = set(connection.scalars(select(EndpointRow.c.id)))
-    connection.execute(delete(DeliveryRow).where(DeliveryRow.c.endpoint_id.not_in(ids)))
-    # Events after the backup no longer exist.
-    _insert(connection, "webhook_refused", replaced.refused)
-    lost = RefusedRow.c.event_id.not_in(select(EventRow.c.id))
-    connection.execute(delete(RefusedRow).where(lost))
-    return len(replaced.webhooks)
-
-
-def _carry_trail_over(connection: Connection, replaced: _Replaced | None) -> None:
-    known = set(connection.scalars(select(AuditRow.c.id)))
-    trail = (replaced and replaced.trail) or []
-    _insert(connection, "audit_trail", [row for row in trail if row["id"] not in known])
-
-
-def _insert(connection: Connection, table: str, rows: list[dict[str, Any]]) -> None:
+def _insert(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
     if rows:
-        columns = ", ".join(rows[0])
-        marks = ", ".join("?" for _ in rows[0])
+        # As the driver returned them, without the types of columns.
+        columns, marks = ", ".join(rows[0]), ", ".join("?" for _ in rows[0])
         connection.exec_driver_sql(
-            f"INSERT INTO {table} ({columns}) VALUES ({marks})",  # noqa: S608 # nosec B608 - names of ours
+            f"INSERT INTO {table.name} ({columns}) VALUES ({marks})",  # noqa: S608 # nosec B608 - names of ours
             [tuple(row.values()) for row in rows],
         )
 
