@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import socket
 import struct
@@ -10,16 +11,19 @@ import threading
 import time
 from contextlib import ExitStack
 from selectors import EVENT_WRITE
+from urllib.parse import urlsplit
 
 import pytest
 
 from orders.settings import Settings
-from orders.web.server import Server, Work, connection, crew, loop, places
+from orders.web.server import Server, Work, connection, crew, loop
+from orders.web.server.parser import Parser
 from orders.web.server.server import ServerFailed
 from tests.support.machine import wait_until
 from tests.support.serving import Policy, serving
 from tests.support.wire import exchange
 
+CHUNKED = b"POST /instant HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
 PROBE = b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
 
 
@@ -328,23 +332,23 @@ def test_what_arrived_in_time_is_read_before_a_deadline_is_kept(start):
 def test_chunked_bodies_are_read_by_turns_and_keep_no_head_waiting(application, loops, monkeypatch):
     monkeypatch.setattr(loop, "TURN_SECONDS", 0)
     turns = [0]
-    own_make_room, own_read = places.KeptBySystem.make_room, connection.Connection.read_chunks
+    own_read = connection.Connection.read_chunks
 
-    def make_room(self):
-        turns.append(0)
-        own_make_room(self)
+    class Selector(loop.DefaultSelector):
+        def select(self, timeout=None):
+            turns.append(0)
+            return super().select(timeout)
 
     def read(self):
         turns[-1] += 1
         own_read(self)
 
-    monkeypatch.setattr(places.KeptBySystem, "make_room", make_room)
+    monkeypatch.setattr(loop, "DefaultSelector", Selector)
     monkeypatch.setattr(connection.Connection, "read_chunks", read)
-    head = b"POST /instant HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
     with serving(application, ByPath()) as address, ExitStack() as stack:
         clients = [stack.enter_context(connect(address)) for _ in range(9)]
         for each in clients:
-            each.sendall(head + b"1\r\na\r\n" * 9_000)
+            each.sendall(CHUNKED + b"1\r\na\r\n" * 9_000)
         assert exchange(address, PROBE).endswith(b"/healthz")
         for each in clients:
             each.sendall(b"0\r\n\r\n")
@@ -375,6 +379,35 @@ def test_a_stop_answers_what_it_finds_whole_and_owes_an_endless_pipeliner_no_mor
     assert last.endswith(b"/instant/2")
     assert b"\r\nConnection: close\r\n" in last
     assert b"Connection:" not in kept[1]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [get("/instant/last"), CHUNKED + b"5\r\n/last\r\n0\r\n\r\n"],
+    ids=["get", "chunked"],
+)
+def test_a_stop_answers_what_was_sent_before_its_connection_was_accepted(application, sent):
+    server = Server(application, Settings(port=0), ByPath())
+    address = urlsplit(server.addresses[0])
+    with connect((address.hostname, address.port)) as client:
+        client.sendall(sent)
+        server.stop()
+        server.run()
+        assert b"".join(iter(lambda: receive(client), b"")).endswith(b"/last")
+
+
+def test_what_was_pipelined_before_a_stop_is_parsed_as_it_is_answered(application, loops):
+    with serving(application, ByPath(), threads=1) as address, connect(address) as client:
+        (server,) = loops
+        client.sendall(get("/waiting/blocked"))
+        assert application.began.acquire(timeout=30)
+        client.sendall(get("/instant") * 1_000)
+        server.stop()
+        wait_until(lambda: refuses(address))
+        gc.collect()
+        assert sum(isinstance(each, Parser) for each in gc.get_objects()) < 50
+        application.go_on.set()
+        assert b"".join(iter(lambda: receive(client), b"")).count(b"200 OK") == 1_001
 
 
 def test_before_a_stop_no_interim_response_comes_amid_the_answer_to_another(application, loops):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import socket
 import struct
+import tempfile
 import threading
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from orders.web.server import answers, connection, long_answers, loop, places
+from orders.web.server import connection, long_answers, loop, outgoing, places
 from orders.web.server import server as servers
 from tests.support.machine import wait_until
 from tests.support.serving import serving
@@ -217,6 +218,10 @@ def test_two_long_answers_are_made_for_a_key_and_eight_in_all_and_a_further_one_
         for each in made_now:
             assert each.recv(15) == b"HTTP/1.1 200 OK"  # from the first bytes on
         assert ask(stack, address, b"a").recv(65_536).endswith(b"busy")
+        # The same key, written in another way.
+        spelt = stack.enter_context(connect(address))
+        spelt.sendall(LONG.replace(b"Bearer ", b"bearer  ") % b"a")
+        assert spelt.recv(65_536).endswith(b"busy")
         made_now.append(ask(stack, address, b"d"))
         assert made_now[-1].recv(15) == b"HTTP/1.1 200 OK"
         assert ask(stack, address, b"e").recv(65_536).endswith(b"busy")
@@ -318,11 +323,33 @@ def test_a_client_that_leaves_while_its_long_answer_is_made_disturbs_no_other(mo
             go_on.set()
 
 
+def test_an_answer_whose_file_finds_no_room_any_more_breaks_off_at_once(monkeypatch):
+    own = tempfile.TemporaryFile
+
+    class Filling:
+        """A file on a disk that takes half of the first megabyte."""
+
+        def __init__(self, **options):
+            self.file = own(**options)
+            self.fileno, self.close = self.file.fileno, self.file.close
+
+        def write(self, data):
+            if self.file.tell() >= len(PIECE) // 2:
+                raise OSError(28, "No space left on device")
+            return self.file.write(data[: len(PIECE) // 2])
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", Filling)
+    with serving(large) as address, connect(address) as client:
+        client.sendall(GET.replace(b"/ ", b"/long "))
+        with pytest.raises(ConnectionResetError):
+            b"".join(iter(lambda: client.recv(2**20), b""))
+
+
 def test_where_there_is_no_room_for_a_file_a_long_list_is_503(monkeypatch):
     def full(self):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(answers.Spool, "__init__", full)
+    monkeypatch.setattr(outgoing.Spool, "__init__", full)
     with serving(large) as address:
         received = exchange(address, GET.replace(b"/ ", b"/long "))
     assert received.startswith(b"HTTP/1.1 503 ")

@@ -82,7 +82,7 @@ class KeyRing:
         Raises:
             StoreUnavailable: the key can't be looked up.
         """
-        token = _bearer_token(authorization)
+        token = bearer_token(authorization)
         if token is None:
             return Caller(address)
         cached = self._find(token)
@@ -169,7 +169,8 @@ def client_address(peer: str, forwarded_for: str | None, trusted: tuple[Network,
     return address
 
 
-def _bearer_token(authorization: str | None) -> str | None:
+def bearer_token(authorization: str | None) -> str | None:
+    """Return the key that a header presents, if any."""
     scheme, _, token = (authorization or "").partition(" ")
     token = token.strip(" ")
     return token if scheme.lower() == "bearer" and token else None

@@ -12,15 +12,16 @@ from threading import Lock
 from typing import Any, Protocol
 
 from waitress.task import WSGITask
-from werkzeug.http import http_date
+from werkzeug.http import HTTP_STATUS_CODES, http_date
 
 from orders.store.database.errors import StoreUnavailable
+from orders.web.access.auth import bearer_token
 from orders.web.api import PROTECTION
 from orders.web.bodies import MAX_BYTES
 from orders.web.call import BUSY, WHOLE_AT, Call, is_api_path, path_of_target
 from orders.web.refusals import ANSWERS, SERVER_ANSWERS, InternalError, error_body
+from orders.web.server.outgoing import Spool
 from orders.web.server.parser import MAX_HEAD_BYTES, MAX_HEADERS, Parser
-from orders.web.server.spool import Spool
 
 log = logging.getLogger(__name__)
 
@@ -34,15 +35,6 @@ WORDS = {
     503: "The store is unavailable: too many requests wait for it. Try again in a few seconds.",
 }
 _BAD_REQUEST = 400
-_REASONS = {
-    400: "Bad Request",
-    408: "Request Timeout",
-    413: "Content Too Large",
-    431: "Request Header Fields Too Large",
-    500: "Internal Server Error",
-    501: "Not Implemented",
-    503: "Service Unavailable",
-}
 
 
 class ClientGone(Exception):
@@ -103,25 +95,12 @@ class Exchange(WSGITask):
         self.pieces: list[bytes] = []
         self.spool: Spool | None = None
         self.work = Work.INSTANT
-        self._unclaimed = [True]
 
     @property
     def owner(self) -> str:
         """Whose long answer it is: the key's, as presented, or else the address'."""
         network: str = self.channel.network
-        return str(self.request.headers.get("AUTHORIZATION", network))
-
-    @property
-    def is_claimed(self) -> bool:
-        """Whether somebody has begun to answer."""
-        return not self._unclaimed
-
-    def claim(self) -> bool:
-        """Return True to the first who asks, who then answers."""
-        try:
-            return self._unclaimed.pop()
-        except IndexError:
-            return False
+        return bearer_token(self.request.headers.get("AUTHORIZATION")) or network
 
     def begin(self, may_block: bool) -> None:
         """Answer what is short; of the rest, and if it must not block, only find out what it takes.
@@ -173,7 +152,7 @@ class Exchange(WSGITask):
         body = error_body(call.refusal, f"{words}: {cause}." if cause else words, status)
         policy: Policy = self.channel.policy
         self.status, self.complete, self.close_on_finish = (
-            f"{status} {_REASONS[status]}",
+            f"{status} {HTTP_STATUS_CODES[status]}",
             True,
             True,
         )
@@ -272,8 +251,6 @@ class Exchange(WSGITask):
                 self.is_broken = True
 
     def _end(self) -> None:
-        if self.spool is not None:
-            self.spool.end(whole=not self.is_broken)
         self.is_answered = True
         if self.channel.is_closed:
             self.discard()

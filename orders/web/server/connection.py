@@ -8,10 +8,12 @@ ask for more.
 from __future__ import annotations
 
 import contextlib
+import math
 import struct
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum, auto
 from selectors import EVENT_READ, EVENT_WRITE
 from socket import SHUT_WR, SO_LINGER, SOL_SOCKET, socket
 from typing import Any, Protocol
@@ -21,7 +23,7 @@ from waitress.adjustments import Adjustments
 from orders.web.access.auth import network_of
 from orders.web.server.answers import Exchange, Policy
 from orders.web.server.outgoing import Outgoing
-from orders.web.server.parser import Parser
+from orders.web.server.parser import Parser, RequestTimeout
 
 READ_BYTES = 8 * 1024
 # How long bytes are read, and forgotten, after the last answer.
@@ -33,14 +35,29 @@ _PROBE = "/healthz"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
+class Phase(Enum):
+    """What a connection waits for."""
+
+    # The first request; the next one.
+    NEW = auto()
+    RESTING = auto()
+    # The rest of a request.
+    HEAD = auto()
+    BODY = auto()
+    # An answer, or its reader.
+    ANSWER = auto()
+    # The client's end, as the last answer has been sent.
+    LEAVING = auto()
+
+
 class Loop(Protocol):
     """What a connection needs of the loop."""
 
     policy: Policy
     # In monotonic seconds, as of this turn.
     now: float
-    head_seconds: float
-    body_seconds: float
+    # How many seconds a phase may last.
+    patience: dict[Phase, float]
     connections: dict[Connection, None]
 
     def watch(self, connection: Connection, events: int) -> None:
@@ -67,53 +84,37 @@ class Listener:
     effective_port: int
 
 
-class RequestTimeout:
-    """The fault of a request that was not whole in time (RFC 9110, section 15.5.9)."""
-
-    code = 408
-    body = ""
-
-
 class Connection:
-    """A connection of a client. At rest until a request's first byte."""
+    """A connection of a client."""
 
     def __init__(self, loop: Loop, listener: Listener, accepted: socket, addr: Any) -> None:
         """Take an accepted socket, and the one that it came from."""
         self.loop, self.server, self.socket, self.addr = loop, listener, accepted, addr
         self.policy = loop.policy
         self.network = network_of(addr[0])
-        # When it began to rest, to send a head or a body, or to leave.
-        self.since = loop.now
+        self.phase, self.since = Phase.NEW, loop.now
         self.watched = 0
         self.exchange: Exchange | None = None
-        self.request: Parser | None = None
         self.is_closed = False
-        self._is_new = True
-        self._in_body = False
-        self._is_leaving = False
-        # The client sends no more; nothing more is read.
+        # The client sends no more; nothing more is read, because of a stop.
         self._is_at_end = False
         self._is_heard_out = False
         self._unread = b""
+        self._request: Parser | None = None
         self._whole: deque[Parser] = deque()
         self._outgoing = Outgoing(accepted, loop.now)
 
     @property
-    def is_resting(self) -> bool:
-        """Whether no request has begun."""
-        return self.exchange is None and self.request is None
-
-    @property
     def is_in_chunks(self) -> bool:
         """Whether a chunked body is what is to be read next."""
-        request = None if self.exchange else self.request
-        return request is not None and self._in_body and request.chunked
+        return self.phase is Phase.BODY and self._request is not None and self._request.chunked
 
     @property
     def is_sending(self) -> bool:
         """Whether an answer waits for its reader."""
-        return bool(self._outgoing) or (
-            self.exchange is not None and self.exchange.spool is not None
+        exchange = self.exchange
+        return exchange is not None and (
+            exchange.spool is not None or self._outgoing.has_more(None)
         )
 
     def is_last(self) -> bool:
@@ -131,26 +132,19 @@ class Connection:
         if events & EVENT_READ and not self.is_closed:
             self.read()
 
-    def read(self) -> bool:
-        """Read what has arrived, and begin a request that is whole; return whether bytes came."""
-        try:
-            data = self.socket.recv(READ_BYTES)
-        except BlockingIOError:
-            return False
-        except OSError:
-            self.close()
-            return False
-        self._is_at_end = not data
-        if self._is_leaving:
+    def read(self) -> None:
+        """Read what has arrived, and begin a request that is whole."""
+        self._receive()
+        if self.is_closed:
+            return
+        if self.phase is Phase.LEAVING:
+            self._unread = b""
             if self._is_at_end:
                 self._part()
-            return False
-        self._unread += data
-        if self.exchange is None:
+        elif self.exchange is None:
             self._advance()
         else:
             self._watch(self.watched & ~EVENT_READ)  # more is read when it is the next's turn
-        return bool(data)
 
     def read_chunks(self) -> None:
         """Read more of a chunked body."""
@@ -169,47 +163,50 @@ class Connection:
 
     def send(self) -> None:
         """Send as much as the client accepts now, at most a piece: others are waiting."""
-        spool = self.exchange.spool if self.exchange else None
-        has_ended = spool is None or spool.is_ended  # before its size is read
+        exchange = self.exchange
+        if exchange is None:
+            return
+        has_ended = exchange.is_answered  # before the size of its file is read
         try:
-            self.loop.note_sent(self._outgoing.send(spool))
+            self.loop.note_sent(self._outgoing.send(exchange.spool))
         except OSError:
             self.close()
             return
-        if self._outgoing.has_more(spool):
+        if self._outgoing.has_more(exchange.spool):
             self._watch(EVENT_WRITE)
         elif has_ended:
-            self._end_exchange()
+            self._end_exchange(exchange)
         else:
             self._watch(0)  # until the next piece is made
 
     def hear_out(self) -> None:
         """Read what is here before a stop, and from then on nothing more."""
         for _ in range(_LAST_READS):
-            if self.is_closed or not self.read():
+            if self.phase is Phase.LEAVING or not self._receive():
                 break
         self._is_heard_out = True
-        if self.is_closed:
+        if self.is_closed or self.phase is Phase.LEAVING:
             return
+        self._parse()
         if self.exchange is not None:
             self._watch(self.watched & ~EVENT_READ)
-            self._parse()
-        elif not self._is_leaving:
+        elif self._whole:
+            self._advance()
+        else:
             self.close()
 
     def keep_deadlines(self) -> None:
         """Close what rests or stands still for too long, and reject a request that is late."""
-        waited = self.loop.now - self.since
         if self.is_sending:
             self._keep_pace()
-        elif self._is_leaving:
-            if self._is_at_end or waited > LINGER_SECONDS:
+        elif self.phase is Phase.LEAVING:
+            if self._is_at_end or self._is_overdue():
                 self._part()
-        elif self.exchange is None and waited > self._patience:
+        elif self._is_overdue():
             # What came in time may lie there unread, when it is the loop that was late.
             if not self.is_in_chunks:  # which have their turns
                 self.read()
-            if self.exchange is None and self.loop.now - self.since > self._patience:
+            if self._is_overdue() and not self.is_closed:
                 self._give_up()
 
     def pace(self) -> float:
@@ -233,11 +230,24 @@ class Connection:
         if self.exchange is not None and self.exchange.is_answered:
             self.exchange.discard()
 
-    @property
-    def _patience(self) -> float:
-        if self.request is None:
-            return self.loop.head_seconds if self._is_new else IDLE_SECONDS
-        return self.loop.body_seconds if self._in_body else self.loop.head_seconds
+    def _enter(self, phase: Phase) -> None:
+        self.phase, self.since = phase, self.loop.now
+
+    def _is_overdue(self) -> bool:
+        return self.loop.now - self.since > self.loop.patience.get(self.phase, math.inf)
+
+    def _receive(self) -> bool:
+        """Return whether bytes came."""
+        try:
+            data = self.socket.recv(READ_BYTES)
+        except BlockingIOError:
+            return False
+        except OSError:
+            self.close()
+            return False
+        self._is_at_end = not data
+        self._unread += data
+        return bool(data)
 
     def _advance(self, *, was_waiting: bool = False) -> None:
         """Begin the next request, if it is here whole; it may have waited for an answer."""
@@ -252,19 +262,18 @@ class Connection:
             self._watch(EVENT_READ)
 
     def _parse(self) -> None:
-        """Parse what was read: one request, or before a stop all that are here whole."""
-        while self._unread and (not self._whole or self._is_heard_out):
-            request = self.request or self._first_bytes()
+        """Parse a request of what was read, and before a stop the one that follows, too."""
+        wanted = 2 if self._is_heard_out else 1
+        while self._unread and len(self._whole) < wanted:
+            request = self._request or self._first_bytes()
             if request is None:
                 return
             taken = request.received(self._unread)
-            self._unread = self._unread[taken:]
             if request.completed:
-                self.request = None
+                self._request = None
                 self._whole.append(request)
-                if request.error is not None:
-                    self._unread = b""
-            elif request.headers_finished and not self._in_body:
+            self._unread = b"" if request.error else self._unread[taken:]
+            if self._request and request.headers_finished and self.phase is Phase.HEAD:
                 self._begin_body(request)
                 if request.chunked and not self._is_heard_out:
                     return
@@ -273,38 +282,36 @@ class Connection:
         # Blank lines before a request begin nothing (RFC 9112, section 2.2).
         self._unread = self._unread.lstrip(b"\r\n")
         if self._unread:
-            self.request = Parser(self.server.adj)
-            self.since, self._in_body = self.loop.now, False
-        return self.request
+            self._request = Parser(self.server.adj)
+            if self.exchange is None:
+                self._enter(Phase.HEAD)
+        return self._request
 
     def _begin_body(self, request: Parser) -> None:
-        self.since, self._in_body = self.loop.now, True
-        # Before a stop, an answer to another may be under way.
-        if request.expect_continue and self.exchange is None:
+        self._enter(Phase.BODY)
+        if request.expect_continue:
             with contextlib.suppress(OSError):
                 self.socket.send(_CONTINUE)
 
     def _begin(self, request: Parser, *, was_waiting: bool = False) -> None:
-        self._is_new = False
+        self._enter(Phase.ANSWER)
         self._outgoing.begin()
         self._watch(self.watched & EVENT_READ)
         self.exchange = Exchange(self, request, self.loop.now)
         self.loop.enqueue(self.exchange, first=request.path == _PROBE and not was_waiting)
 
     def _give_up(self) -> None:
-        if self.request is None:
+        if self._request is None:
             self._leave()
             return
-        request, self.request = self.request, None
-        request.error, request.completed = RequestTimeout(), True
+        request, self._request = self._request, None
+        request.reject(RequestTimeout(""))
         self._begin(request)
 
-    def _end_exchange(self) -> None:
-        exchange, self.exchange = self.exchange, None
-        if exchange is None:
-            return
+    def _end_exchange(self, exchange: Exchange) -> None:
+        self.exchange = None
         exchange.discard()
-        self.since = self.loop.now
+        self._enter(Phase.RESTING)
         if exchange.is_broken:
             self.close(drop=True)  # or it would look complete in HTTP/1.0
         elif exchange.close_on_finish:
@@ -313,7 +320,8 @@ class Connection:
             self._advance(was_waiting=True)
 
     def _leave(self) -> None:
-        self._is_leaving, self._unread = True, b""
+        # Since when the phase before has lasted, this one has, too.
+        self.phase, self._unread = Phase.LEAVING, b""
         try:
             self.socket.shutdown(SHUT_WR)
         except OSError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 
@@ -108,18 +109,24 @@ class Workers:
         self, count: int, answered: Callable[[Exchange], None], name: str = "worker"
     ) -> None:
         """Start the threads. `answered` is called when an answer was made."""
-        self._queue: SimpleQueue[Exchange] = SimpleQueue()
+        # Those that nobody has begun to answer, oldest first.
+        self.waiting: deque[Exchange] = deque()
+        self._calls: SimpleQueue[None] = SimpleQueue()
         self._answered = answered
         for number in range(count):
             threading.Thread(target=self._work, name=f"{name}-{number}", daemon=True).start()
 
     def submit(self, exchange: Exchange) -> None:
-        """Have an exchange answered, unless somebody else claims it first."""
-        self._queue.put(exchange)
+        """Have an exchange answered, unless it is taken back from `waiting`."""
+        self.waiting.append(exchange)
+        self._calls.put(None)
 
     def _work(self) -> None:
         while True:
-            exchange = self._queue.get()
-            if exchange.claim():
-                exchange.answer()
-                self._answered(exchange)
+            self._calls.get()
+            try:
+                exchange = self.waiting.popleft()
+            except IndexError:  # it was refused
+                continue
+            exchange.answer()
+            self._answered(exchange)

@@ -17,7 +17,13 @@ from typing import Any
 
 from orders.web.server import places
 from orders.web.server.answers import Exchange, Policy, Work
-from orders.web.server.connection import Connection, Listener
+from orders.web.server.connection import (
+    IDLE_SECONDS,
+    LINGER_SECONDS,
+    Connection,
+    Listener,
+    Phase,
+)
 from orders.web.server.crew import Lead, Workers
 from orders.web.server.long_answers import LongAnswers
 
@@ -46,7 +52,14 @@ class Loop:
     ) -> None:
         """Take the sockets that listen, and the seconds that a head and a body may take."""
         self.policy = policy
-        self.head_seconds, self.body_seconds = deadlines
+        head_seconds, body_seconds = deadlines
+        self.patience = {
+            Phase.NEW: head_seconds,
+            Phase.RESTING: IDLE_SECONDS,
+            Phase.HEAD: head_seconds,
+            Phase.BODY: body_seconds,
+            Phase.LEAVING: LINGER_SECONDS,
+        }
         # In the order in which they came.
         self.connections: dict[Connection, None] = {}
         self.now = time.monotonic()
@@ -62,11 +75,10 @@ class Loop:
         # Whole requests: probes, but for those that were pipelined, and others.
         self._urgent: deque[Exchange] = deque()
         self._ready: deque[Exchange] = deque()
-        # With the workers, oldest first.
-        self._waiting: deque[Exchange] = deque()
         self._workers = Workers(threads, self.note_progress)
         self._long = LongAnswers(self.note_progress, policy.has_room_for_long)
-        self._kept = places.KeptBySystem(self.connections)
+        # Bytes that the system keeps for clients: never less than there are.
+        self._kept_at_most = 0
         # Filled by other threads: exchanges that have something to send, or are to be handed over.
         self._progress: deque[Exchange] = deque()
         self._was_urgent = False
@@ -78,8 +90,8 @@ class Loop:
     @property
     def waiting(self) -> int:
         """How many whole requests nobody has begun to answer."""
-        waiting = sum(not each.is_claimed for each in list(self._waiting))
-        return waiting + len(self._ready) + len(self._urgent) + self._long.waiting
+        with_others = len(self._workers.waiting) + self._long.waiting
+        return with_others + len(self._ready) + len(self._urgent)
 
     def stop(self) -> None:
         """Answer what has arrived, and end. For any thread, and for signals' handlers."""
@@ -94,7 +106,7 @@ class Loop:
 
     def note_sent(self, count: int) -> None:
         """Note bytes that the system has taken for a client."""
-        self._kept.note(count)
+        self._kept_at_most += count
 
     def enqueue(self, exchange: Exchange, *, first: bool) -> None:
         """Have a whole request answered, perhaps before others."""
@@ -141,8 +153,9 @@ class Loop:
         self._read_chunks()
         self._take_progress()
         for exchange in self._long.begin(self.now):
-            self._submit(exchange)
-        self._kept.make_room()
+            self._workers.submit(exchange)
+        if self._kept_at_most > places.MOST_KEPT_BYTES:
+            self._kept_at_most = places.make_room(self.connections)
         if self.now >= self._next_maintenance:
             self._maintain()
         if self._stop_wanted:
@@ -247,26 +260,20 @@ class Loop:
         if exchange.work is Work.LONG:
             self._long.submit(exchange)
         else:
-            self._submit(exchange)
-
-    def _submit(self, exchange: Exchange) -> None:
-        self._waiting.append(exchange)
-        self._workers.submit(exchange)
+            self._workers.submit(exchange)
 
     def _maintain(self) -> None:
         self._next_maintenance = self.now + MAINTENANCE_SECONDS
         self.policy.note_turn()
         for connection in list(self.connections):
             self._guard(connection, connection.keep_deadlines)
-        while self._waiting and (self._waiting[0].is_claimed or self._is_overdue(self._waiting[0])):
-            exchange = self._waiting.popleft()
-            if exchange.claim():
+        waiting = self._workers.waiting
+        with suppress(IndexError, ValueError):  # there is none; a worker was faster
+            while (exchange := waiting[0]).whole_at < self.now - QUEUE_SECONDS:
+                waiting.remove(exchange)
                 exchange.is_late = True
                 exchange.answer()
                 self.note_progress(exchange)
-
-    def _is_overdue(self, exchange: Exchange) -> bool:
-        return self.now - exchange.whole_at > QUEUE_SECONDS
 
     def _stop(self) -> None:
         if not self.is_stopping:

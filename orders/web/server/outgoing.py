@@ -1,16 +1,16 @@
-"""An answer on its way: what the system has taken of it, and what its client has acknowledged."""
+"""An answer on its way: what is left to send of it, and what its client has acknowledged."""
 
 from __future__ import annotations
 
 import fcntl
 import math
+import os
 import sys
+import tempfile
 import termios
 from collections import deque
 from collections.abc import Sequence
 from socket import socket
-
-from orders.web.server.spool import Spool
 
 SENT_AT_ONCE = 128 * 1024
 # What a client has acknowledged is noted so often, for a minute.
@@ -18,8 +18,42 @@ _MARK_SECONDS = 10
 _MARKS = 6
 
 
+class Spool:
+    """The file of a long answer, so that the thread that makes it waits for no reader."""
+
+    def __init__(self) -> None:
+        """Make the file, which has no name.
+
+        Raises:
+            OSError: there is no room for it.
+        """
+        self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed by `close`
+        self.size = 0
+
+    def write(self, data: bytes) -> None:
+        """Append bytes. For the thread that makes the answer.
+
+        Raises:
+            OSError: there is no room for them.
+        """
+        left = memoryview(data)
+        while left:
+            left = left[self._file.write(left) :]
+        # Only now may they be sent.
+        self.size += len(data)
+
+    def send(self, connected: socket, position: int) -> int:
+        """Send bytes from a position on; return how many the system took. For the loop."""
+        count = min(SENT_AT_ONCE, self.size - position)
+        return os.sendfile(connected.fileno(), self._file.fileno(), position, count) if count else 0
+
+    def close(self) -> None:
+        """Give the disk's space back."""
+        self._file.close()
+
+
 class Outgoing:
-    """The bytes to be sent over a connection."""
+    """What is sent over a connection: one answer after the other."""
 
     def __init__(self, connected: socket, now: float) -> None:
         """Take the socket, and the time in monotonic seconds."""
@@ -31,10 +65,6 @@ class Outgoing:
         self._progress_at = now
         # When, in the last minute, how many bytes had been acknowledged.
         self._marks: deque[tuple[float, int]] = deque(maxlen=_MARKS)
-
-    def __bool__(self) -> bool:
-        """Return whether bytes wait to be sent, besides those in a file."""
-        return bool(self._unsent)
 
     def begin(self) -> None:
         """Begin the next answer."""
@@ -50,24 +80,23 @@ class Outgoing:
         self._unsent.extend(map(memoryview, pieces))
 
     def send(self, spool: Spool | None) -> int:
-        """Send a piece, if need be of a file; return how many bytes the system took.
+        """Send as much as the client accepts now, at most a piece; return how many bytes it took.
 
         Raises:
             OSError: the client is gone.
         """
-        if spool is not None and not self._unsent:
-            piece = spool.read(self._position, SENT_AT_ONCE)
-            self._unsent.extend([memoryview(piece)] * bool(piece))
-            self._position += len(piece)
-        if not self._unsent:
-            return 0
+        sent = 0
         try:
-            sent = self._socket.send(self._unsent[0][:SENT_AT_ONCE])
+            if self._unsent:
+                sent = self._socket.send(self._unsent[0][:SENT_AT_ONCE])
+                self._unsent[0] = self._unsent[0][sent:]
+                if not self._unsent[0]:
+                    self._unsent.popleft()
+            elif spool is not None:
+                sent = spool.send(self._socket, self._position)
+                self._position += sent
         except BlockingIOError:
-            return 0
-        rest = self._unsent.popleft()[sent:]
-        if rest:
-            self._unsent.appendleft(rest)
+            pass
         self._sent += sent
         return sent
 

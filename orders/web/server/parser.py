@@ -54,6 +54,12 @@ _MAX_LINE_BYTES = 4 * 1024
 _PIECE_BYTES = 64
 
 
+class RequestTimeout(Error):
+    """The fault of a request that was not whole in time (RFC 9110, section 15.5.9)."""
+
+    code = 408
+
+
 class BodyBuffer(OverflowableBuffer):
     """The bytes of a body; of one that is too long, just enough to know that it is."""
 
@@ -79,7 +85,7 @@ class Parser(HTTPRequestParser):
         """Receive bytes of a request; return how many of them belonged to it."""
         if not self.header_bytes_received and data[:1].isspace():
             # Waitress overlooks blanks there, and finds no request at all if nothing follows.
-            self._reject(BadRequest("no request line (RFC 9112, section 3)"))
+            self.reject(BadRequest("no request line (RFC 9112, section 3)"))
             return len(data)
         taken: int = super().received(data)
         if self.completed:
@@ -98,7 +104,7 @@ class Parser(HTTPRequestParser):
         """
         line, end, fields = header_plus.partition(b"\r\n")
         if fields.count(b"\n") > MAX_HEADERS + 1:  # an empty line ends them
-            self._reject(RequestHeaderFieldsTooLarge(""))
+            self.reject(RequestHeaderFieldsTooLarge(""))
             return
         parts = _REQUEST_LINE.fullmatch(line)
         if parts is None:
@@ -130,7 +136,8 @@ class Parser(HTTPRequestParser):
         elif self.body_rcv is not None:
             self.body_rcv.buf = kept
 
-    def _reject(self, error: Error) -> None:
+    def reject(self, error: Error) -> None:
+        """End the request with a fault."""
         self.error, self.completed = error, True
 
     def _check_host(self) -> None:

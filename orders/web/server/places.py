@@ -6,7 +6,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Collection
 from operator import attrgetter
 
-from orders.web.server.connection import Connection
+from orders.web.server.connection import Connection, Phase
 
 # Of answers that clients have not acknowledged, in the system's buffers of all connections.
 MOST_KEPT_BYTES = 64 * 1024 * 1024
@@ -22,16 +22,17 @@ def giving_way(connections: Collection[Connection], count: int, now: float) -> l
     incomplete requests; then the readers that took least in their last minute; then those that
     have only just come, and whose request may be on its way.
     """
-    resting = sorted(filter(_rests, connections), key=_since)
+    resting = sorted((each for each in connections if each.phase in _RESTING), key=_since)
     chosen = _of_the_most(connections, [each for each in resting if each.since < now - _NEW], count)
-    chosen += sorted((each for each in connections if each.request is not None), key=_since)
+    chosen += sorted((each for each in connections if each.phase in _ARRIVING), key=_since)
     chosen += sorted((each for each in connections if each.is_sending), key=Connection.pace)
     if len(chosen) < count:
         chosen += _of_the_most(connections, [each for each in resting if each not in chosen], count)
     return chosen[:count]
 
 
-_rests = attrgetter("is_resting")
+_RESTING = frozenset({Phase.NEW, Phase.RESTING, Phase.LEAVING})
+_ARRIVING = frozenset({Phase.HEAD, Phase.BODY})
 _since = attrgetter("since")
 
 
@@ -53,27 +54,16 @@ def _of_the_most(
     return chosen
 
 
-class KeptBySystem:
-    """The bytes that the system keeps for clients that have not acknowledged them."""
+def make_room(connections: Collection[Connection]) -> int:
+    """Return how many bytes the system keeps for clients that have not acknowledged them.
 
-    def __init__(self, connections: Collection[Connection]) -> None:
-        """Take the connections, as they come and go."""
-        self._connections = connections
-        # Never less than there are.
-        self._at_most = 0
-
-    def note(self, count: int) -> None:
-        """Note bytes that the system took."""
-        self._at_most += count
-
-    def make_room(self) -> None:
-        """Close the readers that took least in their last minute, as long as too much is kept."""
-        if self._at_most <= MOST_KEPT_BYTES:
-            return
-        kept = {each: each.unacknowledged() for each in self._connections}
-        self._at_most = sum(kept.values())
-        for each in sorted(filter(kept.get, kept), key=Connection.pace):
-            if self._at_most <= MOST_KEPT_BYTES:
-                return
-            self._at_most -= kept[each]
-            each.close(drop=True)
+    While that is too much, the readers that took least in their last minute are closed.
+    """
+    kept = {each: each.unacknowledged() for each in connections}
+    total = sum(kept.values())
+    for each in sorted(filter(kept.get, kept), key=Connection.pace):
+        if total <= MOST_KEPT_BYTES:
+            break
+        total -= kept[each]
+        each.close(drop=True)
+    return total

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import resource
 import signal
 import socket
 import threading
@@ -151,13 +152,8 @@ def _shown_host(host: str) -> str:
 def _descriptors() -> int:
     """Raise the limit of open files as far as needed and allowed; return the limit."""
     wanted = MAX_CONNECTIONS + _SPARE_DESCRIPTORS
-    try:
-        import resource
-    except ImportError:  # Windows has no such limit
-        return wanted
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return wanted
-    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    return most
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        wanted = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
