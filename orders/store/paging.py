@@ -9,7 +9,7 @@ whatever the mix of filters, and needs no statistics.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -38,6 +38,7 @@ from orders.store.database.types import Instant, instant_of
 from orders.store.filters import (
     FILTERS,
     ORDERS,
+    SEARCH,
     Conditions,
     Filters,
     alternatives,
@@ -52,8 +53,8 @@ FEW = 20_000
 _CACHED_STATEMENTS = 500
 _EQUAL = ("reference", "pet_id")
 _EVERY_STATUS = tuple(status.value for status in Status)
-# What filters and sorts need of an order.
-_READ = ("id", "status", "pet_id", "reference", "placed_at", "ship_date", "updated_at")
+# Each of these has a date to be shipped at: a constraint of the table.
+_IS_SHIPPED = ORDERS.status == Status.SHIPPED.value
 
 
 class SortBy(Enum):
@@ -208,7 +209,8 @@ def _parts(shape: _Shape) -> Iterator[Select[Any]]:
         if FILTERS[name][0] not in {shape.along, shape.sort.by.value}:
             others.append(condition(name, ORDERS, indexed=False))
     for prefix in prefixes:
-        yield from _stretches(shape, ORDERS, [prefix, *others])
+        may_lack_date = prefix is not _IS_SHIPPED
+        yield from _stretches(shape, ORDERS, [prefix, *others], may_lack_date=may_lack_date)
 
 
 def _prefixes(shape: _Shape) -> tuple[Conditions, Conditions]:
@@ -219,23 +221,40 @@ def _prefixes(shape: _Shape) -> tuple[Conditions, Conditions]:
         # The rows themselves have that order: reading all costs less than looking most of them up.
         status = status_is_one_of(shape.statuses, Unindexed(ORDERS.status))
         return [true()], [] if shape.statuses == _EVERY_STATUS else [status]
-    return [ORDERS.status == each for each in shape.statuses] or [false()], []
+    return [_is(status) for status in shape.statuses] or [false()], []
+
+
+def _is(status: str) -> ColumnElement[bool]:
+    is_status: ColumnElement[bool] = ORDERS.status == status
+    return _IS_SHIPPED if status == Status.SHIPPED.value else is_status
 
 
 def _parts_of_few(shape: _Shape, few: str) -> Iterator[Select[Any]]:
     """Return what is wanted of the orders that the filters of a column leave."""
-    # With an offset, no database mixes these conditions with the others.
-    found = _among(few, tuple(shape.of(few)), shape.statuses, _READ).offset(0)
+    names = [name for name in sorted(shape.names) if FILTERS[name][0] != few]
+    read = {"id", shape.sort.by.value, *_columns(names)}
+    is_any = shape.statuses == _EVERY_STATUS
+    if not is_any:
+        read.add("status")
+    # No more than is needed, which may all be in the index. With an offset, no database mixes these
+    # conditions with the others.
+    found = _among(few, tuple(shape.of(few)), shape.statuses, tuple(sorted(read))).offset(0)
     among = found.subquery("few").c
-    others = [
-        condition(name, among)
-        for name in sorted(shape.names)
-        if FILTERS[name][0] not in {few, shape.sort.by.value}
-    ]
-    yield from _stretches(shape, among, [status_is_one_of(shape.statuses, among.status), *others])
+    others = [condition(name, among) for name in names if FILTERS[name][0] != shape.sort.by.value]
+    if not is_any:
+        others.append(status_is_one_of(shape.statuses, among.status))
+    yield from _stretches(shape, among, others)
 
 
-def _stretches(shape: _Shape, columns: Any, conditions: Conditions) -> Iterator[Select[Any]]:
+def _columns(names: Iterable[str]) -> Iterator[str]:
+    """Return the columns that filters compare."""
+    for name in names:
+        yield from ("id", "reference") if name == SEARCH else (FILTERS[name][0],)
+
+
+def _stretches(
+    shape: _Shape, columns: Any, conditions: Conditions, *, may_lack_date: bool = True
+) -> Iterator[Select[Any]]:
     """Return ids and values of the sort: those with a date, then those without."""
     order_id, key = columns.id, columns[shape.sort.by.value]
     is_by_id = shape.sort.by is SortBy.ID
@@ -249,10 +268,11 @@ def _stretches(shape: _Shape, columns: Any, conditions: Conditions) -> Iterator[
     if shape.start != "undated":
         dated = entries.where(*_dated(shape, columns, key))
         yield dated.order_by(*shape.ordered(key, order_id))
-    if shape.sort.by is SortBy.SHIP_DATE and not shape.of("ship_date"):
+    if shape.sort.by is SortBy.SHIP_DATE and may_lack_date and not shape.of("ship_date"):
         after = [id_after] if shape.start == "undated" else []
         undated = entries.where(key.is_(None), *after)
-        yield undated.order_by(*shape.ordered(order_id))
+        # By the key, too, which PostgreSQL doesn't know to be the same for all: it would sort them.
+        yield undated.order_by(*shape.ordered(key, order_id))
 
 
 def _dated(shape: _Shape, columns: Any, key: Any) -> Iterator[ColumnElement[bool]]:
