@@ -10,7 +10,16 @@ NOT_AN_OBJECT = "must be a JSON object"
 UNKNOWN_PARAMETER = "is not a parameter of this request"
 
 
-class SparseSchema(ma.Schema):
+class CamelSchema(ma.Schema):
+    """Any schema: `ship_date` is `shipDate` in JSON and in queries."""
+
+    def on_bind_field(self, field_name: str, field_obj: ma.fields.Field[Any]) -> None:
+        """Name a field as the API does."""
+        first, *others = field_name.split("_")
+        field_obj.data_key = first + "".join(map(str.capitalize, others))
+
+
+class SparseSchema(CamelSchema):
     """A response: unknown values are left out, rather than null."""
 
     @ma.post_dump
@@ -18,7 +27,7 @@ class SparseSchema(ma.Schema):
         return {name: value for name, value in data.items() if value is not None}
 
 
-class StrictSchema(ma.Schema):
+class StrictSchema(CamelSchema):
     """A request: unknown fields are rejected, rather than ignored."""
 
     class Meta:
@@ -40,7 +49,7 @@ class QuerySchema(StrictSchema):
     }
 
 
-class ErrorSchema(ma.Schema):
+class ErrorSchema(CamelSchema):
     """An error: a code for programs, a message for people, the HTTP status."""
 
     code = ma.fields.String(required=True, metadata={"description": "Machine-readable error code."})

@@ -7,11 +7,12 @@ from typing import Any, ClassVar
 import marshmallow as ma
 
 from orders.domain import MAX_INT64, EventType
-from schemas.fields import Instant, Int64
+from schemas.base import CamelSchema
+from schemas.fields import Instant, Int64, identifier
 from schemas.order_v2 import OrderSchema
 
 
-class EventSchema(ma.Schema):
+class EventSchema(CamelSchema):
     """A change of an order. Ids rise in the order in which changes were made."""
 
     example: ClassVar[dict[str, Any]] = {
@@ -31,15 +32,13 @@ class EventSchema(ma.Schema):
         "order": OrderSchema.shipped_example,
     }
 
-    id = Int64(1, MAX_INT64, required=True, metadata={"description": "Unique event identifier."})
+    id = identifier("Unique event identifier.", required=True)
     type = ma.fields.String(
         required=True,
         validate=ma.validate.OneOf([each.value for each in EventType]),
         metadata={"description": "What happened."},
     )
-    orderId = Int64(  # noqa: N815 - as the API's other names
-        1, MAX_INT64, required=True, metadata={"description": "The order that it happened to."}
-    )
+    order_id = identifier("The order that it happened to.", required=True)
     at = Instant(
         required=True,
         metadata={"description": "When it happened. May step back when the shop's clock does."},
@@ -47,7 +46,7 @@ class EventSchema(ma.Schema):
     actor = ma.fields.String(
         required=True, metadata={"description": "Who caused it: `key:ID`, or `cli` for commands."}
     )
-    requestId = ma.fields.String(  # noqa: N815 - as above
+    request_id = ma.fields.String(
         required=True,
         allow_none=True,
         metadata={"description": "The request that caused it; null for commands."},
@@ -57,7 +56,7 @@ class EventSchema(ma.Schema):
     )
 
 
-class EventPageSchema(ma.Schema):
+class EventPageSchema(CamelSchema):
     """A page of the event log, or of the history of an order."""
 
     example: ClassVar = {

@@ -40,6 +40,11 @@ class Int64(Whole):
     """A whole number that fits in 64 bits, signed."""
 
 
+def identifier(description: str, **options: Any) -> Int64:
+    """Return a field for an id: of an order, a pet, an event."""
+    return Int64(1, domain.MAX_INT64, metadata={"description": description}, **options)
+
+
 class Instant(ma.fields.Field[datetime]):
     """An RFC 3339 date-time with a time zone; written in UTC with milliseconds."""
 

@@ -6,14 +6,15 @@ from typing import Any, ClassVar
 
 import marshmallow as ma
 
-from orders.domain import MAX_INT64, MAX_QUANTITY, NewOrder
+from orders.domain import MAX_QUANTITY, NewOrder
 from schemas.base import SparseSchema, StrictSchema
-from schemas.fields import Instant, Int64, Whole
+from schemas.fields import Instant, Whole, identifier
 
 Messages = dict[str, str | list[Any] | dict[Any, Any]]
 
 REQUIRED: Messages = {"required": "is required", "null": "must not be null"}
 NOT_NULL: Messages = {"null": "must not be null; leave it out"}
+PET = "Identifier of the animal: a reference to the shop's catalogue."
 
 
 class OrderSchema(SparseSchema):
@@ -28,17 +29,10 @@ class OrderSchema(SparseSchema):
     }
     shipped_example: ClassVar[dict[str, Any]] = {**example, "id": 42, "complete": True}
 
-    id = Int64(1, MAX_INT64, metadata={"description": "Unique order identifier."})
-    petId = Int64(  # noqa: N815 - the specification's name
-        1,
-        MAX_INT64,
-        attribute="pet_id",
-        metadata={"description": "Identifier of the animal in this order."},
-    )
+    id = identifier("Unique order identifier.")
+    pet_id = identifier("Identifier of the animal in this order.")
     quantity = Whole(1, MAX_QUANTITY, metadata={"description": "Number of units ordered."})
-    shipDate = Instant(  # noqa: N815 - the specification's name
-        attribute="ship_date", metadata={"description": "Expected or actual ship date."}
-    )
+    ship_date = Instant(metadata={"description": "Expected or actual ship date."})
     complete = ma.fields.Boolean(
         metadata={"description": "Whether the order has been fulfilled, that is, has shipped."}
     )
@@ -53,13 +47,10 @@ class NewOrderSchema(StrictSchema):
         "shipDate": "2026-12-01T08:00:00Z",
     }
 
-    petId = Int64(  # noqa: N815 - the specification's name
-        1,
-        MAX_INT64,
+    pet_id = identifier(
+        "Identifier of the animal: a reference to the shop's catalogue.",
         required=True,
-        attribute="pet_id",
         error_messages=REQUIRED,
-        metadata={"description": "Identifier of the animal: a reference to the shop's catalogue."},
     )
     quantity = Whole(
         1,
@@ -68,8 +59,7 @@ class NewOrderSchema(StrictSchema):
         error_messages=NOT_NULL,
         metadata={"description": "Number of units ordered."},
     )
-    shipDate = Instant(  # noqa: N815 - the specification's name
-        attribute="ship_date",
+    ship_date = Instant(
         error_messages=NOT_NULL,
         metadata={"description": "Expected ship date."},
     )
@@ -84,8 +74,7 @@ class ShipmentSchema(StrictSchema):
 
     example: ClassVar[dict[str, Any]] = {"shipDate": "2026-12-01T08:00:00Z"}
 
-    shipDate = Instant(  # noqa: N815 - the specification's name
-        attribute="ship_date",
+    ship_date = Instant(
         error_messages=NOT_NULL,
         metadata={"description": "When the order was shipped; now by default."},
     )

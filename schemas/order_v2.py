@@ -9,7 +9,7 @@ import marshmallow as ma
 from orders.domain import MAX_INT64, MAX_QUANTITY, Status
 from schemas import order
 from schemas.base import ErrorSchema, SparseSchema, StrictSchema
-from schemas.fields import Instant, Int64, Note, Reference, Whole
+from schemas.fields import Instant, Int64, Note, Reference, Whole, identifier
 
 MOST_SHIPMENTS = 100
 
@@ -43,12 +43,8 @@ class OrderSchema(order.OrderSchema):
             "description": "Pending until it is shipped or cancelled, both of which are final."
         },
     )
-    placedAt = Instant(  # noqa: N815 - as version 1's names
-        attribute="placed_at", metadata={"description": "When it was placed."}
-    )
-    updatedAt = Instant(  # noqa: N815 - as above
-        attribute="updated_at", metadata={"description": "When it last changed."}
-    )
+    placed_at = Instant(metadata={"description": "When it was placed."})
+    updated_at = Instant(metadata={"description": "When it last changed."})
     reference = Reference(metadata={"description": "The shop's own text about it."})
     note = Note(metadata={"description": "For whoever packs it; may have several lines."})
 
@@ -90,12 +86,9 @@ class OrderPatchSchema(StrictSchema):
 
     example: ClassVar[dict[str, Any]] = {"quantity": 3, "note": None}
 
-    petId = Int64(  # noqa: N815 - as version 1's names
-        1,
-        MAX_INT64,
-        attribute="pet_id",
+    pet_id = identifier(
+        "Identifier of the animal: a reference to the shop's catalogue.",
         error_messages=order.NOT_NULL,
-        metadata={"description": "Identifier of the animal: a reference to the shop's catalogue."},
     )
     quantity = Whole(
         1,
@@ -103,9 +96,7 @@ class OrderPatchSchema(StrictSchema):
         error_messages=order.NOT_NULL,
         metadata={"description": "Number of units ordered."},
     )
-    shipDate = Instant(  # noqa: N815 - as above
-        attribute="ship_date", allow_none=True, metadata={"description": "Expected ship date."}
-    )
+    ship_date = Instant(allow_none=True, metadata={"description": "Expected ship date."})
     reference = Reference(
         allow_none=True, metadata={"description": "The shop's own text about it."}
     )
@@ -123,10 +114,9 @@ class ShipmentsSchema(order.ShipmentSchema):
         **order.ShipmentSchema.example,
     }
 
-    orderIds = ma.fields.List(  # noqa: N815 - as above
+    order_ids = ma.fields.List(
         Int64(1, MAX_INT64),
         required=True,
-        attribute="order_ids",
         error_messages=order.REQUIRED | {"invalid": "must be a list of ids"},
         validate=_each_once,
         metadata={
@@ -141,7 +131,7 @@ class ShipmentsSchema(order.ShipmentSchema):
 class ShipmentResultSchema(SparseSchema):
     """What became of an order that was to be shipped: it has shipped, or why not."""
 
-    orderId = Int64(1, MAX_INT64, required=True)  # noqa: N815 - as above
+    order_id = Int64(1, MAX_INT64, required=True)
     order = ma.fields.Nested(OrderSchema, metadata={"description": "The order, if it shipped."})
     error = ma.fields.Nested(ErrorSchema, metadata={"description": "Why it did not ship."})
 

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import marshmallow as ma
 
-from orders.domain import MAX_INT64, PetStatus
+from orders.domain import PetStatus
 from schemas.base import SparseSchema
-from schemas.fields import Int64
+from schemas.fields import identifier
 
 
 class PetSchema(SparseSchema):
@@ -16,14 +16,9 @@ class PetSchema(SparseSchema):
 
     example: ClassVar = {"id": 7, "name": "Rex", "categoryId": 1, "status": "available"}
 
-    id = Int64(1, MAX_INT64, metadata={"description": "Unique pet identifier."})
+    id = identifier("Unique pet identifier.")
     name = ma.fields.String(metadata={"description": "The pet's name."})
-    categoryId = Int64(  # noqa: N815 - named as the API's other identifiers
-        1,
-        MAX_INT64,
-        attribute="category_id",
-        metadata={"description": "Identifier of the category it belongs to."},
-    )
+    category_id = identifier("Identifier of the category it belongs to.")
     status = ma.fields.String(
         validate=ma.validate.OneOf([status.value for status in PetStatus]),
         metadata={"description": "Whether it can be bought."},

@@ -33,9 +33,8 @@ def _limit(usual: int = USUALLY_AT_ONCE) -> WholeParameter:
     )
 
 
-def _bound(attribute: str, description: str) -> BoundParameter:
+def _bound(description: str) -> BoundParameter:
     return BoundParameter(
-        attribute=attribute,
         metadata={
             "description": f"{description} In an address, the + of a time zone is %2B.",
             "example": "2026-12-01T00:00:00Z",
@@ -50,21 +49,19 @@ class OrdersQuerySchema(QuerySchema):
         [status.value for status in Status],
         metadata={"description": "Only orders of this status; may be repeated for several."},
     )
-    petId = Int64Parameter(  # noqa: N815 - named as the field
-        1, MAX_INT64, attribute="pet_id", metadata={"description": "Only orders of this pet."}
-    )
+    pet_id = Int64Parameter(1, MAX_INT64, metadata={"description": "Only orders of this pet."})
     reference = ReferenceParameter(
         metadata={"description": "Only orders with exactly this reference."}
     )
     complete = FlagParameter(
         metadata={"description": "Only orders that have shipped, or that have not."}
     )
-    placedFrom = _bound("placed_from", "Only orders placed then or later.")  # noqa: N815 - as above
-    placedBefore = _bound("placed_before", "Only orders placed earlier.")  # noqa: N815 - as above
-    shipsFrom = _bound("ships_from", "Only orders with a shipDate then or later.")  # noqa: N815 - as above
-    shipsBefore = _bound("ships_before", "Only orders with an earlier shipDate.")  # noqa: N815 - as above
-    updatedFrom = _bound("updated_from", "Only orders that last changed then or later.")  # noqa: N815 - as above
-    updatedBefore = _bound("updated_before", "Only orders that last changed earlier.")  # noqa: N815 - as above
+    placed_from = _bound("Only orders placed then or later.")
+    placed_before = _bound("Only orders placed earlier.")
+    ships_from = _bound("Only orders with a shipDate then or later.")
+    ships_before = _bound("Only orders with an earlier shipDate.")
+    updated_from = _bound("Only orders that last changed then or later.")
+    updated_before = _bound("Only orders that last changed earlier.")
     search = ReferenceParameter(
         metadata={
             "description": "Only the order of this number, with or without `#`, and those whose "

@@ -7,15 +7,15 @@ from typing import ClassVar
 import marshmallow as ma
 
 from orders.domain import MAX_INT64, Status
-from schemas.base import SparseSchema
-from schemas.fields import Instant, Int64
+from schemas.base import CamelSchema, SparseSchema
+from schemas.fields import Instant, Int64, identifier
 
 
 def _count(description: str) -> Int64:
     return Int64(0, MAX_INT64, required=True, metadata={"description": description})
 
 
-class StatusCountsSchema(ma.Schema):
+class StatusCountsSchema(CamelSchema):
     """The number of orders of each status."""
 
     pending = _count("Neither shipped nor cancelled.")
@@ -23,7 +23,7 @@ class StatusCountsSchema(ma.Schema):
     cancelled = _count("Cancelled.")
 
 
-class DaySchema(ma.Schema):
+class DaySchema(CamelSchema):
     """What happened on a day of the time zone asked for."""
 
     date = ma.fields.Date(required=True, metadata={"description": "The day."})
@@ -32,10 +32,10 @@ class DaySchema(ma.Schema):
     cancelled = _count("Orders that were cancelled on it.")
 
 
-class PausedWebhookSchema(ma.Schema):
+class PausedWebhookSchema(CamelSchema):
     """A webhook that gets nothing until somebody resumes it."""
 
-    id = Int64(1, MAX_INT64, required=True, metadata={"description": "Its id, as in commands."})
+    id = identifier("Its id, as in commands.", required=True)
     since = Instant(required=True, metadata={"description": "When it was paused."})
 
 
@@ -43,9 +43,8 @@ class BackupsSchema(SparseSchema):
     """The backups that the service makes by itself."""
 
     last = Instant(metadata={"description": "When the newest was made; absent before the first."})
-    sameDisk = ma.fields.Boolean(  # noqa: N815 - as the API's other names
+    same_disk = ma.fields.Boolean(
         required=True,
-        attribute="same_disk",
         metadata={"description": "Whether they are on the disk of the store, and lost with it."},
     )
 
@@ -59,10 +58,9 @@ class StatsSchema(SparseSchema):
         "backups": {"last": "2026-12-01T03:00:00.000Z", "sameDisk": False},
     }
 
-    byStatus = ma.fields.Nested(  # noqa: N815 - as the API's other names
+    by_status = ma.fields.Nested(
         StatusCountsSchema,
         required=True,
-        attribute="by_status",
         metadata={"description": f"All orders: {', '.join(Status)}."},
     )
     days = ma.fields.List(
@@ -74,14 +72,13 @@ class StatsSchema(SparseSchema):
         BackupsSchema,
         metadata={"description": "Absent where the service makes none."},
     )
-    pausedWebhooks = ma.fields.List(  # noqa: N815 - as the API's other names
+    paused_webhooks = ma.fields.List(
         ma.fields.Nested(PausedWebhookSchema),
-        attribute="paused_webhooks",
         metadata={"description": "Webhooks that are paused; absent while there are none."},
     )
 
 
-class WindowSchema(ma.Schema):
+class WindowSchema(CamelSchema):
     """A window of the limits."""
 
     limit = _count("Requests allowed.")
@@ -89,7 +86,7 @@ class WindowSchema(ma.Schema):
     reset = _count("When it resets, as a Unix time.")
 
 
-class WindowsSchema(ma.Schema):
+class WindowsSchema(CamelSchema):
     """Both windows of the limits."""
 
     minute = ma.fields.Nested(WindowSchema, required=True)
@@ -111,12 +108,7 @@ class UsageSchema(SparseSchema):
         },
     }
 
-    id = Int64(
-        1,
-        MAX_INT64,
-        required=True,
-        metadata={"description": "The key's id: events that it caused have `key:ID` as `actor`."},
-    )
+    id = identifier("The key's id: events that it caused have `key:ID` as `actor`.", required=True)
     name = ma.fields.String(required=True, metadata={"description": "The key's name."})
     plan = ma.fields.String(required=True, metadata={"description": "Its plan."})
     scopes = ma.fields.List(
