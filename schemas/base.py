@@ -6,6 +6,8 @@ from typing import Any
 
 import marshmallow as ma
 
+from schemas.fields import Text
+
 NOT_AN_OBJECT = "must be a JSON object"
 UNKNOWN_PARAMETER = "is not a parameter of this request"
 
@@ -52,8 +54,6 @@ class QuerySchema(StrictSchema):
 class ErrorSchema(CamelSchema):
     """An error: a code for programs, a message for people, the HTTP status."""
 
-    code = ma.fields.String(required=True, metadata={"description": "Machine-readable error code."})
-    message = ma.fields.String(
-        required=True, metadata={"description": "Human-readable description of the error."}
-    )
+    code = Text("Machine-readable error code.", required=True)
+    message = Text("Human-readable description of the error.", required=True)
     status = ma.fields.Integer(required=True, metadata={"description": "The HTTP status code."})

@@ -8,7 +8,7 @@ import marshmallow as ma
 
 from orders.domain import MAX_INT64, EventType
 from schemas.base import CamelSchema
-from schemas.fields import Instant, Int64, identifier
+from schemas.fields import Flag, Instant, Int64, Text, identifier
 from schemas.order_v2 import OrderSchema
 
 
@@ -33,23 +33,16 @@ class EventSchema(CamelSchema):
     }
 
     id = identifier("Unique event identifier.", required=True)
-    type = ma.fields.String(
+    type = Text(
+        "What happened.",
         required=True,
-        validate=ma.validate.OneOf([each.value for each in EventType]),
-        metadata={"description": "What happened."},
+        validate=ma.validate.OneOf([*EventType]),
     )
     order_id = identifier("The order that it happened to.", required=True)
-    at = Instant(
-        required=True,
-        metadata={"description": "When it happened. May step back when the shop's clock does."},
-    )
-    actor = ma.fields.String(
-        required=True, metadata={"description": "Who caused it: `key:ID`, or `cli` for commands."}
-    )
-    request_id = ma.fields.String(
-        required=True,
-        allow_none=True,
-        metadata={"description": "The request that caused it; null for commands."},
+    at = Instant("When it happened. May step back when the shop's clock does.", required=True)
+    actor = Text("Who caused it: `key:ID`, or `cli` for commands.", required=True)
+    request_id = Text(
+        "The request that caused it; null for commands.", required=True, allow_none=True
     )
     order = ma.fields.Nested(
         OrderSchema, required=True, metadata={"description": "The order after the event."}
@@ -67,14 +60,10 @@ class EventPageSchema(CamelSchema):
 
     events = ma.fields.List(ma.fields.Nested(EventSchema), required=True)
     next = Int64(
+        "What to send as `after` next time: the id of the page's last event, or "
+        "`after` as it was sent if the page is empty.",
         0,
         MAX_INT64,
         required=True,
-        metadata={
-            "description": "What to send as `after` next time: the id of the page's last event, or "
-            "`after` as it was sent if the page is empty."
-        },
     )
-    more = ma.fields.Boolean(
-        required=True, metadata={"description": "Whether there are more events already."}
-    )
+    more = Flag("Whether there are more events already.", required=True)

@@ -14,12 +14,29 @@ import marshmallow as ma
 from orders import domain
 
 
-class Whole(ma.fields.Field[int]):
+class Described(ma.fields.Field[Any]):
+    """A field whose meaning comes first."""
+
+    def __init__(self, description: str = "", **kwargs: Any) -> None:
+        """Put the description where the OpenAPI document has it from."""
+        said = {"description": description} if description else {}
+        super().__init__(metadata={**said, **kwargs.pop("metadata", {})}, **kwargs)
+
+
+class Text(Described, ma.fields.String):
+    """Any text."""
+
+
+class Flag(Described, ma.fields.Boolean):
+    """True or false."""
+
+
+class Whole(Described):
     """A JSON integer between two bounds: no string, float (not even 1.0), boolean or null."""
 
-    def __init__(self, least: int, most: int, **kwargs: Any) -> None:
+    def __init__(self, description: str, least: int, most: int, **kwargs: Any) -> None:
         """Set the bounds."""
-        super().__init__(validate=ma.validate.Range(min=least, max=most), **kwargs)
+        super().__init__(description, validate=ma.validate.Range(min=least, max=most), **kwargs)
         self._refused = f"must be a whole number from {least} to {most}"
 
     def _deserialize(
@@ -42,10 +59,10 @@ class Int64(Whole):
 
 def identifier(description: str, **options: Any) -> Int64:
     """Return a field for an id: of an order, a pet, an event."""
-    return Int64(1, domain.MAX_INT64, metadata={"description": description}, **options)
+    return Int64(description, 1, domain.MAX_INT64, **options)
 
 
-class Instant(ma.fields.Field[datetime]):
+class Instant(Described):
     """An RFC 3339 date-time with a time zone; written in UTC with milliseconds."""
 
     parse = staticmethod(domain.parse_instant)
@@ -70,7 +87,7 @@ class Instant(ma.fields.Field[datetime]):
 # Patterns are for the OpenAPI document: those of JavaScript.
 
 
-class Reference(ma.fields.String):
+class Reference(Described, ma.fields.String):
     """The shop's own text about an order."""
 
     most = 64
@@ -78,10 +95,11 @@ class Reference(ma.fields.String):
     is_valid = staticmethod(domain.is_reference)
     refused = "must be 1 to 64 characters without control characters"
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, description: str = "", **kwargs: Any) -> None:
         """Accept the options of a String."""
-        metadata = {"pattern": self.pattern, **kwargs.pop("metadata", {})}
-        super().__init__(validate=ma.validate.Length(1, self.most), metadata=metadata, **kwargs)
+        metadata = {"pattern": self.pattern}
+        length = ma.validate.Length(1, self.most)
+        super().__init__(description, validate=length, metadata=metadata, **kwargs)
 
     def _deserialize(
         self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any
@@ -152,7 +170,7 @@ class ReferenceParameter(Once, Reference):
     """An order's reference, exactly."""
 
 
-class TextParameter(Once, ma.fields.String):
+class TextParameter(Once, Text):
     """Any text."""
 
 
@@ -169,34 +187,34 @@ class ZoneParameter(TextParameter):
         return name
 
 
-class FlagParameter(Once, ma.fields.Boolean):
+class FlagParameter(Once, Flag):
     """`true` or `false`."""
 
-    def __init__(self, **kwargs: Any) -> None:
-        """Accept the options of a Boolean."""
+    def __init__(self, description: str) -> None:
+        """Set what it means."""
         super().__init__(
+            description,
             truthy={"true"},
             falsy={"false"},
             error_messages={"invalid": "must be true or false"},
-            **kwargs,
         )
 
 
-class ChoiceParameter(Once, ma.fields.String):
+class ChoiceParameter(TextParameter):
     """One of several values."""
 
-    def __init__(self, choices: Sequence[str], **kwargs: Any) -> None:
+    def __init__(self, description: str, choices: Sequence[str], **kwargs: Any) -> None:
         """Set the allowed values."""
         error = f"must be one of {', '.join(choices)}"
-        super().__init__(validate=ma.validate.OneOf(choices, error=error), **kwargs)
+        super().__init__(description, validate=ma.validate.OneOf(choices, error=error), **kwargs)
 
 
-class ChoicesParameter(ma.fields.List[str]):
+class ChoicesParameter(Described, ma.fields.List[str]):
     """Any of several values, by repeating the parameter."""
 
-    def __init__(self, choices: Sequence[str], **kwargs: Any) -> None:
+    def __init__(self, description: str, choices: Sequence[str]) -> None:
         """Set the allowed values."""
-        super().__init__(ChoiceParameter(choices), **kwargs)
+        super().__init__(description, cls_or_instance=ChoiceParameter("", choices))
 
     def _deserialize(
         self, value: list[str], attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any

@@ -8,7 +8,7 @@ import marshmallow as ma
 
 from orders.domain import MAX_QUANTITY, NewOrder
 from schemas.base import SparseSchema, StrictSchema
-from schemas.fields import Instant, Whole, identifier
+from schemas.fields import Flag, Instant, Whole, identifier
 
 Messages = dict[str, str | list[Any] | dict[Any, Any]]
 
@@ -31,11 +31,9 @@ class OrderSchema(SparseSchema):
 
     id = identifier("Unique order identifier.")
     pet_id = identifier("Identifier of the animal in this order.")
-    quantity = Whole(1, MAX_QUANTITY, metadata={"description": "Number of units ordered."})
-    ship_date = Instant(metadata={"description": "Expected or actual ship date."})
-    complete = ma.fields.Boolean(
-        metadata={"description": "Whether the order has been fulfilled, that is, has shipped."}
-    )
+    quantity = Whole("Number of units ordered.", 1, MAX_QUANTITY)
+    ship_date = Instant("Expected or actual ship date.")
+    complete = Flag("Whether the order has been fulfilled, that is, has shipped.")
 
 
 class NewOrderSchema(StrictSchema):
@@ -47,22 +45,11 @@ class NewOrderSchema(StrictSchema):
         "shipDate": "2026-12-01T08:00:00Z",
     }
 
-    pet_id = identifier(
-        "Identifier of the animal: a reference to the shop's catalogue.",
-        required=True,
-        error_messages=REQUIRED,
-    )
+    pet_id = identifier(PET, required=True, error_messages=REQUIRED)
     quantity = Whole(
-        1,
-        MAX_QUANTITY,
-        load_default=1,
-        error_messages=NOT_NULL,
-        metadata={"description": "Number of units ordered."},
+        "Number of units ordered.", 1, MAX_QUANTITY, load_default=1, error_messages=NOT_NULL
     )
-    ship_date = Instant(
-        error_messages=NOT_NULL,
-        metadata={"description": "Expected ship date."},
-    )
+    ship_date = Instant("Expected ship date.", error_messages=NOT_NULL)
 
     @ma.post_load
     def _make(self, data: dict[str, Any], **_: Any) -> NewOrder:
@@ -74,7 +61,4 @@ class ShipmentSchema(StrictSchema):
 
     example: ClassVar[dict[str, Any]] = {"shipDate": "2026-12-01T08:00:00Z"}
 
-    ship_date = Instant(
-        error_messages=NOT_NULL,
-        metadata={"description": "When the order was shipped; now by default."},
-    )
+    ship_date = Instant("When the order was shipped; now by default.", error_messages=NOT_NULL)

@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 import marshmallow as ma
 
-from orders.domain import MAX_INT64, MAX_QUANTITY, Status
+from orders.domain import MAX_QUANTITY, Status
 from schemas import order
 from schemas.base import ErrorSchema, SparseSchema, StrictSchema
-from schemas.fields import Instant, Int64, Note, Reference, Whole, identifier
+from schemas.fields import Instant, Note, Reference, Text, Whole, identifier
 
 MOST_SHIPMENTS = 100
 
@@ -37,16 +37,14 @@ class OrderSchema(order.OrderSchema):
         "updatedAt": "2026-12-01T08:00:00.000Z",
     }
 
-    status = ma.fields.String(
-        validate=ma.validate.OneOf([status.value for status in Status]),
-        metadata={
-            "description": "Pending until it is shipped or cancelled, both of which are final."
-        },
+    status = Text(
+        "Pending until it is shipped or cancelled, both of which are final.",
+        validate=ma.validate.OneOf([*Status]),
     )
-    placed_at = Instant(metadata={"description": "When it was placed."})
-    updated_at = Instant(metadata={"description": "When it last changed."})
-    reference = Reference(metadata={"description": "The shop's own text about it."})
-    note = Note(metadata={"description": "For whoever packs it; may have several lines."})
+    placed_at = Instant("When it was placed.")
+    updated_at = Instant("When it last changed.")
+    reference = Reference("The shop's own text about it.")
+    note = Note("For whoever packs it; may have several lines.")
 
 
 class NewOrderSchema(order.NewOrderSchema):
@@ -59,13 +57,9 @@ class NewOrderSchema(order.NewOrderSchema):
     }
 
     reference = Reference(
-        error_messages=order.NOT_NULL,
-        metadata={"description": "The shop's own text, such as its order number. Not unique."},
+        "The shop's own text, such as its order number. Not unique.", error_messages=order.NOT_NULL
     )
-    note = Note(
-        error_messages=order.NOT_NULL,
-        metadata={"description": "For whoever packs it; may have several lines."},
-    )
+    note = Note("For whoever packs it; may have several lines.", error_messages=order.NOT_NULL)
 
 
 class OrderPageSchema(SparseSchema):
@@ -74,11 +68,7 @@ class OrderPageSchema(SparseSchema):
     example: ClassVar = {"orders": [OrderSchema.example], "next": "WzQxLCI5ZjhlIl0"}
 
     orders = ma.fields.List(ma.fields.Nested(OrderSchema), required=True)
-    next = ma.fields.String(
-        metadata={
-            "description": "The cursor of the next page, for `after`; absent on the last page."
-        }
-    )
+    next = Text("The cursor of the next page, for `after`; absent on the last page.")
 
 
 class OrderPatchSchema(StrictSchema):
@@ -86,24 +76,11 @@ class OrderPatchSchema(StrictSchema):
 
     example: ClassVar[dict[str, Any]] = {"quantity": 3, "note": None}
 
-    pet_id = identifier(
-        "Identifier of the animal: a reference to the shop's catalogue.",
-        error_messages=order.NOT_NULL,
-    )
-    quantity = Whole(
-        1,
-        MAX_QUANTITY,
-        error_messages=order.NOT_NULL,
-        metadata={"description": "Number of units ordered."},
-    )
-    ship_date = Instant(allow_none=True, metadata={"description": "Expected ship date."})
-    reference = Reference(
-        allow_none=True, metadata={"description": "The shop's own text about it."}
-    )
-    note = Note(
-        allow_none=True,
-        metadata={"description": "For whoever packs it. May change whatever the order's status."},
-    )
+    pet_id = identifier(order.PET, error_messages=order.NOT_NULL)
+    quantity = Whole("Number of units ordered.", 1, MAX_QUANTITY, error_messages=order.NOT_NULL)
+    ship_date = Instant("Expected ship date.", allow_none=True)
+    reference = Reference("The shop's own text about it.", allow_none=True)
+    note = Note("For whoever packs it. May change whatever the order's status.", allow_none=True)
 
 
 class ShipmentsSchema(order.ShipmentSchema):
@@ -115,7 +92,7 @@ class ShipmentsSchema(order.ShipmentSchema):
     }
 
     order_ids = ma.fields.List(
-        Int64(1, MAX_INT64),
+        identifier(""),
         required=True,
         error_messages=order.REQUIRED | {"invalid": "must be a list of ids"},
         validate=_each_once,
@@ -131,7 +108,7 @@ class ShipmentsSchema(order.ShipmentSchema):
 class ShipmentResultSchema(SparseSchema):
     """What became of an order that was to be shipped: it has shipped, or why not."""
 
-    order_id = Int64(1, MAX_INT64, required=True)
+    order_id = identifier("", required=True)
     order = ma.fields.Nested(OrderSchema, metadata={"description": "The order, if it shipped."})
     error = ma.fields.Nested(ErrorSchema, metadata={"description": "Why it did not ship."})
 

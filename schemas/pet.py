@@ -8,7 +8,7 @@ import marshmallow as ma
 
 from orders.domain import PetStatus
 from schemas.base import SparseSchema
-from schemas.fields import identifier
+from schemas.fields import Text, identifier
 
 
 class PetSchema(SparseSchema):
@@ -17,9 +17,9 @@ class PetSchema(SparseSchema):
     example: ClassVar = {"id": 7, "name": "Rex", "categoryId": 1, "status": "available"}
 
     id = identifier("Unique pet identifier.")
-    name = ma.fields.String(metadata={"description": "The pet's name."})
+    name = Text("The pet's name.")
     category_id = identifier("Identifier of the category it belongs to.")
-    status = ma.fields.String(
-        validate=ma.validate.OneOf([status.value for status in PetStatus]),
-        metadata={"description": "Whether it can be bought."},
+    status = Text(
+        "Whether it can be bought.",
+        validate=ma.validate.OneOf([*PetStatus]),
     )

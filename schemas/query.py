@@ -25,37 +25,23 @@ USUAL_DAYS = 30
 
 
 def _limit(usual: int = USUALLY_AT_ONCE) -> WholeParameter:
-    return WholeParameter(
-        1,
-        MOST_AT_ONCE,
-        load_default=usual,
-        metadata={"description": "The most to return."},
-    )
+    return WholeParameter("The most to return.", 1, MOST_AT_ONCE, load_default=usual)
 
 
 def _bound(description: str) -> BoundParameter:
     return BoundParameter(
-        metadata={
-            "description": f"{description} In an address, the + of a time zone is %2B.",
-            "example": "2026-12-01T00:00:00Z",
-        },
+        f"{description} In an address, the + of a time zone is %2B.",
+        metadata={"example": "2026-12-01T00:00:00Z"},
     )
 
 
 class OrdersQuerySchema(QuerySchema):
     """Which orders to list, how to sort them, and where to begin."""
 
-    status = ChoicesParameter(
-        [status.value for status in Status],
-        metadata={"description": "Only orders of this status; may be repeated for several."},
-    )
-    pet_id = Int64Parameter(1, MAX_INT64, metadata={"description": "Only orders of this pet."})
-    reference = ReferenceParameter(
-        metadata={"description": "Only orders with exactly this reference."}
-    )
-    complete = FlagParameter(
-        metadata={"description": "Only orders that have shipped, or that have not."}
-    )
+    status = ChoicesParameter("Only orders of this status; may be repeated for several.", [*Status])
+    pet_id = Int64Parameter("Only orders of this pet.", 1, MAX_INT64)
+    reference = ReferenceParameter("Only orders with exactly this reference.")
+    complete = FlagParameter("Only orders that have shipped, or that have not.")
     placed_from = _bound("Only orders placed then or later.")
     placed_before = _bound("Only orders placed earlier.")
     ships_from = _bound("Only orders with a shipDate then or later.")
@@ -63,34 +49,28 @@ class OrdersQuerySchema(QuerySchema):
     updated_from = _bound("Only orders that last changed then or later.")
     updated_before = _bound("Only orders that last changed earlier.")
     search = ReferenceParameter(
-        metadata={
-            "description": "Only the order of this number, with or without `#`, and those whose "
-            "reference begins so, ASCII letters in either case."
-        }
+        "Only the order of this number, with or without `#`, and those whose "
+        "reference begins so, ASCII letters in either case."
     )
     sort = ChoiceParameter(
+        "How to sort; - means descending. Ties are broken by id, in the same "
+        "direction; orders without shipDate always come last.",
         SORTS,
         load_default="id",
-        metadata={
-            "description": "How to sort; - means descending. Ties are broken by id, in the same "
-            "direction; orders without shipDate always come last."
-        },
     )
     limit = _limit()
     after = TextParameter(
-        metadata={
-            "description": "`next` of the previous page, with the same filters and sort. Opaque.",
-            "minLength": 1,
-        }
+        "`next` of the previous page, with the same filters and sort. Opaque.",
+        metadata={"minLength": 1},
     )
 
 
 def _after_event() -> Int64Parameter:
     return Int64Parameter(
+        "`next` of the previous page; 0 to begin with the first event.",
         0,
         MAX_INT64,
         load_default=0,
-        metadata={"description": "`next` of the previous page; 0 to begin with the first event."},
     )
 
 
@@ -98,10 +78,7 @@ class EventsQuerySchema(QuerySchema):
     """Where to begin reading the event log."""
 
     after = _after_event()
-    type = ChoicesParameter(
-        [each.value for each in EventType],
-        metadata={"description": "Only events of this type; may be repeated for several."},
-    )
+    type = ChoicesParameter("Only events of this type; may be repeated for several.", [*EventType])
     limit = _limit()
 
 
@@ -116,12 +93,6 @@ class StatsQuerySchema(QuerySchema):
     """Which days to report."""
 
     days = WholeParameter(
-        1,
-        MOST_DAYS,
-        load_default=USUAL_DAYS,
-        metadata={"description": "How many days, up to and including today."},
+        "How many days, up to and including today.", 1, MOST_DAYS, load_default=USUAL_DAYS
     )
-    zone = ZoneParameter(
-        load_default="UTC",
-        metadata={"description": "The time zone of the days, by its IANA name."},
-    )
+    zone = ZoneParameter("The time zone of the days, by its IANA name.", load_default="UTC")

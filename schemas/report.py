@@ -8,11 +8,11 @@ import marshmallow as ma
 
 from orders.domain import MAX_INT64, Status
 from schemas.base import CamelSchema, SparseSchema
-from schemas.fields import Instant, Int64, identifier
+from schemas.fields import Flag, Instant, Int64, Text, identifier
 
 
 def _count(description: str) -> Int64:
-    return Int64(0, MAX_INT64, required=True, metadata={"description": description})
+    return Int64(description, 0, MAX_INT64, required=True)
 
 
 class StatusCountsSchema(CamelSchema):
@@ -36,17 +36,14 @@ class PausedWebhookSchema(CamelSchema):
     """A webhook that gets nothing until somebody resumes it."""
 
     id = identifier("Its id, as in commands.", required=True)
-    since = Instant(required=True, metadata={"description": "When it was paused."})
+    since = Instant("When it was paused.", required=True)
 
 
 class BackupsSchema(SparseSchema):
     """The backups that the service makes by itself."""
 
-    last = Instant(metadata={"description": "When the newest was made; absent before the first."})
-    same_disk = ma.fields.Boolean(
-        required=True,
-        metadata={"description": "Whether they are on the disk of the store, and lost with it."},
-    )
+    last = Instant("When the newest was made; absent before the first.")
+    same_disk = Flag("Whether they are on the disk of the store, and lost with it.", required=True)
 
 
 class StatsSchema(SparseSchema):
@@ -109,14 +106,12 @@ class UsageSchema(SparseSchema):
     }
 
     id = identifier("The key's id: events that it caused have `key:ID` as `actor`.", required=True)
-    name = ma.fields.String(required=True, metadata={"description": "The key's name."})
-    plan = ma.fields.String(required=True, metadata={"description": "Its plan."})
+    name = Text("The key's name.", required=True)
+    plan = Text("Its plan.", required=True)
     scopes = ma.fields.List(
         ma.fields.String(validate=ma.validate.OneOf(["read", "write"])),
         required=True,
         metadata={"description": "What it may do."},
     )
-    expires = Instant(
-        metadata={"description": "When the key expires; absent where it doesn't."},
-    )
+    expires = Instant("When the key expires; absent where it doesn't.")
     windows = ma.fields.Nested(WindowsSchema, required=True)
