@@ -40,33 +40,64 @@ def too_wide(page):
     return page.evaluate("document.documentElement.scrollWidth > innerWidth")
 
 
-@pytest.mark.parametrize("color_scheme", ["light", "dark"])
-def test_every_view_is_accessible(at_desk, color_scheme):
-    is_light = color_scheme == "light"
-    page = at_desk(viewport=WIDE if is_light else PHONE, color_scheme=color_scheme)
+LOOKS = [
+    # The others take minutes.
+    pytest.param(
+        scheme,
+        width,
+        marks=[] if (scheme, width) in {("light", 1440), ("dark", 320)} else pytest.mark.slow,
+    )
+    for scheme in ("light", "dark")
+    for width in (1440, 1024, 390, 320)
+]
+
+
+@pytest.mark.parametrize(("color_scheme", "width"), LOOKS)
+def test_every_view_is_accessible(at_desk, color_scheme, width):
+    page = at_desk(
+        viewport={"width": width, "height": 800}, color_scheme=color_scheme, refusals=(404,)
+    )
+
+    def check():
+        no_violations(page)
+        assert not too_wide(page), page.url
+
     for view in (f"orders?status=all&pet={FEW}", *VIEWS[2:]):
         show(page, view)
-        no_violations(page)
-        assert not too_wide(page), view
-    go_to(page, f"orders?pet={FEW}")
-    page.get_by_role("button", name=re.compile("^Ship order")).click()
-    no_violations(page)
-    page.locator("#shipping").get_by_role("button").click()
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    page.emulate_media(media="print")
-    expect(page.get_by_role("heading", name="Packing list")).to_be_visible()
-    no_violations(page)
-    page.emulate_media(media="screen")
-    page.evaluate("dispatchEvent(new Event('afterprint'))")
-    page.get_by_role("row").get_by_role("link").click()
-    press(page, "Cancel order")
-    no_violations(page)
-    page.get_by_text("Keep it").click()
+        check()
+    for blank in ("orders?pet=999999", "orders/999999"):
+        go_to(page, blank)
+        expect(page.locator(".blank")).to_be_visible()
+        check()
+    go_to(page, "figures")
+    page.get_by_text("Show as a table").click()
+    check()
+    go_to(page, "orders/2")
+    press(page, "Change")
+    check()
+    for question in ("Ship at another time", "Cancel order"):
+        go_to(page, "orders/3")
+        press(page, question)
+        check()
+        page.keyboard.press("Escape")
     go_to(page, f"orders?pet={FEW}")
     page.get_by_text("Filter and sort").click()
-    no_violations(page)
+    page.get_by_role("checkbox", name=re.compile("^Choose order")).click()
+    check()
+    press(page, "Ship 1 order")
+    check()
+    press(page, "Not yet")
+    page.get_by_role("button", name=re.compile("^Ship order")).click()
+    check()
+    page.locator("#shipping").get_by_role("button").click()
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print", color_scheme=color_scheme)
+    expect(page.get_by_role("heading", name="Packing list")).to_be_visible()
+    check()
+    page.emulate_media(media="screen", color_scheme=color_scheme)
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
     press(page, "Sign out")
-    no_violations(page)
+    check()
 
 
 def test_targets_are_large_enough_on_a_phone_and_text_of_twice_the_size_fits(at_desk):

@@ -6,6 +6,7 @@ A test fails if the browser or a script reports an error, or if a page requests 
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 
 import pytest
 
@@ -98,15 +99,22 @@ def chromium():
     return installed("chromium-headless-shell", "chromium", package="chromium-headless-shell")
 
 
-@pytest.fixture(scope="session")
-def browser():
-    """A browser that all tests share; each visit has a context of its own."""
+@contextmanager
+def launched():
+    """Run a browser."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         one = playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
         yield one
         one.close()
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A browser that all tests share; each visit has a context of its own."""
+    with launched() as one:
+        yield one
 
 
 @pytest.fixture
