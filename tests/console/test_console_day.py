@@ -63,7 +63,11 @@ def test_a_whole_day(shop, at_desk):
     expect(page.get_by_role("searchbox")).to_be_focused()
     expect(row(page, placed)).to_contain_text("Shipping…")
     send_now(page)
-    expect(row(page, placed)).to_have_count(0)
+    expect(row(page, placed)).to_contain_text("Shipped")
+    # The next one is scanned in its place.
+    page.keyboard.type("#2\n")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Order 2")
+    go_to(page, "orders")
     expect(figure(page, "pending")).to_have_text(str(to_ship))
     assert shop.order(placed)["status"] == "shipped"
 

@@ -67,7 +67,7 @@ export function orderView(root, shop) {
       el("div", { class: "two" }, form ?? about(order), timeline()));
     if (form?.contains(focused)) focused.focus();
     else if (hadFocus) root.querySelector("h1").focus();
-    if (history.state?.isHit) root.querySelector(".ship")?.focus();
+    if (history.state?.foundAt) root.querySelector(".ship")?.focus();
   }
 
   async function read() {
@@ -113,13 +113,13 @@ export function orderView(root, shop) {
     return el("div", { class: "buttons" }, editing, button("Cancel order", "", cancel), button("Ship at another time", "", ship), shipNow);
   }
 
-  // Whoever scanned an order is about to scan the next.
+  // Whoever scanned an order is about to scan the next, in place of this one.
   function shipped(order) {
-    const { isHit } = history.state ?? {};
+    const { foundAt } = history.state ?? {};
     shipSoon(order);
-    if (!isHit) return;
-    go("#/orders");
-    document.querySelector("[type=search]").focus();
+    if (!foundAt) return;
+    go(foundAt);
+    document.querySelector("[type=search]").select();
   }
 
   function timeline() {

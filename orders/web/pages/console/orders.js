@@ -87,7 +87,7 @@ export function ordersView(root, shop) {
     const text = query.search.toLowerCase();
     const exact = orders.filter(({ id, reference }) => reference?.toLowerCase() === text || text === `#${id}`);
     const [hit] = exact.length === 1 ? exact : orders.length === 1 && !page.next ? orders : [];
-    if (hit) go(`#/orders/${hit.id}`, { state: { isHit: true } });
+    if (hit) go(`#/orders/${hit.id}`, { state: { foundAt: location.hash } });
     return Boolean(hit);
   }
 

@@ -25,10 +25,12 @@ function adapted(description, version) {
   description.servers = [{ url: addressOf(version) }];
   description.components.securitySchemes.bearer.description =
     "An API key. This page forgets it when you leave or reload it.";
-  operationsOf(description)
-    .flatMap((operation) => operation.parameters ?? [])
-    .filter((parameter) => !parameter.required)
-    .forEach(showExampleBeside);
+  const parameters = operationsOf(description).flatMap((operation) => operation.parameters ?? []);
+  parameters.filter((parameter) => !parameter.required).forEach(showExampleBeside);
+  // Swagger UI itself writes what addresses can't contain.
+  for (const parameter of parameters) {
+    parameter.description = parameter.description?.replace(" In an address, the + of a time zone is %2B.", "");
+  }
   return description;
 }
 
@@ -54,7 +56,7 @@ function showAddresses(version, servers) {
     `orders are actually placed. Programs use ${addresses.join(" or ")}.`;
 }
 
-// Swagger UI's fields and buttons lack accessible names. Its key field would show the key, and let
+// Swagger UI's fields and buttons lack accessible names, and its buttons have links in them. Its key field would show the key, and let
 // the browser suggest it in other fields.
 const names = {
   wrapComponents: {
@@ -66,6 +68,7 @@ const names = {
       React.createElement(Original, { ...props, key: "icon" }),
       unseen(React, "Close"),
     ],
+    DeepLink: (Original, { React }) => ({ text }) => React.createElement("span", {}, text),
     ExamplesSelect: labelled(() => "Example"),
     // Parameters, by their types.
     JsonSchema_array: labelled((props) => props.description),
