@@ -201,7 +201,7 @@ def strangers(loops, monkeypatch):
 
         monkeypatch.setattr(place, name, act)
 
-    for name in ("read", "send", "close", "keep_deadlines", "proceed"):
+    for name in ("read", "send", "close", "keep_deadlines"):
         checked(connection.Connection, name)
     for name in ("watch", "_turn"):
         checked(loop.Loop, name)
@@ -332,7 +332,7 @@ def test_what_arrived_in_time_is_read_before_a_deadline_is_kept(start):
 def test_chunked_bodies_are_read_by_turns_and_keep_no_head_waiting(application, loops, monkeypatch):
     monkeypatch.setattr(loop, "TURN_SECONDS", 0)
     turns = [0]
-    own_read = connection.Connection.read_chunks
+    own_read = connection.Connection.read
 
     class Selector(loop.DefaultSelector):
         def select(self, timeout=None):
@@ -340,11 +340,11 @@ def test_chunked_bodies_are_read_by_turns_and_keep_no_head_waiting(application, 
             return super().select(timeout)
 
     def read(self):
-        turns[-1] += 1
+        turns[-1] += self.is_in_chunks
         own_read(self)
 
     monkeypatch.setattr(loop, "DefaultSelector", Selector)
-    monkeypatch.setattr(connection.Connection, "read_chunks", read)
+    monkeypatch.setattr(connection.Connection, "read", read)
     with serving(application, ByPath()) as address, ExitStack() as stack:
         clients = [stack.enter_context(connect(address)) for _ in range(9)]
         for each in clients:

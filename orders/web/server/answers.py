@@ -5,12 +5,16 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
+from socket import socket
 from threading import Lock
 from typing import Any, Protocol
 
+from waitress.adjustments import Adjustments
 from waitress.task import WSGITask
 from werkzeug.http import HTTP_STATUS_CODES, http_date
 
@@ -73,6 +77,17 @@ class Policy(Protocol):
         """Note an answer that the server made by itself. `now` is in monotonic seconds."""
 
 
+@dataclass(frozen=True, eq=False)
+class Listener:
+    """A listening socket, with what waitress' task has to know of it."""
+
+    socket: socket
+    application: Callable[..., Any]
+    adj: Adjustments
+    server_name: str
+    effective_port: int
+
+
 class Exchange(WSGITask):
     """A request of a connection, and the answer to it. Any one thread may answer."""
 
@@ -110,7 +125,7 @@ class Exchange(WSGITask):
         request = self.request
         try:
             if request.error is None:
-                self.work = self.channel.policy.work(
+                self.work = self.channel.loop.policy.work(
                     request.command, request.request_uri, request.headers
                 )
         except StoreUnavailable:
@@ -150,12 +165,9 @@ class Exchange(WSGITask):
         call.refusal = SERVER_ANSWERS[status]
         words = WORDS.get(status) or ANSWERS[InternalError].words(InternalError(call.request_id))
         body = error_body(call.refusal, f"{words}: {cause}." if cause else words, status)
-        policy: Policy = self.channel.policy
-        self.status, self.complete, self.close_on_finish = (
-            f"{status} {HTTP_STATUS_CODES[status]}",
-            True,
-            True,
-        )
+        policy: Policy = self.channel.loop.policy
+        self.status = f"{status} {HTTP_STATUS_CODES[status]}"
+        self.complete = self.close_on_finish = True
         self.start_time, self.content_length = time.time(), len(body)
         self.chunked_response = False
         self.response_headers = [

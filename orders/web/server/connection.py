@@ -10,18 +10,14 @@ from __future__ import annotations
 import contextlib
 import math
 import struct
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import OrderedDict, deque
 from enum import Enum, auto
 from selectors import EVENT_READ, EVENT_WRITE
 from socket import SHUT_WR, SO_LINGER, SOL_SOCKET, socket
 from typing import Any, Protocol
 
-from waitress.adjustments import Adjustments
-
 from orders.web.access.auth import network_of
-from orders.web.server.answers import Exchange, Policy
+from orders.web.server.answers import Exchange, Listener, Policy
 from orders.web.server.outgoing import Outgoing
 from orders.web.server.parser import Parser, RequestTimeout
 
@@ -59,29 +55,16 @@ class Loop(Protocol):
     # How many seconds a phase may last.
     patience: dict[Phase, float]
     connections: dict[Connection, None]
+    # Those that have sent more of a chunked body, oldest first.
+    chunked: OrderedDict[Connection, None]
+    # Bytes that the system keeps for clients: never less than there are.
+    kept_at_most: int
 
     def watch(self, connection: Connection, events: int) -> None:
         """Poll a connection for these events, or for none."""
 
     def enqueue(self, exchange: Exchange, *, first: bool) -> None:
         """Have a whole request answered, perhaps before others."""
-
-    def put_off(self, connection: Connection) -> None:
-        """Have more of a chunked body read when there is time."""
-
-    def note_sent(self, count: int) -> None:
-        """Note bytes that the system has taken for a client."""
-
-
-@dataclass(frozen=True, eq=False)
-class Listener:
-    """A listening socket, with what waitress' task has to know of it."""
-
-    socket: socket
-    application: Callable[..., Any]
-    adj: Adjustments
-    server_name: str
-    effective_port: int
 
 
 class Connection:
@@ -90,7 +73,6 @@ class Connection:
     def __init__(self, loop: Loop, listener: Listener, accepted: socket, addr: Any) -> None:
         """Take an accepted socket, and the one that it came from."""
         self.loop, self.server, self.socket, self.addr = loop, listener, accepted, addr
-        self.policy = loop.policy
         self.network = network_of(addr[0])
         self.phase, self.since = Phase.NEW, loop.now
         self.watched = 0
@@ -102,7 +84,7 @@ class Connection:
         self._unread = b""
         self._request: Parser | None = None
         self._whole: deque[Parser] = deque()
-        self._outgoing = Outgoing(accepted, loop.now)
+        self.outgoing = Outgoing(accepted, loop.now)
 
     @property
     def is_in_chunks(self) -> bool:
@@ -113,9 +95,7 @@ class Connection:
     def is_sending(self) -> bool:
         """Whether an answer waits for its reader."""
         exchange = self.exchange
-        return exchange is not None and (
-            exchange.spool is not None or self._outgoing.has_more(None)
-        )
+        return exchange is not None and (exchange.spool is not None or self.outgoing.has_more(None))
 
     def is_last(self) -> bool:
         """Return whether the answer being made is the last, because of a stop."""
@@ -127,14 +107,15 @@ class Connection:
 
     def on_event(self, events: int) -> None:
         """Send or read, as the system says is possible."""
-        if events & EVENT_WRITE and self.is_sending:
+        if events & EVENT_WRITE:
             self.send()
         if events & EVENT_READ and not self.is_closed:
             self.read()
 
     def read(self) -> None:
         """Read what has arrived, and begin a request that is whole."""
-        self._receive()
+        if not self._unread:  # of a chunked body, something may be left
+            self._receive()
         if self.is_closed:
             return
         if self.phase is Phase.LEAVING:
@@ -146,33 +127,18 @@ class Connection:
         else:
             self._watch(self.watched & ~EVENT_READ)  # more is read when it is the next's turn
 
-    def read_chunks(self) -> None:
-        """Read more of a chunked body."""
-        if self._unread:
-            self._advance()
-        else:
-            self.read()
-
-    def proceed(self) -> None:
-        """Send what there is of the answer: a short one that was made, or more of a long one."""
-        exchange = self.exchange
-        if exchange is not None and not self.is_closed:
-            pieces, exchange.pieces = exchange.pieces, []
-            self._outgoing.put(pieces, self.loop.now)
-            self.send()
-
     def send(self) -> None:
-        """Send as much as the client accepts now, at most a piece: others are waiting."""
+        """Send as much of an answer as the client accepts now, at most a piece: others wait."""
         exchange = self.exchange
-        if exchange is None:
+        if exchange is None or self.is_closed:
             return
         has_ended = exchange.is_answered  # before the size of its file is read
         try:
-            self.loop.note_sent(self._outgoing.send(exchange.spool))
+            self.loop.kept_at_most += self.outgoing.send(exchange, self.loop.now)
         except OSError:
             self.close()
             return
-        if self._outgoing.has_more(exchange.spool):
+        if self.outgoing.has_more(exchange.spool):
             self._watch(EVENT_WRITE)
         elif has_ended:
             self._end_exchange(exchange)
@@ -211,11 +177,7 @@ class Connection:
 
     def pace(self) -> float:
         """Return how many bytes a second the client took of an answer in its last minute."""
-        return self._outgoing.pace(self.loop.now)
-
-    def unacknowledged(self) -> int:
-        """Return how many bytes the system keeps that the client has not acknowledged."""
-        return self._outgoing.unacknowledged()
+        return self.outgoing.pace(self.loop.now)
 
     def close(self, *, drop: bool = False) -> None:
         """Close the connection; `drop` also what the system still keeps for its client."""
@@ -255,7 +217,7 @@ class Connection:
         if self._whole:
             self._begin(self._whole.popleft(), was_waiting=was_waiting)
         elif self._unread:
-            self.loop.put_off(self)
+            self.loop.chunked[self] = None
         elif self._is_at_end or self._is_heard_out:
             self._leave()
         else:
@@ -295,7 +257,7 @@ class Connection:
 
     def _begin(self, request: Parser, *, was_waiting: bool = False) -> None:
         self._enter(Phase.ANSWER)
-        self._outgoing.begin()
+        self.outgoing.begin()
         self._watch(self.watched & EVENT_READ)
         self.exchange = Exchange(self, request, self.loop.now)
         self.loop.enqueue(self.exchange, first=request.path == _PROBE and not was_waiting)
@@ -333,7 +295,7 @@ class Connection:
 
     def _part(self) -> None:
         # What the client has not acknowledged, the system would keep unseen.
-        if self._is_heard_out or not self.unacknowledged():
+        if self._is_heard_out or not self.outgoing.unacknowledged():
             self.close()
             return
         if self._is_at_end:
@@ -341,7 +303,7 @@ class Connection:
         self._keep_pace()
 
     def _keep_pace(self) -> None:
-        if self._outgoing.stands_still_for(self.loop.now) > IDLE_SECONDS:
+        if self.outgoing.stands_still_for(self.loop.now) > IDLE_SECONDS:
             self.close(drop=True)
 
     def _watch(self, events: int) -> None:

@@ -38,34 +38,30 @@ class LongAnswers:
         self._makers = Workers(MOST, on_progress, "long")
         self._has_room = has_room
         self._turns = threading.Lock()
-        self._waiting: deque[Exchange] = deque()
+        # Until their turn comes.
+        self.waiting: deque[Exchange] = deque()
         self._begun: list[Exchange] = []
         self._usual_bytes = 0
 
-    @property
-    def waiting(self) -> int:
-        """How many wait for their turn."""
-        return len(self._waiting)
-
     def submit(self, exchange: Exchange) -> None:
         """Have one answered in its turn."""
-        self._waiting.append(exchange)
+        self.waiting.append(exchange)
 
     def begin(self, now: float) -> list[Exchange]:
         """Begin those whose turn it is; return those that waited in vain, to be refused."""
-        if not self._waiting:
+        if not self.waiting:
             return []
         self._forget_sent()
         refused = []
-        for exchange in list(self._waiting):
+        for exchange in list(self.waiting):
             late = now - exchange.whole_at > WAIT_SECONDS
             if self._may_begin(exchange) or (late and self._others_give_way(exchange)):
-                self._waiting.remove(exchange)
+                self.waiting.remove(exchange)
                 self._begun.append(exchange)
                 exchange.turns = self._turns
                 self._makers.submit(exchange)
             elif late:
-                self._waiting.remove(exchange)
+                self.waiting.remove(exchange)
                 exchange.found_no_place = True
                 refused.append(exchange)
         return refused

@@ -16,12 +16,11 @@ from selectors import EVENT_READ, DefaultSelector
 from typing import Any
 
 from orders.web.server import places
-from orders.web.server.answers import Exchange, Policy, Work
+from orders.web.server.answers import Exchange, Listener, Policy, Work
 from orders.web.server.connection import (
     IDLE_SECONDS,
     LINGER_SECONDS,
     Connection,
-    Listener,
     Phase,
 )
 from orders.web.server.crew import Lead, Workers
@@ -70,15 +69,13 @@ class Loop:
         self._stop_wanted = False
         self._stop_ends = 0.0
         self._next_maintenance = self.now
-        # Those that have sent more of a chunked body, oldest first.
-        self._chunked: OrderedDict[Connection, None] = OrderedDict()
+        self.chunked: OrderedDict[Connection, None] = OrderedDict()
         # Whole requests: probes, but for those that were pipelined, and others.
         self._urgent: deque[Exchange] = deque()
         self._ready: deque[Exchange] = deque()
         self._workers = Workers(threads, self.note_progress)
         self._long = LongAnswers(self.note_progress, policy.has_room_for_long)
-        # Bytes that the system keeps for clients: never less than there are.
-        self._kept_at_most = 0
+        self.kept_at_most = 0
         # Filled by other threads: exchanges that have something to send, or are to be handed over.
         self._progress: deque[Exchange] = deque()
         self._was_urgent = False
@@ -90,8 +87,8 @@ class Loop:
     @property
     def waiting(self) -> int:
         """How many whole requests nobody has begun to answer."""
-        with_others = len(self._workers.waiting) + self._long.waiting
-        return with_others + len(self._ready) + len(self._urgent)
+        queues = (self._urgent, self._ready, self._workers.waiting, self._long.waiting)
+        return sum(map(len, queues))
 
     def stop(self) -> None:
         """Answer what has arrived, and end. For any thread, and for signals' handlers."""
@@ -104,17 +101,9 @@ class Loop:
         self._progress.append(exchange)
         self._wake()
 
-    def note_sent(self, count: int) -> None:
-        """Note bytes that the system has taken for a client."""
-        self._kept_at_most += count
-
     def enqueue(self, exchange: Exchange, *, first: bool) -> None:
         """Have a whole request answered, perhaps before others."""
         (self._urgent if first else self._ready).append(exchange)
-
-    def put_off(self, connection: Connection) -> None:
-        """Have more of a chunked body read when there is time."""
-        self._chunked[connection] = None
 
     def watch(self, connection: Connection, events: int) -> None:
         """Poll a connection for these events, or for none."""
@@ -154,8 +143,8 @@ class Loop:
         self._take_progress()
         for exchange in self._long.begin(self.now):
             self._workers.submit(exchange)
-        if self._kept_at_most > places.MOST_KEPT_BYTES:
-            self._kept_at_most = places.make_room(self.connections)
+        if self.kept_at_most > places.MOST_KEPT_BYTES:
+            self.kept_at_most = places.make_room(self.connections)
         if self.now >= self._next_maintenance:
             self._maintain()
         if self._stop_wanted:
@@ -163,7 +152,7 @@ class Loop:
         self._answer_ready()
 
     def _timeout(self) -> float:
-        if self._ready or self._urgent or self._progress or self._chunked:
+        if self._ready or self._urgent or self._progress or self.chunked:
             return 0
         if self._long.waiting:
             return 0.05
@@ -172,7 +161,7 @@ class Loop:
     def _handle(self, source: Connection | Listener | socket.socket, ready: int) -> None:
         if isinstance(source, Connection):
             if source.is_in_chunks:
-                self.put_off(source)
+                self.chunked[source] = None
             elif not source.is_closed:
                 self._guard(source, source.on_event, ready)
         elif isinstance(source, Listener):
@@ -184,10 +173,10 @@ class Loop:
     def _read_chunks(self) -> None:
         # They may be tiny, and cost much: heads come first.
         ends = time.monotonic() + TURN_SECONDS
-        while self._chunked:
-            connection, _ = self._chunked.popitem(last=False)
+        while self.chunked:
+            connection, _ = self.chunked.popitem(last=False)
             if connection.is_in_chunks and not connection.is_closed:  # still
-                self._guard(connection, connection.read_chunks)
+                self._guard(connection, connection.read)
             if time.monotonic() > ends:
                 return
 
@@ -219,7 +208,7 @@ class Loop:
         excess = max(excess, len(self.connections) - self._most_connections)
         if excess > 0:
             for connection in places.giving_way(self.connections, excess, self.now):
-                connection.close(drop=connection.unacknowledged() > 0)
+                connection.close(drop=connection.outgoing.unacknowledged() > 0)
         return count
 
     def _take_progress(self) -> None:
@@ -229,7 +218,7 @@ class Loop:
             if not (exchange.is_answered or exchange.spool):
                 self._hand_over(exchange)
             elif connection.exchange is exchange:
-                self._guard(connection, connection.proceed)
+                self._guard(connection, connection.send)
 
     def _answer_ready(self) -> None:
         ends = self.now + TURN_SECONDS
@@ -242,7 +231,7 @@ class Loop:
                 self.note_progress(exchange)
                 return
             elif exchange.is_answered:
-                self._guard(connection, connection.proceed)
+                self._guard(connection, connection.send)
             else:
                 self._hand_over(exchange)
             self.now = time.monotonic()
@@ -257,10 +246,8 @@ class Loop:
         return queue.popleft()
 
     def _hand_over(self, exchange: Exchange) -> None:
-        if exchange.work is Work.LONG:
-            self._long.submit(exchange)
-        else:
-            self._workers.submit(exchange)
+        others = self._long if exchange.work is Work.LONG else self._workers
+        others.submit(exchange)
 
     def _maintain(self) -> None:
         self._next_maintenance = self.now + MAINTENANCE_SECONDS

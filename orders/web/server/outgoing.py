@@ -9,8 +9,9 @@ import sys
 import tempfile
 import termios
 from collections import deque
-from collections.abc import Sequence
+from contextlib import suppress
 from socket import socket
+from typing import Protocol
 
 SENT_AT_ONCE = 128 * 1024
 # What a client has acknowledged is noted so often, for a minute.
@@ -52,6 +53,13 @@ class Spool:
         self._file.close()
 
 
+class Answer(Protocol):
+    """What is to be sent: a short answer's pieces, or a long one's file."""
+
+    pieces: list[bytes]
+    spool: Spool | None
+
+
 class Outgoing:
     """What is sent over a connection: one answer after the other."""
 
@@ -71,32 +79,25 @@ class Outgoing:
         self._position = 0
         self._marks.clear()
 
-    def put(self, pieces: Sequence[bytes], now: float) -> None:
-        """Add bytes to be sent."""
-        self._progress_at = now
-        # Not joined where that would copy a page for each of its readers.
-        if pieces and sum(map(len, pieces)) <= SENT_AT_ONCE:
-            pieces = [b"".join(pieces)]
-        self._unsent.extend(map(memoryview, pieces))
-
-    def send(self, spool: Spool | None) -> int:
+    def send(self, answer: Answer, now: float) -> int:
         """Send as much as the client accepts now, at most a piece; return how many bytes it took.
 
         Raises:
             OSError: the client is gone.
         """
+        if answer.pieces:
+            self._take(answer)
+        self._progress_at = now
         sent = 0
-        try:
+        with suppress(BlockingIOError):
             if self._unsent:
                 sent = self._socket.send(self._unsent[0][:SENT_AT_ONCE])
                 self._unsent[0] = self._unsent[0][sent:]
                 if not self._unsent[0]:
                     self._unsent.popleft()
-            elif spool is not None:
-                sent = spool.send(self._socket, self._position)
+            elif answer.spool is not None:
+                sent = answer.spool.send(self._socket, self._position)
                 self._position += sent
-        except BlockingIOError:
-            pass
         self._sent += sent
         return sent
 
@@ -127,3 +128,10 @@ class Outgoing:
         if not self._marks or now - self._marks[-1][0] >= _MARK_SECONDS:
             self._marks.append((now, taken))
         return now - self._progress_at
+
+    def _take(self, answer: Answer) -> None:
+        pieces, answer.pieces = answer.pieces, []
+        # Not joined where that would copy a page for each of its readers.
+        if sum(map(len, pieces)) <= SENT_AT_ONCE:
+            pieces = [b"".join(pieces)]
+        self._unsent.extend(map(memoryview, pieces))

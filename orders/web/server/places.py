@@ -59,7 +59,7 @@ def make_room(connections: Collection[Connection]) -> int:
 
     While that is too much, the readers that took least in their last minute are closed.
     """
-    kept = {each: each.unacknowledged() for each in connections}
+    kept = {each: each.outgoing.unacknowledged() for each in connections}
     total = sum(kept.values())
     for each in sorted(filter(kept.get, kept), key=Connection.pace):
         if total <= MOST_KEPT_BYTES:

@@ -12,8 +12,7 @@ from flask import Flask
 from waitress.adjustments import Adjustments
 
 from orders.settings import Settings
-from orders.web.server.answers import Policy
-from orders.web.server.connection import Listener
+from orders.web.server.answers import Listener, Policy
 from orders.web.server.long_answers import MOST
 from orders.web.server.loop import Loop
 from orders.web.server.parser import MAX_BODY_BYTES, MAX_HEAD_BYTES
