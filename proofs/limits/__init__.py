@@ -1,1 +1,1 @@
-"""Limits that hold: exact under load, across stops and kills, and with a million addresses."""
+"""Limits that hold: exact among many clients, and with a million addresses."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import random
 from dataclasses import replace
-from math import inf
 
 import pytest
 
-from proofs.limits import crowd, cuts, million
+from proofs.limits import crowd, million
 from proofs.limits.crowd import Limit
-from proofs.limits.cuts import DAY_QUOTA, Tally
 from tests.support.wire import Answer
 
 LIMIT = Limit("a key's minute", {"minute": 3, "day": 10}, None)
@@ -80,33 +77,9 @@ def test_a_ban_that_comes_late_or_to_an_address_is_noticed(plain, banned, bans, 
     assert bool(crowd.faults_of_ban(answers, replace(LIMIT, bans=bans))) is is_fault
 
 
-@pytest.mark.parametrize(
-    ("counted", "lost_since", "is_fault"),
-    [
-        (12, inf, False),  # after a stop it is exact
-        (11, inf, True),
-        (13, inf, True),
-        (11, 15.0, False),  # after a kill it may lack what came late, and have the unanswered one
-        (13, 15.0, False),
-        (10, 15.0, True),
-        (14, 15.0, True),
-    ],
-)
-def test_counters_that_are_off_are_noticed(counted, lost_since, is_fault):
-    tally = Tally("key", base=10, hits=[14.0, 16.0], unknown=1)
-    fault = tally.settle(answer(404, 0, DAY_QUOTA - counted - 1), lost_since)
-    assert bool(fault) is is_fault
-    assert (tally.base, tally.hits, tally.unknown) == (counted, [0.0], 0)
-
-
 @pytest.mark.slow
 def test_among_sixteen_clients_exactly_the_limit_is_admitted(tmp_path):
     assert crowd.prove(tmp_path / "instance") == []
-
-
-@pytest.mark.slow
-def test_stops_are_exact_and_kills_lose_no_more_than_the_last_second(tmp_path):
-    assert cuts.prove(tmp_path / "instance", random.Random(1), stops=1, kills=2) == []
 
 
 @pytest.mark.slow
