@@ -1,1 +1,1 @@
-"""The edge of the server: crowds that hold connections, slow readers, a stop under load."""
+"""The edge of the server: clients that hold the door, slow readers, a stop under load."""

@@ -1,4 +1,4 @@
-"""The server's edge: a crowd, slow readers, clients that hold the door, a stop under load.
+"""The server's edge: slow readers, clients that hold the door, a stop under load.
 
 All must be served, no answer dropped and no memory kept, reads beside the slow readers must take
 at most ten times as long as alone, and probes a second at most. It takes about five minutes.
@@ -12,15 +12,13 @@ from pathlib import Path
 from orders.cli.output import say_working
 from proofs.core import command
 from proofs.core.times import Read
-from proofs.edge.crowd import stand_beside
-from proofs.edge.doors import hold_the_doors
+from proofs.edge.doors import attacks, hold_the_doors
 from proofs.edge.slow_readers import LIST, read_beside
 from proofs.edge.stopping import stop_under_load
 from tests.support import year
 from tests.support.service import Service, environment_for, run_flask, running
 
 READS = 200
-HEAD_SECONDS = 5
 MAX_TIMES_SLOWER = 10
 BYTES_A_SECOND = 4_000_000
 # Of a year's orders some are cancelled, and not listed.
@@ -28,20 +26,18 @@ _LISTED = 0.94
 
 
 def prove(
-    folder: Path, *, connections: int = 500, orders: int = 300_000, seed: int = 1
+    folder: Path, *, seconds: float = 20.0, orders: int = 300_000, seed: int = 1
 ) -> list[str]:
     """Run the three parts, which print their figures; return the violations."""
     instance = folder / "instance"
-    say_working("Making the store, a crowd, slow readers, a stop")
+    say_working("Making the store, slow readers, attacks, a stop")
     fill(instance, round(orders / _LISTED), seed)
-    with running(instance, **deadlines(HEAD_SECONDS)) as service:
-        read = single_read(service)
-        violations = stand_beside(service, read, READS, connections, HEAD_SECONDS)
     with running(instance) as service:
         read = single_read(service)
-        violations += read_beside(service, read, READS, BYTES_A_SECOND, MAX_TIMES_SLOWER)
-    with running(instance) as service:
-        violations += hold_the_doors(service, single_read(service), endless(service, "read"))
+        violations = read_beside(service, read, READS, BYTES_A_SECOND, MAX_TIMES_SLOWER)
+    with running(instance, **deadlines(seconds)) as service:
+        all_attacks = attacks(endless(service, "read"))
+        violations += hold_the_doors(service, single_read(service), all_attacks, seconds)
     service = Service(instance)
     return violations + stop_under_load(service, single_read(service), BYTES_A_SECOND)
 
@@ -56,9 +52,9 @@ def fill(instance: Path, orders: int, seed: int) -> None:
     file.unlink()
 
 
-def deadlines(seconds: int) -> dict[str, str]:
-    """Return the settings of a service that waits so long for heads, and for bodies."""
-    return {"ORDERS_HEAD_SECONDS": str(seconds), "ORDERS_BODY_SECONDS": str(seconds)}
+def deadlines(seconds: float) -> dict[str, str]:
+    """Return the settings of a service that waits for heads, and bodies, half as long."""
+    return dict.fromkeys(("ORDERS_HEAD_SECONDS", "ORDERS_BODY_SECONDS"), f"{seconds / 2:.0f}")
 
 
 def single_read(service: Service) -> Read:
@@ -78,7 +74,7 @@ if __name__ == "__main__":
     sys.exit(
         command.run(
             prove,
-            connections="connections that drip; as many are idle",
+            seconds="how long each attack goes on",
             orders="orders in the list",
             seed="chooses the orders",
         )

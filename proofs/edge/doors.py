@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 import socket
 import time
@@ -15,44 +16,67 @@ from threading import Thread
 from proofs.core.command import violated
 from proofs.core.times import Read, Times
 from proofs.edge.slow_client import connect, get
-from tests.support.process import peak_mib
+from tests.support.machine import PATIENCE_SECONDS, wait_until
+from tests.support.process import descriptors, peak_mib, resident_mib
 from tests.support.service import Service
 from tests.support.wire import Wire
 
 # The worst that others may meet, in seconds: of a probe, and of a single order with another key.
-PROBE_SECONDS = 1.0
-READ_SECONDS = 3.0
-FILE_MIB = 1024
-KERNEL_MIB = 100
+PROBE_SECONDS, READ_SECONDS = 1.0, 3.0
+FILE_MIB, KERNEL_MIB = 1024, 100
+# Of memory, all attacks together may leave behind so much.
+MOST_KEPT_MIB = 100
+MOST_KEPT_DESCRIPTORS = 40
+DRIP_SECONDS = 0.5
 LIST = "/v1/store/orders"
+HEAD = f"GET {LIST} HTTP/1.1\r\nHost: bench\r\nX-Drip: ".encode()
+BODY = f"POST {LIST} HTTP/1.1\r\nHost: bench\r\nContent-Length: 100000\r\n\r\n".encode()
+_TIMED_OUT = b"408"
 
 
 @dataclass(frozen=True)
 class Attack:
-    """What is sent on each of many connections; whether that is repeated, and answers read."""
+    """What is sent on each of many connections; whether that is repeated, and answers read.
+
+    Where it `drips`, a byte more is sent now and then, until there is an answer: 408 in time.
+    """
 
     connections: int
     sent: bytes = b""
     reads: bool = False
     repeats: bool = False
+    drips: bool = False
 
-    def run(self, address: tuple[str, int], seconds: float) -> None:
-        """Attack for so long. For a process of its own."""
+    def run(self, address: tuple[str, int], seconds: float) -> int:
+        """Attack for so long; return how many that dripped got no 408. For a process of its own."""
         resource.setrlimit(
             resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2
         )
         ends = time.monotonic() + seconds
+        statuses: list[bytes] = []
+        clients: list[Thread] = []
         with ExitStack() as held:
             for _ in range(self.connections):
                 with suppress(OSError):
                     each = held.enter_context(connect(address, small_buffer=not self.reads))
-                    each.settimeout(1)
-                    Thread(target=self._go_on, args=(each, ends), daemon=True).start()
+                    each.settimeout(DRIP_SECONDS if self.drips else 1)
+                    arguments = (each, ends, statuses)
+                    clients.append(Thread(target=self._go_on, args=arguments, daemon=True))
+                    clients[-1].start()
             time.sleep(max(0, ends - time.monotonic()))
+            # However slow this machine is, who drips is answered in the end.
+            for client in clients if self.drips else ():
+                client.join(max(0, ends + PATIENCE_SECONDS - time.monotonic()))
+        return self.connections - statuses.count(_TIMED_OUT) if self.drips else 0
 
-    def _go_on(self, connection: socket.socket, ends: float) -> None:
+    def _go_on(self, connection: socket.socket, ends: float, statuses: list[bytes]) -> None:
         with suppress(OSError):
             connection.sendall(self.sent)
+            while self.drips:
+                with suppress(TimeoutError):
+                    statuses.append(connection.recv(2**16)[9:12])
+                    return
+                connection.sendall(b"a")
             while time.monotonic() < ends:
                 if self.reads and not connection.recv(2**20):
                     return
@@ -62,45 +86,68 @@ class Attack:
                     time.sleep(1)
 
 
-def attacks(key: str) -> dict[str, Attack]:
-    """Return the attacks by their names; `key` may only read."""
+def attacks(key: str, share: float = 1) -> dict[str, Attack]:
+    """Return the attacks by their names, each from a share of the connections.
+
+    `key` may only read.
+    """
     orders = get(LIST, key)
+
+    def of(connections: int) -> int:
+        return math.ceil(connections * share)
+
     return {
-        "silent connections": Attack(4_100),
-        "blank lines": Attack(500, b"\r\n", repeats=True),
-        "unread pages": Attack(150, get("/docs/swagger-ui-bundle.js")),
-        "unread lists": Attack(30, orders),
-        "lists, fast": Attack(24, orders, reads=True, repeats=True),
-        "pipelined probes": Attack(1_500, get("/healthz") * 100, reads=True, repeats=True),
-        "pipelined reads": Attack(500, get(f"{LIST}/1", key) * 100, reads=True, repeats=True),
+        "silent connections": Attack(of(4_100)),
+        "blank lines": Attack(of(500), b"\r\n", repeats=True),
+        "dripping heads": Attack(of(500), HEAD, drips=True),
+        "dripping bodies": Attack(of(500), BODY, drips=True),
+        "unread pages": Attack(of(150), get("/docs/swagger-ui-bundle.js")),
+        "unread lists": Attack(of(30), orders),
+        "lists, fast": Attack(of(24), orders, reads=True, repeats=True),
+        "pipelined probes": Attack(of(1_500), get("/healthz") * 100, reads=True, repeats=True),
+        "pipelined reads": Attack(of(500), get(f"{LIST}/1", key) * 100, reads=True, repeats=True),
     }
 
 
-def hold_the_doors(service: Service, read: Read, read_key: str, seconds: float = 20) -> list[str]:
-    """Run each attack for so long; print what others met, and return the violations."""
+def hold_the_doors(
+    service: Service,
+    read: Read,
+    attacks: dict[str, Attack],
+    seconds: float,
+    longest: tuple[float, float] = (PROBE_SECONDS, READ_SECONDS),
+) -> list[str]:
+    """Run each attack for so long; print what others met, and return the violations.
+
+    `longest` is how long a probe may take, and an order.
+    """
+    pid = service.process.pid
+    before, memory = len(descriptors(pid)), resident_mib(pid)
     violations = []
-    for name, attack in attacks(read_key).items():
+    for name, attack in attacks.items():
         with ProcessPoolExecutor(1) as pool:
             running = pool.submit(attack.run, service.address, seconds)
             probe, probes_lost = worst(service, "/healthz", None, running.done)
             order, orders_lost = worst(service, read.path, read.key, running.done)
-            files, kernel = file_mib(service.process.pid), kernel_mib(service.address[1])
-            running.result()
+            files, kernel = file_mib(pid), kernel_mib(service.address[1])
+            unanswered = running.result()
         print(f"{name:20} a probe {probe}; an order {order}; files {files:.0f} MiB", end="")
-        print(
-            f", kernel {kernel:.0f} MiB, at most {peak_mib(service.process.pid):.0f} MiB of memory"
-        )
+        print(f", kernel {kernel:.0f} MiB, at most {peak_mib(pid):.0f} MiB of memory")
         violations += violated(
             {
                 f"{name}: {probes_lost} probes were lost": probes_lost,
                 f"{name}: {orders_lost} orders were lost": orders_lost,
-                f"{name}: a probe took {probe}": probe.worst > PROBE_SECONDS * 1000,
-                f"{name}: an order took {order}": order.worst > READ_SECONDS * 1000,
+                f"{name}: a probe took {probe}": probe.worst > longest[0] * 1000,
+                f"{name}: an order took {order}": order.worst > longest[1] * 1000,
                 f"{name}: {files:.0f} MiB of files": files > FILE_MIB,
                 f"{name}: {kernel:.0f} MiB in the kernel": kernel > KERNEL_MIB,
+                f"{name}: {unanswered} got no 408": unanswered,
             }
         )
-    return violations
+    # Some for connections to the database, which are opened when they are first needed.
+    wait_until(lambda: len(descriptors(pid)) <= before + MOST_KEPT_DESCRIPTORS)
+    kept = resident_mib(pid) - memory
+    print(f"after all of them    {kept:.0f} MiB of memory more than before")
+    return violations + violated({f"{kept:.0f} MiB of memory were kept": kept > MOST_KEPT_MIB})
 
 
 def worst(

@@ -1,7 +1,4 @@
-"""Clients that take their time: connections that drip, answers that are read slowly.
-
-They run in processes of their own, so that they do not slow down the one that measures.
-"""
+"""Clients that take their time: answers that are read slowly."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse
 from typing import Any, BinaryIO
 
@@ -17,6 +15,7 @@ from typing import Any, BinaryIO
 _RECEIVE_BUFFER = 64 * 1024
 _PIECE = 64 * 1024
 _TIMEOUT_SECONDS = 60
+_RETRY_SECONDS = 1
 
 
 @dataclass
@@ -82,68 +81,19 @@ class _KeptOpen:
 def read_slowly(
     address: tuple[str, int], path: str, key: str, readers: int, bytes_a_second: float
 ) -> list[Answer | None]:
-    """Read a path over so many connections at once, each at this pace; return the answers."""
+    """Read a path over so many connections at once, each at this pace; return the answers.
+
+    Where too many long answers are being made, a reader asks again, as it is told to.
+    """
 
     def read(_: int) -> Answer | None:
-        with connect(address, small_buffer=True) as connection:
-            connection.sendall(get(path, key))
-            with connection.makefile("rb") as file:
-                return read_answer(file, bytes_a_second)
+        with connect(address, small_buffer=True) as connection, connection.makefile("rb") as file:
+            while True:
+                connection.sendall(get(path, key))
+                answer = read_answer(file, bytes_a_second)
+                if answer is None or answer.status != HTTPStatus.SERVICE_UNAVAILABLE:
+                    return answer
+                time.sleep(_RETRY_SECONDS)
 
     with ThreadPoolExecutor(readers) as pool:
         return list(pool.map(read, range(readers)))
-
-
-@dataclass
-class Dripped:
-    """The end of a connection that dripped: its status, and after how long."""
-
-    status: int | None
-    seconds: float
-
-
-def drip(
-    address: tuple[str, int], beginnings: list[bytes], every: float, at_most: float
-) -> list[Dripped]:
-    """Begin a request on a connection for each of these, and then send a byte now and then.
-
-    `every` and `at_most` are in seconds. Returns the end of each connection.
-    """
-    dripping = [_Dripping(connect(address), each) for each in beginnings]
-    ends = time.monotonic() + at_most
-    while time.monotonic() < ends and any(each.status is None for each in dripping):
-        round_ends = time.monotonic() + every
-        for each in dripping:
-            each.go_on()
-        time.sleep(max(0.0, round_ends - time.monotonic()))
-    for each in dripping:
-        each.connection.close()
-    return [Dripped(each.status, each.seconds) for each in dripping]
-
-
-class _Dripping:
-    """A connection that drips until it is answered."""
-
-    def __init__(self, connection: socket.socket, beginning: bytes) -> None:
-        self.connection = connection
-        self.connection.sendall(beginning)
-        self.connection.setblocking(False)
-        self.began = time.monotonic()
-        self.status: int | None = None
-        self.seconds = 0.0
-
-    def go_on(self) -> None:
-        """Send one more byte, unless there is an answer."""
-        if self.status is not None:
-            return
-        try:
-            answer = self.connection.recv(_PIECE)
-        except BlockingIOError:
-            self.connection.send(b"a")
-        except ConnectionError:
-            self._note(0)
-        else:
-            self._note(int(answer[9:12] or 0))
-
-    def _note(self, status: int) -> None:
-        self.status, self.seconds = status, time.monotonic() - self.began

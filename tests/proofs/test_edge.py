@@ -6,8 +6,8 @@ from math import inf
 
 import pytest
 
-from proofs.edge.__main__ import deadlines, fill, single_read
-from proofs.edge.crowd import stand_beside
+from proofs.edge.__main__ import deadlines, endless, fill, single_read
+from proofs.edge.doors import attacks, hold_the_doors
 from proofs.edge.slow_readers import read_beside
 from proofs.edge.stopping import stop_under_load
 from tests.support.service import Service, running
@@ -23,10 +23,10 @@ def instance(tmp_path_factory):
     return folder
 
 
-def test_beside_a_crowd_that_drips_or_idles_all_are_served_and_nothing_is_kept(instance):
-    with running(instance, **deadlines(1)) as service:
-        read = single_read(service)
-        assert stand_beside(service, read, reads=20, connections=100, deadline=1) == []
+def test_beside_clients_that_hold_the_door_all_are_served_and_nothing_is_kept(instance):
+    with running(instance, **deadlines(4)) as service:
+        few = attacks(endless(service, "read"), 0.1)
+        assert hold_the_doors(service, single_read(service), few, 4, longest=(inf, inf)) == []
 
 
 def test_slow_readers_get_their_lists_whole_and_take_little_memory(instance):
