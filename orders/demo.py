@@ -138,7 +138,7 @@ def _changes(life: Life) -> Iterator[tuple[datetime, Callable[[Connection], None
 
     def ship(connection: Connection) -> None:
         shipped_at = life.shipped_at or life.placed_at
-        orders.ship_pending(connection, ids[0], shipped_at, shop, shipped_at)
+        orders.ship_pending(connection, ids[:1], shipped_at, shop, shipped_at)
 
     yield life.placed_at, place
     if life.cancelled_at:

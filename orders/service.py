@@ -131,8 +131,9 @@ class OrderService:
 
         def ship(connection: Connection, now: datetime) -> Changed:
             _require(connection, order_id, condition)
-            order = order_store.ship_pending(connection, order_id, ship_date or now, origin, now)
-            return order or _refuse(connection, order_id)
+            at = ship_date or now
+            shipped = order_store.ship_pending(connection, [order_id], at, origin, now)
+            return shipped[0] if shipped else _refuse(connection, order_id)
 
         return self._write_one(ship, key, ("ship", order_id, ship_date))
 
@@ -147,7 +148,7 @@ class OrderService:
 
         def ship(connection: Connection, now: datetime) -> list[Outcome]:
             at = ship_date or now
-            shipped = order_store.ship_all_pending(connection, order_ids, at, origin, now)
+            shipped = order_store.ship_pending(connection, order_ids, at, origin, now)
             outcomes = {order.order_id: order for order in shipped}
             return [outcomes.get(each) or _refusal(connection, each) for each in order_ids]
 

@@ -7,11 +7,11 @@ writes at a time: a client that has seen an event has seen all events before it.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import (
     BigInteger,
@@ -25,13 +25,13 @@ from sqlalchemy import (
     union_all,
 )
 
-from orders.domain import EventType, NotPending, Order, Origin
+from orders.domain import EventType, NotPending, Order, Origin, Status
 from orders.store import orders_json
 from orders.store.database.engine import Database
 from orders.store.database.errors import bad_rows_mean_corruption
 from orders.store.database.queries import LISTED, Query
-from orders.store.database.types import Instant
-from orders.store.tables import EventRow, OrderRow, order_of
+from orders.store.database.types import Instant, instant_of
+from orders.store.tables import EventRow, OrderRow
 
 # The part of an order that each of its events repeats, as it stood after the change.
 _COPIED = [column.name for column in OrderRow.columns if column.name != "id"]
@@ -49,8 +49,8 @@ _COPIES = select(
 _CHANGED = (
     EventRow.c.id,
     EventRow.c.order_id,
-    orders_json.order_v1_after(),
-    orders_json.order_v2_after(),
+    orders_json.order_v1(EventRow),
+    orders_json.order_v2(EventRow),
 )
 _APPEND = Query(
     insert(EventRow)
@@ -197,6 +197,23 @@ def order_after(connection: Connection, event_id: int) -> Order:
     """Return an event's order, as it stood after the event."""
     (row,) = _ORDER_AFTER.execute(connection, event_id=event_id).fetchall()
     return order_of(row)
+
+
+@bad_rows_mean_corruption()
+def order_of(row: Sequence[Any]) -> Order:
+    """Return the order of a driver's row: the id, then the columns that events repeat."""
+    order_id, pet_id, quantity, ship_date, status, placed_at, updated_at, reference, note = row
+    return Order(
+        order_id,
+        pet_id,
+        quantity,
+        instant_of(ship_date),
+        Status(status),
+        cast("datetime", instant_of(placed_at)),
+        cast("datetime", instant_of(updated_at)),
+        reference,
+        note,
+    )
 
 
 def read_page(database: Database, after: int, size: int, types: Collection[str] = ()) -> EventPage:

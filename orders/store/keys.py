@@ -85,33 +85,13 @@ class NewKey:
     expires_at: datetime | None = None
 
 
-_INSERT = Query(
-    insert(KeyRow)
-    .values(
-        name=bindparam("new_name"),
-        prefix=bindparam("new_prefix"),
-        secret_hash=bindparam("new_secret_hash"),
-        plan=bindparam("new_plan"),
-        per_minute=bindparam("new_per_minute"),
-        per_day=bindparam("new_per_day"),
-        plan_revision=0,
-        scopes=bindparam("new_scopes"),
-        created_at=bindparam("now"),
-        expires_at=bindparam("new_expires_at"),
-    )
-    .returning(KeyRow.c.id)
-)
-
-
 def issue(
     connection: Connection, new: NewKey, prefix: str, secret_hash: bytes, now: datetime
 ) -> int:
     """Insert a key; return its id."""
-    values = {f"new_{name}": value for name, value in asdict(new).items()}
-    values |= {"new_prefix": prefix, "new_secret_hash": secret_hash}
-    values["new_scopes"] = " ".join(new.scopes)
-    ((key_id,),) = _INSERT.execute(connection, **values, now=now).fetchall()
-    return int(key_id)
+    values = asdict(new) | {"scopes": " ".join(new.scopes), "created_at": now}
+    inserting = insert(KeyRow).values(**values, prefix=prefix, secret_hash=secret_hash)
+    return int(connection.execute(inserting.returning(KeyRow.c.id)).scalar_one())
 
 
 _HAS_SECRET = or_(

@@ -106,7 +106,7 @@ _SIZE = Query(
     select(func.count(), events.REVISION).select_from(_CHUNK_ON_POSTGRES),
 )
 _CHANGES = Query(
-    select(EventRow.c.id, EventRow.c.order_id, EventRow.c.status, orders_json.order_v1_after())
+    select(EventRow.c.id, EventRow.c.order_id, EventRow.c.status, orders_json.order_v1(EventRow))
     .where(EventRow.c.id > bindparam("after", type_=BigInteger))
     .order_by(EventRow.c.id)
     .limit(bindparam("size"))

@@ -21,13 +21,14 @@ from sqlalchemy import (
     true,
     update,
 )
+from sqlalchemy.sql.dml import ReturningUpdate
 
 from orders.domain import EventType, NewOrder, Order, Origin, Status
 from orders.store import events
 from orders.store.database.errors import bad_rows_mean_corruption
 from orders.store.database.queries import LISTED, Query
-from orders.store.events import Changed
-from orders.store.tables import OrderRow, order_of
+from orders.store.events import Changed, order_of
+from orders.store.tables import OrderRow
 
 _INSERT = Query(
     insert(OrderRow)
@@ -48,23 +49,15 @@ _IS_PENDING = OrderRow.c.status == Status.PENDING.value
 _FIND = Query(select(*OrderRow.columns).where(_HAS_ID))
 
 
-def _change_of_pending(*which: ColumnElement[bool], **values: object) -> Query:
+def _change_of_pending(which: ColumnElement[bool], **values: object) -> ReturningUpdate[int]:
     # The condition is part of the statement, so that one of two racing changes wins.
-    return Query(
-        *(
-            update(OrderRow)
-            .where(condition, _IS_PENDING)
-            .values(updated_at=bindparam("now"), **values)
-            .returning(OrderRow.c.id)
-            for condition in which
-        )
-    )
+    changing = update(OrderRow).where(which, _IS_PENDING)
+    return changing.values(updated_at=bindparam("now"), **values).returning(OrderRow.c.id)
 
 
 _SHIPPED = {"status": Status.SHIPPED.value, "ship_date": bindparam("new_ship_date")}
-_SHIP = _change_of_pending(_HAS_ID, **_SHIPPED)
-_SHIP_ALL = _change_of_pending(*(OrderRow.c.id.in_(ids) for ids in LISTED), **_SHIPPED)
-_CANCEL = _change_of_pending(_HAS_ID, status=Status.CANCELLED.value)
+_SHIP = Query(*(_change_of_pending(OrderRow.c.id.in_(ids), **_SHIPPED) for ids in LISTED))
+_CANCEL = Query(_change_of_pending(_HAS_ID, status=Status.CANCELLED.value))
 
 
 @cache
@@ -98,19 +91,11 @@ def insert_pending(connection: Connection, new: NewOrder, origin: Origin, now: d
 
 
 def ship_pending(
-    connection: Connection, order_id: int, ship_date: datetime, origin: Origin, now: datetime
-) -> Changed | None:
-    """Ship the order if it is pending; return it, or None if it was not."""
-    rows = _SHIP.execute(connection, order_id=order_id, new_ship_date=ship_date, now=now)
-    return _changed(connection, rows.fetchall(), EventType.SHIPPED, origin, now)
-
-
-def ship_all_pending(
     connection: Connection, order_ids: list[int], ship_date: datetime, origin: Origin, now: datetime
 ) -> list[Changed]:
     """Ship those of the orders that are pending; return them."""
     values = {"order_ids": json.dumps(order_ids), "new_ship_date": ship_date, "now": now}
-    shipped = [row[0] for row in _SHIP_ALL.execute(connection, **values).fetchall()]
+    shipped = [row[0] for row in _SHIP.execute(connection, **values).fetchall()]
     return events.append_for_each(connection, EventType.SHIPPED, shipped, origin, now)
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, String, case, cast, literal_column
+from sqlalchemy import ColumnElement, String, Table, case, cast, literal_column
 from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.base import ReadOnlyColumnCollection
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
@@ -39,24 +38,17 @@ def _quoted_by_postgres(element: _Quoted, compiler: SQLCompiler, **options: Any)
     return f"CAST(to_json(CAST({compiler.process(element.clauses, **options)} AS text)) AS text)"
 
 
-def order_v1() -> ColumnElement[str]:
-    """Return the SQL for an order of version 1: five fields, none of which can hold free text."""
-    return _joined(*_order_v1(OrderRow.c, OrderRow.c.id), "}")
+def order_v1(of: Table = OrderRow) -> ColumnElement[str]:
+    """Return the SQL for an order of version 1, as it stands or stood after an event.
+
+    None of its five fields can hold free text.
+    """
+    return _joined(*_order_v1(of), "}")
 
 
-def order_v1_after() -> ColumnElement[str]:
-    """Return the SQL for the order of an event in version 1's form, as it stood after the event."""
-    return _joined(*_order_v1(EventRow.c, EventRow.c.order_id), "}")
-
-
-def order_v2() -> ColumnElement[str]:
-    """Return the SQL for an order of version 2."""
-    return _joined(*_order_v2(OrderRow.c, OrderRow.c.id))
-
-
-def order_v2_after() -> ColumnElement[str]:
-    """Return the SQL for the order of an event in version 2's form, as it stood after the event."""
-    return _joined(*_order_v2(EventRow.c, EventRow.c.order_id))
+def order_v2(of: Table = OrderRow) -> ColumnElement[str]:
+    """Return the SQL for an order of version 2, as it stands or stood after an event."""
+    return _joined(*_order_v2(of))
 
 
 def event() -> ColumnElement[str]:
@@ -72,15 +64,16 @@ def event() -> ColumnElement[str]:
         *(',"at":"', InstantText(EventRow.c.at)),
         *('","actor":', _Quoted(EventRow.c.actor)),
         *(',"requestId":', request_id),
-        *(',"order":', *_order_v2(EventRow.c, EventRow.c.order_id)),
+        *(',"order":', *_order_v2(EventRow)),
         "}",
     )
 
 
-def _order_v1(of: ReadOnlyColumnCollection[str, Column[Any]], order_id: Any) -> list[Any]:
+def _order_v1(table: Table) -> list[Any]:
+    of = table.c
     complete = case((of.status == Status.SHIPPED.value, "true"), else_="false")
     return [
-        *('{"id":', _number(order_id)),
+        *('{"id":', _number(of.order_id if table is EventRow else of.id)),
         *(',"petId":', _number(of.pet_id)),
         *(',"quantity":', _number(of.quantity)),
         _if_not_null(of.ship_date, ',"shipDate":"', InstantText(of.ship_date), '"'),
@@ -88,10 +81,11 @@ def _order_v1(of: ReadOnlyColumnCollection[str, Column[Any]], order_id: Any) -> 
     ]
 
 
-def _order_v2(of: ReadOnlyColumnCollection[str, Column[Any]], order_id: Any) -> list[Any]:
+def _order_v2(table: Table) -> list[Any]:
     # Version 1's fields, and then its own.
+    of = table.c
     return [
-        *_order_v1(of, order_id),
+        *_order_v1(table),
         *(',"status":"', of.status),
         *('","placedAt":"', InstantText(of.placed_at)),
         *('","updatedAt":"', InstantText(of.updated_at)),

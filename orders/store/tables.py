@@ -5,9 +5,7 @@ Migrations create them; a test compares the two.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -25,9 +23,7 @@ from sqlalchemy import (
     text,
 )
 
-from orders.domain import Order, Status
-from orders.store.database.errors import bad_rows_mean_corruption
-from orders.store.database.types import Folded, Instant, instant_of
+from orders.store.database.types import Folded, Instant
 
 
 def words(length: int) -> String:
@@ -288,20 +284,3 @@ DeliveryRow = Table(
     Index("webhook_deliveries_by_age", "at"),
     sqlite_autoincrement=_NEVER_REUSED,
 )
-
-
-@bad_rows_mean_corruption()
-def order_of(row: Sequence[Any]) -> Order:
-    """Return the order of a driver's row: the id, then the columns that events repeat."""
-    order_id, pet_id, quantity, ship_date, status, placed_at, updated_at, reference, note = row
-    return Order(
-        order_id,
-        pet_id,
-        quantity,
-        instant_of(ship_date),
-        Status(status),
-        cast("datetime", instant_of(placed_at)),
-        cast("datetime", instant_of(updated_at)),
-        reference,
-        note,
-    )

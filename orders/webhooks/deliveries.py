@@ -33,7 +33,7 @@ _SWEPT_AT_ONCE = 500
 MOST_BEHIND = 10_000
 # Between the machines of several processes.
 CLOCKS_DIFFER = timedelta(seconds=1)
-_EVENT = (EventRow.c.id, EventRow.c.type, EventRow.c.at, orders_json.order_v2_after())
+_EVENT = (EventRow.c.id, EventRow.c.type, EventRow.c.at, orders_json.order_v2(EventRow))
 
 
 @dataclass(frozen=True, slots=True)
