@@ -159,23 +159,12 @@ def test_an_order_is_placed_listed_shown_and_shipped(shop):
     assert shipped in shop.listed()
 
 
-def test_optional_fields_and_bodies_are_left_out(shop):
-    placed = shop.place()
+def test_what_is_optional_may_be_left_out(shop):
+    placed, other = shop.place(), shop.place()
     unset = importlib.import_module(f"{package(shop.version)}.types").UNSET
     assert (placed.quantity, placed.ship_date) == (1, unset)
-    answer = shop.call("ship_order", placed.id)
-    assert (answer.status_code, answer.parsed.complete) == (200, True)
-
-
-def test_an_order_is_cancelled(shop):
-    placed = shop.place()
-    assert shop.call("cancel_order", placed.id).status_code == 204
-    found = shop.call("get_order", placed.id)
-    if shop.version == 1:
-        assert placed.id not in [order.id for order in shop.listed()]
-        assert_error(shop, found, 404, "order_not_found")
-    else:
-        assert found.parsed.status.value == "cancelled"
+    assert shop.call("ship_order", placed.id).parsed.complete is True
+    assert shop.call("cancel_order", other.id).status_code == 204
 
 
 def test_an_order_is_sent_again_and_an_unchanged_list_is_not(shop):
@@ -239,22 +228,13 @@ def test_errors_are_typed(shop):
         assert_error(shop, shop.call(operation, NO_ORDER), 404, "order_not_found")
     if shop.version == 1:
         assert_error(shop, shop.call("get_pet", NO_ORDER), 404, "pet_not_found")
-    shipped, cancelled = shop.place().id, shop.place().id
-    assert shop.call("ship_order", shipped).status_code == 200
-    assert shop.call("cancel_order", cancelled).status_code == 204
-    is_cancelled = {1: (404, "order_not_found"), 2: (409, "order_already_cancelled")}
-    for operation in ("cancel_order", "ship_order"):
-        assert_error(shop, shop.call(operation, shipped), 409, "order_already_shipped")
-        assert_error(shop, shop.call(operation, cancelled), *is_cancelled[shop.version])
+    shipped = shop.place().id
+    shop.call("ship_order", shipped)
+    assert_error(shop, shop.call("cancel_order", shipped), 409, "order_already_shipped")
     invalid = shop.call("place_order", body=shop.new(0))
     assert_error(shop, invalid, 422, "validation_failed")
     assert "petId" in invalid.parsed.message
-    first, other, unreadable = (
-        shop.call("place_order", body=shop.new(pet_id), idempotency_key=value)
-        for pet_id, value in ((7, "generated-2"), (8, "generated-2"), (7, "one, two"))
-    )
-    assert first.status_code == 201
-    assert_error(shop, other, 422, "idempotency_key_reused")
+    unreadable = shop.call("place_order", body=shop.new(), idempotency_key="one, two")
     assert_error(shop, unreadable, 400, "malformed_request")
 
 

@@ -175,29 +175,29 @@ def test_a_key_in_a_message_of_the_log_is_hidden(style):
 # No client forges lines.
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [
-        *("{key}", "203.0.113.9%{key}", "fe80::1%{key}", "{key}, 10.0.0.2", "fe80::1%\x1b[31m"),
-        *("203.0.113.9 key:1 GET /v1 200", "203.0.113.9%0 key:1 GET /v1 200"),
-    ],
-)
-def test_a_forwarded_address_neither_shows_a_key_nor_forges_a_line(behind_proxy, entry):
+FORGED = "\r\n2026-12-01T12:00:00.000Z 203.0.113.9 key:1 GET /v1/store/orders 200 1.0ms 00"
+# Methods, targets, and entries of X-Forwarded-For.
+FORGERIES = [
+    *(("GET", LIST, entry) for entry in ("{key}", "203.0.113.9%{key}", "fe80::1%{key}")),
+    *(("GET", LIST, entry) for entry in ("{key}, 10.0.0.2", "fe80::1%\x1b[31m")),
+    ("GET", LIST, "203.0.113.9 key:1 GET /v1 200"),
+    ("GET", LIST, "203.0.113.9%0 key:1 GET /v1 200"),
+    *(("{key}", LIST, ""), ("GET\n/v1 200 1.0ms 00", LIST, "")),
+    ("GET", "/v1/x" + quote(FORGED), ""),
+]
+
+
+@pytest.mark.parametrize(("method", "target", "entry"), FORGERIES)
+def test_a_forged_line_stays_in_its_own(behind_proxy, method, target, entry):
     secret = keys.generate()
-    headers = {"X-Forwarded-For": entry.format(key=secret)}
-    _, line = line_of(behind_proxy, "GET", LIST, headers=headers)
+    method, headers = method.format(key=secret), {"X-Forwarded-For": entry.format(key=secret)}
+    _, line = line_of(behind_proxy, method, target, headers=headers)
     assert len(line.split(" ")) == 8
     assert line.isprintable()
     assert secret[8:20] not in line
-    assert secret[8:20] not in facts_of(behind_proxy, "GET", LIST, headers=headers)["address"]
-
-
-def test_a_method_neither_shows_a_key_nor_forges_a_line(store):
-    client = store.client()
-    _, line = line_of(client, client.secret, LIST)
-    assert client.secret[8:20] not in line
-    _, line = line_of(client, "GET\n/v1 200 1.0ms 00", LIST)
-    assert len(line.split(" ")) == 8
+    assert "key:1 GET /v1/store/orders" not in line
+    facts = facts_of(behind_proxy, method, target, headers=headers)
+    assert secret[8:20] not in facts["address"] + facts["method"]
 
 
 def test_characters_that_are_not_plain_are_shown_escaped(client):
@@ -209,13 +209,6 @@ def test_characters_that_are_not_plain_are_shown_escaped(client):
         assert line.isprintable()
         assert line.split(" ")[4] == path
     assert facts_of(client, "GET", "/v1/a%2Fb")["path"] != "/v1/a/b"
-
-
-def test_a_forged_line_stays_in_its_own(client):
-    forged = "\r\n2026-12-01T12:00:00.000Z 203.0.113.9 key:1 GET /v1/store/orders 200 1.0ms 00"
-    _, line = line_of(client, "GET", "/v1/x" + quote(forged))
-    assert len(line.split(" ")) == 8
-    assert "key:1 GET /v1/store/orders" not in line
 
 
 def test_a_long_path_does_not_fill_the_log(client):
