@@ -108,6 +108,8 @@ def list_backups(*, make_now: bool, check: bool) -> None:
     ]
     show(rows, "There are no backups yet.", as_json=False)
     standing = backups.standing()
+    if standing.failure:
+        say(f"The last attempt failed ({standing.failure}), and is made again within an hour.")
     if standing.is_old:
         say("The newest is older than 48 hours, or there is none: see the log of the service.")
     if standing.is_on_same_disk:

@@ -109,10 +109,20 @@ def test_a_year_keeps_seven_days_and_four_weeks_and_what_is_not_a_backup(backups
     assert len(names_in(backups.folder) - others) == 2 * len(ages) + 1
 
 
-def test_what_failed_is_told_and_tried_again_in_an_hour(backups, clock, monkeypatch, caplog):
+def told(shop):
+    """Return what `flask db backups` says beside its table."""
+    return command(shop, "db", "backups").stderr
+
+
+def test_what_failed_is_told_at_once_and_tried_again_in_an_hour(
+    shop, backups, clock, monkeypatch, caplog
+):
     usage = SimpleNamespace(free=1_000, total=10**9)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     clock.advance(60)
+    backups.tend()
+    assert "20261201T120100Z: it takes" in backups.standing().failure
+    assert "The last attempt failed (20261201T120100Z: it takes" in told(shop)
     live(backups, clock, 3 * 3_600)
     assert names(backups) == []
     failed = [line for line in caplog.messages if "tried again in an hour" in line]
@@ -125,6 +135,8 @@ def test_what_failed_is_told_and_tried_again_in_an_hour(backups, clock, monkeypa
     backups.tend()
     assert len(names(backups)) == 1
     assert not backups.standing().is_old
+    assert not backups.standing().failure
+    assert "The last attempt" not in told(shop)
 
 
 def test_a_copy_that_is_not_sound_or_cut_off_is_not_kept(backups, clock, monkeypatch):
@@ -164,6 +176,13 @@ def test_a_clock_that_jumps_makes_neither_many_nor_none_and_no_date_loses_a_back
     assert any(name.startswith(now) for name in names(backups))
     assert set(ahead) <= set(names(backups))
     assert not backups.standing().is_old
+    # The newest by today's date is what a drill restores, not one of next year.
+    newest = next(one for one in backups.all() if one.at <= clock.now())
+    flip(newest.path, newest.size // 2)
+    assert [one for one, verdict in backups.check_all() if verdict != "sound"] == [newest]
+    assert not backups.standing().is_sound
+    live(backups, clock, 2 * 3_600)
+    assert backups.standing().is_sound
     # To and fro, for an hour.
     made = Mock(wraps=backups.make)
     monkeypatch.setattr(backups, "make", made)

@@ -28,6 +28,8 @@ from orders.store.database.sqlite import SqliteDatabase
 log = logging.getLogger(__name__)
 
 _DRILL_FILE = "drill.json"
+# Beside the store: that the folder of backups can't be written may be what failed.
+_FAILURE_FILE = "backup-failed.txt"
 # Not in the first moments of a start, and then how often to see whether something is due.
 FIRST_SECONDS, LOOK_SECONDS = 30.0, 30.0
 RETRY_SECONDS = 3_600.0
@@ -46,12 +48,16 @@ class NotSound(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How things stand: when the newest was made, whether it is sound, whether on the same disk."""
+    """How things stand: when the newest was made, whether it is sound, whether on the same disk.
+
+    `failure` is when and why the last attempt failed, empty if it did not.
+    """
 
     newest: datetime | None
     is_sound: bool
     is_on_same_disk: bool
     is_old: bool
+    failure: str
 
 
 class Backups:
@@ -80,8 +86,7 @@ class Backups:
             drilled = not made and self._drill_if_due()
         except (OSError, checks.UnfitDatabase, StoreUnavailable, NotSound) as error:
             if not self._stopped.is_set():
-                log.warning("The backup failed, and is tried again in an hour: %s", error)
-                self._warn_if_old()
+                self._note_failure(error)
             made = True
         if made or drilled:
             self._next = self._clock.monotonic() + RETRY_SECONDS
@@ -106,6 +111,7 @@ class Backups:
             backup.fill(self._database, unfinished, self._stopped.is_set)
             # First, so that there is no backup without.
             _write(path.with_name(f"{path.name}.sha256"), f"{_digest(unfinished)}  {path.name}\n")
+        self._failure_file.unlink(missing_ok=True)
         self._prune()
         return Backup(path, now, path.stat().st_size)
 
@@ -144,13 +150,14 @@ class Backups:
 
     def check_all(self) -> Iterator[tuple[Backup, str]]:
         """Check each backup, restore the newest, and note that; yield each with a verdict."""
-        for number, one in enumerate(self.all()):
+        newest = self._past()[:1]
+        for one in self.all():
             try:
-                (self.check if number else self.drill)(one)
+                (self.drill if one in newest else self.check)(one)
                 verdict = "sound"
             except (NotSound, OSError) as error:
                 verdict = str(error)
-            if not number:
+            if one in newest:
                 self._note(one, verdict)
             yield one, verdict
 
@@ -163,6 +170,7 @@ class Backups:
             newest is not None and not self._is_known_bad(newest),
             self._is_on_same_disk(),
             newest is None or now - newest.at > OLD_AFTER,
+            self._failure(),
         )
 
     def verdict_on(self, one: Backup) -> str:
@@ -185,10 +193,10 @@ class Backups:
 
     def _make_if_due(self) -> bool:
         today = self._clock.now().date()
-        all_backups = self.all()
-        if any(one.at.date() == today and not self._is_known_bad(one) for one in all_backups):
+        if any(one.at.date() == today and not self._is_known_bad(one) for one in self.all()):
             return False
-        is_bad = bool(all_backups) and self._is_known_bad(all_backups[0])
+        past = self._past()
+        is_bad = bool(past) and self._is_known_bad(past[0])
         if self._clock.monotonic() < self._apart and not is_bad:
             return False
         made = self.make()
@@ -199,9 +207,9 @@ class Backups:
     def _drill_if_due(self) -> bool:
         _, at, verdict = self._last_drill()
         is_recent = timedelta(0) <= self._clock.now() - at < DRILL_EVERY
-        if not (backups := self.all()) or (verdict == "sound" and is_recent):
+        if not (past := self._past()) or (verdict == "sound" and is_recent):
             return False
-        newest = backups[0]
+        newest = past[0]
         try:
             self.drill(newest)
         except NotSound as error:
@@ -210,6 +218,7 @@ class Backups:
         else:
             self._note(newest, "sound")
             log.info("The backup %s was restored beside the store, and is whole.", newest.path)
+            self._failure_file.unlink(missing_ok=True)
         return True
 
     def _is_known_bad(self, one: Backup) -> bool:
@@ -225,6 +234,22 @@ class Backups:
     def _note(self, one: Backup, verdict: str) -> None:
         noted = {"backup": one.path.name, "at": self._clock.now().isoformat(), "verdict": verdict}
         _write(self.folder / _DRILL_FILE, json.dumps(noted) + "\n")
+
+    @property
+    def _failure_file(self) -> Path:
+        return self._database.with_name(_FAILURE_FILE)
+
+    def _note_failure(self, error: Exception) -> None:
+        log.warning("The backup failed, and is tried again in an hour: %s", error)
+        if self.standing().is_old:
+            log.warning("The newest backup in %s is older than 48 hours.", self.folder)
+        with suppress(OSError):  # such as a full disk: the log has it
+            _write(self._failure_file, f"{self._clock.now():{backup.TIME}}: {error}\n")
+
+    def _failure(self) -> str:
+        with suppress(OSError):
+            return self._failure_file.read_text(encoding="utf-8").strip()
+        return ""
 
     def _check_room(self, folder: Path) -> None:
         log_file = self._database.with_name(f"{self._database.name}-wal")
@@ -248,10 +273,6 @@ class Backups:
         for path in self.folder.glob("orders-*.db.sha256"):
             if not path.with_suffix("").exists():
                 path.unlink(missing_ok=True)
-
-    def _warn_if_old(self) -> None:
-        if self.standing().is_old:
-            log.warning("The newest backup in %s is older than 48 hours.", self.folder)
 
 
 def _device(path: Path) -> int:

@@ -138,6 +138,8 @@ class StateCollector(Collector):
         age = max((now - newest).total_seconds(), 0) if newest else math.inf
         yield _gauge("backup_age_seconds", "Age of the newest backup.", age)
         yield _gauge("backup_sound", "Whether it is sound, by the last drill.", standing.is_sound)
+        has_failed = bool(standing.failure)
+        yield _gauge("backup_failed", "Whether the last attempt to make one failed.", has_failed)
 
     def _deliveries(self) -> Metric:
         words, labels = "Attempts to deliver, by outcome.", ("endpoint", "outcome")
