@@ -1,10 +1,12 @@
 #!/bin/sh
 # Places an order and lists all orders; waits when the store says so. For curl 7.71 or later.
+# With `follow` as its argument, it prints every change of every order instead, a page a line.
 # The store's address is in STORE_URL, the API key in STORE_KEY.
 set -eu
 
 answer=$(mktemp)
 trap 'rm -f "$answer"' EXIT
+trap 'exit 1' INT TERM
 
 # ask PATH [CURL'S OPTIONS]: prints the answer.
 #
@@ -31,6 +33,21 @@ ask() {
     cat "$answer"
     echo
 }
+
+# Prints each event once. A shop keeps `after` with what it did, and goes on from there.
+follow() {
+    after=0
+    while :; do
+        page=$(ask "/v2/store/events?after=$after&limit=200")
+        printf '%s\n' "$page"
+        after=$(printf '%s\n' "$page" | sed 's/.*"next":\([0-9]*\).*/\1/')
+        case $page in *'"more":false}') sleep 5 ;; esac
+    done
+}
+
+if [ "${1-}" = follow ]; then
+    follow
+fi
 
 # One value for each order: sent again with the same value, it is placed once.
 once=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')

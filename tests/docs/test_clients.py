@@ -27,6 +27,8 @@ from tests.support.service import ROOT, running
 from tests.support.stores import Store
 
 LIST = "/v1/store/orders"
+# The most events of a page.
+A_PAGE = 200
 PLANS = """
 [plans.small]
 per_minute = 3
@@ -261,18 +263,29 @@ def test_a_client_never_prints_its_key(run_in):
         assert run_in(situation).output
 
 
-def test_the_client_follows_the_events(tmp_path):
+@each_client
+def test_a_client_follows_the_events_from_page_to_page(client, tmp_path):
+    (tmp_path / "orders.csv").write_text("petId\n" + "7\n" * (A_PAGE + 1))
     with running(tmp_path) as service:
         secret = service.issue()
-        for _ in range(2):
-            service.request("POST", LIST, secret, json={"petId": 7})
+        service.output("orders", "import", str(tmp_path / "orders.csv"))
         following = subprocess.Popen(
-            [*COMMANDS["client.py"], str(ROOT / "docs" / "clients" / "client.py"), "follow"],
-            env={"STORE_URL": service.url, "STORE_KEY": secret},
+            [*COMMANDS[client], str(ROOT / "docs" / "clients" / client), "follow"],
+            env={"PATH": os.environ["PATH"], "STORE_URL": service.url, "STORE_KEY": secret},
             stdout=subprocess.PIPE,
             text=True,
         )
         with following:
-            shown = [following.stdout.readline() for _ in range(2)]
+            seen = []
+            while len(seen) <= A_PAGE:
+                seen += events_of(following.stdout.readline())
             following.terminate()
-    assert shown == ["1 order.placed 1\n", "2 order.placed 2\n"]
+    assert seen == [(number, "order.imported", number) for number in range(1, A_PAGE + 2)]
+
+
+def events_of(line):
+    """Return the events of a line: one, or a page of them as JSON."""
+    if line.startswith("{"):
+        return [(each["id"], each["type"], each["orderId"]) for each in json.loads(line)["events"]]
+    number, name, order = line.split()
+    return [(int(number), name, int(order))]
