@@ -270,7 +270,7 @@ def test_a_locked_store_is_reported(rejected_here, store, monkeypatch):
 class Importing:
     """An import into a store, as a process that reads what the test writes, or a file."""
 
-    def __init__(self, forks, store, folder, *, file=None, stderr=None, limit=None):
+    def __init__(self, forks, store, folder, *, file=None, stderr=None):
         self._forks, self._folder, self.pipe = forks, folder, None
         path = file or folder / "pipe.csv"
         if not file:
@@ -280,7 +280,6 @@ class Importing:
             instance=store.settings.instance,
             stdout=folder / "stdout",
             stderr=stderr or folder / "stderr",
-            limit=limit,
         )
         if not file:
             self.pipe = path.open("w", encoding="utf-8")  # which waits for the reader
@@ -387,17 +386,6 @@ def test_an_import_that_is_interrupted_takes_its_things_away(importing, store):
     status, stdout, stderr = running.stop(signal.SIGINT)
     assert (status != 0, stdout) == (True, "")
     assert "Traceback" not in stderr
-    assert leftovers(store.settings.instance) == []
-    assert assert_sound(store) == 0
-
-
-def test_an_import_that_fills_the_disk_is_reported_in_one_line(importing, store, tmp_path):
-    file = tmp_path / "many.csv"
-    file.write_text(UNNUMBERED + unnumbered(5_000))
-    status, stdout, stderr = importing(file=file, limit=200_000).end()
-    assert (status != 0, stdout) == (True, "")
-    assert "Traceback" not in stderr
-    assert stderr.count("\n") == 1
     assert leftovers(store.settings.instance) == []
     assert assert_sound(store) == 0
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import re
 import signal
 import subprocess
@@ -258,20 +256,6 @@ def test_the_summary_has_the_rows_of_each_table_and_the_next_steps(busy):
     )
     assert "set ORDERS_DATABASE_URL" in then
     assert str(busy.database.path) in keep
-
-
-def test_a_terminal_shows_the_progress(store, client):
-    client.place()
-    store.services.end()
-    terminal, end = pty.openpty()
-    with begun(store, stderr=end) as process:
-        os.close(end)
-        process.stdout.read()
-        shown = os.read(terminal, 65_536)
-    os.close(terminal)
-    assert process.returncode == 0
-    for label in (b"Checking", b"Copying", b"Verifying", b"100%"):
-        assert label in shown
 
 
 def test_the_old_file_is_not_served_until_it_is_restored(store, client, move):

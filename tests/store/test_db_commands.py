@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
-import sys
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -20,8 +18,7 @@ from orders.settings import Settings
 from orders.store.care import checks, opening
 from orders.store.database import sqlite
 from tests.support.clocks import SetClock
-from tests.support.commands import command, messages, names_in, rejected, said
-from tests.support.service import ROOT, environment_for
+from tests.support.commands import command, names_in, rejected, said
 from tests.support.stores import Store
 
 pytestmark = pytest.mark.sqlite_only("backups and checks of a file")
@@ -29,8 +26,6 @@ pytestmark = pytest.mark.sqlite_only("backups and checks of a file")
 LIST = "/v1/store/orders"
 PAGE = 4096
 MANY = 6_000
-# Too little for a copy of many orders.
-LITTLE_SPACE_KIB = 128
 
 
 @pytest.fixture(scope="module")
@@ -86,12 +81,8 @@ def test_what_needs_the_service_stopped_is_rejected_while_it_runs(beside):
 # check
 
 
-def test_check_finds_nothing_wrong_with_a_sound_database(full_store):
-    assert said(full_store, "db", "check") == f"{full_store.database.path} is sound.\n"
-
-
-def test_check_may_run_beside_a_service(beside):
-    assert "is sound" in said(beside, "db", "check")
+def test_check_finds_nothing_wrong_with_a_sound_database_also_beside_a_service(beside):
+    assert said(beside, "db", "check") == f"{beside.database.path} is sound.\n"
 
 
 def damage(path, offset, content):
@@ -250,79 +241,31 @@ def test_a_copy_that_is_not_sound_is_not_kept(store, client, tmp_path, monkeypat
     assert names_in(tmp_path) == {"instance"}
 
 
-# As a process: a full disk.
-
-
-@pytest.mark.slow
-def test_a_backup_that_fills_the_disk_leaves_no_half_file(full_store, tmp_path):
-    little_space = ["bash", "-c", f'ulimit -f {LITTLE_SPACE_KIB} && exec "$0" "$@"']
-    file = tmp_path / "copy.db"
-    done = subprocess.run(
-        [*little_space, sys.executable, "-m", "flask", "db", "backup", file],
-        cwd=ROOT,
-        env=environment_for(full_store.settings.instance),
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (done.returncode != 0, done.stdout) == (True, "")
-    assert "Traceback" not in done.stderr
-    assert messages(done).count("\n") == 1
-    assert names_in(tmp_path) == {"instance"}
-    assert "is sound" in said(full_store, "db", "check")
-
-
 # What every group of commands has in common.
 
-GROUPS = {
-    "keys": {"issue", "list", "revoke", "unban", "plan", "rotate"},
-    "orders": {"import", "export", "show"},
-    "events": {"tail"},
-    "pets": {"import"},
-    "webhooks": {
-        *(
-            "add",
-            "list",
-            "events",
-            "remove",
-            "pause",
-            "resume",
-            "rotate",
-            "deliveries",
-            "redeliver",
-            "ping",
-        ),
-    },
-    "db": {"upgrade", "check", "backup", "backups", "restore", "renew", "copy"},
-}
 
-
-@pytest.mark.parametrize("group", GROUPS)
-def test_every_group_and_command_has_help_and_needs_no_store_for_it(settings, clock, group):
+def test_every_group_and_command_has_help_and_needs_no_store_for_it(settings, clock):
     store = Store(settings, clock)
-    help_text, bare = command(store, group, "--help"), command(store, group)
-    assert (help_text.exit_code, help_text.stderr) == (0, "")
-    # A group alone is no success.
-    assert (bare.exit_code, bare.stdout, bare.stderr) == (2, "", help_text.stdout)
-    for name in GROUPS[group]:
-        assert re.search(rf"^  {name} +\w", help_text.stdout, re.MULTILINE), name
-        done = command(store, group, name, "--help")
-        assert (done.exit_code, done.stderr) == (0, "")
-        usage, _, rest = done.stdout.partition("\n")
-        assert re.match(rf"Usage: \S+ {group} {name} ", usage)
-        # A sentence that says what it does.
-        assert re.search(r"[a-z]\.", rest), name
-    assert not settings.instance.exists()
-
-
-def test_no_command_is_forgotten_here(store):
-    own = {
-        name: set(group.commands)
+    groups = {
+        name: group.commands
         for name, group in store.app.cli.commands.items()
         if isinstance(group, click.Group) and name != "openapi"  # which an extension brings along
     }
-    assert own == GROUPS
+    assert set(groups) == {"keys", "orders", "events", "pets", "webhooks", "db"}
+    for group, commands in groups.items():
+        help_text, bare = command(store, group, "--help"), command(store, group)
+        assert (help_text.exit_code, help_text.stderr) == (0, "")
+        # A group alone is no success.
+        assert (bare.exit_code, bare.stdout, bare.stderr) == (2, "", help_text.stdout)
+        for name in commands:
+            assert re.search(rf"^  {name} +\w", help_text.stdout, re.MULTILINE), name
+            done = command(store, group, name, "--help")
+            assert (done.exit_code, done.stderr) == (0, "")
+            usage, _, rest = done.stdout.partition("\n")
+            assert re.match(rf"Usage: \S+ {group} {name} ", usage)
+            # A sentence that says what it does.
+            assert re.search(r"[a-z]\.", rest), name
+    assert not settings.instance.exists()
 
 
 @pytest.mark.parametrize(

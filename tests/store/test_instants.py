@@ -24,9 +24,6 @@ LAST = datetime.max.replace(tzinfo=UTC, microsecond=999_000)
 A_MILLISECOND = timedelta(milliseconds=1)
 
 in_utc = st.datetimes(timezones=st.just(UTC))
-to_the_millisecond = in_utc.map(
-    lambda instant: instant.replace(microsecond=instant.microsecond // 1000 * 1000)
-)
 zones = st.integers(-(23 * 60 + 59), 23 * 60 + 59).map(
     lambda minutes: timezone(timedelta(minutes=minutes))
 )
@@ -42,19 +39,18 @@ def far_from_utc(monkeypatch):
     time.tzset()
 
 
-@given(in_utc)
-@example(FIRST)
-@example(LAST)
-def test_an_instant_is_formatted_in_utc_with_milliseconds(instant):
+@given(instant=in_utc, zone=zones)
+@example(FIRST, UTC)
+@example(LAST, UTC)
+def test_an_instant_is_formatted_in_utc_with_milliseconds_and_parsed_back(instant, zone):
     written = format_instant(instant)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", written, re.ASCII)
-    assert timedelta(0) <= instant - datetime.fromisoformat(written) < A_MILLISECOND
-
-
-@given(instant=in_utc, zone=zones)
-def test_an_instant_is_formatted_the_same_in_every_zone(instant, zone):
+    parsed = parse_instant(written)
+    assert timedelta(0) <= instant - parsed < A_MILLISECOND
+    assert parsed.utcoffset() == timedelta(0)
+    assert normalize_instant(written) == written
     assume(timedelta(days=1) < instant - FIRST < LAST - FIRST - timedelta(days=1))
-    assert format_instant(instant.astimezone(zone)) == format_instant(instant)
+    assert format_instant(instant.astimezone(zone)) == written
 
 
 @given(st.lists(in_utc))
@@ -82,17 +78,6 @@ def test_a_bound_after_the_last_instant_is_none():
     assert parse_bound("9999-12-31T23:59:59.999000Z") == LAST
     with pytest.raises(ValueError, match="9999"):
         parse_bound("9999-12-31T23:59:59.9990001Z")
-
-
-@given(to_the_millisecond)
-@example(FIRST)
-@example(LAST)
-def test_a_formatted_instant_is_parsed_back(instant):
-    written = format_instant(instant)
-    again = parse_instant(written)
-    assert again == instant
-    assert again.utcoffset() == timedelta(0)
-    assert normalize_instant(written) == written
 
 
 def test_the_time_zone_of_the_machine_does_not_matter(far_from_utc):
@@ -224,33 +209,12 @@ def test_only_dates_of_the_calendar_are_parsed(text):
             parse_instant(text)
 
 
-@given(st.text(st.sampled_from("0129-:.TtZz+ "), max_size=30))
-def test_any_text_is_rejected_or_an_instant_in_utc(text):
-    try:
-        instant = parse_instant(text)
-    except ValueError:
-        return
-    assert instant.utcoffset() == timedelta(0)
-    assert instant.microsecond % 1000 == 0
-
-
-@given(st.integers(1, MAX_INT64))
-@example(1)
-@example(MAX_INT64)
-def test_an_id_is_parsed_back(number):
-    assert parse_id(str(number)) == number
-
-
-@given(st.integers(max_value=0) | st.integers(MAX_INT64 + 1))
-@example(0)
-@example(MAX_INT64 + 1)
-def test_a_number_outside_the_range_is_no_id(number):
-    assert parse_id(str(number)) is None
-
-
+@example("1")
+@example(str(MAX_INT64))
+@example(str(MAX_INT64 + 1))
 @example("1" + "0" * 4_000)
 @given(st.text() | st.from_regex(r"\A\s?[+-]?0?\d{1,20}(\.0|e0|_1)?\s?\Z"))
-def test_only_the_canonical_spelling_of_an_id_is_parsed(text):
+def test_only_the_canonical_spelling_of_an_id_in_the_range_is_parsed(text):
     number = parse_id(text)
     is_canonical = re.fullmatch("[1-9][0-9]*", text) is not None and int(text) <= MAX_INT64
     assert number == (int(text) if is_canonical else None)
