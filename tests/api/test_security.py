@@ -79,7 +79,7 @@ def test_addresses_in_headers_go_into_no_answer(client):
     ],
 )
 def test_no_path_leads_to_a_file(store, path):
-    response = store.anonymous().get("/", environ_overrides={"REQUEST_URI": path})
+    response = store.anonymous().send(path)
     assert_error(response, 404, "not_found")
 
 

@@ -11,12 +11,6 @@ from hypothesis import strategies as st
 from orders.domain import MAX_INT64
 from tests.support.stores import BOTH_VERSIONS, assert_error
 
-
-def get_raw(client, target, method="GET"):
-    """Send a request target as a server passes it on: the test client would decode it first."""
-    return client.request(method, "/", environ_overrides={"REQUEST_URI": target})
-
-
 # Which order.
 
 
@@ -77,14 +71,14 @@ def test_what_is_no_canonical_number_of_ours_is_not_found_by_any_operation(
             targets.append(("GET", f"{path}/events"))
         for method, target in targets:
             with subtests.test(f"{method} {target[:40]}"):
-                assert_error(get_raw(client, target, method), 404, "order_not_found")
+                assert_error(client.send(target, method), 404, "order_not_found")
     assert len(client.store.events()) == 1
 
 
 @BOTH_VERSIONS
 def test_an_encoded_digit_is_a_digit(client):
     placed = client.place()
-    assert get_raw(client, f"{client.orders}/%31").get_json() == placed.get_json()
+    assert client.send(f"{client.orders}/%31").get_json() == placed.get_json()
 
 
 @given(segment=st.text(st.characters(exclude_characters="/?#", codec="utf-8"), min_size=1))
@@ -92,7 +86,7 @@ def test_no_segment_whatever_upsets_the_service(client_v2, segment):
     patient = client_v2.speaking(1)
     path = f"{patient.orders}/{segment}"
     for target in (path.encode().decode("latin-1"), quote(path)):
-        assert_error(get_raw(patient, target), 404, "order_not_found")
+        assert_error(patient.send(target), 404, "order_not_found")
 
 
 @BOTH_VERSIONS

@@ -140,6 +140,10 @@ class Client:
             path, method=method, headers=headers, environ_overrides=environ, **kwargs
         )
 
+    def send(self, target, method="GET", **kwargs):
+        """Send a request's target as servers pass it on: Flask's client would decode it first."""
+        return self.request(method, "/", environ_overrides={"REQUEST_URI": target}, **kwargs)
+
     get = partialmethod(request, "GET")
     head = partialmethod(request, "HEAD")
     options = partialmethod(request, "OPTIONS")
