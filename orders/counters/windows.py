@@ -156,7 +156,9 @@ class Counters:
         # By length, and apart for addresses.
         self._shelves: dict[tuple[int, bool], Shelf] = {}
 
-    def __len__(self) -> int:
+    @property
+    def size(self) -> int:
+        """How many windows are in memory."""
         return sum(map(len, self._shelves.values()))
 
     def hit(self, quotas: Sequence[Quota]) -> tuple[bool, list[Usage]]:

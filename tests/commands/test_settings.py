@@ -119,39 +119,7 @@ def complaint(load, *arguments, **values):
     return message
 
 
-# The defaults of the contract.
-
-
-def test_without_any_setting_the_defaults_hold(tmp_path):
-    assert dataclasses.asdict(from_environment(tmp_path)) == {
-        "instance": tmp_path,
-        "host": "127.0.0.1",
-        "port": 8080,
-        "threads": 4,
-        "base_url": "http://127.0.0.1:8080/v1",
-        "staging_base_url": "",
-        "database_url": "",
-        "copy_to": "",
-        "limits_url": "",
-        "ban_after": 30,
-        "ban_window": 60,
-        "ban_seconds": 300,
-        "pets_sunset": date(2030, 12, 5),
-        "trusted_proxy": (),
-        "backups": "backups",
-        "backups_keep": (7, 4),
-        "head_seconds": 10,
-        "body_seconds": 30,
-        "log": "text",
-        "metrics": False,
-        "notify_socket": "",
-        "plans": {
-            "free": {"name": "free", "per_minute": 60, "per_day": 1_000},
-            "pro": {"name": "pro", "per_minute": 300, "per_day": 10_000},
-            "business": {"name": "business", "per_minute": 1_000, "per_day": 100_000},
-            "enterprise": {"name": "enterprise", "per_minute": None, "per_day": None},
-        },
-    }
+# The defaults, whose figures `test_documentation` compares with the page of settings.
 
 
 def test_the_instance_folder_is_beside_the_program_unless_given():

@@ -128,7 +128,7 @@ def test_windows_that_are_over_leave_the_memory(counters, clock):
     clock.advance(MINUTE)
     for number in range(500):
         count(counters, f"address:new{number}", MINUTE)
-    assert len(counters) == 500
+    assert counters.size == 500
 
 
 def test_addresses_take_no_more_than_their_room_and_keys_are_never_forgotten(counters):
@@ -137,7 +137,7 @@ def test_addresses_take_no_more_than_their_room_and_keys_are_never_forgotten(cou
         count(counters, f"address:{number}/day", DAY)
     assert counted(counters, "key:0.0/day") == 1
     assert counted(counters, f"address:{MAX_ADDRESSES + 499}/day") == 1
-    assert len(counters) == MAX_ADDRESSES + (MAX_ADDRESSES + 500)
+    assert counters.size == MAX_ADDRESSES + (MAX_ADDRESSES + 500)
 
 
 def test_windows_that_are_over_leave_the_memory_after_a_restart_too(counters, begin, clock):
@@ -148,7 +148,7 @@ def test_windows_that_are_over_leave_the_memory_after_a_restart_too(counters, be
     again = begin()
     clock.advance(30)
     count(again, "new", MINUTE)
-    assert len(again) == 2
+    assert again.size == 2
 
 
 def test_a_window_that_began_again_is_not_swept(counters, clock):
@@ -160,7 +160,7 @@ def test_a_window_that_began_again_is_not_swept(counters, clock):
     count(counters, "third", MINUTE)
     kept = [counted(counters, key, MINUTE) for key in ("first", "second", "third")]
     assert kept == [1, 0, 1]
-    assert len(counters) == 2
+    assert counters.size == 2
 
 
 def test_addresses_that_come_and_go_take_no_memory_while_the_journal_cannot_be_written(

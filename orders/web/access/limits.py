@@ -1,16 +1,16 @@
 """Rate limits: plans to quotas, quotas to verdicts, verdicts to headers.
 
-Flask-Limiter makes the storage and the strategy from their names, and the `limits` notation makes
-a plan's two windows from its figures. Its own check of each request is left out: it tries one
-window after the other, so that a request refused by the second has already used up the first,
-and it writes neither our headers nor any on 404. Our strategy counts in both windows or in none.
+Flask-Limiter makes the storage from its name, and the `limits` notation makes a plan's two windows
+from its figures. Its own check of each request is left out: it tries one window after the other, so
+that a request refused by the second has already used up the first, and it writes neither our
+headers nor any on 404. Our storages count in both windows or in none.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, cast
@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, cast
 from flask import Flask
 from flask_limiter import Limiter
 from limits import parse_many
-from limits.strategies import STRATEGIES, FixedWindowRateLimiter
 
 from orders.clock import Clock
 from orders.counters.memory import CounterStorage
@@ -34,26 +33,6 @@ if TYPE_CHECKING:
     from orders.counters.redis import RedisCounterStorage
 
 log = logging.getLogger(__name__)
-
-STRATEGY = "fixed-windows-together"
-
-
-class FixedWindowsTogether(FixedWindowRateLimiter):
-    """Fixed windows that count a request all together or not at all."""
-
-    storage: CounterStorage | RedisCounterStorage
-
-    def hit_all(self, quotas: Sequence[Quota]) -> tuple[bool, list[Usage]]:
-        """Count a request in all windows if each has room; return whether, and their state."""
-        return self.storage.hit(quotas)
-
-    def peek(self, quotas: Sequence[Quota]) -> list[Usage]:
-        """Return the windows' state, counting nothing."""
-        return self.storage.peek(quotas)
-
-
-# Where `limits`, and so Flask-Limiter, look strategies up by name.
-STRATEGIES[STRATEGY] = FixedWindowsTogether
 
 
 @dataclass(slots=True)
@@ -122,19 +101,17 @@ class Limits:
     """Rate-limits requests by their callers' plans."""
 
     def __init__(self, settings: Settings, database: Database, clock: Clock) -> None:
-        """Set up the counters and the strategy. Opens nothing."""
+        """Set up the counters. Opens nothing."""
         uri, options = _storage(settings, database, clock)
         limiter = Limiter(
             # Never called, as its check is left out; `Caller.identity` says who is counted.
             key_func=lambda: "",
             # Its hooks go to an application that serves nothing.
             app=Flask("limits", static_folder=None),
-            strategy=STRATEGY,
             storage_uri=uri,
             storage_options=cast("dict[str, str | int]", options),
         )
-        self._strategy = cast("FixedWindowsTogether", limiter.limiter)
-        self.storage = self._strategy.storage
+        self.storage = cast("CounterStorage | RedisCounterStorage", limiter.storage)
         self.bans = Bans(settings, database, self.storage, clock)
         self._plans = settings.plans
         self._quotas = lru_cache(maxsize=1024)(_make_quotas)
@@ -145,8 +122,8 @@ class Limits:
         key = caller.key
         banned_for = self.bans.ends_in(key, caller.key_as_of) if key else 0.0
         if banned_for > 0:
-            return Verdict(self._strategy.peek(quotas), False, banned_for)
-        admitted, usages = self._strategy.hit_all(quotas)
+            return Verdict(self.storage.peek(quotas), False, banned_for)
+        admitted, usages = self.storage.hit(quotas)
         if not admitted and key is not None:
             banned_for = self.bans.strike(key)
         return Verdict(usages, admitted, banned_for)
