@@ -39,16 +39,6 @@ class ByPath(Policy):
         return next((each for each in Work if target.startswith(f"/{each.value}")), Work.INSTANT)
 
 
-class Counting(Policy):
-    """Notes who has told that the loop runs."""
-
-    def __init__(self):
-        self.told = []
-
-    def note_turn(self):
-        self.told.append(threading.current_thread().name)
-
-
 class Blocking:
     """An application that echoes the path; those with `blocked` in them wait until `go_on`."""
 
@@ -203,7 +193,7 @@ def strangers(loops, monkeypatch):
 
     for name in ("read", "send", "close", "keep_deadlines"):
         checked(connection.Connection, name)
-    for name in ("watch", "_turn"):
+    for name in ("watch", "_turn", "_maintain"):
         checked(loop.Loop, name)
     return found
 
@@ -243,47 +233,32 @@ def test_every_body_is_that_of_its_request_and_only_who_leads_touches_connection
     assert loops[0].lead.takeovers > 0
 
 
-def test_an_error_in_a_turn_closes_that_connection_and_is_logged(application, monkeypatch, caplog):
-    def broken(self):
-        raise ZeroDivisionError
-
-    with serving(application, ByPath()) as address, connect(address) as client:
-        with monkeypatch.context() as patched:
-            patched.setattr(connection.Connection, "read", broken)
-            client.sendall(get("/"))
-            assert receive(client) == b""
-        assert exchange(address, PROBE).endswith(b"/healthz")
-    assert [each.message for each in caplog.records if each.exc_info] == [
-        "The connection of 127.0.0.1 is closed, as it failed."
-    ]
+# What fails, and what the log says.
+FAILURES = {
+    "read": (connection.Connection, "The connection of 127.0.0.1 is closed, as it failed."),
+    "work": (ByPath, "Exception before serving /"),
+    "uncounted_headers": (ByPath, "A refusal failed, too."),
+    "note_answer": (ByPath, "Exception while serving "),
+}
 
 
-def test_only_the_loop_itself_tells_that_it_runs(application):
-    policy = Counting()
-    with serving(application, policy):
-        wait_until(lambda: policy.told)
-    assert set(policy.told) <= {"loop-0", "loop-1"}
+@pytest.mark.parametrize("name", FAILURES)
+def test_an_error_ends_no_more_than_a_connection_and_is_logged(
+    application, monkeypatch, caplog, name
+):
+    place, logged = FAILURES[name]
 
-
-@pytest.mark.parametrize("name", ["work", "uncounted_headers", "note_answer"])
-def test_an_error_of_the_policy_ends_no_more_than_a_connection(application, monkeypatch, name):
     def broken(self, *arguments):
         raise ZeroDivisionError
 
     with serving(application, ByPath()) as address:
-        with monkeypatch.context() as patched:
-            patched.setattr(ByPath, name, broken)
-            sent = get("/", "Connection: close") if name == "work" else b"NONSENSE\r\n\r\n"
-            exchange_or_nothing(address, sent)
+        with monkeypatch.context() as patched, connect(address) as client:
+            patched.setattr(place, name, broken)
+            client.sendall(get("/", "Connection: close") if name == "work" else b"NONSENSE\r\n\r\n")
+            while receive(client):
+                pass
         assert exchange(address, PROBE).endswith(b"/healthz")
-
-
-def exchange_or_nothing(address, sent):
-    """Send bytes, and wait until the server closes the connection."""
-    with connect(address) as client:
-        client.sendall(sent)
-        while receive(client):
-            pass
+    assert caplog.records[-1].message == logged
 
 
 def test_a_loop_that_fails_ends_the_server_with_an_error(application, monkeypatch):

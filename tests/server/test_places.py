@@ -11,9 +11,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from waitress.adjustments import Adjustments
 
+from orders.web.bodies import MAX_BYTES
 from orders.web.server import connection, long_answers, loop, outgoing, places
 from orders.web.server import server as servers
+from orders.web.server.parser import Parser
 from tests.support.machine import wait_until
 from tests.support.serving import serving
 from tests.support.wire import exchange
@@ -171,6 +174,33 @@ def test_a_reader_that_acknowledges_nothing_for_long_is_cut_off_and_a_slow_one_i
         # It takes a little, again and again, until the other has been cut off.
         wait_until(lambda: unacknowledged(none) == 0, lambda: slow.recv(16_384))
         assert unacknowledged(slow) > 0
+
+
+@pytest.mark.parametrize("length", [b"Transfer-Encoding: chunked", b"Content-Length: 900000"])
+def test_of_a_body_that_is_too_long_only_so_much_is_kept(length):
+    parser = Parser(Adjustments(max_request_body_size=2**20))
+    parser.received(b"POST /v1/store/orders HTTP/1.1\r\nHost: a\r\n" + length + b"\r\n\r\n")
+    for _ in range(90):
+        parser.received((b"2710\r\n" if parser.chunked else b"") + b"a" * 10_000)
+        parser.received(b"\r\n" if parser.chunked else b"")
+    assert len(parser.body_rcv) == MAX_BYTES + 1
+
+
+def test_requests_that_came_together_wait_until_answers_are_accepted():
+    begun = []
+
+    def application(environ, start_response):
+        begun.append(environ["PATH_INFO"])
+        start_response("200 OK", [("Content-Length", str(len(PIECE)))])
+        return [PIECE]
+
+    large = b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n" * 60
+    with serving(application, threads=1) as address, unread(address, large + GET) as greedy:
+        for _ in range(30):
+            assert exchange(address, GET).endswith(PIECE)
+        assert begun.count("/large") < 30  # the system's own buffers hold some
+        received = b"".join(iter(lambda: greedy.recv(2**20), b""))
+    assert received.count(b"HTTP/1.1 200 ") == received.count(PIECE) == 61
 
 
 # Long answers.
