@@ -140,7 +140,7 @@ def test_when_a_short_answer_stalls_another_thread_leads_and_the_answer_arrives(
     act, arrives = MEANWHILE[meanwhile]
     with serving(application, ByPath(), threads=1) as address:
         (server,) = loops
-        wait_until(server.lead.can_be_relieved)
+        wait_until(lambda: server.lead.has_standby)
         with connect(address) as client:
             client.sendall(get("/short/blocked"))
             assert application.began.acquire(timeout=30)
@@ -156,7 +156,7 @@ def test_when_a_short_answer_stalls_another_thread_leads_and_the_answer_arrives(
                 while not all(each in data for each in arrives):
                     data += client.recv(65_536)
                 assert list(map(data.find, arrives)) == sorted(map(data.find, arrives))
-        wait_until(lambda: meanwhile == "stop" or server.lead.can_be_relieved())
+        wait_until(lambda: meanwhile == "stop" or server.lead.has_standby)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
@@ -219,7 +219,7 @@ def test_every_body_is_that_of_its_request_and_only_who_leads_touches_connection
     sys.setswitchinterval(1e-6)
     try:
         with serving(application, ByPath(), threads=2) as address:
-            wait_until(loops[0].lead.can_be_relieved)
+            wait_until(lambda: loops[0].lead.has_standby)
             threads = [
                 threading.Thread(target=ask_many, args=(address, name, wrong)) for name in range(12)
             ]

@@ -175,10 +175,6 @@ class Connection:
             if self._is_overdue() and not self.is_closed:
                 self._give_up()
 
-    def pace(self) -> float:
-        """Return how many bytes a second the client took of an answer in its last minute."""
-        return self.outgoing.pace(self.loop.now)
-
     def close(self, *, drop: bool = False) -> None:
         """Close the connection; `drop` also what the system still keeps for its client."""
         if self.is_closed:
@@ -263,12 +259,12 @@ class Connection:
         self.loop.enqueue(self.exchange, first=request.path == _PROBE and not was_waiting)
 
     def _give_up(self) -> None:
-        if self._request is None:
-            self._leave()
-            return
         request, self._request = self._request, None
-        request.reject(RequestTimeout(""))
-        self._begin(request)
+        if request is None:
+            self._leave()
+        else:
+            request.reject(RequestTimeout(""))
+            self._begin(request)
 
     def _end_exchange(self, exchange: Exchange) -> None:
         self.exchange = None
@@ -297,10 +293,9 @@ class Connection:
         # What the client has not acknowledged, the system would keep unseen.
         if self._is_heard_out or not self.outgoing.unacknowledged():
             self.close()
-            return
-        if self._is_at_end:
-            self._watch(0)
-        self._keep_pace()
+        else:
+            self._watch(self.watched & (0 if self._is_at_end else EVENT_READ))
+            self._keep_pace()
 
     def _keep_pace(self) -> None:
         if self.outgoing.stands_still_for(self.loop.now) > IDLE_SECONDS:

@@ -33,7 +33,8 @@ class Lead:
         self._task = 0
         self._begun = threading.Event()
         self._ended = threading.Event()
-        self._stands_by = False
+        # Whether another thread would take over from the leader.
+        self.has_standby = False
         # An exception that no turn may raise.
         self.failure: BaseException | None = None
         self.takeovers = 0
@@ -57,10 +58,6 @@ class Lead:
         """Return whether the calling thread leads."""
         return self._leader == threading.get_ident()
 
-    def can_be_relieved(self) -> bool:
-        """Return whether another thread would take over from the leader."""
-        return self._stands_by
-
     def during(self, answer: Callable[[], None]) -> bool:
         """Answer; return whether the calling thread still leads. If not, it must touch nothing."""
         self._task += 1
@@ -83,7 +80,7 @@ class Lead:
         self._begun.set()
 
     def _stand_by(self) -> None:
-        self._stands_by = True
+        self.has_standby = True
         task = self._task
         if task % 2 == 0:
             # Nothing is being answered: sleep until something is.
@@ -98,7 +95,7 @@ class Lead:
             if self._task == task:
                 self._task += 1
                 self._leader = threading.get_ident()
-                self._stands_by = False
+                self.has_standby = False
                 self.takeovers += 1
 
 

@@ -55,7 +55,7 @@ class LongAnswers:
         refused = []
         for exchange in list(self.waiting):
             late = now - exchange.whole_at > WAIT_SECONDS
-            if self._may_begin(exchange) or (late and self._others_give_way(exchange)):
+            if self._may_begin(exchange) or (late and self._others_give_way(exchange, now)):
                 self.waiting.remove(exchange)
                 self._begun.append(exchange)
                 exchange.turns = self._turns
@@ -88,16 +88,13 @@ class LongAnswers:
         size = exchange.spool.size if exchange.spool is not None else 0
         return size if exchange.is_answered else max(size, self._usual_bytes)
 
-    def _others_give_way(self, exchange: Exchange) -> bool:
+    def _others_give_way(self, exchange: Exchange, now: float) -> bool:
         """Return whether one may begin, as the slowest reader has been cut off for it."""
-        slowest = min(self._begun, key=lambda each: each.channel.pace(), default=None)
-        if (
-            slowest is None
-            or self._has_space(exchange)
-            or slowest.channel.pace() >= SLOW_BYTES_A_SECOND
-        ):
+        paces = {each.channel: each.channel.outgoing.pace(now) for each in self._begun}
+        slowest = min(paces, key=paces.__getitem__, default=None)
+        if slowest is None or self._has_space(exchange) or paces[slowest] >= SLOW_BYTES_A_SECOND:
             return False
-        slowest.channel.close(drop=True)
+        slowest.close(drop=True)
         self._forget_sent()
         return self._may_begin(exchange)
 

@@ -144,7 +144,7 @@ class Loop:
         for exchange in self._long.begin(self.now):
             self._workers.submit(exchange)
         if self.kept_at_most > places.MOST_KEPT_BYTES:
-            self.kept_at_most = places.make_room(self.connections)
+            self.kept_at_most = places.make_room(self.connections, self.now)
         if self.now >= self._next_maintenance:
             self._maintain()
         if self._stop_wanted:
@@ -227,7 +227,7 @@ class Loop:
             connection: Connection = exchange.channel
             if connection.is_closed:
                 exchange.discard()
-            elif not self.lead.during(partial(exchange.begin, self.lead.can_be_relieved())):
+            elif not self.lead.during(partial(exchange.begin, self.lead.has_standby)):
                 self.note_progress(exchange)
                 return
             elif exchange.is_answered:

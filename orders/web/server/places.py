@@ -25,7 +25,8 @@ def giving_way(connections: Collection[Connection], count: int, now: float) -> l
     resting = sorted((each for each in connections if each.phase in _RESTING), key=_since)
     chosen = _of_the_most(connections, [each for each in resting if each.since < now - _NEW], count)
     chosen += sorted((each for each in connections if each.phase in _ARRIVING), key=_since)
-    chosen += sorted((each for each in connections if each.is_sending), key=Connection.pace)
+    sending = [each for each in connections if each.is_sending]
+    chosen += sorted(sending, key=lambda each: each.outgoing.pace(now))
     if len(chosen) < count:
         chosen += _of_the_most(connections, [each for each in resting if each not in chosen], count)
     return chosen[:count]
@@ -54,14 +55,14 @@ def _of_the_most(
     return chosen
 
 
-def make_room(connections: Collection[Connection]) -> int:
+def make_room(connections: Collection[Connection], now: float) -> int:
     """Return how many bytes the system keeps for clients that have not acknowledged them.
 
     While that is too much, the readers that took least in their last minute are closed.
     """
     kept = {each: each.outgoing.unacknowledged() for each in connections}
     total = sum(kept.values())
-    for each in sorted(filter(kept.get, kept), key=Connection.pace):
+    for each in sorted(filter(kept.get, kept), key=lambda each: each.outgoing.pace(now)):
         if total <= MOST_KEPT_BYTES:
             break
         total -= kept[each]
