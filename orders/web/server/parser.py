@@ -45,8 +45,6 @@ _CHUNK_SIZE = re.compile(
 _CAUSES = {
     "Bare CR or LF": "a carriage return or a line feed by itself (RFC 9112, section 2.2)",
     "Invalid header": "a header line that is not 'Name: value' (RFC 9112, section 5)",
-    "Malformed HTTP method": "a method in lower case (RFC 9110, section 9.1)",
-    "Bad URI": "a target that is no address (RFC 9112, section 3.2)",
     "Content-Length": "a Content-Length that is no number (RFC 9112, section 6.2)",
 }
 # Of a chunk's size with its extensions, and of a trailer.
@@ -122,7 +120,7 @@ class Parser(HTTPRequestParser):
             super().parse_header(line + end + fields)
         except ValueError:
             if len(self.headers.get("CONTENT_LENGTH", "")) <= _MAX_DIGITS:
-                raise ParsingError("Bad URI") from None  # half an address
+                raise ParsingError("a target that is no address (RFC 9112, section 3.2)") from None
             self.content_length = self.adj.max_request_body_size
         self._check_host()
         self._check_length(fields)
