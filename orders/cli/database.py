@@ -35,6 +35,7 @@ def upgrade() -> None:
         _check_no_file(settings.instance)
     with stopped_services(make=True) as services:
         make_store(services)
+        say_working("Upgrading, if there is need: 1,000,000 orders can take half a minute")
         done = services.upkeep.upgrade()
     say(done)
 
