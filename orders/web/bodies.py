@@ -144,7 +144,11 @@ def _check_media_type(content_type: str, allowed: tuple[str, ...]) -> None:
 
 
 def _faults_by_field(messages: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        "body" if faults == [NOT_AN_OBJECT] else str(name): " and ".join(map(str, faults))
-        for name, faults in messages.items()
-    }
+    named: dict[str, str] = {}
+    for name, faults in messages.items():
+        if isinstance(faults, Mapping):  # of a list's elements
+            named |= _faults_by_field({f"{name}[{nth}]": each for nth, each in faults.items()})
+        else:
+            field = "body" if faults == [NOT_AN_OBJECT] else str(name)
+            named[field] = " and ".join(map(str, faults))
+    return named
