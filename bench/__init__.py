@@ -1,1 +1,1 @@
-"""Measurements and long proofs: each a command, run as `python -m bench.NAME --help`."""
+"""Measurements: each a command, `python -m bench` and `python -m bench.NAME --help`."""

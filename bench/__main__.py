@@ -3,8 +3,8 @@
 It needs wrk (apt-get install wrk), and leaves out peers that are not installed:
   pip install -e '.[bench]'
   npm install --prefix build/json-server json-server@0.17
-It writes performance.json, performance.md and pictures: a full run, which takes about twenty
-minutes, into docs/, any other into build/performance/.
+It writes performance.json and performance.md: a full run, which takes about 25 minutes on two
+cores, into docs/, any other into build/performance/.
 Exit status 1: the service gave wrong answers; 2: wrk is missing. Goals that are missed are printed,
 and change no exit status.
 """
@@ -17,12 +17,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 from bench.speed import profile as profiles
 from bench.speed import report, wrk
 from bench.speed.machine import machine, versions
+from bench.speed.others import Other, others
 from bench.speed.rounds import Course, Outcome
 from bench.speed.stocks import Stocks
 from bench.speed.works import FULL, SHORT, works
@@ -55,8 +57,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, help="how often each is measured (5; short: 1)")
-    parser.add_argument("--seconds", type=float, help="for how long, each time (3; short: 0.2)")
+    parser.add_argument("--rounds", type=int, help="how often each is measured (7; short: 1)")
+    parser.add_argument("--seconds", type=float, help="for how long, each time (1.5; short: 0.2)")
     parser.add_argument("--short", action="store_true", help="small data, to see that it works")
     parser.add_argument(
         "--only", action="append", metavar="WORK", choices=names, help=", ".join(names)
@@ -83,8 +85,9 @@ def _profile(options: argparse.Namespace) -> int:
 
 
 def _measure(options: argparse.Namespace) -> int:
-    seconds = options.seconds or (_SHORT_SECONDS if options.short else 3.0)
-    rounds = options.rounds or (1 if options.short else 5)
+    seconds = options.seconds or (_SHORT_SECONDS if options.short else 1.5)
+    rounds = options.rounds or (1 if options.short else 7)
+    began = time.monotonic()
     results: dict[str, Any] = {
         "machine": machine(),
         "versions": versions(),
@@ -100,6 +103,9 @@ def _measure(options: argparse.Namespace) -> int:
     results["works"] = [report.as_json(outcome) for outcome in outcomes]
     profiled = _PROFILED_IN_SHORT if options.short else _PROFILED
     results["profile"] = {name: _layers(name, seconds) for name in profiled if not options.only}
+    wanted = () if options.only else others(short=options.short)
+    results["others"] = [_of_other(each) for each in wanted]
+    results["method"]["minutes"] = (time.monotonic() - began) / 60
     into = options.into or _where(options)
     report.write(results, into)
     wrong = sum(outcome.wrong for outcome in outcomes)
@@ -138,6 +144,11 @@ def _layers(operation: str, seconds: float) -> dict[str, Any]:
     )
     found: dict[str, Any] = json.loads(done.stdout)
     return found
+
+
+def _of_other(other: Other) -> dict[str, str]:
+    _status(f"Running {other.command}")
+    return other.run()
 
 
 def _say(line: str) -> None:

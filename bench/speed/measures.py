@@ -10,11 +10,9 @@ import json
 import shutil
 import sqlite3
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,10 +24,11 @@ from bench.speed.reader import Reader
 from bench.speed.stocks import Stock
 from orders.store.database import sqlite
 from tests.support import process as processes
-from tests.support.service import ROOT, environment_for, run_flask
+from tests.support.service import environment_for, run_flask
 
 Figures = dict[str, float]
 _MIN_TIMES = 3
+BYTES_PER_MIB = 2**20
 
 
 class WrongAnswer(Exception):
@@ -81,8 +80,8 @@ class UnderLoad:
             _check(request, self.status, orders=server.stock.count if self.what == "list" else None)
         processes.forget_peak(pid)
         with ExitStack() as stack:
-            for _ in range(self.list_readers):
-                stack.enter_context(_list_read_beside(server))
+            if self.list_readers:
+                stack.enter_context(wrk.going_on(server.lists(), self.list_readers))
             connections, cpu = processes.accepted_connections(), processes.cpu_seconds(pid)
             load = wrk.run(request, setting.seconds, self.clients)
             cpu = processes.cpu_seconds(pid) - cpu
@@ -183,12 +182,17 @@ class FromTheStart:
         try:
             server.wait()
             seconds = time.perf_counter() - server.started
-            memory = processes.resident_mib(server.process.pid)
+            megabytes = processes.resident_mib(server.process.pid) * BYTES_PER_MIB / 1e6
             load = wrk.run(server.places(), setting.seconds, clients=1)
         finally:
             server.stop()
             shutil.rmtree(folder)
-        return {"seconds": seconds, "mib": memory, "p50_ms": load.p50, "p99_ms": load.p99}
+        return {
+            "seconds": seconds,
+            "megabytes": megabytes,
+            "p50_ms": load.p50,
+            "p99_ms": load.p99,
+        }
 
 
 def imported(setting: Setting) -> Figures:
@@ -288,18 +292,6 @@ def _check(request: wrk.Request, status: int, orders: int | None) -> None:
         raise WrongAnswer(f"{request.method} {request.url}: {answer.status} {answer.data[:200]!r}")
     if orders is not None and len(answer.json()) != orders:
         raise WrongAnswer(f"{request.url} lists {len(answer.json())} orders, not {orders}")
-
-
-@contextmanager
-def _list_read_beside(server: Contestant) -> Iterator[None]:
-    request = server.lists()
-    command = [sys.executable, "-m", "bench.speed.reader", request.url, *request.headers.values()]
-    reader = subprocess.Popen(command, cwd=ROOT)  # noqa: S603 - this program
-    try:
-        yield
-    finally:
-        reader.terminate()
-        reader.wait()
 
 
 def _for_seconds(seconds: float) -> Iterator[int]:

@@ -1,12 +1,7 @@
-"""Reads answers over one kept connection with little work, and times them.
-
-Run as `python -m bench.speed.reader URL AUTHORIZATION`, it reads an answer over and over until it
-is ended.
-"""
+"""Reads answers over one kept connection with little work, and times them."""
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPMessage
@@ -59,15 +54,3 @@ class Reader:
     def close(self) -> None:
         """Hang up."""
         self._connection.close()
-
-
-def main(url: str, authorization: str) -> None:
-    """Read over and over."""
-    request = Request("GET", url, {"Authorization": authorization})
-    reader = Reader(url)
-    while True:
-        reader.ask(request)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])

@@ -1,4 +1,4 @@
-"""The figures as JSON, and from the JSON docs/performance.md with its pictures."""
+"""The figures as JSON, and from the JSON docs/performance.md."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from bench.speed.charts import Bar, chart, number
 from bench.speed.peers.all import EVERYBODY
 from bench.speed.rounds import Outcome
 from bench.speed.works import OURS, RATE, Goal, Work
@@ -25,12 +24,13 @@ FIGURES = {
     "cpu_us": "CPU, µs a request",
     "peak_mib": "peak memory, MiB",
     "grown_mib": "memory above the start, MiB",
-    "mib": "memory after it, MiB",
+    "megabytes": "memory after it, MB",
     "connections": "connections",
     "wrong": "wrong answers",
 }
 _TEMPLATE = Path(__file__).with_name("performance.template.md")
 _NAME = "performance"
+_OTHER = "{words}: `{command}`\n\n```text\n{printed}\n```"
 Json = dict[str, Any]
 
 
@@ -41,7 +41,6 @@ def as_json(outcome: Outcome) -> Json:
         "name": work.name,
         "title": work.title,
         "note": work.note,
-        "shown": work.shown,
         "lanes": {
             lane.name: {
                 "orders": lane.stock.count,
@@ -57,15 +56,12 @@ def as_json(outcome: Outcome) -> Json:
 
 
 def write(results: Json, folder: Path) -> None:
-    """Write performance.json, performance.md and its pictures into a folder."""
+    """Write performance.json and performance.md into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{_NAME}.json").write_text(
         json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
     )
     (folder / f"{_NAME}.md").write_text(document(results), encoding="utf-8")
-    for work in results["works"]:
-        if work["shown"]:
-            (folder / _picture(work)).write_text(_chart(work), encoding="utf-8")
 
 
 def document(results: Json) -> str:
@@ -74,12 +70,14 @@ def document(results: Json) -> str:
     return template.substitute(
         rounds=results["method"]["rounds"],
         seconds=f"{results['method']['seconds']:g}",
+        minutes=f"{results['method']['minutes']:.0f}",
         short="" if not results["method"]["short"] else _SHORT,
         goals="\n".join(goal_lines(results)),
         works="\n\n".join(_section(work) for work in results["works"]),
         profiles="\n\n".join(
             profile_table(name, each) for name, each in results["profile"].items()
         ),
+        others="\n\n".join(_OTHER.format(**each) for each in results["others"]),
         contestants="\n".join(f"| {each.name} | {each.about} |" for each in EVERYBODY),
         machine=_pairs(results["machine"]),
         versions=_pairs(results["versions"]),
@@ -90,6 +88,11 @@ _SHORT = (
     "\n**This is the short form, over small data and for fractions of a second: it shows that the "
     "measure works, and its figures mean nothing.**\n"
 )
+
+
+def number(value: float) -> str:
+    """Return a figure as people read it: three digits, or all digits of what is larger."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"  # noqa: PLR2004
 
 
 def goal_lines(results: Json) -> list[str]:
@@ -111,7 +114,7 @@ def profile_table(operation: str, profile: Json) -> str:
     ]
     rows.append(_row("**in the process, one client**", whole, "", profile["waited_us"]))
     if load:
-        rows.append(_row("waitress, threads, sockets: above that", load["cpu_us"] - whole))
+        rows.append(_row("server, threads, sockets: above that", load["cpu_us"] - whole))
         rows.append(_row(f"**under load, {number(load[RATE])} requests/s**", load["cpu_us"]))
     head = ["| layer | CPU, µs | share | waited, µs |", "|---|--:|--:|--:|"]
     return "\n".join([f"### {operation}", "", *head, *rows])
@@ -154,8 +157,6 @@ def _what(goal: Goal) -> str:
 
 def _section(work: Json) -> str:
     lines = [f"### {work['title']}", ""]
-    if work["shown"] and work["lanes"]:
-        lines += [f"![{work['title']}: {FIGURES[work['shown']]}]({_picture(work)})", ""]
     lines += _table(work["lanes"])
     lines += [f"\nLeft out: {name} ({reason})." for name, reason in work["left_out"].items()]
     if work["note"]:
@@ -182,18 +183,6 @@ def _table(lanes: Json) -> list[str]:
             cells.append(number(ours / figures[RATE]) if is_other else "")
         rows.append(f"| {' | '.join(cells)} |")
     return rows
-
-
-def _chart(work: Json) -> str:
-    bars = [
-        Bar(name, lane["median"][work["shown"]], name == OURS)
-        for name, lane in work["lanes"].items()
-    ]
-    return chart(work["title"], f"{FIGURES[work['shown']]}, more is better", bars)
-
-
-def _picture(work: Json) -> str:
-    return f"{_NAME}-{work['name']}.svg"
 
 
 def _pairs(facts: dict[str, str]) -> str:

@@ -6,6 +6,8 @@ import re
 import shutil
 import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,15 +59,7 @@ def run(request: Request, seconds: float, clients: int = CLIENTS) -> Load:
     Raises:
         WrkFailed: it could not.
     """
-    command = ["wrk", "-t1", f"-c{clients}", "-d", _NEVER, "--timeout", "60s", "--latency"]
-    for name, value in request.headers.items():
-        command += ["-H", f"{name}: {value}"]
-    command += ["-s", str(_SCRIPT), request.url, "--", request.method, request.body]
-    if request.first is not None:
-        command.append(str(request.first))
-    process = subprocess.Popen(  # noqa: S603 - wrk, with options of this program's own
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    process = _begin(request, clients)
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -81,6 +75,29 @@ def run(request: Request, seconds: float, clients: int = CLIENTS) -> Load:
         raise WrkFailed(f"no answer within {seconds} s")
     # On a busy machine a fraction of a second may pass without an answer.
     return run(request, 4 * seconds, clients)
+
+
+@contextmanager
+def going_on(request: Request, clients: int) -> Iterator[None]:
+    """Send the request from so many clients meanwhile."""
+    process = _begin(request, clients)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _begin(request: Request, clients: int) -> subprocess.Popen[str]:
+    command = ["wrk", "-t1", f"-c{clients}", "-d", _NEVER, "--timeout", "60s", "--latency"]
+    for name, value in request.headers.items():
+        command += ["-H", f"{name}: {value}"]
+    command += ["-s", str(_SCRIPT), request.url, "--", request.method, request.body]
+    if request.first is not None:
+        command.append(str(request.first))
+    return subprocess.Popen(  # noqa: S603 - wrk, with options of this program's own
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 def parse(printed: str) -> Load:
