@@ -49,13 +49,10 @@ def serve_on_this_loop(app: Flask, port: int) -> None:
     """Serve with the service's own server, whose loop answers everything."""
     # Not above: the other peers are to take no memory for it.
     from orders.settings import Settings
-    from orders.web.dispatch import Dispatch
     from orders.web.server import Server, Work
+    from tests.support.serving import Policy
 
-    class AtOnce(Dispatch):
-        def __init__(self) -> None:
-            """Know no services: nothing is counted or noted."""
-
+    class AtOnce(Policy):
         def work(self, method: str, target: str, headers: dict[str, str]) -> Work:
             return Work.SHORT
 
