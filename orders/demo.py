@@ -59,9 +59,7 @@ def prepare(database: Database, clock: Clock) -> Demo | None:
         if demo_key_id is None:
             _fill(connection, now)
         if demo_key_id is not None and key_store.get(connection, demo_key_id).is_valid(now):
-            key_store.rotate(
-                connection, demo_key_id, keys.shown_prefix(secret), keys.digest(secret), None
-            )
+            key_store.rotate(connection, demo_key_id, secret, None)
             audit.note(connection, now, "key.rotated", f"key {demo_key_id} (demo)")
         else:
             key_store.set_demo_key_id(connection, _issue(connection, secret, now))
@@ -100,8 +98,7 @@ See the limits of this key:
 
 def _issue(connection: Connection, secret: str, now: datetime) -> int:
     new = NewKey("demo", "business", ("read", "write"))
-    prefix, secret_hash = keys.shown_prefix(secret), keys.digest(secret)
-    key_id = key_store.issue(connection, new, prefix, secret_hash, now)
+    key_id = key_store.issue(connection, new, secret, now)
     audit.note(connection, now, "key.issued", f"key {key_id} (demo): business, read write")
     return key_id
 

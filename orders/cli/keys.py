@@ -67,9 +67,7 @@ def issue(  # noqa: PLR0913, PLR0917 - one for each option
     )
     secret = keys.generate()
     with services.database.write() as connection:
-        key_id = key_store.issue(
-            connection, new, keys.shown_prefix(secret), keys.digest(secret), now
-        )
+        key_id = key_store.issue(connection, new, secret, now)
         subject = f"key {key_id} ({new.name}): {plan}, {' '.join(new.scopes)}"
         audit.note(connection, now, "key.issued", subject)
     say_secret(f"Key {key_id} for {new.name} on the plan {plan}.", secret)
@@ -150,13 +148,8 @@ def rotate(key_id: int, grace: int, *, force: bool) -> None:
                 f"Key {key_id} is revoked or expired. Issue a new one with `flask keys issue`."
             )
         check_grace(f"key {key_id}", key_store.grace_until(connection, key_id), now, force=force)
-        key_store.rotate(
-            connection,
-            key_id,
-            keys.shown_prefix(secret),
-            keys.digest(secret),
-            now + timedelta(hours=grace) if grace else None,
-        )
+        until = now + timedelta(hours=grace) if grace else None
+        key_store.rotate(connection, key_id, secret, until)
         _note(connection, now, "key.rotated", key_id)
     say_secret(f"Key {key_id} has a new secret.", secret)
 

@@ -21,6 +21,7 @@ from sqlalchemy import (
     update,
 )
 
+from orders.keys import digest, shown_prefix
 from orders.store.database.errors import bad_rows_mean_corruption
 from orders.store.database.queries import Query
 from orders.store.database.types import Instant, instant_of
@@ -85,13 +86,15 @@ class NewKey:
     expires_at: datetime | None = None
 
 
-def issue(
-    connection: Connection, new: NewKey, prefix: str, secret_hash: bytes, now: datetime
-) -> int:
-    """Insert a key; return its id."""
-    values = asdict(new) | {"scopes": " ".join(new.scopes), "created_at": now}
-    inserting = insert(KeyRow).values(**values, prefix=prefix, secret_hash=secret_hash)
-    return int(connection.execute(inserting.returning(KeyRow.c.id)).scalar_one())
+def issue(connection: Connection, new: NewKey, secret: str, now: datetime) -> int:
+    """Insert a key, whose secret is kept as a hash; return its id."""
+    values = asdict(new) | {"scopes": " ".join(new.scopes), "created_at": now} | _kept(secret)
+    inserting = insert(KeyRow).values(values).returning(KeyRow.c.id)
+    return int(connection.execute(inserting).scalar_one())
+
+
+def _kept(secret: str) -> dict[str, Any]:
+    return {"prefix": shown_prefix(secret), "secret_hash": digest(secret)}
 
 
 _HAS_SECRET = or_(
@@ -161,25 +164,15 @@ def grace_until(connection: Connection, key_id: int) -> datetime | None:
 
 
 def rotate(
-    connection: Connection,
-    key_id: int,
-    prefix: str,
-    secret_hash: bytes,
-    previous_until: datetime | None,
+    connection: Connection, key_id: int, secret: str, previous_until: datetime | None
 ) -> None:
     """Replace the key's secret. The previous one works until `previous_until`, if given.
 
     A secret still in its grace from an earlier rotation stops working: at most two are live.
     """
     previous_hash = KeyRow.c.secret_hash if previous_until is not None else None
-    change(
-        connection,
-        key_id,
-        prefix=prefix,
-        secret_hash=secret_hash,
-        previous_hash=previous_hash,
-        previous_until=previous_until,
-    )
+    previous = {"previous_hash": previous_hash, "previous_until": previous_until}
+    change(connection, key_id, **_kept(secret), **previous)
 
 
 def change_plan(

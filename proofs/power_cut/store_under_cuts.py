@@ -198,9 +198,7 @@ def _issue_key(path: Path) -> int:
     key = NewKey("power cuts", "business", ("read", "write"))
     with closing(SqliteDatabase(path)) as database, database.write() as connection:
         sequences.go_on_above(connection, "orders", LAST_IMPORTED_ID)
-        return key_store.issue(
-            connection, key, keys.shown_prefix(secret), keys.digest(secret), Clock().now()
-        )
+        return key_store.issue(connection, key, secret, Clock().now())
 
 
 def _events_in(connection: Connection) -> list[Event]:

@@ -274,7 +274,7 @@ def test_a_ban_holds_for_both_secrets_of_a_rotated_key_and_on_another_plan(store
     new = keys.generate()
     until = clock.now() + timedelta(hours=1)
     with store.database.write() as connection:
-        key_store.rotate(connection, client.key_id, new[:8], keys.digest(new), until)
+        key_store.rotate(connection, client.key_id, new, until)
         key_store.change_plan(connection, client.key_id, "business", None, None)
     clock.advance(1)
     for secret in (client.secret, new):

@@ -173,7 +173,7 @@ class Client:
 def _issue(connection, now, plan, scopes=("read", "write"), name="test", **figures):
     secret = keys.generate()
     new = NewKey(name, plan, tuple(scopes), **figures)
-    key_id = key_store.issue(connection, new, keys.shown_prefix(secret), keys.digest(secret), now)
+    key_id = key_store.issue(connection, new, secret, now)
     return key_id, secret
 
 
