@@ -2,9 +2,10 @@
 
 Writers place orders without Litestream and beside it; beside it, a backup is made, and a restore is
 refused. Then the disk is lost twice: the service is killed under load and its folder is removed,
-once while Litestream lives on for two seconds, once with Litestream killed at the same moment. Each
-time the shop is restored in another folder, as docs/litestream.md says, and goes on there: with its
-keys, with ids that were never used, and with each acknowledged order that Litestream had time for.
+once while Litestream lives on for two seconds, once with Litestream killed at the same moment. Both
+were killed once before, and begun anew. Each time the shop is restored in another folder, as
+docs/litestream.md says, and goes on there: with its keys, with ids that were never used, and with
+each acknowledged order that Litestream had time for.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tests.support.machine import begin, end
 from tests.support.process import peak_mib
 from tests.support.service import ROOT, Service, environment_for, run_flask, running
 
-CONFIG = ROOT / "deploy" / "litestream" / "litestream.yml"
+DEPLOYED = ROOT / "deploy" / "litestream"
 # It copies once a second.
 LIVES_ON_SECONDS = 2.0
 MOST_LOST_SECONDS = 10.0
@@ -88,6 +89,15 @@ class Trial:
         is_plain = refused.returncode == 1 and "Stop what uses it" in refused.stderr
         self._expect(is_plain, f"a restore beside Litestream: {refused.stderr}")
 
+    def kill(self, lives_on: float) -> None:
+        """Kill the service under load, and then Litestream. Both begin anew after this."""
+        with running(self._instance) as service, self._litestream() as process:
+            with self._placing(service).going_on():
+                time.sleep(self._seconds / 2)
+                service.process.kill()
+                time.sleep(lives_on)
+            process.kill()
+
     def lose(self, how: str, lives_on: float) -> None:
         """Kill the service under load, remove its folder, and restore the shop in another."""
         with running(self._instance) as service, self._litestream() as process:
@@ -144,10 +154,15 @@ class Trial:
 
     @contextmanager
     def _litestream(self) -> Iterator[subprocess.Popen[bytes]]:
+        before = set(self._replica.glob("*"))
         with (self._folder / "litestream.log").open("ab") as log:
             process = begin(
-                self._command("replicate"),
-                lambda: list(self._replica.rglob("*.ltx")),
+                [str(DEPLOYED / "replicate")],
+                lambda: [
+                    place
+                    for place in set(self._replica.glob("*")) - before
+                    if list(place.rglob("*.ltx"))
+                ],
                 env=self._surroundings,
                 stdout=log,
                 stderr=log,
@@ -162,19 +177,23 @@ class Trial:
         where = {
             "ORDERS_INSTANCE": str(self._instance),
             "LITESTREAM_URL": f"file://{self._replica}",
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         }
         return {**os.environ, **where}
-
-    def _command(self, name: str, *arguments: str) -> list[str]:
-        program = Path(sys.executable).with_name("litestream")
-        return [str(program), name, "-config", str(CONFIG), *arguments]
 
     def _restore(self) -> float:
         """Restore in another folder what is elsewhere; return after how many seconds."""
         began = time.perf_counter()
         copy = self._folder / "restored.db"
-        command = self._command("restore", "-o", str(copy), str(self._instance / "orders.db"))
-        subprocess.run(command, env=self._surroundings, check=True, capture_output=True)  # noqa: S603 - Litestream
+        newest = max(self._replica.iterdir()).name
+        litestream = Path(sys.executable).with_name("litestream")
+        config = ("-config", str(DEPLOYED / "litestream.yml"), "-integrity-check", "full")
+        subprocess.run(  # noqa: S603 - Litestream
+            [litestream, "restore", *config, "-o", copy, self._instance / "orders.db"],
+            env={**self._surroundings, "LITESTREAM_START": newest},
+            check=True,
+            capture_output=True,
+        )
         self._disk += 1
         self._instance.mkdir(mode=0o700)
         (self._instance / "config.toml").write_text(PLAN, encoding="utf-8")

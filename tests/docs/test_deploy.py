@@ -166,18 +166,22 @@ def test_the_units_commands_have_its_user_program_and_folder(tmp_path):
     assert f"/etc/store-orders.toml {folder.replace('8080', '%i')}/config.toml" in UNIT
 
 
-def test_litestream_copies_the_units_database_as_its_user_and_stops_after_it():
+def test_litestream_copies_the_units_database_as_its_user_and_starts_and_stops_with_it():
     unit = (DEPLOY / "litestream" / "litestream@.service").read_text(encoding="utf-8")
     for name in ("User", "Group", "StateDirectory", "StateDirectoryMode", "UMask"):
         assert value(name, unit) == value(name, UNIT)
     assert re.findall(r"ORDERS_INSTANCE=(\S+)", unit) == re.findall(r"ORDERS_INSTANCE=(\S+)", UNIT)
-    assert value("Before", unit) == "store-orders@%i.service"
+    for name in ("BindsTo", "Before", "WantedBy"):
+        assert value(name, unit) == "store-orders@%i.service"
     program = value("WorkingDirectory", UNIT)
     config = yaml.safe_load((DEPLOY / "litestream" / "litestream.yml").read_text(encoding="utf-8"))
     database = Settings(instance=Path("${ORDERS_INSTANCE}")).database_path
     assert [each["path"] for each in config["dbs"]] == [str(database)]
-    assert f"-config {program}/deploy/litestream/litestream.yml" in value("ExecStart", unit)
+    assert value("ExecStart", unit) == f"{program}/deploy/litestream/replicate"
+    script = DEPLOY / "litestream" / "replicate"
+    assert os.access(script, os.X_OK)
     names = set(re.findall(r"\${(\w+)}", str(config))) - {"ORDERS_INSTANCE"}
+    names -= set(re.findall(r"^export (\w+)", script.read_text(encoding="utf-8"), re.MULTILINE))
     environment = (DEPLOY / "litestream" / "litestream.env").read_text(encoding="utf-8")
     assert names <= set(re.findall(r"^(\w+)=", environment, re.MULTILINE))
 
