@@ -27,7 +27,7 @@ from tests.support.machine import begin, installed
 
 # Nothing here needs to survive a crash.
 _CARELESS = ("fsync=off", "full_page_writes=off", "autovacuum=off", "wal_level=minimal")
-_QUICK = ("listen_addresses=", "max_wal_senders=0", "shared_buffers=32MB", "max_connections=200")
+_QUICK = ("listen_addresses=", "max_wal_senders=0", "max_connections=200")
 _TEMPLATE = "made"
 
 
@@ -50,9 +50,9 @@ def _as_somebody() -> dict[str, Any]:
 class Postgres:
     """A server that listens on a socket in its folder."""
 
-    def __init__(self, *, careless: bool = True) -> None:
+    def __init__(self, *, careless: bool = True, memory: str = "32MB") -> None:
         """Make its folder, and start it. With `careless`, it doesn't wait for the disk."""
-        self._settings = (*(_CARELESS if careless else ()), *_QUICK)
+        self._settings = (*(_CARELESS if careless else ()), *_QUICK, f"shared_buffers={memory}")
         self.bin = binaries()
         self.folder = Path(tempfile.mkdtemp(prefix="pg-", dir=os.environ.get("PG_FOLDER")))
         self.data = self.folder / "data"
