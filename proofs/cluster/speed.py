@@ -9,11 +9,10 @@ printed, too, in milliseconds. PostgreSQL waits for the disk at each commit, as 
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
 import statistics
-import tempfile
+import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from pathlib import Path
 from bench.speed import wrk
 from proofs.cluster.run import PLENTY
 from proofs.cluster.stage import Stage, staged
+from proofs.core import command
 from proofs.core.clients import ORDERS, Key
 from tests.support.nginx import Nginx
 from tests.support.process import cpu_seconds
@@ -115,23 +115,22 @@ def line(processes: int, name: str, rounds: Sequence[Figure]) -> str:
     )
 
 
-def main() -> int:
-    """Measure and print; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2], help="how many in turn")
-    parser.add_argument("--rounds", type=int, default=5, help="the median of so many is printed")
-    parser.add_argument("--seconds", type=float, default=4, help="of each round")
-    options = parser.parse_args()
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        staged(Path(folder), max(options.processes), careless=False) as stage,
-    ):
-        found = measure_all(stage, options.processes, options.rounds, options.seconds)
+def prove(folder: Path, *, processes: int = 2, rounds: int = 5, seconds: float = 4.0) -> list[str]:
+    """Measure and print; there is nothing to violate."""
+    with staged(folder, processes, careless=False) as stage:
+        found = measure_all(stage, range(1, processes + 1), rounds, seconds)
     print(f"{os.cpu_count()} processors")
-    for (processes, name), rounds in found.items():
-        print(line(processes, name, rounds))
-    return 0
+    for (count, name), figures in found.items():
+        print(line(count, name, figures))
+    return []
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(
+        command.run(
+            prove,
+            processes="how many there are at most: one, two, and so on are measured in turn",
+            rounds="the median of so many is printed",
+            seconds="length of each round",
+        )
+    )

@@ -16,7 +16,6 @@ import time
 from collections.abc import Sequence
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,64 +42,49 @@ JUST_AFTER_SECONDS = 0.02
 LONGEST_BEHIND = 1.5
 
 
-@dataclass
-class Report:
-    """The figures of a run, and the complaints. `starts` and `behind` are in seconds."""
-
-    kills: int = 0
-    kills_of_starts: int = 0
-    starts: list[float] = field(default_factory=list)
-    history: Sequence[Operation] = ()
-    orders: int = 0
-    events: int = 0
-    events_of_unknown: int = 0
-    behind: float = 0.0
-    bans: int = 0
-    bans_seen: int = 0
-    complaints: list[str] = field(default_factory=list)
-
-
 class Crashes:
     """A store whose service is killed, with its customers and its inspector."""
 
     def __init__(self, instance: Path, kills: int, clients: int, seed: int) -> None:
         """Take the folder for the store, how often to kill, and how many clients there are."""
-        self.report = Report()
-        self._instance, self._kills, self._clients = instance, kills, clients
+        self.kills = self.kills_of_starts = 0
+        # In seconds.
+        self.starts: list[float] = []
+        self.complaints: list[str] = []
+        self.history = History()
+        self._instance, self._most, self._clients = instance, kills, clients
         self._seed, self._chance = seed, random.Random(seed)
         # Spread over the run, so that each is seen through some of the kills.
         self._bans = max(1, min(MOST_BANS, kills // 5))
-        self._history = History()
         self._killed_at: float | None = None
 
-    def run(self, longest_behind: float = LONGEST_BEHIND) -> Report:
-        """Kill it until it was killed often enough, or until there is a complaint."""
+    def run(self, longest_behind: float = LONGEST_BEHIND) -> list[str]:
+        """Kill it until it was killed often enough, or until there is a complaint; return all."""
         self._longest_behind = longest_behind
-        with progress("kills", self._kills) as step:
+        with progress("kills", self._most) as step:
             for _ in range(FIRST_STARTS):
                 self._kill_a_start()
                 step(1)
             self._open()
             try:
-                while self.report.kills < self._kills and not self.report.complaints:
+                while self.kills < self._most and not self.complaints:
                     self._kill_somehow()
                     step(1)
-                if not self.report.complaints:
+                if not self.complaints:
                     self._end()
             except AssertionError as error:  # it does not start, or does not answer
-                self.report.complaints.append(str(error))
-        self._sum_up()
-        return self.report
+                self.complaints.append(str(error))
+        return self.complaints
 
     def _open(self) -> None:
         service = self._start()
         self._key, reader, *self._small_keys = _issue_keys(service, self._bans)
         self._customers = [
-            Customer(self._history, self._key, reader, f"{self._seed}-{number}")
+            Customer(self.history, self._key, reader, f"{self._seed}-{number}")
             for number in range(self._clients)
         ]
         database = self._instance / "orders.db"
-        self._inspector = Inspector(database, self._history, self._key, reader, self._seed)
+        self.inspector = Inspector(database, self.history, self._key, reader, self._seed)
         service.kill()
 
     def _kill_somehow(self) -> None:
@@ -109,7 +93,7 @@ class Crashes:
             return
         service = self._start()
         try:
-            self.report.complaints += self._inspect(service)
+            self.complaints += self._inspect(service)
             self._kill_under_load(service)
         finally:
             if service.process.poll() is None:
@@ -120,8 +104,8 @@ class Crashes:
         time.sleep(self._chance.uniform(0, START_SECONDS))
         process.kill()
         process.communicate()
-        self.report.kills += 1
-        self.report.kills_of_starts += 1
+        self.kills += 1
+        self.kills_of_starts += 1
 
     def _kill_under_load(self, service: Service) -> None:
         with ThreadPoolExecutor(self._clients + 1) as pool:
@@ -130,14 +114,14 @@ class Crashes:
             finally:  # or clients would go on for ever after a Ctrl-C
                 self._killed_at = time.monotonic()
                 service.kill()
-        self._inspector.bans += [ban for each in clients if (ban := each.result())]
-        self.report.kills += 1
+        self.inspector.bans += [ban for each in clients if (ban := each.result())]
+        self.kills += 1
 
     def _load(self, pool: ThreadPoolExecutor, url: str) -> list[Future[Any]]:
         """Let the clients begin, and wait for the moment to kill."""
         clients = [pool.submit(each.shop, url) for each in self._customers]
         if self._is_ban_due():
-            banned = pool.submit(run_into_a_ban, url, self._history, self._small_keys.pop())
+            banned = pool.submit(run_into_a_ban, url, self.history, self._small_keys.pop())
             futures.wait([banned], BAN_SECONDS)
             time.sleep(self._chance.uniform(0, JUST_AFTER_SECONDS))
             return [*clients, banned]
@@ -146,35 +130,26 @@ class Crashes:
 
     def _is_ban_due(self) -> bool:
         begun = self._bans - len(self._small_keys)
-        return begun < self._bans and self.report.kills >= begun * self._kills / self._bans
+        return begun < self._bans and self.kills >= begun * self._most / self._bans
 
     def _inspect(self, service: Service) -> list[str]:
-        return self._inspector.inspect(service.url, self._killed_at, self._longest_behind)
+        return self.inspector.inspect(service.url, self._killed_at, self._longest_behind)
 
     def _end(self) -> None:
         # Once more after the last kill, and after a stop, which loses nothing of the counters.
         for _ in range(2):
             service = self._start()
-            self.report.complaints += self._inspect(service)
+            self.complaints += self._inspect(service)
             self._killed_at = None
             if service.stop() != 0:
-                self.report.complaints.append(f"it did not stop: {''.join(service.log)}")
-        self.report.complaints += history.damage(self._instance / "orders.db")
+                self.complaints.append(f"it did not stop: {''.join(service.log)}")
+        self.complaints += history.damage(self._instance / "orders.db")
 
     def _start(self) -> Service:
         began = time.perf_counter()
         service = Service(self._instance)
-        self.report.starts.append(time.perf_counter() - began)
+        self.starts.append(time.perf_counter() - began)
         return service
-
-    def _sum_up(self) -> None:
-        report, contents = self.report, self._inspector.contents
-        known = {each.request_id for each in self._history.operations}
-        report.history = self._history.operations
-        report.orders, report.events = len(contents.orders), len(contents.events)
-        report.events_of_unknown = sum(each.request_id not in known for each in contents.events)
-        report.behind = self._inspector.behind
-        report.bans, report.bans_seen = len(self._inspector.bans), self._inspector.bans_seen
 
 
 def _issue_keys(service: Service, small: int) -> list[Key]:
@@ -191,17 +166,20 @@ def _issue_keys(service: Service, small: int) -> list[Key]:
     ]
 
 
-def summary(report: Report) -> str:
+def summary(crashes: Crashes) -> str:
     """Return the figures in a few lines."""
-    starts = report.starts
+    starts, inspector = crashes.starts, crashes.inspector
+    contents, operations = inspector.contents, crashes.history.operations
+    known = {each.request_id for each in operations}
+    unknown = sum(each.request_id not in known for each in contents.events)
     facts = {
-        "kills": f"{report.kills:,}, {report.kills_of_starts} of them while starting",
-        "operations": counts(report.history),
-        "store": f"{report.orders:,} orders, {report.events:,} events, "
-        f"{report.events_of_unknown:,} of them of unknown operations",
+        "kills": f"{crashes.kills:,}, {crashes.kills_of_starts} of them while starting",
+        "operations": counts(operations),
+        "store": f"{len(contents.orders):,} orders, {len(contents.events):,} events, "
+        f"{unknown:,} of them of unknown operations",
         "starts": f"{statistics.median(starts):.2f} s (median), {max(starts):.2f} s at most",
-        "counters": f"at most {report.behind:.2f} s behind",
-        "bans": f"{report.bans}, found in force {report.bans_seen} times",
+        "counters": f"at most {inspector.behind:.2f} s behind",
+        "bans": f"{len(inspector.bans)}, found in force {inspector.bans_seen} times",
     }
     return command.table(facts)
 
@@ -216,9 +194,10 @@ def counts(operations: Sequence[Operation]) -> str:
 
 def prove(folder: Path, *, kills: int = 300, clients: int = 8, seed: int = 1) -> list[str]:
     """Kill, compare, print the figures; return the complaints."""
-    report = Crashes(folder / "instance", kills, clients, seed).run()
-    print(summary(report))
-    return report.complaints
+    crashes = Crashes(folder / "instance", kills, clients, seed)
+    complaints = crashes.run()
+    print(summary(crashes))
+    return complaints
 
 
 if __name__ == "__main__":
