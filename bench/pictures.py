@@ -16,7 +16,7 @@ from typing import Any
 
 from rich.console import Console
 
-from tests.support.machine import installed
+from tests.support.browser import launched
 from tests.support.service import environment_for, launch, running
 
 WIDE = {"viewport": {"width": 1280, "height": 800}}
@@ -27,8 +27,6 @@ SCREENSHOTS: dict[str, tuple[str, dict[str, Any]]] = {
     "console-phone": ("#/orders", PHONE),
     "console-order": ("#/orders/36", {**PHONE, "color_scheme": "dark"}),
 }
-CHROMIUM = ("chromium-headless-shell", "chromium")
-BROWSER_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 SETTLED_MS = 700
 TERMINAL_WIDTH = 104
 COMMANDS_SHOWN, LINES_SHOWN = 5, 5
@@ -48,18 +46,12 @@ def main() -> None:
 
 def take_screenshots(folder: Path) -> None:
     """Write pictures of the console of a demo store."""
-    # Only pictures of pages need Playwright.
-    from playwright.sync_api import sync_playwright
-
     with (
         tempfile.TemporaryDirectory() as instance,
         running(Path(instance), "--demo") as service,
-        sync_playwright() as playwright,
+        launched() as browser,
     ):
         secret = service.command("keys", "issue", "Counter", "--plan", "business").stdout.strip()
-        browser = playwright.chromium.launch(
-            executable_path=installed(*CHROMIUM, package=CHROMIUM[0]), args=BROWSER_FLAGS
-        )
         for name, (place, look) in SCREENSHOTS.items():
             page = browser.new_page(locale="en-GB", timezone_id="Europe/Berlin", **look)
             page.goto(service.url)
@@ -72,7 +64,6 @@ def take_screenshots(folder: Path) -> None:
             page.wait_for_timeout(SETTLED_MS)
             page.screenshot(path=folder / f"{name}.png")
             page.close()
-        browser.close()
 
 
 def draw_terminal(target: Path) -> None:

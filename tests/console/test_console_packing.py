@@ -94,10 +94,13 @@ def test_several_are_shipped_by_one_request_and_each_that_failed_is_named(shop, 
     boxes.first.click()
     boxes.last.click(modifiers=["Shift"])
     expect(page.locator(".found")).to_have_text("4 chosen")
+    # One that is about to ship is not shipped twice.
+    press(page, f"Ship order {chosen[0]}")
+    expect(page.get_by_role("button", name="Ship 3 orders")).to_be_visible()
+    press(page, f"Undo shipping order {chosen[0]}")
     sent = requests_of(page)
-    page.route(f"**{ORDERS}?*", lambda route: route.continue_())
     press(page, "Ship 4 orders")
-    no_violations(page)
+    expect(page.get_by_role("dialog").locator("bdi")).to_have_count(4)
     shop.cancel(chosen[1])
     page.get_by_role("dialog").get_by_role("button", name="Ship 4 orders").click()
     failed = page.locator("#banner-several")
@@ -197,6 +200,70 @@ def test_the_list_is_saved_as_a_file_without_formulas(shop, at_desk):
     with Path(download.value.path()).open(encoding="utf-8-sig", newline="") as file:
         (line,) = csv.DictReader(file)
     assert (line["id"], line["reference"], line["note"]) == (str(order_id), "'=1+1", note)
+
+
+def test_the_whole_list_is_saved_after_saying_how_many_requests_it_takes(shop, at_desk):
+    for _ in range(52 - shop.count()):
+        shop.place(42)
+    page = at_desk(PLENTY)
+    page.get_by_role("link", name="All").click()
+    expect(page.locator("tbody tr")).to_have_count(50)
+    with page.expect_download() as download:
+        press(page, "CSV of all: 1 request")
+    with Path(download.value.path()).open(encoding="utf-8-sig", newline="") as file:
+        assert len(list(csv.DictReader(file))) == shop.count() > 50
+
+
+def test_the_packing_list_has_dates_that_stay_true(shop, at_desk):
+    order_id = shop.place(43, reference="on paper", note="No knives", shipDate=at(minutes=5))
+    page = at_desk(timezone_id="UTC")
+    go_to(page, "orders?pet=43")
+    expect(row(page, order_id)).to_be_visible()
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    paper = page.locator("#packing")
+    expect(paper).to_contain_text("No knives")
+    expect(paper).to_contain_text(f"1 order, {datetime.now(UTC):%-d %b}")
+    expect(paper).not_to_contain_text(re.compile("today|tomorrow", re.IGNORECASE))
+
+
+TOLD = """
+const tell = (what) => { document.documentElement.dataset.told += `${what} `; };
+addEventListener("DOMContentLoaded", () => { document.documentElement.dataset.told = ""; });
+window.Notification = class extends EventTarget {
+    static requestPermission = async () => "granted";
+    constructor(title, { body }) { super(); tell(body); }
+};
+const make = AudioContext.prototype.createOscillator;
+AudioContext.prototype.createOscillator = function () {
+    tell("sound");
+    return make.call(this);
+};
+Object.defineProperty(document, "hidden", { get: () => window.isAway });
+"""
+
+
+def test_new_orders_are_told_by_sound_and_notification_where_asked_for(shop, at_desk):
+    page = at_desk(PLENTY)
+    page.add_init_script(TOLD)
+    page.reload()
+    go_to(page, "key")
+    for name in ("Play a sound", "Show a notification"):
+        page.get_by_label(name).check()
+    told = page.locator("html")
+    expect(told).to_have_attribute("data-told", "sound ")  # how it sounds
+    page.evaluate("isAway = true")
+    order_id = shop.place()
+    press(page, "Refresh")
+    expect(told).to_have_attribute("data-told", f"sound sound Order {order_id} was placed. ")
+
+
+def test_on_a_phone_nothing_covers_undo(shop, at_desk):
+    page = at_desk(viewport={"width": 320, "height": 640})
+    for order_id in (7, 8):
+        press(page, f"Ship order {order_id}")
+    for order_id in (7, 8):
+        press(page, f"Undo shipping order {order_id}")
+    expect(page.locator("#shipping")).to_be_hidden()
 
 
 def test_a_remembered_key_survives_the_tab_and_another_is_forgotten_without_use(shop, visit):

@@ -213,14 +213,27 @@ def test_what_is_sent_again_after_a_lost_answer_is_done_once(shop, at_desk, begi
     assert len(shop.api("GET", f"{ORDERS}/{order_id}/events").json()["events"]) == 2
 
 
-def test_a_paused_webhook_is_shown(shop, at_desk):
+def test_a_paused_webhook_and_backups_on_the_same_disk_are_told_at_the_foot(shop, at_desk):
     new = NewEndpoint("https://away.example.com/", (EventType.PLACED,), messages.generate_secret())
     with shop.store.database.write() as connection:
         endpoint_id = endpoints.add(connection, new, shop.store.clock.now())
         endpoints.pause(connection, endpoint_id, "a person did", shop.store.clock.now())
     page = at_desk()
-    expect(page.locator("#banner-webhooks")).to_contain_text(f"webhook {endpoint_id} is paused")
+
+    def say_old(route):
+        answer = route.fetch()
+        backups = {"last": "2020-02-03T08:00:00Z", "sameDisk": True}
+        route.fulfill(response=answer, json={**answer.json(), "backups": backups})
+
+    page.route("**/stats?*", say_old)
+    press(page, "Refresh")
+    foot = page.get_by_role("contentinfo")
+    expect(foot).to_contain_text(f"webhook {endpoint_id} is paused")
+    expect(foot).to_contain_text(
+        "The newest backup was made 3 Feb 2020 at 8:00. Backups are on the same disk"
+    )
     no_violations(page)
+    page.unroute("**/stats?*")
     with shop.store.database.write() as connection:
         endpoints.remove(connection, endpoint_id)
     press(page, "Refresh")

@@ -37,7 +37,7 @@ export async function shipSeveral(orders) {
   const titled = orders.length === 1 ? "1 order" : `${count(orders.length)} orders`;
   await confirm({
     title: `Ship ${titled}?`,
-    body: [el("p", { class: "many", text: orders.map(({ id, reference }) => (reference ? `${id} (${reference})` : id)).join(", ") })],
+    body: [el("ul", { class: "many" }, ...orders.map(({ id, reference }) => el("li", {}, `${id} `, reference ? bdi(reference) : "")))],
     yes: `Ship ${titled}`,
     no: "Not yet",
     work: async (name) => {

@@ -34,6 +34,12 @@ export function when(iso) {
   return `${day(then)}, ${time.format(then)}`;
 }
 
+/** Return an instant as what stays true on paper: `21 Nov, 14:05`. */
+export function dated(instant) {
+  const then = new Date(instant);
+  return `${dateOf(then)}, ${time.format(then)}`;
+}
+
 /** Return an instant within a sentence: `today at 14:05`, `21 Nov at 14:05`. */
 export function inSentence(instant) {
   const then = new Date(instant);
@@ -127,8 +133,11 @@ export function chip(status) {
 }
 
 function day(then, now = new Date()) {
-  const form = then.getFullYear() === now.getFullYear() ? date : dateOfYear;
-  return DAYS[daysBetween(now, then)] || form.format(then);
+  return DAYS[daysBetween(now, then)] || dateOf(then, now);
+}
+
+function dateOf(then, now = new Date()) {
+  return (then.getFullYear() === now.getFullYear() ? date : dateOfYear).format(then);
 }
 
 function daysBetween(from, to) {

@@ -11,6 +11,7 @@ import { AT_ONCE, printing, readAll, save } from "./packing.js";
 import { go, hash, restoreScroll, trail } from "./router.js";
 import { nameShipDates, replaceRows, row, state, table } from "./rows.js";
 import { session } from "./session.js";
+import { isShipping } from "./shipping.js";
 import { describe, describeResult } from "./words.js";
 
 const FRESH_MS = 4000;
@@ -184,7 +185,7 @@ export function ordersView(root, shop) {
   }
 
   function shipTool() {
-    const pending = selected().filter(({ status }) => status === "pending");
+    const pending = selected().filter((order) => order.status === "pending" && !isShipping(order));
     if (!pending.length || pending.length > MOST_TOGETHER) return null;
     return el("button", { class: "button main", type: "button", text: `Ship ${counted(pending.length, "order")}`, on: { click: () => shipChosen(pending) } });
   }
@@ -245,7 +246,10 @@ export function ordersView(root, shop) {
     if (!page) return;
     if (isUnknown) load();
     else if (isShipped) replace(order);
-    else if (page.orders.length) showRows(filters.arranged(query, page));
+    else if (page.orders.length) {
+      showRows(filters.arranged(query, page));
+      showTools(filters.arranged(query, page));
+    }
   }
 
   function replace(order, { isQuiet = false } = {}) {

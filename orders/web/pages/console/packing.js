@@ -2,7 +2,7 @@
 
 import { get, mustWait } from "./api.js";
 import { bdi, byId, el } from "./dom.js";
-import { clock, count, counted, STATUSES, when } from "./format.js";
+import { clock, count, counted, dated, STATUSES } from "./format.js";
 import { announce } from "./notices.js";
 
 const FIELDS = ["id", "reference", "petId", "quantity", "note", "status", "placedAt", "shipDate", "updatedAt"];
@@ -27,11 +27,11 @@ function list(orders) {
   const heads = ["Packed", "Order", "Reference", "Pet", "Quantity", "Note", "Due"];
   const rows = orders.map((order) => el("tr", {},
     el("td", { class: "tick" }, el("span", { role: "img", "aria-label": "not ticked" })),
-    ...[`${order.id}`, bdi(order.reference || "–"), `No. ${order.petId}`, count(order.quantity), bdi(order.note || ""), due(order)]
+    ...[`${order.id}`, bdi(order.reference || "–"), `No. ${order.petId}`, el("span", { class: "number", text: count(order.quantity) }), bdi(order.note || ""), due(order)]
       .map((cell) => el("td", {}, cell))));
   return [
     el("h1", { text: "Packing list" }),
-    el("p", { text: `${counted(orders.length, "order")}, ${when(Date.now())}` }),
+    el("p", { text: `${counted(orders.length, "order")}, ${dated(Date.now())}` }),
     el("table", { class: "plain" }, el("caption", { class: "unseen", text: "Orders to pack" }),
       el("thead", {}, el("tr", {}, ...heads.map((text) => el("th", { scope: "col", text })))), el("tbody", {}, ...rows)),
   ];
@@ -39,7 +39,7 @@ function list(orders) {
 
 function due({ status, shipDate }) {
   if (status !== "pending") return STATUSES[status];
-  return shipDate ? when(shipDate) : "–";
+  return shipDate ? dated(shipDate) : "–";
 }
 
 /** Save orders as a CSV file. */
