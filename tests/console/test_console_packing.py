@@ -261,8 +261,12 @@ def test_on_a_phone_nothing_covers_undo(shop, at_desk):
     page = at_desk(viewport={"width": 320, "height": 640})
     for order_id in (7, 8):
         press(page, f"Ship order {order_id}")
-    for order_id in (7, 8):
-        press(page, f"Undo shipping order {order_id}")
+    press(page, "Undo shipping order 7")
+    announced(page, "Order 7 was not shipped.")
+    undo = page.get_by_role("button", name="Undo shipping order 8")
+    said, below = (each.bounding_box() for each in (page.locator("#announcement"), undo))
+    assert said["y"] + said["height"] <= below["y"]
+    undo.click()
     expect(page.locator("#shipping")).to_be_hidden()
 
 
