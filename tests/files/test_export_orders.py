@@ -127,11 +127,6 @@ def test_an_empty_store_is_exported_as_such(store, tmp_path):
     assert export(store, tmp_path / "orders.jsonl") == (b"", b"")
 
 
-def test_thousands_of_orders_are_all_there_in_order(full_store, tmp_path):
-    _, content = export(full_store, tmp_path / "orders.jsonl")
-    assert [json.loads(line)["id"] for line in content.splitlines()] == list(range(1, MANY + 1))
-
-
 def test_an_export_replaces_a_file_only_if_told_to_and_is_for_its_owner_only(
     varied, client, tmp_path
 ):
@@ -203,15 +198,6 @@ def test_an_export_comes_back_byte_for_byte(emptied, tmp_path, ending, orders):
     export(store, second, options=["--overwrite"])
     assert second.read_bytes() == first.read_bytes()
     assert store.rows("SELECT * FROM orders ORDER BY id") == rows
-
-
-def test_one_format_can_be_turned_into_the_other(varied, emptied, tmp_path):
-    as_csv, as_json = tmp_path / "orders.csv", tmp_path / "orders.jsonl"
-    export(varied, as_csv)
-    command(emptied(), "orders", "import", as_csv)
-    assert export(varied, as_json) == (b"", JSON_LINES.encode())
-    command(emptied(), "orders", "import", as_json)
-    assert export(varied) == (CSV.encode(),)
 
 
 # What is rejected.
@@ -297,7 +283,7 @@ def test_an_export_is_of_one_moment(begin, pipe, full_store):
         assert client.place().status_code == 201
         rows = opened.read().splitlines()
     assert end() == (0, f"Exported {MANY:,} orders{LEFT_OUT}")
-    assert len(rows) == MANY
+    assert [int(row.partition(",")[0]) for row in rows] == list(range(1, MANY + 1))
     assert rows[-1].startswith(f"{MANY},7,1,,pending,")
 
 

@@ -19,10 +19,8 @@ from orders.store.tables import METADATA
 from tests.support.commands import command, messages, rejected, said
 from tests.support.faults import overwrite
 from tests.support.machine import wait_until
-from tests.support.receiver import answer_with
 from tests.support.service import ROOT, environment_for, run_app
 from tests.support.stores import Client, Store, assert_error
-from tests.support.webhooks import Hooks
 
 pytestmark = pytest.mark.postgres
 
@@ -166,25 +164,6 @@ def test_clients_get_the_same_answers_byte_for_byte_and_ids_continue(busy, clien
     assert client.get(LIST, headers=tag).status_code == 200
 
 
-def test_keys_are_what_they_were(store, move):
-    reader, revoked = store.client(scopes=["read"]), store.client()
-    banned = store.client(plan="enterprise", per_minute=1, per_day=1_000)
-    said(store, "keys", "revoke", revoked.key_id)
-    assert [banned.get(LIST).status_code for _ in range(2)] == [200, 429]
-    store.clock.advance(1)
-    assert_error(banned.get(LIST), 429, "api_key_banned")
-    after = move(store)
-    reader, revoked, banned = (same(each, after) for each in (reader, revoked, banned))
-    assert reader.get(LIST).status_code == 200
-    assert_error(reader.place(), 403, "insufficient_scope")
-    assert_error(revoked.get(LIST), 401, "invalid_api_key")
-    store.clock.advance(100)
-    assert_error(banned.get(LIST), 429, "api_key_banned")
-    said(after, "keys", "unban", banned.key_id)
-    store.clock.advance(1)
-    assert banned.get(LIST).status_code == 200
-
-
 def test_a_retry_after_the_move_replays_the_first_answer(store, client, move):
     # Keys that no two languages sort alike.
     first = {
@@ -198,26 +177,6 @@ def test_a_retry_after_the_move_replays_the_first_answer(store, client, move):
         assert again.headers["Idempotent-Replayed"] == "true"
     other = client.place(8, headers={"Idempotency-Key": "ab"})
     assert_error(other, 422, "idempotency_key_reused")
-
-
-def test_a_webhook_continues_where_it_was(store, client, move, hooks, receiver):
-    hooks.add(receiver.url)
-    client.place()
-    hooks.deliver()
-    receiver.answering = answer_with(400, b"not this one")
-    client.place()
-    hooks.deliver(301, 301)  # after which it is put aside
-    client.place()
-    receiver.received.clear()
-    receiver.answering = answer_with(204)
-    again = Hooks(move(store))
-    assert (again.tries(), again.get().secret) == (hooks.tries(), hooks.get().secret)
-    assert again.refused().event_id == 2
-    again.deliver(61)
-    assert receiver.received[0].id == f"evt_{store.services.store_id}_3"
-    while again.refused():
-        again.deliver(3_600)
-    assert [each.event for each in receiver.received] == [3, 2]
 
 
 def test_the_schema_is_that_of_a_database_made_by_a_start(busy, move, server, name):
