@@ -1,6 +1,6 @@
 """The tables and their column types.
 
-Migrations create them; a test compares the two.
+A new store is made of them; a test compares them with what migrations make of earlier ones.
 """
 
 from __future__ import annotations
@@ -106,8 +106,7 @@ OrderRow = Table(
 )
 
 
-# Most shops give references to all orders or to none, and none costs nothing. A migration that
-# rebuilds the table has to make this index again: what is of expressions is not reflected.
+# Most shops give references to all orders or to none, and none costs nothing.
 Index(
     "orders_by_reference",
     *(Folded(OrderRow.c.reference), OrderRow.c.id, OrderRow.c.reference),

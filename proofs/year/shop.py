@@ -24,29 +24,27 @@ from unittest import mock
 from wsgiref.util import setup_testing_defaults
 
 import urllib3
-from sqlalchemy import Connection as Transaction
 
 from app import make_services
 from orders.clock import Clock
 from orders.domain import EventType
 from orders.settings import Settings
-from orders.store.care import checks, instance, opening
+from orders.store.care import instance
 from orders.store.care.backups import Backups
 from orders.store.database import sqlite
 from orders.store.database.errors import StoreUnavailable
-from orders.store.database.sqlite import SqliteDatabase
 from orders.webhooks import endpoints, messages
 from orders.webhooks.courier import Courier
 from orders.webhooks.endpoints import NewEndpoint
 from proofs.power_cut import apsw_driver
 from proofs.power_cut.__main__ import own_driver
 from proofs.power_cut.disk import LOSSES, Disk
+from tests.support import earlier
 from tests.support.receiver import Handler, Received, Receiver
 from tests.support.service import shared_app
 
 WANTED = EventType.CANCELLED
 # Which this program still upgrades, and its tables.
-OLDEST = "0001"
 TABLES = ("api_keys", "store", "pets", "orders", "order_events", "idempotency_keys")
 DAY = 86_400.0
 BEGIN = 1_000.0
@@ -269,12 +267,7 @@ class Shop:
         """
         self.close()
         old = self.path.with_name("oldest.db")
-        sqlite.connect(old, create=True).close()
-        with (
-            closing(SqliteDatabase(old)) as database,
-            database.write(foreign_keys=False) as connection,
-        ):
-            _make_oldest(connection)
+        earlier.make(old, 1)
         with closing(sqlite.connect(old)) as connection:
             connection.execute("ATTACH ? AS now", (str(self.path),))
             for table in TABLES:
@@ -287,9 +280,3 @@ class Shop:
 def columns(connection: Any, table: str) -> str:
     """Return the names of a table's columns, as a statement lists them."""
     return ", ".join(row[1] for row in connection.execute(f"PRAGMA table_info({table})").fetchall())
-
-
-def _make_oldest(connection: Transaction) -> None:
-    opening.run_migrations(connection, OLDEST)
-    connection.exec_driver_sql(f"PRAGMA application_id = {checks.APPLICATION_ID}")
-    connection.exec_driver_sql(f"PRAGMA user_version = {int(OLDEST)}")

@@ -24,7 +24,7 @@ from orders.cli.keeper import digest
 from orders.domain import Status
 from orders.settings import DEFAULT_PLANS, Plan, Settings
 from orders.store import events, listing
-from orders.store.care import checks, opening
+from orders.store.care import checks
 from orders.store.care.upkeep import InUse
 from orders.store.database.errors import StoreUnavailable
 from orders.store.databases import database_of
@@ -329,18 +329,21 @@ def test_processes_that_count_together_serve_together_and_with_no_other(settings
         assert is_in_use(upkeep_of(settings), alone=False)
 
 
+BEFORE_QUARTERS = """
+    DROP TRIGGER order_quarters_kept ON order_events; DROP FUNCTION order_quarters_kept();
+    DROP TABLE order_quarters; UPDATE alembic_version SET version_num = '0010'
+"""
+
+
 @pytest.fixture
 def unfinished(server, tmp_path):
     """Return settings of a database with the tables of an older version, or with none."""
 
     def make(version):
-        given = Settings(instance=tmp_path, database_url=server.url(server.create()))
+        name = server.create_store() if version else server.create()
         if version:
-            database, _ = database_of(given, 1)
-            with database.write() as connection:
-                opening.run_migrations(connection, version)
-            database.close()
-        return given
+            server.execute(BEFORE_QUARTERS, name)
+        return Settings(instance=tmp_path, database_url=server.url(name))
 
     return make
 
@@ -351,7 +354,7 @@ def version_of(settings):
         return int(version)
 
 
-@pytest.mark.parametrize("version", [None, "0003"])
+@pytest.mark.parametrize("version", [None, 10])
 def test_of_processes_that_start_at_the_same_time_one_makes_the_tables(
     unfinished, upkeep_of, version
 ):
@@ -455,12 +458,12 @@ def test_a_writer_that_stands_still_keeps_others_waiting_for_no_longer_than_they
 def test_a_database_that_an_older_version_serves_is_not_upgraded(
     unfinished, monkeypatch, upkeep_of
 ):
-    old = unfinished("0003")
+    old = unfinished(10)
     monkeypatch.setattr(postgres_upkeep, "BUSY_SECONDS", 0)
     with upkeep_of(old).hold(alone=False):
         with pytest.raises(checks.UnfitDatabase, match="Stop all of its services"):
             upkeep_of(old).prepare()
-        assert version_of(old) == 3
+        assert version_of(old) == 10
     upkeep_of(old).prepare()
     upkeep_of(old).check()
 

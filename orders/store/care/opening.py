@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import logging
+import secrets
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, insert
 from sqlalchemy.exc import SQLAlchemyError
 
-from orders.store.care import backup, checks, instance, scratch
+from orders.store.care import backup, checks, instance, scratch, triggers
 from orders.store.care.checks import UnfitDatabase
 from orders.store.database.sqlite import SqliteDatabase, sqlite_module
+from orders.store.tables import EVER, METADATA, QuarterRow, StoreRow
 
 log = logging.getLogger(__name__)
 
 # The number of the migration that does.
 _ALTERS_CONSTRAINTS = 9
+# Where Alembic keeps which migration was the last.
+_ALEMBIC = (
+    "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, "
+    "CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
+)
 
 
 def create(path: Path) -> None:
@@ -28,7 +36,7 @@ def create(path: Path) -> None:
     with scratch.folder(path.parent, "create") as folder:
         unfinished = folder / path.name
         instance.make_private_file(unfinished)
-        _migrate(unfinished)
+        _change(unfinished, make_tables)
         _keep_orphaned_log(path)
         unfinished.replace(path)
         instance.sync(path.parent)
@@ -78,7 +86,7 @@ def upgrade(path: Path, *, keep_copy: bool = True) -> Path | None:
     checks.check_quickly(path)
     kept = _keep_copy(path) if keep_copy else None
     log.info("Upgrading the schema of %s from %d to %d.", path, version, newest)
-    _migrate(path)
+    _change(path, run_migrations)
     return kept
 
 
@@ -90,12 +98,12 @@ def _keep_copy(path: Path) -> Path:
     return kept
 
 
-def _migrate(path: Path) -> None:
+def _change(path: Path, change: Callable[[Connection], None]) -> None:
     database = SqliteDatabase(path)
     try:
         with database.write() as connection:
             connection.begin()  # or else Alembic would commit by itself, migration by migration
-            run_migrations(connection)
+            change(connection)
             connection.exec_driver_sql(f"PRAGMA application_id = {checks.APPLICATION_ID}")
             connection.exec_driver_sql(f"PRAGMA user_version = {checks.schema_version()}")
     except SQLAlchemyError as error:
@@ -107,8 +115,21 @@ def _migrate(path: Path) -> None:
         database.close()
 
 
-def run_migrations(connection: Connection, target: str = "head") -> None:
-    """Run the migrations that a database lacks, up to `target`, in the connection's transaction."""
+def make_tables(connection: Connection) -> None:
+    """Make the tables of a new store, as the migrations leave them, in the transaction."""
+    METADATA.create_all(connection)
+    triggers.create_all(connection)
+    nothing = {count.name: 0 for count in QuarterRow.columns}
+    connection.execute(insert(QuarterRow).values(nothing | {"quarter": EVER}))
+    connection.execute(insert(StoreRow).values(id=1, store_id=secrets.token_hex(8)))
+    connection.exec_driver_sql(_ALEMBIC)
+    connection.exec_driver_sql(
+        f"INSERT INTO alembic_version VALUES ('{checks.schema_version():04}')"  # noqa: S608 # nosec B608 - a number
+    )
+
+
+def run_migrations(connection: Connection) -> None:
+    """Run the migrations that a database lacks, in the connection's transaction."""
     # Alembic takes half a second to load, and most starts have nothing to migrate.
     from alembic import command
     from alembic.config import Config
@@ -116,7 +137,7 @@ def run_migrations(connection: Connection, target: str = "head") -> None:
     config = Config()
     config.set_main_option("script_location", str(checks.MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
-    command.upgrade(config, target)
+    command.upgrade(config, "head")
 
 
 def _companions(path: Path) -> list[Path]:

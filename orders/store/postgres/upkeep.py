@@ -195,13 +195,15 @@ class PostgresUpkeep:
         version = self._version_on(connection)
         if version == schema_version():
             return
-        if version:
-            log.info(
-                "Upgrading the schema of %s from %d to %d.",
-                self._database.where,
-                version,
-                schema_version(),
-            )
+        if not version:
+            opening.make_tables(connection)
+            return
+        log.info(
+            "Upgrading the schema of %s from %d to %d.",
+            self._database.where,
+            version,
+            schema_version(),
+        )
         opening.run_migrations(connection)
 
     @contextlib.contextmanager

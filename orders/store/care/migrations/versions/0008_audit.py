@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from orders.store.care.migrations.append_only import forbid_changes
+from orders.store.care import triggers
 from orders.store.database.types import Instant
 from orders.store.tables import RowId, words
 
@@ -24,4 +24,4 @@ def upgrade() -> None:
         sa.Column("subject", words(512), nullable=False),
         sqlite_autoincrement=True,
     )
-    forbid_changes("audit_trail", "the audit trail is never changed")
+    triggers.forbid_changes(op.get_bind(), "audit_trail", "the audit trail is never changed")

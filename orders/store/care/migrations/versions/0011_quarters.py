@@ -3,21 +3,15 @@
 import sqlalchemy as sa
 from alembic import op
 
-from orders.store.tables import RowId
+from orders.store.care import triggers
+from orders.store.tables import EVER, RowId
 
 revision = "0011"
 down_revision = "0010"
 branch_labels = None
 depends_on = None
 
-# Each type of event counts in one column, at one of its instants.
-COUNTED = {"placed": "placed_at", "shipped": "ship_date", "cancelled": "at"}
-EVER = -1
-# Since the beginning of the year 1.
-QUARTER = {
-    "sqlite": "(strftime('%s', {}) + 62135596800) / 900",
-    "postgresql": "CAST(floor((extract(epoch FROM {}) + 62135596800) / 900) AS bigint)",
-}
+COUNTED = ("placed", "shipped", "cancelled")
 UNTIL_NOW = """
     INSERT INTO order_quarters (quarter, placed, shipped, cancelled)
     WITH happened AS (
@@ -31,12 +25,6 @@ UNTIL_NOW = """
     UNION ALL SELECT {ever}, coalesce(sum(placed), 0), coalesce(sum(shipped), 0),
         coalesce(sum(cancelled), 0) FROM happened
 """
-ADD = """
-    INSERT INTO order_quarters (quarter, placed, shipped, cancelled) VALUES {rows}
-    ON CONFLICT (quarter) DO UPDATE SET placed = order_quarters.placed + excluded.placed,
-        shipped = order_quarters.shipped + excluded.shipped,
-        cancelled = order_quarters.cancelled + excluded.cancelled;
-"""
 
 
 def upgrade() -> None:
@@ -47,39 +35,12 @@ def upgrade() -> None:
         sa.Column("quarter", RowId, primary_key=True, autoincrement=False),
         *(sa.Column(name, sa.BigInteger, nullable=False) for name in COUNTED),
     )
-    op.execute(sa.text(UNTIL_NOW.format(quarter=QUARTER[kind].format("at"), ever=EVER)))
+    op.execute(sa.text(UNTIL_NOW.format(quarter=triggers.QUARTER[kind].format("at"), ever=EVER)))
     if kind == "sqlite":
-        _count_on_sqlite()
+        for event in COUNTED:
+            op.execute(f"DROP TRIGGER IF EXISTS order_days_{event}")
     else:
-        _count_on_postgres()
+        op.execute("DROP TRIGGER IF EXISTS order_days_kept ON order_events")
+        op.execute("DROP FUNCTION IF EXISTS order_days_kept()")
+    triggers.count_quarters(op.get_bind())
     op.drop_table("order_days", if_exists=True)
-
-
-def _count_on_sqlite() -> None:
-    for event, instant in COUNTED.items():
-        counts = ", ".join("1" if name == event else "0" for name in COUNTED)
-        op.execute(f"DROP TRIGGER IF EXISTS order_days_{event}")
-        op.execute(
-            f"CREATE TRIGGER order_quarters_{event} AFTER INSERT ON order_events "
-            f"WHEN NEW.type = 'order.{event}' BEGIN {_add('sqlite', f'NEW.{instant}', counts)} END"
-        )
-
-
-def _count_on_postgres() -> None:
-    counts = ", ".join(f"(NEW.type = 'order.{event}')::int" for event in COUNTED)
-    cases = " ".join(f"WHEN 'order.{event}' THEN NEW.{at}" for event, at in COUNTED.items())
-    op.execute("DROP TRIGGER IF EXISTS order_days_kept ON order_events")
-    op.execute("DROP FUNCTION IF EXISTS order_days_kept()")
-    op.execute(
-        "CREATE FUNCTION order_quarters_kept() RETURNS trigger LANGUAGE plpgsql AS "
-        f"$$ BEGIN {_add('postgresql', f'CASE NEW.type {cases} END', counts)} RETURN NULL; END $$"
-    )
-    types = ", ".join(f"'order.{event}'" for event in COUNTED)
-    op.execute(
-        "CREATE TRIGGER order_quarters_kept AFTER INSERT ON order_events FOR EACH ROW "
-        f"WHEN (NEW.type IN ({types})) EXECUTE FUNCTION order_quarters_kept()"
-    )
-
-
-def _add(kind: str, instant: str, counts: str) -> str:
-    return ADD.format(rows=f"({QUARTER[kind].format(instant)}, {counts}), ({EVER}, {counts})")
