@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+# Tests are compiled once, not by each process of each run.
+sys.dont_write_bytecode = False
+
 # A pysqlite3 that can't be imported.
 HIDDEN = Path(__file__).parent / "support" / "hidden"
 FIXTURES = ("tests.support.fixtures", "tests.support.browser")

@@ -173,7 +173,7 @@ def of_process(process_id):
 
 @pytest.mark.slow
 def test_a_key_is_in_no_log_no_answer_no_file_and_no_process_list(start, tmp_path):
-    service = start(ORDERS_LOG="json")
+    service = start(is_forked=False, ORDERS_LOG="json")
     first, reader = service.issue(), service.issue("free", "--scope", "read")
     rotated = service.command("keys", "rotate", "2", "--grace", "1").stdout.strip()
     shown = "".join(misuse(service, secret) for secret in (first, reader, rotated))

@@ -61,11 +61,12 @@ EXPRESSIONS = [
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory):
+def exported(tmp_path_factory, forks):
     """The names of all samples of a service that has done some of everything."""
     instance = tmp_path_factory.mktemp("exported")
     (instance / "config.toml").write_text(SMALL_PLAN, encoding="utf-8")
-    with running(instance, ORDERS_METRICS="on", ORDERS_BACKUPS="backups") as service:
+    settings = {"ORDERS_METRICS": "on", "ORDERS_BACKUPS": "backups"}
+    with running(instance, forks=forks, **settings) as service:
         key = service.issue()
         service.output("webhooks", "add", "http://127.0.0.1:1/", "--allow-private")
         service.request("POST", ORDERS, key, json={"petId": 7})

@@ -228,12 +228,12 @@ def begin(forks, full_store, tmp_path_factory):
     def begin_one(*file, **options):
         said = tmp_path_factory.mktemp("messages") / "stderr"
         said.touch()
-        pid = forks.begin(
+        process = forks.begin(
             *("flask", "orders", "export", *file),
             instance=full_store.settings.instance,
             **{"stdout": os.devnull, "stderr": said, **options},
         )
-        return lambda: (forks.wait(pid), without_store(said.read_text()))
+        return lambda: (process.wait(), without_store(said.read_text()))
 
     return begin_one
 

@@ -271,11 +271,11 @@ class Importing:
     """An import into a store, as a process that reads what the test writes, or a file."""
 
     def __init__(self, forks, store, folder, *, file=None, stderr=None):
-        self._forks, self._folder, self.pipe = forks, folder, None
+        self._folder, self.pipe = folder, None
         path = file or folder / "pipe.csv"
         if not file:
             os.mkfifo(path)
-        self.pid = forks.begin(
+        self.process = forks.begin(
             *("flask", "orders", "import", path),
             instance=store.settings.instance,
             stdout=folder / "stdout",
@@ -293,13 +293,13 @@ class Importing:
         """End the file, and wait; return the exit status and what was printed."""
         if self.pipe:
             self.pipe.close()
-        status = self._forks.wait(self.pid)
+        status = self.process.wait()
         stdout, stderr = ((self._folder / name).read_text() for name in ("stdout", "stderr"))
         return status, stdout, without_store(stderr)
 
     def stop(self, number):
         """Send a signal, and wait; return the exit status and what was printed."""
-        os.kill(self.pid, number)
+        self.process.send_signal(number)
         return self.end()
 
 

@@ -33,11 +33,12 @@ CODES = {
 
 
 @pytest.fixture(scope="module")
-def hasty(tmp_path_factory, databases):
+def hasty(tmp_path_factory, databases, forks):
     """A service that waits a second for heads and bodies, and must log no error."""
     folder = tmp_path_factory.mktemp("fuzzed") / "instance"
     environment = {"ORDERS_HEAD_SECONDS": "1", "ORDERS_BODY_SECONDS": "1"}
-    with running(folder, **environment, **databases.environment(folder)) as service:
+    environment |= databases.environment(folder)
+    with running(folder, forks=forks, **environment) as service:
         yield service
         assert service.request("GET", "/healthz").status == 200
     assert not [line for line in service.log if "Traceback" in line or "rror:" in line]

@@ -27,7 +27,6 @@ from orders.settings import DEFAULT_PLANS, Plan
 from orders.store.care.instance import InstanceLock
 from orders.store.database import sqlite
 from tests.support.databases import DATABASES
-from tests.support.forks import forking
 from tests.support.machine import wait_until
 from tests.support.service import ROOT, Service, environment_for
 from tests.support.stores import Store
@@ -126,11 +125,11 @@ OTHERS = {
 
 
 @pytest.fixture(scope="module")
-def ended(tmp_path_factory, service):
+def ended(tmp_path_factory, service, forks):
     """Start on all that can't work, and the others; return folder, status, output of each."""
     folder = tmp_path_factory.mktemp("refusals")
     (folder / "file").touch()
-    with closing(socket.create_server(("127.0.0.1", 0))) as taken, forking() as forks:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         environments = {
             "a port that is taken": {"ORDERS_PORT": str(taken.getsockname()[1])},
             "an address of another machine": {"ORDERS_HOST": "192.0.2.1"},
@@ -164,7 +163,7 @@ def ended(tmp_path_factory, service):
                 **{"ORDERS_PORT": "0", **environments.get(name, {})},
             )
         for start in starts.values():
-            start.status = forks.wait(start.process)
+            start.status = start.process.wait()
     return starts
 
 
@@ -348,13 +347,15 @@ def test_a_stop_answers_what_has_arrived_and_keeps_the_counters_exactly(start, i
         assert left(client.get(LIST)) == (60 - 9, 1_000 - 9)
 
 
-@pytest.mark.parametrize("name", ["{}/notify", "@{}"])
-def test_systemd_is_told_that_it_serves_that_its_loop_runs_and_that_it_stops(start, tmp_path, name):
+@pytest.mark.parametrize(("name", "is_forked"), [("{}/notify", True), ("@{}", False)])
+def test_systemd_is_told_that_it_serves_that_its_loop_runs_and_that_it_stops(
+    start, tmp_path, name, is_forked
+):
     name = name.format(tmp_path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.settimeout(30)
         systemd.bind(name.replace("@", "\0"))
-        service = start(NOTIFY_SOCKET=name)
+        service = start(is_forked=is_forked, NOTIFY_SOCKET=name)
         assert [systemd.recv(100) for _ in range(2)] == [b"READY=1", b"WATCHDOG=1"]
         assert service.stop() == 0
         told = [b"WATCHDOG=1"]
@@ -458,7 +459,7 @@ STATUSES = [("GET", 200), ("POST", 201), ("GET", 200), ("POST", 200), ("DELETE",
 
 @pytest.mark.slow
 def test_the_demo_fills_an_empty_store_and_on_the_next_start_changes_its_key(start, instance):
-    first = start("--demo")
+    first = start("--demo", is_forked=False)
     output = printed(first)
     orders = first.request("GET", LIST, key=next(curls(output))[2]).json()
     assert 30 <= len(orders) <= 40

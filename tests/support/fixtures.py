@@ -90,8 +90,7 @@ def pytest_collection_finish():
     gc.set_threshold(5_000, 20, 50)
 
 
-@pytest.fixture(autouse=True)
-def no_statements_built_before():
+def pytest_runtest_setup():
     """Under mutmut, build pages' statements anew: it forks from a process that has built them."""
     if "MUTANT_UNDER_TEST" in os.environ:
         for each in vars(paging).values():
@@ -229,13 +228,14 @@ def receiver():
 
 
 @pytest.fixture
-def start(tmp_path, databases):
+def start(tmp_path, databases, forks):
     """Start services over this test's instance folder; they are stopped at the end of it."""
     started = []
 
-    def start_one(*arguments, instance=tmp_path / "instance", **environment):
+    def start_one(*arguments, instance=tmp_path / "instance", is_forked=True, **environment):
         environment = databases.environment(instance) | environment
-        started.append(Service(instance, *arguments, **environment))
+        host = forks if is_forked else None
+        started.append(Service(instance, *arguments, forks=host, **environment))
         return started[-1]
 
     yield start_one
@@ -252,10 +252,10 @@ def forks():
 
 
 @pytest.fixture(scope="session")
-def service(tmp_path_factory, databases):
+def service(tmp_path_factory, databases, forks):
     """One running service that many tests share; each takes keys of its own."""
     instance = tmp_path_factory.mktemp("shared") / "instance"
-    with running(instance, **databases.environment(instance)) as one:
+    with running(instance, forks=forks, **databases.environment(instance)) as one:
         yield one
 
 

@@ -1,4 +1,4 @@
-"""Commands and starts as processes that fork from one that has imported the program.
+"""Services and commands as processes that fork from one that has imported the program.
 
 Python takes a second to import the program; a fork takes none. An alarm ends a process that goes on
 for too long.
@@ -8,95 +8,170 @@ from __future__ import annotations
 
 import json
 import os
+import select
+import signal
+import socket
 import subprocess
 import sys
-from contextlib import contextmanager
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.support.databases import DATABASES
-from tests.support.service import ROOT
+from tests.support.service import ROOT, environment_for
 
 HOST = """
-import gc, json, os, resource, signal, sys
+import gc, json, os, resource, signal, socket, sys
 import alembic.command, flask.cli
 import app, orders.store.care.backup
 gc.freeze()
-for line in sys.stdin:
-    order = json.loads(line)
+link = socket.socket(fileno=int(sys.argv[1]))
+while True:
+    message, outputs, _, _ = socket.recv_fds(link, 2**20, 2)
+    if not message:
+        sys.exit()
+    order = json.loads(message)
     if "wait" in order:
         result = os.waitstatus_to_exitcode(os.waitpid(order["wait"], 0)[1])
     else:
         result = os.fork()
         if result == 0:
             break
-    print(result, flush=True)
-else:
-    sys.exit()
-signal.alarm(60)
+    for output in outputs:
+        os.close(output)
+    link.send(str(result).encode())
+link.close()
+signal.alarm(order["seconds"])
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent may have ignored it
+os.environ.clear()
 os.environ.update(order["environment"])
-for number, path in ((1, order["stdout"]), (2, order["stderr"])):
-    os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_NOCTTY), number)
+outputs += [os.open(path, os.O_CREAT | os.O_WRONLY | os.O_NOCTTY) for path in order["files"]]
+for number, output in enumerate(outputs, 1):
+    os.dup2(output, number)
+    os.close(output)
 if order["limit"]:
     resource.setrlimit(resource.RLIMIT_FSIZE, (order["limit"], order["limit"]))
 sys.argv[:] = order["arguments"]
 sys.exit(flask.cli.main() if sys.argv[0] == "flask" else app.main())
 """
+COMMAND_SECONDS = 60
+SERVICE_SECONDS = 1_800
+
+
+class Forked:
+    """A forked process, with the methods of `subprocess.Popen` that tests use."""
+
+    returncode: int | None = None
+    stdout = stderr = None
+
+    def __init__(self, forks: Forks, pid: int) -> None:
+        self._forks, self.pid = forks, pid
+        self._ended = os.pidfd_open(pid)
+
+    def poll(self) -> int | None:
+        """Return the exit status, or None before the end."""
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end; return the exit status.
+
+        Raises:
+            subprocess.TimeoutExpired: it goes on.
+        """
+        if self.returncode is None:
+            if not select.select([self._ended], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
+            self.returncode = self._forks.ask(wait=self.pid)
+            os.close(self._ended)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
 
 
 class Forks:
     """The process that others fork from."""
 
-    def __init__(self, process):
-        self._process = process
+    def __init__(self, link: socket.socket) -> None:
+        self._link, self._one_at_a_time = link, threading.Lock()
 
-    def begin(self, *arguments, instance, stdout, stderr, limit=None, **environment):
-        """Begin `flask …` or `app.py …` over an instance folder; return the process' id.
-
-        Its output goes to files. No file may grow beyond `limit` bytes.
-        """
-        return self._ask(
-            arguments=list(map(str, arguments)),
-            environment={
-                "ORDERS_INSTANCE": str(instance),
-                **DATABASES.environment(instance),
-                **environment,
-            },
-            stdout=str(stdout),
-            stderr=str(stderr),
-            limit=limit,
+    def launch(self, environment: dict[str, str], *arguments: str) -> Forked:
+        """Start `app.py` with this environment, and pipes for its output."""
+        pipes = [os.pipe(), os.pipe()]
+        outputs = [written for _, written in pipes]
+        forked = self._fork(
+            ["app.py", *arguments], environment, outputs=outputs, seconds=SERVICE_SECONDS
         )
+        for output in outputs:
+            os.close(output)
+        forked.stdout, forked.stderr = (os.fdopen(read, encoding="utf-8") for read, _ in pipes)
+        return forked
 
-    def wait(self, pid):
-        """Wait for the end of a process; return its exit status."""
-        return self._ask(wait=pid)
+    def begin(self, *arguments, instance, stdout, stderr, limit=None, **environment) -> Forked:
+        """Begin `flask …` or `app.py …` over an instance folder, with its output into files.
 
-    def run(self, *arguments, instance, **environment):
+        No file may grow beyond `limit` bytes.
+        """
+        environment = environment_for(instance, **DATABASES.environment(instance), **environment)
+        files = [str(stdout), str(stderr)]
+        return self._fork(arguments, environment, files=files, limit=limit, seconds=COMMAND_SECONDS)
+
+    def run(self, *arguments, instance, **environment) -> subprocess.CompletedProcess[str]:
         """Run one to its end; return the completed process."""
         with TemporaryDirectory() as folder:
             out, error = Path(folder, "out"), Path(folder, "error")
-            pid = self.begin(*arguments, instance=instance, stdout=out, stderr=error, **environment)
-            status = self.wait(pid)
+            status = self.begin(
+                *arguments, instance=instance, stdout=out, stderr=error, **environment
+            ).wait()
             return subprocess.CompletedProcess(
                 arguments, status, out.read_text(), error.read_text()
             )
 
-    def _ask(self, **order):
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
-        return int(self._process.stdout.readline())
+    def ask(self, outputs=(), **order) -> int:
+        """Ask the process for a fork, or for the exit status of one; return its answer."""
+        with self._one_at_a_time:
+            socket.send_fds(self._link, [json.dumps(order).encode()], outputs)
+            return int(self._link.recv(100))
+
+    def _fork(self, arguments, environment, *, files=(), limit=None, seconds, outputs=()) -> Forked:
+        pid = self.ask(
+            outputs,
+            arguments=list(map(str, arguments)),
+            environment=environment,
+            files=files,
+            limit=limit,
+            seconds=seconds,
+        )
+        return Forked(self, pid)
 
 
 @contextmanager
-def forking():
+def forking() -> Iterator[Forks]:
     """Run the process that others fork from."""
-    with subprocess.Popen(
-        [sys.executable, "-c", HOST],
-        cwd=ROOT,
-        env={"PATH": os.environ["PATH"], "PYTHONWARNINGS": "error"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        yield Forks(process)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with (
+        ours,
+        theirs,
+        subprocess.Popen(
+            [sys.executable, "-c", HOST, str(theirs.fileno())],
+            cwd=ROOT,
+            env=environment_for(ROOT),
+            stdin=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+        ),
+    ):
+        theirs.close()
+        yield Forks(ours)
+        ours.close()

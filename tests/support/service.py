@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -45,12 +46,21 @@ class Service:
     """A running service over an instance folder, on a port of its own."""
 
     def __init__(
-        self, instance: Path, *arguments: str, root: Path = ROOT, **environment: str
+        self,
+        instance: Path,
+        *arguments: str,
+        root: Path = ROOT,
+        forks: Any = None,
+        **environment: str,
     ) -> None:
-        """Start the program in `root` with settings `ORDERS_…`, and wait until it serves."""
+        """Start the program in `root` with settings `ORDERS_…`, and wait until it serves.
+
+        With `forks`, Python is not started anew: support/forks.
+        """
         self.environment = environment_for(instance, **environment)
         self.root = root
-        self.process = launch(self.environment, *arguments, root=root)
+        start = forks.launch if forks else partial(launch, root=root)
+        self.process = start(self.environment, *arguments)
         self.log: list[str] = []
         self.url = self._wait_for_address()
         # Were the pipe full, the service would stop.
@@ -164,10 +174,10 @@ def _known_to(root: Path, environment: dict[str, str]) -> dict[str, str]:
 
 @contextmanager
 def running(
-    instance: Path, *arguments: str, root: Path = ROOT, **environment: str
+    instance: Path, *arguments: str, root: Path = ROOT, forks: Any = None, **environment: str
 ) -> Iterator[Service]:
     """Run the service; stop it at the end."""
-    service = Service(instance, *arguments, root=root, **environment)
+    service = Service(instance, *arguments, root=root, forks=forks, **environment)
     try:
         yield service
     finally:
