@@ -33,11 +33,10 @@ IDENTITY_CHECK_SECONDS = 0.02
 # same instant (the WAL-reset bug).
 FIRST_SOUND_SQLITE = (3, 51, 3)
 # Long enough for short queries to end.
-_RESTART_MILLISECONDS = 20
+_RESTART_SECONDS = 0.02
 # Numbers tell connections apart; addresses in memory are reused.
 _numbers = itertools.count()
 _DATA_VERSION = Query(text("PRAGMA data_version"))
-_BUSY_TIMEOUT = f"PRAGMA busy_timeout = {round(BUSY_SECONDS * 1000)}"
 _PRAGMAS = (
     "journal_mode = WAL",
     "synchronous = FULL",
@@ -72,7 +71,6 @@ def connect(path: Path, *, create: bool = False) -> Any:
         check_same_thread=False,  # the pool gives a connection to one thread at a time
     )
     try:
-        connection.execute(_BUSY_TIMEOUT).close()
         for pragma in _PRAGMAS:
             connection.execute(f"PRAGMA {pragma}").close()
     except BaseException:
@@ -168,13 +166,13 @@ class SqliteDatabase(Database):
         ):
             self._check_usable()
             driver = driver_of(connection)
-            driver.execute(f"PRAGMA busy_timeout = {_RESTART_MILLISECONDS}").close()
+            driver.execute(_busy_timeout(_RESTART_SECONDS)).close()
             try:
                 is_blocked, pages, copied = driver.execute(
                     f"PRAGMA wal_checkpoint({kind})"
                 ).fetchone()
             finally:
-                driver.execute(_BUSY_TIMEOUT).close()
+                driver.execute(_busy_timeout(BUSY_SECONDS)).close()
             return bool(is_blocked), pages, copied
 
     def close(self) -> None:
@@ -205,11 +203,11 @@ class SqliteDatabase(Database):
         if seconds is None:
             driver.execute("BEGIN IMMEDIATE").close()
             return
-        driver.execute(f"PRAGMA busy_timeout = {round(seconds * 1000)}").close()
+        driver.execute(_busy_timeout(seconds)).close()
         try:
             driver.execute("BEGIN IMMEDIATE").close()
         finally:
-            driver.execute(_BUSY_TIMEOUT).close()
+            driver.execute(_busy_timeout(BUSY_SECONDS)).close()
 
     def _begin_to_read(self, connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN")
@@ -232,6 +230,10 @@ def _attached(connection: Connection, beside: Beside) -> Iterator[None]:
         yield
     finally:
         driver.execute(f"DETACH {BESIDE}")
+
+
+def _busy_timeout(seconds: float) -> str:
+    return f"PRAGMA busy_timeout = {round(seconds * 1000)}"
 
 
 def _identity_of(path: Path) -> tuple[int, int]:
