@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from urllib3.exceptions import HTTPError
+
 from bench.speed import wrk
 from bench.speed.contestants import Contestant
 from bench.speed.measures import Figures, Setting, WrongAnswer
@@ -19,6 +21,8 @@ from bench.speed.stocks import Ask, Stocks
 from bench.speed.works import Goal, Lane, Work
 
 _WARM_UP_SECONDS = 0.5
+# What ends the measuring of one contestant, and not of the others.
+_FAILURES = (WrongAnswer, wrk.WrkFailed, OSError, HTTPError)
 
 
 @dataclass
@@ -74,9 +78,9 @@ class Course:
         outcome = Outcome(work)
         lanes = list(self._able(work, outcome))
         with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-            settings = self._settings(lanes, Path(folder), stack)
+            settings = self._settings(lanes, Path(folder), stack, outcome)
             if self.rounds > 1:
-                self._warm_up(lanes, settings)
+                self._warm_up(lanes, settings, outcome)
             for number in range(1, self.rounds + 1):
                 for lane, setting in zip(lanes, settings, strict=True):
                     self.status(f"{work.title}: {lane.name}, round {number} of {self.rounds}")
@@ -88,19 +92,19 @@ class Course:
             return
         try:
             outcome.rounds.setdefault(lane.name, []).append(lane.measure(setting))
-        except (WrongAnswer, wrk.WrkFailed, OSError) as error:
+        except _FAILURES as error:
             # The others are measured all the same.
             outcome.left_out[lane.name] = f"{type(error).__name__}: {error}"
             outcome.failed |= {lane.name}
             del outcome.rounds[lane.name]
 
-    def _warm_up(self, lanes: list[Lane], settings: list[Setting]) -> None:
+    def _warm_up(self, lanes: list[Lane], settings: list[Setting], outcome: Outcome) -> None:
         # First requests open connections and load code.
         for lane, setting in zip(lanes, settings, strict=True):
-            if lane.server is not None:
+            if lane.server is not None and lane.name not in outcome.left_out:
                 self.status(f"Warming up {lane.name}")
                 brief = replace(setting, seconds=min(_WARM_UP_SECONDS, self.seconds))
-                with contextlib.suppress(WrongAnswer, wrk.WrkFailed, OSError):
+                with contextlib.suppress(*_FAILURES):
                     lane.measure(brief)
 
     def _able(self, work: Work, outcome: Outcome) -> Iterator[Lane]:
@@ -112,7 +116,7 @@ class Course:
                 outcome.left_out[lane.name] = reason
 
     def _settings(
-        self, lanes: list[Lane], folder: Path, stack: contextlib.ExitStack
+        self, lanes: list[Lane], folder: Path, stack: contextlib.ExitStack, outcome: Outcome
     ) -> list[Setting]:
         servers: dict[tuple[type[Contestant], Ask], Contestant] = {}
         settings = []
@@ -129,6 +133,12 @@ class Course:
                     stack.callback(target.stop)
             settings.append(Setting(stock, folder, self.seconds, self.stocks.empty, target))
         for server in servers.values():
-            server.wait()
-            server.settle()
+            try:
+                server.wait()
+            except RuntimeError as error:
+                if server.is_ours:
+                    raise
+                outcome.left_out[server.name] = str(error)
+            else:
+                server.settle()
         return settings

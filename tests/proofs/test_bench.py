@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from bench.speed import report, wrk
 from bench.speed.measures import UnderLoad
 from bench.speed.peers.all import BareFlask
-from bench.speed.rounds import Outcome
-from bench.speed.stocks import Ask
+from bench.speed.rounds import Course, Outcome
+from bench.speed.stocks import Ask, Keys, Stocks
 from bench.speed.works import OURS, RATE, Goal, Lane, Work
 
 REPORT = """\
@@ -84,6 +86,33 @@ def test_answers_that_were_not_meant_count_against_the_service_only():
     found.rounds[OURS][0]["wrong"] = 7
     found.failed |= {OURS}
     assert found.wrong == 8
+
+
+class Broken(BareFlask):
+    """A peer that ends at its start."""
+
+    packages = ()
+
+    def prepare(self):
+        """Make no data."""
+
+    def command(self):
+        """Fail."""
+        return [sys.executable, "-c", "raise SystemExit('broken')"]
+
+
+def test_a_peer_that_does_not_start_is_left_out_and_ends_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(Stocks, "empty", tmp_path)
+    monkeypatch.setattr(Stocks, "_keys", Keys("good", "spent", "unknown"))
+    lanes = (
+        Lane(Broken.name, UnderLoad("list", 200), Ask(20), Broken),
+        Lane(OURS, lambda _: {RATE: 7}, Ask(20), None),
+    )
+    course = Course(Stocks(tmp_path, 1), 2, 0.01, lambda _: None)
+    found = course.measure(Work("list", "listOrders", lanes))
+    assert "broken" in found.left_out[Broken.name]
+    assert found.medians(OURS) == {RATE: 7}
+    assert found.wrong == 0
 
 
 def test_the_document_has_every_work_goal_and_other_figure(tmp_path):
