@@ -19,6 +19,7 @@ from orders.cli.output import print_table, progress, say, say_working, show, tim
 from orders.settings import Settings
 from orders.store import audit, clock_floor
 from orders.store.care import backup, checks, restoring
+from orders.store.care.backups import Backups
 from orders.web.services import current_services
 
 
@@ -108,6 +109,12 @@ def list_backups(*, make_now: bool, check: bool) -> None:
         for one in backups.all()
     ]
     show(rows, "There are no backups yet.", as_json=False)
+    _say_standing(backups)
+    if any(row["state"] != "sound" for row in rows):
+        raise click.ClickException("A backup is not sound. Make another: flask db backups --now.")
+
+
+def _say_standing(backups: Backups) -> None:
     standing = backups.standing()
     if standing.failure:
         say(f"The last attempt failed ({standing.failure}), and is made again within an hour.")
@@ -115,8 +122,6 @@ def list_backups(*, make_now: bool, check: bool) -> None:
         say("The newest is older than 48 hours, or there is none: see the log of the service.")
     if standing.is_on_same_disk:
         say(f"{backups.folder} is on the same disk as the store, and would be lost with it.")
-    if any(row["state"] != "sound" for row in rows):
-        raise click.ClickException("A backup is not sound. Make another: flask db backups --now.")
 
 
 @db_group.command("restore")

@@ -179,11 +179,9 @@ class Outbox:
         self._at_work[endpoint_id] = thread
         try:
             thread.start()
-        except RuntimeError as error:  # the system has no more threads at the moment
-            log.warning("Webhook %d waits for a thread: %s.", endpoint_id, error)
+        except RuntimeError:  # the system has no more threads at the moment
             del self._at_work[endpoint_id]
-            self._resting[endpoint_id] = time.monotonic() + _REST_SECONDS
-            self._has_waits = True
+            raise
 
     def _deliver(self, endpoint_id: int) -> None:
         try:

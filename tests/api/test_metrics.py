@@ -145,13 +145,6 @@ def test_no_text_of_a_client_becomes_a_label(store):
     assert samples.values_of("method") <= {"GET", "other"}
 
 
-def test_stores_in_one_process_count_apart(make_store, store):
-    store.client().get(ORDERS)
-    other = make_store(metrics=True)
-    assert read(store)("http_requests_total", operation="listOrders") == 1
-    assert read(other)("http_requests_total", operation="listOrders") is None
-
-
 def test_refusals_are_counted_by_their_code(store):
     client = store.client()
     store.anonymous().get(ORDERS)

@@ -346,9 +346,3 @@ def test_counting_is_exact_among_sixteen_threads(store):
     assert len(admitted) == 200
     assert sorted(left(each)[0] for each in admitted) == list(range(200))
     assert {each.status_code for each in responses} == {404, 429}
-
-
-def test_two_applications_share_no_counters(make_store, tmp_path):
-    one, other = make_store(), make_store(instance=tmp_path / "other")
-    one.anonymous().get(LIST)
-    assert left(other.anonymous().get(LIST)) == (59, 999)
