@@ -29,6 +29,8 @@ from tests.support.service import ROOT, Service, environment_for, run_flask, run
 
 ORDERS, ORDERS_V2 = "/v1/store/orders", "/v2/store/orders"
 NEXT_SCHEMA = "orders/store/care/migrations/versions/0009_notes_and_changes.py"
+# Of a shipment whose answer was lost.
+LOST = {"Idempotency-Key": "a-shipment"}
 SORTS = ("id", "-placedAt", "shipDate")
 PLACED_BEFORE = 12
 PLACED_SINCE = 10
@@ -116,7 +118,7 @@ class Walk:
                 self._place_safely(service, (ORDERS, ORDERS_V2)[number % 2], f"before-{number}")
             wait_until(lambda: len(self.receiver.received) == PLACED_BEFORE)
             self._command("webhooks", "pause", "1", root=self.old)
-            self._ask(service, "POST", f"{ORDERS}/1/ship")
+            self._ask(service, "POST", f"{ORDERS_V2}/1/ship", headers=LOST)
             self._ask(service, "DELETE", f"{ORDERS}/2")
             self.known = self._ask(service, "GET", ORDERS)
             self._remember(service)
@@ -175,6 +177,9 @@ class Walk:
         for path, tag in self.tags.items():
             same = service.request("GET", path, self.keys["shop"], headers={"If-None-Match": tag})
             self._expect(f"an ETag of {path}", same.status == HTTPStatus.NOT_MODIFIED)
+        again = service.request("POST", f"{ORDERS_V2}/1/ship", self.keys["shop"], headers=LOST)
+        # That program remembered the keys of placings only.
+        self._expect("a shipment not made twice", again.status == HTTPStatus.CONFLICT)
         (stale,) = (path for path in self.seen if f"{SORTS[0]}&limit=5&after" in path)
         other = service.request("GET", f"{stale}&petId=7", self.keys["shop"])
         refused = other.status == HTTPStatus.UNPROCESSABLE_ENTITY and "begin again" in str(
