@@ -282,6 +282,7 @@ def test_a_request_that_nobody_begins_in_time_is_503_and_never_begun(application
         refusal = exchange(address, get("/waiting/blocked/late"))
         assert refusal.startswith(b"HTTP/1.1 503 ")
         assert b'"code":"store_unavailable"' in refusal
+        assert b"\r\nRetry-After: 5\r\n" in refusal
         application.go_on.set()
         assert received(first, 1).endswith(b"/waiting/blocked")
         assert exchange(address, PROBE)

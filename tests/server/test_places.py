@@ -383,4 +383,5 @@ def test_where_there_is_no_room_for_a_file_a_long_list_is_503(monkeypatch):
     with serving(large) as address:
         received = exchange(address, GET.replace(b"/ ", b"/long "))
     assert received.startswith(b"HTTP/1.1 503 ")
+    assert b"\r\nRetry-After: 5\r\n" in received
     assert b"chunked" not in received

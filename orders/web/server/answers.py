@@ -38,7 +38,8 @@ WORDS = {
     501: "This Transfer-Encoding is not known here; send the body as it is, or chunked.",
     503: "The store is unavailable: too many requests wait for it. Try again in a few seconds.",
 }
-_BAD_REQUEST = 400
+_BAD_REQUEST, _UNAVAILABLE = 400, 503
+_RETRY = ANSWERS[StoreUnavailable].headers(None).items()
 
 
 class ClientGone(Exception):
@@ -174,6 +175,7 @@ class Exchange(WSGITask):
             ("Content-Type", "application/json"),
             ("X-Request-Id", call.request_id),
             *PROTECTION.items(),
+            *(_RETRY if status == _UNAVAILABLE else ()),
             *(policy.uncounted_headers() if is_api else ()),
         ]
         self.write(body)
