@@ -54,6 +54,7 @@ for number, output in enumerate(outputs, 1):
 if order["limit"]:
     resource.setrlimit(resource.RLIMIT_FSIZE, (order["limit"], order["limit"]))
 sys.argv[:] = order["arguments"]
+exec(order["first"])
 sys.exit(flask.cli.main() if sys.argv[0] == "flask" else app.main())
 """
 COMMAND_SECONDS = 60
@@ -119,14 +120,23 @@ class Forks:
         forked.stdout, forked.stderr = (os.fdopen(read, encoding="utf-8") for read, _ in pipes)
         return forked
 
-    def begin(self, *arguments, instance, stdout, stderr, limit=None, **environment) -> Forked:
+    def begin(
+        self, *arguments, instance, stdout, stderr, limit=None, first="", **environment
+    ) -> Forked:
         """Begin `flask …` or `app.py …` over an instance folder, with its output into files.
 
-        No file may grow beyond `limit` bytes.
+        No file may grow beyond `limit` bytes. The program `first` is run before it.
         """
         environment = environment_for(instance, **DATABASES.environment(instance), **environment)
         files = [str(stdout), str(stderr)]
-        return self._fork(arguments, environment, files=files, limit=limit, seconds=COMMAND_SECONDS)
+        return self._fork(
+            arguments,
+            environment,
+            files=files,
+            limit=limit,
+            first=first,
+            seconds=COMMAND_SECONDS,
+        )
 
     def run(self, *arguments, instance, **environment) -> subprocess.CompletedProcess[str]:
         """Run one to its end; return the completed process."""
@@ -145,16 +155,12 @@ class Forks:
             socket.send_fds(self._link, [json.dumps(order).encode()], outputs)
             return int(self._link.recv(100))
 
-    def _fork(self, arguments, environment, *, files=(), limit=None, seconds, outputs=()) -> Forked:
-        pid = self.ask(
-            outputs,
-            arguments=list(map(str, arguments)),
-            environment=environment,
-            files=files,
-            limit=limit,
-            seconds=seconds,
+    def _fork(self, arguments, environment, *, outputs=(), **order) -> Forked:
+        order = {"files": [], "limit": None, "first": "", **order}
+        arguments = list(map(str, arguments))
+        return Forked(
+            self, self.ask(outputs, arguments=arguments, environment=environment, **order)
         )
-        return Forked(self, pid)
 
 
 @contextmanager
