@@ -214,6 +214,10 @@ def _prepare_database(services: Services) -> None:
         services.upkeep.prepare()
         with services.database.read() as connection:
             all_keys = keys.get_all(connection)
+    _check_plans(services, all_keys)
+
+
+def _check_plans(services: Services, all_keys: list[keys.ApiKey]) -> None:
     now = services.clock.now()
     without_plan = [
         f"{key.id} ({key.name}, {key.plan})"

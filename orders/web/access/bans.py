@@ -90,14 +90,13 @@ class Bans:
             row_is_newer = ban is None or (ban.seen is not None and as_of > ban.seen)
             if row_is_newer and (ban is None or ban.until != key.banned_until):
                 ban = self._adopt(key, as_of)
-            return max(0.0, ban.ends - self._clock.monotonic()) if ban else 0.0
+            return self._left(ban)
 
     def strike(self, key: ApiKey) -> float:
         """Count an answer of 429; return for how many seconds the key is banned after it."""
         with self._lock:
-            ban = self._bans.get(key.id)
-            if ban is not None and ban.ends > self._clock.monotonic():
-                return ban.ends - self._clock.monotonic()
+            if left := self._left(self._bans.get(key.id)):
+                return left
             count = self._counters.strike(_strikes(key.id), self._window, self._after)
             if count < self._after:
                 return 0.0
@@ -121,6 +120,9 @@ class Bans:
             unwritten = [item for item in self._bans.items() if item[1].seen is None]
         for key_id, ban in unwritten:
             self._write(key_id, ban)
+
+    def _left(self, ban: _Ban | None) -> float:
+        return max(0.0, ban.ends - self._clock.monotonic()) if ban else 0.0
 
     def _begin(self, key_id: int) -> _Ban:
         until = self._clock.now() + timedelta(seconds=self._seconds)

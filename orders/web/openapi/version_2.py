@@ -76,14 +76,17 @@ def complete(document: dict[str, Any]) -> None:
         for each in item.values():
             if isinstance(each, dict):
                 each["description"] = _OPERATIONS[each["operationId"]]
-    schemas = document["components"]["schemas"]
+    _complete_schemas(document["components"]["schemas"])
+    for schema in _enums(document):
+        schema["x-enum-varnames"] = [_variable(value) for value in schema["enum"]]
+
+
+def _complete_schemas(schemas: dict[str, Any]) -> None:
     for name, absent in _MAY_BE_ABSENT.items():
         always = [each for each in schemas[name]["properties"] if each not in absent]
         schemas[name]["required"] = always
     for each in schemas.values():
         _say_defaults_in_words(each)
-    for schema in _enums(document):
-        schema["x-enum-varnames"] = [_variable(value) for value in schema["enum"]]
 
 
 def _say_defaults_in_words(schema: dict[str, Any]) -> None:
