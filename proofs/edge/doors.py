@@ -15,7 +15,7 @@ from threading import Thread
 
 from proofs.core.command import violated
 from proofs.core.times import Read, Times
-from proofs.edge.slow_client import connect, get
+from proofs.edge.slow_readers import LIST, connect, get
 from tests.support.machine import PATIENCE_SECONDS, wait_until
 from tests.support.process import descriptors, peak_mib, resident_mib
 from tests.support.service import Service
@@ -28,7 +28,6 @@ FILE_MIB, KERNEL_MIB = 1024, 100
 MOST_KEPT_MIB = 100
 MOST_KEPT_DESCRIPTORS = 40
 DRIP_SECONDS = 0.5
-LIST = "/v1/store/orders"
 HEAD = f"GET {LIST} HTTP/1.1\r\nHost: bench\r\nX-Drip: ".encode()
 BODY = f"POST {LIST} HTTP/1.1\r\nHost: bench\r\nContent-Length: 100000\r\n\r\n".encode()
 _TIMED_OUT = b"408"

@@ -18,8 +18,7 @@ from typing import BinaryIO
 
 from proofs.core.command import violated
 from proofs.core.times import Read
-from proofs.edge.slow_client import connect, get, read_answer
-from proofs.edge.slow_readers import LIST
+from proofs.edge.slow_readers import LIST, connect, get, read_answer
 from tests.support.service import STOP_SECONDS, Service
 
 LOAD_SECONDS = 2
