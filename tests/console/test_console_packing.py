@@ -85,6 +85,17 @@ def test_what_is_left_while_shipping_is_sent_and_what_failed_is_told_at_the_next
     expect(page.locator("#banner-ship-5")).to_contain_text("The order is still to ship.")
 
 
+def test_another_scan_finds_the_next_order_and_ships_nothing(shop, at_desk):
+    first, second = (shop.place(8, reference=f"scan-{each}") for each in "ab")
+    page = at_desk()
+    page.get_by_role("searchbox").focus()
+    for order_id, text in ((first, "scan-a\n"), (second, "scan-b\n"), (first, "SCAN-A\n")):
+        page.keyboard.type(text)
+        expect(page.get_by_role("heading", level=1)).to_contain_text(f"Order {order_id}")
+        expect(page.get_by_role("button", name="Ship order")).to_be_focused()
+    expect(page.locator("#shipping")).to_be_hidden()
+
+
 def test_several_are_shipped_by_one_request_and_each_that_failed_is_named(shop, at_desk):
     page = at_desk()
     chosen = [shop.place(9, reference=f"several {each}") for each in range(4)]
@@ -129,6 +140,19 @@ def test_what_is_due_comes_first_and_has_filters(shop, at_desk):
     page.get_by_role("link", name="No date").click()
     expect(row(page, undated)).to_be_visible()
     expect(row(page, late)).to_have_count(0)
+
+
+def test_a_page_without_orders_that_have_no_date_says_that_there_are_more(shop, at_desk):
+    page = at_desk()
+    go_to(page, "orders?status=cancelled")
+
+    def dated(route):
+        route.fulfill(json={"orders": [], "next": "more"})
+
+    page.route(f"**{ORDERS}?limit=200*", dated)
+    page.get_by_role("link", name="No date").click()
+    expect(page.locator(".blank")).to_contain_text("Go on with the next page")
+    expect(page.get_by_role("button", name="Next page")).to_be_visible()
 
 
 def test_an_open_list_tells_the_day_as_it_is(shop, at_desk):

@@ -5,12 +5,13 @@ import * as filters from "./filters.js";
 import { session } from "./session.js";
 
 /** Make what is shown in place of a list without orders. `counts` are those of each status, if known. */
-export function blank(query, counts) {
+export function blank(query, counts, hasMore) {
   const total = counts && Object.values(counts).reduce((sum, each) => sum + each, 0);
   if (query.after) return panel("This page is empty now", "Its orders have moved to other pages.",
     link("Go to the first page", filters.place(query, {})));
   if (filters.isNarrowed(query)) return nothingFound(query);
   if (total === 0) return firstSteps();
+  if (query.due && hasMore) return panel(`${filters.DUES[query.due]}: none on this page`, "Go on with the next page.");
   if (query.due) return panel(`${filters.DUES[query.due]}: none`, "Orders appear here automatically.", link("Show all to ship", "#/orders"));
   if (query.status === "pending") return panel("Nothing to ship", "All orders are shipped or cancelled. New ones appear here automatically.");
   return panel(`No ${query.status === "all" ? "" : query.status} orders`, "They will appear here automatically.");

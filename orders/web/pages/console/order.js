@@ -113,13 +113,23 @@ export function orderView(root, shop) {
     return el("div", { class: "buttons" }, editing, button("Cancel order", "", cancel), button("Ship at another time", "", ship), shipNow);
   }
 
-  // Whoever scanned an order is about to scan the next, in place of this one.
   function shipped(order) {
-    const { foundAt } = history.state ?? {};
     shipSoon(order);
+    searchAgain();
+  }
+
+  // Whoever scanned an order is about to scan the next, in place of this one.
+  function searchAgain() {
+    const { foundAt } = history.state ?? {};
     if (!foundAt) return;
     go(foundAt);
     document.querySelector("[type=search]").select();
+  }
+
+  // A scan of the next order must not end in pressing a button of this one.
+  function typed({ key, ctrlKey, metaKey, altKey, target }) {
+    const isText = key.length === 1 && key !== " " && !ctrlKey && !metaKey && !altKey;
+    if (isText && !target.closest("input, textarea, dialog")) searchAgain();
   }
 
   function timeline() {
@@ -143,7 +153,13 @@ export function orderView(root, shop) {
     else show();
   }
 
-  return { title: "Order", update, changed, shipping, dispose: () => loading.abort() };
+  function dispose() {
+    loading.abort();
+    removeEventListener("keydown", typed);
+  }
+
+  addEventListener("keydown", typed);
+  return { title: "Order", update, changed, shipping, dispose };
 }
 
 function back() {

@@ -76,7 +76,7 @@ export function ordersView(root, shop) {
     const orders = filters.arranged(query, page);
     if (form.wasSent() && openOnlyHit(orders)) return;
     if (orders.length) showRows(orders);
-    else results.replaceChildren(blank(query, shop.counts));
+    else results.replaceChildren(blank(query, shop.counts, page.next));
     showTools(orders);
     // Beyond the last that is late, none is.
     showPages(query.due !== "late" || orders.length === page.orders.length ? page.next : "");
