@@ -28,6 +28,7 @@ from sqlalchemy import (
 from orders.domain import EventType, Origin
 from orders.store import days, events
 from orders.store.care import scratch
+from orders.store.care.triggers import QUARTER
 from orders.store.database import sequences, sqlite
 from orders.store.database.engine import BESIDE, Beside
 from orders.store.tables import EVER, OrderRow, QuarterRow
@@ -52,7 +53,7 @@ _SUMMARIZE = f"""
         UNION ALL SELECT ship_date, 0, 1, 0 FROM staged WHERE status = 'shipped'
         UNION ALL SELECT updated_at, 0, 0, 1 FROM staged WHERE status = 'cancelled'
     )
-    SELECT (strftime('%s', at) + 62135596800) / 900 AS quarter,
+    SELECT {QUARTER["sqlite"].format("at")} AS quarter,
         sum(placed) AS placed, sum(shipped) AS shipped, sum(cancelled) AS cancelled
     FROM happened GROUP BY 1
     UNION ALL SELECT {EVER}, coalesce(sum(placed), 0), coalesce(sum(shipped), 0),

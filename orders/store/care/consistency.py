@@ -10,14 +10,10 @@ import re
 
 from sqlalchemy import Connection, text
 
+from orders.store.care.triggers import QUARTER
 from orders.store.database import sequences
 from orders.store.tables import EVER
 
-# An instant's quarter of an hour: see `tables.QuarterRow`.
-_QUARTER = {
-    "sqlite": r"(strftime('%s', \1) + 62135596800) / 900",
-    "postgresql": r"CAST(floor((extract(epoch FROM \1) + 62135596800) / 900) AS bigint)",
-}
 _CANCELLED_AT = "CASE type WHEN 'order.imported' THEN updated_at ELSE at END"
 _COUNTED = f"""
     WITH happened AS (
@@ -52,7 +48,7 @@ _FAULTS = {
 
 def complaint(connection: Connection) -> str | None:
     """Return what is wrong with a database, or None."""
-    quarter = _QUARTER[connection.dialect.name]
+    quarter = QUARTER[connection.dialect.name].format(r"\1")
     for words, query in _FAULTS.items():
         faults = re.sub(r"QUARTER\(([^()]*)\)", quarter, query)
         count = connection.execute(text(f"SELECT count(*) FROM ({faults}) AS faults")).scalar_one()  # noqa: S608 # nosec B608 - as above
