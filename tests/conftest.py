@@ -43,6 +43,11 @@ def pytest_addoption(parser):
     )
 
 
+def pytest_xdist_auto_num_workers():
+    # More than there are cores, as some tests wait for other programs.
+    return len(os.sched_getaffinity(0)) + 1
+
+
 def pytest_configure(config):
     if config.option.sqlite == "sqlcipher3":
         sys.path.insert(0, str(HIDDEN))
