@@ -24,7 +24,6 @@ from sqlalchemy import (
     select,
     union_all,
 )
-from sqlalchemy.dialects.postgresql import aggregate_order_by
 
 from orders.domain import Status
 from orders.store import events, orders_json
@@ -88,7 +87,10 @@ _CHUNK_ON_POSTGRES = (
     .limit(bindparam("size"))
     .subquery()
 )
-_IN_ORDER = aggregate_order_by(_COMMA, _CHUNK_ON_POSTGRES.c.id)
+
+
+def _joined(rows: Any) -> Any:
+    return func.aggregate_strings(rows.c.json, _COMMA)
 
 
 def _chunk(rows: Any, joined: Any) -> Select[Any]:
@@ -97,8 +99,11 @@ def _chunk(rows: Any, joined: Any) -> Select[Any]:
 
 
 _CHUNK = Query(
-    _chunk(_CHUNK_JSON, func.aggregate_strings(_CHUNK_JSON.c.json, _COMMA)),
-    _chunk(_CHUNK_ON_POSTGRES, func.string_agg(_CHUNK_ON_POSTGRES.c.json, _IN_ORDER)),
+    _chunk(_CHUNK_JSON, _joined(_CHUNK_JSON)),
+    _chunk(
+        _CHUNK_ON_POSTGRES,
+        _joined(_CHUNK_ON_POSTGRES).aggregate_order_by(_CHUNK_ON_POSTGRES.c.id),
+    ),
 )
 _SHORT = Query(_CHUNK_ORDERS.order_by(OrderRow.c.id), select(_CHUNK_ON_POSTGRES))
 _SIZE = Query(

@@ -46,6 +46,7 @@ from orders.store.database.errors import (
 )
 from orders.store.database.queries import Query
 from orders.store.postgres import waiting
+from orders.store.tables import METADATA
 
 # "SOrd" in ASCII, as in the first page of an SQLite file: the first half of each lock's number.
 LOCKS = 0x534F7264
@@ -56,6 +57,10 @@ _TEMPORARY = "pg_temp"
 # https://www.postgresql.org/docs/15/functions-info.html#FUNCTIONS-INFO-SNAPSHOT
 _SNAPSHOT = Query(text("SELECT CAST(pg_current_snapshot() AS text)"))
 _IDENTITY = "SELECT version_num, store_id FROM alembic_version, store"
+for _table in METADATA.tables.values():
+    for _index in _table.indexes:
+        # As on SQLite, so are rows left out here.
+        _index.dialect_options["postgresql"]["where"] = _index.dialect_options["sqlite"]["where"]
 _OPTIONS = {
     # Instants are formatted and split into days in UTC.
     "timezone": "UTC",
