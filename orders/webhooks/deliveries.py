@@ -6,16 +6,17 @@ the statements that record an outcome check that the endpoint is as it was.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from itertools import zip_longest
+from typing import Any, cast
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Select,
-    Update,
     and_,
+    bindparam,
     delete,
     func,
     insert,
@@ -24,16 +25,22 @@ from sqlalchemy import (
     update,
 )
 
+from orders.domain import EventType
 from orders.store import orders_json
+from orders.store.database.queries import Query
+from orders.store.database.types import instant_of
 from orders.store.tables import DeliveryRow, EndpointRow, EventRow, RefusedRow
-from orders.webhooks.endpoints import Delivery, Endpoint, EventNotFound, find
+from orders.webhooks.endpoints import Delivery, Endpoint, EventNotFound
 
 _SWEPT_AT_ONCE = 500
 # A backlog is counted within this many events, which takes some milliseconds.
 MOST_BEHIND = 10_000
 # Between the machines of several processes.
 CLOCKS_DIFFER = timedelta(seconds=1)
+_REFUSED = (RefusedRow.c.event_id, RefusedRow.c.tries, RefusedRow.c.next_at)
 _EVENT = (EventRow.c.id, EventRow.c.type, EventRow.c.at, orders_json.order_v2(EventRow))
+# One for each type of event, so that the compiled statement fits every endpoint.
+_TYPES = [f"type_{number}" for number, _ in enumerate(EventType)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +48,7 @@ class Event:
     """An event; `order` is the order as it stood then, as JSON in version 2's form."""
 
     id: int
-    type: str
+    type: EventType
     at: datetime
     order: str
 
@@ -55,11 +62,62 @@ class Refused:
     next_at: datetime
 
 
+# The statements of every delivery are compiled once; those after failures are not.
+_NEXT_WANTED = Query(
+    select(*_EVENT)
+    .where(EventRow.c.id > bindparam("after"), EventRow.c.type.in_([bindparam(t) for t in _TYPES]))
+    .order_by(EventRow.c.id)
+    .limit(1)
+)
+NEXT_REFUSED = Query(
+    select(*_REFUSED)
+    .where(RefusedRow.c.endpoint_id == bindparam("of_endpoint"))
+    .order_by(RefusedRow.c.next_at, RefusedRow.c.event_id)
+    .limit(1)
+)
+_CLAIM = Query(
+    update(EndpointRow)
+    .where(
+        EndpointRow.c.id == bindparam("of_endpoint"),
+        or_(
+            EndpointRow.c.claimed_by.is_(None),
+            EndpointRow.c.claimed_by == bindparam("process"),
+            EndpointRow.c.claimed_until <= bindparam("now"),
+            # Made before the clock was set back.
+            EndpointRow.c.claimed_until > bindparam("beyond"),
+        ),
+    )
+    .values(claimed_by=bindparam("process"), claimed_until=bindparam("until"))
+)
+_MOVE_ON = Query(
+    update(EndpointRow)
+    .where(
+        EndpointRow.c.id == bindparam("of_endpoint"),
+        EndpointRow.c.position == bindparam("from_position"),
+    )
+    .values(position=bindparam("to_position"), tries=0, next_at=None)
+)
+# Inserts nothing if the endpoint was removed.
+_LOG = Query(
+    insert(DeliveryRow).from_select(
+        Delivery.__slots__,
+        select(
+            EndpointRow.c.id,
+            *(
+                bindparam(f"made_{name}", type_=DeliveryRow.c[name].type)
+                for name in Delivery.__slots__[1:]
+            ),
+        ).where(EndpointRow.c.id == bindparam("of_endpoint")),
+    )
+)
+
+
 def next_wanted(connection: Connection, endpoint: Endpoint, after: int) -> Event | None:
     """Return the first event after `after` of a type that the endpoint wants, or None."""
-    wanted = select(*_EVENT).where(EventRow.c.id > after, EventRow.c.type.in_(endpoint.events))
-    row = connection.execute(wanted.order_by(EventRow.c.id).limit(1)).first()
-    return Event(*row) if row else None
+    # An endpoint may want fewer types than there are: its last one fills the others.
+    types = dict(zip_longest(_TYPES, endpoint.events, fillvalue=endpoint.events[-1]))
+    rows = _NEXT_WANTED.execute(connection, after=after, **types).fetchall()
+    return _event(rows[0]) if rows else None
 
 
 def event(connection: Connection, event_id: int) -> Event:
@@ -71,7 +129,7 @@ def event(connection: Connection, event_id: int) -> Event:
     row = connection.execute(select(*_EVENT).where(EventRow.c.id == event_id)).one_or_none()
     if row is None:
         raise EventNotFound(event_id)
-    return Event(*row)
+    return _event(row)
 
 
 def behind(connection: Connection, endpoint: Endpoint, after: int) -> tuple[int, datetime | None]:
@@ -93,16 +151,11 @@ def behind(connection: Connection, endpoint: Endpoint, after: int) -> tuple[int,
 
 def next_refused(connection: Connection, endpoint_id: int) -> Refused | None:
     """Return the event put aside whose retry is due first, or None."""
-    row = connection.execute(select_refused(endpoint_id)).first()
-    return Refused(*row) if row else None
-
-
-def select_refused(endpoint_id: int) -> Select[Any]:
-    """Return the statement that finds the event put aside whose retry is due first."""
-    own = select(RefusedRow.c.event_id, RefusedRow.c.tries, RefusedRow.c.next_at).where(
-        RefusedRow.c.endpoint_id == endpoint_id
-    )
-    return own.order_by(RefusedRow.c.next_at, RefusedRow.c.event_id).limit(1)
+    rows = NEXT_REFUSED.execute(connection, of_endpoint=endpoint_id).fetchall()
+    if not rows:
+        return None
+    event_id, tries, next_at = rows[0]
+    return Refused(event_id, tries, cast("datetime", instant_of(next_at)))
 
 
 def refused_counts(connection: Connection) -> dict[int, int]:
@@ -115,16 +168,15 @@ def claim(
     connection: Connection, endpoint_id: int, process: str, now: datetime, lasts: timedelta
 ) -> bool:
     """Claim an endpoint for a process; return False if another process holds a claim."""
-    is_free = or_(
-        EndpointRow.c.claimed_by.is_(None),
-        EndpointRow.c.claimed_by == process,
-        EndpointRow.c.claimed_until <= now,
-        # Made before the clock was set back.
-        EndpointRow.c.claimed_until > now + lasts + CLOCKS_DIFFER,
+    claimed = _CLAIM.execute(
+        connection,
+        of_endpoint=endpoint_id,
+        process=process,
+        now=now,
+        until=now + lasts,
+        beyond=now + lasts + CLOCKS_DIFFER,
     )
-    claimed = update(EndpointRow).where(EndpointRow.c.id == endpoint_id, is_free)
-    values = {"claimed_by": process, "claimed_until": now + lasts}
-    return connection.execute(claimed.values(values)).rowcount > 0
+    return bool(claimed.rowcount)
 
 
 def release(connection: Connection, process: str | None = None) -> None:
@@ -138,22 +190,27 @@ def release(connection: Connection, process: str | None = None) -> None:
 
 def log_delivery(connection: Connection, delivery: Delivery) -> bool:
     """Append to the log of deliveries; return False if the endpoint was removed."""
-    if find(connection, delivery.endpoint_id) is None:
-        return False
-    connection.execute(insert(DeliveryRow).values(asdict(delivery)))
-    return True
+    made = {f"made_{name}": getattr(delivery, name) for name in Delivery.__slots__}
+    return bool(_LOG.execute(connection, of_endpoint=delivery.endpoint_id, **made).rowcount)
 
 
 def move_on(connection: Connection, endpoint: Endpoint, position: int) -> bool:
     """Advance an endpoint past an event; return False if a command moved it meanwhile."""
-    values = {"position": position, "tries": 0, "next_at": None}
-    return connection.execute(_unmoved(endpoint).values(values)).rowcount > 0
+    moved = _MOVE_ON.execute(
+        connection,
+        of_endpoint=endpoint.id,
+        from_position=endpoint.position,
+        to_position=position,
+    )
+    return bool(moved.rowcount)
 
 
 def wait(connection: Connection, endpoint: Endpoint, tries: int, next_at: datetime) -> bool:
     """Schedule a retry of the event after the position; return False as `move_on` does."""
-    values = {"tries": tries, "next_at": next_at}
-    return connection.execute(_unmoved(endpoint).values(values)).rowcount > 0
+    same = update(EndpointRow).where(
+        EndpointRow.c.id == endpoint.id, EndpointRow.c.position == endpoint.position
+    )
+    return connection.execute(same.values(tries=tries, next_at=next_at)).rowcount > 0
 
 
 def put_aside(connection: Connection, endpoint: Endpoint, refused: Refused) -> bool:
@@ -161,8 +218,8 @@ def put_aside(connection: Connection, endpoint: Endpoint, refused: Refused) -> b
     if not move_on(connection, endpoint, refused.event_id):
         return False
     forget_refused(connection, endpoint.id, refused.event_id)
-    values = {"endpoint_id": endpoint.id, **asdict(refused)}
-    connection.execute(insert(RefusedRow).values(values))
+    values = {name: getattr(refused, name) for name in Refused.__slots__}
+    connection.execute(insert(RefusedRow).values(endpoint_id=endpoint.id, **values))
     return True
 
 
@@ -199,8 +256,6 @@ def _is_refused(endpoint_id: int, event_id: int) -> ColumnElement[bool]:
     return and_(RefusedRow.c.endpoint_id == endpoint_id, RefusedRow.c.event_id == event_id)
 
 
-def _unmoved(endpoint: Endpoint) -> Update:
-    # If no command has set its position since it was read.
-    return update(EndpointRow).where(
-        EndpointRow.c.id == endpoint.id, EndpointRow.c.position == endpoint.position
-    )
+def _event(row: Sequence[Any]) -> Event:
+    event_id, kind, at, order = row
+    return Event(event_id, EventType(kind), cast("datetime", instant_of(at)), order)

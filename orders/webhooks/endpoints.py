@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from orders.domain import EventType
 from orders.store import events
 from orders.store.database.engine import Database
+from orders.store.database.queries import Query
+from orders.store.database.types import instant_of
 from orders.store.tables import DeliveryRow, EndpointRow, EventRow, RefusedRow
 
 # Each of them may have a thread of its own: see `orders.webhooks.outbox`.
@@ -72,7 +74,11 @@ class Endpoint:
         return [self.secret, *grace]
 
 
-_SELECT = select(*(EndpointRow.c[name] for name in Endpoint.__slots__))
+_NAMES = Endpoint.__slots__
+_INSTANTS = ("previous_until", "created_at", "next_at", "paused_at", "claimed_until")
+_COLUMNS = [getattr(EndpointRow.c, name) for name in _NAMES]
+_FIND = Query(select(*_COLUMNS).where(EndpointRow.c.id == bindparam("endpoint_id")))
+_ALL = Query(select(*_COLUMNS).order_by(EndpointRow.c.id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,13 +161,13 @@ def get(connection: Connection, endpoint_id: int) -> Endpoint:
 
 def find(connection: Connection, endpoint_id: int) -> Endpoint | None:
     """Return an endpoint, or None."""
-    row = connection.execute(_SELECT.where(EndpointRow.c.id == endpoint_id)).first()
-    return _endpoint(row) if row else None
+    rows = _FIND.execute(connection, endpoint_id=endpoint_id).fetchall()
+    return _endpoint(rows[0]) if rows else None
 
 
 def get_all(connection: Connection) -> list[Endpoint]:
     """Return all endpoints, oldest first."""
-    return [_endpoint(row) for row in connection.execute(_SELECT.order_by(EndpointRow.c.id))]
+    return [_endpoint(row) for row in _ALL.execute(connection).fetchall()]
 
 
 def paused(database: Database) -> list[tuple[int, datetime]]:
@@ -249,16 +255,22 @@ def change_events(connection: Connection, endpoint_id: int, events: Sequence[Eve
 
 def deliveries(connection: Connection, endpoint_id: int, limit: int) -> list[Delivery]:
     """Return the last attempts at an endpoint, newest first."""
-    columns = [DeliveryRow.c[name] for name in Delivery.__slots__]
+    columns = [getattr(DeliveryRow.c, name) for name in Delivery.__slots__]
     own = select(*columns).where(DeliveryRow.c.endpoint_id == endpoint_id)
-    rows = connection.execute(own.order_by(DeliveryRow.c.id.desc()).limit(limit))
-    return [Delivery(*row) for row in rows]
+    return [
+        Delivery(*row)
+        for row in connection.execute(own.order_by(DeliveryRow.c.id.desc()).limit(limit))
+    ]
 
 
 def _change(connection: Connection, endpoint_id: int, **values: Any) -> None:
     connection.execute(update(EndpointRow).where(EndpointRow.c.id == endpoint_id).values(**values))
 
 
-def _endpoint(row: Row[Any]) -> Endpoint:
-    fields = row._asdict()
-    return Endpoint(**fields | {"events": tuple(map(EventType, fields["events"].split()))})
+def _endpoint(row: Sequence[Any]) -> Endpoint:
+    fields = dict(zip(_NAMES, row, strict=True))
+    for name in _INSTANTS:
+        fields[name] = instant_of(fields[name])
+    fields["events"] = tuple(map(EventType, fields["events"].split()))
+    fields["allow_private"] = bool(fields["allow_private"])
+    return Endpoint(**fields)

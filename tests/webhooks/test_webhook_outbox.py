@@ -205,10 +205,10 @@ def test_events_that_no_endpoint_wants_are_passed_over_once(client, hooks, recei
 
 def test_the_first_of_any_number_of_events_put_aside_is_found_by_an_index(store):
     with store.database.read() as connection:
-        statement = deliveries.select_refused(1)
-        sql = str(statement.compile(connection, compile_kwargs={"literal_binds": True}))
+        text, number = deliveries.NEXT_REFUSED.text_on(connection.dialect)
         explain = "EXPLAIN QUERY PLAN " if connection.dialect.name == "sqlite" else "EXPLAIN "
-        plan = str(connection.exec_driver_sql(explain + sql).fetchall())
+        driver = connection.connection.driver_connection
+        plan = str(driver.execute(explain + text, [1] * number).fetchall())
     assert "webhook_refused_by_next" in plan
     assert "SORT" not in plan.upper().replace("TEMP B-TREE", "SORT")
 
