@@ -11,7 +11,7 @@ from tests.support.service import ROOT
 
 FOLDER = Path(site.__file__).parent / "console"
 FILES = sorted(FOLDER.iterdir())
-DOCUMENTED = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+DOCUMENTED = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
 
 
 def test_every_file_is_served_by_its_type_in_less_than_60_kilobytes_in_all_as_documented(store):
