@@ -17,12 +17,7 @@ from typing import Any
 
 from orders.web.server import places
 from orders.web.server.answers import Exchange, Listener, Policy, Work
-from orders.web.server.connection import (
-    IDLE_SECONDS,
-    LINGER_SECONDS,
-    Connection,
-    Phase,
-)
+from orders.web.server.connection import IDLE_SECONDS, LINGER_SECONDS, Connection, Phase
 from orders.web.server.crew import Lead, Workers
 from orders.web.server.long_answers import LongAnswers
 
@@ -51,14 +46,7 @@ class Loop:
     ) -> None:
         """Take the sockets that listen, and the seconds that a head and a body may take."""
         self.policy = policy
-        head_seconds, body_seconds = deadlines
-        self.patience = {
-            Phase.NEW: head_seconds,
-            Phase.RESTING: IDLE_SECONDS,
-            Phase.HEAD: head_seconds,
-            Phase.BODY: body_seconds,
-            Phase.LEAVING: LINGER_SECONDS,
-        }
+        self.patience = _patience(*deadlines)
         # In the order in which they came.
         self.connections: dict[Connection, None] = {}
         self.now = time.monotonic()
@@ -281,3 +269,13 @@ class Loop:
                 pass
             self._selector.unregister(listener.socket)
             listener.socket.close()
+
+
+def _patience(head_seconds: float, body_seconds: float) -> dict[Phase, float]:
+    return {
+        Phase.NEW: head_seconds,
+        Phase.RESTING: IDLE_SECONDS,
+        Phase.HEAD: head_seconds,
+        Phase.BODY: body_seconds,
+        Phase.LEAVING: LINGER_SECONDS,
+    }
