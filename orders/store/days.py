@@ -60,7 +60,7 @@ class _Span:
 def add_all(connection: Connection, counted: FromClause) -> None:
     """Add the counts of imported orders: a table like that of quarters."""
     rows = select(counted).where(true())
-    # Of the dialect in use: to load the other's costs a start a twentieth of its time.
+    # Only the dialect in use is loaded: loading both takes a twentieth of a start's time.
     dialect: Any = import_module(f"sqlalchemy.dialects.{connection.dialect.name}")
     adding = dialect.insert(QuarterRow).from_select(COLUMNS, rows)
     sums = {each.key: each + adding.excluded[each.key] for each in _COUNTS}

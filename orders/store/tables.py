@@ -106,8 +106,8 @@ OrderRow = Table(
 )
 
 
-# Most shops give references to all orders or to none, and none costs nothing. PostgreSQL is told
-# where it is used: to name it here would load SQLAlchemy's part for it, a twentieth of a start.
+# Most shops give references to all orders or to none, and none costs nothing. The condition for
+# PostgreSQL is set in `postgres.database`: set here, it would load that dialect at every start.
 Index(
     "orders_by_reference",
     *(Folded(OrderRow.c.reference), OrderRow.c.id, OrderRow.c.reference),

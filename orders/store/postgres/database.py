@@ -57,10 +57,6 @@ _TEMPORARY = "pg_temp"
 # https://www.postgresql.org/docs/15/functions-info.html#FUNCTIONS-INFO-SNAPSHOT
 _SNAPSHOT = Query(text("SELECT CAST(pg_current_snapshot() AS text)"))
 _IDENTITY = "SELECT version_num, store_id FROM alembic_version, store"
-for _table in METADATA.tables.values():
-    for _index in _table.indexes:
-        # As on SQLite, so are rows left out here.
-        _index.dialect_options["postgresql"]["where"] = _index.dialect_options["sqlite"]["where"]
 _OPTIONS = {
     # Instants are formatted and split into days in UTC.
     "timezone": "UTC",
@@ -85,6 +81,11 @@ _CONNECT = {
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
 }
+
+# An index that is partial on SQLite is partial here, too.
+for _table in METADATA.tables.values():
+    for _index in _table.indexes:
+        _index.dialect_options["postgresql"]["where"] = _index.dialect_options["sqlite"]["where"]
 
 
 class PostgresDatabase(Database):
