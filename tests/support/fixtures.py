@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import os
 from dataclasses import replace
 
@@ -17,7 +16,6 @@ from tests.support import faults as real_faults
 from tests.support.clocks import ClockBesideRedis, SetClock
 from tests.support.databases import DATABASES
 from tests.support.forks import forking
-from tests.support.logs import Logged
 from tests.support.receiver import receiving
 from tests.support.redis_server import redis_running
 from tests.support.service import Service, running
@@ -216,16 +214,6 @@ def client(store, version):
 def client_v2(store):
     """A client of version 2 without limits to speak of."""
     return store.client(plan="enterprise", per_minute=10**9, per_day=10**9).speaking(2)
-
-
-@pytest.fixture
-def caplog():
-    root = logging.getLogger()
-    logged, level = Logged(), root.level
-    root.addHandler(logged)
-    yield logged
-    root.removeHandler(logged)
-    root.setLevel(level)
 
 
 @pytest.fixture
