@@ -209,11 +209,8 @@ _YEAR_ONE = "0001-01-01"
 def parse_instant(text: str) -> datetime:
     """Parse a date-time with a time zone (RFC 3339, section 5.6); return it in UTC.
 
-    Fractions finer than milliseconds are cut off. Leap seconds (`:60`) are rejected, because
-    Python's datetime has none.
-
-    Raises:
-        ValueError: it is not such a date-time, or not within the years 1 to 9999 in UTC.
+    Fractions finer than milliseconds are cut off. ValueError for anything else, for years but 1 to
+    9999 in UTC, and for leap seconds (`:60`), which Python's datetime has not.
     """
     if not _INSTANT.fullmatch(text):
         raise ValueError("not an RFC 3339 date-time with a time zone")
@@ -236,9 +233,6 @@ def parse_bound(text: str) -> datetime:
     """Parse a date-time as `parse_instant` does, but round fractions up to whole milliseconds.
 
     Stored instants are whole milliseconds: they lie before or after both alike.
-
-    Raises:
-        ValueError: as `parse_instant`, or in the last millisecond of the year 9999.
     """
     bound = parse_instant(text)
     try:
@@ -253,11 +247,7 @@ def format_instant(instant: datetime) -> str:
 
 
 def normalize_instant(text: str) -> str:
-    """Parse a date-time as `parse_instant` does, and format it as the API does.
-
-    Raises:
-        ValueError: as `parse_instant`.
-    """
+    """Parse a date-time as `parse_instant` does, and format it as the API does."""
     if _AS_WRITTEN.fullmatch(text):
         datetime.fromisoformat(text)  # rejects days that don't exist
         return text

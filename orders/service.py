@@ -52,7 +52,7 @@ class Written:
 
 
 class OrderService:
-    """What can be done with orders."""
+    """What can be done with orders. A `domain.Refusal` is raised where the rules forbid it."""
 
     def __init__(
         self,
@@ -78,11 +78,7 @@ class OrderService:
         self._to_wall: float | None = None
 
     def follow_clock(self) -> None:
-        """Have Idempotency-Keys keep their age where the clock was set. Called twice a second.
-
-        Raises:
-            StoreUnavailable: the database can't be written.
-        """
+        """Have Idempotency-Keys keep their age where the clock was set. Called twice a second."""
         to_wall = self._clock.time() - self._clock.monotonic()
         if self._to_wall is not None and abs(to_wall - self._to_wall) <= STEP_SECONDS:
             return
@@ -100,12 +96,7 @@ class OrderService:
         key: IdempotencyKey | None = None,
         condition: Condition | None = None,
     ) -> Written:
-        """Place an order. As of all writes, an Idempotency-Key makes it at most once in 24 hours.
-
-        Raises:
-            IdempotencyKeyReused: the key was used before, for a different request.
-            PreconditionFailed: the condition does not hold.
-        """
+        """Place an order. An Idempotency-Key makes it, as all writes, at most once in 24 hours."""
 
         def place(connection: Connection, now: datetime) -> Changed:
             if condition is not None and not condition(events.newest_id(connection)):
@@ -122,12 +113,7 @@ class OrderService:
         condition: Condition | None = None,
         key: IdempotencyKey | None = None,
     ) -> Written:
-        """Ship a pending order, at the time given or now.
-
-        Raises:
-            OrderNotFound, OrderAlreadyShipped, OrderAlreadyCancelled: it is not pending.
-            PreconditionFailed: the condition does not hold.
-        """
+        """Ship a pending order, at the time given or now."""
 
         def ship(connection: Connection, now: datetime) -> Changed:
             _require(connection, order_id, condition)
@@ -161,12 +147,7 @@ class OrderService:
         condition: Condition | None = None,
         key: IdempotencyKey | None = None,
     ) -> Written:
-        """Cancel a pending order.
-
-        Raises:
-            OrderNotFound, OrderAlreadyShipped, OrderAlreadyCancelled: it is not pending.
-            PreconditionFailed: the condition does not hold.
-        """
+        """Cancel a pending order."""
 
         def cancel(connection: Connection, now: datetime) -> Changed:
             _require(connection, order_id, condition)
@@ -183,12 +164,7 @@ class OrderService:
         condition: Condition | None = None,
         key: IdempotencyKey | None = None,
     ) -> Written:
-        """Change fields of a pending order; its note, whatever its status.
-
-        Raises:
-            OrderNotFound, OrderAlreadyShipped, OrderAlreadyCancelled: they can't be changed.
-            PreconditionFailed: the condition does not hold.
-        """
+        """Change fields of a pending order; its note, whatever its status."""
 
         def change(connection: Connection, now: datetime) -> Changed:
             _require(connection, order_id, condition, fields)
@@ -233,9 +209,6 @@ class OrderService:
 
         `rows` are line numbers with cells; `faults` has what their reader found wrong. All rows are
         checked before the store is locked, then copied in one short transaction.
-
-        Raises:
-            FileRefused: some rows are not valid.
         """
         check = partial(check_order, now=domain.format_instant(self._clock.now()))
         with closing(Staging(self._database.folder)) as staged:
@@ -250,11 +223,7 @@ class OrderService:
                 return staging.copy_to_store(connection, Origin("cli"), self._clock.now())
 
     def import_pets(self, rows: Iterable[tuple[int, Cells]], faults: Faults) -> int:
-        """Import all pets of a file or none, replacing those with the same ids.
-
-        Raises:
-            FileRefused: some rows are not valid.
-        """
+        """Import all pets of a file or none, replacing those with the same ids."""
         imported = {pet.id: pet for _, pet in checked(rows, check_pet, faults)}
         faults.raise_if_any()
         with self._database.write() as connection:

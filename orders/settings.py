@@ -115,11 +115,7 @@ class Settings:
 
 
 def load(environ: Mapping[str, str] | None = None) -> Settings:
-    """Read all settings from the instance folder's config.toml and the environment.
-
-    Raises:
-        SettingsError: a name is unknown or a value can't be used.
-    """
+    """Read all settings from config.toml in the instance folder and the environment."""
     environ = os.environ if environ is None else environ
     # By name: where the setting comes from, and its raw value.
     raw = {
@@ -189,11 +185,7 @@ def _read_plans(raw: object) -> dict[str, Plan]:
 
 
 def check_figure(value: object) -> int:
-    """Check a plan's figure, a number of requests.
-
-    Raises:
-        ValueError: it is not a whole number from 1 to 10^9.
-    """
+    """Return a plan's figure, a whole number from 1 to 10^9; ValueError for others."""
     return _whole_number(1, MAX_FIGURE)(value)
 
 

@@ -18,11 +18,10 @@ class NotStrictJson(Exception):
 
 
 def parse(text: bytes) -> Any:
-    """Return the value of a JSON text in UTF-8.
+    """Return the value of a JSON text in UTF-8, or raise NotStrictJson.
 
-    Raises:
-        NotStrictJson: bad UTF-8, a byte order mark, bad JSON, equal names in an object, NaN or
-            Infinity, an object or array inside more than 32 others, a number of over 1,000 digits.
+    That is for bad UTF-8, a byte order mark, bad JSON, equal names in an object, NaN or Infinity,
+    an object or array inside more than 32 others, a number of over 1,000 digits.
     """
     try:
         value = _DECODER.decode(text.decode("utf-8"))

@@ -73,11 +73,7 @@ class CommandGroup(PlainCommand, AppGroup):
 
 
 def check_grace(name: str, until: datetime | None, now: datetime, *, force: bool) -> None:
-    """Check that no earlier secret has its grace still, which a rotation would end.
-
-    Raises:
-        ClickException: one has, and `force` is false.
-    """
+    """Refuse a rotation that would end an earlier secret's grace, unless by `force`."""
     if until is not None and now < until and not force:
         raise click.ClickException(
             f"The previous secret of {name} works until {domain.format_instant(until)}, and may "
@@ -114,12 +110,7 @@ def _in_a_line(error: Exception | str) -> str:
 def open_services(*, make: bool = False) -> Services:
     """Return the services of the store that the settings name, with a database fit for use.
 
-    With `make`, a new store is made where there is none.
-
-    Raises:
-        ClickException: there is no store.
-        UnfitDatabase: the database is not ours, damaged, or of another version.
-        OSError: the folder can't be made.
+    Where there is no store, it is made (`make`), or the command is refused.
     """
     services = _services_of_settings()
     if not services.upkeep.exists():
@@ -145,9 +136,6 @@ def stopped_services(*, make: bool = False) -> Iterator[Services]:
     """Yield those services while no service runs on the store, and none can start.
 
     With `make`, there need be no store: `make_store` makes it.
-
-    Raises:
-        ClickException: a service runs, or there is no store.
     """
     services = _services_of_settings()
     exists = services.upkeep.exists()

@@ -142,11 +142,7 @@ class RedisCounterStorage(RedisStorage):
         self._ask(lambda: self.storage.pexpire(self.prefixed_key(key), _SETTLED_MS))
 
     def load(self) -> None:
-        """Find out whether Redis counts, at the start. One that can't be reached may come later.
-
-        Raises:
-            CountersRefused: Redis is there and refuses.
-        """
+        """Find out at the start whether Redis counts; raise CountersRefused if it refuses to."""
         try:
             self._run([_PROBE], _COUNT)
         except _ERRORS as error:

@@ -71,9 +71,6 @@ def statistics(database: Database, now: datetime, number: int, zone: tzinfo = UT
     """Return how many orders there are of each status, and what happened on the last days.
 
     `number` is of how many days of a time zone, the last of which is today.
-
-    Raises:
-        StoreUnavailable: the database can't be read.
     """
     today = now.astimezone(zone).date()
     wanted = [today - timedelta(days=ago) for ago in reversed(range(number))]

@@ -85,8 +85,7 @@ def recall(
 ) -> list[Outcome] | None:
     """Return the outcomes of a request that was sent with this key within 24 hours, or None.
 
-    Raises:
-        IdempotencyKeyReused: it was a different request.
+    IdempotencyKeyReused is raised if it was a different request.
     """
     since = now - REMEMBERED_FOR
     rows = _FIND.execute(connection, **_values(key), since=since).fetchall()

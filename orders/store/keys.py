@@ -142,11 +142,7 @@ def find_by_secret(connection: Connection, secret_hash: bytes) -> ApiKey | None:
 
 
 def get(connection: Connection, key_id: int) -> ApiKey:
-    """Return the key of this id.
-
-    Raises:
-        KeyNotFound: there is none.
-    """
+    """Return the key of this id, or raise KeyNotFound."""
     rows = _BY_ID.execute(connection, key_id=key_id).fetchall()
     if not rows:
         raise KeyNotFound(key_id)
@@ -190,11 +186,7 @@ def change_plan(
 
 
 def change(connection: Connection, key_id: int, **values: object) -> None:
-    """Set columns of a key.
-
-    Raises:
-        KeyNotFound: there is none of that id.
-    """
+    """Set columns of a key, or raise KeyNotFound."""
     changed = connection.execute(update(KeyRow).where(KeyRow.c.id == key_id).values(**values))
     if changed.rowcount == 0:
         raise KeyNotFound(key_id)

@@ -101,11 +101,7 @@ class PageQuery:
 
 
 def read_page(database: Database, query: PageQuery) -> Page:
-    """Return a page of orders.
-
-    Raises:
-        StoreUnavailable: the database can't be read.
-    """
+    """Return a page of orders."""
     values = query.filters.parameters()
     few = _few(database, _shape(query), values)
     if query.after is not None:

@@ -40,13 +40,9 @@ _LONGEST_CACHED = 500
 
 
 def load(schema: ma.Schema, location: str, request: Request) -> Any:
-    """Return a part of a request as its schema loads it.
+    """Return a part of a request as its schema loads it, or raise what is wrong with it.
 
     It is the `query`, or the body: `json`, `optional_json` or `merge_patch`.
-
-    Raises:
-        ValidationFailed: with what is wrong in each field or parameter.
-        PayloadTooLarge, UnsupportedMediaType, MalformedRequest: as `_read_json`.
     """
     try:
         if location == "query":
@@ -70,14 +66,9 @@ def _load_short_query(schema: ma.Schema, query: bytes) -> Any:
 
 
 def _read_json(environ: WSGIEnvironment, location: str) -> Any:
-    """Return the body of a request as JSON values.
+    """Return the body of a request as JSON values (RFC 8259, within the limits of `strictjson`).
 
     An optional body of no bytes, whatever its type, is an empty object.
-
-    Raises:
-        PayloadTooLarge: it is over 64 KiB.
-        UnsupportedMediaType: it is not declared as JSON in UTF-8, or is encoded.
-        MalformedRequest: it is not JSON (RFC 8259), or beyond the limits of `strictjson`.
     """
     body = _read_bytes(environ)
     if location == "optional_json" and not body:
@@ -94,11 +85,7 @@ def _read_json(environ: WSGIEnvironment, location: str) -> Any:
 
 
 def read_query(query: bytes) -> dict[str, list[str]]:
-    """Return the values of each parameter, in their order.
-
-    Raises:
-        ValidationFailed: a name or a value is not percent-encoded UTF-8.
-    """
+    """Return the values of each parameter, in their order."""
     parameters: dict[str, list[str]] = {}
     for pair in query.split(b"&"):
         if pair:

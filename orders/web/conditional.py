@@ -26,8 +26,7 @@ FORMAT = 1
 def order_reply(order_id: int, order: Entity, *, strong: bool) -> Reply:
     """Return an order with its ETag, or 304 if the client's copy is current.
 
-    Raises:
-        PreconditionFailed: If-Match names no such tag.
+    PreconditionFailed is raised where If-Match names no such tag.
     """
     environ = request.environ
     tag = tag_of(current_services().store_id, order.revision)

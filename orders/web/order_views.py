@@ -159,11 +159,7 @@ def _add_ship(
 
 
 def parse_order_id(order_id: str) -> int:
-    """Return the id of an order in a path.
-
-    Raises:
-        OrderNotFound: no order can have this id.
-    """
+    """Return the id of an order in a path, or raise OrderNotFound where none can have it."""
     number = domain.parse_id(order_id)
     if number is None:
         raise OrderNotFound(order_id)
@@ -191,11 +187,7 @@ def origin() -> Origin:
 
 
 def idempotency_key(version: int) -> IdempotencyKey | None:
-    """Return the Idempotency-Key of this request, if it has one.
-
-    Raises:
-        MalformedRequest: it has several, or one that is not valid.
-    """
+    """Return the Idempotency-Key of this request, if it has one; it must be a valid one."""
     # A repeated header arrives as one with a comma in it.
     value = request.environ.get("HTTP_IDEMPOTENCY_KEY")
     if value is None:

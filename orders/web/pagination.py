@@ -32,8 +32,7 @@ _DIGEST_BYTES = 12
 def page_query(parameters: Mapping[str, Any], store_id: str) -> PageQuery:
     """Return the query of the parameters of listOrders.
 
-    Raises:
-        ValidationFailed: `after` is not a cursor of this store and query.
+    ValidationFailed is raised where `after` is not a cursor of this store and query.
     """
     statuses = _statuses(parameters.get("status"), parameters.get("complete"))
     filters = Filters(statuses, **{name: parameters.get(name) for name in FILTERS})
@@ -45,11 +44,7 @@ def page_query(parameters: Mapping[str, Any], store_id: str) -> PageQuery:
 
 
 def read_listed_page(query: PageQuery) -> ListedPage:
-    """Return the requested page as JSON, with a Link to the next.
-
-    Raises:
-        StoreUnavailable: the database can't be read.
-    """
+    """Return the requested page as JSON, with a Link to the next."""
     services = current_services()
     page = read_page(services.database, query)
     orders = ",".join(page.orders)

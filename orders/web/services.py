@@ -133,12 +133,7 @@ class Services:
         return self.database.long_reads
 
     def begin(self) -> None:
-        """Load the counters and bans of an earlier process, and compare the clock with the store.
-
-        Raises:
-            StoreUnavailable: the database can't be read, or not be written where it has to be.
-            CountersRefused: Redis is to count, and refuses.
-        """
+        """Load an earlier process' counters and bans, and compare the clock with the store."""
         self.limits.storage.load()
         self.limits.bans.load()
         self._check_clock()

@@ -67,11 +67,7 @@ class Target:
 
 
 def target_of(url: str, *, allow_private: bool = False) -> Target:
-    """Check and split a webhook's URL.
-
-    Raises:
-        UnfitURL: not a URL, or not https (or http, if private addresses are allowed).
-    """
+    """Check and split a webhook's URL: https, or http too if private addresses are allowed."""
     if len(url) > MAX_URL or not _PRINTABLE.fullmatch(url):
         raise UnfitURL(f"A URL has 1 to {MAX_URL} ASCII characters and no spaces.")
     try:
@@ -104,21 +100,13 @@ def _check(parts: SplitResult, *, allow_private: bool) -> None:
 
 
 def resolve(host: str, port: int) -> list[str]:
-    """Return the addresses of a host, in order of preference.
-
-    Raises:
-        OSError: the name can't be resolved.
-    """
+    """Return a host's addresses by preference; raise OSError where it can't be resolved."""
     infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in infos))
 
 
 def check_all(host: str, addresses: list[str]) -> None:
-    """Check that all addresses of a host are public, since any of them may be used.
-
-    Raises:
-        PrivateAddress: one of them is not public.
-    """
+    """Raise PrivateAddress unless all addresses of a host are public: any may be used."""
     for address in addresses:
         if not is_public(address):
             raise PrivateAddress(host, address)

@@ -44,11 +44,7 @@ class Claims:
         return _LEAST_LEFT < endpoint.claimed_until - self._clock.now() <= LASTS
 
     def acquire(self, endpoint: Endpoint) -> float:
-        """Claim an endpoint; return 0, or the seconds until another process' claim may lapse.
-
-        Raises:
-            StoreUnavailable: the database can't be written.
-        """
+        """Claim an endpoint; return 0, or the seconds until another process' claim may lapse."""
         is_claimed_elsewhere = endpoint.claimed_by not in {None, self._process}
         if is_claimed_elsewhere and endpoint.claimed_until is not None:
             left = endpoint.claimed_until - self._clock.now()
@@ -71,11 +67,7 @@ class Claims:
             self._in_use.discard(endpoint_id)
 
     def renew(self) -> None:
-        """Renew the claims of endpoints with an attempt under way. Call it every second.
-
-        Raises:
-            StoreUnavailable: the database can't be written.
-        """
+        """Renew the claims of endpoints with an attempt under way. Call it every second."""
         now = self._clock.monotonic()
         in_use = list(self._in_use)
         if in_use and now - self._renewed_at >= _RENEWED_EVERY_SECONDS:
@@ -83,9 +75,5 @@ class Claims:
             self._renewed_at = now
 
     def release(self) -> None:
-        """Release the claims of this process, so that another can deliver at once.
-
-        Raises:
-            StoreUnavailable: the database can't be written.
-        """
+        """Release the claims of this process, so that another can deliver at once."""
         self._changes.run(lambda connection: deliveries.release(connection, self._process))

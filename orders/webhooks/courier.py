@@ -108,9 +108,6 @@ class Courier:
         """Deliver everything due to an endpoint, unless stopped.
 
         Return 0, or the seconds until the claim of another process that delivers to it may lapse.
-
-        Raises:
-            StoreUnavailable: the database can't be read.
         """
         was_aside = False
         while not self._stopped.is_set():

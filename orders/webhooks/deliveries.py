@@ -121,11 +121,7 @@ def next_wanted(connection: Connection, endpoint: Endpoint, after: int) -> Event
 
 
 def event(connection: Connection, event_id: int) -> Event:
-    """Return an event.
-
-    Raises:
-        EventNotFound: there is no such event.
-    """
+    """Return an event, or raise EventNotFound."""
     row = connection.execute(select(*_EVENT).where(EventRow.c.id == event_id)).one_or_none()
     if row is None:
         raise EventNotFound(event_id)

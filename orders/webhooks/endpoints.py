@@ -123,11 +123,7 @@ class Standing:
 
 
 def add(connection: Connection, new: NewEndpoint, now: datetime) -> int:
-    """Add an endpoint, which starts at the next event; return its id.
-
-    Raises:
-        TooManyEndpoints: there are `MAX_ENDPOINTS`.
-    """
+    """Add an endpoint, which starts at the next event; return its id, or raise TooManyEndpoints."""
     count: int = connection.execute(select(func.count()).select_from(EndpointRow)).scalar_one()
     if count >= MAX_ENDPOINTS:
         raise TooManyEndpoints
@@ -148,11 +144,7 @@ def add(connection: Connection, new: NewEndpoint, now: datetime) -> int:
 
 
 def get(connection: Connection, endpoint_id: int) -> Endpoint:
-    """Return an endpoint.
-
-    Raises:
-        EndpointNotFound: there is no such endpoint.
-    """
+    """Return an endpoint, or raise EndpointNotFound."""
     endpoint = find(connection, endpoint_id)
     if endpoint is None:
         raise EndpointNotFound(endpoint_id)
@@ -171,11 +163,7 @@ def get_all(connection: Connection) -> list[Endpoint]:
 
 
 def paused(database: Database) -> list[tuple[int, datetime]]:
-    """Return the ids of paused endpoints, and since when.
-
-    Raises:
-        StoreUnavailable: the database can't be read.
-    """
+    """Return the ids of paused endpoints, and since when."""
     with database.read() as connection:
         rows = get_all(connection)
     return [(each.id, each.paused_at) for each in rows if each.paused_at is not None]
@@ -196,11 +184,7 @@ def standings(connection: Connection) -> list[Standing]:
 
 
 def remove(connection: Connection, endpoint_id: int) -> None:
-    """Remove an endpoint, its events put aside and its log.
-
-    Raises:
-        EndpointNotFound: there is no such endpoint.
-    """
+    """Remove an endpoint, its events put aside and its log."""
     get(connection, endpoint_id)
     for table in (RefusedRow, DeliveryRow):
         connection.execute(delete(table).where(table.c.endpoint_id == endpoint_id))
@@ -221,9 +205,6 @@ def resume(connection: Connection, endpoint_id: int, now: datetime, after: int |
 
     After a move, events up to that one are no longer delivered automatically, and all later ones
     are delivered, even if they were before.
-
-    Raises:
-        EndpointNotFound, EventNotFound: there is no such endpoint or event.
     """
     get(connection, endpoint_id)
     values: dict[str, Any] = {"paused_at": None, "paused_because": None, "tries": 0}
@@ -239,11 +220,7 @@ def resume(connection: Connection, endpoint_id: int, now: datetime, after: int |
 
 
 def rotate(connection: Connection, endpoint_id: int, secret: str, until: datetime) -> None:
-    """Replace an endpoint's secret; the previous one signs, too, until `until`.
-
-    Raises:
-        EndpointNotFound: there is no such endpoint.
-    """
+    """Replace an endpoint's secret; the previous one signs, too, until `until`."""
     previous = get(connection, endpoint_id).secret
     _change(connection, endpoint_id, secret=secret, previous_secret=previous, previous_until=until)
 

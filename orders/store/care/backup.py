@@ -22,11 +22,6 @@ def copy(source: Path, target: Path, *, overwrite: bool = False) -> None:
     """Copy the database to a new file, while others read and write it.
 
     The copy is a snapshot of one moment, checked whole before it gets its name.
-
-    Raises:
-        UnfitDatabase: the copy is not sound, and so not kept.
-        FileExistsError: there is such a file already, and it is not to be overwritten.
-        OSError: the target can't be written.
     """
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(target.parent))
@@ -37,11 +32,7 @@ def copy(source: Path, target: Path, *, overwrite: bool = False) -> None:
 
 
 def fill(source: Path, target: Path, is_stopped: Callable[[], bool]) -> None:
-    """Copy the database into an empty file, unless stopped meanwhile, and check it.
-
-    Raises:
-        UnfitDatabase: it can't be copied, or the copy is not sound.
-    """
+    """Copy the database into an empty file, unless stopped meanwhile, and check it."""
     _vacuum_into(source, target, is_stopped)
     checks.check_whole(target)
 
@@ -68,11 +59,7 @@ class Backup:
 
 
 def backup_of(path: Path) -> Backup | None:
-    """Return the backup of this name, None if it is no backup's name.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-    """
+    """Return the backup of this name, None if it is no backup's name."""
     if not _NAME.fullmatch(path.name):
         return None
     try:

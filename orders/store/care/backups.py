@@ -97,12 +97,7 @@ class Backups:
         return sorted(self._found(), key=lambda each: each.at, reverse=True)
 
     def make(self) -> Backup:
-        """Make a backup now, and remove those that are no longer to be kept.
-
-        Raises:
-            UnfitDatabase: the database or the copy is not sound.
-            OSError: it can't be written, or would leave too little room.
-        """
+        """Make a backup now, and remove those that are no longer to be kept."""
         instance.make_private_folder(self.folder)
         self._check_room(self.folder)
         now = self._clock.now().replace(microsecond=0)
@@ -116,12 +111,7 @@ class Backups:
         return Backup(path, now, path.stat().st_size)
 
     def check(self, one: Backup) -> None:
-        """Read a backup through.
-
-        Raises:
-            NotSound: it is not what it was.
-            OSError: it can't be read.
-        """
+        """Read a backup through; raise NotSound if it is not what it was."""
         noted = one.path.with_name(f"{one.path.name}.sha256").read_text(encoding="ascii")
         if noted.split()[:1] != [_digest(one.path)]:
             raise NotSound(f"{one.path} has changed since it was made: don't restore it.")
@@ -129,9 +119,7 @@ class Backups:
     def drill(self, one: Backup) -> None:
         """Restore a backup beside the store, and compare orders and days with the log.
 
-        Raises:
-            NotSound: it can't be restored whole.
-            OSError: it can't be read, or there is no room.
+        NotSound is raised where it can't be restored whole.
         """
         self.check(one)
         self._check_room(self._database.parent)

@@ -63,9 +63,6 @@ def check(path: Path) -> None:
 
     A large one is not checked for soundness, which takes longer than a start may: see
     `check_quickly`.
-
-    Raises:
-        UnfitDatabase: it is not.
     """
     version = identify(path)
     refuse_moved(path)
@@ -81,31 +78,18 @@ def is_large(path: Path) -> bool:
 
 
 def check_quickly(path: Path) -> None:
-    """Check that the file is sound, except for the contents of its indexes.
-
-    Raises:
-        UnfitDatabase: it is not.
-    """
+    """Check that the file is sound, except for the contents of its indexes."""
     _check_soundness(path, "quick_check")
 
 
 def check_whole(path: Path) -> None:
-    """Check that the file is a database of this program and sound in every page and index.
-
-    Raises:
-        UnfitDatabase: it is not.
-    """
+    """Check that the file is a database of this program and sound in every page and index."""
     identify(path)
     _check_soundness(path, "integrity_check")
 
 
 def identify(path: Path) -> int:
-    """Return the schema's number of a database of this program.
-
-    Raises:
-        UnfitDatabase: it is not ours, or newer than this program.
-        OSError: the file can't be read.
-    """
+    """Return the schema's number of a database of this program, no newer than it."""
     # Read from the file itself: SQLite changes what it opens, even a file that is not ours.
     with path.open("rb") as file:
         header = file.read(_HEADER_BYTES)
@@ -123,11 +107,7 @@ def identify(path: Path) -> int:
 
 
 def refuse_moved(path: Path) -> None:
-    """Check that the file's shop has not moved to PostgreSQL.
-
-    Raises:
-        UnfitDatabase: it has.
-    """
+    """Check that the file's shop has not moved to PostgreSQL."""
     if is_moved(path):
         raise UnfitDatabase(_MOVED.format(path))
 

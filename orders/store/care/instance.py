@@ -19,11 +19,7 @@ class InstanceLocked(Exception):
 
 
 def make_private_folder(path: Path) -> None:
-    """Make the folder, and its parents, for its owner only; revoke the rights of others.
-
-    Raises:
-        OSError: the folder can't be made or its rights can't be changed.
-    """
+    """Make the folder, and its parents, for its owner only; revoke the rights of others."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     if path.stat().st_mode & 0o077:
         path.chmod(0o700)
@@ -32,18 +28,13 @@ def make_private_folder(path: Path) -> None:
 def make_private_file(path: Path) -> None:
     """Make an empty file that only its owner can read; SQLite gives its own files the same rights.
 
-    Raises:
-        FileExistsError: there is one, or a link, which is not followed.
+    FileExistsError is raised where there is one, or a link, which is not followed.
     """
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
 def take_rights_of_others(path: Path) -> None:
-    """Let only its owner read and write a file, if there is one.
-
-    Raises:
-        OSError: its rights can't be changed.
-    """
+    """Let only its owner read and write a file, if there is one."""
     if path.exists() and path.stat().st_mode & 0o077:
         path.chmod(0o600)
 
@@ -70,10 +61,9 @@ class InstanceLock:
     def acquire(
         self, patience: float = LOCKED_SECONDS, unless: Callable[[], bool] | None = None
     ) -> None:
-        """Acquire the lock, waiting for at most so many seconds, or until `unless` says true.
+        """Acquire the lock, or raise InstanceLocked where another process keeps it.
 
-        Raises:
-            InstanceLocked: another process has it.
+        Waits for at most so many seconds, or until `unless` says true.
         """
         try:
             self._lock.acquire(timeout=patience, cancel_check=unless)

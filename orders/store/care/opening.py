@@ -43,11 +43,7 @@ def create(path: Path) -> None:
 
 
 def keep_private(path: Path) -> None:
-    """Let only its owner read the database, and the files that SQLite keeps beside it.
-
-    Raises:
-        OSError: the rights can't be changed.
-    """
+    """Let only its owner read the database, and the files that SQLite keeps beside it."""
     for each in (path, *_companions(path)):
         instance.take_rights_of_others(each)
 
@@ -70,9 +66,6 @@ def upgrade(path: Path, *, keep_copy: bool = True) -> Path | None:
 
     Nobody else may use the database meanwhile. Before it is changed, a checked copy is put beside
     it, unless `keep_copy` is false because it is a copy itself.
-
-    Raises:
-        UnfitDatabase: it is not ours, damaged, or newer than this program.
     """
     version, newest = checks.identify(path), checks.schema_version()
     if version == newest:

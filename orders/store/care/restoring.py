@@ -72,12 +72,8 @@ def restore(file: Path, target: Path, now: datetime, *, keep_keys: bool = False)
     """Replace the database by a copy of the backup, and keep the replaced one beside it.
 
     Nobody may use the database meanwhile. With `keep_keys`, the backup's keys and webhooks stay
-    in force where the replaced database can't be read.
-
-    Raises:
-        UnfitDatabase: the backup is not a sound database of this program, or the database to be
-            replaced is in use; nothing was changed.
-        OSError: a file can't be written; nothing was changed.
+    in force where the replaced database can't be read. After an UnfitDatabase (of the backup, or
+    because the database is in use) or an OSError nothing was changed.
     """
     with scratch.folder(target.parent, "restore") as folder, ExitStack() as held:
         copied = folder / target.name
@@ -102,9 +98,6 @@ def renew(database: Database, now: datetime, *, keep_keys: bool = False) -> tupl
 
     As `restore` does where the replaced database can't be read. Returns how many keys were revoked
     and how many webhooks were paused.
-
-    Raises:
-        StoreUnavailable: the database can't be written.
     """
     with database.write() as connection:
         audit.note(connection, now, "store.renewed", "the store")
@@ -133,10 +126,7 @@ class _Replaced:
 def _read_replaced(path: Path, restored: Path, held: ExitStack) -> _Replaced | None:
     """Return what to take over; None if the database can't be read or is another store's.
 
-    It is locked until `held` is left.
-
-    Raises:
-        AwayDatabase: it is in use, or the disk is full.
+    It is locked until `held` is left. AwayDatabase where it is in use, or the disk is full.
     """
     try:
         checks.identify(path)

@@ -29,9 +29,6 @@ def folder(parent: Path, purpose: str) -> Iterator[Path]:
     """Yield a new folder inside `parent`, for its owner only, and remove it afterwards.
 
     `purpose` is backup, create, export, import or restore.
-
-    Raises:
-        OSError: it can't be made.
     """
     sweep(parent)
     with ExitStack() as resources:
@@ -49,11 +46,8 @@ def folder(parent: Path, purpose: str) -> Iterator[Path]:
 def complete_file(target: Path, purpose: str, *, overwrite: bool = False) -> Iterator[Path]:
     """Yield a path at which to write a file, which becomes `target` once it is on the disk.
 
-    So a file of that name is never half of one. It is for its owner only.
-
-    Raises:
-        FileExistsError: there is such a file, or a link, and it is not to be overwritten.
-        OSError: it can't be written.
+    So a file of that name is never half of one. It is for its owner only. FileExistsError where
+    there is such a file, or a link, and it is not to be overwritten.
     """
     if not overwrite and os.path.lexists(target):
         raise FileExistsError(f"{target} exists already. Choose another name, or --overwrite it.")

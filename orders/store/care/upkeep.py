@@ -26,8 +26,7 @@ class Hold:
     def keep(self) -> bool:
         """Re-acquire the lock if it was lost; return false where another process has it.
 
-        Raises:
-            Superseded: the database was upgraded or renewed meanwhile.
+        Superseded is raised where the database was upgraded or renewed meanwhile.
         """
         return True
 

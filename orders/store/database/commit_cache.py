@@ -24,11 +24,7 @@ class CommitCache(Generic[T]):
         self._thread = threading.local()
 
     def get(self, key: Hashable, read: Callable[[], T]) -> T:
-        """Return the cached result, or else read it.
-
-        Raises:
-            StoreUnavailable: the database can't be read.
-        """
+        """Return the cached result, or else read it."""
         # Before the reading: after a commit between the two, the next call reads again.
         version = self._database.version()
         results: dict[Hashable, T] = getattr(self._thread, "results", {})

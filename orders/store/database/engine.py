@@ -60,7 +60,10 @@ class Beside:
 
 
 class Database(ABC):
-    """The store's database. Opens nothing until it is used. `folder` is for temporary files."""
+    """The store's database. Opens nothing until it is used. `folder` is for temporary files.
+
+    Whatever asks it raises StoreUnavailable where it can't be reached, read or written.
+    """
 
     def __init__(self, folder: Path, threads: int) -> None:
         """Take the folder, and how many threads will read at the same time."""
@@ -101,19 +104,12 @@ class Database(ABC):
 
         No other transaction writes until it ends. The tables of another file, if given, are
         available as `beside.…`.
-
-        Raises:
-            StoreUnavailable: the database can't be written or reached.
         """
         yield from ()
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Connection]:
-        """Yield a connection for reading, each statement by itself.
-
-        Raises:
-            StoreUnavailable: the database can't be read.
-        """
+        """Yield a connection for reading, each statement by itself."""
         with translate_driver_errors():
             self._check_usable()
             with self._reader.connect() as connection, discard_connection_on_error(connection):
@@ -128,20 +124,13 @@ class Database(ABC):
 
     @abstractmethod
     def ask(self, query: Query, **parameters: Any) -> list[tuple[Any, ...]]:
-        """Return the rows of one query, on this thread's own connection.
-
-        Raises:
-            StoreUnavailable: the database can't be read.
-        """
+        """Return the rows of one query, on this thread's own connection."""
 
     @abstractmethod
     def version(self) -> Hashable:
         """Return a value that changes with any commit, by this process or another.
 
         It can only be compared with values that the same thread got before.
-
-        Raises:
-            StoreUnavailable: the database can't be read.
         """
 
     @cached_property

@@ -131,21 +131,13 @@ class _Watch(contextlib.ContextDecorator):
 
 
 def translate_driver_errors() -> _Watch:
-    """Turn errors that mean an unavailable database into StoreUnavailable.
-
-    Raises:
-        StoreUnavailable: in their place.
-    """
+    """Turn errors that mean an unavailable database into StoreUnavailable."""
     return _TRANSLATING
 
 
 @contextlib.contextmanager
 def commit_outcome_unknown() -> Iterator[None]:
-    """Turn a connection that was lost during a commit into an error that says so.
-
-    Raises:
-        OutcomeUnknown: in its place.
-    """
+    """Turn a connection that was lost during a commit into OutcomeUnknown."""
     try:
         yield
     except Exception as error:
@@ -156,10 +148,9 @@ def commit_outcome_unknown() -> Iterator[None]:
 
 
 def bad_rows_mean_corruption() -> _Watch:
-    """Treat errors of converting a row's values as corruption: the service wrote no such row.
+    """Turn errors of converting a row's values into StoreUnavailable.
 
-    Raises:
-        StoreUnavailable: in their place.
+    The service wrote no such row: the database is damaged.
     """
     return _CONVERTING
 

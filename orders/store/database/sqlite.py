@@ -99,13 +99,7 @@ class SqliteDatabase(Database):
 
     @contextlib.contextmanager
     def write(self, beside: Beside | None = None) -> Iterator[Connection]:
-        """Yield a connection in a write transaction; it commits unless left by an exception.
-
-        The tables of another file, if given, are available as `beside.…`.
-
-        Raises:
-            StoreUnavailable: the database is locked, full, read-only, damaged or gone.
-        """
+        """Yield a connection in a write transaction; it commits unless left by an exception."""
         with (
             translate_driver_errors(),
             self._writer.connect() as connection,
@@ -126,11 +120,7 @@ class SqliteDatabase(Database):
                 driver.rollback()
 
     def ask(self, query: Query, **parameters: Any) -> list[tuple[Any, ...]]:
-        """Return the rows of one query, on this thread's own connection.
-
-        Raises:
-            StoreUnavailable: the database can't be read.
-        """
+        """Return the rows of one query, on this thread's own connection."""
         with translate_driver_errors():
             # Not at each query: it would cost as much as most of them. A file that is gone or was
             # replaced still shows what was true a moment ago; only writes would be lost.
@@ -151,11 +141,7 @@ class SqliteDatabase(Database):
         return ShortLog(self.checkpoint)
 
     def checkpoint(self, kind: Checkpoint) -> tuple[bool, int, int]:
-        """Make one; return whether it was blocked, the log's pages, and those copied so far.
-
-        Raises:
-            StoreUnavailable: the database is locked, full, read-only, damaged or gone.
-        """
+        """Make one; return whether it was blocked, the log's pages, and those copied so far."""
         is_sound = sqlite_module().sqlite_version_info >= FIRST_SOUND_SQLITE
         # On the writer's connection nobody in this process writes meanwhile.
         among_readers = is_sound and kind != Checkpoint.RESTART

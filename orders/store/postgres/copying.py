@@ -56,11 +56,8 @@ class Copied:
 def copy(source: Database, settings: Settings, show: Show) -> Copied:
     """Move a shop to the PostgreSQL database of the setting `copy_to`, and mark its file as moved.
 
-    Nobody may serve the shop. `show` makes progress bars.
-
-    Raises:
-        UnfitDatabase: the target is not empty or can't be used, or the copy differs from the
-            source. Nothing was changed, except as the message says.
+    Nobody may serve the shop. `show` makes progress bars. UnfitDatabase where the target is not
+    empty or can't be used, or the copy differs: nothing was changed, except as the message says.
     """
     target = PostgresDatabase(make_url(settings.copy_to), settings.instance, threads=1)
     is_copied = False

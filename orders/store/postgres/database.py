@@ -114,9 +114,6 @@ class PostgresDatabase(Database):
         The tables of another file, if given, are available as `beside.…`: they are copied before
         anything is locked. Such a transaction has no time limit. `patience` is how long to wait
         for the writers' lock, if that is longer than requests do.
-
-        Raises:
-            StoreUnavailable: the database is locked, full, read-only or unreachable.
         """
         with (
             translate_driver_errors(),
@@ -133,13 +130,7 @@ class PostgresDatabase(Database):
                     transaction.commit()
 
     def ask(self, query: Query, **parameters: Any) -> list[tuple[Any, ...]]:
-        """Return the rows of one query, on this thread's own connection.
-
-        It is retried once if the connection was lost.
-
-        Raises:
-            StoreUnavailable: the database can't be read.
-        """
+        """Return the rows of one query, which is retried once if the connection was lost."""
         with translate_driver_errors():
             self._check_usable()
             try:

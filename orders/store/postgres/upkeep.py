@@ -119,11 +119,7 @@ class PostgresUpkeep:
 
     @contextlib.contextmanager
     def write(self) -> Iterator[Connection]:
-        """Yield a connection in a transaction without a time limit, with the tables up to date.
-
-        Raises:
-            UnfitDatabase: the database can't be used, or was lost meanwhile.
-        """
+        """Yield a connection in a transaction without a time limit, with the tables up to date."""
         with self._as_unfit(), self._database.write(patience=_MIGRATION_SECONDS) as connection:
             # Another process may have migrated meanwhile.
             self._bring_up_to_date(connection)

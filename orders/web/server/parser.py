@@ -97,8 +97,7 @@ class Parser(HTTPRequestParser):
     def parse_header(self, header_plus: bytes) -> None:
         """Read the head of a request.
 
-        Raises:
-            ParsingError: it is not HTTP, or can be read in more than one way.
+        ParsingError is raised where it is not HTTP, or can be read in more than one way.
         """
         line, end, fields = header_plus.partition(b"\r\n")
         if fields.count(b"\n") > MAX_HEADERS + 1:  # an empty line ends them

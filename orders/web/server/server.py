@@ -39,11 +39,7 @@ class Server:
     """The listening sockets of an application, and the loop that serves them."""
 
     def __init__(self, app: Flask, settings: Settings, policy: Policy) -> None:
-        """Bind the sockets.
-
-        Raises:
-            OSError: the address is taken, or not of this machine.
-        """
+        """Bind the sockets; OSError where the address is taken, or not of this machine."""
         adjustments = Adjustments(
             # Waitress also rejects a body or a head of exactly this size.
             max_request_body_size=MAX_BODY_BYTES + 1,
@@ -88,11 +84,7 @@ class Server:
             signal.signal(name, lambda *_: self.stop())
 
     def run(self) -> None:
-        """Serve until `stop`; then finish what has arrived, and return.
-
-        Raises:
-            ServerFailed: nobody polls any more.
-        """
+        """Serve until `stop`, then finish what has arrived; ServerFailed if the loop fails."""
         lead = self._loop.lead
         threads = [
             threading.Thread(target=lead.run, name=f"loop-{number}", daemon=True)
