@@ -97,6 +97,12 @@ class OrdersFlask(Flask):
             # Version 2's hook: see `v2.refuse_parameters`.
             super().preprocess_request()
 
+    def handle_user_exception(self, e: Exception) -> Any:
+        """Render an exception, and let go of it: it leads back to the request."""
+        # Of a path that does not exist. Only the collector would free both.
+        request_ctx.request.routing_exception = None
+        return super().handle_user_exception(e)
+
     def make_response(self, rv: Any) -> Any:
         """Return a view's reply as it is."""
         return rv

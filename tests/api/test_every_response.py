@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import http.client
 import json
 import re
@@ -10,6 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from sqlalchemy import insert
+from werkzeug.exceptions import NotFound
 
 from orders import keys
 from orders.store.tables import PetRow
@@ -364,6 +366,19 @@ def test_the_request_id_is_the_services_own_and_never_twice_the_same(send):
     ids = {send(case).headers["X-Request-Id"] for case in cases}
     assert len(ids) == 50
     assert "the-clients-own" not in ids
+
+
+def test_an_unknown_path_leaves_nothing_for_the_collector(patient):
+    patient.get("/v1/nothing")
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(10):
+            patient.get("/v1/nothing")
+        left = [each for each in gc.get_objects() if isinstance(each, NotFound)]
+    finally:
+        gc.enable()
+    assert left == []
 
 
 @pytest.mark.slow
