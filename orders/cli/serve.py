@@ -156,9 +156,9 @@ def _serve(app: Flask, services: Services, hold: Hold, *, with_demo: bool) -> in
 def _spare_the_collector() -> None:
     # Passes over all that was imported, 70 MB, would be the longest waits of the first seconds; and
     # requests leave little behind that only the collector finds.
-    gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
+    gc.enable()  # again: see app.py
 
 
 def _ignore_signals() -> None:
