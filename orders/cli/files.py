@@ -7,10 +7,9 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from io import TextIOWrapper
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Any, BinaryIO, TextIO
+from typing import IO, BinaryIO
 
 import click
 
@@ -72,13 +71,16 @@ def export_orders(file: Path | None, *, overwrite: bool) -> None:
     if ending not in formats.ENDINGS:
         raise click.ClickException(f"{file} must end in .csv or .jsonl.")
     database = services.database
-    total = exporting.count_all(database)
+    total, count = exporting.count_all(database), 0
     with (
         _target(file, database.folder, overwrite=overwrite) as target,
         progress("Exporting", total) as advance,
     ):
-        batches = _advancing(exporting.batches_of_rows(database), advance)
-        count = formats.write(target, ending, batches)
+        target.write(exporting.HEADERS.get(ending, "").encode())
+        for lines, number in exporting.lines(database, ending):
+            target.write(lines.encode())
+            count += number
+            advance(number)
     say(f"Exported {count:,} orders, without their history and without keys and pets.")
 
 
@@ -105,24 +107,18 @@ def _watched(file: BinaryIO, advance: Callable[[int], None]) -> Iterator[bytes]:
     advance(count)
 
 
-def _advancing(batches: Iterable[list[Any]], advance: Callable[[int], None]) -> Iterator[list[Any]]:
-    for batch in batches:
-        yield batch
-        advance(len(batch))
-
-
 @contextmanager
-def _target(file: Path | None, folder: Path, *, overwrite: bool) -> Iterator[TextIO]:
+def _target(file: Path | None, folder: Path, *, overwrite: bool) -> Iterator[IO[bytes]]:
     if file is None:
         # A reader that takes its time would keep the database's log from being reused.
-        with TemporaryFile(dir=folder) as made, TextIOWrapper(made, "utf-8", newline="") as text:
-            yield text
-            text.seek(0)
+        with TemporaryFile(dir=folder) as made:
+            yield made
+            made.seek(0)
             _copy_to_stdout(made)
         return
     with (
         scratch.complete_file(file, "export", overwrite=overwrite) as unfinished,
-        unfinished.open("w", encoding="utf-8", newline="") as opened,
+        unfinished.open("wb") as opened,
     ):
         yield opened
 

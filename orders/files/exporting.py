@@ -1,41 +1,90 @@
-"""All orders as rows, to be written to a file."""
+"""All orders as the lines of a file, which the database makes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import bindparam, func, literal_column, select
+from sqlalchemy import String, bindparam, case, func, literal_column, select
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
 
+from orders.files.rows import ORDER_COLUMNS
+from orders.store import orders_json
 from orders.store.database.engine import Database
 from orders.store.database.queries import Query
-from orders.store.database.types import Instant, InstantText
+from orders.store.database.types import InstantText
+from orders.store.orders_json import joined, number
 from orders.store.tables import OrderRow
 
-BATCH = 5_000
-_BATCH = Query(
-    select(
-        *(
-            InstantText(column) if isinstance(column.type, Instant) else column
-            for column in OrderRow.columns
-        )
+HEADERS = {".csv": ",".join(ORDER_COLUMNS) + "\n"}
+_BATCH = 5_000
+_NOTHING: Any = literal_column("''", String)
+
+
+class _NeedsQuotes(FunctionElement[bool]):
+    """Whether a text can be a cell of CSV only within quotes."""
+
+    inherit_cache = True
+
+
+@compiles(_NeedsQuotes, "sqlite")
+def _by_glob(element: _NeedsQuotes, compiler: SQLCompiler, **options: Any) -> str:
+    text = compiler.process(element.clauses, **options)
+    return f"""{text} GLOB '*[,"' || char(10, 13) || ']*'"""
+
+
+@compiles(_NeedsQuotes, "postgresql")
+def _by_regex(element: _NeedsQuotes, compiler: SQLCompiler, **options: Any) -> str:
+    return f"""{compiler.process(element.clauses, **options)} ~ '[,"\\n\\r]'"""
+
+
+def _free_text(column: Any) -> Any:
+    doubled = func.replace(column, literal_column("'\"'"), literal_column("'\"\"'"))
+    quoted = case((_NeedsQuotes(column), joined('"', doubled, '"')), else_=column)
+    return func.coalesce(quoted, _NOTHING)
+
+
+def _csv(of: Any) -> Any:
+    return joined(
+        *(number(of.id), ",", number(of.pet_id), ",", number(of.quantity), ","),
+        *(func.coalesce(InstantText(of.ship_date), _NOTHING), ",", of.status, ","),
+        *(InstantText(of.placed_at), ",", InstantText(of.updated_at), ","),
+        *(_free_text(of.reference), ",", _free_text(of.note)),
     )
-    .where(OrderRow.c.id > bindparam("after"))
-    .order_by(OrderRow.c.id)
-    .limit(literal_column(str(BATCH)))
-)
 
 
-def batches_of_rows(database: Database) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield all orders by id, as tuples of their columns, instants as the API writes them.
+def _batches(line: Any) -> Query:
+    rows = (
+        select(OrderRow.c.id, joined(line, "\n").label("line"))
+        .where(OrderRow.c.id > bindparam("after"))
+        .order_by(OrderRow.c.id)
+        .limit(literal_column(str(_BATCH)))
+        .subquery()
+    )
+    lines = func.aggregate_strings(rows.c.line, _NOTHING)
+    return Query(
+        select(lines, func.max(rows.c.id), func.count()),
+        select(lines.aggregate_order_by(rows.c.id), func.max(rows.c.id), func.count()),
+    )
 
-    They are read in batches inside one read transaction.
+
+_JSON_LINES = _batches(orders_json.order_line())
+_BATCHES = {".csv": _batches(_csv(OrderRow.c)), ".jsonl": _JSON_LINES, ".ndjson": _JSON_LINES}
+
+
+def lines(database: Database, ending: str) -> Iterator[tuple[str, int]]:
+    """Yield all orders by id as lines of a file with this ending, in batches; how many in each.
+
+    They are read inside one read transaction.
     """
     after = 0
     with database.snapshot() as connection:
-        while rows := _BATCH.execute(connection, after=after).fetchall():
-            yield rows
-            after = rows[-1][0]
+        while after is not None:
+            rows = _BATCHES[ending].execute(connection, after=after).fetchall()
+            ((text, after, count),) = rows
+            yield text or "", count
 
 
 def count_all(database: Database) -> int:

@@ -1,21 +1,19 @@
-"""CSV and JSON Lines: files are read as rows of cells, and rows are written to files.
+"""CSV and JSON Lines, read as rows of cells.
 
-Each row that is read comes with the number of the line that it begins on. Lines that can't be read
-become faults.
+Each row comes with the number of the line that it begins on. Lines that can't be read become
+faults.
 """
 
 from __future__ import annotations
 
 import codecs
 import csv
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TextIO
 
 from orders import strictjson
 from orders.files.faults import MAX_NAME_SHOWN, Fault, Faults, FileRefused
-from orders.files.rows import ORDER_COLUMNS, WHOLE_NUMBERS, Cells
+from orders.files.rows import WHOLE_NUMBERS, Cells
 
 ENDINGS = {".csv", ".jsonl", ".ndjson"}
 _MAX_DIGITS = 19
@@ -122,32 +120,3 @@ def _read_json_lines(
             if name not in columns:
                 faults.add(Fault(number, name, "is not a column"))
         yield number, {name: cell for name, cell in value.items() if cell is not None}
-
-
-class _LinesOf:
-    """A file of lines. Only so are cells quoted that have a carriage return in them."""
-
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
-
-    def write(self, line: str) -> int:
-        return self._file.write(line.removesuffix("\r\n") + "\n")
-
-
-def write(file: TextIO, ending: str, batches: Iterable[Sequence[Sequence[Any]]]) -> int:
-    """Write batches of order rows to a file; return how many there were."""
-    count = 0
-    if ending == ".csv":
-        writer = csv.writer(_LinesOf(file), lineterminator="\r\n")
-        writer.writerow(ORDER_COLUMNS)
-        for rows in batches:
-            writer.writerows(rows)
-            count += len(rows)
-        return count
-    encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-    for rows in batches:
-        for row in rows:
-            cells = zip(ORDER_COLUMNS, row, strict=True)
-            file.write(encode({name: cell for name, cell in cells if cell is not None}) + "\n")
-        count += len(rows)
-    return count

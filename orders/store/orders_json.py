@@ -43,12 +43,17 @@ def order_v1(of: Table = OrderRow) -> ColumnElement[str]:
 
     None of its five fields can hold free text.
     """
-    return _joined(*_order_v1(of), "}")
+    return joined(*_order_v1(of), "}")
 
 
 def order_v2(of: Table = OrderRow) -> ColumnElement[str]:
     """Return the SQL for an order of version 2, as it stands or stood after an event."""
-    return _joined(*_order_v2(of))
+    return joined(*_order_v2(of))
+
+
+def order_line() -> ColumnElement[str]:
+    """Return the SQL for an order as a line of a file: version 2's without `complete`."""
+    return joined(*_given(OrderRow), *_since_v2(OrderRow))
 
 
 def event() -> ColumnElement[str]:
@@ -57,10 +62,10 @@ def event() -> ColumnElement[str]:
         (EventRow.c.request_id.is_(None), literal_column("'null'", String)),
         else_=_Quoted(EventRow.c.request_id),
     )
-    return _joined(
-        *('{"id":', _number(EventRow.c.id)),
+    return joined(
+        *('{"id":', number(EventRow.c.id)),
         *(',"type":"', EventRow.c.type),
-        *('","orderId":', _number(EventRow.c.order_id)),
+        *('","orderId":', number(EventRow.c.order_id)),
         *(',"at":"', InstantText(EventRow.c.at)),
         *('","actor":', _Quoted(EventRow.c.actor)),
         *(',"requestId":', request_id),
@@ -70,22 +75,27 @@ def event() -> ColumnElement[str]:
 
 
 def _order_v1(table: Table) -> list[Any]:
+    complete = case((table.c.status == Status.SHIPPED.value, "true"), else_="false")
+    return [*_given(table), *(',"complete":', complete)]
+
+
+def _given(table: Table) -> list[Any]:
     of = table.c
-    complete = case((of.status == Status.SHIPPED.value, "true"), else_="false")
     return [
-        *('{"id":', _number(of.order_id if table is EventRow else of.id)),
-        *(',"petId":', _number(of.pet_id)),
-        *(',"quantity":', _number(of.quantity)),
+        *('{"id":', number(of.order_id if table is EventRow else of.id)),
+        *(',"petId":', number(of.pet_id)),
+        *(',"quantity":', number(of.quantity)),
         _if_not_null(of.ship_date, ',"shipDate":"', InstantText(of.ship_date), '"'),
-        *(',"complete":', complete),
     ]
 
 
 def _order_v2(table: Table) -> list[Any]:
-    # Version 1's fields, and then its own.
+    return [*_order_v1(table), *_since_v2(table)]
+
+
+def _since_v2(table: Table) -> list[Any]:
     of = table.c
     return [
-        *_order_v1(table),
         *(',"status":"', of.status),
         *('","placedAt":"', InstantText(of.placed_at)),
         *('","updatedAt":"', InstantText(of.updated_at)),
@@ -97,17 +107,19 @@ def _order_v2(table: Table) -> list[Any]:
 
 
 def _if_not_null(column: Any, *parts: Any) -> ColumnElement[str]:
-    return case((column.is_(None), _EMPTY), else_=_joined(*parts))
+    return case((column.is_(None), _EMPTY), else_=joined(*parts))
 
 
-def _number(column: Any) -> ColumnElement[str]:
+def number(column: Any) -> ColumnElement[str]:
+    """Return the SQL for a number's digits."""
     return cast(column, String)
 
 
-def _joined(*parts: Any) -> ColumnElement[str]:
-    joined: ColumnElement[str] = _EMPTY
+def joined(*parts: Any) -> ColumnElement[str]:
+    """Return the SQL that joins texts: fixed ones, without quotes in them, and columns."""
+    whole: ColumnElement[str] = _EMPTY
     for part in parts:
         # These texts are part of the statement: parameters would be sent each time.
         piece = literal_column(f"'{part}'", String) if isinstance(part, str) else part
-        joined = piece if joined is _EMPTY else joined.concat(piece)
-    return joined
+        whole = piece if whole is _EMPTY else whole.concat(piece)
+    return whole
