@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from typing import Any, NoReturn, cast
 
 from sqlalchemy import Connection
@@ -24,7 +23,7 @@ from orders.clock import STEP_SECONDS, Clock
 from orders.domain import NewOrder, NotPending, Origin
 from orders.files import staging
 from orders.files.faults import Fault, Faults
-from orders.files.rows import Cells, check_order, check_pet, checked
+from orders.files.rows import PETS, Cells, checked, orders, pet
 from orders.files.staging import Staging
 from orders.store import events, idempotency, pets
 from orders.store import orders as order_store
@@ -210,9 +209,9 @@ class OrderService:
         `rows` are line numbers with cells; `faults` has what their reader found wrong. All rows are
         checked before the store is locked, then copied in one short transaction.
         """
-        check = partial(check_order, now=domain.format_instant(self._clock.now()))
+        now = domain.format_instant(self._clock.now())
         with closing(Staging(self._database.folder)) as staged:
-            staged.extend(checked(rows, check, faults))
+            staged.extend(orders(rows, now, faults))
             for line, order_id in staged.repeated_ids():
                 faults.add(Fault(line, "id", f"{order_id} is also on an earlier line"))
             staged.summarize()
@@ -224,10 +223,10 @@ class OrderService:
 
     def import_pets(self, rows: Iterable[tuple[int, Cells]], faults: Faults) -> int:
         """Import all pets of a file or none, replacing those with the same ids."""
-        imported = {pet.id: pet for _, pet in checked(rows, check_pet, faults)}
+        imported = {cells.get("id"): cells for _, cells in checked(rows, PETS, faults)}
         faults.raise_if_any()
         with self._database.write() as connection:
-            pets.replace_all(connection, list(imported.values()))
+            pets.replace_all(connection, [pet(cells) for cells in imported.values()])
         return len(imported)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -17,7 +17,7 @@ from orders.cli.common import CommandGroup, open_services, overwrite
 from orders.cli.output import progress, say
 from orders.files import exporting, formats
 from orders.files.faults import Faults
-from orders.files.rows import ORDER_COLUMNS, PET_COLUMNS, Cells
+from orders.files.rows import ORDERS, PETS, Cells, Sheet
 from orders.store.care import scratch
 
 # Progress is shown after this many bytes.
@@ -45,7 +45,7 @@ def import_orders(file: Path) -> None:
     updatedAt (placedAt), reference, note. The service may go on running.
     """
     services = open_services(make=True)
-    count = _import(file, ORDER_COLUMNS, services.orders.import_orders)
+    count = _import(file, ORDERS, services.orders.import_orders)
     say(f"Imported {count:,} orders.")
 
 
@@ -57,7 +57,7 @@ def import_pets(file: Path) -> None:
     A pet replaces one with the same id; others are kept.
     """
     services = open_services(make=True)
-    count = _import(file, PET_COLUMNS, services.orders.import_pets)
+    count = _import(file, PETS, services.orders.import_pets)
     say(f"Imported {count:,} pets.")
 
 
@@ -85,7 +85,7 @@ def export_orders(file: Path | None, *, overwrite: bool) -> None:
 
 
 def _import(
-    path: Path, columns: Sequence[str], store: Callable[[Iterable[tuple[int, Cells]], Faults], int]
+    path: Path, sheet: Sheet, store: Callable[[Iterable[tuple[int, Cells]], Faults], int]
 ) -> int:
     faults = Faults()
     with (
@@ -93,7 +93,7 @@ def _import(
         progress("Checking", max(1, path.stat().st_size)) as advance,
     ):
         lines = _watched(file, advance)
-        return store(formats.read(lines, formats.ending_of(path), columns, faults), faults)
+        return store(formats.read(lines, formats.ending_of(path), sheet.checks, faults), faults)
 
 
 def _watched(file: BinaryIO, advance: Callable[[int], None]) -> Iterator[bytes]:

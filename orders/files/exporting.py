@@ -10,7 +10,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
-from orders.files.rows import ORDER_COLUMNS
+from orders.files.rows import ORDERS
 from orders.store import orders_json
 from orders.store.database.engine import Database
 from orders.store.database.queries import Query
@@ -18,7 +18,7 @@ from orders.store.database.types import InstantText
 from orders.store.orders_json import joined, number
 from orders.store.tables import OrderRow
 
-HEADERS = {".csv": ",".join(ORDER_COLUMNS) + "\n"}
+HEADERS = {".csv": ",".join(ORDERS.checks) + "\n"}
 _BATCH = 5_000
 _NOTHING: Any = literal_column("''", String)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import codecs
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from orders import strictjson
@@ -25,7 +25,7 @@ def ending_of(path: Path) -> str:
 
 
 def read(
-    lines: Iterable[bytes], ending: str, columns: Sequence[str], faults: Faults
+    lines: Iterable[bytes], ending: str, columns: Collection[str], faults: Faults
 ) -> Iterator[tuple[int, Cells]]:
     """Return the rows of a file as line numbers and cells; absent cells are left out.
 
@@ -42,18 +42,19 @@ def read(
 
 
 def _read_csv(
-    lines: Iterable[bytes], columns: Sequence[str], faults: Faults
+    lines: Iterable[bytes], columns: Collection[str], faults: Faults
 ) -> Iterator[tuple[int, Cells]]:
     line = 1
     try:
         reader = csv.reader(_decoded(lines), strict=True, skipinitialspace=True)
         header = [name.strip() for name in next(reader, [])]
         _check_header(header, columns)
+        numbers = [name for name in header if name in WHOLE_NUMBERS]
         line = reader.line_num + 1
         for values in reader:
             if values:
                 if len(values) == len(header):
-                    yield line, _cells(header, values)
+                    yield line, _cells(header, values, numbers)
                 else:
                     reason = f"it has {len(values)} cells and the header {len(header)}"
                     faults.add(Fault(line, "", reason))
@@ -72,7 +73,7 @@ def _decoded(lines: Iterable[bytes]) -> Iterator[str]:
         encoding = "utf-8"
 
 
-def _check_header(header: Sequence[str], columns: Sequence[str]) -> None:
+def _check_header(header: Sequence[str], columns: Collection[str]) -> None:
     known = f"; the columns are {', '.join(columns)}"
     faults = Faults()
     for name in dict.fromkeys(header):
@@ -86,12 +87,13 @@ def _check_header(header: Sequence[str], columns: Sequence[str]) -> None:
     faults.raise_if_any()
 
 
-def _cells(header: Sequence[str], values: Sequence[str]) -> Cells:
+def _cells(header: Sequence[str], values: Sequence[str], numbers: Sequence[str]) -> Cells:
     cells: Cells = {
         name: text for name, value in zip(header, values, strict=True) if (text := value.strip())
     }
-    for name in WHOLE_NUMBERS & cells.keys():
-        cells[name] = _number(cells[name])
+    for name in numbers:
+        if name in cells:
+            cells[name] = _number(cells[name])
     return cells
 
 
@@ -102,7 +104,7 @@ def _number(text: str) -> int | str:
 
 
 def _read_json_lines(
-    lines: Iterable[bytes], columns: Sequence[str], faults: Faults
+    lines: Iterable[bytes], columns: Collection[str], faults: Faults
 ) -> Iterator[tuple[int, Cells]]:
     for number, line in enumerate(lines, start=1):
         text = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
@@ -119,4 +121,5 @@ def _read_json_lines(
         for name in value:
             if name not in columns:
                 faults.add(Fault(number, name, "is not a column"))
-        yield number, {name: cell for name, cell in value.items() if cell is not None}
+        cells = ((name, cell) for name, cell in value.items() if name in columns)
+        yield number, {name: cell for name, cell in cells if cell is not None}

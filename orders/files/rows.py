@@ -1,139 +1,147 @@
-"""What a row of an imported file must be. A row is checked and becomes a tuple for the store."""
+"""What the rows of an imported file must be: each cell by itself, then those that need others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from orders import domain
 from orders.domain import MAX_INT64, MAX_QUANTITY, Pet, PetStatus, Status
 from orders.files.faults import Fault, Faults
 
-ORDER_COLUMNS = (
-    "id",
-    "petId",
-    "quantity",
-    "shipDate",
-    "status",
-    "placedAt",
-    "updatedAt",
-    "reference",
-    "note",
-)
-PET_COLUMNS = ("id", "name", "categoryId", "status")
 WHOLE_NUMBERS = {"id", "petId", "quantity", "categoryId"}
 # Numbers up to here are exact in every JSON reader and spreadsheet.
 MAX_IMPORTED_ID = 2**53 - 1
 _MAX_NAME = 255
 _REFERENCE = "must be 1 to 64 characters without control characters"
 _NOTE = "must be 1 to 500 characters, without control characters but line breaks"
-_STATUSES = frozenset(status.value for status in Status)
-_PET_STATUSES = frozenset(status.value for status in PetStatus)
+_PENDING, _SHIPPED = Status.PENDING.value, Status.SHIPPED.value
 
 # By column; absent cells are left out.
 Cells = dict[str, Any]
-# id (None: the store assigns one), petId, quantity, shipDate, status, placedAt, updatedAt,
-# reference, note. Instants are texts as the API writes them.
-CheckedOrder = tuple[int | None, int, int, str | None, str, str, str, str | None, str | None]
+# Returns a cell's value as it is stored, or raises ValueError with the reason.
+Check = Callable[[Any], Any]
 
 
-class Row:
-    """The cells of a row, of which each that is missing or wrong becomes a fault.
-
-    What is returned in the place of such a cell is never stored: a file with faults is refused.
-    """
-
-    def __init__(self, line: int, cells: Mapping[str, Any], faults: Faults) -> None:
-        """Read these cells of the row that begins on this line."""
-        self._line = line
-        self.cells = cells
-        self._faults = faults
-
-    def refuse(self, column: str, reason: str) -> None:
-        """Add a fault of this row."""
-        self._faults.add(Fault(self._line, column, reason))
-
-    def whole(self, column: str, most: int, default: int | None = None) -> int:
-        """Return a whole number of a column, which is required if there is no default."""
-        value = self.cells.get(column, default)
+def _whole(most: int) -> Check:
+    def check(value: Any) -> int:
         if type(value) is int and 1 <= value <= most:
             return value
-        missing = value is None
-        self.refuse(
-            column, "is required" if missing else f"must be a whole number from 1 to {most}"
-        )
-        return 0
+        raise ValueError(f"must be a whole number from 1 to {most}")
 
-    def optional_whole(self, column: str, most: int) -> int | None:
-        """Return a whole number of a column, or None if the cell is absent."""
-        return self.whole(column, most) or None if column in self.cells else None
+    return check
 
-    def one_of(self, column: str, values: frozenset[str], default: str | None = None) -> str:
-        """Return one of these values."""
-        value = self.cells.get(column, default)
-        if isinstance(value, str) and value in values:
+
+def _one_of(values: type[StrEnum]) -> Check:
+    names = frozenset(each.value for each in values)
+
+    def check(value: Any) -> str:
+        if isinstance(value, str) and value in names:
             return value
-        self.refuse(column, f"must be one of {', '.join(sorted(values))}")
-        return min(values)
+        raise ValueError(f"must be one of {', '.join(sorted(names))}")
 
-    def text(self, column: str, is_valid: Callable[[str], bool], must: str) -> str:
-        """Return a text, which is required."""
-        value = self.cells.get(column)
+    return check
+
+
+def _text(is_valid: Callable[[str], bool], must: str) -> Check:
+    def check(value: Any) -> str:
         if isinstance(value, str) and is_valid(value):
             return value
-        self.refuse(column, must)
-        return ""
+        raise ValueError(must)
 
-    def optional_text(self, column: str, is_valid: Callable[[str], bool], must: str) -> str | None:
-        """Return a text, or None if the cell is absent."""
-        return self.text(column, is_valid, must) if column in self.cells else None
-
-    def instant(self, column: str) -> str | None:
-        """Return an instant as the API writes it, or None if the cell is absent."""
-        value = self.cells.get(column)
-        if value is None:
-            return None
-        try:
-            return domain.normalize_instant(value)
-        except (TypeError, ValueError):
-            example = "2026-12-01T08:00:00Z"
-            self.refuse(column, f"must be a date-time with a time zone, such as {example}")
-            return example
+    return check
 
 
-def checked(
-    rows: Iterable[tuple[int, Cells]], check: Callable[[Row], Any], faults: Faults
-) -> Iterator[tuple[int, Any]]:
-    """Yield the rows, checked, with their line numbers; add each fault to the faults."""
-    for line, cells in rows:
-        yield line, check(Row(line, cells, faults))
-
-
-def check_order(row: Row, now: str) -> CheckedOrder:
-    """Return the order of a row, with its defaults. `now` is an instant as the API writes it."""
-    order_id = row.optional_whole("id", MAX_IMPORTED_ID)
-    pet_id = row.whole("petId", MAX_INT64)
-    quantity = row.whole("quantity", MAX_QUANTITY, 1)
-    ship_date = row.instant("shipDate")
-    status = row.one_of("status", _STATUSES, Status.PENDING.value)
-    if status == Status.SHIPPED and ship_date is None:
-        row.refuse("shipDate", "is required where status is shipped")
-    placed_at = row.instant("placedAt") or now
-    updated_at = row.instant("updatedAt") or placed_at
-    reference = row.optional_text("reference", domain.is_reference, _REFERENCE)
-    note = row.optional_text("note", domain.is_note, _NOTE)
-    return order_id, pet_id, quantity, ship_date, status, placed_at, updated_at, reference, note
-
-
-def check_pet(row: Row) -> Pet:
-    """Return the pet of a row."""
-    return Pet(
-        row.whole("id", MAX_INT64),
-        row.text("name", _is_name, f"must be 1 to {_MAX_NAME} printable characters"),
-        row.optional_whole("categoryId", MAX_INT64),
-        PetStatus(row.one_of("status", _PET_STATUSES)),
-    )
+def _instant(value: Any) -> str:
+    try:
+        return domain.normalize_instant(value)
+    except (TypeError, ValueError):
+        example = "2026-12-01T08:00:00Z"
+        raise ValueError(f"must be a date-time with a time zone, such as {example}") from None
 
 
 def _is_name(text: str) -> bool:
     return 1 <= len(text) <= _MAX_NAME and text.isprintable()
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A kind of table: the checks of its columns, and which of them every row must have."""
+
+    checks: dict[str, Check]
+    required: tuple[str, ...]
+
+
+ORDERS = Sheet(
+    {
+        "id": _whole(MAX_IMPORTED_ID),
+        "petId": _whole(MAX_INT64),
+        "quantity": _whole(MAX_QUANTITY),
+        "shipDate": _instant,
+        "status": _one_of(Status),
+        "placedAt": _instant,
+        "updatedAt": _instant,
+        "reference": _text(domain.is_reference, _REFERENCE),
+        "note": _text(domain.is_note, _NOTE),
+    },
+    required=("petId",),
+)
+PETS = Sheet(
+    {
+        "id": _whole(MAX_INT64),
+        "name": _text(_is_name, f"must be 1 to {_MAX_NAME} printable characters"),
+        "categoryId": _whole(MAX_INT64),
+        "status": _one_of(PetStatus),
+    },
+    required=("id", "name", "status"),
+)
+
+
+def checked(
+    rows: Iterable[tuple[int, Cells]], sheet: Sheet, faults: Faults
+) -> Iterator[tuple[int, Cells]]:
+    """Yield the rows, checked, with their line numbers; add each fault to the faults.
+
+    A cell that is wrong becomes None, which is never stored: a file with faults is refused.
+    """
+    checks = sheet.checks
+    for line, cells in rows:
+        for name, value in cells.items():
+            try:
+                cells[name] = checks[name](value)
+            except ValueError as error:
+                cells[name] = None
+                faults.add(Fault(line, name, str(error)))
+        for name in sheet.required:
+            if name not in cells:
+                faults.add(Fault(line, name, "is required"))
+        yield line, cells
+
+
+def orders(
+    rows: Iterable[tuple[int, Cells]], now: str, faults: Faults
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the orders of rows, checked, with defaults: what `Staging` takes.
+
+    `now` is an instant as the API writes it, as are those of the orders.
+    """
+    unnumbered = 0
+    for line, cells in checked(rows, ORDERS, faults):
+        get = cells.get
+        status = get("status", _PENDING)
+        if status == _SHIPPED and "shipDate" not in cells:
+            faults.add(Fault(line, "shipDate", "is required where status is shipped"))
+        if "id" not in cells:
+            unnumbered += 1
+        placed_at = get("placedAt", now)
+        yield (
+            *(line, unnumbered, get("id"), get("petId"), get("quantity", 1), get("shipDate")),
+            *(status, placed_at, get("updatedAt", placed_at), get("reference"), get("note")),
+        )
+
+
+def pet(cells: Cells) -> Pet:
+    """Return the pet of a row without faults."""
+    return Pet(cells["id"], cells["name"], cells.get("categoryId"), PetStatus(cells["status"]))

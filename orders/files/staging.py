@@ -22,7 +22,6 @@ from sqlalchemy import (
     func,
     insert,
     select,
-    update,
 )
 
 from orders.domain import EventType, Origin
@@ -34,7 +33,7 @@ from orders.store.database.engine import BESIDE, Beside
 from orders.store.tables import EVER, OrderRow, QuarterRow
 
 _ORDER = [name.key for name in OrderRow.columns]
-# `nth` counts the rows without an id, to which the store assigns one.
+# The store assigns ids to the rows without one, of which this is the nth.
 _COLUMNS = ["line", "nth", *_ORDER]
 _BESIDE = MetaData(schema=BESIDE)
 _STAGED = Table(
@@ -46,19 +45,23 @@ _STAGED = Table(
 )
 
 # What the rows add to each quarter of an hour (`tables.QuarterRow`), and to all.
-_SUMMARIZE = f"""
+_SUMMARIZE = (
+    f"""
     CREATE TABLE quarters AS
-    WITH happened AS (
+    SELECT {QUARTER["sqlite"].format("at")} AS quarter,
+        sum(placed) AS placed, sum(shipped) AS shipped, sum(cancelled) AS cancelled
+    FROM (
         SELECT placed_at AS at, 1 AS placed, 0 AS shipped, 0 AS cancelled FROM staged
         UNION ALL SELECT ship_date, 0, 1, 0 FROM staged WHERE status = 'shipped'
         UNION ALL SELECT updated_at, 0, 0, 1 FROM staged WHERE status = 'cancelled'
-    )
-    SELECT {QUARTER["sqlite"].format("at")} AS quarter,
-        sum(placed) AS placed, sum(shipped) AS shipped, sum(cancelled) AS cancelled
-    FROM happened GROUP BY 1
-    UNION ALL SELECT {EVER}, coalesce(sum(placed), 0), coalesce(sum(shipped), 0),
-        coalesce(sum(cancelled), 0) FROM happened
-"""  # noqa: S608 # nosec B608 - our own names
+    ) GROUP BY 1
+    """,  # noqa: S608 # nosec B608 - our own names
+    f"""
+    INSERT INTO quarters
+    SELECT {EVER}, coalesce(sum(placed), 0), coalesce(sum(shipped), 0), coalesce(sum(cancelled), 0)
+    FROM quarters
+    """,  # noqa: S608 # nosec B608 - our own names
+)
 _QUARTERS = Table(
     "quarters", _BESIDE, *(Column(each.key, each.type) for each in QuarterRow.columns)
 )
@@ -76,7 +79,8 @@ class Staging:
             # Nothing here has to survive a crash.
             connection.execute("PRAGMA journal_mode = OFF")
             connection.execute("PRAGMA synchronous = OFF")
-            connection.execute(f"CREATE TABLE staged ({', '.join(_COLUMNS)})")
+            names = ", ".join(_COLUMNS[1:])
+            connection.execute(f"CREATE TABLE staged (line INTEGER PRIMARY KEY, {names})")
             self._connection = connection
             self._resources = resources.pop_all()
 
@@ -84,18 +88,22 @@ class Staging:
         """Remove the file."""
         self._resources.close()
 
-    def extend(self, rows: Iterable[tuple[int, Sequence[Any]]]) -> None:
-        """Add rows: a line number and the values of an order, instants as the API writes them."""
+    def extend(self, rows: Iterable[Sequence[Any]]) -> None:
+        """Add rows: the line's number, `nth`, an order's values, instants as the API writes them.
+
+        `nth` is how many rows without an id there are up to this one.
+        """
         self._connection.execute("BEGIN")
         self._connection.executemany(  # only question marks are put in
             f"INSERT INTO staged VALUES ({', '.join('?' for _ in _COLUMNS)})",  # noqa: S608 # nosec B608
-            _counted(rows),
+            rows,
         )
         self._connection.execute("COMMIT")
 
     def summarize(self) -> None:
         """Sum up what the rows add to each quarter of an hour, for `copy_to_store`."""
-        self._connection.execute(_SUMMARIZE)
+        for statement in _SUMMARIZE:
+            self._connection.execute(statement)
 
     def beside(self) -> Beside:
         """Return the tables that a transaction can read beside the store's."""
@@ -127,21 +135,12 @@ def copy_to_store(connection: Connection, origin: Origin, now: datetime) -> int:
     """
     highest = connection.scalar(select(func.max(_STAGED.c.id))) or 0
     last_id = max(highest, sequences.last_given(connection, OrderRow.name))
-    unnumbered = update(_STAGED).where(_STAGED.c.id.is_(None))
-    connection.execute(unnumbered.values(id=last_id + _STAGED.c.nth))
+    order_id = func.coalesce(_STAGED.c.id, last_id + _STAGED.c.nth)
+    rows = select(order_id, *(_STAGED.c[name] for name in _ORDER[1:])).order_by(_STAGED.c.line)
     days.add_all(connection, _QUARTERS)
-    source = select(*(_STAGED.c[name] for name in _ORDER)).order_by(_STAGED.c.line)
-    copied = insert(OrderRow).from_select(_ORDER, source)
+    copied = insert(OrderRow).from_select(_ORDER, rows)
     inserted = connection.execute(copied.execution_options(preserve_rowcount=True)).rowcount
-    newest = connection.scalar(select(func.max(_STAGED.c.id))) or 0
+    newest = connection.scalar(select(func.max(order_id))) or 0
     sequences.go_on_above(connection, OrderRow.name, newest)
-    events.append_for_all(connection, EventType.IMPORTED, select(_STAGED.c.id), origin, now)
+    events.append_for_all(connection, EventType.IMPORTED, rows, origin, now)
     return inserted
-
-
-def _counted(rows: Iterable[tuple[int, Sequence[Any]]]) -> Iterable[tuple[Any, ...]]:
-    nth = 0
-    for line, row in rows:
-        if row[0] is None:
-            nth += 1
-        yield (line, nth, *row)

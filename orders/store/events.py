@@ -35,17 +35,16 @@ from orders.store.tables import EventRow, OrderRow
 
 # The part of an order that each of its events repeats, as it stood after the change.
 _COPIED = [column.name for column in OrderRow.columns if column.name != "id"]
-_COLUMNS = ("type", "order_id", "at", "actor", "request_id", *_COPIED)
-
-# The order as it stands in this transaction, as the columns of an event of it.
-_COPIES = select(
+_COLUMNS = ("order_id", *_COPIED, "type", "at", "actor", "request_id")
+_OF_EVENT = (
     bindparam("event", type_=String),
-    OrderRow.c.id,
     bindparam("now", type_=Instant),
     bindparam("actor", type_=String),
     bindparam("request_id", type_=String),
-    *(getattr(OrderRow.c, name) for name in _COPIED),
 )
+
+# The order as it stands in this transaction, as the columns of an event of it.
+_COPIES = select(OrderRow.c.id, *(getattr(OrderRow.c, name) for name in _COPIED), *_OF_EVENT)
 _CHANGED = (
     EventRow.c.id,
     EventRow.c.order_id,
@@ -148,13 +147,13 @@ def append_for_each(
 def append_for_all(
     connection: Connection,
     event: EventType,
-    order_ids: Select[int],
+    orders: Select[Any],
     origin: Origin,
     at: datetime,
 ) -> None:
-    """Append an event for each order whose id a query selects, in the order of ids."""
-    source = _COPIES.where(OrderRow.c.id.in_(order_ids)).order_by(OrderRow.c.id)
-    connection.execute(insert(EventRow).from_select(_COLUMNS, source), _values(event, origin, at))
+    """Append an event for each order that a query selects with all its columns."""
+    appended = insert(EventRow).from_select(_COLUMNS, orders.add_columns(*_OF_EVENT))
+    connection.execute(appended, _values(event, origin, at))
 
 
 def _values(event: EventType, origin: Origin, at: datetime) -> dict[str, object]:
