@@ -30,7 +30,7 @@ from bench.speed.stocks import Stocks
 from bench.speed.works import FULL, SHORT, works
 from tests.support.service import ROOT
 
-_PROFILED = ("listOrders", "notModified", "getOrder", "placeOrder")
+_PROFILED = ("listOrders", "notModified", "getOrder", "placeOrder", *profiles.COMMANDS)
 _PROFILED_IN_SHORT = ("listOrders",)
 _SHORT_SECONDS = 0.2
 
@@ -66,9 +66,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="where to write")
     parser.add_argument("--seed", type=int, default=1, help="the same seed makes the same orders")
     commands = parser.add_subparsers(dest="command")
-    words = "shows where a request's time goes, layer by layer"
+    words = "shows where a request's time goes, or a row's, layer by layer"
     one = commands.add_parser("profile", help=words, description=f"{words.capitalize()}.")
-    one.add_argument("operation", choices=profiles.OPERATIONS)
+    one.add_argument("operation", choices=(*profiles.OPERATIONS, *profiles.COMMANDS))
     one.add_argument("--seconds", type=float, default=3)
     one.add_argument("--seed", type=int, default=1)
     one.add_argument("--json", action="store_true", help="for programs")

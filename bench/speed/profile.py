@@ -1,16 +1,19 @@
-"""Where a request's time goes, layer by layer: sampled many times a second, inside the process.
+"""Where a request's time goes, or a command's: layer by layer, sampled many times a second.
 
 The application answers one request after the other in this process, as waitress would ask it. A
 timer interrupts it again and again, and each time the innermost function that belongs to a layer
 takes the time since the time before: a long call into SQLite is interrupted only at its end.
 Nothing is counted or wrapped, so that what is measured is what runs. What waitress, its threads and
-the sockets add is the difference to the service under load.
+the sockets add is the difference to the service under load; what starting adds to a command, that
+to the whole command.
 """
 
 from __future__ import annotations
 
+import dis
 import io
 import itertools
+import os
 import shutil
 import signal
 import tempfile
@@ -29,7 +32,7 @@ from werkzeug.test import EnvironBuilder, run_wsgi_app
 from app import create_app
 from bench.speed import wrk
 from bench.speed.contestants import StoreOrders
-from bench.speed.measures import Setting, UnderLoad
+from bench.speed.measures import Setting, UnderLoad, exported, imported
 from bench.speed.stocks import Ask, Stock, Stocks
 from orders import settings
 from orders.web import logs
@@ -48,6 +51,11 @@ OPERATIONS = {
     "placeOrder": ("place", 201),
     "cancelOrder": ("cancel", 204),
 }
+# By the command's name: how it is measured as a whole.
+COMMANDS = {"import": imported, "export": exported}
+_ROWS = 200_000
+# Where Python looks for signals when a function is called and when a generator goes on.
+_RESUME = dis.opmap["RESUME"]
 _SITE = "/site-packages/"
 _BENCH = str(ROOT / "bench")
 # By the end of a file's path; the first that fits, for the innermost function that fits any.
@@ -67,6 +75,12 @@ _FILES = (
     ("orders/web/api.py", "hooks and headers"),
     ("orders/web/call.py", "hooks and headers"),
     ("orders/web/", "views"),
+    ("orders/files/formats.py", "reading the file"),
+    ("orders/files/rows.py", "checking rows"),
+    ("orders/files/staging.py", "staging rows (SQLite)"),
+    ("orders/files/exporting.py", "making lines (SQLite)"),
+    ("orders/cli/", "the command, its file and progress"),
+    ("orders/store/care/", "checking the store, scratch files, fsync"),
     ("orders/store/", "store (and SQLite, where the driver is asked directly)"),
     ("orders/", "use cases and rules"),
     ("schemas/", "schemas"),
@@ -100,7 +114,8 @@ class Spent:
 class Profile:
     """What a request takes in the process, layer by layer, and the figures under load.
 
-    `sampled` is by layer, over many requests; `request` is one without sampling.
+    `sampled` is by layer, over many requests; `request` is one without sampling. Of a command it is
+    what a row takes, and the figures of the command as a process of its own.
     """
 
     request: Spent
@@ -125,9 +140,11 @@ class Profile:
 
 
 def profile(operation: str, seconds: float, seed: int) -> Profile:
-    """Sample the requests of an operation."""
+    """Sample the requests of an operation, or a command over many orders."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        if operation in COMMANDS:
+            return _of_command(operation, folder, seed)
         what, status = OPERATIONS[operation]
         pending = Ask(_TO_CANCEL, all_pending=True)
         stock = Stocks(folder, seed).get(pending if what == "cancel" else Ask(ORDERS_IN_STORE))
@@ -139,6 +156,35 @@ def profile(operation: str, seconds: float, seed: int) -> Profile:
             request = _timed(app, environs, seconds / 2)
             layers = _sampled(lambda: _timed(app, environs, seconds))
         return Profile(request, layers, _load(stock, folder, what, status, seconds))
+
+
+def _of_command(name: str, folder: Path, seed: int) -> Profile:
+    stocks = Stocks(folder, seed)
+    stock = stocks.get(Ask(_ROWS))
+    setting = Setting(stock, folder, 0, stocks.empty)
+    before = os.times()
+    figures = COMMANDS[name](setting)
+    after = os.times()
+    cpu = sum(after[2:4]) - sum(before[2:4])
+    row = Spent()
+    row.add(*(each / _ROWS for each in _run(name, stock, stocks.empty, folder / "plain")))
+    layers = _sampled(lambda: _run(name, stock, stocks.empty, folder / "sampled"))
+    load = {"cpu_us": cpu / _ROWS * 1e6, "rows_per_second": figures["rows_per_second"]}
+    return Profile(row, layers, load)
+
+
+def _run(name: str, stock: Stock, empty: Path, folder: Path) -> tuple[float, float]:
+    """Run a command in this process; return its seconds of the processor, and in all."""
+    folder.mkdir()
+    shutil.copytree(empty if name == "import" else stock.instance, folder / "instance")
+    app = create_app(settings.load({"ORDERS_INSTANCE": str(folder / "instance")}))
+    file = stock.file if name == "import" else folder / "orders.csv"
+    began, cpu_began = time.perf_counter(), time.thread_time()
+    done = app.test_cli_runner().invoke(args=["orders", name, str(file)])
+    spent = time.thread_time() - cpu_began, time.perf_counter() - began
+    if done.exit_code:
+        raise RuntimeError(done.stderr)
+    return spent
 
 
 @contextmanager
@@ -212,6 +258,9 @@ def _sampled(work: Callable[[], object]) -> dict[str, Spent]:
 
 
 def _layer(frame: FrameType | None) -> str:
+    # What went by before a function has begun, or a generator goes on, is its caller's.
+    if frame is not None and frame.f_code.co_code[max(0, frame.f_lasti)] == _RESUME:
+        frame = frame.f_back
     while frame is not None:
         path, name = frame.f_code.co_filename, frame.f_code.co_name
         if _SITE in path or not path.startswith(_BENCH):

@@ -29,6 +29,19 @@ FIGURES = {
     "wrong": "wrong answers",
 }
 _TEMPLATE = Path(__file__).with_name("performance.template.md")
+# The rate, and the words of a profile's last rows.
+_OF_REQUESTS = (
+    RATE,
+    "in the process, one client",
+    "server, threads, sockets",
+    "under load, {} requests/s",
+)
+_OF_ROWS = (
+    "rows_per_second",
+    "a row, in a process that has started",
+    "start and end of the process",
+    "the whole command, {} rows/s",
+)
 _NAME = "performance"
 _OTHER = "{words}: `{command}`\n\n```text\n{printed}\n```"
 Json = dict[str, Any]
@@ -112,10 +125,11 @@ def profile_table(operation: str, profile: Json) -> str:
         _row(name, each["cpu_us"], f"{each['cpu_us'] / whole:.0%}", each["waited_us"])
         for name, each in profile["layers"].items()
     ]
-    rows.append(_row("**in the process, one client**", whole, "", profile["waited_us"]))
+    rate, work, above, all_of_it = _OF_ROWS if "rows_per_second" in load else _OF_REQUESTS
+    rows.append(_row(f"**{work}**", whole, "", profile["waited_us"]))
     if load:
-        rows.append(_row("server, threads, sockets: above that", load["cpu_us"] - whole))
-        rows.append(_row(f"**under load, {number(load[RATE])} requests/s**", load["cpu_us"]))
+        rows.append(_row(f"{above}: above that", load["cpu_us"] - whole))
+        rows.append(_row(f"**{all_of_it.format(number(load[rate]))}**", load["cpu_us"]))
     head = ["| layer | CPU, µs | share | waited, µs |", "|---|--:|--:|--:|"]
     return "\n".join([f"### {operation}", "", *head, *rows])
 

@@ -130,7 +130,13 @@ def test_the_document_has_every_work_goal_and_other_figure(tmp_path):
                 "waited_us": 5,
                 "layers": {"SQLAlchemy": {"cpu_us": 50, "waited_us": 5}},
                 "load": {RATE: 2000, "cpu_us": 420},
-            }
+            },
+            "import": {
+                "cpu_us": 30,
+                "waited_us": 1,
+                "layers": {"checking rows": {"cpu_us": 6, "waited_us": 0}},
+                "load": {"rows_per_second": 25_000, "cpu_us": 35},
+            },
         },
     }
     report.write(results, tmp_path)
@@ -143,6 +149,7 @@ def test_the_document_has_every_work_goal_and_other_figure(tmp_path):
         "Left out: Datasette (not installed).",
         "| SQLAlchemy | 50 | 25% | 5 |",
         "| server, threads, sockets: above that | 220 |",
+        "| **the whole command, 25,000 rows/s** | 35 |",
         "Pages: `python -m pages`\n\n```text\n9 ms\n```",
         "took 3 minutes",
         "| cores | 2 |",
