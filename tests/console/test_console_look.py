@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from tests.support.browser import expect, no_violations
-from tests.support.console import desk_shop, go_to, press, row, sign_in, wait_for_rows
+from tests.support.console import desk_shop, go_to, press, row, sign_in, too_wide, wait_for_rows
 
 pytestmark = pytest.mark.browser
 
@@ -34,10 +34,6 @@ def shop(tmp_path_factory):
         for change in (one.ship, one.cancel, one.order):
             change(one.place(FEW))
         yield one
-
-
-def too_wide(page):
-    return page.evaluate("document.documentElement.scrollWidth > innerWidth")
 
 
 LOOKS = [
@@ -138,7 +134,6 @@ def test_pages_keep_their_place_through_back_and_reload(at_desk):
     page.reload()
     expect(page.locator(".pages")).to_contain_text("Page 2")
     row(page, 90).scroll_into_view_if_needed()
-    page.wait_for_timeout(500)
     scrolled = page.evaluate("scrollY")
     row(page, 90).get_by_role("link").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("Order 90")

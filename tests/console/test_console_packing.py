@@ -17,11 +17,14 @@ from tests.support.console import (
     desk_shop,
     figure,
     go_to,
+    next_poll,
     press,
     row,
     send_now,
+    too_wide,
     wait_for_rows,
 )
+from tests.support.machine import wait_until
 
 pytestmark = pytest.mark.browser
 
@@ -123,20 +126,22 @@ def test_several_are_shipped_by_one_request_and_each_that_failed_is_named(shop, 
 
 
 def test_what_is_due_comes_first_and_has_filters(shop, at_desk):
-    late, today, later = (
+    late, soon, later = (
         shop.place(11, shipDate=at(minutes=-5)),
-        shop.place(11, shipDate=at(seconds=20)),
+        shop.place(11, shipDate=at(minutes=30)),
         shop.place(11, shipDate=at(days=40)),
     )
     undated = shop.place(11)
-    page = at_desk(timezone_id="UTC")
+    page = at_desk(timezone_id="UTC", is_clock_ours=True)
     assert ids(page)[-1] == later
     assert ids(page).index(late) < ids(page).index(undated)
     page.get_by_role("link", name="Late", exact=True).click()
     expect(row(page, late)).to_contain_text("late")
     expect(row(page, undated)).to_have_count(0)
     # It becomes late while nobody does anything.
-    expect(row(page, today)).to_contain_text("late")
+    expect(row(page, soon)).to_have_count(0)
+    page.clock.fast_forward(31 * 60_000)
+    expect(row(page, soon)).to_contain_text("late")
     page.get_by_role("link", name="No date").click()
     expect(row(page, undated)).to_be_visible()
     expect(row(page, late)).to_have_count(0)
@@ -166,13 +171,15 @@ def test_an_open_list_tells_the_day_as_it_is(shop, at_desk):
 
 
 def test_new_orders_are_counted_in_the_title_and_marked_until_they_were_seen(shop, at_desk):
-    page = at_desk(PLENTY)
+    page = at_desk(is_clock_ours=True)
     order_id = shop.place(reference="arrived")
+    next_poll(page)
     expect(page).to_have_title("(1) Orders · Store Orders")
     expect(row(page, order_id)).to_have_class(re.compile("new"))
     row(page, order_id).scroll_into_view_if_needed()
     page.keyboard.press("Shift")
     expect(page).to_have_title("Orders · Store Orders")
+    page.clock.fast_forward(5_000)
     expect(row(page, order_id)).not_to_have_class(re.compile("new"))
 
 
@@ -334,7 +341,7 @@ def test_no_width_and_no_content_makes_the_page_wider_than_its_window(shop, at_d
         for width in (320, 390, 768, 961, 1024, 1100, 1280, 1366, 1920):
             page.set_viewport_size({"width": width, "height": 800})
             # Soon: what depends on the width is laid out a moment later.
-            page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")
+            wait_until(lambda: not too_wide(page))
 
 
 def test_a_view_is_one_request_and_rows_stay_when_a_limit_is_met(shop, at_desk):

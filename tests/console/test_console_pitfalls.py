@@ -12,11 +12,13 @@ from tests.support.console import (
     desk_shop,
     go_to,
     in_plain_words,
+    next_poll,
     press,
     row,
     sign_in,
     wait_for_rows,
 )
+from tests.support.machine import wait_until
 from tests.support.slow_network import slow_way
 
 pytestmark = pytest.mark.browser
@@ -124,14 +126,18 @@ def test_a_late_body_shows_nothing_and_one_that_never_comes_is_given_up(shop, vi
 
 def test_polling_begins_even_if_the_first_attempt_fails(shop, visit):
     page = visit(shop.url, refusals=(503,))
+    page.clock.install()
     newest = "**/v2/store/orders?sort=-id&limit=1"
     page.route(newest, lambda route: route.fulfill(status=503))
     sign_in(page, shop.store.issue(**PLENTY)[1])
     wait_for_rows(page)
     expect(page.locator("#updated")).to_contain_text("Not updated yet, retrying")
     page.unroute(newest)
+    page.clock.fast_forward(5_000)
     expect(page.locator("#updated")).to_contain_text("Updated")
-    expect(row(page, shop.place())).to_be_visible()
+    placed = shop.place()
+    next_poll(page)
+    expect(row(page, placed)).to_be_visible()
 
 
 # As where site data are blocked.
@@ -181,6 +187,7 @@ def test_the_page_of_other_peoples_code_gets_a_tab_that_knows_no_key(at_desk):
 
 def test_a_revoked_key_leads_to_the_sign_in_page_and_leaves_nothing_behind(shop, visit):
     page = visit(shop.url, refusals=(401,))
+    page.clock.install()
     key_id, secret = shop.store.issue()
     page.get_by_label("Show key").check()
     sign_in(page, secret)
@@ -188,6 +195,8 @@ def test_a_revoked_key_leads_to_the_sign_in_page_and_leaves_nothing_behind(shop,
     page.get_by_label("Pet number").fill("7")
     shop.revoke(key_id)
     # Within a second it is in force, and the page polls by itself.
+    wait_until(lambda: shop.api("GET", "/v2/usage", key=secret).status == 401)
+    next_poll(page)
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     notice = page.get_by_role("alert")
     expect(notice).to_contain_text("no longer valid: it has expired or has been revoked")
@@ -201,8 +210,9 @@ def test_a_revoked_key_leads_to_the_sign_in_page_and_leaves_nothing_behind(shop,
 
 
 def test_rows_and_tabs_stay_in_place_while_somebody_clicks_and_keep_the_focus(shop, at_desk):
-    page = at_desk(PLENTY)
+    page = at_desk(PLENTY, is_clock_ours=True)
     order_id = shop.place()
+    next_poll(page)
     expect(row(page, order_id)).to_be_visible()
     about_to_be_pressed = [
         row(page, order_id).get_by_role("link").element_handle(),
@@ -214,6 +224,7 @@ def test_rows_and_tabs_stay_in_place_while_somebody_clicks_and_keep_the_focus(sh
     # The focus stays in a row that changes.
     row(page, 3).get_by_role("button").focus()
     shop.ship(3)
+    next_poll(page)
     expect(row(page, 3)).to_contain_text("Shipped")
     expect(row(page, 3).get_by_role("link")).to_be_focused()
     # A column that has another name is replaced.

@@ -105,6 +105,12 @@ def send_now(page):
     page.evaluate("dispatchEvent(new Event('pagehide'))")
 
 
+def next_poll(page):
+    """Have a page poll at once, by its clock, which must be the test's."""
+    expect(page.locator("#updated")).to_contain_text("Updated")
+    page.clock.fast_forward(5_000)
+
+
 def announced(page, text):
     """Check what the page announces to screen readers, too."""
     expect(page.locator("#announcement")).to_contain_text(text)
@@ -116,6 +122,10 @@ def row(page, order_id):
 
 def figure(page, status):
     return page.locator(f".tab.{status} b")
+
+
+def too_wide(page):
+    return page.evaluate("document.documentElement.scrollWidth > innerWidth")
 
 
 def in_plain_words(text):
