@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -19,9 +19,8 @@ from orders.store.care import checks
 from orders.store.care.instance import (
     LOCKED_SECONDS,
     MAKING_SECONDS,
-    InstanceLock,
     InstanceLocked,
-    make_private_folder,
+    locked,
 )
 from orders.store.care.upkeep import InUse
 from orders.store.database.errors import StoreUnavailable, unavailable_cause
@@ -39,6 +38,7 @@ Id = click.IntRange(0, MAX_INT64)
 _EXPECTED = (
     EndpointNotFound,
     EventNotFound,
+    InstanceLocked,
     KeyNotFound,
     OSError,
     Refusal,
@@ -124,9 +124,9 @@ def open_services(*, make: bool = False) -> Services:
 def _make_unless_another_does(services: Services) -> None:
     exists = services.upkeep.exists
     try:
-        with _locked(services, MAKING_SECONDS, unless=exists):
+        with locked(services.settings.instance, MAKING_SECONDS, unless=exists):
             make_store(services)
-    except click.ClickException:
+    except InstanceLocked:
         if not exists():
             raise
 
@@ -143,7 +143,7 @@ def stopped_services(*, make: bool = False) -> Iterator[Services]:
         raise _no_store(services)
     try:
         with (
-            _locked(services, LOCKED_SECONDS if exists else MAKING_SECONDS),
+            locked(services.settings.instance, LOCKED_SECONDS if exists else MAKING_SECONDS),
             services.upkeep.hold(alone=True),
         ):
             yield services
@@ -166,24 +166,6 @@ def _no_store(services: Services) -> click.ClickException:
         "the service's own settings (ORDERS_INSTANCE, ORDERS_DATABASE_URL). If it is to be new, "
         "start the service, or issue a key."
     )
-
-
-@contextmanager
-def _locked(
-    services: Services, patience: float, unless: Callable[[], bool] | None = None
-) -> Iterator[None]:
-    make_private_folder(services.settings.instance)
-    lock = InstanceLock(services.settings.instance)
-    try:
-        lock.acquire(patience, unless)
-    except InstanceLocked:
-        raise click.ClickException(
-            "A service runs on this folder. Stop it first, then try again."
-        ) from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _services_of_settings() -> Services:

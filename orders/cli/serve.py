@@ -12,7 +12,7 @@ import platform
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 
 import click
@@ -31,9 +31,8 @@ from orders.store.care import checks
 from orders.store.care.instance import (
     LOCKED_SECONDS,
     MAKING_SECONDS,
-    InstanceLock,
     InstanceLocked,
-    make_private_folder,
+    locked,
 )
 from orders.store.care.upkeep import Hold, InUse
 from orders.store.database import sqlite
@@ -109,14 +108,10 @@ def _versions() -> str:
 
 def _serve_instance(app: Flask, *, with_demo: bool) -> int:
     services = services_of(app)
-    lock = _lock(services.settings)
-    try:
+    with _locked(services.settings), closing(services.database):
         _prepare_database(services)
         with _hold(services) as hold:
             return _serve(app, services, hold, with_demo=with_demo)
-    finally:
-        services.database.close()
-        lock.release()
 
 
 def _serve(app: Flask, services: Services, hold: Hold, *, with_demo: bool) -> int:
@@ -168,24 +163,25 @@ def _ignore_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _lock(settings: Settings) -> InstanceLock:
-    try:
-        make_private_folder(settings.instance)
-        lock = InstanceLock(settings.instance)
-        is_new = not settings.is_on_postgres and not settings.database_path.exists()
-        lock.acquire(MAKING_SECONDS if is_new else LOCKED_SECONDS)
-    except OSError as error:
-        raise CannotStart(
-            f"The folder {settings.instance} can't be used: {error.strerror}. "
-            "Let this user read and write it, or choose another with ORDERS_INSTANCE."
-        ) from None
-    except InstanceLocked:
-        raise CannotStart(
-            f"Another service uses the folder {settings.instance}. "
-            "Stop that one, or choose another folder with ORDERS_INSTANCE. "
-            "docs/growing.md says how several serve one store."
-        ) from None
-    return lock
+@contextmanager
+def _locked(settings: Settings) -> Iterator[None]:
+    with ExitStack() as held:
+        try:
+            is_new = not settings.is_on_postgres and not settings.database_path.exists()
+            patience = MAKING_SECONDS if is_new else LOCKED_SECONDS
+            held.enter_context(locked(settings.instance, patience))
+        except OSError as error:
+            raise CannotStart(
+                f"The folder {settings.instance} can't be used: {error.strerror}. "
+                "Let this user read and write it, or choose another with ORDERS_INSTANCE."
+            ) from None
+        except InstanceLocked:
+            raise CannotStart(
+                f"Another service uses the folder {settings.instance}. "
+                "Stop that one, or choose another folder with ORDERS_INSTANCE. "
+                "docs/growing.md says how several serve one store."
+            ) from None
+        yield
 
 
 def _hold(services: Services) -> Hold:

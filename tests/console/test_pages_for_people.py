@@ -95,7 +95,7 @@ def test_a_copy_is_not_good_any_more_after_a_change(visitor, make_store, folder,
 
 def test_a_file_is_read_at_its_first_request_and_only_then(store, folder, tmp_path):
     path = tmp_path / "of-a-package.js"
-    serve_page(store.own_app(), "/at-the-desk", folder, more={"later.js": lambda: path})
+    serve_page(store.own_app(), "/at-the-desk", folder, more=[("later.js", path.read_bytes)])
     path.write_text("first()", encoding="utf-8")
     assert store.anonymous().get("/desk/later.js").text == "first()"
     path.unlink()

@@ -24,7 +24,7 @@ from orders import VERSION, keys
 from orders.clock import Clock
 from orders.domain import NewOrder, Origin
 from orders.settings import DEFAULT_PLANS, Plan
-from orders.store.care.instance import InstanceLock
+from orders.store.care.instance import locked
 from orders.store.database import sqlite
 from tests.support.databases import DATABASES
 from tests.support.machine import wait_until
@@ -375,9 +375,8 @@ def test_a_kill_loses_no_more_than_the_last_second(start, instance, secret):
         client.secret = secret
         assert client.get(f"{LIST}/1").get_json() == placed.json()
         assert left(client.get(LIST)) == (60 - 8, 1_000 - 8)
-        lock = InstanceLock(instance)
-        lock.acquire()
-        lock.release()
+        with locked(instance):
+            pass
 
 
 @pytest.mark.slow

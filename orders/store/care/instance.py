@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import filelock
@@ -48,28 +49,24 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-class InstanceLock:
-    """The lock of an instance folder: the service holds it, and commands that need it stopped.
+@contextmanager
+def locked(
+    instance: Path, patience: float = LOCKED_SECONDS, unless: Callable[[], bool] | None = None
+) -> Iterator[None]:
+    """Make the instance folder, and hold its lock; InstanceLocked where another process does.
 
-    The operating system frees it when the process ends, however it ends.
+    The service holds it, and commands that need it stopped. Waits for at most so many seconds, or
+    until `unless` says true. The operating system frees it when the process ends, however it ends.
     """
-
-    def __init__(self, instance: Path) -> None:
-        """Lock this instance folder, which must exist, when `acquire` is called."""
-        self._lock = filelock.FileLock(instance / "lock", mode=0o600)
-
-    def acquire(
-        self, patience: float = LOCKED_SECONDS, unless: Callable[[], bool] | None = None
-    ) -> None:
-        """Acquire the lock, or raise InstanceLocked where another process keeps it.
-
-        Waits for at most so many seconds, or until `unless` says true.
-        """
-        try:
-            self._lock.acquire(timeout=patience, cancel_check=unless)
-        except filelock.Timeout:
-            raise InstanceLocked from None
-
-    def release(self) -> None:
-        """Release the lock."""
-        self._lock.release()
+    make_private_folder(instance)
+    lock = filelock.FileLock(instance / "lock", mode=0o600)
+    try:
+        lock.acquire(timeout=patience, cancel_check=unless)
+    except filelock.Timeout:
+        raise InstanceLocked(
+            "A service runs on this folder. Stop it first, then try again."
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()

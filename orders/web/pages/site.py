@@ -13,11 +13,10 @@ reverse proxy that serves them below a path.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import resources
 from pathlib import Path
-from types import MappingProxyType
 
 from flask import Flask
 
@@ -47,7 +46,7 @@ _SWAGGER_FILES = ("swagger-ui-bundle.js", "swagger-ui.css", "favicon-32x32.png")
 def register(app: Flask) -> None:
     """Add the console and the API documentation to an application."""
     serve_page(app, "/", _HERE / "console", POLICY + _TEXT_ONLY)
-    swagger = {name: partial(_swagger_file, name) for name in _SWAGGER_FILES}
+    swagger = [(name, partial(_read_swagger, name)) for name in _SWAGGER_FILES]
     serve_page(app, "/docs", _HERE / "docs", more=swagger)
 
 
@@ -56,24 +55,21 @@ def serve_page(
     address: str,
     folder: Path,
     policy: str = POLICY,
-    more: Mapping[str, Callable[[], Path]] = MappingProxyType({}),
+    more: Iterable[tuple[str, Callable[[], bytes]]] = (),
 ) -> None:
     """Serve a folder's index.html at an address, and its other files below the folder's name.
 
     The files of `console` are at `/console/app.js`, and so on. Files whose suffix is not in `TYPES`
-    are left out. `more` has files from elsewhere, by their names here.
+    are left out. `more` has files from elsewhere: their names here, and what reads them.
     """
-    paths: dict[str, Callable[[], Path]] = {
-        path.name: partial(Path, path) for path in sorted(folder.iterdir())
-    }
     headers = {
         "Cache-Control": "no-cache",
         "Content-Security-Policy": policy,
         "Referrer-Policy": "no-referrer",
     }
     files = {
-        name: Constant(partial(_read, find), TYPES[Path(name).suffix], headers)
-        for name, find in {**paths, **more}.items()
+        name: Constant(read, TYPES[Path(name).suffix], headers)
+        for name, read in [*((path.name, path.read_bytes) for path in folder.iterdir()), *more]
         if Path(name).suffix in TYPES
     }
     app.add_url_rule(address, f"file {address}", files.pop(_INDEX))
@@ -86,9 +82,5 @@ def serve_page(
     )
 
 
-def _read(find: Callable[[], Path]) -> bytes:
-    return find().read_bytes()
-
-
-def _swagger_file(name: str) -> Path:
-    return Path(str(resources.files("flask_swagger_ui") / "dist" / name))
+def _read_swagger(name: str) -> bytes:
+    return (resources.files("flask_swagger_ui") / "dist" / name).read_bytes()
