@@ -35,7 +35,6 @@ class Whole(Described):
     """A JSON integer between two bounds: no string, float (not even 1.0), boolean or null."""
 
     def __init__(self, description: str, least: int, most: int, **kwargs: Any) -> None:
-        """Set the bounds."""
         super().__init__(description, validate=ma.validate.Range(min=least, max=most), **kwargs)
         self._refused = f"must be a whole number from {least} to {most}"
 
@@ -96,7 +95,6 @@ class Reference(Described, ma.fields.String):
     refused = "must be 1 to 64 characters without control characters"
 
     def __init__(self, description: str = "", **kwargs: Any) -> None:
-        """Accept the options of a String."""
         metadata = {"pattern": self.pattern}
         length = ma.validate.Length(1, self.most)
         super().__init__(description, validate=length, metadata=metadata, **kwargs)
@@ -191,7 +189,6 @@ class FlagParameter(Once, Flag):
     """`true` or `false`."""
 
     def __init__(self, description: str) -> None:
-        """Set what it means."""
         super().__init__(
             description,
             truthy={"true"},
@@ -204,7 +201,6 @@ class ChoiceParameter(TextParameter):
     """One of several values."""
 
     def __init__(self, description: str, choices: Sequence[str], **kwargs: Any) -> None:
-        """Set the allowed values."""
         error = f"must be one of {', '.join(choices)}"
         super().__init__(description, validate=ma.validate.OneOf(choices, error=error), **kwargs)
 
@@ -213,7 +209,6 @@ class ChoicesParameter(Described, ma.fields.List[str]):
     """Any of several values, by repeating the parameter."""
 
     def __init__(self, description: str, choices: Sequence[str]) -> None:
-        """Set the allowed values."""
         super().__init__(description, cls_or_instance=ChoiceParameter("", choices))
 
     def _deserialize(

@@ -149,7 +149,6 @@ class Counters:
     """Fixed windows in memory. Thread-safe."""
 
     def __init__(self, clock: Clock, *, is_journalled: bool = False) -> None:
-        """Begin without any window."""
         self._clock = clock
         self._is_journalled = is_journalled
         self._lock = threading.Lock()

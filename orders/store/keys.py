@@ -38,7 +38,6 @@ class KeyNotFound(Exception):
     """There is no API key of that id."""
 
     def __init__(self, key_id: int) -> None:
-        """Make the message for an id."""
         super().__init__(f"There is no key {key_id}. `flask keys list` shows them all.")
 
 

@@ -150,7 +150,6 @@ class LogWriter(QueueListener):
     """Writes the queued lines in a thread of its own."""
 
     def __init__(self, formatter: TextFormatter | JsonFormatter, write: Write) -> None:
-        """Prepare to write; `start` begins."""
         super().__init__(log_queue.queue)
         self._formatter = formatter
         self._write = write

@@ -45,7 +45,6 @@ class PrivateAddress(Exception):
     """A host has an address that is not public."""
 
     def __init__(self, host: str, address: str) -> None:
-        """Name the host of the URL, and the address."""
         where = address if host == address else f"{host} is at {address}, which"
         super().__init__(f"{where} is not a public address")
 

@@ -29,7 +29,6 @@ class Claims:
     """The claims of one process."""
 
     def __init__(self, changes: GroupCommit, clock: Clock) -> None:
-        """Keep the parts; generate a name for this process."""
         self._changes = changes
         self._clock = clock
         self._process = secrets.token_hex(8)

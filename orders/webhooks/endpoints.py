@@ -24,7 +24,6 @@ class EndpointNotFound(Exception):
     """No endpoint has this id."""
 
     def __init__(self, endpoint_id: int) -> None:
-        """Name the id."""
         super().__init__(f"There is no webhook {endpoint_id}. `flask webhooks list` lists them.")
 
 
@@ -32,7 +31,6 @@ class EventNotFound(Exception):
     """No event has this id."""
 
     def __init__(self, event_id: int) -> None:
-        """Name the id."""
         super().__init__(f"There is no event {event_id} in the event log.")
 
 
@@ -40,7 +38,6 @@ class TooManyEndpoints(Exception):
     """There are `MAX_ENDPOINTS` already."""
 
     def __init__(self) -> None:
-        """Say what to do."""
         super().__init__(
             f"There are {MAX_ENDPOINTS} webhooks, which is the maximum. "
             "Remove one with `flask webhooks remove ID`."

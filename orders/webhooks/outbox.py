@@ -51,7 +51,6 @@ class Outbox:
         store_id: Callable[[], str],
         sender: Sender | None = None,
     ) -> None:
-        """Keep the parts. `store_id` is read when it is first needed."""
         self._database = database
         self._changes = changes
         self._clock = clock

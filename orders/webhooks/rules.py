@@ -65,7 +65,6 @@ class Waits:
     """
 
     def __init__(self, clock: Clock) -> None:
-        """Begin without any wait."""
         self._clock = clock
         self._ends: dict[object, tuple[datetime, float]] = {}
 

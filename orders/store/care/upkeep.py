@@ -51,7 +51,6 @@ class SqliteUpkeep:
     """The care of an SQLite file. Its methods raise UnfitDatabase where it can't be used."""
 
     def __init__(self, database: SqliteDatabase) -> None:
-        """Care for this database."""
         self._path = database.path
 
     def exists(self) -> bool:

@@ -18,7 +18,6 @@ class CommitCache(Generic[T]):
     """
 
     def __init__(self, database: Database, most: int) -> None:
-        """Take the database, and how many results each thread keeps. Reads nothing."""
         self._database = database
         self._most = most
         self._thread = threading.local()

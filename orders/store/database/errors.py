@@ -69,7 +69,6 @@ class StoreUnavailable(Exception):
     """
 
     def __init__(self, cause: str, *, retryable: bool = False) -> None:
-        """Take the cause, and whether a retry may succeed at once."""
         super().__init__(cause)
         self.retryable = retryable
 

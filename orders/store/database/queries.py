@@ -113,7 +113,6 @@ class Unindexed(FunctionElement[Any]):
     inherit_cache = True
 
     def __init__(self, column: Any) -> None:
-        """Take the column."""
         super().__init__(column)
         self.type = column.type
 

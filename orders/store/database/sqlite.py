@@ -83,7 +83,6 @@ class SqliteDatabase(Database):
     """The store's database as an SQLite file."""
 
     def __init__(self, path: Path, threads: int = 4) -> None:
-        """Take the file's path and how many threads will read at the same time."""
         super().__init__(path.parent, threads)
         self.path = path
         self._identity_checked_at = -math.inf

@@ -92,7 +92,6 @@ class PostgresDatabase(Database):
     """The store's database on a PostgreSQL server."""
 
     def __init__(self, url: URL, folder: Path, threads: int = 4) -> None:
-        """Take its address, a folder for files, and how many threads will read at the same time."""
         super().__init__(folder, threads)
         self._url = url
         self._patience: float | None = None

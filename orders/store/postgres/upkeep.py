@@ -67,7 +67,6 @@ class PostgresUpkeep:
     """The care of a database on a PostgreSQL server, with the methods of `SqliteUpkeep`."""
 
     def __init__(self, database: PostgresDatabase) -> None:
-        """Take the database."""
         self._database = database
 
     def exists(self) -> bool:

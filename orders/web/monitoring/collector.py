@@ -37,7 +37,6 @@ class StateCollector(Collector):
     """The metrics of one application that are not counted request by request."""
 
     def __init__(self, services: Services) -> None:
-        """Prepare; nothing is queried yet."""
         self._services = services
         self._last: list[Metric] = []
 

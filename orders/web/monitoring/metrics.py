@@ -48,7 +48,6 @@ class Metrics:
     """The metrics of one application, in a registry of their own."""
 
     def __init__(self, app: Flask, services: Services) -> None:
-        """Register all metrics."""
         self._app = app
         self._plans = services.settings.plans
         self._registry = CollectorRegistry()

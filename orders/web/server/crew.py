@@ -25,7 +25,6 @@ class Lead:
     """Which of two threads leads."""
 
     def __init__(self, turn: Callable[[], None]) -> None:
-        """Take what the leader does again and again, until `end`."""
         self._turn = turn
         self._lock = threading.Lock()
         self._leader: int | None = None
@@ -105,7 +104,6 @@ class Workers:
     def __init__(
         self, count: int, answered: Callable[[Exchange], None], name: str = "worker"
     ) -> None:
-        """Start the threads. `answered` is called when an answer was made."""
         # Those that nobody has begun to answer, oldest first.
         self.waiting: deque[Exchange] = deque()
         self._calls: SimpleQueue[None] = SimpleQueue()

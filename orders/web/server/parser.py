@@ -175,7 +175,6 @@ class ChunkedBody:
     error: BadRequest | None = None
 
     def __init__(self, buffer: Any) -> None:
-        """Begin to decode into a buffer."""
         self._buffer = buffer
         self._left = 0  # bytes of the chunk that is being read
         self._begun = b""  # the line that is being read
