@@ -314,36 +314,36 @@ def clients_of(store, peer, forwarded):
     return [each for each in seen if left(store.anonymous(each).get(LIST)) == 58]
 
 
-@pytest.mark.parametrize(
-    ("peer", "forwarded", "client"),
-    [
-        ("10.0.0.1", "203.0.113.9", "203.0.113.9"),
-        ("192.0.2.7", "203.0.113.9", "203.0.113.9"),
-        ("2001:db8:ff::1", "203.0.113.9", "203.0.113.9"),
-        ("::ffff:10.0.0.1", "203.0.113.9", "203.0.113.9"),
-        ("10.0.0.1", "2001:db8::1", "2001:db8::1"),
-        ("10.0.0.1", "198.51.100.1, 203.0.113.9", "203.0.113.9"),
-        ("10.0.0.1", "198.51.100.1,203.0.113.9", "203.0.113.9"),
-        ("10.0.0.1", "203.0.113.9, 10.0.0.2", "203.0.113.9"),
-        ("10.0.0.1", "198.51.100.1, 203.0.113.9, 192.0.2.7, 10.0.0.2", "203.0.113.9"),
-        ("10.0.0.1", "nonsense, 203.0.113.9", "203.0.113.9"),
-        # With brackets, or a port.
-        ("10.0.0.1", "198.51.100.1, 203.0.113.9:50312", "203.0.113.9"),
-        ("10.0.0.1", "203.0.113.9:50312, 10.0.0.2:443", "203.0.113.9"),
-        ("10.0.0.1", "[2001:db8::1]:50312", "2001:db8::1"),
-        ("10.0.0.1", "[2001:db8::1]", "2001:db8::1"),
-        ("10.0.0.1", "203.0.113.9, [2001:db8:ff::2]:443", "203.0.113.9"),
-        ("10.0.0.1", "2001:db8::1:443", "2001:db8::1:443"),
-        # Where all are proxies, or nobody is named.
-        ("10.0.0.1", "10.0.0.3, 10.0.0.2", "10.0.0.3"),
-        ("10.0.0.1", None, "10.0.0.1"),
-        ("10.0.0.1", "", "10.0.0.1"),
-    ],
-)
-def test_a_trusted_proxys_client_is_the_right_most_entry_that_is_no_proxy(
-    make_store, peer, forwarded, client
-):
-    assert clients_of(proxied(make_store, *NETWORKS), peer, forwarded) == [client]
+CLIENTS = [
+    ("10.0.0.1", "203.0.113.9", "203.0.113.9"),
+    ("192.0.2.7", "203.0.113.9", "203.0.113.9"),
+    ("2001:db8:ff::1", "203.0.113.9", "203.0.113.9"),
+    ("::ffff:10.0.0.1", "203.0.113.9", "203.0.113.9"),
+    ("10.0.0.1", "2001:db8::1", "2001:db8::1"),
+    ("10.0.0.1", "198.51.100.1, 203.0.113.9", "203.0.113.9"),
+    ("10.0.0.1", "198.51.100.1,203.0.113.9", "203.0.113.9"),
+    ("10.0.0.1", "203.0.113.9, 10.0.0.2", "203.0.113.9"),
+    ("10.0.0.1", "198.51.100.1, 203.0.113.9, 192.0.2.7, 10.0.0.2", "203.0.113.9"),
+    ("10.0.0.1", "nonsense, 203.0.113.9", "203.0.113.9"),
+    # With brackets, or a port.
+    ("10.0.0.1", "198.51.100.1, 203.0.113.9:50312", "203.0.113.9"),
+    ("10.0.0.1", "203.0.113.9:50312, 10.0.0.2:443", "203.0.113.9"),
+    ("10.0.0.1", "[2001:db8::1]:50312", "2001:db8::1"),
+    ("10.0.0.1", "[2001:db8::1]", "2001:db8::1"),
+    ("10.0.0.1", "203.0.113.9, [2001:db8:ff::2]:443", "203.0.113.9"),
+    ("10.0.0.1", "2001:db8::1:443", "2001:db8::1:443"),
+    # Where all are proxies, or nobody is named.
+    ("10.0.0.1", "10.0.0.3, 10.0.0.2", "10.0.0.3"),
+    ("10.0.0.1", None, "10.0.0.1"),
+    ("10.0.0.1", "", "10.0.0.1"),
+]
+
+
+def test_a_trusted_proxys_client_is_the_right_most_entry_that_is_no_proxy(make_store, clock):
+    store = proxied(make_store, *NETWORKS)
+    for peer, forwarded, client in CLIENTS:
+        assert clients_of(store, peer, forwarded) == [client]
+        clock.advance(60)
 
 
 @pytest.mark.parametrize("trusted", [NETWORKS, ()])
@@ -352,15 +352,13 @@ def test_a_peer_that_is_no_trusted_proxy_is_the_client(make_store, trusted, forw
     assert clients_of(proxied(make_store, *trusted), "192.0.2.1", forwarded) == ["192.0.2.1"]
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [
-        *("unknown", "", "999.1.1.1", "_hidden", "203.0.113.9, -", "203.0.113.9:port", ":80"),
-        *("[]:80", "[203.0.113.9", "fe80::1%eth0", "203.0.113.9:1:2", "[2001:db8::1]80"),
-    ],
+NO_ADDRESSES = (
+    *("unknown", "", "999.1.1.1", "_hidden", "203.0.113.9, -", "203.0.113.9:port", ":80"),
+    *("[]:80", "[203.0.113.9", "fe80::1%eth0", "203.0.113.9:1:2", "[2001:db8::1]80"),
 )
-def test_an_entry_that_is_no_address_frees_nobody(make_store, entry):
-    store = proxied(make_store, "10.0.0.1")
-    proxy = store.anonymous("10.0.0.1")
-    answers = [proxy.get(LIST, headers={"X-Forwarded-For": entry}) for _ in range(61)]
-    assert_error(answers[-1], 429, "rate_limit_exceeded")
+
+
+def test_an_entry_that_is_no_address_frees_nobody(make_store):
+    proxy = proxied(make_store, "10.0.0.1").anonymous("10.0.0.1")
+    for requests, entry in enumerate(NO_ADDRESSES, 1):
+        assert left(proxy.get(LIST, headers={"X-Forwarded-For": entry})) == 60 - requests

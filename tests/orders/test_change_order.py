@@ -48,79 +48,69 @@ def test_a_pending_order_ships_now_and_is_complete(client, store, version, clock
     assert client.order(1).get_json() == shipped
 
 
-@pytest.mark.parametrize(
-    ("sent", "shown"),
-    [
-        ("2026-12-02T08:00:00Z", "2026-12-02T08:00:00.000Z"),
-        ("2026-11-30T23:30:00-01:00", "2026-12-01T00:30:00.000Z"),
-        ("1999-12-31T23:59:59.9999z", "1999-12-31T23:59:59.999Z"),
-        ("9999-12-31T23:59:59Z", "9999-12-31T23:59:59.000Z"),
-    ],
-)
-def test_the_time_of_shipping_replaces_the_expected_one(client, sent, shown):
-    for _ in range(2):
-        client.place(shipDate="2026-12-05T08:00:00Z")
-    assert client.ship(1).get_json()["shipDate"] == NOW
-    assert client.ship(2, shipDate=sent).get_json()["shipDate"] == shown
+SHIP_DATES = {
+    "2026-12-02T08:00:00Z": "2026-12-02T08:00:00.000Z",
+    "2026-11-30T23:30:00-01:00": "2026-12-01T00:30:00.000Z",
+    "1999-12-31T23:59:59.9999z": "1999-12-31T23:59:59.999Z",
+    "9999-12-31T23:59:59Z": "9999-12-31T23:59:59.000Z",
+}
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"data": b""},
-        {"data": b"", "content_type": "application/json"},
-        {"data": b"", "content_type": "text/plain"},
-        {"data": b"", "headers": {"Content-Encoding": "gzip"}},
-        {"data": b"{}", "content_type": "application/json"},
-        {"data": b" {}\n", "content_type": "application/json; charset=utf-8"},
-        {"data": b"{}" + b" " * 65_534, "content_type": "application/json"},
-    ],
-)
-def test_without_a_date_the_body_may_be_empty_or_missing(client, body):
-    client.place()
-    response = client.post(f"{client.orders}/1/ship", **body)
-    assert (response.status_code, response.get_json()["shipDate"]) == (200, NOW)
+def test_the_time_of_shipping_replaces_the_expected_one(client):
+    def place():
+        return client.place(shipDate="2026-12-05T08:00:00Z").get_json()["id"]
+
+    assert client.ship(place()).get_json()["shipDate"] == NOW
+    for sent, shown in SHIP_DATES.items():
+        assert client.ship(place(), shipDate=sent).get_json()["shipDate"] == shown
+
+
+NO_DATE = [
+    *({"data": b"", "content_type": kind} for kind in (None, "application/json", "text/plain")),
+    {"data": b"", "headers": {"Content-Encoding": "gzip"}},
+    {"data": b"{}", "content_type": "application/json"},
+    {"data": b" {}\n", "content_type": "application/json; charset=utf-8"},
+    {"data": b"{}" + b" " * 65_534, "content_type": "application/json"},
+]
+
+
+def test_without_a_date_the_body_may_be_empty_or_missing(client):
+    for order_id, body in enumerate(NO_DATE, 1):
+        client.place()
+        response = client.post(f"{client.orders}/{order_id}/ship", **body)
+        assert (response.status_code, response.get_json()["shipDate"]) == (200, NOW)
 
 
 INVALID, MALFORMED = (422, "validation_failed"), (400, "malformed_request")
 UNSUPPORTED = (415, "unsupported_media_type")
 # What a body is, `test_place_order` asks in full.
-BAD_SHIPMENTS = {
-    "null for a date": (b'{"shipDate":null}', INVALID),
-    "not an instant": (b'{"shipDate":"2026-12-01"}', INVALID),
-    "another field": (b'{"complete":true}', INVALID),
-    "a list": (b"[]", INVALID),
-    "blanks": (b" ", MALFORMED),
-    "a name twice": (b'{"shipDate":1,"shipDate":1}', MALFORMED),
-    "no type": (b"{}", UNSUPPORTED, None),
-    "another type": (b"{}", UNSUPPORTED, "text/plain"),
-    "a byte too many": (b"{}" + b" " * 65_535, (413, "payload_too_large")),
-}
+BAD_SHIPMENTS = [
+    *((body, INVALID) for body in (b'{"shipDate":null}', b'{"shipDate":"2026-12-01"}')),
+    *((body, INVALID) for body in (b'{"complete":true}', b"[]")),
+    *((body, MALFORMED) for body in (b" ", b'{"shipDate":1,"shipDate":1}')),
+    *((b"{}", UNSUPPORTED, content_type) for content_type in (None, "text/plain")),
+    (b"{}" + b" " * 65_535, (413, "payload_too_large")),
+]
 
 
-@pytest.mark.parametrize("case", BAD_SHIPMENTS.values(), ids=BAD_SHIPMENTS)
-def test_a_fault_of_the_body_comes_before_any_of_the_order(client, store, case):
+def test_a_fault_of_the_body_comes_before_any_of_the_order(client, store):
     client.place()
-    body, error, *content_type = case
-    for order_id in ("1", "2", "abc"):
-        assert_error(post(client, body, *content_type or ["application/json"], order_id), *error)
+    for body, error, *content_type in BAD_SHIPMENTS:
+        for order_id in ("1", "2", "abc"):
+            response = post(client, body, *content_type or ["application/json"], order_id)
+            assert_error(response, *error)
     assert len(store.events()) == 1
 
 
 # Cancelling.
 
 
-def test_a_pending_order_is_cancelled_without_a_body(client):
-    client.place()
-    response = client.cancel(1)
-    assert (response.status_code, response.data) == (204, b"")
-    assert "Content-Length" not in response.headers
-
-
-def test_the_body_of_a_cancellation_is_ignored(client):
-    client.place()
-    response = client.delete(f"{client.orders}/1", data=b"{" * 70_000, content_type="text/plain")
-    assert response.status_code == 204
+def test_a_pending_order_is_cancelled_whatever_the_body(client):
+    for order_id, sent in enumerate(({}, {"data": b"{" * 70_000, "content_type": "text/plain"}), 1):
+        client.place()
+        response = client.delete(f"{client.orders}/{order_id}", **sent)
+        assert (response.status_code, response.data) == (204, b"")
+        assert "Content-Length" not in response.headers
 
 
 def test_a_cancelled_order_is_gone_in_version_1_and_stays_in_version_2(client, clock):
@@ -264,7 +254,7 @@ def test_an_order_is_shown_only_if_the_condition_holds(client, version, method):
 
 @pytest.mark.parametrize(
     "changes",
-    [["cancel"] * 16, ["ship"] * 16, ["cancel", "ship"] * 8],
+    [["cancel"] * 8, ["ship"] * 8, ["cancel", "ship"] * 4],
     ids=["cancel", "ship", "both"],
 )
 def test_one_of_racing_changes_wins_and_the_others_learn_why(store, client, version, changes):

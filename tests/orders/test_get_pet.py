@@ -35,6 +35,12 @@ def store(make_store):
     return stocked(make_store())
 
 
+@pytest.fixture(scope="module")
+def shared(shared_store):
+    """A client of a store with those pets, which no test changes."""
+    return stocked(shared_store).client()
+
+
 def announced(response):
     """Return what a response announces about the end of its route."""
     return response.headers.get("Deprecation"), response.headers.get("Sunset")
@@ -44,8 +50,8 @@ def announced(response):
 
 
 @pytest.mark.parametrize("pet", PETS, ids=["7", "8", "the highest id"])
-def test_a_pet_is_shown_with_its_category_if_it_has_one(client, pet):
-    response = client.get(f"/v1/pets/{pet['id']}")
+def test_a_pet_is_shown_with_its_category_if_it_has_one(shared, pet):
+    response = shared.get(f"/v1/pets/{pet['id']}")
     shown = [("id", pet["id"]), ("name", pet["name"])]
     shown += [("categoryId", pet["category_id"])] if pet["category_id"] else []
     shown += [("status", pet["status"])]
@@ -61,10 +67,10 @@ NOT_IDS = (
 )
 
 
-def test_a_pet_that_is_not_there_is_not_found(client, subtests):
+def test_a_pet_that_is_not_there_is_not_found(shared, subtests):
     for not_id in NOT_IDS:
         with subtests.test(not_id[:20]):
-            response = client.send(f"/v1/pets/{not_id}")
+            response = shared.send(f"/v1/pets/{not_id}")
             assert_error(response, 404, "pet_not_found")
             assert announced(response) == (DEPRECATION, SUNSET)
 
@@ -87,8 +93,8 @@ def test_a_pet_that_is_not_there_is_not_found(client, subtests):
         ("DELETE", "/v1/pets/Rex", 405),
     ],
 )
-def test_every_answer_to_a_valid_key_announces_the_end_of_the_route(client, method, target, status):
-    response = client.send(target, method)
+def test_every_answer_to_a_valid_key_announces_the_end_of_the_route(shared, method, target, status):
+    response = shared.send(target, method)
     assert (response.status_code, announced(response)) == (status, (DEPRECATION, SUNSET))
 
 
@@ -146,11 +152,11 @@ OTHER_ROUTES = {
 }
 
 
-def test_no_other_route_ends(client, subtests):
+def test_no_other_route_ends(shared, subtests):
     for status, targets in OTHER_ROUTES.items():
         for target in targets:
             with subtests.test(target):
-                response = client.send(target)
+                response = shared.send(target)
                 assert (response.status_code, announced(response)) == (status, (None, None))
 
 

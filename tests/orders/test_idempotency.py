@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from urllib3 import HTTPHeaderDict
 
@@ -264,12 +264,14 @@ VALID = st.text(
 )
 
 
-@given(value=VALID)
-def test_any_visible_ascii_without_a_comma_is_a_value(store, value):
+@given(values=st.sets(VALID, min_size=1, max_size=8))
+@settings(max_examples=5)
+def test_any_visible_ascii_without_a_comma_is_a_value(store, values):
     client = store.client(plan="enterprise", per_minute=10**9, per_day=10**9)
-    first = place(client, value=value)
-    assert_places(first)
-    assert_replays(place(client, value=value), first)
+    for value in values:
+        first = place(client, value=value)
+        assert_places(first)
+        assert_replays(place(client, value=value), first)
 
 
 def test_values_that_differ_in_any_letter_are_different(client, store):
@@ -279,11 +281,9 @@ def test_values_that_differ_in_any_letter_are_different(client, store):
 
 
 @BOTH_VERSIONS
-@pytest.mark.parametrize(
-    "value", ["", "a b", "a,b", ",", "a\tb", "ä", "\x7f", "\x80", pytest.param("a" * 256, id="256")]
-)
-def test_an_invalid_value_is_rejected(client, store, value):
-    assert_error(place(client, value=value), 400, "malformed_request")
+def test_an_invalid_value_is_rejected(client, store):
+    for value in ("", "a b", "a,b", ",", "a\tb", "ä", "\x7f", "\x80", "a" * 256):
+        assert_error(place(client, value=value), 400, "malformed_request")
     assert store.events() == []
 
 
@@ -298,11 +298,10 @@ def test_a_repeated_header_is_rejected(service):
 
 
 @BOTH_VERSIONS
-@pytest.mark.parametrize("value", ["", "a,b"])
-def test_the_header_is_ignored_by_what_does_not_heed_it(client, version, value):
+def test_the_header_is_ignored_by_what_does_not_heed_it(client, version):
     client.place()
     client.place()
-    headers = {"Idempotency-Key": value}
+    headers = {"Idempotency-Key": "a,b"}
     assert client.get(client.orders, headers=headers).status_code == 200
     assert client.order(1, headers=headers).status_code == 200
     if version == 2:

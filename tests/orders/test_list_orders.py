@@ -195,33 +195,31 @@ def large(client, monkeypatch, request):
     """A client of a shop with a large list, cached or streamed."""
     monkeypatch.setattr(listing, "CHUNK_ROWS", request.param)
     some = Order(1, 7, 1, NOON, Status.SHIPPED, NOON, NOON, None, None)
-    store_orders(client.store, [replace(some, id=number) for number in range(1, 201)])
+    store_orders(client.store, [replace(some, id=number) for number in range(1, 121)])
     return client
 
 
-@pytest.mark.parametrize(
-    ("accepted", "encoding"),
-    [
-        *((accepted, "gzip") for accepted in ("gzip", "br;q=1.0, gzip;q=0.5", "*", "GZIP")),
-        *((accepted, "gzip") for accepted in ("x-gzip", "gzip;q=0.1", "gzip, identity")),
-        *((accepted, "gzip") for accepted in ("*;q=0, gzip", "br, *;q=0.1", "identity;q=0, *")),
-        *((accepted, None) for accepted in ("", "identity", "gzip;q=0", "br", "*;q=0")),
-        *((accepted, None) for accepted in ("gzip;q=0.1, identity", "gzip;q=0, *", "x-gzip;q=0")),
-        *((accepted, None) for accepted in ("gzip;q=0.5, *", "identity, *;q=0.9")),
-    ],
-)
-def test_a_large_list_is_compressed_for_clients_that_accept_gzip(large, accepted, encoding):
+ACCEPTED = {
+    **dict.fromkeys(("gzip", "br;q=1.0, gzip;q=0.5", "*", "GZIP", "x-gzip"), "gzip"),
+    **dict.fromkeys(("gzip;q=0.1", "gzip, identity", "*;q=0, gzip", "br, *;q=0.1"), "gzip"),
+    "identity;q=0, *": "gzip",
+    **dict.fromkeys(("", "identity", "gzip;q=0", "br", "*;q=0", "x-gzip;q=0")),
+    **dict.fromkeys(("gzip;q=0.1, identity", "gzip;q=0, *", "gzip;q=0.5, *", "identity, *;q=0.9")),
+}
+
+
+def test_a_large_list_is_compressed_for_clients_that_accept_gzip(large):
     plain = large.get(PATH)
-    response = large.get(PATH, headers={"Accept-Encoding": accepted})
-    assert response.headers.get("Content-Encoding") == encoding
-    assert (gzip.decompress(response.data) if encoding else response.data) == plain.data
-    assert (len(response.data) < len(plain.data) / 3) == bool(encoding)
-    copy = {"If-None-Match": response.headers["ETag"]}
-    current = large.get(PATH, headers=copy)
-    assert current.status_code == 304
-    for each in (plain, response, current):
-        assert each.headers["Vary"] == "Authorization, Accept-Encoding"
-        each.close()
+    for accepted, encoding in ACCEPTED.items():
+        response = large.get(PATH, headers={"Accept-Encoding": accepted})
+        assert response.headers.get("Content-Encoding") == encoding, accepted
+        assert (gzip.decompress(response.data) if encoding else response.data) == plain.data
+        assert (len(response.data) < len(plain.data) / 3) == bool(encoding)
+        current = large.get(PATH, headers={"If-None-Match": response.headers["ETag"]})
+        assert current.status_code == 304
+        for each in (plain, response, current):
+            assert each.headers["Vary"] == "Authorization, Accept-Encoding"
+            each.close()
 
 
 def test_a_short_list_is_not_compressed(client):

@@ -446,7 +446,7 @@ class Shopping(RuleBasedStateMachine):
             shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("examples", [10, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [7, pytest.param(20, marks=pytest.mark.slow)])
 def test_the_service_behaves_as_the_model_through_restarts_and_crashes(
     tmp_path, empty_database, examples
 ):
