@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import operator
 import os
 import platform
@@ -360,6 +361,20 @@ def test_further_signals_during_a_stop_leave_its_status_at_0(start):
         service.process.terminate()
         time.sleep(0.001)
     assert service.stop() == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's tgkill")
+def test_a_signal_stops_it_whichever_of_its_threads_gets_it(start):
+    # Linux gives one to another than the first, where that is only just continued after a SIGSTOP.
+    service = start()
+    pid = service.process.pid
+    tasks = Path(f"/proc/{pid}/task")
+    first = tasks / str(pid) / "stat"
+    # Until the first only waits.
+    wait_until(lambda: all(first.read_text().split()[2] == "S" for _ in range(1_000)))
+    newest = max(int(each.name) for each in tasks.iterdir())
+    assert ctypes.CDLL(None).tgkill(pid, newest, signal.SIGTERM) == 0
+    assert service.wait() == 0
 
 
 @pytest.mark.slow

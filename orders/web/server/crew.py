@@ -19,6 +19,8 @@ from orders.web.server.answers import Exchange
 log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 0.02
+# How long a signal may wait that the system gave to another thread than the first.
+_SIGNAL_SECONDS = 1.0
 
 
 class Lead:
@@ -71,7 +73,9 @@ class Lead:
 
     def wait(self) -> None:
         """Wait for the end."""
-        self._ended.wait()
+        # Handlers of signals run in this thread, which a signal that another one got does not wake.
+        while not self._ended.wait(_SIGNAL_SECONDS):
+            pass
 
     def end(self) -> None:
         """Have both threads end."""
