@@ -239,6 +239,15 @@ def ask(stack, address, key):
     return client
 
 
+def test_a_long_answer_that_has_a_place_begins_at_once(made, monkeypatch):
+    monkeypatch.setattr(loop, "PLACES_SECONDS", 60)
+    monkeypatch.setattr(loop, "MAINTENANCE_SECONDS", 60)
+    with serving(made) as address, ExitStack() as stack:
+        client = ask(stack, address, b"a")
+        client.settimeout(10)
+        assert client.recv(15) == b"HTTP/1.1 200 OK"
+
+
 def test_two_long_answers_are_made_for_a_key_and_eight_in_all_and_a_further_one_is_refused(
     made, monkeypatch
 ):

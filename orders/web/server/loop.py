@@ -30,6 +30,8 @@ STOP_SECONDS = 30
 # and the 5 s that one may then wait for the database's lock, no client waits longer than 10 s.
 QUEUE_SECONDS = 4
 MAINTENANCE_SECONDS = 1
+# How often long answers that wait for a place are looked at.
+PLACES_SECONDS = 0.05
 _ACCEPTED_AT_ONCE = 100
 
 
@@ -143,7 +145,7 @@ class Loop:
         if self._ready or self._urgent or self._progress or self.chunked:
             return 0
         if self._long.waiting:
-            return 0.05
+            return PLACES_SECONDS
         return max(0, self._next_maintenance - time.monotonic())
 
     def _handle(self, source: Connection | Listener | socket.socket, ready: int) -> None:
@@ -234,8 +236,11 @@ class Loop:
         return queue.popleft()
 
     def _hand_over(self, exchange: Exchange) -> None:
-        others = self._long if exchange.work is Work.LONG else self._workers
-        others.submit(exchange)
+        if exchange.work is Work.LONG:
+            self._long.submit(exchange)
+            self._wake()  # it may have a place at once
+        else:
+            self._workers.submit(exchange)
 
     def _maintain(self) -> None:
         self._next_maintenance = self.now + MAINTENANCE_SECONDS
