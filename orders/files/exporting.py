@@ -15,7 +15,7 @@ from orders.store import orders_json
 from orders.store.database.engine import Database
 from orders.store.database.queries import Query
 from orders.store.database.types import InstantText
-from orders.store.orders_json import joined, number
+from orders.store.orders_json import joined
 from orders.store.tables import OrderRow
 
 HEADERS = {".csv": ",".join(ORDERS.checks) + "\n"}
@@ -48,7 +48,7 @@ def _free_text(column: Any) -> Any:
 
 def _csv(of: Any) -> Any:
     return joined(
-        *(number(of.id), ",", number(of.pet_id), ",", number(of.quantity), ","),
+        *(of.id, ",", of.pet_id, ",", of.quantity, ","),
         *(func.coalesce(InstantText(of.ship_date), _NOTHING), ",", of.status, ","),
         *(InstantText(of.placed_at), ",", InstantText(of.updated_at), ","),
         *(_free_text(of.reference), ",", _free_text(of.note)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, String, Table, case, cast, literal_column
+from sqlalchemy import ColumnElement, String, Table, case, func, literal_column
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
@@ -63,9 +63,9 @@ def event() -> ColumnElement[str]:
         else_=_Quoted(EventRow.c.request_id),
     )
     return joined(
-        *('{"id":', number(EventRow.c.id)),
+        *('{"id":', EventRow.c.id),
         *(',"type":"', EventRow.c.type),
-        *('","orderId":', number(EventRow.c.order_id)),
+        *('","orderId":', EventRow.c.order_id),
         *(',"at":"', InstantText(EventRow.c.at)),
         *('","actor":', _Quoted(EventRow.c.actor)),
         *(',"requestId":', request_id),
@@ -75,17 +75,20 @@ def event() -> ColumnElement[str]:
 
 
 def _order_v1(table: Table) -> list[Any]:
-    complete = case((table.c.status == Status.SHIPPED.value, "true"), else_="false")
+    complete = case(
+        (table.c.status == Status.SHIPPED.value, literal_column("'true'", String)),
+        else_=literal_column("'false'", String),
+    )
     return [*_given(table), *(',"complete":', complete)]
 
 
 def _given(table: Table) -> list[Any]:
     of = table.c
     return [
-        *('{"id":', number(of.order_id if table is EventRow else of.id)),
-        *(',"petId":', number(of.pet_id)),
-        *(',"quantity":', number(of.quantity)),
-        _if_not_null(of.ship_date, ',"shipDate":"', InstantText(of.ship_date), '"'),
+        *('{"id":', of.order_id if table is EventRow else of.id),
+        *(',"petId":', of.pet_id),
+        *(',"quantity":', of.quantity),
+        _unless_null(',"shipDate":"', InstantText(of.ship_date), '"'),
     ]
 
 
@@ -110,9 +113,9 @@ def _if_not_null(column: Any, *parts: Any) -> ColumnElement[str]:
     return case((column.is_(None), _EMPTY), else_=joined(*parts))
 
 
-def number(column: Any) -> ColumnElement[str]:
-    """Return the SQL for a number's digits."""
-    return cast(column, String)
+def _unless_null(*parts: Any) -> ColumnElement[str]:
+    # A text joined to NULL is NULL.
+    return func.coalesce(joined(*parts), _EMPTY)
 
 
 def joined(*parts: Any) -> ColumnElement[str]:
