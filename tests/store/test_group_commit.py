@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 from sqlalchemy.exc import NoResultFound
@@ -25,30 +25,38 @@ def group(store):
     return GroupCommit(store.database)
 
 
+@contextmanager
+def gathering(group, count):
+    """Let so many changes that begin meanwhile wait for an earlier one, and then be made."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def first(_):
+        begun.set()
+        assert go_on.wait(60)
+
+    with ThreadPoolExecutor(1) as pool:
+        leader = pool.submit(group.run, first)
+        assert begun.wait(60)
+        yield
+        wait_until(lambda: len(group._waiting) == count)  # noqa: SLF001 - not visible
+        go_on.set()
+        leader.result()
+
+
 @pytest.fixture
 def together(group):
     """Run functions as changes that all wait for an earlier one; return results or exceptions."""
 
+    def outcome(work):
+        try:
+            return group.run(work)
+        except BaseException as error:  # noqa: BLE001 - the outcome is compared
+            return error
+
     def run(*works):
-        begun, go_on = threading.Event(), threading.Event()
-
-        def first(connection):
-            begun.set()
-            assert go_on.wait(60)
-
-        def outcome(work):
-            try:
-                return group.run(work)
-            except BaseException as error:  # noqa: BLE001 - the outcome is compared
-                return error
-
-        with ThreadPoolExecutor(1 + len(works)) as pool:
-            leader = pool.submit(group.run, first)
-            assert begun.wait(60)
-            waiting = [pool.submit(outcome, work) for work in works]
-            wait_until(lambda: len(group._waiting) == len(works))  # noqa: SLF001 - not visible
-            go_on.set()
-            leader.result()
+        with ThreadPoolExecutor(len(works)) as pool:
+            with gathering(group, len(works)):
+                waiting = [pool.submit(outcome, work) for work in works]
             return [each.result() for each in waiting]
 
     return run
@@ -76,7 +84,7 @@ def placing(store):
 def waiting_for_its_turn(store):
     """Wait until a change waits in the queue of the store's own writers."""
     changes = store.services.orders._changes  # noqa: SLF001 - not visible otherwise
-    return lambda: wait_until(changes._writing.locked)  # noqa: SLF001
+    return lambda: wait_until(lambda: changes._is_writing)  # noqa: SLF001
 
 
 def pets_ordered(store):
@@ -156,21 +164,35 @@ def test_when_the_writing_thread_ends_no_change_counts_as_made(store, together, 
     assert pets_ordered(store) == []
 
 
-def test_a_change_that_times_out_while_the_others_are_taken_is_not_made(
-    store, group, together, placing
-):
-    class OneTimesOut(deque):
-        def popleft(self):
-            first = super().popleft()
-            if len(self) == 2:
-                self.pop()
-            return first
+def test_a_change_that_waited_for_too_long_is_not_made(store, group, placing):
+    def place_in_no_time():
+        store.database.answer_by(0.0)
+        group.run(placing(1))
 
-    group._waiting = OneTimesOut()  # noqa: SLF001 - it takes 5 seconds and the right moment
-    outcomes = together(*map(placing, (1, 2, 3)))
-    assert sum(isinstance(each, int) for each in outcomes) == 2
-    assert sum(isinstance(each, StoreUnavailable) for each in outcomes) == 1
-    assert len(pets_ordered(store)) == 2
+    def keep_another_waiting(_):
+        with ThreadPoolExecutor(1) as pool, pytest.raises(StoreUnavailable):
+            pool.submit(place_in_no_time).result()
+
+    group.run(keep_another_waiting)
+    group.run(placing(2))
+    assert pets_ordered(store) == [2]
+
+
+def test_a_change_that_was_made_waits_for_no_later_one(group):
+    go_on, made = threading.Event(), []
+
+    def come_again():
+        group.run(lambda _: None)
+        made.append(True)
+        group.run(lambda _: go_on.wait(60))
+
+    with ThreadPoolExecutor(3) as pool:
+        with gathering(group, 3):
+            clients = [pool.submit(come_again) for _ in range(3)]
+        wait_until(lambda: len(made) == len(clients))
+        go_on.set()
+        for each in clients:
+            each.result()
 
 
 def test_a_change_that_waited_has_the_time_of_its_turn_and_the_window_of_its_request(

@@ -12,10 +12,8 @@ the commit was sent.
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar, cast
 
 from sqlalchemy import Connection
@@ -40,6 +38,8 @@ class _Change(Generic[Result]):
         # The outcome until it is known to be on the disk.
         self._error: Exception | None = StoreUnavailable("the change was not made")
         self.ended = False
+        # Set when it has ended, or when it is its thread's turn to apply those that wait.
+        self.called = threading.Event()
 
     def make(self, connection: Connection) -> None:
         self._result = self._work(connection)
@@ -60,13 +60,18 @@ class _Change(Generic[Result]):
 
 
 class GroupCommit:
-    """Applies changes to a database. The thread whose turn it is applies those of all that wait."""
+    """Applies changes to a database. The thread whose turn it is applies those of all that wait.
+
+    Turns are in order. A lock that all wait for would go to threads that have only just come, and
+    changes that are on the disk would wait for the commits of later ones.
+    """
 
     def __init__(self, database: Database) -> None:
         """Take the database."""
         self._database = database
-        self._waiting: deque[_Change[Any]] = deque()
-        self._writing = threading.Lock()
+        self._lock = threading.Lock()
+        self._waiting: list[_Change[Any]] = []
+        self._is_writing = False
 
     def run(self, work: Callable[[Connection], Result]) -> Result:
         """Call a function with a connection, commit, and return its result.
@@ -80,32 +85,36 @@ class GroupCommit:
             OutcomeUnknown: it fell silent during the commit.
         """
         change = _Change(work)
-        self._waiting.append(change)
-        self._wait_for_turn(change)
-        try:
-            if not change.ended:
-                self._commit(list(self._taken()))
-        finally:
-            self._writing.release()
+        with self._lock:
+            self._waiting.append(change)
+            is_first, self._is_writing = not self._is_writing, True
+        if not is_first:
+            self._wait_for(change)
+        if not change.ended:
+            self._apply_waiting()
         return change.result()
 
-    def _wait_for_turn(self, change: _Change[Any]) -> None:
-        if self._writing.acquire(timeout=min(BUSY_SECONDS, self._database.seconds_left())):
+    def _wait_for(self, change: _Change[Any]) -> None:
+        if change.called.wait(min(BUSY_SECONDS, self._database.seconds_left())):
             return
-        try:
-            self._waiting.remove(change)
-        except ValueError:
-            # Another thread is applying it, and will be done soon.
-            if not self._writing.acquire(timeout=self._database.seconds_left()):
-                raise OutcomeUnknown("the database does not answer") from None
-        else:
-            raise StoreUnavailable("the database is busy")
+        with self._lock:
+            if change in self._waiting and not change.called.is_set():
+                self._waiting.remove(change)
+                raise StoreUnavailable("the database is busy")
+        # Another thread is applying it, and will be done soon.
+        if not change.called.wait(self._database.seconds_left()):
+            raise OutcomeUnknown("the database does not answer")
 
-    def _taken(self) -> Iterator[_Change[Any]]:
-        # A change that times out may remove itself meanwhile.
-        with contextlib.suppress(IndexError):
-            while True:
-                yield self._waiting.popleft()
+    def _apply_waiting(self) -> None:
+        with self._lock:
+            changes, self._waiting = self._waiting, []
+        try:
+            self._commit(changes)
+        finally:
+            with self._lock:
+                self._is_writing = bool(self._waiting)
+                for change in [*changes, *self._waiting[:1]]:
+                    change.called.set()
 
     def _commit(self, changes: Sequence[_Change[Any]]) -> None:
         remaining, failed = list(changes), []
