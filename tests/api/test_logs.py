@@ -124,19 +124,19 @@ def one_line_of(service, part, act):
 # Never a query, never a key.
 
 
-@BOTH_STYLES
-@pytest.mark.parametrize(
-    "target",
-    [
-        *(f"{LIST}?secret=hunter2", f"{LIST}?hunter2", "/nothing?hunter2", f"{LIST}/?hunter2"),
-        *(f"http://shop.example{LIST}?hunter2", f"//{LIST}?hunter2", f"{LIST}#hunter2"),
-    ],
+QUERIES = (
+    *(f"{LIST}?secret=hunter2", f"{LIST}?hunter2", "/nothing?hunter2", f"{LIST}/?hunter2"),
+    *(f"http://shop.example{LIST}?hunter2", f"//{LIST}?hunter2", f"{LIST}#hunter2"),
 )
-def test_a_query_is_not_logged_whatever_the_form_of_the_target(store, target, style):
-    for path, environ in ((target, {}), (LIST, {"REQUEST_URI": target})):
-        _, line = line_of(store.client(), "GET", path, style=style, environ_overrides=environ)
-        assert "hunter2" not in line
-        assert "?" not in line
+
+
+@BOTH_STYLES
+def test_a_query_is_not_logged_whatever_the_form_of_the_target(client, style):
+    for target in QUERIES:
+        for path, environ in ((target, {}), (LIST, {"REQUEST_URI": target})):
+            _, line = line_of(client, "GET", path, style=style, environ_overrides=environ)
+            assert "hunter2" not in line
+            assert "?" not in line
 
 
 def percent_encoded(text):
@@ -187,21 +187,21 @@ FORGERIES = [
 ]
 
 
-@pytest.mark.parametrize(("method", "target", "entry"), FORGERIES)
-def test_a_forged_line_stays_in_its_own(behind_proxy, method, target, entry):
+def test_a_forged_line_stays_in_its_own(behind_proxy):
     secret = keys.generate()
-    request = {
-        "headers": {"X-Forwarded-For": entry.format(key=secret)},
-        # As it is: Werkzeug's client would make capitals of it.
-        "environ_overrides": {"REQUEST_METHOD": method.format(key=secret)},
-    }
-    _, line = line_of(behind_proxy, "GET", target, **request)
-    assert len(line.split(" ")) == 8
-    assert line.isprintable()
-    assert secret[8:20] not in line
-    assert "key:1 GET /v1/store/orders" not in line
-    facts = facts_of(behind_proxy, "GET", target, **request)
-    assert secret[8:20] not in facts["address"] + facts["method"]
+    for method, target, entry in FORGERIES:
+        request = {
+            "headers": {"X-Forwarded-For": entry.format(key=secret)},
+            # As it is: Werkzeug's client would make capitals of it.
+            "environ_overrides": {"REQUEST_METHOD": method.format(key=secret)},
+        }
+        _, line = line_of(behind_proxy, "GET", target, **request)
+        assert len(line.split(" ")) == 8
+        assert line.isprintable()
+        assert secret[8:20] not in line
+        assert "key:1 GET /v1/store/orders" not in line
+        facts = facts_of(behind_proxy, "GET", target, **request)
+        assert secret[8:20] not in facts["address"] + facts["method"]
 
 
 def test_characters_that_are_not_plain_are_shown_escaped(client):

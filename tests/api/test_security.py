@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import subprocess
@@ -65,22 +64,16 @@ def test_addresses_in_headers_go_into_no_answer(client):
     assert "evil" not in sent
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/openapi/../app.py",
-        "/openapi/..%2f..%2fetc%2fpasswd",
-        "/openapi/%2e%2e/instance/orders.db",
-        "/openapi//etc/passwd",
-        "/openapi/v1.json%00.py",
-        "/static/../app.py",
-        "/instance/orders.db",
-        "/.git/config",
-    ],
+NO_FILES = (
+    *("/openapi/../app.py", "/openapi/..%2f..%2fetc%2fpasswd", "/openapi//etc/passwd"),
+    *("/openapi/%2e%2e/instance/orders.db", "/openapi/v1.json%00.py", "/static/../app.py"),
+    *("/instance/orders.db", "/.git/config"),
 )
-def test_no_path_leads_to_a_file(store, path):
-    response = store.anonymous().send(path)
-    assert_error(response, 404, "not_found")
+
+
+def test_no_path_leads_to_a_file(store):
+    for path in NO_FILES:
+        assert_error(store.anonymous().send(path), 404, "not_found")
 
 
 def raw(service, sent):
@@ -127,13 +120,12 @@ def test_all_keys_of_a_shop_see_the_same_store(store, client):
 
 
 def test_the_service_asks_no_other_server_but_webhooks_receivers():
-    clients = {"requests", "urllib3", "httpx", "http.client", "urllib.request", "smtplib", "ftplib"}
+    names = r"requests|urllib3|httpx|http\.client|urllib\.request|smtplib|ftplib"
+    clients = re.compile(rf"^\s*(?:import|from) (?:{names})\b", re.MULTILINE)
     sender = ROOT / "orders" / "webhooks" / "sender.py"
+    assert clients.search(sender.read_text(encoding="utf-8"))
     for file in {ROOT / "app.py", *(ROOT / "orders").rglob("*.py")} - {sender}:
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            names = {alias.name for alias in node.names} if isinstance(node, ast.Import) else set()
-            names |= {node.module} if isinstance(node, ast.ImportFrom) else set()
-            assert not names & clients, file
+        assert not clients.search(file.read_text(encoding="utf-8")), file
 
 
 # Keys are shown nowhere.

@@ -239,12 +239,13 @@ def test_every_risk_has_tests_that_show_what_is_done():
         assert NAMED_TEST.search(text), name
 
 
-@pytest.mark.parametrize("named", sorted(set(NAMED_TEST.findall(SECURITY))), ids="::".join)
-def test_a_test_that_the_security_page_names_exists(named):
-    file, function = named
-    (path,) = (ROOT / "tests").rglob(f"{file}.py")
-    text = path.read_text(encoding="utf-8")
-    assert re.search(rf"^def {function}\(", text, re.MULTILINE)
+def test_the_tests_that_the_security_page_names_exist():
+    tests = {
+        (path.stem, function)
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for function in re.findall(r"^def (test_\w+)\(", path.read_text("utf-8"), re.MULTILINE)
+    }
+    assert set(NAMED_TEST.findall(SECURITY)) - tests == set()
 
 
 def test_the_security_page_names_the_headers_that_every_answer_has():
