@@ -35,6 +35,9 @@ from orders.store.tables import EVER, OrderRow, QuarterRow
 _ORDER = [name.key for name in OrderRow.columns]
 # The store assigns ids to the rows without one, of which this is the nth.
 _COLUMNS = ["line", "nth", *_ORDER]
+_IF_ABSENT = {"id": "0", "ship_date": "''", "reference": "''", "note": "''"}
+_VALUES = [f"nullif(?, {_IF_ABSENT[name]})" if name in _IF_ABSENT else "?" for name in _COLUMNS]
+_INSERT = f"INSERT INTO staged VALUES ({', '.join(_VALUES)})"  # noqa: S608 # nosec B608 - our own
 _BESIDE = MetaData(schema=BESIDE)
 _STAGED = Table(
     "staged",
@@ -89,15 +92,9 @@ class Staging:
         self._resources.close()
 
     def extend(self, rows: Iterable[Sequence[Any]]) -> None:
-        """Add rows: the line's number, `nth`, an order's values, instants as the API writes them.
-
-        `nth` is how many rows without an id there are up to this one.
-        """
+        """Add rows as `rows.orders` yields them."""
         self._connection.execute("BEGIN")
-        self._connection.executemany(  # only question marks are put in
-            f"INSERT INTO staged VALUES ({', '.join('?' for _ in _COLUMNS)})",  # noqa: S608 # nosec B608
-            rows,
-        )
+        self._connection.executemany(_INSERT, rows)
         self._connection.execute("COMMIT")
 
     def summarize(self) -> None:
