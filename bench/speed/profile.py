@@ -78,7 +78,6 @@ _FILES = (
     ("orders/files/formats.py", "reading the file"),
     ("orders/files/rows.py", "checking rows"),
     ("orders/files/staging.py", "staging rows (SQLite)"),
-    ("orders/files/exporting.py", "making lines (SQLite)"),
     ("orders/cli/", "the command, its file and progress"),
     ("orders/store/care/", "checking the store, scratch files, fsync"),
     ("orders/store/", "store (and SQLite, where the driver is asked directly)"),
@@ -160,31 +159,35 @@ def profile(operation: str, seconds: float, seed: int) -> Profile:
 
 def _of_command(name: str, folder: Path, seed: int) -> Profile:
     stocks = Stocks(folder, seed)
-    stock = stocks.get(Ask(_ROWS))
-    setting = Setting(stock, folder, 0, stocks.empty)
+    stock, empty = stocks.get(Ask(_ROWS)), stocks.empty
+    source = empty if name == "import" else stock.instance
+    target = [str(stock.file)] if name == "import" else [str(folder / "out.csv"), "--overwrite"]
     before = os.times()
-    figures = COMMANDS[name](setting)
+    figures = COMMANDS[name](Setting(stock, folder, 0, empty))
     after = os.times()
-    cpu = sum(after[2:4]) - sum(before[2:4])
+    cpu = after.children_user + after.children_system
+    cpu -= before.children_user + before.children_system
+    work = _command(["orders", name, *target], source, folder / "plain")
+    began, cpu_began = time.perf_counter(), time.thread_time()
+    work()
     row = Spent()
-    row.add(*(each / _ROWS for each in _run(name, stock, stocks.empty, folder / "plain")))
-    layers = _sampled(lambda: _run(name, stock, stocks.empty, folder / "sampled"))
+    row.add((time.thread_time() - cpu_began) / _ROWS, (time.perf_counter() - began) / _ROWS)
+    layers = _sampled(_command(["orders", name, *target], source, folder / "sampled"))
     load = {"cpu_us": cpu / _ROWS * 1e6, "rows_per_second": figures["rows_per_second"]}
     return Profile(row, layers, load)
 
 
-def _run(name: str, stock: Stock, empty: Path, folder: Path) -> tuple[float, float]:
-    """Run a command in this process; return its seconds of the processor, and in all."""
-    folder.mkdir()
-    shutil.copytree(empty if name == "import" else stock.instance, folder / "instance")
-    app = create_app(settings.load({"ORDERS_INSTANCE": str(folder / "instance")}))
-    file = stock.file if name == "import" else folder / "orders.csv"
-    began, cpu_began = time.perf_counter(), time.thread_time()
-    done = app.test_cli_runner().invoke(args=["orders", name, str(file)])
-    spent = time.thread_time() - cpu_began, time.perf_counter() - began
-    if done.exit_code:
-        raise RuntimeError(done.stderr)
-    return spent
+def _command(arguments: list[str], source: Path, instance: Path) -> Callable[[], None]:
+    """Return what runs a command in this process, over a copy of a folder of the service."""
+    shutil.copytree(source, instance)
+    app = create_app(settings.load({"ORDERS_INSTANCE": str(instance)}))
+
+    def run() -> None:
+        done = app.test_cli_runner().invoke(args=arguments)
+        if done.exit_code:
+            raise RuntimeError(done.stderr)
+
+    return run
 
 
 @contextmanager
