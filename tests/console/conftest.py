@@ -1,10 +1,18 @@
-"""Fixtures for tests of the console: each module has a `shop` of its own."""
+"""Fixtures for tests of the console."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.support.console import sign_in, wait_for_rows
+from tests.support.console import desk_shop, sign_in, wait_for_rows
+
+
+@pytest.fixture(scope="module")
+def shop(request, tmp_path_factory, forks):
+    """A shop of a file's own, as its `SHOP` says."""
+    folder = tmp_path_factory.mktemp("shop") / "instance"
+    with desk_shop(folder, forks=forks, **request.module.SHOP) as one:
+        yield one
 
 
 @pytest.fixture

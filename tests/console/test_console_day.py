@@ -10,7 +10,6 @@ from tests.support.browser import expect, no_violations
 from tests.support.console import (
     ORDERS,
     announced,
-    desk_shop,
     figure,
     go_to,
     in_plain_words,
@@ -23,13 +22,9 @@ from tests.support.console import (
 
 pytestmark = pytest.mark.browser
 
+SHOP = {"orders": 6}
+
 MARKUP = "<img src=x onerror=\"document.title='run'\">"
-
-
-@pytest.fixture(scope="module")
-def shop(tmp_path_factory):
-    with desk_shop(tmp_path_factory.mktemp("day") / "instance", orders=6) as one:
-        yield one
 
 
 def question(page):

@@ -8,11 +8,11 @@ from contextlib import suppress
 import pytest
 
 from tests.support.browser import expect, no_violations
-from tests.support.console import desk_shop, go_to, press, row, sign_in, too_wide, wait_for_rows
+from tests.support.console import go_to, press, row, sign_in, too_wide, wait_for_rows
 
 pytestmark = pytest.mark.browser
 
-ORDERS = 130
+SHOP = {"orders": 130}
 WIDE = {"width": 1360, "height": 900}
 PHONE = {"width": 360, "height": 740}
 # A pet with an order of each status, for axe-core, which takes seconds for a list of 50.
@@ -27,13 +27,12 @@ def show(page, view):
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("look") / "instance"
-    with desk_shop(folder, orders=ORDERS) as one:
-        one.cancel(5)
-        for change in (one.ship, one.cancel, one.order):
-            change(one.place(FEW))
-        yield one
+def shop(shop):
+    """One with orders of each status."""
+    shop.cancel(5)
+    for change in (shop.ship, shop.cancel, shop.order):
+        change(shop.place(FEW))
+    return shop
 
 
 LOOKS = [

@@ -9,7 +9,6 @@ from tests.support.console import (
     ORDERS,
     PLENTY,
     announced,
-    desk_shop,
     go_to,
     in_plain_words,
     next_poll,
@@ -23,14 +22,9 @@ from tests.support.slow_network import slow_way
 
 pytestmark = pytest.mark.browser
 
+SHOP = {"orders": 4}
+
 UNFINISHED = "Complete the date, or clear it."
-
-
-@pytest.fixture(scope="module")
-def shop(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pitfalls") / "instance"
-    with desk_shop(folder, orders=4) as one:
-        yield one
 
 
 def begin_a_date(page, label):

@@ -14,7 +14,6 @@ from tests.support.browser import expect, no_violations
 from tests.support.console import (
     ORDERS,
     announced,
-    desk_shop,
     go_to,
     in_plain_words,
     press,
@@ -26,12 +25,7 @@ from tests.support.machine import wait_until
 
 pytestmark = pytest.mark.browser
 
-
-@pytest.fixture(scope="module")
-def shop(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("trouble") / "instance"
-    with desk_shop(folder, orders=6, ORDERS_BAN_AFTER="5") as one:
-        yield one
+SHOP = {"orders": 6, "ORDERS_BAN_AFTER": "5"}
 
 
 def alert(page):
@@ -60,19 +54,16 @@ def sign_in_with(page, key):
     return page.locator("#key-fault")
 
 
-@pytest.mark.parametrize(
-    ("key", "words"),
-    [
+def test_what_is_no_key_is_rejected_before_it_is_sent(shop, visit):
+    page = visit(shop.url)
+    for key, words in (
         ("", "Enter or paste your key."),
         ("letmein", "This isn't a key: keys start with sok_."),
         ("schlüssel", "This isn't a key"),
-    ],
-)
-def test_what_is_no_key_is_rejected_before_it_is_sent(shop, visit, key, words):
-    page = visit(shop.url)
-    expect(sign_in_with(page, key)).to_contain_text(words)
-    expect(page.get_by_label("Key", exact=True)).to_be_focused()
-    no_violations(page)
+    ):
+        expect(sign_in_with(page, key)).to_contain_text(words)
+        expect(page.get_by_label("Key", exact=True)).to_be_focused()
+        no_violations(page)
     assert not [url for url in page.requested if "/v2/" in url]
 
 
@@ -183,21 +174,8 @@ def test_shipping_again_after_a_lost_answer_is_shown_as_done(shop, at_desk):
     expect(row(page, 5)).to_have_count(0)
 
 
-@pytest.mark.parametrize(
-    ("begin", "send", "again"),
-    [
-        ("Ship at another time", "Ship it", "Try again"),
-        ("Cancel order", "Cancel the order", "Try again"),
-        ("Change", "Save", "Save"),
-    ],
-)
-def test_what_is_sent_again_after_a_lost_answer_is_done_once(shop, at_desk, begin, send, again):
-    order_id = shop.place(51)
+def test_what_is_sent_again_after_a_lost_answer_is_done_once(shop, at_desk):
     page = at_desk(loses=True)
-    go_to(page, f"orders/{order_id}")
-    press(page, begin)
-    if begin == "Change":
-        page.get_by_label("Quantity").fill("3")
 
     def deliver_and_lose(route):
         if route.request.method == "GET":
@@ -205,14 +183,25 @@ def test_what_is_sent_again_after_a_lost_answer_is_done_once(shop, at_desk, begi
         route.fetch()
         return route.abort("connectionreset")
 
-    page.route("**/v2/**", deliver_and_lose)
-    press(page, send)
-    assert_shown(page, "we can't tell whether")
-    page.unroute("**/v2/**")
-    press(page, again)
-    announced(page, f"Order {order_id} ")
-    expect(page.locator(".timeline li")).to_have_count(2)
-    assert len(shop.api("GET", f"{ORDERS}/{order_id}/events").json()["events"]) == 2
+    for begin, send, again in (
+        ("Ship at another time", "Ship it", "Try again"),
+        ("Cancel order", "Cancel the order", "Try again"),
+        ("Change", "Save", "Save"),
+    ):
+        order_id = shop.place(51)
+        go_to(page, f"orders/{order_id}")
+        expect(page.get_by_role("heading", level=1)).to_contain_text(f"Order {order_id}")
+        press(page, begin)
+        if begin == "Change":
+            page.get_by_label("Quantity").fill("3")
+        page.route("**/v2/**", deliver_and_lose)
+        press(page, send)
+        assert_shown(page, "we can't tell whether")
+        page.unroute("**/v2/**")
+        press(page, again)
+        announced(page, f"Order {order_id} ")
+        expect(page.locator(".timeline li")).to_have_count(2)
+        assert len(shop.api("GET", f"{ORDERS}/{order_id}/events").json()["events"]) == 2
 
 
 def test_a_paused_webhook_and_backups_on_the_same_disk_are_told_at_the_foot(shop, at_desk):

@@ -62,11 +62,11 @@ class DeskShop:
 
 
 @contextmanager
-def desk_shop(instance, orders=0, **environment):
+def desk_shop(instance, orders=0, forks=None, **environment):
     """Run the service over a new folder with some orders, the first of which has shipped."""
     stores.make(instance, [])
     store = Store(replace(Settings(), instance=instance), Clock())
-    with running(instance, **environment) as service:
+    with running(instance, forks=forks, **environment) as service:
         shop = DeskShop(store, service)
         for number in range(1, orders + 1):
             shop.place(quantity=number, reference=f"R-{number}")
@@ -114,6 +114,18 @@ def next_poll(page):
 def announced(page, text):
     """Check what the page announces to screen readers, too."""
     expect(page.locator("#announcement")).to_contain_text(text)
+
+
+def requests_of(page):
+    """Return the requests that a page sends from now on, but for polls."""
+    sent = []
+
+    def on_request(request):
+        if "/v2/" in request.url and "store/events?" not in request.url:
+            sent.append(f"{request.method} {request.url.split('/v2/')[1].split('?')[0]}")
+
+    page.on("request", on_request)
+    return sent
 
 
 def row(page, order_id):
