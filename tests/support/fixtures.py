@@ -24,6 +24,8 @@ from tests.support.webhooks import Hooks
 
 # The files whose few tests take longest.
 LONGEST = {
+    "test_console_look",
+    "test_docs_page",
     "test_cluster",
     "test_deploy",
     "test_redis_service",
