@@ -372,6 +372,20 @@ def test_a_stop_answers_what_was_sent_before_its_connection_was_accepted(applica
         assert b"".join(iter(lambda: receive(client), b"")).endswith(b"/last")
 
 
+def test_of_workers_that_rest_the_one_that_was_last_busy_answers():
+    class Noted:
+        def answer(self):
+            self.thread = threading.get_ident()
+
+    done = []
+    workers = crew.Workers(3, done.append)
+    for number in range(20):
+        wait_until(lambda: len(workers.resting) == 3)
+        workers.submit(Noted())
+        wait_until(lambda wanted=number + 1: len(done) == wanted)
+    assert len({each.thread for each in done}) == 1
+
+
 def test_what_was_pipelined_before_a_stop_is_parsed_as_it_is_answered(application, loops):
     with serving(application, ByPath(), threads=1) as address, connect(address) as client:
         (server,) = loops
