@@ -158,11 +158,12 @@ class Outbox:
                 if each.id not in self._at_work
             }
         self._has_endpoints = bool(all_endpoints)
+        if all_endpoints:
+            # Before deliveries add lines by a clock that may be ahead.
+            self.sweep()
         self._has_waits = False
         for endpoint_id, wait in waits.items():
             self._begin(endpoint_id, wait)
-        if all_endpoints:
-            self.sweep()
         # Last, so that after a failure everything is polled again.
         self._seen = version
 
