@@ -19,7 +19,7 @@ from orders.store.database.sqlite import SqliteDatabase
 from orders.store.filters import Filters
 from orders.store.paging import PageQuery, Sort, SortBy, read_page
 from orders.store.tables import OrderRow
-from tests.support.databases import copy_database
+from tests.support.databases import Explained, copy_database
 from tests.support.stores import Client
 
 PATH = "/v2/store/orders"
@@ -146,22 +146,6 @@ def test_pages_together_are_the_list(mixed, few, filters, sort, size):
         assert listed(mixed.database, filters, sort, size) == expected(mixed.rows, filters, sort)
 
 
-class Explained:
-    """A database that records SQLite's plan of each query: (node, parent, detail)."""
-
-    def __init__(self, database):
-        self._database = database
-        self.plans = []
-
-    def ask(self, query, **parameters):
-        with self._database.read() as connection:
-            text, number = query.text_on(connection.dialect)
-            driver = connection.connection.driver_connection
-            rows = driver.execute(f"EXPLAIN QUERY PLAN {text}", [None] * number).fetchall()
-        self.plans.append([(node, parent, detail) for node, parent, _, detail in rows])
-        return self._database.ask(query, **parameters)
-
-
 VALUES = {
     "pet_id": 7,
     "reference": "R-4",
@@ -191,13 +175,13 @@ def test_a_page_reads_orders_by_an_index_and_sorts_few(mixed, sort, few, monkeyp
         read_page(explained, PageQuery(filters, sort, 2, first.next))
     assert len(explained.plans) > 2 * len(SETS)
     for plan in explained.plans:
-        for _, parent, detail in plan:
+        for _, parent, _, detail in plan:
             # At the top level, the page's orders are looked up by id.
             if " orders " in detail and parent != 0:
                 # The table itself is sorted by id.
                 is_searched = detail.startswith("SEARCH orders USING ")
                 assert is_searched or (detail == "SCAN orders" and sort.by is SortBy.ID), plan
-                assert not [each for each in plan if each[1] == parent and "B-TREE" in each[2]]
+                assert not [each for each in plan if each[1] == parent and "B-TREE" in each[3]]
 
 
 QUERIES = [

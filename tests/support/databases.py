@@ -12,6 +12,8 @@ from orders.store.care import opening
 from orders.store.database import sqlite
 from tests.support import faults as real_faults
 
+EXPLAIN = {"sqlite": "EXPLAIN QUERY PLAN", "postgresql": "EXPLAIN"}
+
 
 def copy_database(empty, path):
     """Copy the empty database to a path, with a store id of its own."""
@@ -25,6 +27,30 @@ def _read(empty):
     with closing(sqlite.connect(empty)) as connection:
         ((store_id,),) = connection.execute("SELECT store_id FROM store")
     return empty.read_bytes(), store_id.encode()
+
+
+def plan_of(database, query, **parameters):
+    """Return the rows of the plan by which a database executes a query."""
+
+    class Explaining:
+        def execute(self, text, values):
+            return driver.execute(f"{EXPLAIN[dialect.name]} {text}", values)
+
+    with database.read() as connection:
+        dialect, driver = connection.dialect, connection.connection.driver_connection
+        return query.execute_on(Explaining(), dialect, parameters).fetchall()
+
+
+class Explained:
+    """A database that records the plan of each query."""
+
+    def __init__(self, database):
+        self._database = database
+        self.plans = []
+
+    def ask(self, query, **parameters):
+        self.plans.append(plan_of(self._database, query, **parameters))
+        return self._database.ask(query, **parameters)
 
 
 class PostgresStores:

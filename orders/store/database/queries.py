@@ -70,11 +70,6 @@ class Query:
         compiled = self._compiled.get(dialect.name) or self._compile(dialect)
         return driver.execute(compiled.text, compiled.arguments(parameters))
 
-    def text_on(self, dialect: Dialect) -> tuple[str, int]:
-        """Return its text for a database and the number of its parameters, for EXPLAIN."""
-        compiled = self._compiled.get(dialect.name) or self._compile(dialect)
-        return compiled.text, len(compiled.parameters)
-
     def _compile(self, dialect: Dialect) -> _Compiled:
         on_postgres = self._on_postgres if dialect.name == "postgresql" else None
         statement = self._statement if on_postgres is None else on_postgres
