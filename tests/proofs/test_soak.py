@@ -44,22 +44,6 @@ def test_what_grows_beyond_its_bound_is_noticed(name, most, of):
     assert fault.startswith(f"{name} went from ")
 
 
-def test_a_new_file_is_noticed():
-    (fault,) = soak.faults_of_use(samples(files={**FILES, "core": 1}), RECORDS)
-    assert "instance folder" in fault
-
-
-def test_what_grows_in_the_first_minute_is_no_fault():
-    begun = [replace(each, memory=MIB) if each.at < 60 else each for each in samples()]
-    assert soak.faults_of_use(begun, RECORDS) == []
-
-
-def test_an_answer_that_was_not_to_be_expected_is_noticed_once():
-    odd = [Record(at, 0.01, "place", 503, False) for at in range(2)]
-    assert soak.faults_of_answers([*RECORDS, *odd]) == ["place was answered 503"]
-    assert soak.faults_of_answers(RECORDS) == []
-
-
 @pytest.mark.parametrize(
     ("took", "slower"),
     [(0.010, []), (0.013, []), (0.014, ["50th"]), (0.026, ["50th", "99th"])],
