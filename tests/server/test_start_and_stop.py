@@ -337,15 +337,13 @@ def test_a_stop_answers_what_has_arrived_and_keeps_the_counters_exactly(start, i
         assert left(client.get(LIST)) == (60 - 9, 1_000 - 9)
 
 
-@pytest.mark.parametrize(("name", "is_forked"), [("{}/notify", True), ("@{}", False)])
-def test_systemd_is_told_that_it_serves_that_its_loop_runs_and_that_it_stops(
-    start, tmp_path, name, is_forked
-):
+@pytest.mark.parametrize("name", ["{}/notify", "@{}"])
+def test_systemd_is_told_that_it_serves_that_its_loop_runs_and_that_it_stops(start, tmp_path, name):
     name = name.format(tmp_path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.settimeout(30)
         systemd.bind(name.replace("@", "\0"))
-        service = start(is_forked=is_forked, NOTIFY_SOCKET=name)
+        service = start(NOTIFY_SOCKET=name)
         assert [systemd.recv(100) for _ in range(2)] == [b"READY=1", b"WATCHDOG=1"]
         assert service.stop() == 0
         told = [b"WATCHDOG=1"]

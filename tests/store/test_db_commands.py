@@ -25,7 +25,7 @@ pytestmark = pytest.mark.sqlite_only("backups and checks of a file")
 
 LIST = "/v1/store/orders"
 PAGE = 4096
-MANY = 6_000
+MANY = 2_000
 
 
 @pytest.fixture(scope="module")

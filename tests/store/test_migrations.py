@@ -7,8 +7,6 @@ import re
 import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from datetime import date
 from pathlib import Path
@@ -26,7 +24,6 @@ from orders.store.tables import METADATA
 from tests.support import earlier
 from tests.support.commands import names_in, rejected, said
 from tests.support.databases import copy_database
-from tests.support.service import ROOT
 
 pytestmark = [
     pytest.mark.sqlite_only(
@@ -424,26 +421,22 @@ def test_a_damaged_database_is_not_upgraded(old_store):
 ADD_A_COLUMN = 'op.add_column("orders", sa.Column("colour", sa.String(16)))\n'
 NO_UNITS = 'op.execute("UPDATE orders SET quantity = 0")'
 WRITE_MUCH = 'op.execute("UPDATE pets SET name = hex(zeroblob(4000000))")\n'
-KILLED = """
-import sys
-from pathlib import Path
-from orders.store.care import checks, opening
-checks.MIGRATIONS = Path(sys.argv[1])
-opening.upgrade(Path(sys.argv[2]))
-"""
 
 
-def kill_meanwhile(next_program, path):
+def kill_meanwhile(next_program, path, forks):
     # Enough is written that SQLite has to put some of it on the disk before the end.
     next_program(ADD_A_COLUMN + WRITE_MUCH + "os.kill(os.getpid(), signal.SIGKILL)")
-    arguments = [sys.executable, "-c", KILLED, checks.MIGRATIONS, path]
-    done = subprocess.run(arguments, cwd=ROOT, check=False, capture_output=True, timeout=60)
+    first = (
+        "import pathlib; from orders.store.care import checks; "
+        f"checks.MIGRATIONS = pathlib.Path({str(checks.MIGRATIONS)!r})"
+    )
+    done = forks.run("flask", "db", "upgrade", instance=path.parent, first=first)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert path.with_name("orders.db-wal").stat().st_size > 2**20
 
 
 def fail_with(upgrade, cause):
-    def fail(next_program, path):
+    def fail(next_program, path, forks):
         next_program(ADD_A_COLUMN + upgrade)
         with pytest.raises(Exception, match=cause):
             opening.upgrade(path)
@@ -463,11 +456,11 @@ def fail_with(upgrade, cause):
     ids=["raises", "violates a check", "violates a foreign key", "fails", "is killed"],
 )
 def test_an_upgrade_that_breaks_off_leaves_the_database_as_it_was(
-    next_program, tmp_path, break_off
+    next_program, tmp_path, forks, break_off
 ):
     path = made_by(NEWEST - 1, tmp_path / "orders.db")
     before = dump(path)
-    break_off(next_program, path)
+    break_off(next_program, path, forks)
     assert dump(path) == before
     checks.check_whole(path)
     # Fixed, it is made from the beginning, with a copy of the same.

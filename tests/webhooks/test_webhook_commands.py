@@ -11,7 +11,7 @@ import pytest
 from standardwebhooks import Webhook
 
 from orders.webhooks.endpoints import MAX_ENDPOINTS
-from tests.support.commands import messages
+from tests.support import commands
 from tests.support.receiver import answer_with
 
 PUBLIC = "https://192.88.98.1/hook"
@@ -25,7 +25,7 @@ def now(clock):
 
 def command(store, *arguments):
     """Run `flask webhooks …` over a store; return the result."""
-    return store.app.test_cli_runner().invoke(args=["webhooks", *map(str, arguments)])
+    return commands.command(store, "webhooks", *arguments)
 
 
 def run(store, *arguments):
@@ -37,12 +37,7 @@ def run(store, *arguments):
 
 def refused(store, *arguments):
     """Run a command that must fail, in one line and without a traceback; return the line."""
-    done = command(store, *arguments)
-    assert done.exit_code != 0
-    assert isinstance(done.exception, SystemExit), done.exception
-    assert done.stdout == ""
-    assert messages(done).count("\n") == 1, done.stderr
-    return messages(done)
+    return commands.rejected(store, "webhooks", *arguments)
 
 
 def add(store, receiver, *options):
@@ -108,9 +103,9 @@ def test_add_accepts_a_public_address_and_a_name_that_is_not_known_yet(store, ur
     assert (listed(store)["url"], listed(store)["allowPrivate"]) == (url, False)
 
 
-def test_there_is_a_maximum_of_webhooks(store, receiver):
+def test_there_is_a_maximum_of_webhooks(store, hooks, receiver):
     for _ in range(MAX_ENDPOINTS):
-        add(store, receiver)
+        hooks.add(receiver.url)
     assert "which is the maximum" in refused(store, "add", receiver.url, "--allow-private")
     run(store, "remove", 1)
     add(store, receiver)

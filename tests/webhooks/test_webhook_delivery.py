@@ -123,11 +123,26 @@ def test_a_retry_has_the_same_id_and_a_new_time(store, client, hook, receiver):
     assert Webhook(SECRET).verify(second.body, second.headers) == first.json
 
 
-@pytest.mark.parametrize("status", [300, 301, 307, 408, 425, 429, 500, 502, 503, 504, 599])
-def test_an_endpoint_that_is_down_is_retried_with_all_later_events_waiting(
-    client, hook, receiver, status
-):
-    receiver.answering = answer_with(status)
+OUTCOMES = {
+    "delivered": [200, 204, 299],
+    "down": [300, 301, 307, 408, 425, 429, 500, 502, 503, 504, 599],
+    "refused": [400, 401, 403, 404, 409, 413, 422, 451],
+}
+
+
+def test_the_status_of_an_answer_says_what_became_of_the_event(client, hooks, receiver):
+    outcomes = [(outcome, status) for outcome, some in OUTCOMES.items() for status in some]
+    for _ in outcomes:
+        hooks.add(receiver.url)
+    place(client)
+    for number, (outcome, status) in enumerate(outcomes, start=1):
+        receiver.answering = answer_with(status)
+        hooks.deliver(endpoint_id=number)
+        assert hooks.tries(number) == [(1, outcome, status)]
+
+
+def test_an_endpoint_that_is_down_is_retried_with_all_later_events_waiting(client, hook, receiver):
+    receiver.answering = answer_with(503)
     place(client, 3)
     with logged() as log:
         for tried, wait in enumerate(SCHEDULE, start=1):
@@ -137,7 +152,7 @@ def test_an_endpoint_that_is_down_is_retried_with_all_later_events_waiting(
             assert receiver.events == [1] * (tried + 1)
         hook.deliver(1000 * HOURS)
     assert len(receiver.events) == 10
-    reason = f"it is down (status {status})"
+    reason = "it is down (status 503)"
     assert hook.get().paused_because == reason
     (line,) = log.getvalue().splitlines()
     assert f"warning: Webhook 1 (127.0.0.1) is paused: {reason}." in line
@@ -145,11 +160,10 @@ def test_an_endpoint_that_is_down_is_retried_with_all_later_events_waiting(
     assert (standing.state, standing.behind) == ("paused", 3)
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 422, 451])
 def test_a_refused_event_lets_others_pass_and_is_retried_by_itself_until_its_last_attempt(
-    client, hook, receiver, status
+    client, hook, receiver
 ):
-    receiver.answering = refusing_event_1(status)
+    receiver.answering = refusing_event_1()
     place(client, 3)
     with logged() as log:
         hook.deliver()
@@ -166,7 +180,7 @@ def test_a_refused_event_lets_others_pass_and_is_retried_by_itself_until_its_las
     assert state_of(hook) == "idle"
     aside, last = log.getvalue().splitlines()
     assert "Webhook 1 (127.0.0.1) refuses event 1, which is put aside" in aside
-    assert f"did not accept event 1 at the last attempt (status {status})" in last
+    assert "did not accept event 1 at the last attempt (status 422)" in last
 
 
 def refusing_event_1(status=422):
