@@ -232,7 +232,7 @@ INCOMPLETE = [
 TOO_MUCH = {
     "in one chunk": [b"180000\r\n" + b"a" * 0x180000 + b"\r\n0\r\n\r\n"],
     "in many chunks": [b"1000\r\n" + b"a" * 0x1000 + b"\r\n"] * 400,
-    "in chunks of a byte": [b"1\r\na\r\n" * 200_000],
+    "in the heads of chunks of a byte": [b"1;" + b"x" * 1_000 + b"\r\na\r\n"] * 1_100,
     "in trailers": [b"0\r\n", *[b"X: " + b"a" * 1_000 + b"\r\n"] * 1_100],
 }
 
