@@ -41,7 +41,7 @@ def others(*, short: bool) -> Iterator[Other]:
     if short:
         yield Other(_PAGES, "bench.pages --orders 2000 --rounds 1", 1)
         return
-    yield Other("A plain install, its start, and its memory then", "bench.light", 4)
+    yield Other("A plain install", "bench.light", 2)
     yield Other(_PAGES, "bench.pages --rounds 3", 1)
     yield Other(f"{_PAGES}, on PostgreSQL", "bench.pages --rounds 3 --database postgres", 1)
     yield Other("Counting requests in memory, and in Redis", "proofs.limits --redis", 8)

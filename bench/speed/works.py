@@ -27,8 +27,6 @@ from bench.speed.peers.all import (
     BareFlask,
     BareFlaskLoop,
     BareFlaskOne,
-    BareWaitress,
-    Datasette,
     FastApi,
     JsonServer,
     PlainStack,
@@ -133,7 +131,7 @@ def _lists(sizes: Sizes) -> tuple[Work, ...]:
         Work(
             "list-many",
             f"listOrders, {sizes.many:,} orders, nothing changes",
-            _each((StoreOrders, PlainStack, FastApi, JsonServer, Datasette), listing, many),
+            _each((StoreOrders, PlainStack, FastApi, JsonServer), listing, many),
             (
                 _faster_than(PlainStack, 80),
                 _faster_than(FastApi, 80),
@@ -169,7 +167,6 @@ def _long_lists(sizes: Sizes) -> tuple[Work, ...]:
 
 _BESIDE_GET = (
     StoreOrders,
-    BareWaitress,
     BareFlask,
     BareFlaskOne,
     BareFlaskLoop,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sqlite3
 import sys
 from typing import Any, ClassVar
 
@@ -23,29 +22,19 @@ class _PythonPeer(Contestant):
         return [sys.executable, "-m", f"bench.speed.peers.{name}", *own]
 
 
-class _Bare(_PythonPeer):
-    def prepare(self) -> None:
-        shown = [json_of(order) for order in self.stock.orders()]
-        (self.folder / bare.LIST).write_text(f"[{','.join(shown)}]", encoding="utf-8")
-        (self.folder / bare.ORDER).write_text(shown[0], encoding="utf-8")
-
-
-class BareWaitress(_Bare):
-    """A WSGI function on waitress."""
-
-    name = "bare waitress"
-    about = "one WSGI function that answers bytes made before; no keys, limits or database"
-    module = ("bare", "wsgi")
-    packages = ("waitress",)
-
-
-class BareFlask(_Bare):
+class BareFlask(_PythonPeer):
     """Flask views on waitress."""
 
     name = "bare Flask on waitress"
     about = "Flask views that answer bytes made before; no keys, limits or database"
     module = ("bare", "flask")
     packages = ("flask", "waitress")
+
+    def prepare(self) -> None:
+        """Make the bytes."""
+        shown = [json_of(order) for order in self.stock.orders()]
+        (self.folder / bare.LIST).write_text(f"[{','.join(shown)}]", encoding="utf-8")
+        (self.folder / bare.ORDER).write_text(shown[0], encoding="utf-8")
 
 
 class BareFlaskOne(BareFlask):
@@ -93,40 +82,6 @@ class FastApi(_WithDatabase):
     packages = ("fastapi", "slowapi", "uvicorn", "uvloop", "httptools", "sqlalchemy")
 
 
-class Datasette(Contestant):
-    """Datasette over a table of the orders."""
-
-    name = "Datasette"
-    about = "a table as JSON (_shape=array); no keys or limits"
-    packages = ("datasette", "uvicorn")
-
-    def prepare(self) -> None:
-        """Make the table."""
-        connection = sqlite3.connect(self.folder / "shop.db")
-        with connection:
-            connection.execute(
-                "CREATE TABLE orders (id INTEGER PRIMARY KEY, petId INTEGER, quantity INTEGER, "
-                "shipDate TEXT, complete INTEGER)"
-            )
-            connection.executemany(
-                "INSERT INTO orders VALUES (:id, :petId, :quantity, :shipDate, :complete)",
-                self.stock.orders(),
-            )
-        connection.close()
-
-    def command(self) -> list[str]:
-        """Serve it, with lists as long as there are orders."""
-        longest = str(max(self.stock.count, 1000))
-        serve = [sys.executable, "-m", "datasette", "serve", str(self.folder / "shop.db")]
-        return [*serve, "--port", str(self.port), "--setting", "max_returned_rows", longest]
-
-    list_path = "/shop/orders.json?_shape=array&_size=max"
-
-    def order_path(self, order_id: int) -> str:
-        """Return the path of an order."""
-        return f"/shop/orders/{order_id}.json?_shape=array"
-
-
 class JsonServer(Contestant):
     """json-server over a file of the orders."""
 
@@ -158,14 +113,12 @@ class JsonServer(Contestant):
 
 EVERYBODY: tuple[type[Contestant], ...] = (
     StoreOrders,
-    BareWaitress,
     BareFlask,
     BareFlaskOne,
     BareFlaskLoop,
     PlainStack,
     FastApi,
     JsonServer,
-    Datasette,
 )
 
 

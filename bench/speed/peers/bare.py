@@ -1,33 +1,19 @@
-"""Peers that answer bytes made before: a WSGI function, and Flask with two views.
+"""Peers that answer bytes made before: Flask with two views.
 
 On waitress, with its threads or with one, or on the very loop of this service. Run as
-`python -m bench.speed.peers.bare wsgi|flask|one|loop FOLDER PORT`.
+`python -m bench.speed.peers.bare flask|one|loop FOLDER PORT`.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 from flask import Flask, Response
 from waitress import serve
 
 LIST, ORDER = "list.json", "order.json"
 PATH = "/v1/store/orders"
-
-
-def wsgi(all_orders: bytes, one_order: bytes) -> Callable[..., Iterable[bytes]]:
-    """Return a WSGI function."""
-
-    def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        body = all_orders if environ["PATH_INFO"] == PATH else one_order
-        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
-        start_response("200 OK", headers)
-        return [body]
-
-    return app
 
 
 def flask(all_orders: bytes, one_order: bytes) -> Flask:
@@ -63,11 +49,10 @@ def serve_on_this_loop(app: Flask, port: int) -> None:
 
 def main(kind: str, folder: Path, port: int) -> None:
     """Serve until a signal."""
-    answers = [(folder / name).read_bytes() for name in (LIST, ORDER)]
+    app = flask(*((folder / name).read_bytes() for name in (LIST, ORDER)))
     if kind == "loop":
-        serve_on_this_loop(flask(*answers), port)
+        serve_on_this_loop(app, port)
     else:
-        app = wsgi(*answers) if kind == "wsgi" else flask(*answers)
         serve(app, host="127.0.0.1", port=port, threads=1 if kind == "one" else 4)
 
 
