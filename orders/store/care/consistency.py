@@ -15,16 +15,19 @@ from orders.store.database import sequences
 from orders.store.tables import EVER
 
 _CANCELLED_AT = "CASE type WHEN 'order.imported' THEN updated_at ELSE at END"
-_COUNTED = f"""
+# What is kept, less what is counted. A FULL JOIN of the two, for which SQLite has no index, takes
+# minutes where there are years of quarters.
+_MISCOUNTED = f"""
     WITH happened AS (
         SELECT QUARTER(placed_at) AS quarter, 1 AS placed, 0 AS shipped, 0 AS cancelled FROM orders
         UNION ALL SELECT QUARTER(ship_date), 0, 1, 0 FROM orders WHERE status = 'shipped'
         UNION ALL SELECT QUARTER({_CANCELLED_AT}), 0, 0, 1 FROM order_events
             WHERE status = 'cancelled' AND type IN ('order.cancelled', 'order.imported')
-    ), counted AS (SELECT * FROM happened UNION ALL SELECT {EVER}, placed, shipped, cancelled
-        FROM happened)
-    SELECT quarter, sum(placed) AS placed, sum(shipped) AS shipped, sum(cancelled) AS cancelled
-        FROM counted GROUP BY quarter
+    ), compared AS (SELECT quarter, placed, shipped, cancelled FROM order_quarters
+        UNION ALL SELECT quarter, -placed, -shipped, -cancelled FROM happened
+        UNION ALL SELECT {EVER}, -placed, -shipped, -cancelled FROM happened)
+    SELECT 1 FROM compared GROUP BY quarter
+        HAVING sum(placed) <> 0 OR sum(shipped) <> 0 OR sum(cancelled) <> 0
 """  # noqa: S608 # nosec B608 - our own names
 # Each returns a row for each fault.
 _FAULTS = {
@@ -36,12 +39,7 @@ _FAULTS = {
             (latest.pet_id, latest.quantity, latest.ship_date, latest.status, latest.placed_at,
             latest.updated_at, latest.reference, latest.note)
     """,
-    "a day's figures differ from its orders": f"""
-        SELECT 1 FROM order_quarters AS kept FULL JOIN ({_COUNTED}) AS counted USING (quarter)
-        WHERE (coalesce(kept.placed, 0), coalesce(kept.shipped, 0), coalesce(kept.cancelled, 0))
-            IS DISTINCT FROM (coalesce(counted.placed, 0), coalesce(counted.shipped, 0),
-            coalesce(counted.cancelled, 0))
-    """,  # noqa: S608 # nosec B608 - our own names
+    "a day's figures differ from its orders": _MISCOUNTED,
     "the store has no id": "SELECT 1 WHERE (SELECT count(*) FROM store) <> 1",
 }
 
