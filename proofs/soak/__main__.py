@@ -13,15 +13,18 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
 from orders.cli.output import progress
 from proofs.core import command
+from proofs.core.clients import ORDERS, Key
+from proofs.core.history import Kind
 from proofs.core.times import Times
 from proofs.soak import load
-from proofs.soak.load import ORDERS, Plan, Record
+from proofs.soak.load import Plan, Record
 from tests.support import stores as store
 from tests.support.process import descriptors, resident_mib, threads
 from tests.support.service import Service, running
@@ -44,7 +47,7 @@ MOST_OF_DATABASE = 2 * (1 + 2 * 4 + 4) + 1
 MOST_COUNTERS = MIB
 # The last minute may be this much slower than the first: so many times, and so many seconds more.
 MOST_SLOWER = {50: (1.25, 0.001), 99: (2.0, 0.005)}
-_CHANGES = {"place", "place_safely", "cancel", "ship"}
+_CHANGES = {Kind.PLACE, Kind.CANCEL, Kind.SHIP}
 _WARM_UP_SECONDS = 2
 
 
@@ -86,10 +89,10 @@ def soak(
         standing = _furnish(service, key)
 
         def send(phase: str, rate: float, seconds: float) -> Future[list[Record]]:
-            fixed = (service.address, key, small, standing, CLIENTS)
-            return pool.submit(load.run, Plan(*fixed, rate, seconds, f"{seed}/{phase}"))
+            fixed = (service.url, Key(key, "key"), Key(small, "small"), standing, CLIENTS)
+            return pool.submit(load.run, Plan(*fixed, rate, seconds, f"{seed}-{phase}"))
 
-        send("warm up", 0, _WARM_UP_SECONDS).result()
+        send("warm", 0, _WARM_UP_SECONDS).result()
         possible = len(send("find", 0, find_seconds).result()) / find_seconds
         print(f"rate       {possible:,.0f} requests/s possible, {possible * SHARE:,.0f} sent")
         soaking = send("soak", possible * SHARE, seconds)
@@ -179,8 +182,12 @@ def _pairs(begin: Sample, now: Sample, changes: int) -> list[tuple[str, int, int
     ]
 
 
+def _is_change(record: Record) -> bool:
+    return record.what in _CHANGES and record.status < HTTPStatus.BAD_REQUEST
+
+
 def _changes(records: Sequence[Record], begin: Sample, now: Sample) -> int:
-    return sum(record.what in _CHANGES and begin.at <= record.at <= now.at for record in records)
+    return sum(_is_change(each) and begin.at <= each.at <= now.at for each in records)
 
 
 def faults_of_time(first: Sequence[float], last: Sequence[float]) -> list[str]:
@@ -201,7 +208,7 @@ def report(
     last: Sequence[float],
 ) -> None:
     """Print the figures."""
-    changes = sum(record.what in _CHANGES for record in records)
+    changes = sum(map(_is_change, records))
     print(f"requests         {len(records):,}, {changes:,} of them changes")
     for name, seconds in (("first", first), ("last", last)):
         print(f"{name:16} {Times.of(seconds)}")
