@@ -142,7 +142,7 @@ def test_where_all_together_keep_too_much_the_readers_that_take_least_are_cut_of
 
 def test_unread_last_answers_count_too(monkeypatch):
     monkeypatch.setattr(places, "MOST_KEPT_BYTES", 1024 * 1024)
-    monkeypatch.setattr(connection, "LINGER_SECONDS", 0)
+    monkeypatch.setattr(loop, "LINGER_SECONDS", 0)
     monkeypatch.setattr(loop, "MAINTENANCE_SECONDS", 0.01)
 
     def application(environ, start_response):

@@ -22,8 +22,6 @@ from orders.web.server.outgoing import Outgoing
 from orders.web.server.parser import Parser, RequestTimeout
 
 READ_BYTES = 8 * 1024
-# How long bytes are read, and forgotten, after the last answer.
-LINGER_SECONDS = 2
 IDLE_SECONDS = 60
 # Before a stop: as much as the system keeps of what was sent.
 _LAST_READS = 16
@@ -124,8 +122,8 @@ class Connection:
                 self._part()
         elif self.exchange is None:
             self._advance()
-        else:
-            self._watch(self.watched & ~EVENT_READ)  # more is read when it is the next's turn
+        else:  # more is read when it is the next's turn
+            self.loop.watch(self, self.watched & ~EVENT_READ)
 
     def send(self) -> None:
         """Send as much of an answer as the client accepts now, at most a piece: others wait."""
@@ -139,11 +137,11 @@ class Connection:
             self.close()
             return
         if self.outgoing.has_more(exchange.spool):
-            self._watch(EVENT_WRITE)
+            self.loop.watch(self, EVENT_WRITE)
         elif has_ended:
             self._end_exchange(exchange)
         else:
-            self._watch(0)  # until the next piece is made
+            self.loop.watch(self, 0)  # until the next piece is made
 
     def hear_out(self) -> None:
         """Read what is here before a stop, and from then on nothing more."""
@@ -155,7 +153,7 @@ class Connection:
             return
         self._parse()
         if self.exchange is not None:
-            self._watch(self.watched & ~EVENT_READ)
+            self.loop.watch(self, self.watched & ~EVENT_READ)
         elif self._whole:
             self._advance()
         else:
@@ -180,7 +178,7 @@ class Connection:
         if self.is_closed:
             return
         self.is_closed = True
-        self._watch(0)
+        self.loop.watch(self, 0)
         if drop:
             self.socket.setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
@@ -217,7 +215,7 @@ class Connection:
         elif self._is_at_end or self._is_heard_out:
             self._leave()
         else:
-            self._watch(EVENT_READ)
+            self.loop.watch(self, EVENT_READ)
 
     def _parse(self) -> None:
         """Parse a request of what was read, and before a stop the one that follows, too."""
@@ -254,7 +252,7 @@ class Connection:
     def _begin(self, request: Parser, *, was_waiting: bool = False) -> None:
         self._enter(Phase.ANSWER)
         self.outgoing.begin()
-        self._watch(self.watched & EVENT_READ)
+        self.loop.watch(self, self.watched & EVENT_READ)
         self.exchange = Exchange(self, request, self.loop.now)
         self.loop.enqueue(self.exchange, first=request.path == _PROBE and not was_waiting)
 
@@ -287,20 +285,16 @@ class Connection:
         if self._is_at_end:
             self._part()
         else:
-            self._watch(EVENT_READ)
+            self.loop.watch(self, EVENT_READ)
 
     def _part(self) -> None:
         # What the client has not acknowledged, the system would keep unseen.
         if self._is_heard_out or not self.outgoing.unacknowledged():
             self.close()
         else:
-            self._watch(self.watched & (0 if self._is_at_end else EVENT_READ))
+            self.loop.watch(self, self.watched & (0 if self._is_at_end else EVENT_READ))
             self._keep_pace()
 
     def _keep_pace(self) -> None:
         if self.outgoing.stands_still_for(self.loop.now) > IDLE_SECONDS:
             self.close(drop=True)
-
-    def _watch(self, events: int) -> None:
-        if events != self.watched:
-            self.loop.watch(self, events)

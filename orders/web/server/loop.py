@@ -17,7 +17,7 @@ from typing import Any
 
 from orders.web.server import places
 from orders.web.server.answers import Exchange, Listener, Policy, Work
-from orders.web.server.connection import IDLE_SECONDS, LINGER_SECONDS, Connection, Phase
+from orders.web.server.connection import IDLE_SECONDS, Connection, Phase
 from orders.web.server.crew import Lead, Workers
 from orders.web.server.long_answers import LongAnswers
 
@@ -32,6 +32,8 @@ QUEUE_SECONDS = 4
 MAINTENANCE_SECONDS = 1
 # How often long answers that wait for a place are looked at.
 PLACES_SECONDS = 0.05
+# How long bytes are read, and forgotten, after the last answer.
+LINGER_SECONDS = 2
 _ACCEPTED_AT_ONCE = 100
 
 
@@ -97,6 +99,8 @@ class Loop:
 
     def watch(self, connection: Connection, events: int) -> None:
         """Poll a connection for these events, or for none."""
+        if events == connection.watched:
+            return
         if not connection.watched:
             self._selector.register(connection.socket, events, connection)
         elif events:
