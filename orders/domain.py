@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -79,7 +79,7 @@ class Order:
 
     def as_sent(self) -> NewOrder:
         """Return the request that it was placed by."""
-        return NewOrder(self.pet_id, self.quantity, self.ship_date, self.reference, self.note)
+        return NewOrder(**{each.name: getattr(self, each.name) for each in fields(NewOrder)})
 
     def has(self, fields: Mapping[str, Any]) -> bool:
         """Return whether it has these values already."""

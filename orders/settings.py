@@ -1,8 +1,8 @@
 """Every setting: read once, checked, frozen. The only reader of the environment.
 
 A setting comes from `config.toml` in the instance folder (lower case, without `ORDERS_`) and then
-from the environment, which wins. `SETTINGS` is the list of them all; README's table and
-`instance/config.example.toml` are compared with it by a test.
+from the environment, which wins. `SETTINGS` is the list of them all; a test compares
+docs/settings.md and `instance/config.example.toml` with it.
 """
 
 from __future__ import annotations

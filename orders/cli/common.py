@@ -31,7 +31,7 @@ from orders.webhooks.endpoints import EndpointNotFound, EventNotFound, TooManyEn
 
 as_json = click.option("--json", "as_json", is_flag=True, help="As a JSON array.")
 overwrite = click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
-force = click.option("--force", is_flag=True, help="Also if that ends an earlier secret's grace.")
+force = click.option("--force", is_flag=True, help="Even if that ends an earlier secret's grace.")
 Id = click.IntRange(0, MAX_INT64)
 
 # Errors to be expected. Any other is a fault of the program, and is shown with its traceback.

@@ -86,7 +86,7 @@ def back_up(file: Path, *, overwrite: bool) -> None:
 @click.option("--now", "make_now", is_flag=True, help="Make one now.")
 @click.option("--check", is_flag=True, help="Read each through, and restore the newest for a test.")
 def list_backups(*, make_now: bool, check: bool) -> None:
-    """List the backups that the service makes by itself. It may go on running."""
+    """List the service's automatic backups. The service may go on running."""
     services = open_services()
     services.upkeep.file()  # which a server's database has none of
     backups = services.backups

@@ -58,8 +58,8 @@ class Keeper:
         differing = sorted(each for each in self._hold.others() if self._kind not in each)
         if differing != self._services.differing and differing:
             log.warning(
-                "Of other processes over this database, these have another version, other plans "
-                "or figures of bans, or another Redis (version, digest, address): %s. Here:%s",
+                "Other processes on this database have another version, other plans or ban figures "
+                "or another Redis (version, digest, address): %s. Here:%s",
                 ", ".join(differing),
                 self._kind.rstrip(),
             )

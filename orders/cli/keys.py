@@ -137,7 +137,7 @@ def change_plan(key_id: int, plan: str, per_minute: int | None, per_day: int | N
 )
 @force
 def rotate(key_id: int, grace: int, *, force: bool) -> None:
-    """Give key ID a new secret, printed once, alone. All else about the key stays."""
+    """Replace the secret of key ID; print the new one once, alone. All else about the key stays."""
     services = open_services()
     now = services.clock.now()
     secret = keys.generate()
@@ -166,7 +166,7 @@ def _checked_name(name: str) -> str:
     if not 1 <= len(name) <= _LONGEST_NAME or not name.isprintable():
         raise click.ClickException(f"A key's name is 1 to {_LONGEST_NAME} printable characters.")
     if keys.PREFIX in name:
-        raise click.ClickException("That looks like a key. Give the name of who will use it.")
+        raise click.ClickException("That looks like a key. Enter the name of its user instead.")
     return name
 
 

@@ -89,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python app.py",
         description="Serves the orders of a pet store over HTTP. Settings come from "
-        "instance/config.toml and the environment (ORDERS_…); README has them all.",
+        "instance/config.toml and the environment (ORDERS_…); docs/settings.md has them all.",
     )
     parser.add_argument(
         "--demo", action="store_true", help="first fill an empty database, and print a key to try"
@@ -256,7 +256,7 @@ def _welcome(services: Services, server: Server, *, with_demo: bool) -> None:
     if not settings.is_on_postgres and module.sqlite_version_info < sqlite.FIRST_SOUND_SQLITE:
         log.warning(
             "SQLite here is %s: before 3.51.3, commands that write while the service runs can, "
-            "very rarely, lose what was written at the same moment. Stop it for them.",
+            "very rarely, lose what was written at the same moment. Stop it first.",
             module.sqlite_version,
         )
     if with_demo:

@@ -1,6 +1,6 @@
-"""What systemd is told of the service: that it serves, that it still runs, that it stops.
+"""Notifications to systemd: the service is ready, alive or stopping.
 
-With WatchdogSec in its unit, a service that stands still is restarted:
+With WatchdogSec in its unit, a service that hangs is restarted:
 https://www.freedesktop.org/software/systemd/man/latest/sd_notify.html
 """
 
@@ -12,7 +12,7 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """What can be told."""
+    """The states that systemd can be notified of."""
 
     READY = "READY=1"
     ALIVE = "WATCHDOG=1"

@@ -1,1 +1,1 @@
-"""The database. Nothing outside of this package knows SQL."""
+"""The shop's tables, and their queries."""

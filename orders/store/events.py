@@ -34,8 +34,8 @@ from orders.store.database.types import Instant, instant_of
 from orders.store.tables import EventRow, OrderRow
 
 # The part of an order that each of its events repeats, as it stood after the change.
-_COPIED = [column.name for column in OrderRow.columns if column.name != "id"]
-_COLUMNS = ("order_id", *_COPIED, "type", "at", "actor", "request_id")
+COPIED = [column.name for column in OrderRow.columns if column.name != "id"]
+_COLUMNS = ("order_id", *COPIED, "type", "at", "actor", "request_id")
 _OF_EVENT = (
     bindparam("event", type_=String),
     bindparam("now", type_=Instant),
@@ -44,7 +44,7 @@ _OF_EVENT = (
 )
 
 # The order as it stands in this transaction, as the columns of an event of it.
-_COPIES = select(OrderRow.c.id, *(getattr(OrderRow.c, name) for name in _COPIED), *_OF_EVENT)
+_COPIES = select(OrderRow.c.id, *(getattr(OrderRow.c, name) for name in COPIED), *_OF_EVENT)
 _CHANGED = (
     EventRow.c.id,
     EventRow.c.order_id,
@@ -69,7 +69,7 @@ _RECALL = Query(select(*_CHANGED).where(EventRow.c.id == bindparam("event_id")))
 REVISION = select(func.coalesce(func.max(EventRow.c.id), 0)).scalar_subquery()
 _NEWEST = Query(select(REVISION))
 _ORDER_AFTER = Query(
-    select(EventRow.c.order_id, *(getattr(EventRow.c, name) for name in _COPIED)).where(
+    select(EventRow.c.order_id, *(getattr(EventRow.c, name) for name in COPIED)).where(
         EventRow.c.id == bindparam("event_id")
     )
 )

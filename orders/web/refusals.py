@@ -171,9 +171,9 @@ ANSWERS: dict[type[Exception], Answer] = {
         "precondition_failed",
         lambda e: (
             f"Order {e.order_id} is not as If-Match or If-None-Match requires. "
-            "Get it again, and decide anew."
+            "Get it again before you retry."
             if e.order_id
-            else "The orders are as If-None-Match forbids. Get them again, and decide anew."
+            else "The list is as If-None-Match forbids. Get it again before you retry."
         ),
     ),
     PayloadTooLarge: Answer(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from dataclasses import fields
 from datetime import UTC, datetime
 from urllib.parse import parse_qsl, quote, urlsplit
 
@@ -13,6 +14,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orders.domain import format_instant
+from orders.store.filters import FILTERS, Filters
+from schemas.query import OrdersQuerySchema
 from tests.support.stores import assert_error
 
 PATH = "/v2/store/orders"
@@ -119,6 +122,11 @@ FILTERED = {
     "placedFrom=2026-12-01T14:00:00Z&placedBefore=2026-12-01T13:00:00Z": [],
     "&petId=2&&": [1, 3, 5],
 }
+
+
+def test_every_parameter_but_those_of_the_page_is_a_filter():
+    parameters = {*OrdersQuerySchema().fields} - {"status", "complete", "sort", "limit", "after"}
+    assert parameters == {*FILTERS} == {each.name for each in fields(Filters)} - {"statuses"}
 
 
 def test_filters_let_through_what_they_say_and_nothing_else(shelf):

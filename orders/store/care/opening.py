@@ -101,9 +101,7 @@ def _change(path: Path, change: Callable[[Connection], None]) -> None:
             connection.exec_driver_sql(f"PRAGMA user_version = {checks.schema_version()}")
     except SQLAlchemyError as error:
         cause = getattr(error, "orig", error)
-        raise UnfitDatabase(
-            f"{path} can't be brought up to date ({cause}). It is as it was."
-        ) from error
+        raise UnfitDatabase(f"{path} can't be upgraded ({cause}). It is unchanged.") from error
     finally:
         database.close()
 

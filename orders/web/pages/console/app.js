@@ -19,6 +19,8 @@ import { NO_LONGER_VALID } from "./words.js";
 
 const VIEWS = { orders: ordersView, order: orderView, figures: figuresView, key: keyView, new: newView };
 const CHANGES = { "order.placed": "was placed", "order.shipped": "was shipped", "order.cancelled": "was cancelled", "order.imported": "was imported from a file" };
+// Whether it moves an order away from pending, of each type of event that changes the counts.
+const COUNTED = { "order.placed": false, "order.imported": false, "order.shipped": true, "order.cancelled": true };
 const LOST_DRAFT = " The order you were entering was not saved: enter it again with the new key.";
 const FIGURES = "store/stats?days=1";
 const BACKUP_IS_OLD_MS = 2 * 86_400_000;
@@ -174,7 +176,7 @@ function announceNews({ events, skipped }) {
   if (!news.length && !skipped) return;
   watch.spend(skipped ? 2 : 1);
   if (skipped) figuresAt = 0;
-  for (const { type, order } of news) if (type !== "order.changed") shop.count(order.status, !["order.placed", "order.imported"].includes(type));
+  for (const { type, order } of news) if (type in COUNTED) shop.count(order.status, COUNTED[type]);
   arrive(news.filter(({ type }) => type === "order.placed"));
   view?.changed(skipped ? [] : news);
   const orders = new Set(news.map((event) => event.orderId));

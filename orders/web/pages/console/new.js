@@ -24,7 +24,7 @@ export function newView(root, shop) {
     field("petId", "Pet number", { inputmode: "numeric", required: true }, "The number in your catalogue."),
     field("quantity", "Quantity", { inputmode: "numeric" }),
     field("reference", "Reference", { maxlength: 64 }, "Your own text, such as a name or number. Optional."),
-    field("note", "Note", { multiline: true, rows: 3, maxlength: 500 }, "For whoever packs. Optional."),
+    field("note", "Note", { multiline: true, rows: 3, maxlength: 500 }, "For the person who packs. Optional."),
     field("shipDate", "Ship date", { type: "datetime-local" }, "Optional."),
     el("div", { class: "buttons" }, el("a", { class: "button", href: "#/orders", text: "Back to orders" }), submit));
   root.replaceChildren(el("div", { class: "head" }, el("h1", { tabindex: "-1", text: "New order" })), form);
