@@ -6,7 +6,9 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections import Counter
+from contextlib import closing
 from datetime import UTC, datetime
 from functools import partialmethod
 
@@ -17,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from orders.domain import EventType
 from orders.settings import DEFAULT_PLANS, Plan
 from orders.store.database import sqlite
+from orders.web.monitoring.collector import BoundedQuery
 from orders.web.refusals import SERVER_ANSWERS
 from orders.webhooks import endpoints
 from tests.support.machine import wait_until
@@ -222,6 +225,31 @@ def test_a_folder_that_is_gone_has_no_sizes(store):
     samples = read(store)
     assert (samples("database_up"), samples("disk_free_bytes")) == (0, None)
     moved.rename(instance)
+
+
+@pytest.mark.sqlite_only("locks the file")
+def test_a_database_that_is_locked_is_not_waited_for(store):
+    path = store.settings.database_path
+    with closing(sqlite.sqlite_module().connect(str(path), isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        # A request would wait for five seconds. Nothing has read the database so far.
+        assert read(store)("database_up") == 0
+
+
+def test_a_store_that_hangs_gets_one_query_at_a_time():
+    answers, begun = threading.Event(), []
+
+    def query():
+        begun.append(1)
+        answers.wait()
+        return "sound"
+
+    bounded = BoundedQuery(query)
+    assert [bounded.result(patience=0.01) for _ in range(3)] == [None, None, None]
+    assert len(begun) == 1
+    answers.set()
+    assert bounded.result(patience=10) == "sound"
 
 
 def test_counters_that_can_not_be_kept_are_samples(store):

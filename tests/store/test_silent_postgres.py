@@ -95,6 +95,7 @@ def test_the_time_in_the_servers_queue_counts(store, client):
     long_ago = {"orders.whole_at": time.monotonic() - api.WAIT_SECONDS}
     answer = client.get(ORDERS, environ_overrides=long_ago)
     assert_error(answer, 503, "store_unavailable")
+    assert not store.database.is_away  # nobody has asked it
     assert client.get(ORDERS).status_code == 200
 
 

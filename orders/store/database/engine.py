@@ -83,6 +83,11 @@ class Database(ABC):
         deadline: float | None = getattr(self._own, "deadline", None)
         return WAIT_SECONDS if deadline is None else max(0.0, deadline - time.monotonic())
 
+    @property
+    def is_away(self) -> bool:
+        """Whether the database is known not to answer, so that nobody need ask it."""
+        return False
+
     def is_read_only(self, connection: Connection) -> bool:
         """Return whether the server takes no changes."""
         return False

@@ -160,6 +160,11 @@ class PostgresDatabase(Database):
             connection.detach()
             return driver
 
+    @property
+    def is_away(self) -> bool:
+        """Whether the server has stopped answering."""
+        return self._breaker.is_open
+
     def is_read_only(self, connection: Connection) -> bool:
         """Return whether the server is a standby, or was told to take no changes."""
         return bool(connection.exec_driver_sql("SHOW transaction_read_only").scalar_one() == "on")

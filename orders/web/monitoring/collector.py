@@ -11,8 +11,8 @@ import math
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -32,12 +32,45 @@ log = logging.getLogger(__name__)
 PREFIX = "store_orders_"
 PATIENCE_SECONDS = 1.0
 
+Result = TypeVar("Result")
+
+
+class BoundedQuery(Generic[Result]):
+    """A query that may hang. It runs in a thread of its own, once at a time."""
+
+    def __init__(self, query: Callable[[], Result]) -> None:
+        """Prepare; nothing is queried yet."""
+        self._query = query
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._result: Result | None = None
+
+    def result(self, patience: float = PATIENCE_SECONDS) -> Result | None:
+        """Return the result, or None if it fails or takes more than so many seconds."""
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
+                self._thread.start()
+            thread = self._thread
+        thread.join(patience)
+        return None if thread.is_alive() else self._result
+
+    def _run(self) -> None:
+        self._result = None
+        try:
+            self._result = self._query()
+        except StoreUnavailable as error:
+            log.debug("Metrics of the store are unavailable: %s", error)
+        except Exception:
+            log.exception("The metrics of the store could not be collected.")
+
 
 class StateCollector(Collector):
     """The metrics of one application that are not counted request by request."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._store = BoundedQuery(self._query_store)
         self._last: list[Metric] = []
 
     def describe(self) -> list[Metric]:
@@ -50,7 +83,7 @@ class StateCollector(Collector):
         yield from self._limits()
         yield from self._disk()
         yield from self._backups()
-        store = self._store()
+        store = None if self._services.database.is_away else self._store.result()
         self._last = store or self._last
         damaged = self._services.soundness == "damaged"
         yield _gauge("database_up", "Whether the database answers.", store is not None)
@@ -113,15 +146,6 @@ class StateCollector(Collector):
         for (endpoint, outcome), count in self._services.outbox.courier.outcomes.items():
             family.add_metric((str(endpoint), outcome), count)
         return family
-
-    def _store(self) -> list[Metric] | None:
-        """Return what only the database knows, None where it does not answer."""
-        self._services.database.answer_by(time.monotonic() + PATIENCE_SECONDS)
-        try:
-            return self._query_store()
-        except StoreUnavailable as error:
-            log.debug("Metrics of the store are unavailable: %s", error)
-            return None
 
     def _query_store(self) -> list[Metric]:
         services = self._services
