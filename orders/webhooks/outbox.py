@@ -149,6 +149,7 @@ class Outbox:
         if version == self._seen and not self._has_waits and not self._ended.is_set():
             return
         self._ended.clear()
+        self._seen = None  # everything is polled again, unless all of this succeeds
         with self._database.read() as connection:
             all_endpoints = endpoints.get_all(connection)
             newest = events.newest_id(connection)
@@ -164,7 +165,6 @@ class Outbox:
         self._has_waits = False
         for endpoint_id, wait in waits.items():
             self._begin(endpoint_id, wait)
-        # Last, so that after a failure everything is polled again.
         self._seen = version
 
     def _begin(self, endpoint_id: int, wait: float | None) -> None:

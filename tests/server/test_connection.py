@@ -7,10 +7,12 @@ import re
 import socket
 import struct
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from orders.web.server import server as server_module
+from orders.web.server.outgoing import Outgoing
 from tests.support.machine import wait_until
 from tests.support.serving import serving
 from tests.support.wire import exchange
@@ -24,6 +26,19 @@ def test_answers_without_a_body_keep_the_connection(service):
     assert [each[:4] for each in answers] == [b"204 "] * 3
     assert b"\r\nContent-Type:" not in b"".join(answers)
     assert last.startswith(b"200 ")
+
+
+def test_pieces_that_are_larger_than_one_sending_come_in_their_order():
+    pieces = [b"head", *(bytes([number]) * 700_000 for number in range(3))]
+    ours, clients = socket.socketpair()
+    with ours, clients:
+        # Of which the system would take several at once.
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * 1024 * 1024)
+        outgoing, received = Outgoing(ours, 0), b""
+        answer = SimpleNamespace(pieces=[*pieces], spool=None)
+        while sent := outgoing.send(answer, 0):
+            received += clients.recv(sent, socket.MSG_WAITALL)
+    assert received == b"".join(pieces)
 
 
 @pytest.mark.parametrize("headers", [[("Content-Length", "2")], []], ids=["of_a_length", "chunked"])

@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import insert
 
 from orders.store.database import group_commit
+from orders.store.database.errors import StoreUnavailable
 from orders.store.tables import DeliveryRow
 from orders.webhooks import deliveries, endpoints, outbox
 from orders.webhooks.sender import Sender
@@ -228,6 +229,31 @@ def test_an_endpoint_is_served_though_the_system_had_no_thread_for_it_at_first(
         assert arrived(receiver, 1) == [1]
     assert refused
     assert "can't start new thread" in log.getvalue()
+
+
+def test_an_endpoint_whose_courier_failed_is_served_though_the_next_look_fails_too(
+    store, client, hooks, receiver, monkeypatch
+):
+    for name in ("_REST_SECONDS", "POLL_SECONDS"):
+        monkeypatch.setattr(outbox, name, 0.01)
+    courier, failed = store.services.outbox.courier, []
+    deliver, get_all = courier.deliver, endpoints.get_all
+
+    def fail(name):
+        failed.append(name)
+        raise StoreUnavailable("the database is busy")
+
+    monkeypatch.setattr(
+        courier, "deliver", lambda each: deliver(each) if failed else fail("courier")
+    )
+    monkeypatch.setattr(
+        endpoints, "get_all", lambda each: fail("look") if failed == ["courier"] else get_all(each)
+    )
+    hooks.add(receiver.url)
+    client.place()
+    with at_work(store):
+        assert arrived(receiver, 1) == [1]
+    assert failed == ["courier", "look"]
 
 
 def test_after_a_kill_another_process_looks_again_the_moment_the_claim_lapses(

@@ -94,8 +94,9 @@ class Outgoing:
         with suppress(BlockingIOError):
             if self._unsent:
                 # Not joined: that would copy a page for each of its readers.
-                next_two = islice(self._unsent, 2)
-                sent = self._socket.sendmsg([each[:SENT_AT_ONCE] for each in next_two])
+                is_cut = len(self._unsent[0]) > SENT_AT_ONCE
+                next_ones = islice(self._unsent, 1 if is_cut else 2)
+                sent = self._socket.sendmsg([each[:SENT_AT_ONCE] for each in next_ones])
                 self._forget(sent)
             elif answer.spool is not None:
                 sent = answer.spool.send(self._socket, self._position)
