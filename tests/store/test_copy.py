@@ -125,6 +125,8 @@ def begun(store, **options):
         [sys.executable, "-m", "flask", "db", "copy"],
         cwd=ROOT,
         env=environment,
+        # What runs the tests may ignore Ctrl-C, as a shell has it of what is in the background.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
         **({"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options),
     )
 
