@@ -73,6 +73,7 @@ def test_a_whole_day(shop, at_desk):
     assert shop.order(3)["status"] == "pending"
     press(page, "Cancel order")
     press(page, "Cancel the order")
+    expect(page.locator(".timeline li")).to_have_count(2)
     page.reload()
     expect(page.locator(".timeline li").nth(1)).to_contain_text("by you, on this page")
     expect(page.locator(".timeline li").first).not_to_contain_text("you")
