@@ -45,7 +45,6 @@ def test_a_whole_day(shop, at_desk):
     placed = int(re.search(r"#/orders/(\d+)", page.url)[1])
     announced(page, f"Order {placed} placed")
     expect(page.locator(".timeline li")).to_have_count(1)
-    assert shop.order(placed)["quantity"] == 3
 
     page.get_by_role("link", name="Orders", exact=True).first.click()
     wait_for_rows(page)
@@ -65,7 +64,7 @@ def test_a_whole_day(shop, at_desk):
     expect(page.get_by_role("heading", level=1)).to_contain_text("Order 2")
     go_to(page, "orders")
     expect(figure(page, "pending")).to_have_text(str(to_ship))
-    assert shop.order(placed)["status"] == "shipped"
+    assert shop.order(placed).items() >= {"quantity": 3, "status": "shipped"}.items()
 
     page.get_by_role("link", name="Order 3", exact=True).click()
     press(page, "Cancel order")

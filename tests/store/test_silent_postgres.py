@@ -9,6 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from orders.settings import Settings
+from orders.store.database.errors import StoreUnavailable
 from orders.store.postgres import waiting
 from orders.web import api
 from orders.web.monitoring import health
@@ -69,6 +70,21 @@ def test_requests_end_in_time_then_at_once_and_all_goes_on_when_it_answers(serve
     assert service.request("POST", ORDERS, key, json={"petId": 7}).status == 201
     stock = [line for line in service.log if "answer" in line and "database server" in line]
     assert [line.split()[-2:] for line in stock] == [["not", "answer."], ["answers", "again."]]
+
+
+def test_a_silence_that_several_notice_at_once_is_logged_once(monkeypatch):
+    breaker, logged = waiting.Breaker("shop", lambda: 5.0), []
+
+    def warn(*arguments):
+        logged.append(arguments)
+        if len(logged) == 1:  # as another thread does while this one writes its line
+            with pytest.raises(StoreUnavailable):
+                breaker.give_up()
+
+    monkeypatch.setattr(waiting.log, "warning", warn)
+    with pytest.raises(StoreUnavailable):
+        breaker.give_up()
+    assert len(logged) == 1
 
 
 def test_only_one_request_at_a_time_probes_a_server_that_is_silent(

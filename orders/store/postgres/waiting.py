@@ -76,15 +76,20 @@ class Breaker:
 
     def answered(self) -> None:
         """Note that the server answers."""
-        if self._next_probe is not None:
-            self._next_probe = None
+        if self._next_probe is None:
+            return
+        with self._lock:
+            was_silent, self._next_probe = self._next_probe is not None, None
+        if was_silent:
             log.warning("The database server of %s answers again.", self._where)
 
     def give_up(self, cause: BaseException | None = None) -> NoReturn:
         """Note that it does not, and raise StoreUnavailable."""
-        if self._next_probe is None:
+        with self._lock:
+            was_answering = self._next_probe is None
+            self._next_probe = time.monotonic() + _REST_SECONDS
+        if was_answering:
             log.warning("The database server of %s does not answer.", self._where)
-        self._next_probe = time.monotonic() + _REST_SECONDS
         raise StoreUnavailable(_SILENT) from cause
 
 
