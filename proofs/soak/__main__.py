@@ -36,14 +36,14 @@ STANDING = 200
 PLENTY = 1_000_000_000
 MIB = 2**20
 # The bounds, from the end of the first minute on. Of memory, SQLite's page caches may go on filling
-# while the database grows: 2 MiB for each of seven connections.
+# while the database grows: 2 MiB for each of some ten connections.
 MOST_GROWTH = 24 * MIB
 MOST_OF_A_CHANGE = 1024
 MOST_WAL = 64 * MIB
-# Connections are opened when they are first needed: one to write, two to read for each of the four
-# threads (one that it keeps, one to stream from), and one for each thread beside them. Each has the
+# Connections are opened when they are first needed: one to write, and one to read for each thread,
+# of which two lead, four are workers, eight make long lists, three are beside them. Each has the
 # file and its -wal; the -shm is shared.
-MOST_OF_DATABASE = 2 * (1 + 2 * 4 + 4) + 1
+MOST_OF_DATABASE = 2 * (1 + 2 + 4 + 8 + 3) + 1
 MOST_COUNTERS = MIB
 # The last minute may be this much slower than the first: so many times, and so many seconds more.
 MOST_SLOWER = {50: (1.25, 0.001), 99: (2.0, 0.005)}
