@@ -110,6 +110,7 @@ def _since_v2(table: Table) -> list[Any]:
 
 
 def _if_not_null(column: Any, *parts: Any) -> ColumnElement[str]:
+    # Not `_unless_null`: of NULL, SQLite's json_quote makes the text null.
     return case((column.is_(None), _EMPTY), else_=joined(*parts))
 
 
