@@ -395,7 +395,7 @@ def test_every_panel_shows_something_of_a_real_service_and_no_alert_is_broken(tm
 @pytest.mark.slow
 def test_an_older_database_is_upgraded_and_rolled_back_as_documented():
     done = subprocess.run(
-        [sys.executable, "-m", "proofs.upgrade", "--orders", "500"],
+        [sys.executable, "-m", "tests.proofs.upgrade", "--orders", "500"],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -197,7 +197,7 @@ def test_the_architecture_names_every_module_and_no_other():
             if module.name != "__init__.py" and "migrations" not in module.parts:
                 assert re.search(rf"\b{module.name}\b", picture), module
     for name in re.findall(r"\b\w+\.py\b", picture):
-        folders = ("", "orders/**/", "bench/**/", "*/")
+        folders = ("", "orders/**/", "tests/bench/**/", "*/")
         assert any([*ROOT.glob(folder + name)] for folder in folders), name
 
 

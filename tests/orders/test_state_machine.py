@@ -2,7 +2,7 @@
 
 The model has the rules in a few lines: orders with their states, the event log, remembered
 Idempotency-Keys, the windows and bans of keys. The application is driven with a clock that is set,
-stopped, started, and cut off at any moment; `proofs.crash` kills the real process.
+stopped, started, and cut off at any moment; `tests.proofs.crash` kills the real process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A backup while writers place orders, and its restore (`python -m proofs.backup` in full)."""
+"""A backup while writers place orders, and its restore: `tests.proofs.backup` in short."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from proofs import backup
+from tests.proofs import backup
 
 pytestmark = pytest.mark.sqlite_only("a copy of a file while it is written")
 

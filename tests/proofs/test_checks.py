@@ -12,8 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from proofs.core import checks, history
-from proofs.core.history import UNSENT, Kind, Operation
+from tests.proofs.core import checks, history
+from tests.proofs.core.history import UNSENT, Kind, Operation
 
 pytestmark = pytest.mark.sqlite_only("its inspector reads a file")
 

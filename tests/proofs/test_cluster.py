@@ -1,4 +1,4 @@
-"""The short form of `python -m proofs.cluster`, and what its comparisons complain of."""
+"""The short form of `python -m tests.proofs.cluster`, and what its comparisons complain of."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from proofs.cluster import readers, verdict
-from proofs.cluster.__main__ import summary
-from proofs.cluster.quotas import QUOTA, Attack
-from proofs.cluster.run import TYPES, Findings, Run
-from proofs.cluster.shoppers import Shopping
-from proofs.cluster.stage import staged
-from proofs.core.clients import Key
-from proofs.core.history import Contents, EventRow, Kind
+from tests.proofs.cluster import readers, verdict
+from tests.proofs.cluster.__main__ import summary
+from tests.proofs.cluster.quotas import QUOTA, Attack
+from tests.proofs.cluster.run import TYPES, Findings, Run
+from tests.proofs.cluster.shoppers import Shopping
+from tests.proofs.cluster.stage import staged
+from tests.proofs.core.clients import Key
+from tests.proofs.core.history import Contents, EventRow, Kind
 
 PLACED = ("order.placed",)
 AT = "2026-12-01T08:00:00.000Z"

@@ -1,10 +1,10 @@
-"""The short form of `python -m proofs.crash`: the real server, killed a few times under load."""
+"""`tests.proofs.crash` in short: the real server, killed a few times under load."""
 
 from __future__ import annotations
 
 import pytest
 
-from proofs.crash.__main__ import Crashes, summary
+from tests.proofs.crash.__main__ import Crashes, summary
 
 pytestmark = pytest.mark.sqlite_only("its inspector reads the file of a killed service")
 

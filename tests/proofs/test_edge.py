@@ -1,4 +1,4 @@
-"""The server's edge in short: `python -m proofs.edge` does the same with more, and takes times."""
+"""The server's edge in short: `tests.proofs.edge` does the same with more, and takes times."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from math import inf
 
 import pytest
 
-from proofs.edge.__main__ import deadlines, endless, fill, single_read
-from proofs.edge.doors import attacks, hold_the_doors
-from proofs.edge.slow_readers import read_beside
-from proofs.edge.stopping import stop_under_load
+from tests.proofs.edge.__main__ import deadlines, endless, fill, single_read
+from tests.proofs.edge.doors import attacks, hold_the_doors
+from tests.proofs.edge.slow_readers import read_beside
+from tests.proofs.edge.stopping import stop_under_load
 from tests.support.service import Service, running
 
 pytestmark = pytest.mark.slow

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from proofs.limits import crowd, million
-from proofs.limits.crowd import Limit
+from tests.proofs.limits import crowd, million
+from tests.proofs.limits.crowd import Limit
 from tests.support.wire import Answer
 
 LIMIT = Limit("a key's minute", {"minute": 3, "day": 10}, None)

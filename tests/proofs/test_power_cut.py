@@ -1,4 +1,4 @@
-"""Power cuts in short (`python -m proofs.power_cut` in full): nothing acknowledged is lost."""
+"""Power cuts, `tests.proofs.power_cut` in short: nothing acknowledged is lost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [
 def cut():
     """Cut the power so often, under the project's own settings or another `synchronous`."""
     # It needs apsw, which only the marked tests do.
-    cut_power = importlib.import_module("proofs.power_cut.__main__").cut_power
+    cut_power = importlib.import_module("tests.proofs.power_cut.__main__").cut_power
     return lambda cuts, *synchronous: cut_power(cuts, 1, *synchronous)
 
 

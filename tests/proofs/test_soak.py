@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from proofs.soak import __main__ as soak
-from proofs.soak.__main__ import MIB, Sample
-from proofs.soak.load import Record
+from tests.proofs.soak import __main__ as soak
+from tests.proofs.soak.__main__ import MIB, Sample
+from tests.proofs.soak.load import Record
 
 FILES = {"orders.db": 10_000, "orders.db-wal": 0, "counters.db": 4_096, "counters.db-wal": 0}
 RECORDS = [Record(at, 0.01, "place", 201, True) for at in range(300)]

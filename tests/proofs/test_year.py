@@ -1,4 +1,4 @@
-"""The year in short (`python -m proofs.year` in full): it finds nothing, but what is planted."""
+"""The year, `tests.proofs.year` in short: it finds nothing, but what is planted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FOUND = {
 def days(tmp_path):
     """Live some days, with a fault if one is named; return the violations."""
     # It needs apsw, which only the marked tests do.
-    prove = importlib.import_module("proofs.year.__main__").prove
+    prove = importlib.import_module("tests.proofs.year.__main__").prove
     return lambda fault="": prove(tmp_path, days=3, orders=80, fault=fault)
 
 
@@ -44,7 +44,7 @@ def test_what_a_shop_has_after_some_days_is_what_its_customers_were_told(days, c
 
 
 def test_every_fault_that_can_be_planted_has_a_test():
-    assert {"", *FOUND} == set(importlib.import_module("proofs.year.faults").FAULTS)
+    assert {"", *FOUND} == set(importlib.import_module("tests.proofs.year.faults").FAULTS)
 
 
 @pytest.mark.parametrize("fault", FOUND)

@@ -17,7 +17,7 @@ from orders.store.database.errors import StoreUnavailable
 from orders.store.tables import DeliveryRow
 from orders.webhooks import deliveries, endpoints, outbox
 from orders.webhooks.sender import Sender
-from proofs import webhooks as proof_of_webhooks
+from tests.proofs import webhooks as proof_of_webhooks
 from tests.support.databases import DATABASES, plan_of
 from tests.support.machine import wait_until
 from tests.support.receiver import answer_with, hang, receiving

@@ -1,1 +1,0 @@
-"""Measurements: each a command, `python -m bench` and `python -m bench.NAME --help`."""

@@ -1,1 +1,0 @@
-"""Long proofs: kills, power cuts, several processes, crowds, soaks. Run `python -m proofs.NAME`."""

@@ -1,0 +1,1 @@
+"""How fast the service is, against its peers: the parts of `python -m tests.bench`."""
