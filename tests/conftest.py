@@ -43,7 +43,11 @@ def pytest_addoption(parser):
     )
 
 
-def pytest_xdist_auto_num_workers():
+def pytest_xdist_auto_num_workers(config):
+    # One file's tests run here: a worker would only take time to start.
+    paths = {argument.partition("::")[0] for argument in config.args}
+    if len(paths) == 1 and Path(*paths).is_file():
+        return 0
     # More than there are cores, as some tests wait for other programs.
     return len(os.sched_getaffinity(0)) + 1
 
