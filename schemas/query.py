@@ -19,7 +19,8 @@ from schemas.fields import (
 MOST_AT_ONCE = 200
 USUALLY_AT_ONCE = 50
 EVENTS_AT_ONCE = 200
-SORTS = ("id", "-id", "placedAt", "-placedAt", "shipDate", "-shipDate")
+_SORTED_BY = ("id", "placedAt", "shipDate", "dueAt")
+SORTS = tuple(sign + name for name in _SORTED_BY for sign in ("", "-"))
 MOST_DAYS = 366
 USUAL_DAYS = 30
 
@@ -42,6 +43,7 @@ class OrdersQuerySchema(QuerySchema):
     pet_id = Int64Parameter("Only orders of this pet.", 1, MAX_INT64)
     reference = ReferenceParameter("Only orders with exactly this reference.")
     complete = FlagParameter("Only orders that have shipped, or that have not.")
+    dated = FlagParameter("Only orders that have a shipDate, or that have none.")
     placed_from = _bound("Only orders placed then or later.")
     placed_before = _bound("Only orders placed earlier.")
     ships_from = _bound("Only orders with a shipDate then or later.")
@@ -53,8 +55,9 @@ class OrdersQuerySchema(QuerySchema):
         "reference begins so, ASCII letters in either case."
     )
     sort = ChoiceParameter(
-        "How to sort; - means descending. Ties are broken by id, in the same "
-        "direction; orders without shipDate always come last.",
+        "How to sort; - means descending. `dueAt` is an order's shipDate, or its placedAt where it "
+        "has none: the most urgent first. Ties are broken by id, in the same direction; by "
+        "`shipDate`, orders without one always come last.",
         SORTS,
         load_default="id",
     )

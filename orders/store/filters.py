@@ -44,10 +44,12 @@ FILTERS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
     "ships_before": ("ship_date", operator.lt),
     "updated_from": ("updated_at", operator.ge),
     "updated_before": ("updated_at", operator.lt),
+    "dated": ("ship_date", lambda column, _: column.is_not(None)),
+    "undated": ("ship_date", lambda column, _: column.is_(None)),
     SEARCH: (SEARCH, operator.eq),
 }
 # Those that came after cursors: a cursor is of the same query as before if they are not set.
-LATER = ("updated_from", "updated_before", SEARCH)
+LATER = ("updated_from", "updated_before", "dated", "undated", SEARCH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +68,18 @@ class Filters:
     ships_before: datetime | None = None
     updated_from: datetime | None = field(default=None, repr=False)
     updated_before: datetime | None = field(default=None, repr=False)
+    dated: bool | None = field(default=None, repr=False)
     search: str | None = field(default=None, repr=False)
+
+    @property
+    def undated(self) -> bool | None:
+        """Whether orders without a shipDate are wanted only: the filter of `dated=false`."""
+        return None if self.dated is None else not self.dated
 
     def values(self) -> dict[str, Any]:
         """Return the filters that are set by name, but for the statuses."""
         values = {name: getattr(self, name) for name in FILTERS}
-        return {name: value for name, value in values.items() if value is not None}
+        return {name: each for name, each in values.items() if each not in {None, False}}
 
     def parameters(self) -> dict[str, Any]:
         """Return the parameters of the conditions."""

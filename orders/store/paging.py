@@ -10,7 +10,7 @@ whatever the mix of filters, and needs no statistics.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
 from functools import lru_cache
@@ -58,11 +58,18 @@ _IS_SHIPPED = ORDERS.status == Status.SHIPPED.value
 
 
 class SortBy(Enum):
-    """What orders can be sorted by. The value is the column."""
+    """What orders can be sorted by. The value is the column, but for DUE_AT."""
 
     ID = "id"
     PLACED_AT = "placed_at"
     SHIP_DATE = "ship_date"
+    # The ship date, or when it was placed where there is none.
+    DUE_AT = "due_at"
+
+    @property
+    def column(self) -> str:
+        """The column that the sort's first walk follows, and whose filters bound it."""
+        return "ship_date" if self is SortBy.DUE_AT else self.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +152,18 @@ class _Shape:
 
 def _shape(query: PageQuery) -> _Shape:
     statuses = tuple(status.value for status in query.filters.statuses)
-    names = frozenset(query.filters.values())
+    names, sort = frozenset(query.filters.values()), query.sort
+    if sort.by is SortBy.PLACED_AT and "undated" in names:
+        # The same order, which has an index for those.
+        sort = replace(sort, by=SortBy.DUE_AT)
     if query.after is None:
-        return _Shape(names, statuses, query.sort, "first")
-    return _Shape(names, statuses, query.sort, "dated" if query.after.key else "undated")
+        return _Shape(names, statuses, sort, "first")
+    return _Shape(names, statuses, sort, "dated" if query.after.key else "undated")
 
 
 def _few(database: Database, shape: _Shape, values: dict[str, Any]) -> str | None:
     """Return the column whose filters leave the fewest orders, None where none leaves few."""
-    columns = {FILTERS[name][0] for name in shape.names} - {shape.sort.by.value, shape.along}
+    columns = {FILTERS[name][0] for name in shape.names} - {shape.sort.by.column, shape.along}
     counts = {}
     for column in sorted(columns):
         query = _count(column, tuple(shape.of(column)), shape.statuses)
@@ -202,7 +212,7 @@ def _parts(shape: _Shape) -> Iterator[Select[Any]]:
     """Return the walks of the sort's index: one for each status, with and without a date."""
     prefixes, others = _prefixes(shape)
     for name in sorted(shape.names):
-        if FILTERS[name][0] not in {shape.along, shape.sort.by.value}:
+        if FILTERS[name][0] not in {shape.along, shape.sort.by.column}:
             others.append(condition(name, ORDERS, indexed=False))
     for prefix in prefixes:
         may_lack_date = prefix is not _IS_SHIPPED
@@ -228,7 +238,9 @@ def _is(status: str) -> ColumnElement[bool]:
 def _parts_of_few(shape: _Shape, few: str) -> Iterator[Select[Any]]:
     """Return what is wanted of the orders that the filters of a column leave."""
     names = [name for name in sorted(shape.names) if FILTERS[name][0] != few]
-    read = {"id", shape.sort.by.value, *_columns(names)}
+    read = {"id", shape.sort.by.column, *_columns(names)}
+    if shape.sort.by is SortBy.DUE_AT:
+        read.add("placed_at")
     is_any = shape.statuses == _EVERY_STATUS
     if not is_any:
         read.add("status")
@@ -236,7 +248,7 @@ def _parts_of_few(shape: _Shape, few: str) -> Iterator[Select[Any]]:
     # conditions with the others.
     found = _among(few, tuple(shape.of(few)), shape.statuses, tuple(sorted(read))).offset(0)
     among = found.subquery("few").c
-    others = [condition(name, among) for name in names if FILTERS[name][0] != shape.sort.by.value]
+    others = [condition(name, among) for name in names if FILTERS[name][0] != shape.sort.by.column]
     if not is_any:
         others.append(status_is_one_of(shape.statuses, among.status))
     yield from _stretches(shape, among, others)
@@ -252,27 +264,44 @@ def _stretches(
     shape: _Shape, columns: Any, conditions: Conditions, *, may_lack_date: bool = True
 ) -> Iterator[Select[Any]]:
     """Return ids and values of the sort: those with a date, then those without."""
-    order_id, key = columns.id, columns[shape.sort.by.value]
-    is_by_id = shape.sort.by is SortBy.ID
-    value = literal_column("NULL") if is_by_id else key
-    entries = select(order_id.label("order_id"), value.label("sort_key")).where(*conditions)
-    id_after = shape.is_after(order_id, bindparam("after_id", type_=BigInteger))
-    if is_by_id:
-        after = [] if shape.start == "first" else [id_after]
-        yield entries.where(*after).order_by(*shape.ordered(order_id))
+    by = shape.sort.by
+    if by is SortBy.ID:
+        yield _by_id(shape, columns, conditions, literal_column("NULL"), shape.start != "first")
         return
-    if shape.start != "undated":
-        dated = entries.where(*_dated(shape, columns, key))
-        yield dated.order_by(*shape.ordered(key, order_id))
-    if shape.sort.by is SortBy.SHIP_DATE and may_lack_date and not shape.of("ship_date"):
-        after = [id_after] if shape.start == "undated" else []
-        undated = entries.where(key.is_(None), *after)
-        # By the key, too, which PostgreSQL doesn't know to be the same for all: it would sort them.
-        yield undated.order_by(*shape.ordered(key, order_id))
+    may_lack_date &= by is not SortBy.PLACED_AT and shape.of("ship_date") in ([], ["undated"])
+    if shape.start != "undated" and not (may_lack_date and "undated" in shape.names):
+        yield _by_key(shape, columns, by.column, conditions)
+    if not may_lack_date:
+        return
+    undated = [*conditions, columns.ship_date.is_(None)]
+    if by is SortBy.DUE_AT:
+        yield _by_key(shape, columns, "placed_at", undated)
+    else:
+        yield _by_id(shape, columns, undated, columns.ship_date, shape.start == "undated")
 
 
-def _dated(shape: _Shape, columns: Any, key: Any) -> Iterator[ColumnElement[bool]]:
-    names = shape.of(shape.sort.by.value)
+def _by_id(
+    shape: _Shape, columns: Any, conditions: Conditions, key: Any, is_continued: bool
+) -> Select[Any]:
+    """Return the walk of orders that have the same value of the sort, or none."""
+    found = select(columns.id.label("order_id"), key.label("sort_key")).where(*conditions)
+    if is_continued:
+        found = found.where(shape.is_after(columns.id, bindparam("after_id", type_=BigInteger)))
+    if shape.sort.by is SortBy.ID:
+        return found.order_by(*shape.ordered(columns.id))
+    # By the key, too, which PostgreSQL doesn't know to be the same for all: it would sort them.
+    return found.order_by(*shape.ordered(key, columns.id))
+
+
+def _by_key(shape: _Shape, columns: Any, name: str, conditions: Conditions) -> Select[Any]:
+    """Return the walk along a column, within the bounds that its filters set."""
+    key = columns[name]
+    found = select(columns.id.label("order_id"), key.label("sort_key")).where(*conditions)
+    return found.where(*_bounds(shape, columns, name)).order_by(*shape.ordered(key, columns.id))
+
+
+def _bounds(shape: _Shape, columns: Any, column: str) -> Iterator[ColumnElement[bool]]:
+    names, key = shape.of(column), columns[column]
     if shape.start == "dated":
         position = bindparam("after_key", type_=Instant), bindparam("after_id", type_=BigInteger)
         yield shape.is_after(tuple_(key, columns.id), tuple_(*position))

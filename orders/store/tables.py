@@ -96,6 +96,11 @@ OrderRow = Table(
         "orders_by_status_ship_date",
         *("status", "ship_date", "id", "placed_at", "pet_id", "reference", "updated_at"),
     ),
+    Index(
+        "orders_without_date",
+        *("status", "placed_at", "id", "pet_id", "reference", "updated_at"),
+        sqlite_where=text("ship_date IS NULL"),
+    ),
     Index("orders_by_pet", "pet_id", "id"),
     Index("orders_by_updated_at", "updated_at", "id"),
     CheckConstraint(_IS_STATUS, name="orders_status"),

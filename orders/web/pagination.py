@@ -25,7 +25,12 @@ from orders.web.bodies import read_query
 from orders.web.refusals import ValidationFailed
 from orders.web.services import ListedPage, current_services
 
-_SORTS = {"id": SortBy.ID, "placedAt": SortBy.PLACED_AT, "shipDate": SortBy.SHIP_DATE}
+_SORTS = {
+    "id": SortBy.ID,
+    "placedAt": SortBy.PLACED_AT,
+    "shipDate": SortBy.SHIP_DATE,
+    "dueAt": SortBy.DUE_AT,
+}
 _DIGEST_BYTES = 12
 
 
@@ -35,7 +40,8 @@ def page_query(parameters: Mapping[str, Any], store_id: str) -> PageQuery:
     ValidationFailed is raised where `after` is not a cursor of this store and query.
     """
     statuses = _statuses(parameters.get("status"), parameters.get("complete"))
-    filters = Filters(statuses, **{name: parameters.get(name) for name in FILTERS})
+    chosen = {name: parameters[name] for name in FILTERS if name in parameters}
+    filters = Filters(statuses, **chosen)
     by, descending = parameters["sort"].removeprefix("-"), parameters["sort"].startswith("-")
     query = PageQuery(filters, Sort(_SORTS[by], descending), parameters["limit"])
     if "after" not in parameters:

@@ -21,7 +21,7 @@ BODY = {"400", "413", "415", "422"}
 WRITTEN = {"403", "404", "409", "412"}
 _PAGE = ["after", "limit"]
 FILTERS = [
-    *("status", "petId", "reference", "complete"),
+    *("status", "petId", "reference", "complete", "dated"),
     *("placedFrom", "placedBefore", "shipsFrom", "shipsBefore"),
     *("updatedFrom", "updatedBefore", "search"),
 ]

@@ -120,13 +120,23 @@ FILTERED = {
     "placedFrom=2026-12-01T14:00:00.00000000001Z": [4, 5, 6],
     "placedBefore=2026-12-01T15:00:00.0001%2B01:00": [1, 2, 3],
     "placedFrom=2026-12-01T14:00:00Z&placedBefore=2026-12-01T13:00:00Z": [],
+    "dated=true": [1, 3, 4, 6],
+    "dated=false": [2, 5],
+    "dated=false&sort=-shipDate": [5, 2],
+    "dated=false&sort=-placedAt&petId=2": [5],
+    "dated=false&shipsFrom=2026-12-01T00:00:00Z&sort=dueAt": [],
+    "dated=false&status=shipped&sort=dueAt": [],
+    "dated=true&status=pending&sort=dueAt": [6, 1],
+    "status=pending&sort=dueAt&placedFrom=2026-12-01T14:00:00Z": [5, 6],
     "&petId=2&&": [1, 3, 5],
 }
 
 
 def test_every_parameter_but_those_of_the_page_is_a_filter():
     parameters = {*OrdersQuerySchema().fields} - {"status", "complete", "sort", "limit", "after"}
-    assert parameters == {*FILTERS} == {each.name for each in fields(Filters)} - {"statuses"}
+    # `dated=false` is a condition of its own.
+    assert parameters == {*FILTERS} - {"undated"}
+    assert parameters == {each.name for each in fields(Filters)} - {"statuses"}
 
 
 def test_filters_let_through_what_they_say_and_nothing_else(shelf):
@@ -143,6 +153,8 @@ SORTED = {
     # Those without a date last, ties in the direction of the sort.
     "shipDate": [3, 6, 4, 1, 2, 5],
     "-shipDate": [1, 4, 6, 3, 5, 2],
+    "dueAt": [2, 5, 3, 6, 4, 1],
+    "-dueAt": [1, 4, 6, 3, 5, 2],
 }
 
 
@@ -268,6 +280,7 @@ REJECTED = {
     "petId": ("0", "9223372036854775808", "7,8"),
     "status": ("", "Pending", "pending,shipped", "pending&status=lost"),
     "complete": ("1", "True", "true&complete=true"),
+    "dated": ("", "1", "no", "true&dated=false"),
     "reference": (*("", "%00", "R" * 65, "a&reference=b", "%ff", "%C3", "100%", "%zz"),),
     "search": ("", "%00", "R" * 65, "a&search=b", "%ff"),
     "updatedFrom": ("2026-12-01",),

@@ -78,6 +78,7 @@ def matches(order, filters):
         and is_within(order["placed_at"], filters.placed_from, filters.placed_before)
         and is_within(order["ship_date"], filters.ships_from, filters.ships_before)
         and is_within(order["updated_at"], filters.updated_from, filters.updated_before)
+        and filters.dated in {None, order["ship_date"] is not None}
         and (filters.search is None or is_found(order, filters.search))
     )
 
@@ -99,7 +100,11 @@ def is_within(instant, since, before):
 
 def expected(rows, filters, sort):
     """Return the ids of a list by the simplest means."""
-    matching = [row for row in rows if matches(row, filters)]
+    matching = [
+        row | {"due_at": row["ship_date"] or row["placed_at"]}
+        for row in rows
+        if matches(row, filters)
+    ]
     column = sort.by.value
     dated = [row for row in matching if row[column] is not None]
     undated = [row for row in matching if row[column] is None]
@@ -134,6 +139,7 @@ FILTERS = st.builds(
     ships_before=st.none() | HOURS,
     updated_from=st.none() | HOURS,
     updated_before=st.none() | HOURS,
+    dated=st.sampled_from([None, True, False]),
     search=st.none() | st.sampled_from(["r", "R-", "r-4", "R-%", "r-É", "7", "#7", "#", "é"]),
 )
 
@@ -154,6 +160,7 @@ VALUES = {
     "ships_from": BEGIN,
     "ships_before": BEGIN + timedelta(days=700),
     "updated_from": BEGIN,
+    "dated": False,
     "search": "r-",
 }
 SETS = [
@@ -185,10 +192,12 @@ def test_a_page_reads_orders_by_an_index_and_sorts_few(mixed, sort, few, monkeyp
 
 
 QUERIES = [
-    *(f"sort={sort}" for sort in ("id", "-id", "placedAt", "-placedAt", "shipDate", "-shipDate")),
+    *(f"sort={sign}{by}" for by in ("id", "placedAt", "shipDate", "dueAt") for sign in ("", "-")),
     "status=pending",
     "status=pending&status=shipped&sort=-placedAt",
     "complete=false&sort=shipDate",
+    "status=pending&sort=-dueAt",
+    "dated=false&status=pending&sort=dueAt",
     "petId=1",
     "petId=1&sort=-shipDate",
     "petId=1&status=pending&sort=placedAt",

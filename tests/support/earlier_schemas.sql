@@ -146,3 +146,32 @@ CREATE INDEX orders_by_reference ON orders (reference COLLATE NOCASE, id, refere
     IS NOT NULL;
 CREATE INDEX orders_by_updated_at ON orders (updated_at, id);
 CREATE INDEX order_events_by_type ON order_events (type, id);
+--- 0011
+CREATE TABLE order_quarters ( quarter INTEGER NOT NULL, placed BIGINT NOT NULL, shipped BIGINT NOT
+    NULL, cancelled BIGINT NOT NULL, PRIMARY KEY (quarter) );
+INSERT INTO order_quarters (quarter, placed, shipped, cancelled) WITH happened AS ( SELECT placed_at
+    AS at, 1 AS placed, 0 AS shipped, 0 AS cancelled FROM orders UNION ALL SELECT ship_date, 0, 1, 0
+    FROM orders WHERE status = 'shipped' UNION ALL SELECT CASE type WHEN 'order.imported' THEN
+    updated_at ELSE at END, 0, 0, 1 FROM order_events WHERE type IN ('order.cancelled',
+    'order.imported') AND status = 'cancelled' ) SELECT (strftime('%s', at) + 62135596800) / 900,
+    sum(placed), sum(shipped), sum(cancelled) FROM happened GROUP BY 1 UNION ALL SELECT -1,
+    coalesce(sum(placed), 0), coalesce(sum(shipped), 0), coalesce(sum(cancelled), 0) FROM happened;
+DROP TRIGGER order_days_placed;
+DROP TRIGGER order_days_shipped;
+DROP TRIGGER order_days_cancelled;
+CREATE TRIGGER order_quarters_placed AFTER INSERT ON order_events WHEN NEW.type = 'order.placed'
+    BEGIN INSERT INTO order_quarters (quarter, placed, shipped, cancelled) VALUES ((strftime('%s',
+    NEW.placed_at) + 62135596800) / 900, 1, 0, 0), (-1, 1, 0, 0) ON CONFLICT (quarter) DO UPDATE SET
+    placed = order_quarters.placed + excluded.placed, shipped = order_quarters.shipped +
+    excluded.shipped, cancelled = order_quarters.cancelled + excluded.cancelled; END;
+CREATE TRIGGER order_quarters_shipped AFTER INSERT ON order_events WHEN NEW.type = 'order.shipped'
+    BEGIN INSERT INTO order_quarters (quarter, placed, shipped, cancelled) VALUES ((strftime('%s',
+    NEW.ship_date) + 62135596800) / 900, 0, 1, 0), (-1, 0, 1, 0) ON CONFLICT (quarter) DO UPDATE SET
+    placed = order_quarters.placed + excluded.placed, shipped = order_quarters.shipped +
+    excluded.shipped, cancelled = order_quarters.cancelled + excluded.cancelled; END;
+CREATE TRIGGER order_quarters_cancelled AFTER INSERT ON order_events WHEN NEW.type =
+    'order.cancelled' BEGIN INSERT INTO order_quarters (quarter, placed, shipped, cancelled) VALUES
+    ((strftime('%s', NEW.at) + 62135596800) / 900, 0, 0, 1), (-1, 0, 0, 1) ON CONFLICT (quarter) DO
+    UPDATE SET placed = order_quarters.placed + excluded.placed, shipped = order_quarters.shipped +
+    excluded.shipped, cancelled = order_quarters.cancelled + excluded.cancelled; END;
+DROP TABLE order_days;
