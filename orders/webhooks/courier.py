@@ -13,7 +13,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from random import Random, SystemRandom
 
@@ -50,11 +50,15 @@ _GIVEN_UP = (
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """An event to send now; `aside` is its own schedule if it was put aside."""
+    """An event to send now; `aside` is its own schedule if it was put aside.
+
+    `asked` is for how many seconds the endpoint asks to be left alone after an attempt.
+    """
 
     endpoint: Endpoint
     event: Event
     aside: Refused | None
+    asked: float = 0.0
 
 
 class Courier:
@@ -125,12 +129,17 @@ class Courier:
 
     def attempt(self, endpoint: Endpoint, message: Message, event_id: int | None) -> Delivery:
         """Sign and send a message; return its line for the log of deliveries."""
+        return self._attempt(endpoint, message, event_id)[0]
+
+    def _attempt(
+        self, endpoint: Endpoint, message: Message, event_id: int | None
+    ) -> tuple[Delivery, float]:
         at = self._clock.now()
         headers = message.signed_headers(at, endpoint.secrets(at))
         answer = self._sender.post(
             endpoint.url, headers, message.body.encode(), allow_private=endpoint.allow_private
         )
-        return Delivery(
+        delivery = Delivery(
             endpoint.id,
             event_id,
             at,
@@ -140,6 +149,7 @@ class Courier:
             round(answer.seconds * 1000),
             keys.redact(answer.text),
         )
+        return delivery, rules.seconds_asked(answer.status, answer.retry_after, self._clock.now())
 
     def looked_up_to(self, endpoint: Endpoint) -> int:
         """Return the event up to which nothing is due to the endpoint, as far as known."""
@@ -183,12 +193,12 @@ class Courier:
 
     def _try(self, task: _Task) -> None:
         message = messages.of_event(task.event, self._store_id())
-        delivery = self.attempt(task.endpoint, message, task.event.id)
+        delivery, asked = self._attempt(task.endpoint, message, task.event.id)
         if self._sender.is_cancelled:
             return  # and the endpoint is not to blame
         with self._counting:
             self._outcomes[task.endpoint.id, Outcome(delivery.outcome)] += 1
-        self._record(task, delivery)
+        self._record(replace(task, asked=asked), delivery)
 
     def _record(self, task: _Task, delivery: Delivery) -> None:
         # Retried until committed: otherwise a message that arrived would be sent over and over.
@@ -238,12 +248,12 @@ class Courier:
         if delivery.outcome == Outcome.REFUSED and tries >= rules.TRIES_IN_ORDER:
             # A full schedule of its own from here on, however long the endpoint was down before.
             tries = rules.TRIES_IN_ORDER
-            refused = Refused(event_id, tries, self._after(tries))
+            refused = Refused(event_id, tries, self._after(tries, task))
             deliveries.put_aside(connection, endpoint, refused)
             return _PUT_ASIDE, endpoint.id, host_of(endpoint.url), event_id
         if tries >= rules.LAST_TRY:
             return self._pause(connection, endpoint, f"it is down ({_cause(delivery)})")
-        deliveries.wait(connection, endpoint, tries, self._after(tries))
+        deliveries.wait(connection, endpoint, tries, self._after(tries, task))
         return None
 
     def _retry_aside(
@@ -254,12 +264,12 @@ class Courier:
             self._finish(connection, task)
             ids = endpoint.id, event_id
             return _GIVEN_UP, endpoint.id, host_of(endpoint.url), event_id, _cause(delivery), *ids
-        again = Refused(event_id, tries, self._after(tries))
+        again = Refused(event_id, tries, self._after(tries, task))
         deliveries.try_again(connection, endpoint.id, again)
         return None
 
-    def _after(self, tries: int) -> datetime:
-        return self._clock.now() + rules.delay(tries, self._chance)
+    def _after(self, tries: int, task: _Task) -> datetime:
+        return self._clock.now() + rules.delay(tries, self._chance, task.asked)
 
     def _pause(self, connection: Connection, endpoint: Endpoint, because: str) -> _Warning | None:
         now, host = self._clock.now(), host_of(endpoint.url)

@@ -39,12 +39,16 @@ _FAULTS = (OSError, http.client.HTTPException, ValueError)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer: its status and the start of its body; or, without a status, the fault."""
+    """An answer: its status and the start of its body; or, without a status, the fault.
+
+    `retry_after` is the header of that name.
+    """
 
     status: int | None
     fault: str | None
     text: str
     seconds: float
+    retry_after: str | None = None
 
 
 class _TooLate(OSError):
@@ -130,10 +134,10 @@ class Sender:
             deadline = _Deadline(self._seconds)
             with self._connected(target, deadline, allow_private=allow_private) as connection:
                 wire = _Wire(connection, deadline, MAX_ANSWER)
-                status, text = _exchange(target, wire, headers, body)
+                status, text, retry_after = _exchange(target, wire, headers, body)
         except (*_FAULTS, addresses.UnfitURL, PrivateAddress) as error:
             return Answer(None, _describe(error, self._seconds), "", time.monotonic() - began)
-        return Answer(status, None, text, time.monotonic() - began)
+        return Answer(status, None, text, time.monotonic() - began, retry_after)
 
     def cancel(self) -> None:
         """Abort messages on their way, and send no more."""
@@ -220,7 +224,7 @@ class Sender:
 
 def _exchange(
     target: Target, wire: _Wire, headers: Mapping[str, str], body: bytes
-) -> tuple[int, str]:
+) -> tuple[int, str, str | None]:
     connection = http.client.HTTPConnection(target.host, target.port)
     connection.sock = wire
     own = {
@@ -231,7 +235,7 @@ def _exchange(
     }
     connection.request("POST", target.path, body, {**own, **headers})
     response = _final(connection.getresponse())
-    return response.status, _beginning(response)
+    return response.status, _beginning(response), response.getheader("Retry-After")
 
 
 def _final(response: http.client.HTTPResponse) -> http.client.HTTPResponse:
