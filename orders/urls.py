@@ -96,12 +96,19 @@ def redis_url(text: str) -> str:
 
 
 def place_of_redis(url: str) -> str:
-    """Return the address of Redis for messages, without user and password."""
+    """Return the address of Redis for messages, without user and password.
+
+    The number of its database is part of it, unless it is 0.
+    """
     parts = urlsplit(url)
     if parts.scheme == "unix":
-        return parts.path
-    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    return f"{host}:{parts.port or REDIS_PORT}"
+        place, number = parts.path, "0"
+    else:
+        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+        place, number = f"{host}:{parts.port or REDIS_PORT}", parts.path.strip("/") or "0"
+    # The package redis prefers the parameter.
+    number = dict(parse_qsl(parts.query)).get("db", number)
+    return f"{place}, database {int(number)}" if int(number) else place
 
 
 def _is_redis(parts: SplitResult) -> bool:

@@ -19,6 +19,9 @@ from orders.web.services import Services
 log = logging.getLogger("orders")
 
 _COMPARED_EVERY_SECONDS = 10.0
+_PROGRAM = "store-orders"
+# What must be the same in all processes, in the order of their digests.
+_SHARED = ("other plans", "other ban figures", "another Redis, or another database of it")
 
 
 class Keeper:
@@ -29,8 +32,9 @@ class Keeper:
         self._services, self._hold = services, hold
         self.has_lost = False
         self._compared = -_COMPARED_EVERY_SECONDS
-        self._kind = f" {VERSION} {digest(services.settings)} "
-        hold.serve(f"store-orders{self._kind}{socket.gethostname()}:{services.settings.port}")
+        self._kind = f"{VERSION} {digests(services.settings)}"
+        address = f"{socket.gethostname()}:{services.settings.port}"
+        hold.serve(f"{_PROGRAM} {self._kind} {address}")
 
     def keep(self) -> None:
         """Re-acquire the lock if it was lost, and compare now and then. Called twice a second."""
@@ -55,20 +59,33 @@ class Keeper:
         if now - self._compared < _COMPARED_EVERY_SECONDS:
             return
         self._compared = now
-        differing = sorted(each for each in self._hold.others() if self._kind not in each)
+        others = (difference(self._kind, name) for name in self._hold.others())
+        differing = sorted(filter(None, others))
         if differing != self._services.differing and differing:
             log.warning(
-                "Other processes on this database have another version, other plans or ban figures "
-                "or another Redis (version, digest, address): %s. Here:%s",
-                ", ".join(differing),
-                self._kind.rstrip(),
+                "Other processes on this database differ from this one, and so treat the same "
+                "request in another way: %s.",
+                "; ".join(differing),
             )
         self._services.differing = differing
 
 
-def digest(settings: Settings) -> str:
-    """Return a digest of what must be the same in all processes over a database."""
+def digests(settings: Settings) -> str:
+    """Return digests of what must be the same in all processes over a database, see `_SHARED`."""
     redis = place_of_redis(settings.limits_url) if settings.limits_url else ""
     bans = (settings.ban_after, settings.ban_window, settings.ban_seconds)
     shared = (sorted(map(repr, settings.plans.values())), bans, redis)
-    return hashlib.sha256(repr(shared).encode()).hexdigest()[:8]
+    return ".".join(hashlib.sha256(repr(part).encode()).hexdigest()[:5] for part in shared)
+
+
+def difference(kind: str, name: str) -> str:
+    """Return how a process differs from one of this kind, by its name; empty if it does not."""
+    version, own = kind.split()
+    match name.split():
+        case [program, its_version, digests, address] if program == _PROGRAM:
+            parts = zip(_SHARED, own.split("."), digests.split("."), strict=False)
+            differing = [words for words, here, there in parts if here != there]
+            if its_version != version:
+                differing.insert(0, f"version {its_version}")
+            return f"{address} has {', '.join(differing)}" if differing else ""
+    return f"{name} is another program"

@@ -19,7 +19,7 @@ import psycopg
 import pytest
 import urllib3
 
-from orders.cli.keeper import digest
+from orders.cli.keeper import difference, digests
 from orders.domain import Status
 from orders.settings import DEFAULT_PLANS, Plan, Settings
 from orders.store import events, listing
@@ -386,31 +386,44 @@ def test_processes_that_differ_are_named(settings, start, tmp_path):
         return service.request("GET", "/readyz").json()["processes"]
 
     wait_until(lambda: told(other) != "ok" != told(same))
-    assert told(same).count("store-orders ") == 1
+    assert re.fullmatch(r"differing: \S+:\d+ has other ban figures", told(same))
     assert (
         "\nstore_orders_processes_differing 1.0\n" in same.request("GET", "/metrics").data.decode()
     )
-    (line,) = [line for line in same.log if "another version" in line]
+    (line,) = [line for line in same.log if "differ from this one" in line]
     assert told(same).removeprefix("differing: ") in line
     # Those that have begun earlier look again every ten seconds.
     wait_until(lambda: told(first) == told(same))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"ban_after": 20},
-        {"ban_seconds": 10},
-        {"plans": {**DEFAULT_PLANS, "pro": Plan("pro", 1, 2)}},
-        {"limits_url": "redis://elsewhere:6379/0"},
-    ],
-    ids=str,
-)
-def test_a_digest_differs_where_limits_do_and_only_there(change):
+PLANS = {**DEFAULT_PLANS, "pro": Plan("pro", 1, 2)}
+REDIS = "another Redis, or another database of it"
+DIFFERENCES = [
+    ({"ban_after": 20}, "other ban figures"),
+    ({"ban_seconds": 10}, "other ban figures"),
+    ({"plans": PLANS}, "other plans"),
+    ({"plans": PLANS, "ban_window": 10}, "other plans, other ban figures"),
+    ({"limits_url": "redis://elsewhere:6379/1"}, REDIS),
+    ({"limits_url": "redis://shared/2"}, REDIS),
+    ({"limits_url": "redis://shared/1?db=2"}, REDIS),
+    ({"limits_url": "redis://shared"}, REDIS),
+    ({"limits_url": "redis://:other@shared/?db=1", "host": "192.0.2.1", "port": 1}, None),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), DIFFERENCES, ids=str)
+def test_what_differs_between_processes_is_named(change, words):
     limits = Settings(limits_url="redis://:secret@shared/1")
-    assert digest(replace(limits, **change)) != digest(limits)
-    elsewhere = replace(limits, host="192.0.2.1", port=1, limits_url="redis://:other@shared/1")
-    assert digest(elsewhere) == digest(limits)
+    other = f"store-orders 1.0 {digests(replace(limits, **change))} shop:8081"
+    said = f"shop:8081 has {words}" if words else ""
+    assert difference(f"1.0 {digests(limits)}", other) == said
+    newer = other.replace(" 1.0 ", " 1.1 ")
+    said = f"shop:8081 has version 1.1{f', {words}' if words else ''}"
+    assert difference(f"1.0 {digests(limits)}", newer) == said
+
+
+def test_what_is_no_process_of_this_program_is_named_too():
+    assert difference("1.0 a.b.c", "psql") == "psql is another program"
 
 
 @pytest.mark.parametrize(

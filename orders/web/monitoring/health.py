@@ -31,7 +31,7 @@ def _readyz() -> Reply:
     # Without their journal or Redis, limits are counted in memory: worth reporting, but no reason
     # to send clients elsewhere.
     trouble = services.limits.storage.trouble
-    differing = ", ".join(services.differing)
+    differing = "; ".join(services.differing)
     return json_reply(
         {
             "status": "ready",
