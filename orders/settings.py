@@ -12,6 +12,7 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -132,6 +133,16 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     values.setdefault("base_url", _default_base_url(values))
     values["notify_socket"] = environ.get("NOTIFY_SOCKET", "")
     return Settings(instance=instance, plans=plans, **cast("dict[str, Any]", values))
+
+
+def log_style(environ: Mapping[str, str] | None = None) -> str:
+    """Return how the log is to be written, also where another setting can't be used."""
+    environ = os.environ if environ is None else environ
+    instance = Path(environ.get(f"{PREFIX}INSTANCE") or DEFAULT_INSTANCE)
+    with suppress(SettingsError, ValueError):
+        config = _read_config(instance / CONFIG_FILE)
+        return _log(environ.get(f"{PREFIX}LOG", config.get("log", Settings.log)))
+    return Settings.log
 
 
 def _default_base_url(values: Mapping[str, Any]) -> str:

@@ -59,13 +59,29 @@ def main(create_app: Callable[[Settings], Flask]) -> int:
     """Serve the application until a signal ends it; return the exit status."""
     arguments = _parser().parse_args()
     os.umask(0o077)
+    _outlive_terminals()
     try:
         settings = settings_of.load()
         with logs.logging_to_stderr(settings.log):
             return _serve_instance(create_app(settings), with_demo=arguments.demo)
     except (CannotStart, SettingsError, checks.UnfitDatabase, CountersRefused) as error:
-        click.echo(f"Error: {' '.join(str(error).split())}", err=True)
+        _say_why(" ".join(str(error).split()))
         return EXIT_CANNOT_START
+
+
+def _outlive_terminals() -> None:
+    # SIGHUP: systemd would count that end as meant, and programs that rotate logs send it. A person
+    # who closes the terminal that shows the log means the service to end.
+    if sys.stderr is None or not sys.stderr.isatty():
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def _say_why(message: str) -> None:
+    if settings_of.log_style() == "json":
+        with logs.logging_to_stderr("json"):
+            log.error("%s", message)
+    else:
+        click.echo(f"Error: {message}", err=True)
 
 
 def settings_for_flask() -> Settings:

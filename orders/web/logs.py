@@ -46,7 +46,10 @@ Write = Callable[[bytes], int]
 
 
 class AccessLine(NamedTuple):
-    """The facts of an answered request, in the order in which the log shows them."""
+    """The facts of an answered request, in the order in which the log shows them.
+
+    `code` is that of an error's body, which tells one 503 from another.
+    """
 
     time: float
     address: str
@@ -56,6 +59,7 @@ class AccessLine(NamedTuple):
     status: int
     ms: float
     request_id: str
+    code: str | None
 
 
 class TextFormatter(logging.Formatter):
@@ -76,6 +80,7 @@ class TextFormatter(logging.Formatter):
         return (
             f"{_when(line.time)} {line.address} {line.key or '-'} {_escaped(line.method)} "
             f"{_escaped(line.path, _HARMLESS)} {line.status} {line.ms}ms {line.request_id}"
+            f"{f' {line.code}' if line.code else ''}"
         )
 
 
@@ -99,6 +104,8 @@ class JsonFormatter(logging.Formatter):
         shown = {"method": _escaped(line.method), "path": _escaped(line.path, _HARMLESS)}
         facts = {**line._asdict(), "time": _when(line.time), **shown}
         facts["requestId"] = facts.pop("request_id")
+        if facts["code"] is None:
+            del facts["code"]
         return json.dumps(facts)
 
 
@@ -139,6 +146,7 @@ class LogQueue(QueueHandler):
                 status,
                 round((ended - call.began) * 1000, 1),
                 call.request_id,
+                call.refusal,
             )
             self.enqueue(line)
 

@@ -74,7 +74,9 @@ def test_a_line_of_json_is_an_object_with_the_same_facts(store):
         "status": 404,
         "ms": 0.0,
         "requestId": response.headers["X-Request-Id"],
+        "code": "order_not_found",
     }
+    assert "code" not in facts_of(client, "GET", LIST)
 
 
 def test_a_request_without_a_valid_key_has_none_in_its_line(store):
@@ -93,7 +95,7 @@ def test_a_line_shows_the_address_of_the_client_behind_a_trusted_proxy(behind_pr
 def test_the_log_of_a_service_goes_to_standard_error_as_text(service):
     line = one_line_of(service, "GET /nothing ", lambda: service.request("GET", "/nothing?hunter2"))
     duration = re.fullmatch(
-        rf"{TIME} 127\.0\.0\.1 - GET /nothing 404 (\d+\.\d)ms [0-9a-f]+\n", line
+        rf"{TIME} 127\.0\.0\.1 - GET /nothing 404 (\d+\.\d)ms [0-9a-f]+ not_found\n", line
     )
     assert 0 < float(duration[1]) < 60_000
 
@@ -106,7 +108,9 @@ def test_input_that_the_server_itself_rejects_has_a_line(service):
         lambda: answers.append(exchange(service.address, b"nonsense\x1b[31m hunter2\r\n\r\n")),
     )
     (request_id,) = re.findall(r"X-Request-Id: (\S+)", answers[0].decode())
-    assert re.fullmatch(rf"{TIME} 127\.0\.0\.1 - - - 400 \d+\.\dms {request_id}\n", line)
+    assert re.fullmatch(
+        rf"{TIME} 127\.0\.0\.1 - - - 400 \d+\.\dms {request_id} malformed_request\n", line
+    )
 
 
 def one_line_of(service, part, act):
@@ -196,7 +200,7 @@ def test_a_forged_line_stays_in_its_own(behind_proxy):
             "environ_overrides": {"REQUEST_METHOD": method.format(key=secret)},
         }
         _, line = line_of(behind_proxy, "GET", target, **request)
-        assert len(line.split(" ")) == 8
+        assert len(line.split(" ")) == 9
         assert line.isprintable()
         assert secret[8:20] not in line
         assert "key:1 GET /v1/store/orders" not in line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import operator
 import os
 import platform
@@ -122,6 +123,8 @@ OTHERS = {
     "version": ["app.py", "--version"],
     "flask run": ["flask", "run"],
     "flask keys": ["flask", "keys", "list"],
+    "a taken port, in JSON": ["app.py"],
+    "a bad setting, in JSON": ["app.py"],
 }
 
 
@@ -145,6 +148,10 @@ def ended(tmp_path_factory, service, forks):
                 "ORDERS_INSTANCE": service.environment["ORDERS_INSTANCE"]
             },
             "flask keys": {"ORDERS_THREADS": "none"},
+            "a taken port, in JSON": {
+                "ORDERS_PORT": str(taken.getsockname()[1]),
+                "ORDERS_LOG": "json",
+            },
         }
         starts = {}
         for name in [*WORDS, *OTHERS]:
@@ -152,6 +159,9 @@ def ended(tmp_path_factory, service, forks):
             starts[name] = start = SimpleNamespace(
                 instance=instance, stdout=folder / f"{name}.out", stderr=folder / f"{name}.err"
             )
+            if name == "a bad setting, in JSON":
+                instance.mkdir(mode=0o700)
+                (instance / "config.toml").write_text('log = "json"\nthreads = "none"\n')
             if name in UNFIT:
                 instance.mkdir(mode=0o700)
                 UNFIT[name][0](instance / "orders.db")
@@ -185,6 +195,18 @@ def test_a_start_that_cannot_work_says_in_one_line_how_to_fix_it_and_changes_no_
         assert words in message
     assert ended[what].stdout.read_text() == ""
     assert what not in UNFIT or files_in(ended[what].instance) == ended[what].before
+
+
+@OF_FILES
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("a taken port, in JSON", "ORDERS_PORT"), ("a bad setting, in JSON", "threads in ")],
+)
+def test_where_the_log_is_json_so_is_why_a_start_cannot_work(ended, name, words):
+    (line,) = ended[name].stderr.read_text().splitlines()
+    facts = json.loads(line)
+    assert (ended[name].status, facts["level"]) == (2, "error")
+    assert words in facts["message"]
 
 
 # Starts a service whose database goes away just before one of its steps.
@@ -359,6 +381,13 @@ def test_further_signals_during_a_stop_leave_its_status_at_0(start):
         service.process.terminate()
         time.sleep(0.001)
     assert service.stop() == 0
+
+
+def test_a_service_whose_log_goes_to_no_terminal_ignores_sighup(start):
+    service = start()
+    service.process.send_signal(signal.SIGHUP)
+    assert service.request("GET", "/healthz").status == 200
+    assert service.process.poll() is None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's tgkill")
