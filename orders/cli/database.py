@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -83,18 +84,21 @@ def back_up(file: Path, *, overwrite: bool) -> None:
 
 
 @db_group.command("backups")
-@click.option("--now", "make_now", is_flag=True, help="Make one now.")
+@click.option("--now", "make_now", is_flag=True, help="Make one now, and remove none.")
+@click.option("--new-folder", is_flag=True, help="Let the folder begin anew, as on another disk.")
 @click.option("--check", is_flag=True, help="Read each through, and restore the newest for a test.")
-def list_backups(*, make_now: bool, check: bool) -> None:
+def list_backups(*, make_now: bool, new_folder: bool, check: bool) -> None:
     """List the service's automatic backups. The service may go on running."""
     services = open_services()
     services.upkeep.file()  # which a server's database has none of
     backups = services.backups
     if backups is None:
         raise click.ClickException("There are none: ORDERS_BACKUPS is off.")
+    if new_folder:
+        backups.begin_anew()
     if make_now:
         say_working("Copying")
-        say(f"Made {backups.make().path}.")
+        say(f"Made {backups.make(is_manual=True).path}.")
     verdicts = {}
     if check:
         say_working("Checking")
@@ -111,13 +115,16 @@ def list_backups(*, make_now: bool, check: bool) -> None:
     show(rows, "There are no backups yet.", as_json=False)
     _say_standing(backups)
     if any(row["state"] != "sound" for row in rows):
-        raise click.ClickException("A backup is not sound. Make another: flask db backups --now.")
+        raise click.ClickException(
+            "A backup is not sound. Make another (flask db backups --now), and move that one away."
+        )
 
 
 def _say_standing(backups: Backups) -> None:
     standing = backups.standing()
     if standing.failure:
-        say(f"The last attempt failed ({standing.failure}), and is made again within an hour.")
+        why = standing.failure.rstrip(".")
+        say(f"The service can't make its backup ({why}). It tries again every hour.")
     if standing.is_old:
         say("The newest is older than 48 hours, or there is none: see the log of the service.")
     if standing.is_on_same_disk:
@@ -125,22 +132,38 @@ def _say_standing(backups: Backups) -> None:
 
 
 @db_group.command("restore")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=click.Path(path_type=Path))
 @click.option(
     "--keep-keys",
     is_flag=True,
     help="Keep the backup's keys and webhooks if the replaced database can't be read.",
 )
-def restore(file: Path, keep_keys: bool) -> None:
+@click.option("--another-shop", is_flag=True, help="Even if FILE is the backup of another shop.")
+@click.option("--yes", is_flag=True, help="Don't ask, on a terminal, before replacing anything.")
+def restore(file: Path, keep_keys: bool, another_shop: bool, yes: bool) -> None:
     """Replace the database by the backup FILE. The service must be stopped.
 
-    The replaced database is kept beside it. Keys and webhooks stay as they are now, so that none
-    that was revoked or removed comes back; new ids continue above all that were ever assigned.
+    It says first what is in FILE, and which of today's orders it lacks. The replaced database is
+    kept beside it. Keys and webhooks stay as they are now, so that none that was revoked or removed
+    comes back; new ids continue above all that were ever assigned.
     """
+
+    def announce(contents: restoring.Contents) -> None:
+        _say_contents(file, contents)
+        if contents.is_anothers and not another_shop:
+            raise click.ClickException(
+                f"{file} is the backup of another shop than the store in {database}. If that is "
+                "meant, restore it with --another-shop."
+            )
+        if sys.stdin.isatty() and not yes:
+            click.confirm("Replace the store by it?", abort=True, err=True)
+
     with stopped_services(make=True) as services:
-        say_working("Restoring")
+        say_working("Reading")
         database = services.upkeep.file()
-        done = restoring.restore(file, database, services.clock.now(), keep_keys=keep_keys)
+        done = restoring.restore(
+            file, database, services.clock.now(), keep_keys=keep_keys, announce=announce
+        )
     say(f"Restored from {file}.")
     if done.replaced:
         say(f"The replaced database is kept in {done.replaced}.")
@@ -158,6 +181,16 @@ def restore(file: Path, keep_keys: bool) -> None:
             f"or remove {database} and restore again with --keep-keys."
         )
     _say_paused(done.webhooks)
+
+
+def _say_contents(file: Path, contents: restoring.Contents) -> None:
+    newest = f", the newest change of {time_text(contents.newest)}" if contents.newest else ""
+    say(f"{file} has {contents.orders:,} orders{newest}.")
+    if contents.lacking or contents.differing:
+        say(
+            f"It lacks {contents.lacking:,} orders of today's store, and {contents.differing:,} "
+            "were shipped or cancelled since."
+        )
 
 
 @db_group.command("renew")

@@ -35,7 +35,10 @@ def note(
 def get_all(connection: Connection) -> list[Act]:
     """Return all entries, the oldest first."""
     columns = (AuditRow.c.at, AuditRow.c.who, AuditRow.c.action, AuditRow.c.subject)
-    return [Act(*row) for row in connection.execute(select(*columns).order_by(AuditRow.c.id))]
+    return [
+        Act(*row)
+        for row in connection.execute(select(*columns).order_by(AuditRow.c.at, AuditRow.c.id))
+    ]
 
 
 def _user() -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
+import re
 import shutil
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -125,7 +127,13 @@ def test_what_failed_is_told_at_once_and_tried_again_in_an_hour(
     clock.advance(60)
     backups.tend()
     assert "20261201T120100Z: it takes" in backups.standing().failure
-    assert "The last attempt failed (20261201T120100Z: it takes" in told(shop)
+    assert "The service can't make its backup (20261201T120100Z: it takes" in told(shop)
+    # What a person can do, elsewhere or as another user, says nothing of the service.
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10**9))
+        assert "The service can't make its backup" in command(shop, "db", "backups", "--now").stderr
+    for file in backups.folder.iterdir():
+        file.unlink()
     live(backups, clock, 3 * 3_600)
     assert names(backups) == []
     failed = [line for line in caplog.messages if "tried again in an hour" in line]
@@ -139,7 +147,7 @@ def test_what_failed_is_told_at_once_and_tried_again_in_an_hour(
     assert len(names(backups)) == 1
     assert not backups.standing().is_old
     assert not backups.standing().failure
-    assert "The last attempt" not in told(shop)
+    assert "The service can't" not in told(shop)
 
 
 def test_a_copy_that_is_not_sound_or_cut_off_is_not_kept(backups, clock, monkeypatch):
@@ -266,6 +274,105 @@ def test_the_command_lists_makes_and_checks(shop, backups, clock):
     assert command(shop, "db", "backups", "--check").exit_code == 1
     # Which the list remembers of the newest.
     assert command(shop, "db", "backups").exit_code == 1
+
+
+def test_a_backup_by_hand_displaces_none_of_the_day_and_goes_with_it(shop, backups, clock):
+    clock.advance(60)
+    backups.tend()
+    for hours in (1, 2):
+        clock.advance(3_600)
+        command(shop, "db", "backups", "--now")
+        assert len(names(backups)) == 1 + hours
+    live(backups, clock, DAY)
+    assert [name[:8] for name in names(backups)] == ["20261202"] + 3 * ["20261201"]
+    assert [name[16:] for name in names(backups)] == ["", "-manual", "-manual", ""]
+    live(backups, clock, 30 * DAY, step=12 * 3_600)
+    assert not [name for name in names(backups) if name.startswith("20261201")]
+    # On a day that has no other, one counts as the day's.
+    clock.advance(DAY - 7_200)
+    command(shop, "db", "backups", "--now")
+    live(backups, clock, 3_600)
+    assert [name[16:] for name in names(backups)][:2] == ["-manual", ""]
+
+
+@pytest.fixture
+def elsewhere(make_store, tmp_path, clock):
+    """A store whose backups are in a folder of a disk, which can be there or not."""
+    disk = tmp_path / "usb"
+    disk.mkdir()
+    store = make_store(backups=str(disk / "shop"))
+    clock.advance(60)
+    return store, store.services.backups, disk
+
+
+def test_a_folder_that_vanished_is_a_failure_until_it_is_back_or_begun_anew(
+    elsewhere, clock, tmp_path
+):
+    store, backups, disk = elsewhere
+    live(backups, clock, DAY)
+    assert len(names(backups)) == 2
+    disk.rename(tmp_path / "unplugged")
+    for folder in (disk, disk / "shop"):  # not mounted; then as somebody, or a start, left it
+        folder.mkdir()
+        assert "is its disk mounted?" in backups.standing().failure
+        live(backups, clock, DAY)
+        assert names(backups) == []
+        assert "is its disk mounted?" in rejected(store, "db", "backups", "--now")
+    # Plugged in again.
+    shutil.rmtree(disk)
+    (tmp_path / "unplugged").rename(disk)
+    assert "its disk mounted" in backups.standing().failure  # of the last attempt
+    live(backups, clock, 3_600)
+    assert not backups.standing().failure
+    assert len(names(backups)) == 3
+    shutil.rmtree(disk)
+    done = command(store, "db", "backups", "--now", "--new-folder")
+    assert done.exit_code == 0, done.stderr
+    live(backups, clock, DAY)
+    assert not backups.standing().failure
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_what_root_makes_is_the_folder_owners(shop, backups, tmp_path):
+    folder = shop.settings.instance
+    shop.services.end()
+    os.chown(folder, 65_534, 65_534)
+    for arguments in (["backups", "--now"], ["restore", folder / "mine.db"], ["check"]):
+        if arguments[0] == "restore":
+            backups.all()[0].path.rename(folder / "mine.db")
+        done = command(shop, "db", *arguments)
+        assert done.exit_code == 0, done.stderr
+    (folder / "orders.db").unlink()
+    (folder / "lock").unlink()
+    command(shop, "keys", "issue", "first", "--plan", "free")
+    shop.database.close()
+    owned = {path.name: path.stat().st_uid for path in folder.rglob("*")}
+    made = {name for name in owned if not re.search(r"replaced|mine|counters", name)}
+    assert made >= {"lock", "orders.db", "backups"}
+    assert {name for name in made if owned[name] != 65_534} == set()
+
+
+def test_what_is_no_whole_backup_is_said_without_reading_it_through(shop, backups, clock):
+    clock.advance(60)
+    backups.tend()
+    clock.advance(DAY)
+    good = backups.make()
+    cut, bare = (backups.folder / f"orders-2026120{day}T090000Z.db" for day in (1, 2))
+    cut.write_bytes(b"SQLite f")
+    shutil.copy(good.path, bare)
+    newest = backups.folder / "orders-20261202T120200Z.db"
+    newest.touch()
+    done = command(shop, "db", "backups")
+    assert done.exit_code == 1
+    assert "A backup is not sound." in done.stderr
+    assert [line.count("is cut off") for line in done.stdout.splitlines()] == [0, 1, 0, 0, 0, 1]
+    assert "has no checksum beside it" in done.stdout.splitlines()[3]
+    # It does not count as the day's, nor as the newest that is kept.
+    assert not backups.standing().is_sound
+    clock.advance(RETRY_SECONDS)
+    backups.tend()
+    assert backups.standing().is_sound
+    assert cut.exists()
 
 
 def test_without_backups_the_command_says_so(make_store):

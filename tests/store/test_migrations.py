@@ -354,6 +354,21 @@ def test_an_upgrade_keeps_the_data_and_a_checked_copy_for_its_owner(old_store):
     assert asked(kept, "PRAGMA integrity_check") == [("ok",)]
 
 
+def test_the_copy_of_an_earlier_upgrade_is_kept_but_not_one_of_the_same(old_store):
+    path = old_store.database.path
+    first = path.with_name(f"orders-before-{NEWEST:04}.db")
+    first.write_text("of a store that was restored since")
+    second = first.with_name(f"orders-before-{NEWEST:04}-2.db")
+    old_store.database.close()
+    before = path.read_bytes()
+    for _ in range(2):  # as after an upgrade that failed, which supervisors start again and again
+        path.write_bytes(before)
+        assert str(second) in said(old_store, "db", "upgrade")
+        old_store.database.close()
+    assert first.read_text() == "of a store that was restored since"
+    assert set(path.parent.glob("orders-before-*")) == {first, second}
+
+
 def test_a_database_that_is_up_to_date_is_left_alone(store):
     path = store.database.path
     before = dump(path)

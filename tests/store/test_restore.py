@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import gzip
+import json
 import os
 import re
 import shutil
@@ -59,6 +61,11 @@ def restored(store):
         yield restore
 
 
+def trail(store):
+    """Return what `flask audit --json` lists."""
+    return json.loads(command(store, "audit", "--json").stdout)
+
+
 def again(client, store):
     return type(client)(store, client.key_id, client.secret)
 
@@ -104,6 +111,74 @@ def test_the_replaced_database_is_kept_also_where_there_are_no_hard_links(
     as_before = Store(store.settings, store.clock)
     assert len(as_before.rows("SELECT * FROM orders")) == 4
     as_before.services.end()
+
+
+def test_it_says_before_it_acts_what_the_file_has_and_lacks(shop, restored, client):
+    _, backup, *_ = shop
+    client.ship(1)
+    _, messages = restored(backup)
+    assert (
+        f"{backup} has 1 orders, the newest change of 2026-12-01T12:00:00.000Z.\n"
+        "It lacks 3 orders of today's store, and 1 were shipped or cancelled since.\n"
+        f"Restored from {backup}.\n"
+    ) in messages
+
+
+def test_another_shops_backup_takes_a_word_and_keeps_this_shops_audit_trail(shop, make_store):
+    store, *_ = shop
+    other = make_store(instance=store.settings.instance / "other")
+    other.execute("UPDATE store SET store_id = 'theirs'")
+    store.clock.advance(1)
+    other.client(name="theirs").place()
+    said(other, "keys", "revoke", 1)
+    backup = store.settings.instance.parent / "theirs.db"
+    said(other, "db", "backup", backup)
+    mine = [act["subject"] for act in trail(store)]
+    store.services.end()
+    done = command(store, "db", "restore", backup)
+    assert done.exit_code == 1
+    assert f"{backup} has 1 orders" in done.stderr
+    assert "is the backup of another shop" in done.stderr
+    assert "--another-shop" in done.stderr
+    assert len(store.rows("SELECT * FROM orders")) == 4
+    store.services.end()
+    done = command(store, "db", "restore", backup, "--another-shop", "--keep-keys")
+    assert done.exit_code == 0, done.stderr
+    theirs = [act["subject"] for act in trail(other)]
+    assert [act["subject"] for act in trail(store)] == [*mine, *theirs, "from theirs.db"]
+
+
+def test_a_store_that_was_never_used_is_nobodys(shop, make_store):
+    store, backup, *_ = shop
+    new = make_store(instance=store.settings.instance / "new")
+    done = command(new, "db", "restore", backup, "--keep-keys")
+    assert done.exit_code == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("changed.db", None, "has changed since it was made"),
+        ("orders.db.gz", gzip.compress(b"SQLite format 3"), "run `gunzip orders.db.gz`"),
+        ("orders.db/x", b"", "x: Not a directory"),
+        ("orders.db", None, "is a directory"),
+        ("none.db", None, "none.db: No such file or directory"),
+    ],
+)
+def test_a_file_that_cannot_be_restored_is_said_as_it_is(shop, tmp_path, name, content, words):
+    store, backup, *_ = shop
+    store.services.end()
+    file = tmp_path / name
+    if name == "changed.db":
+        shutil.copy(backup, file)
+        file.with_name("changed.db.sha256").write_text(f"{'0' * 64}  changed.db\n")
+    elif name == "orders.db":
+        file.mkdir()
+    elif name.endswith("/x"):
+        file.parent.write_bytes(content)
+    elif content:
+        file.write_bytes(content)
+    assert words.lower() in rejected(store, "db", "restore", file).lower()
 
 
 def test_a_file_that_is_no_backup_changes_nothing(shop, tmp_path):

@@ -1,14 +1,16 @@
 """Backups that the service makes by itself: when, which are kept, whether they could be restored.
 
-Each is a checked copy of the SQLite file, named by its UTC time, with its SHA-256 beside it. Which
-day has one is read from the names, and there are hours between two by the monotonic clock: so with
-a clock that jumps there is neither one after the other nor none for long. Those dated in the future
-are kept, and don't count.
+Each is a checked copy of the SQLite file, named by its UTC time, with its SHA-256 beside it. A
+marker in a folder elsewhere tells it from the empty folder of a disk that is not mounted.
+
+Which day has one is read from the names, and there are hours between two by the monotonic clock: so
+with a clock that jumps there is neither one after the other nor none for long. Those dated in the
+future are kept, and don't count.
 """
 
 from __future__ import annotations
 
-import hashlib
+import errno
 import json
 import logging
 import shutil
@@ -21,7 +23,7 @@ from pathlib import Path
 
 from orders.clock import Clock
 from orders.store.care import backup, checks, consistency, instance, restoring, scratch
-from orders.store.care.backup import Backup
+from orders.store.care.backup import Backup, digest, sum_of
 from orders.store.database.errors import StoreUnavailable
 from orders.store.database.sqlite import SqliteDatabase
 
@@ -30,6 +32,13 @@ log = logging.getLogger(__name__)
 _DRILL_FILE = "drill.json"
 # Beside the store: that the folder of backups can't be written may be what failed.
 _FAILURE_FILE = "backup-failed.txt"
+# In a folder for backups elsewhere; and, beside the store, which folder has it.
+MARKER = "store-orders-backups.txt"
+_FOLDER_FILE = "backups-folder.txt"
+_MARKER_TEXT = (
+    "Store Orders keeps backups here. It makes none where this file is missing: then the disk is\n"
+    "not mounted.\n"
+)
 # Not in the first moments of a start, and then how often to see whether something is due.
 FIRST_SECONDS, LOOK_SECONDS = 30.0, 30.0
 RETRY_SECONDS = 3_600.0
@@ -38,6 +47,14 @@ RETRY_SECONDS = 3_600.0
 APART_SECONDS = 6 * 3_600.0
 DRILL_EVERY = timedelta(days=7)
 OLD_AFTER = timedelta(hours=48)
+_VANISHED = (
+    "{0} had backups, and has no {1} any more: is its disk mounted? If the folder is to begin "
+    "anew, such as on another disk, run `flask db backups --now --new-folder`."
+)
+_CANT_WRITE = (
+    "{} can't be written: {}. Give the folder to the service's user. The system unit also needs "
+    "its name: see deploy/systemd/backups.conf."
+)
 # A clock may be behind that of the backup's moment by this much.
 _SOON = timedelta(minutes=5)
 
@@ -50,7 +67,8 @@ class NotSound(Exception):
 class Standing:
     """How things stand: when the newest was made, whether it is sound, whether on the same disk.
 
-    `failure` is when and why the last attempt failed, empty if it did not.
+    `failure` is why there can be no backup now, or when and why the last attempt failed; empty if
+    neither is so.
     """
 
     newest: datetime | None
@@ -96,25 +114,28 @@ class Backups:
         """Return the backups, the newest first."""
         return sorted(self._found(), key=lambda each: each.at, reverse=True)
 
-    def make(self) -> Backup:
-        """Make a backup now, and remove those that are no longer to be kept."""
-        instance.make_private_folder(self.folder)
+    def make(self, *, is_manual: bool = False) -> Backup:
+        """Make a backup now, and remove none."""
+        self._prepare_folder()
         self._check_room(self.folder)
         now = self._clock.now().replace(microsecond=0)
-        path = self.folder / f"orders-{now:{backup.TIME}}.db"
+        path = self.folder / backup.name_of(now, is_manual=is_manual)
         with scratch.complete_file(path, "backup") as unfinished:
             backup.fill(self._database, unfinished, self._stopped.is_set)
             # First, so that there is no backup without.
-            _write(path.with_name(f"{path.name}.sha256"), f"{_digest(unfinished)}  {path.name}\n")
-        self._failure_file.unlink(missing_ok=True)
-        self._prune()
-        return Backup(path, now, path.stat().st_size)
+            _write(sum_of(path), f"{digest(unfinished)}  {path.name}\n")
+            instance.leave_to_owner(unfinished, self.folder)
+        return Backup(path, now, path.stat().st_size, is_manual)
+
+    def begin_anew(self) -> None:
+        """Let the next backup begin in a folder without any, such as that of another disk."""
+        self._database.with_name(_FOLDER_FILE).unlink(missing_ok=True)
 
     def check(self, one: Backup) -> None:
         """Read a backup through; raise NotSound if it is not what it was."""
-        noted = one.path.with_name(f"{one.path.name}.sha256").read_text(encoding="ascii")
-        if noted.split()[:1] != [_digest(one.path)]:
-            raise NotSound(f"{one.path} has changed since it was made: don't restore it.")
+        if complaint := self._look_at(one):
+            raise NotSound(f"{one.path} {complaint}.")
+        restoring.check_sum(one.path)
 
     def drill(self, one: Backup) -> None:
         """Restore a backup beside the store, and compare orders and days with the log.
@@ -143,7 +164,7 @@ class Backups:
             try:
                 (self.drill if one in newest else self.check)(one)
                 verdict = "sound"
-            except (NotSound, OSError) as error:
+            except (NotSound, OSError, checks.UnfitDatabase) as error:
                 verdict = str(error)
             if one in newest:
                 self._note(one, verdict)
@@ -162,9 +183,24 @@ class Backups:
         )
 
     def verdict_on(self, one: Backup) -> str:
-        """Return what the last drill found of a backup; each was sound when it was made."""
+        """Return what the last drill found of a backup, or else a look at its first bytes.
+
+        Each was sound when it was made.
+        """
         name, _, verdict = self._last_drill()
-        return verdict if name == one.path.name else "sound"
+        return self._look_at(one) or (verdict if name == one.path.name else "sound")
+
+    @staticmethod
+    def _look_at(one: Backup) -> str:
+        """Return what a look at a backup's first bytes and beside it finds wrong, or nothing."""
+        try:
+            if not checks.looks_whole(one.path):
+                return "is cut off, or no database"
+            if not sum_of(one.path).exists():
+                return "has no checksum beside it"
+        except OSError as error:
+            return f"can't be read: {error.strerror}"
+        return ""
 
     def _found(self) -> Iterator[Backup]:
         paths: list[Path] = []
@@ -180,17 +216,22 @@ class Backups:
         return [one for one in self.all() if one.at <= self._clock.now() + _SOON]
 
     def _make_if_due(self) -> bool:
-        today = self._clock.now().date()
-        if any(one.at.date() == today and not self._is_known_bad(one) for one in self.all()):
-            return False
         past = self._past()
         is_bad = bool(past) and self._is_known_bad(past[0])
+        if self._has_todays() and not is_bad and not self._last_failure():
+            return False
         if self._clock.monotonic() < self._apart and not is_bad:
             return False
         made = self.make()
         self._apart = self._clock.monotonic() + APART_SECONDS
         log.info("Made the backup %s: %d bytes.", made.path, made.size)
+        self._failure_file.unlink(missing_ok=True)
+        self._prune()
         return True
+
+    def _has_todays(self) -> bool:
+        today = self._clock.now().date()
+        return any(one.at.date() == today and not self._is_known_bad(one) for one in self.all())
 
     def _drill_if_due(self) -> bool:
         _, at, verdict = self._last_drill()
@@ -235,9 +276,42 @@ class Backups:
             _write(self._failure_file, f"{self._clock.now():{backup.TIME}}: {error}\n")
 
     def _failure(self) -> str:
+        return self._vanished() or self._last_failure()
+
+    def _last_failure(self) -> str:
         with suppress(OSError):
             return self._failure_file.read_text(encoding="utf-8").strip()
         return ""
+
+    def _prepare_folder(self) -> None:
+        """Make the folder; OSError where it had backups, and its disk is not there."""
+        if vanished := self._vanished():
+            raise OSError(vanished)
+        try:
+            instance.make_private_folder(self.folder)
+            if self._is_elsewhere() and not (self.folder / MARKER).exists():
+                _write(self.folder / MARKER, _MARKER_TEXT)
+        except OSError as error:
+            if error.errno in {errno.EROFS, errno.EACCES, errno.EPERM}:
+                raise OSError(_CANT_WRITE.format(self.folder, error.strerror)) from None
+            raise
+        if self._is_elsewhere() and self._noted_folder() != str(self.folder):
+            _write(self._database.with_name(_FOLDER_FILE), f"{self.folder}\n")
+
+    def _vanished(self) -> str:
+        """Return what is wrong where the folder has lost its marker; nothing where it has not."""
+        if self._noted_folder() != str(self.folder) or (self.folder / MARKER).exists():
+            return ""
+        return _VANISHED.format(self.folder, MARKER)
+
+    def _noted_folder(self) -> str:
+        with suppress(OSError):
+            return self._database.with_name(_FOLDER_FILE).read_text(encoding="utf-8").strip()
+        return ""
+
+    def _is_elsewhere(self) -> bool:
+        # A folder beside the store is on its disk, and goes and comes with it.
+        return self.folder.parent != self._database.parent
 
     def _check_room(self, folder: Path) -> None:
         log_file = self._database.with_name(f"{self._database.name}-wal")
@@ -253,11 +327,12 @@ class Backups:
         return _device(self.folder) == _device(self._database)
 
     def _prune(self) -> None:
-        past = self._past()
+        past = [one for one in self._past() if not self._is_known_bad(one)]
         kept = backup.kept(past, self._kept)
         for one in past[1:]:
             if one not in kept:
                 one.path.unlink(missing_ok=True)
+                log.info("Removed the backup %s: there are later ones.", one.path)
         for path in self.folder.glob("orders-*.db.sha256"):
             if not path.with_suffix("").exists():
                 path.unlink(missing_ok=True)
@@ -270,14 +345,10 @@ def _device(path: Path) -> int:
     return path.stat().st_dev
 
 
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _write(path: Path, text: str) -> None:
     with scratch.complete_file(path, "backup", overwrite=True) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
+        instance.leave_to_owner(unfinished, path.parent)
 
 
 def _complaint(path: Path) -> str | None:

@@ -41,7 +41,18 @@ _MOVED = (
     "{0} was moved to PostgreSQL, where the shop goes on: set ORDERS_DATABASE_URL to that "
     "database. To go back to what is in the file, run `flask db restore {0}`."
 )
-_NO_DATABASE = "{} is damaged, or no database at all. Restore a backup, or move it away."
+_NO_DATABASE = (
+    "{} is damaged, or no database at all. Restore a backup, or save what can be read "
+    "(`flask db salvage`)."
+)
+# How compressed files begin, and what makes them plain.
+_COMPRESSED = {
+    b"\x1f\x8b": "gunzip",
+    b"\x28\xb5\x2f\xfd": "unzstd",
+    b"\xfd7zXZ": "unxz",
+    b"BZh": "bunzip2",
+    b"PK\x03\x04": "unzip",
+}
 
 
 class UnfitDatabase(Exception):
@@ -88,11 +99,27 @@ def check_whole(path: Path) -> None:
     _check_soundness(path, "integrity_check")
 
 
+def looks_whole(path: Path) -> bool:
+    """Return whether a file that nobody writes to begins as SQLite's do, and is as long as it says.
+
+    Of both there is a note in its first page, so that a cut-off file shows without being read.
+    """
+    with path.open("rb") as file:
+        header = file.read(_HEADER_BYTES)
+    page = int.from_bytes(header[16:18]) or 1
+    pages = int.from_bytes(header[28:32])
+    page_bytes = 65_536 if page == 1 else page
+    return header.startswith(_MAGIC) and path.stat().st_size == page_bytes * pages
+
+
 def identify(path: Path) -> int:
     """Return the schema's number of a database of this program, no newer than it."""
     # Read from the file itself: SQLite changes what it opens, even a file that is not ours.
     with path.open("rb") as file:
         header = file.read(_HEADER_BYTES)
+    for beginning, program in _COMPRESSED.items():
+        if header.startswith(beginning):
+            raise UnfitDatabase(f"{path} is compressed: run `{program} {path.name}` on it first.")
     if header and not header.startswith(_MAGIC):
         raise UnfitDatabase(_NO_DATABASE.format(path))
     if int.from_bytes(header[_APPLICATION_ID_AT:][:4]) not in {APPLICATION_ID, _MOVED_ID}:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import filelock
@@ -21,7 +21,10 @@ class InstanceLocked(Exception):
 
 def make_private_folder(path: Path) -> None:
     """Make the folder, and its parents, for its owner only; revoke the rights of others."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for each in (*reversed(path.parents), path):
+        if not each.is_dir():
+            each.mkdir(mode=0o700, exist_ok=True)
+            leave_to_owner(each, each.parent)
     if path.stat().st_mode & 0o077:
         path.chmod(0o700)
 
@@ -32,6 +35,13 @@ def make_private_file(path: Path) -> None:
     FileExistsError is raised where there is one, or a link, which is not followed.
     """
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+
+def leave_to_owner(path: Path, folder: Path) -> None:
+    """Give what root has just made to the owner of a folder, whose service is to use it."""
+    if os.geteuid() == 0:
+        owner = folder.stat()
+        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
 def take_rights_of_others(path: Path) -> None:
@@ -59,6 +69,9 @@ def locked(
     until `unless` says true. The operating system frees it when the process ends, however it ends.
     """
     make_private_folder(instance)
+    with suppress(FileExistsError):
+        make_private_file(instance / "lock")
+        leave_to_owner(instance / "lock", instance)
     lock = filelock.FileLock(instance / "lock", mode=0o600)
     try:
         lock.acquire(timeout=patience, cancel_check=unless)

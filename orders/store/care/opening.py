@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import filecmp
+import itertools
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -37,6 +39,7 @@ def create(path: Path) -> None:
         unfinished = folder / path.name
         instance.make_private_file(unfinished)
         _change(unfinished, make_tables)
+        instance.leave_to_owner(unfinished, path.parent)
         _keep_orphaned_log(path)
         unfinished.replace(path)
         instance.sync(path.parent)
@@ -84,11 +87,26 @@ def upgrade(path: Path, *, keep_copy: bool = True) -> Path | None:
 
 
 def _keep_copy(path: Path) -> Path:
-    kept = path.with_name(f"{path.stem}-before-{checks.schema_version():04}{path.suffix}")
-    kept.unlink(missing_ok=True)  # of an upgrade that was cut off: this one begins from the same
-    backup.copy(path, kept)
+    with scratch.folder(path.parent, "backup") as folder:
+        copied = folder / path.name
+        backup.copy(path, copied)
+        instance.leave_to_owner(copied, path.parent)
+        for kept in _copies_before(path):
+            # The same copy is that of an upgrade that failed: tried again and again, it would fill
+            # the disk. Any other is somebody's way back.
+            if not kept.exists() or filecmp.cmp(copied, kept, shallow=False):
+                break
+        copied.replace(kept)
+        instance.sync(path.parent)
     log.info("A copy of the database as it was is in %s", kept)
     return kept
+
+
+def _copies_before(path: Path) -> Iterator[Path]:
+    name = f"{path.stem}-before-{checks.schema_version():04}"
+    yield path.with_name(f"{name}{path.suffix}")
+    for number in itertools.count(2):
+        yield path.with_name(f"{name}-{number}{path.suffix}")
 
 
 def _change(path: Path, change: Callable[[Connection], None]) -> None:

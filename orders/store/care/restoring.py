@@ -3,8 +3,9 @@
 The replaced database knows what happened since the backup: keys that were revoked, ids that were
 assigned, webhooks that were removed. So the restored store keeps the replaced one's keys and
 webhooks, assigns ids above its highest, and gets a new random id, so that no earlier ETag matches.
-If the replaced database can't be read, or belongs to another store, nobody knows what was revoked,
+If the replaced database can't be read, or belongs to another shop, nobody knows what was revoked,
 removed or assigned: then all keys are revoked, webhooks are paused, and ids skip a million.
+Another shop's audit trail is kept all the same: the acts are of this computer's people.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import errno
 import os
 import secrets
 import shutil
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Table, delete, select, update
+from sqlalchemy import Connection, Table, delete, func, select, update
 
 from orders.store import audit
 from orders.store.care import backup, checks, instance, opening, scratch
@@ -33,6 +35,7 @@ from orders.store.tables import (
     EndpointRow,
     EventRow,
     KeyRow,
+    OrderRow,
     RefusedRow,
     StoreRow,
 )
@@ -45,6 +48,12 @@ _NUMBERED = [
 ]
 # What the restored store has of the replaced one: a backup knows too little of it.
 _KEPT = (KeyRow, EndpointRow, RefusedRow, AuditRow)
+# Of the orders there are, how many a backup lacks, and how many it has in another state.
+_COMPARED = """
+    SELECT count(*) FILTER (WHERE other.id IS NULL),
+        count(*) FILTER (WHERE other.status <> orders.status)
+    FROM main.orders AS orders LEFT JOIN backup.orders AS other ON other.id = orders.id
+"""
 # What systems answer where there are no hard links: FAT, some network disks, some containers.
 _NO_LINKS = {errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENOSYS}
 # Of each table.
@@ -68,13 +77,39 @@ class Restored:
     webhooks: int
 
 
-def restore(file: Path, target: Path, now: datetime, *, keep_keys: bool = False) -> Restored:
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a backup has, as against the database that it is to replace.
+
+    `newest` is the time of its newest change, None where there is none. `lacking` and `differing`
+    count the orders of today's store that it has not, or has in another state; both are None where
+    that store can't be read, or is another shop's.
+    """
+
+    newest: datetime | None
+    orders: int
+    lacking: int | None
+    differing: int | None
+    is_anothers: bool
+
+
+def restore(
+    file: Path,
+    target: Path,
+    now: datetime,
+    *,
+    keep_keys: bool = False,
+    announce: Callable[[Contents], None] = lambda _: None,
+) -> Restored:
     """Replace the database by a copy of the backup, and keep the replaced one beside it.
 
     Nobody may use the database meanwhile. With `keep_keys`, the backup's keys and webhooks stay
-    in force where the replaced database can't be read. After an UnfitDatabase (of the backup, or
+    in force where the replaced database can't be read. `announce` hears what the backup has before
+    anything is changed, and may raise an exception. After that, an UnfitDatabase (of the backup, or
     because the database is in use) or an OSError nothing was changed.
     """
+    file.open("rb").close()
+    check_sum(file)
     with scratch.folder(target.parent, "restore") as folder, ExitStack() as held:
         copied = folder / target.name
         readable = _readable(file, folder)
@@ -83,14 +118,28 @@ def restore(file: Path, target: Path, now: datetime, *, keep_keys: bool = False)
         checks.unmark_as_moved(copied)
         opening.upgrade(copied, keep_copy=False)
         replaced = _read_replaced(target, copied, held)
+        announce(_contents(copied, replaced))
         with closing(SqliteDatabase(copied)) as database, database.write() as connection:
             revoked, keys, webhooks = _carry_over(connection, replaced, now, keep_keys=keep_keys)
             audit.note(connection, now, "store.restored", f"from {file.name}")
         _empty_log(copied)
+        instance.leave_to_owner(copied, target.parent)
         kept = _keep(target, now, folder, held)
         copied.replace(target)
         instance.sync(target.parent)
-    return Restored(kept, replaced is not None, revoked, keys, webhooks)
+    was_read = replaced is not None and replaced.is_same
+    return Restored(kept, was_read, revoked, keys, webhooks)
+
+
+def check_sum(file: Path) -> None:
+    """Check a backup against the SHA-256 beside it, if there is one; raise UnfitDatabase."""
+    noted = backup.sum_of(file)
+    if not noted.exists():
+        return
+    if noted.read_text(encoding="ascii", errors="replace").split()[:1] != [backup.digest(file)]:
+        raise checks.UnfitDatabase(
+            f"{file} has changed since it was made, by {noted.name} beside it: don't restore it."
+        )
 
 
 def renew(database: Database, now: datetime, *, keep_keys: bool = False) -> tuple[int, int]:
@@ -121,10 +170,34 @@ class _Replaced:
     store_id: str
     last_ids: dict[str, int]
     rows: Rows
+    # Whether it is of the same shop as the backup; how many orders the backup lacks, and has in
+    # another state.
+    is_same: bool
+    lacking: int
+    differing: int
+
+    @property
+    def is_anothers(self) -> bool:
+        """Whether another shop's orders and keys are at stake. An unused store is nobody's."""
+        return not self.is_same and any(self.last_ids.values())
+
+
+def _contents(copied: Path, replaced: _Replaced | None) -> Contents:
+    with closing(SqliteDatabase(copied)) as database, database.read() as connection:
+        newest = select(EventRow.c.at).order_by(EventRow.c.id.desc()).limit(1)
+        orders = connection.scalar(select(func.count()).select_from(OrderRow)) or 0
+        same = replaced if replaced and replaced.is_same else None
+        return Contents(
+            connection.scalar(newest),
+            orders,
+            same.lacking if same else None,
+            same.differing if same else None,
+            replaced is not None and replaced.is_anothers,
+        )
 
 
 def _read_replaced(path: Path, restored: Path, held: ExitStack) -> _Replaced | None:
-    """Return what to take over; None if the database can't be read or is another store's.
+    """Return what to take over; None if the database can't be read.
 
     It is locked until `held` is left. AwayDatabase where it is in use, or the disk is full.
     """
@@ -135,8 +208,9 @@ def _read_replaced(path: Path, restored: Path, held: ExitStack) -> _Replaced | N
             connection = resources.enter_context(closing(sqlite.connect(path)))
             # This moves everything from the log to the file, and fails while others use it.
             connection.execute("PRAGMA journal_mode = DELETE").fetchall()
+            compared = _compare(connection, restored)
             connection.execute("BEGIN EXCLUSIVE")
-            replaced = _read_rows(connection)
+            replaced = _read_rows(connection, restored, compared)
             held.push(resources.pop_all())
     except checks.AwayDatabase:
         raise
@@ -149,15 +223,24 @@ def _read_replaced(path: Path, restored: Path, held: ExitStack) -> _Replaced | N
         raise checks.AwayDatabase(
             f"{path} can't be replaced: {cause}. Stop what uses it, then try again."
         ) from None
-    return replaced if _is_same_store(replaced, restored) else None
+    return replaced
 
 
-def _read_rows(connection: Any) -> _Replaced:
+def _compare(connection: Any, restored: Path) -> tuple[int, int]:
+    connection.execute("ATTACH ? AS backup", (str(restored),))
+    try:
+        return connection.execute(_COMPARED).fetchone()  # type: ignore[no-any-return]
+    finally:
+        connection.execute("DETACH backup")
+
+
+def _read_rows(connection: Any, restored: Path, compared: tuple[int, int]) -> _Replaced:
     last_ids = dict(connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall())
     (store_id,) = connection.execute("SELECT store_id FROM store").fetchone()
     made = {name for (name,) in connection.execute("SELECT name FROM sqlite_master").fetchall()}
     kept = [table.name for table in _KEPT if table.name in made]
-    return _Replaced(store_id, last_ids, {name: _all_rows(connection, name) for name in kept})
+    rows = {name: _all_rows(connection, name) for name in kept}
+    return _Replaced(store_id, last_ids, rows, _is_same(store_id, rows, restored), *compared)
 
 
 def _all_rows(connection: Any, table: str) -> list[dict[str, Any]]:
@@ -166,14 +249,14 @@ def _all_rows(connection: Any, table: str) -> list[dict[str, Any]]:
     return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
 
 
-def _is_same_store(replaced: _Replaced, restored: Path) -> bool:
+def _is_same(store_id: str, rows: Rows, restored: Path) -> bool:
     # An earlier restore gave the store another id. Then a key that both have proves it: no two
     # stores issue the same id at the same moment.
     with closing(sqlite.connect(restored)) as connection:
-        (store_id,) = connection.execute("SELECT store_id FROM store").fetchone()
+        (own_id,) = connection.execute("SELECT store_id FROM store").fetchone()
         own_keys = set(connection.execute("SELECT id, created_at FROM api_keys").fetchall())
-    return store_id == replaced.store_id or any(
-        (key["id"], key["created_at"]) in own_keys for key in replaced.rows["api_keys"]
+    return store_id == own_id or any(
+        (key["id"], key["created_at"]) in own_keys for key in rows["api_keys"]
     )
 
 
@@ -183,23 +266,31 @@ def _carry_over(
     """Return how many keys are revoked now, how many were taken over, and how many webhooks."""
     connection.execute(update(StoreRow).values(store_id=secrets.token_hex(8)))
     _skip_ids(connection, replaced)
-    rows: Rows = replaced.rows if replaced else {}
+    rows: Rows = replaced.rows if replaced and replaced.is_same else {}
     revoked = _carry_keys(connection, rows, now, keep=keep_keys)
     webhooks = _carry_webhooks(connection, rows, now, keep=keep_keys)
-    known = set(connection.scalars(select(AuditRow.c.id)))
-    acts = [act for act in rows.get(AuditRow.name, []) if act["id"] not in known]
-    _insert(connection, AuditRow, acts)
+    if replaced:
+        _carry_audit(connection, replaced)
     return revoked, len(rows.get(KeyRow.name, [])), webhooks
 
 
 def _skip_ids(connection: Connection, replaced: _Replaced | None) -> None:
     own = sequences.given(connection)
     for table in _NUMBERED:
-        if replaced is None:
-            last_id = own.get(table, 0) + SKIPPED_IDS
-        else:
-            last_id = replaced.last_ids.get(table, 0)
+        last_id = replaced.last_ids.get(table, 0) if replaced else 0
+        if not (replaced and replaced.is_same):
+            last_id = max(last_id, own.get(table, 0) + SKIPPED_IDS)
         sequences.go_on_above(connection, table, last_id)
+
+
+def _carry_audit(connection: Connection, replaced: _Replaced) -> None:
+    acts = replaced.rows.get(AuditRow.name, [])
+    if replaced.is_same:
+        known = set(connection.scalars(select(AuditRow.c.id)))
+        acts = [act for act in acts if act["id"] not in known]
+    else:  # the other shop's have the same ids
+        acts = [{name: value for name, value in act.items() if name != "id"} for act in acts]
+    _insert(connection, AuditRow, acts)
 
 
 def _carry_keys(connection: Connection, rows: Rows, now: datetime, *, keep: bool) -> int:

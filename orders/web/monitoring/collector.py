@@ -139,6 +139,8 @@ class StateCollector(Collector):
         yield _gauge("backup_sound", "Whether it is sound, by the last drill.", standing.is_sound)
         has_failed = bool(standing.failure)
         yield _gauge("backup_failed", "Whether the last attempt to make one failed.", has_failed)
+        same_disk = standing.is_on_same_disk
+        yield _gauge("backup_same_disk", "Whether they are on the database's disk.", same_disk)
 
     def _deliveries(self) -> Metric:
         words, labels = "Attempts to deliver, by outcome.", ("endpoint", "outcome")
