@@ -137,7 +137,7 @@ def _layers(operation: str, seconds: float) -> dict[str, Any]:
     """Profile in a process of its own: a measurement leaves nothing behind in this one."""
     _status(f"Profiling {operation}")
     command = [sys.executable, "-m", "bench", "profile", operation, "--json"]
-    done = subprocess.run(  # noqa: S603 - this program
+    done = subprocess.run(
         [*command, "--seconds", str(seconds)],
         cwd=ROOT,
         capture_output=True,

@@ -100,7 +100,7 @@ def _show(console: Console, command: str) -> None:
     shown = re.sub(r"sok_\w+", SHOWN_KEY, command).replace(f"http://127.0.0.1:{DEMO_PORT}", "")
     console.print()
     console.print(f"$ {shown}", style="bold", markup=False, highlight=False)
-    done = subprocess.run(  # noqa: S602 - a line of the demo's own, as a person pastes it
+    done = subprocess.run(
         command + " --silent --retry 5 --retry-connrefused",
         shell=True,
         capture_output=True,

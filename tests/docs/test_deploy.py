@@ -390,17 +390,3 @@ def test_every_panel_shows_something_of_a_real_service_and_no_alert_is_broken(tm
         assert waiting == []
         wait_until(lambda: "unknown" not in {rule["health"] for rule in watching.rules()})
         assert [rule for rule in watching.rules() if rule["health"] != "ok"] == []
-
-
-@pytest.mark.slow
-def test_an_older_database_is_upgraded_and_rolled_back_as_documented():
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.proofs.upgrade", "--orders", "500"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    steps = re.findall(r"^(\w+) {2,}", done.stdout, re.MULTILINE)
-    assert steps[:7] == ["filled", "upgraded", "worked", "refused", "restored", "lost", "taken"]

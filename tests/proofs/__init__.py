@@ -1,1 +1,1 @@
-"""Long proofs: kills, power cuts, crowds, soaks. Run `python -m tests.proofs.NAME`."""
+"""Long proofs: kills, power cuts, attacks, a year. Run `python -m tests.proofs.NAME`."""

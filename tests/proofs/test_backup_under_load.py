@@ -1,19 +1,58 @@
-"""A backup while writers place orders, and its restore: `tests.proofs.backup` in short."""
+"""A backup while writers place orders, another that is killed, and the restore."""
 
 from __future__ import annotations
 
-import math
+import csv
+import io
+import subprocess
+import sys
+import time
 
 import pytest
 
-from tests.proofs import backup
+from tests.proofs.core.placing import Placing
+from tests.support.machine import wait_until
+from tests.support.service import ROOT, run_flask, running
 
 pytestmark = pytest.mark.sqlite_only("a copy of a file while it is written")
 
+WRITERS = 3
+TRIES_TO_KILL = 10
+PLENTY = ("--per-minute", "1000000", "--per-day", "1000000")
+
+
+def kill_in_the_middle(service, file):
+    """Kill a backup to this file once it copies; return whether it had not ended."""
+    command = [sys.executable, "-m", "flask", "db", "backup", str(file)]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=service.environment, stderr=subprocess.DEVNULL
+    ) as process:
+        while process.poll() is None and not list(file.parent.glob(f"*.unfinished/{file.name}")):
+            time.sleep(0.001)
+        process.kill()
+        return process.wait() != 0
+
 
 @pytest.mark.slow
-def test_a_backup_under_load_and_its_restore_lose_revive_and_mislead_nothing(tmp_path, capsys):
-    assert backup.prove(tmp_path, orders=1_000, rounds=1, times=math.inf) == []
-    said = capsys.readouterr().out
-    assert "MiB at most, of 64" in said
-    assert "remembered ETags   [200, 200]; the revoked key 401" in said
+def test_a_backup_under_load_has_all_acknowledged_before_it_and_nothing_else(tmp_path):
+    backup = tmp_path / "backups" / "backup.db"
+    backup.parent.mkdir()
+    with running(tmp_path / "instance") as service:
+        placing = Placing(service, service.issue("enterprise", *PLENTY), WRITERS)
+        with placing.going_on():
+            wait_until(lambda: len(placing.acknowledged) > 300)
+            for number in range(TRIES_TO_KILL):
+                killed = backup.with_name(f"killed-{number}.db")
+                if kill_in_the_middle(service, killed):
+                    break
+                killed.unlink()
+            before = set(placing.acknowledged)
+            service.output("db", "backup", str(backup))
+    assert placing.statuses == {201}
+    # Of the killed one nothing is left: the next has cleared it away.
+    assert [path.name for path in backup.parent.iterdir()] == [backup.name]
+    restored = run_flask("db", "restore", str(backup), environment=service.environment)
+    assert restored.returncode == 0, restored.stderr
+    exported = run_flask("orders", "export", environment=service.environment)
+    found = {int(row["id"]) for row in csv.DictReader(io.StringIO(exported.stdout))}
+    assert before <= found <= set(placing.acknowledged)

@@ -71,7 +71,7 @@ class Contestant:
 
     def launch(self, log: IO[str]) -> subprocess.Popen[str]:
         """Start to serve; return the process."""
-        return subprocess.Popen(  # noqa: S603 - our own peers
+        return subprocess.Popen(
             self.command(), cwd=ROOT, env=INHERITED, stdout=log, stderr=log, text=True
         )
 
@@ -99,7 +99,7 @@ class Contestant:
             except urllib3.exceptions.HTTPError:
                 time.sleep(_POLL_SECONDS)
             else:
-                if answer.status == 200:  # noqa: PLR2004
+                if answer.status == 200:
                     return
                 break
         log = (self.folder / "log").read_text(encoding="utf-8")

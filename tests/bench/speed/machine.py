@@ -62,7 +62,5 @@ def _read(path: str) -> str:
 
 def _output(program: str, *arguments: str) -> str:
     command = [shutil.which(program) or program, *arguments]
-    done = subprocess.run(  # noqa: S603 - says its version
-        command, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     return (done.stdout + done.stderr).strip()

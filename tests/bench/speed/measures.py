@@ -88,7 +88,7 @@ class UnderLoad:
             connections = processes.accepted_connections() - connections
         if self.what == "cancel":
             server.next_to_cancel += load.requests + wrk.CLIENTS
-        meant_refused = load.requests if self.status >= 400 else 0  # noqa: PLR2004
+        meant_refused = load.requests if self.status >= 400 else 0
         return {
             "requests_per_second": load.requests_per_second,
             "request_us": 1e6 / load.requests_per_second,
@@ -120,7 +120,7 @@ def whole_list(setting: Setting) -> Figures:
         "cpu_us": cpu / len(answers) * 1e6,
         "peak_mib": peak,
         "grown_mib": peak - server.mib_at_rest,
-        "wrong": sum(answer.status != 200 for answer in answers),  # noqa: PLR2004
+        "wrong": sum(answer.status != 200 for answer in answers),
     }
 
 

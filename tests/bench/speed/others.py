@@ -20,7 +20,7 @@ class Other:
 
     def run(self) -> dict[str, str]:
         """Run it; return it as JSON has it."""
-        done = subprocess.run(  # noqa: S603 - this program
+        done = subprocess.run(
             [sys.executable, "-m", *self.command.split()],
             cwd=ROOT,
             capture_output=True,
@@ -44,5 +44,3 @@ def others(*, short: bool) -> Iterator[Other]:
     yield Other("A plain install", "tests.bench.light", 2)
     yield Other(_PAGES, "tests.bench.pages --rounds 3", 1)
     yield Other(f"{_PAGES}, on PostgreSQL", "tests.bench.pages --rounds 3 --database postgres", 1)
-    yield Other("Counting requests in memory, and in Redis", "tests.proofs.limits --redis", 8)
-    yield Other("Placing orders while webhooks are sent", "tests.proofs.webhooks", 10)

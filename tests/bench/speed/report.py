@@ -105,7 +105,7 @@ _SHORT = (
 
 def number(value: float) -> str:
     """Return a figure as people read it: three digits, or all digits of what is larger."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"  # noqa: PLR2004
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def goal_lines(results: Json) -> list[str]:

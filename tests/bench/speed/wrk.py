@@ -95,9 +95,7 @@ def _begin(request: Request, clients: int) -> subprocess.Popen[str]:
     command += ["-s", str(_SCRIPT), request.url, "--", request.method, request.body]
     if request.first is not None:
         command.append(str(request.first))
-    return subprocess.Popen(  # noqa: S603 - wrk, with options of this program's own
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def parse(printed: str) -> Load:

@@ -70,7 +70,7 @@ class Operation:
     @property
     def is_acknowledged(self) -> bool:
         """Whether the answer was a success."""
-        return self.status is not None and 200 <= self.status < 300  # noqa: PLR2004 - as RFC 9110
+        return self.status is not None and 200 <= self.status < 300
 
     @property
     def subject(self) -> int | None:
@@ -208,7 +208,7 @@ def connect(path: Path, more: str = "") -> Any:
 def _contents(execute: Callable[[str], Any], order: int = 0, event: int = 0) -> Contents:
     def rows(kind: Any, table: str, key: str, after: int) -> list[Any]:
         columns = ", ".join(kind._fields)
-        sql = f"SELECT {columns} FROM {table} WHERE {key} > {after} ORDER BY {key}"  # noqa: S608
+        sql = f"SELECT {columns} FROM {table} WHERE {key} > {after} ORDER BY {key}"
         return [kind._make(map(_as_text, row)) for row in execute(sql)]
 
     return Contents(

@@ -20,7 +20,6 @@ ORDERS = "/v1/store/orders"
 class Placing:
     """Clients that place orders with one key, each over a connection of its own.
 
-    `rate` is how many they place a second, whatever the answers take; 0 is as many as are answered.
     A client ends once nobody answers: status 0. `acknowledged` is when each order was answered, by
     its id, in monotonic seconds.
     """
@@ -28,7 +27,6 @@ class Placing:
     service: Service
     key: str
     clients: int
-    rate: float = 0.0
     seconds: list[float] = field(default_factory=list)
     acknowledged: dict[int, float] = field(default_factory=dict)
     statuses: set[int] = field(default_factory=set)
@@ -49,23 +47,19 @@ class Placing:
         _join(self._start(iter(range(orders))))
 
     def _start(self, numbers: Iterator[int]) -> list[threading.Thread]:
-        began, lock = time.monotonic() + 0.1, threading.Lock()
-        arguments = (numbers, lock, began)
+        arguments = (numbers, threading.Lock())
         clients = [threading.Thread(target=self._run, args=arguments) for _ in range(self.clients)]
         for client in clients:
             client.start()
         return clients
 
-    def _run(self, numbers: Iterator[int], lock: threading.Lock, began: float) -> None:
+    def _run(self, numbers: Iterator[int], lock: threading.Lock) -> None:
         wire = Wire(self.service.address, self.key)
         wire.connect()
         while not self._stopped.is_set():
             with lock:
-                number = next(numbers, None)
-            if number is None:
-                break
-            if self.rate:
-                time.sleep(max(0.0, began + number / self.rate - time.monotonic()))
+                if next(numbers, None) is None:
+                    break
             try:
                 self._place_one(wire)
             except GONE:

@@ -22,7 +22,7 @@ import apsw
 # torn at any byte.
 LOSSES = ("all dropped", "half kept", "half kept, last torn")
 # The disk that is tried is not the machine's.
-_MEMORY = Path("/dev/shm")  # noqa: S108 - a new folder in it
+_MEMORY = Path("/dev/shm")
 _COMPANIONS = ("", "-wal", "-journal")
 
 
@@ -88,7 +88,7 @@ class _File:
     def _kept(self, chance: random.Random) -> list[_Change]:
         kept: list[_Change] = []
         for change in self.unsynced:
-            if chance.random() < 0.5:  # noqa: PLR2004 - by chance
+            if chance.random() < 0.5:
                 kept.append(change)
             elif isinstance(change, _Deletion):
                 # What followed was written to another file of this name, which has none now.

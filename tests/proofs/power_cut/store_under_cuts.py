@@ -46,7 +46,7 @@ WITH newest AS (
 ), standing AS (SELECT id, {_COPIED} FROM orders)
 SELECT (SELECT count(*) FROM (SELECT * FROM newest EXCEPT SELECT * FROM standing))
      + (SELECT count(*) FROM (SELECT * FROM standing EXCEPT SELECT * FROM newest))
-"""  # noqa: S608 - columns of our own
+"""
 
 # The type of an event, and the reference of its order: no two orders here share one.
 Event = tuple[str, str]

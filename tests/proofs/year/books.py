@@ -67,7 +67,7 @@ def slice_of(path: Path, since: Slice, order: int, event: int) -> Slice:
             ("order_events", since.event, event),
         ):
             fields = (OrderRow if table == "orders" else EventRow)._fields
-            query = f"SELECT {', '.join(fields)} FROM {table} WHERE id > ? AND id <= ? ORDER BY id"  # noqa: S608 - our own names
+            query = f"SELECT {', '.join(fields)} FROM {table} WHERE id > ? AND id <= ? ORDER BY id"
             for row in connection.execute(query, (first, last)):
                 hashed.update(repr(row).encode())
     return Slice(order, event, hashed.hexdigest())
@@ -135,7 +135,7 @@ def rows_of(path: Path, names: dict[str, str]) -> dict[str, str]:
     with closing(history.connect(path)) as connection:
         for table, listed in names.items():
             hashed = hashlib.sha256()
-            for row in connection.execute(f"SELECT {listed} FROM {table} ORDER BY 1, 2, 3"):  # noqa: S608 - our own names
+            for row in connection.execute(f"SELECT {listed} FROM {table} ORDER BY 1, 2, 3"):
                 hashed.update(repr(row).encode())
             found[table] = hashed.hexdigest()
     return found

@@ -34,7 +34,7 @@ class InProcess(Connection):
 class Regular(Customer):
     """A customer who comes all the year, at a steady rate."""
 
-    def __init__(  # noqa: PLR0913 - as its base, and the shop
+    def __init__(
         self, shop: Shop, history: History, key: Key, reader: Key, seed: str, *, per_day: int
     ) -> None:
         """Take the shop, what its base takes, and how many orders to place a day."""

@@ -272,7 +272,7 @@ class Shop:
             connection.execute("ATTACH ? AS now", (str(self.path),))
             for table in TABLES:
                 names = columns(connection, table)
-                copy = f"INSERT OR REPLACE INTO {table} ({names}) SELECT {names} FROM now.{table}"  # noqa: S608 - our own names
+                copy = f"INSERT OR REPLACE INTO {table} ({names}) SELECT {names} FROM now.{table}"
                 connection.execute(copy)
         old.replace(self.path)
 

@@ -1,1 +1,0 @@
-"""Limits that hold: exact among many clients, and with a million addresses."""

@@ -1,1 +1,0 @@
-"""The soak: minutes of mixed load, in which nothing may grow."""
