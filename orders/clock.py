@@ -27,5 +27,10 @@ class Clock:
 
     def now(self) -> datetime:
         """Return wall time as an aware datetime in UTC, cut to milliseconds as in the API."""
-        millis = int(self.time() * 1000)
-        return datetime.fromtimestamp(millis // 1000, UTC).replace(microsecond=millis % 1000 * 1000)
+        return instant(self.time())
+
+
+def instant(seconds: float) -> datetime:
+    """Return a Unix time as an aware datetime in UTC, cut to milliseconds as in the API."""
+    millis = int(seconds * 1000)
+    return datetime.fromtimestamp(millis // 1000, UTC).replace(microsecond=millis % 1000 * 1000)

@@ -56,7 +56,7 @@ def _check_no_file(instance: Path) -> None:
 @click.option(
     "--clock-is-right",
     is_flag=True,
-    help="Judge keys by the clock, though there are events of later times.",
+    help="Judge keys by the clock, though the service has seen later times.",
 )
 def check(*, clock_is_right: bool) -> None:
     """Check every page and index of the database. The service may go on running."""

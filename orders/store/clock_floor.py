@@ -1,39 +1,59 @@
 """The time before which no clock is believed that judges keys.
 
-A clock that is behind at a start would revive keys that have expired, and rotated secrets past
-their grace. The newest event shows how late it is at least.
+A clock that is behind would revive keys that have expired, and rotated secrets past their grace. So
+the store keeps the latest time that a service has seen: it is written with the times at which keys
+were last used, every hour, at a stop, and when the clock is set back. After a kill, the newest
+events show it, too.
 """
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, func, or_, select, update
 
+from orders.domain import format_instant
 from orders.store.tables import EventRow, StoreRow
+
+log = logging.getLogger(__name__)
+
+# Those among which the latest is looked for: a kill may have come after a clock was set back.
+_NEWEST_EVENTS = 1_000
 
 _NEWEST = (
     select(EventRow.c.at)
-    .where(EventRow.c.id > func.coalesce(StoreRow.c.misdated_events, 0))
+    .where(EventRow.c.id > select(func.coalesce(StoreRow.c.misdated_events, 0)).scalar_subquery())
     .order_by(EventRow.c.id.desc())
-    .limit(1)
-    .correlate(StoreRow)
-    .scalar_subquery()
+    .limit(_NEWEST_EVENTS)
+    .subquery()
 )
+_LATEST = select(func.max(_NEWEST.c.at)).scalar_subquery()
 
 
-def find(connection: Connection, now: datetime) -> tuple[datetime | None, datetime | None]:
-    """Return the time that was noted, and the one to note: None where the clock is not behind."""
-    newest, noted = connection.execute(select(_NEWEST, StoreRow.c.clock_floor)).one()
-    return noted, max((at for at in (newest, noted) if at and at > now), default=None)
+def find(connection: Connection) -> datetime | None:
+    """Return the latest time that the store knows of."""
+    latest, floor = connection.execute(select(_LATEST, StoreRow.c.clock_floor)).one()
+    return max((at for at in (latest, floor) if at), default=None)
 
 
-def note(connection: Connection, floor: datetime | None) -> None:
-    """Have keys judged by the later of the clock and this time, also after another start."""
-    connection.execute(update(StoreRow).values(clock_floor=floor))
+def note(connection: Connection, seen: datetime) -> None:
+    """Have keys judged by the later of the clock and this time, or a later one noted before."""
+    is_earlier = or_(StoreRow.c.clock_floor.is_(None), StoreRow.c.clock_floor < seen)
+    connection.execute(update(StoreRow).where(is_earlier).values(clock_floor=seen))
 
 
 def trust_clock(connection: Connection) -> None:
     """Have keys judged by the clock: the events so far were dated by one that was ahead."""
     newest = select(func.max(EventRow.c.id)).scalar_subquery()
     connection.execute(update(StoreRow).values(clock_floor=None, misdated_events=newest))
+
+
+def warn(latest: datetime) -> None:
+    """Log that the clock is behind, and what to do."""
+    log.warning(
+        "The clock is behind: it has been %s before. Until then, keys and secrets that had expired "
+        "stay so. If the clock is right, and was ahead before, run "
+        "`flask db check --clock-is-right`.",
+        format_instant(latest),
+    )

@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 from flask import Flask, current_app
 
 from orders.clock import Clock
-from orders.domain import format_instant
 from orders.service import OrderService
 from orders.settings import Settings
 from orders.store import clock_floor
@@ -140,17 +139,11 @@ class Services:
 
     def _check_clock(self) -> None:
         with self.database.read() as connection:
-            noted, floor = clock_floor.find(connection, self.clock.now())
-        if floor != noted:
+            latest = clock_floor.find(connection)
+        if latest is not None and latest > self.clock.now():
             with self.database.write() as connection:
-                clock_floor.note(connection, floor)
-        if floor is not None:
-            log.warning(
-                "The clock is behind: there are events of %s. Until then, keys and secrets that "
-                "had expired stay so. If the clock is right, and was ahead before, run "
-                "`flask db check --clock-is-right`.",
-                format_instant(floor),
-            )
+                clock_floor.note(connection, latest)
+            clock_floor.warn(latest)
 
     def check_behind(self) -> None:
         """Check a large database in a background thread; log and note the result."""
@@ -186,6 +179,7 @@ class Services:
         """Write everything, and close all files and connections."""
         self.limits.storage.close()
         self._flush_keys()
+        self.keyring.note_time()
         self.database.close()
 
     def _flush_keys(self) -> None:

@@ -203,14 +203,48 @@ def test_a_start_with_the_clock_behind_revives_nothing(store, clock, start_again
         expiring, rotated, other = (start_again(each) for each in (expiring, rotated, other))
         assert [works(store, each.secret) for each in (expiring, rotated, other)] == [0, 0, 1]
         assert other.place().status_code == 201
-    warning = "The clock is behind: there are events of 2026-12-01T12:00:10.000Z."
+    warning = "The clock is behind: it has been 2026-12-01T12:00:10.000Z before."
     assert caplog.messages[-1].startswith(warning)
     assert "`flask db check --clock-is-right`" in caplog.messages[-1]
     clock.set_wall(3_600)
     caplog.clear()
     other = start_again(other)
     assert caplog.messages == []
-    assert other.store.rows("SELECT clock_floor FROM store") == [{"clock_floor": None}]
+    assert other.place().status_code == 201
+
+
+@pytest.mark.parametrize("is_noticed", [True, False], ids=["noticed", "before anything notices"])
+def test_a_clock_that_is_set_back_while_running_revives_nothing(
+    store, clock, start_again, caplog, is_noticed
+):
+    expiring, other = store.client(expires_at=at(clock, 10)), store.client()
+    assert works(store, expiring.secret)
+    clock.advance(10)
+    assert not works(store, expiring.secret)
+    clock.set_wall(-3_600)
+    assert not works(store, expiring.secret)
+    if is_noticed:
+        store.services.write_keys()
+        assert len(caplog.messages) == 1
+    assert [works(store, each.secret) for each in (expiring, other)] == [False, True]
+    assert other.place().status_code == 201
+    expiring = start_again(expiring)
+    assert not works(expiring.store, expiring.secret)
+    assert caplog.messages[-1].startswith("The clock is behind: it has been 2026-12-01T12:00:10")
+    assert command(expiring.store, "db", "check", "--clock-is-right").exit_code == 0
+    for _ in range(2):
+        assert works(expiring.store, expiring.secret)
+        expiring.store.services.write_keys()
+
+
+def test_a_service_that_only_ran_past_an_expiry_keeps_that(store, clock, make_store):
+    expiring = store.client(expires_at=at(clock, 10))
+    clock.advance(7_200)
+    store.services.write_keys()  # as every half second; then it is killed
+    clock.set_wall(-7_200)
+    again = make_store()
+    again.services.begin()
+    assert not works(again, expiring.secret)
 
 
 def test_where_the_earlier_clock_was_ahead_a_command_says_so(store, clock, start_again, caplog):
@@ -220,7 +254,7 @@ def test_where_the_earlier_clock_was_ahead_a_command_says_so(store, clock, start
     clock.set_wall(-86_400)
     expiring = start_again(expiring)
     assert not works(expiring.store, expiring.secret)
-    assert len(caplog.messages) == 1
+    assert len(caplog.messages) == 2  # as the service stops, and at the start
     done = command(expiring.store, "db", "check", "--clock-is-right")
     assert (done.exit_code, done.stderr.splitlines()[-1]) == (0, "Keys are judged by the clock.")
     assert works(expiring.store, expiring.secret)

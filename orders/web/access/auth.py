@@ -7,6 +7,7 @@ other change, is in force within that.
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import logging
 import re
@@ -16,9 +17,10 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 from orders import keys
-from orders.clock import Clock
+from orders.clock import STEP_SECONDS, Clock, instant
 from orders.counters.windows import ADDRESS_PREFIX
 from orders.settings import Network
+from orders.store import clock_floor
 from orders.store import keys as key_store
 from orders.store.database.engine import Database
 from orders.store.database.errors import StoreUnavailable
@@ -28,6 +30,8 @@ from orders.web.refusals import InsufficientScope, InvalidKey, MissingKey
 log = logging.getLogger(__name__)
 
 CACHED_SECONDS = 0.8
+# How often the time is noted of a service that nobody uses.
+_NOTE_SECONDS = 3_600.0
 # An address as proxies write it: some add brackets to one of IPv6, and the port.
 _PORT = "(?::[0-9]{1,5})?"
 _FORWARDED = re.compile(rf"\[([0-9A-Fa-f:.]+)\]{_PORT}|([0-9.]+){_PORT}|([0-9A-Fa-f:.]+)")
@@ -75,6 +79,9 @@ class KeyRing:
         # By id, the minutes since 1970 in which keys were last used: to be written, and noted.
         self._unwritten: dict[int, int] = {}
         self._noted: dict[int, int] = {}
+        # The latest Unix time that the clock has shown, and that the store knows of.
+        self._latest = 0.0
+        self._stored = 0.0
 
     def identify(self, authorization: str | None, address: str) -> Caller:
         """Return the caller that a header and an address stand for.
@@ -86,26 +93,47 @@ class KeyRing:
         if token is None:
             return Caller(address)
         cached = self._find(token)
-        now = self._clock.time()
-        if cached is None or now >= cached.valid_until:
+        if cached is None or self._time() >= cached.valid_until:
             return Caller(address, presented=True)
-        self._note_use(cached.key.id, int(now // 60))
+        self._note_use(cached.key.id, int(self._clock.time() // 60))
         return Caller(address, True, cached.key, cached.as_of)
 
     def flush(self) -> None:
         """Write when keys were last used. What can't be written is retried the next time."""
+        latest, now = self._time(), self._clock.time()
+        is_set_back = latest - now > STEP_SECONDS
         with self._lock:
             pending, self._unwritten = self._unwritten, {}
-        if not pending:
+        if not pending and not is_set_back and latest < self._stored + _NOTE_SECONDS:
             return
         used = {key: datetime.fromtimestamp(minute * 60, UTC) for key, minute in pending.items()}
         try:
             with self._database.write() as connection:
                 key_store.write_last_used(connection, used)
+                clock_floor.note(connection, instant(latest))
         except StoreUnavailable as error:
             log.debug("When keys were last used is written later: %s", error)
             with self._lock:
                 self._unwritten = {**pending, **self._unwritten}
+            return
+        self._stored = latest
+        if is_set_back:
+            clock_floor.warn(instant(latest))
+            # From here on, the store's own judgement: a command may end it.
+            self._cache.clear()
+            self._latest = self._stored = now
+
+    def note_time(self) -> None:
+        """Write the latest time that keys were judged by, if any were."""
+        if self._latest > self._stored:
+            with contextlib.suppress(StoreUnavailable), self._database.write() as connection:
+                clock_floor.note(connection, instant(self._latest))
+                self._stored = self._latest
+
+    def _time(self) -> float:
+        """Return the Unix time that keys are judged by: no earlier than any before."""
+        self._latest = max(self._latest, self._clock.time())
+        return self._latest
 
     def _find(self, token: str) -> _CachedKey | None:
         secret_hash = keys.digest(token)
@@ -123,7 +151,7 @@ class KeyRing:
         return cached
 
     def _look_up(self, secret_hash: bytes) -> ApiKey | None:
-        now = self._clock.now()
+        now = instant(self._time())
         if not self._database.ask(key_store.IS_VALID, secret_hash=secret_hash, now=now):
             return None
         with self._database.read() as connection:
