@@ -180,16 +180,17 @@ def client_address(peer: str, forwarded_for: str | None, trusted: tuple[Network,
     """Return the address of the client.
 
     That is the peer, unless the peer is a trusted proxy: then it is the right-most entry of
-    X-Forwarded-For that is no trusted proxy. Entries left of that one are the client's invention.
+    X-Forwarded-For that is no trusted proxy. Entries left of that one are the client's invention;
+    empty ones are none (RFC 9110, section 5.6.1).
     """
     if not trusted or forwarded_for is None:
         return peer
     address = peer
-    for entry in reversed(forwarded_for.split(",")):
+    for entry in filter(None, map(str.strip, reversed(forwarded_for.split(",")))):
         if not _is_within(address, trusted):
             break
         # A zone (`%eth0`) means nothing on another machine, and can be any text.
-        named = _FORWARDED.fullmatch(entry.strip())
+        named = _FORWARDED.fullmatch(entry)
         candidate = named[named.lastindex or 0] if named else ""
         if _parse_address(candidate) is None:
             break
