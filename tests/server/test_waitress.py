@@ -6,20 +6,18 @@ import inspect
 import zlib
 
 import pytest
-from waitress import buffers, parser, rfc7230, task, utilities
+from waitress import buffers, parser, receiver, task, utilities
 
 # The names that `orders.web.server` uses, overrides or relies on, with checksums of their sources.
 USED = {
     parser.HTTPRequestParser: 2774035122,
-    parser.get_header_lines: 896182567,
-    parser.crack_first_line: 2867591731,
     parser.split_uri: 3242560279,
     buffers.OverflowableBuffer: 3056012551,
     utilities.Error: 26497355,
     utilities.BadRequest: 778089191,
     task.Task: 3914860882,
     task.WSGITask: 999256053,
-    rfc7230: 4284297778,
+    receiver.FixedStreamReceiver: 3893812950,
 }
 
 

@@ -1,8 +1,11 @@
-"""Reads requests from a connection: waitress' parser, as strict as RFC 9112 requires.
+"""Reads requests from a connection, as strictly as RFC 9112 requires; waitress counts their bytes.
 
 Input that a proxy in front could read as a different request is rejected, and the connection
 closed: if two readers disagree where a request ends, one answers a request that a client has hidden
 in a body (request smuggling).
+
+Time is linear in the bytes: the loop has it for all connections together, and `re` holds Python's
+lock. A pattern here never has two ways to match the same bytes.
 """
 
 from __future__ import annotations
@@ -11,8 +14,13 @@ import re
 from typing import Any
 
 from waitress.buffers import OverflowableBuffer
-from waitress.parser import HTTPRequestParser, ParsingError
-from waitress.rfc7230 import HEADER_FIELD_RE
+from waitress.parser import (
+    HTTPRequestParser,
+    ParsingError,
+    TransferEncodingNotImplemented,
+    split_uri,
+)
+from waitress.receiver import FixedStreamReceiver
 from waitress.utilities import BadRequest, Error, RequestHeaderFieldsTooLarge
 
 from orders.web.bodies import MAX_BYTES
@@ -21,35 +29,32 @@ MAX_BODY_BYTES = 1024 * 1024
 MAX_HEAD_BYTES = 16 * 1024
 # Each costs time, which the loop has for all connections together.
 MAX_HEADERS = 100
-# Section 3. Waitress takes a line without a version, and any bytes but blanks for a target.
-_REQUEST_LINE = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Z]+ ([!-~]+) HTTP/1\.[0-9]")
+# RFC 9110, section 5.6.2; a value's characters are of section 5.5.
+_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+_NAME = re.compile(_TOKEN)
+_VALUE = re.compile(rb"[\t -~\x80-\xff]*")
+_BLANKS = " \t"
+# Section 3.
+_REQUEST_LINE = re.compile(rb"(" + _TOKEN + rb") ([!-~]+) HTTP/1\.([0-9])")
 # Section 3.2: no fragment, and no scheme but those of HTTP.
 _NO_TARGET = re.compile(rb"[^#]*#|(?!https?://)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
-_LATER_VERSION = re.compile(rb"HTTP/1\.[2-9]$")
-_FOLD = re.compile(rb"(?:^|\r\n)[ \t]")
-_CODINGS = re.compile(rb"(?:^|\r\n)transfer-encoding:([^\r]*)", re.IGNORECASE)
 # RFC 3986, section 3.2.2 and 3.2.3.
 _HOST = re.compile(
     r"(?:\[[0-9A-Fa-f:.]+\]|(?:[A-Za-z0-9\-._~!$&'()*+,;=]|%[0-9A-Fa-f]{2})*)(?::[0-9]*)?"
 )
+_LENGTH = re.compile("[0-9]+")
 # A length of more digits is over any limit, and Python's int() does not read any number of them.
 _MAX_DIGITS = 19
 # Section 7.1, with the blanks around extensions that a recipient has to overlook.
-_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _QUOTED = rb'"(?:[\t !#-\[\]-~\x80-\xff]|\\[\t -~\x80-\xff])*"'
 _CHUNK_SIZE = re.compile(
     rb"([0-9A-Fa-f]{1,16})"
     rb"(?:[ \t]*;[ \t]*" + _TOKEN + rb"(?:[ \t]*=[ \t]*(?:" + _TOKEN + rb"|" + _QUOTED + rb"))?)*"
 )
-# The causes that waitress names, by how they begin: some repeat what the client sent.
-_CAUSES = {
-    "Bare CR or LF": "a carriage return or a line feed by itself (RFC 9112, section 2.2)",
-    "Invalid header": "a header line that is not 'Name: value' (RFC 9112, section 5)",
-    "Content-Length": "a Content-Length that is no number (RFC 9112, section 6.2)",
-}
 # Of a chunk's size with its extensions, and of a trailer.
 _MAX_LINE_BYTES = 4 * 1024
 _PIECE_BYTES = 64
+_LINE_END = b"\r\n"
 
 
 class RequestTimeout(Error):
@@ -66,16 +71,30 @@ class BodyBuffer(OverflowableBuffer):
         super().append(s[: MAX_BYTES + 1 - len(self)])
 
 
+def read_field(line: bytes) -> tuple[str, str]:
+    """Return the name and the value of a header line (RFC 9112, section 5).
+
+    Raises:
+        ParsingError: it is not one.
+    """
+    name, colon, value = line.partition(b":")
+    value = value.strip(b" \t")
+    if colon and _NAME.fullmatch(name) and _VALUE.fullmatch(value):
+        return name.decode("ascii"), value.decode("latin-1")
+    if b"\r" in line or b"\n" in line:
+        raise ParsingError("a carriage return or a line feed by itself (RFC 9112, section 2.2)")
+    raise ParsingError("a header line that is not 'Name: value', or folded (RFC 9112, section 5)")
+
+
 class Parser(HTTPRequestParser):
     """Reads a request."""
 
     # Read even if no request line could be parsed.
-    command = request_uri = path = ""
-    # Whether the client asks for the connection to be closed after the answer.
+    command = request_uri = path = query = ""
+    # Whether the connection has to be closed after the answer, for the client's part.
     is_last = False
     completed: bool
     chunked: bool
-    version: str
     headers: dict[str, str]
     body_rcv: Any
 
@@ -86,12 +105,6 @@ class Parser(HTTPRequestParser):
             self.reject(BadRequest("no request line (RFC 9112, section 3)"))
             return len(data)
         taken: int = super().received(data)
-        if self.completed:
-            # Waitress would ask for a body that is already rejected or does not exist, and read the
-            # next request as part of this one (RFC 9110, section 10.1.1).
-            self.expect_continue = False
-        if self.error is not None:
-            self.error.body = _cause(self.error)
         return taken
 
     def parse_header(self, header_plus: bytes) -> None:
@@ -99,70 +112,97 @@ class Parser(HTTPRequestParser):
 
         ParsingError is raised where it is not HTTP, or can be read in more than one way.
         """
-        line, end, fields = header_plus.partition(b"\r\n")
-        if fields.count(b"\n") > MAX_HEADERS + 1:  # an empty line ends them
+        line, _, fields = header_plus.partition(_LINE_END)
+        self._read_request_line(line)
+        lines = fields.split(_LINE_END)[:-2]  # an empty line ends them
+        if len(lines) > MAX_HEADERS:
             self.reject(RequestHeaderFieldsTooLarge(""))
             return
-        parts = _REQUEST_LINE.fullmatch(line)
-        if parts is None:
-            raise ParsingError("no request line (RFC 9112, section 3)")
-        if _NO_TARGET.match(parts[1]):
-            raise ParsingError(
-                "a target that is no path and no http address (RFC 9112, section 3.2)"
-            )
-        self.command = line.partition(b" ")[0].decode("ascii")
-        if _FOLD.search(fields):
-            raise ParsingError("a folded header (RFC 9112, sections 2.2 and 5.2)")
-        # RFC 9110, section 2.5: a later minor version is read as the latest that is known.
-        line = _LATER_VERSION.sub(b"HTTP/1.1", line)
-        try:
-            super().parse_header(line + end + fields)
-        except ValueError:
-            if len(self.headers.get("CONTENT_LENGTH", "")) <= _MAX_DIGITS:
-                raise ParsingError("a target that is no address (RFC 9112, section 3.2)") from None
-            self.content_length = self.adj.max_request_body_size
+        for each in lines:
+            self._keep_field(*read_field(each))
         self._check_host()
-        self._check_length(fields)
-        if self.version == "1.0" or "CONNECTION" in self.headers:
-            options = re.split(r"[ \t]*,[ \t]*", self.headers.get("CONNECTION", "").lower())
-            is_kept = self.version != "1.0" or "keep-alive" in options
-            self.is_last = "close" in options or not is_kept
-        kept = BodyBuffer(self.adj.inbuf_overflow)
-        if self.chunked:
-            self.body_rcv = ChunkedBody(kept)
-        elif self.body_rcv is not None:
-            self.body_rcv.buf = kept
+        self._choose_body()
+        self._read_wishes()
 
     def reject(self, error: Error) -> None:
         """End the request with a fault."""
         self.error, self.completed = error, True
 
+    def end_unread(self) -> None:
+        """End the request without its body, and with it the connection."""
+        self.completed = self.is_last = True
+
+    def _read_request_line(self, line: bytes) -> None:
+        parts = _REQUEST_LINE.fullmatch(line)
+        if parts is None:
+            raise ParsingError("no request line (RFC 9112, section 3)")
+        method, target, minor = parts.groups()
+        self.command, self.request_uri = method.decode("ascii"), target.decode("ascii")
+        # RFC 9110, section 2.5: a later minor version is read as the latest that is known.
+        self.version = "1.0" if minor == b"0" else "1.1"
+        self.url_scheme = self.adj.url_scheme
+        if _NO_TARGET.match(target):
+            raise ParsingError(
+                "a target that is no path and no http address (RFC 9112, section 3.2)"
+            )
+        try:
+            _, _, self.path, self.query, _ = split_uri(target)
+        except ValueError:
+            raise ParsingError("a target that is no address (RFC 9112, section 3.2)") from None
+
+    def _read_wishes(self) -> None:
+        is_old = self.version == "1.0"
+        expected = self.headers.get("EXPECT", "").lower()
+        self.expect_continue = expected == "100-continue" and not is_old
+        connection = self.headers.get("CONNECTION", "").lower()
+        options = [each.strip(_BLANKS) for each in connection.split(",")]
+        self.is_last = "close" in options or (is_old and "keep-alive" not in options)
+
+    def _keep_field(self, name: str, value: str) -> None:
+        # As in CGI, and so in WSGI: a name with _ could pass for another with -.
+        if "_" not in name:
+            name = name.upper().replace("-", "_")
+            before = self.headers.get(name)
+            self.headers[name] = value if before is None else f"{before}, {value}"
+
     def _check_host(self) -> None:
         host = self.headers.get("HOST")
         if host is None and self.version == "1.0":
             return
-        # Waitress joins repeated headers by a comma and a blank, which no host has.
+        # Repeated headers are joined by a comma and a blank, which no host has.
         if host is None or not _HOST.fullmatch(host):
             raise ParsingError("not one Host (RFC 9112, section 3.2)")
 
-    def _check_length(self, fields: bytes) -> None:
-        lines = _CODINGS.findall(fields)
-        if not lines:
-            return
+    def _choose_body(self) -> None:
+        codings = self.headers.pop("TRANSFER_ENCODING", None)
+        length = self.headers.get("CONTENT_LENGTH")
+        if codings is not None:
+            self._check_codings(codings, length)
+            self.chunked = True
+            self.body_rcv = ChunkedBody(BodyBuffer(self.adj.inbuf_overflow))
+        elif length is not None:
+            self.content_length = self._read_length(length)
+            if self.content_length:
+                kept = BodyBuffer(self.adj.inbuf_overflow)
+                self.body_rcv = FixedStreamReceiver(self.content_length, kept)
+
+    def _check_codings(self, codings: str, length: str | None) -> None:
         if self.version == "1.0":
             raise ParsingError("Transfer-Encoding before HTTP/1.1 (RFC 9112, section 6.1)")
-        if "CONTENT_LENGTH" in self.headers:
+        named = [each.strip(_BLANKS).lower() for each in codings.split(",") if each]
+        if set(named) - {"chunked"}:
+            raise TransferEncodingNotImplemented("")
+        if length is not None:
             raise ParsingError("both Content-Length and Transfer-Encoding (RFC 9112, section 6.3)")
-        # Waitress has rejected all other codings, but accepts none or two for one.
-        if len(re.findall(rb"[^ \t,]+", b",".join(lines))) != 1:
+        if len(named) != 1:
             raise ParsingError("not chunked once (RFC 9112, sections 6.1 and 6.3)")
 
-
-def _cause(error: BadRequest) -> str:
-    for beginning, cause in _CAUSES.items():
-        if error.body.startswith(beginning):
-            return cause
-    return str(error.body)
+    def _read_length(self, length: str) -> int:
+        if not _LENGTH.fullmatch(length):
+            raise ParsingError("a Content-Length that is no number (RFC 9112, section 6.2)")
+        digits = length.lstrip("0") or "0"
+        too_long: int = self.adj.max_request_body_size
+        return int(digits) if len(digits) <= _MAX_DIGITS else too_long
 
 
 class ChunkedBody:
@@ -207,7 +247,7 @@ class ChunkedBody:
         return self._buffer
 
     def _take_line(self, data: bytes) -> int:
-        line, end, _ = (self._begun + data).partition(b"\r\n")
+        line, end, _ = (self._begun + data).partition(_LINE_END)
         if len(line) > _MAX_LINE_BYTES:
             self._refuse("a long line")
         elif end:
@@ -215,6 +255,8 @@ class ChunkedBody:
             self._begun = b""
             self._read_line(line)
             return taken
+        elif self._read_line == self._read_end and not _LINE_END.startswith(line):
+            self._read_end(line)
         self._begun = line
         return len(data)
 
@@ -234,7 +276,10 @@ class ChunkedBody:
     def _read_trailer(self, line: bytes) -> None:
         if not line:
             self.completed = True
-        elif not HEADER_FIELD_RE.fullmatch(line):
+            return
+        try:
+            read_field(line)
+        except ParsingError:
             self._refuse("a trailer that is no header (RFC 9112, section 7.1.2)")
 
     def _refuse(self, what: str) -> None:
