@@ -13,7 +13,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from functools import partial, wraps
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import flask_smorest
 from flask import Flask, Request, g, request
@@ -34,6 +34,9 @@ from orders.web.replies import JSON, NO_CONTENT, Reply, json_reply
 from orders.web.services import Services, services_of
 from schemas.base import ErrorSchema
 from schemas.fields import Instant, Int64, Whole
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
 
 log = logging.getLogger(__name__)
 
@@ -65,10 +68,19 @@ class _NoSessions(SessionInterface):
         return self._null
 
 
+class _StrictRequest(Request):
+    """A request whose method is as it was sent: case matters (RFC 9110, section 9.1)."""
+
+    def __init__(self, environ: WSGIEnvironment, *args: Any, **kwargs: Any) -> None:
+        super().__init__(environ, *args, **kwargs)
+        self.method = environ["REQUEST_METHOD"]
+
+
 class OrdersFlask(Flask):
-    """Flask with strict paths, and its own answer to OPTIONS."""
+    """Flask with strict paths and methods, and its own answer to OPTIONS."""
 
     session_interface = _NoSessions()
+    request_class = _StrictRequest
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Accept the arguments of Flask."""
@@ -87,7 +99,9 @@ class OrdersFlask(Flask):
         """Bind the routes to a request's path: they are the same at every host."""
         if request is None:
             return None
-        return self.url_map.bind("", path_info=request.path, default_method=request.method)
+        # Werkzeug would take `get` for GET; this is its own name for a method that no route has.
+        method = request.method if request.method.isupper() else "--"
+        return self.url_map.bind("", path_info=request.path, default_method=method)
 
     def preprocess_request(self) -> None:
         """Admit the request, or raise why it is refused; then have its query checked, if any."""

@@ -53,6 +53,23 @@ def load(schema: ma.Schema, location: str, request: Request) -> Any:
         raise ValidationFailed(_faults_by_field(messages)) from None
 
 
+def may_be_read(method: str, headers: Mapping[str, str]) -> bool:
+    """Return whether a body is read: not if the headers, named as in WSGI, lead to 413 or 415."""
+    length = int(headers.get("CONTENT_LENGTH", 0))
+    if not length:  # one in chunks may be empty, whatever its type
+        return True
+    try:
+        _check_size(length)
+        _check_type(
+            headers.get("CONTENT_TYPE", ""),
+            headers.get("CONTENT_ENCODING"),
+            _TYPES["merge_patch"] if method == "PATCH" else _JSON,
+        )
+    except (PayloadTooLarge, UnsupportedMediaType):
+        return False
+    return True
+
+
 def _load_query(schema: ma.Schema, query: bytes) -> Any:
     # Loaded once, where it is repeated: loading takes as long as answering from a cache.
     if len(query) > _LONGEST_CACHED:
@@ -70,14 +87,16 @@ def _read_json(environ: WSGIEnvironment, location: str) -> Any:
 
     An optional body of no bytes, whatever its type, is an empty object.
     """
-    body = _read_bytes(environ)
-    if location == "optional_json" and not body:
+    length = int(environ.get("CONTENT_LENGTH") or 0)
+    _check_size(length)
+    body = _read_bytes(environ, length)
+    if location == "optional_json" and not (body or length):
         return {}
-    _check_media_type(environ.get("CONTENT_TYPE", ""), _TYPES.get(location, _JSON))
-    if environ.get("HTTP_CONTENT_ENCODING"):
-        raise UnsupportedMediaType(
-            "Send the body without a Content-Encoding.", {"Accept-Encoding": "identity"}
-        )
+    _check_type(
+        environ.get("CONTENT_TYPE", ""),
+        environ.get("HTTP_CONTENT_ENCODING"),
+        _TYPES.get(location, _JSON),
+    )
     try:
         return strictjson.parse(body)
     except NotStrictJson as error:
@@ -106,15 +125,25 @@ def _decoded(text: bytes, name: bytes) -> str:
     return decoded
 
 
-def _read_bytes(environ: WSGIEnvironment) -> bytes:
+def _read_bytes(environ: WSGIEnvironment, length: int) -> bytes:
     # Servers of WSGI limit the input themselves, or else say how long it is.
-    length = environ.get("CONTENT_LENGTH") or 0
     is_whole = environ.get("wsgi.input_terminated", False)
-    most = MAX_BYTES + 1 if is_whole else min(int(length), MAX_BYTES + 1)
-    body: bytes = environ["wsgi.input"].read(most)
-    if len(body) > MAX_BYTES:
-        raise PayloadTooLarge(MAX_BYTES)
+    body: bytes = environ["wsgi.input"].read(MAX_BYTES + 1 if is_whole else length)
+    _check_size(len(body))
     return body
+
+
+def _check_size(length: int) -> None:
+    if length > MAX_BYTES:
+        raise PayloadTooLarge(MAX_BYTES)
+
+
+def _check_type(content_type: str, coding: str | None, allowed: tuple[str, ...]) -> None:
+    _check_media_type(content_type, allowed)
+    if coding:
+        raise UnsupportedMediaType(
+            "Send the body without a Content-Encoding.", {"Accept-Encoding": "identity"}
+        )
 
 
 # Clients send few different ones; a strange one may be as long as the server allows.

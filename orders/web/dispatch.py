@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from orders.web import conditional
+from orders.keys import is_well_formed
+from orders.web import bodies, conditional
+from orders.web.access.auth import bearer_token
 from orders.web.call import Call, is_api_path, path_of_target
 from orders.web.server import Work
 from orders.web.services import Services
@@ -38,6 +40,17 @@ class Dispatch:
         if path == _LIST and method == "GET" and self._is_long(headers.get("IF_NONE_MATCH")):
             return Work.LONG
         return Work.SHORT if method in _READS and not self._is_remote else Work.WAITING
+
+    def wants_body(self, method: str, target: str, headers: dict[str, str]) -> bool:
+        """Return whether a body matters: not where the head alone leads to 401, 413 or 415.
+
+        A key is only looked at: looking it up could block.
+        """
+        if not is_api_path(path_of_target(target)):
+            return True
+        token = bearer_token(headers.get("AUTHORIZATION"))
+        is_key = token is not None and is_well_formed(token)
+        return is_key and bodies.may_be_read(method, headers)
 
     def has_room_for_long(self) -> bool:
         """Return whether a long answer may begin now."""

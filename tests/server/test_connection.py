@@ -10,6 +10,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from werkzeug.wsgi import wrap_file
 
 from orders.web.server import server as server_module
 from orders.web.server.outgoing import Outgoing
@@ -54,6 +55,32 @@ def test_head_is_followed_by_the_next_answer_at_once(headers):
     assert second.startswith(b"HTTP/1.1 200 OK\r\n")
     assert (b"Transfer-Encoding: chunked" in first) == (not headers)
     assert body == (b"ok" if headers else b"1\r\no\r\n1\r\nk\r\n0\r\n\r\n")
+
+
+def test_what_an_application_writes_beyond_its_length_is_not_the_next_answers_beginning():
+    def application(environ, start_response):
+        start_response("200 OK", [("Content-Length", "2")])
+        return iter([b"o", b"kHTTP/1.1 201 Forged\r\n\r\n", b"more"])
+
+    with serving(application) as address:
+        received = exchange(address, LAST.replace(b"Connection: close\r\n", b"") + LAST)
+    assert [each.partition(b"\r\n\r\n")[2] for each in received.split(b"HTTP/1.1 200 OK")] == [
+        b"",
+        b"ok",
+        b"ok",
+    ]
+
+
+def test_an_applications_file_is_sent_like_any_other_body(tmp_path):
+    (tmp_path / "file").write_bytes(b"of a file" * 100_000)
+
+    def application(environ, start_response):
+        start_response("200 OK", [("Content-Length", "900000")])
+        return wrap_file(environ, (tmp_path / "file").open("rb"))
+
+    with serving(application) as address:
+        received = exchange(address, LAST)
+    assert received.partition(b"\r\n\r\n")[2] == b"of a file" * 100_000
 
 
 def test_a_client_that_has_sent_its_last_is_answered(service):

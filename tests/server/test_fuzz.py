@@ -141,7 +141,7 @@ BAD_LINES = [
     *(b"GET /health z HTTP/1.1", b"GET /health\tz HTTP/1.1", b"GET\t/healthz\tHTTP/1.1"),
     *(b"GET /healthz\0 HTTP/1.1", b"GE\0T /healthz HTTP/1.1", b"GET /healthz\x7f HTTP/1.1"),
     *(b"GET /healthz\xc3\xa9 HTTP/1.1", b"GET //\xff HTTP/1.1"),
-    *(b"get /healthz HTTP/1.1", b"G(T /healthz HTTP/1.1"),
+    *(b"G(T /healthz HTTP/1.1", b"G\xe9T /healthz HTTP/1.1"),
     *(b"GET /healthz http/1.1", b"GET /healthz HTCPCP/1.0", b"GET /healthz HTTP/0.9"),
     *(b"PRI * HTTP/2.0", b"GET /healthz HTTP/1.10", b"GET /healthz HTTP/1"),
     *(b"GET http://[::1/ HTTP/1.1", b"GET http://[zz]/ HTTP/1.1"),
@@ -189,6 +189,8 @@ BAD_CHUNKS = [
     *(b"0\r\nX\r\n\r\n", b"0\r\nX: \0\r\n\r\n", b"0\r\nX: a\r\n b\r\n\r\n"),
     *(b"0\r\nX: a\n\nGET / HTTP/1.1\r\n\r\n", b"0\r\nX: " + b"a" * 17_000),
 ]
+# Of which nothing more has to come.
+TOO_LONG_CHUNKS = [b"5\r\nhellox", b"5\r\nhello\rx", b"5\r\nhello\n"]
 REJECTED = [
     (400, [head(line=each) for each in BAD_LINES]),
     (400, [head(host=each) for each in BAD_HOSTS]),
@@ -254,7 +256,8 @@ SERVED = [
     ([404], [head(line=b"GET healthz HTTP/1.1"), head(line=b"GET //healthz HTTP/1.1")]),
     ([404], [head(line=b"GET //[ HTTP/1.1"), head(line=b"GET /" + b"a" * 8_000 + b" HTTP/1.1")]),
     ([404], [head(line=b"GET /%00 HTTP/1.1"), head(line=b"GET /%4 HTTP/1.1")]),
-    ([405], [head(line=b"BREW /healthz HTTP/1.1")]),
+    ([405], [head(line=method + b" /healthz HTTP/1.1") for method in (b"BREW", b"get", b"Get")]),
+    ([401], [head(line=b"get /v1/x HTTP/1.1")]),
     ([401], [head(line=b"GET http://other/v1/x HTTP/1.1")]),
     ([401], [head(b"Authorization: Bearer \xff", line=b"GET /v1/x HTTP/1.1")]),
     ([401], [head(*[b"Authorization: Bearer a"] * 2, line=b"GET /v1/x HTTP/1.1")]),
@@ -264,8 +267,40 @@ SERVED = [
     ([401], [head(CHUNKED) + b"5\r\nhello\r\n0\r\nX: a\r\nY:\r\n\r\n"]),
     ([401], [head(CHUNKED) + b"0\r\nTransfer-Encoding: gzip\r\n\r\n"]),
     ([401], [head(each) + b"0\r\n\r\n" for each in (CHUNKED.upper(), CODING + b", chunked")]),
-    ([100, 401], [head(LENGTH + b"5", EXPECT) + b"hello"]),
-    ([100, 401], [head(CHUNKED, b"Expect: 100-Continue") + b"0\r\n\r\n"]),
+    ([100, 405], [head(LENGTH + b"5", EXPECT, line=b"POST /healthz HTTP/1.1") + b"hello"]),
+]
+
+ORDER = b'{"petId": 7}'
+OF_ORDER, TOO_LONG = LENGTH + b"12", LENGTH + b"65537"
+JSON = b"Content-Type: application/json"
+MERGE_PATCH = b"Content-Type: application/merge-patch+json"
+PLAIN = b"Content-Type: text/plain"
+CHANGE = b"PATCH /v2/store/orders/999 HTTP/1.1"
+SHIP = b"POST /v1/store/orders/999/ship HTTP/1.1"
+# Requests of a key that expect a 100, by the status that they get in the end.
+ASKED_FOR = {
+    head(OF_ORDER, JSON): 201,
+    head(OF_ORDER, MERGE_PATCH, line=CHANGE): 404,
+    head(OF_ORDER, JSON, line=CHANGE): 404,
+    head(OF_ORDER, JSON, line=SHIP): 422,
+    head(CHUNKED, JSON): 201,
+    head(CHUNKED, PLAIN): 415,
+}
+REFUSED_UNREAD = {
+    head(TOO_LONG, JSON): 413,
+    head(TOO_LONG, JSON, line=SHIP): 413,
+    head(OF_ORDER): 415,
+    head(OF_ORDER, PLAIN): 415,
+    head(OF_ORDER, MERGE_PATCH): 415,
+    head(OF_ORDER, PLAIN, line=SHIP): 415,
+    head(OF_ORDER, PLAIN, line=CHANGE): 415,
+    head(OF_ORDER, JSON, b"Content-Encoding: gzip"): 415,
+}
+# Of nobody, likewise.
+UNKNOWN = [
+    *(head(OF_ORDER, JSON), head(CHUNKED, JSON), head(TOO_LONG, JSON)),
+    head(OF_ORDER, JSON, b"Authorization: Bearer sok_" + b"a" * 38),
+    head(OF_ORDER, JSON, b"Authorization: Basic a"),
 ]
 
 
@@ -319,6 +354,57 @@ def test_a_legal_request_is_served_and_what_follows_it_too(hasty, sent, statuses
     assert [each.status for each in answers] == [*statuses, 200]
     for answer in answers:
         assert_fit(answer)
+
+
+@pytest.mark.parametrize("sent", TOO_LONG_CHUNKS)
+def test_a_chunk_longer_than_its_size_is_rejected_before_more_of_it_comes(service, sent):
+    assert_rejected(exchange(service.address, head(CHUNKED) + sent), 400)
+
+
+def expecting(request, *fields):
+    """Return the head of a request with an Expect and other fields."""
+    line, _, rest = request.partition(b"\r\n")
+    return b"\r\n".join([line, *fields, b"Expect: 100-Continue", rest])
+
+
+@pytest.fixture(scope="module")
+def bearer(service):
+    return f"Authorization: Bearer {service.issue()}".encode()
+
+
+@pytest.mark.parametrize("request_head", ASKED_FOR)
+def test_a_body_that_may_be_accepted_is_asked_for(service, bearer, request_head):
+    in_chunks = CHUNKED in request_head
+    body = b"c\r\n%b\r\n0\r\n\r\n" % ORDER if in_chunks else ORDER
+    answers = answers_in(exchange(service.address, expecting(request_head, bearer), body, GOOD))
+    assert [each.status for each in answers] == [100, ASKED_FOR[request_head], 200]
+
+
+@pytest.mark.parametrize("request_head", REFUSED_UNREAD)
+def test_a_head_that_is_413_or_415_is_answered_instead_of_its_body_asked_for(
+    service, bearer, request_head
+):
+    received = exchange(service.address, expecting(request_head, bearer), ORDER, GOOD)
+    assert_refused_unread(received, REFUSED_UNREAD[request_head])
+
+
+@pytest.mark.parametrize("request_head", UNKNOWN)
+def test_without_a_key_no_body_is_asked_for(service, request_head):
+    assert_refused_unread(exchange(service.address, expecting(request_head), ORDER, GOOD), 401)
+
+
+def assert_refused_unread(received, status):
+    """Check for one answer of the application, with which the connection ends."""
+    (answer,) = answers_in(received)
+    assert_fit(answer)
+    assert (answer.status, answer.headers["connection"]) == (status, "close")
+
+
+def test_a_method_in_another_case_is_another_method(service, bearer):
+    line = b"get /v1/store/orders HTTP/1.1"
+    (answer, _) = answers_in(exchange(service.address, head(bearer, line=line), GOOD))
+    assert_fit(answer)
+    assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD, OPTIONS, POST")
 
 
 def test_a_request_in_single_bytes_is_served(service):

@@ -18,6 +18,10 @@ class Policy:
         """Return what a request takes."""
         return Work.LONG if target.startswith("/long") else Work.WAITING
 
+    def wants_body(self, method, target, headers):
+        """Return that every body matters."""
+        return True
+
     def has_room_for_long(self):
         """Return that long answers may begin."""
         return True

@@ -65,6 +65,9 @@ class Policy(Protocol):
     def work(self, method: str, target: str, headers: dict[str, str]) -> Work:
         """Return what a request takes. Must not block."""
 
+    def wants_body(self, method: str, target: str, headers: dict[str, str]) -> bool:
+        """Return whether a request's body matters, or its head is refused. Must not block."""
+
     def has_room_for_long(self) -> bool:
         """Return whether a long answer may begin now. Must not block."""
 
@@ -191,6 +194,10 @@ class Exchange(WSGITask):
     def get_environment(self) -> dict[str, Any]:
         """Return the WSGI environment."""
         environ: dict[str, Any] = super().get_environment()
+        # As it was sent: waitress capitalizes it, but methods are case-sensitive.
+        environ["REQUEST_METHOD"] = self.request.command
+        # A file would be sent past `write`, which alone keeps what the loop sends.
+        del environ["wsgi.file_wrapper"]
         environ[WHOLE_AT] = self.whole_at
         environ[BUSY] = self.found_no_place
         return environ
@@ -222,6 +229,9 @@ class Exchange(WSGITask):
     def write(self, data: bytes) -> None:
         """Keep a piece of the answer for the loop to send."""
         head = b"" if self.wrote_header else self.build_response_header()
+        if self.content_length is not None:
+            # More would be read as the beginning of the next answer.
+            data = data[: self.content_length - self.content_bytes_written]
         self.content_bytes_written += len(data)
         if not (self.has_body and self.request.command != "HEAD"):
             data = b""

@@ -245,9 +245,16 @@ class Connection:
 
     def _begin_body(self, request: Parser) -> None:
         self._enter(Phase.BODY)
-        if request.expect_continue:
+        if not request.expect_continue:
+            return
+        # RFC 9110, section 10.1.1: the final answer, where the body would not change it.
+        if self.loop.policy.wants_body(request.command, request.request_uri, request.headers):
             with contextlib.suppress(OSError):
                 self.socket.send(_CONTINUE)
+        else:
+            request.end_unread()
+            self._request, self._unread = None, b""
+            self._whole.append(request)
 
     def _begin(self, request: Parser, *, was_waiting: bool = False) -> None:
         self._enter(Phase.ANSWER)
