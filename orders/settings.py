@@ -145,6 +145,11 @@ def log_style(environ: Mapping[str, str] | None = None) -> str:
     return Settings.log
 
 
+def sudo_user(environ: Mapping[str, str] | None = None) -> str:
+    """Return who had `sudo` run this program, as it says; empty without."""
+    return (os.environ if environ is None else environ).get("SUDO_USER", "")
+
+
 def _default_base_url(values: Mapping[str, Any]) -> str:
     host = values.get("host", Settings.host)
     shown = f"[{host}]" if ":" in host else host

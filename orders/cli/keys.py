@@ -80,7 +80,11 @@ def list_keys(*, as_json: bool) -> None:
     services = open_services()
     now = services.clock.now()
     with services.database.read() as connection:
-        rows = [_row(key, services.settings, now) for key in key_store.get_all(connection)]
+        graces = key_store.graces(connection, now)
+        rows = [
+            _row(key, services.settings, now) | {"graceUntil": time_text(graces.get(key.id))}
+            for key in key_store.get_all(connection)
+        ]
     nothing = "There are no keys. `flask keys issue NAME --plan free` issues one."
     show(rows, nothing, as_json=as_json)
 
@@ -91,11 +95,12 @@ def revoke(key_id: int) -> None:
     """Revoke key ID for good. It stops working within a second."""
     services = open_services()
     with services.database.write() as connection:
-        if key_store.get(connection, key_id).revoked_at is None:
+        key = key_store.get(connection, key_id)
+        if key.revoked_at is None:
             now = services.clock.now()
             key_store.change(connection, key_id, revoked_at=now)
             _note(connection, now, "key.revoked", key_id)
-    say(f"Key {key_id} is revoked.")
+    say(f"Key {key_id} ({key.name}) is revoked.")
 
 
 @keys_group.command("unban")
@@ -104,11 +109,12 @@ def unban(key_id: int) -> None:
     """Lift the ban of key ID. Its windows stay as they are."""
     services = open_services()
     with services.database.write() as connection:
-        if key_store.get(connection, key_id).banned_until is None:
-            raise click.ClickException(f"Key {key_id} is not banned.")
+        key = key_store.get(connection, key_id)
+        if key.banned_until is None:
+            raise click.ClickException(f"Key {key_id} ({key.name}) is not banned.")
         key_store.change(connection, key_id, banned_until=None)
         _note(connection, services.clock.now(), "key.unbanned", key_id)
-    say(f"Key {key_id} is no longer banned.")
+    say(f"Key {key_id} ({key.name}) is no longer banned.")
 
 
 @keys_group.command("plan")
@@ -123,7 +129,8 @@ def change_plan(key_id: int, plan: str, per_minute: int | None, per_day: int | N
     with services.database.write() as connection:
         key_store.change_plan(connection, key_id, plan, per_minute, per_day)
         _note(connection, services.clock.now(), "key.plan", key_id, f": {plan}")
-    say(f"Key {key_id} is on the plan {plan}.")
+        name = key_store.get(connection, key_id).name
+    say(f"Key {key_id} ({name}) is on the plan {plan}.")
 
 
 @keys_group.command("rotate")
@@ -151,7 +158,7 @@ def rotate(key_id: int, grace: int, *, force: bool) -> None:
         until = now + timedelta(hours=grace) if grace else None
         key_store.rotate(connection, key_id, secret, until)
         _note(connection, now, "key.rotated", key_id)
-    say_secret(f"Key {key_id} has a new secret.", secret)
+    say_secret(f"Key {key_id} ({key.name}) has a new secret.", secret)
 
 
 def _note(

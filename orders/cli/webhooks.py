@@ -77,9 +77,10 @@ def remove(endpoint_id: int) -> None:
     """Remove webhook ID and its delivery log."""
     services = open_services()
     with services.database.write() as connection:
+        host = addresses.host_of(store.get(connection, endpoint_id).url)
         _note(services, connection, "webhook.removed", endpoint_id)
         store.remove(connection, endpoint_id)
-    say(f"Webhook {endpoint_id} is removed.")
+    say(f"Webhook {endpoint_id} ({host}) is removed.")
 
 
 @webhooks_group.command("pause")
@@ -88,10 +89,10 @@ def pause(endpoint_id: int) -> None:
     """Pause webhook ID. Its events wait until it is resumed."""
     services = open_services()
     with services.database.write() as connection:
-        store.get(connection, endpoint_id)
+        host = addresses.host_of(store.get(connection, endpoint_id).url)
         if store.pause(connection, endpoint_id, "paused by command", services.clock.now()):
             _note(services, connection, "webhook.paused", endpoint_id)
-    say(f"Webhook {endpoint_id} is paused.")
+    say(f"Webhook {endpoint_id} ({host}) is paused.")
 
 
 @webhooks_group.command("resume")

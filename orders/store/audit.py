@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import pwd
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import Connection, insert, select
 
+from orders import settings
 from orders.store.tables import AuditRow
 
 SERVICE = "service"
@@ -27,7 +29,10 @@ class Act:
 def note(
     connection: Connection, at: datetime, action: str, subject: str, who: str | None = None
 ) -> None:
-    """Add an entry, in the transaction of the act itself. Without `who`, the system's user."""
+    """Add an entry, in the transaction of the act itself. Without `who`, the system's user.
+
+    That is who called `sudo`, too: `anna as store-orders`.
+    """
     values = {"at": at, "who": who or _user(), "action": action, "subject": subject}
     connection.execute(insert(AuditRow).values(values))
 
@@ -42,8 +47,13 @@ def get_all(connection: Connection) -> list[Act]:
 
 
 def _user() -> str:
-    # Not from the environment, which anybody can set.
+    # Not from the environment alone, which anybody can set who may run commands as this user.
     try:
-        return pwd.getpwuid(os.getuid()).pw_name
+        user = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:  # in a container
-        return str(os.getuid())
+        user = str(os.getuid())
+    caller = settings.sudo_user()
+    with suppress(KeyError):  # no text that is nobody's name
+        caller = pwd.getpwnam(caller).pw_name
+        return user if caller == user else f"{caller} as {user}"
+    return user

@@ -158,6 +158,12 @@ def grace_until(connection: Connection, key_id: int) -> datetime | None:
     return connection.scalar(select(KeyRow.c.previous_until).where(KeyRow.c.id == key_id))
 
 
+def graces(connection: Connection, now: datetime) -> dict[int, datetime]:
+    """Return until when previous secrets work, by the ids of their keys."""
+    living = select(KeyRow.c.id, KeyRow.c.previous_until).where(KeyRow.c.previous_until > now)
+    return {row.id: row.previous_until for row in connection.execute(living)}
+
+
 def rotate(
     connection: Connection, key_id: int, secret: str, previous_until: datetime | None
 ) -> None:

@@ -23,6 +23,11 @@ NOON = "2026-12-01T12:00:00.000Z"
 URL = "http://127.0.0.1:9/hook?token=secret"
 
 
+@pytest.fixture(autouse=True)
+def _nobody_called_sudo(monkeypatch):
+    monkeypatch.delenv("SUDO_USER", raising=False)
+
+
 def trail(store):
     """Return what `flask audit --json` lists."""
     done = command(store, "audit", "--json")
@@ -146,6 +151,16 @@ def test_a_restore_keeps_what_was_done_since_the_backup_and_is_listed(store, clo
         ("store.restored", "from backup.db"),
         ("store.restored", "from backup.db"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("caller", "who"),
+    [("daemon", f"daemon as {WHO}"), (WHO, WHO), ("", WHO), ("nobody at all: key.issued", WHO)],
+)
+def test_who_called_sudo_is_listed_with_the_user_that_it_acted_as(store, monkeypatch, caller, who):
+    monkeypatch.setenv("SUDO_USER", caller)
+    command(store, "keys", "issue", "shop", "--plan", "pro")
+    assert trail(store)[0]["who"] == who
 
 
 @pytest.mark.sqlite_only

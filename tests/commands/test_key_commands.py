@@ -17,7 +17,7 @@ from orders import keys
 from orders.clock import Clock
 from orders.settings import DEFAULT_PLANS, Plan
 from orders.store import keys as key_store
-from tests.support.commands import command, rejected
+from tests.support.commands import command, rejected, said
 from tests.support.databases import DATABASES
 from tests.support.service import ROOT, run_flask
 from tests.support.stores import Store, assert_error
@@ -141,6 +141,7 @@ def test_list_gives_exactly_the_documented_fields(store):
         ("expires", "2026-12-03T12:00:00.000Z"),
         ("revoked", None),
         ("bannedUntil", None),
+        ("graceUntil", None),
     ]
 
 
@@ -193,7 +194,9 @@ def test_an_empty_list_says_how_to_issue_a_key(store):
 def test_a_revoked_key_stops_working_within_a_second_for_good(store, clock):
     client = store.client()
     client.get(LIST)
-    assert run(store, "revoke", client.key_id) == ""
+    assert (
+        said(store, "keys", "revoke", client.key_id) == f"Key {client.key_id} (test) is revoked.\n"
+    )
     clock.advance(SOON)
     assert_error(client.get(LIST), 401, "invalid_api_key")
     run(store, "revoke", client.key_id)
@@ -254,7 +257,9 @@ def test_rotate_with_grace_leaves_the_old_secret_its_hours(store, clock):
     new = run(store, "rotate", client.key_id, "--grace", "2").strip()
     clock.advance(2 * 3_600 - 1)
     assert client.get(LIST).status_code == 200
+    assert listed(store)[0]["graceUntil"] == "2026-12-01T14:00:00.000Z"
     clock.advance(1)
+    assert listed(store)[0]["graceUntil"] is None
     assert_error(client.get(LIST), 401, "invalid_api_key")
     client.secret = new
     assert client.get(LIST).status_code == 200

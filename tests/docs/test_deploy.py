@@ -147,21 +147,29 @@ def test_the_settings_of_the_unit_are_settings_also_those_for_several_processes(
 
 def test_the_units_commands_have_its_user_program_and_folder(tmp_path):
     script = (DEPLOY / "systemd" / "store-orders").read_text(encoding="utf-8")
-    sudo = tmp_path / "sudo"
-    sudo.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
-    sudo.chmod(0o700)
-    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        ["sh", "-c", script, "store-orders", "keys", "issue", "two words"],
-        env=path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    for name in ("runuser", "sudo"):
+        (tmp_path / name).write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+        (tmp_path / name).chmod(0o700)
+    (tmp_path / "id").write_text('#!/bin/sh\necho "$ID"\n')
+    (tmp_path / "id").chmod(0o700)
+
+    def run(user_id):
+        return subprocess.run(
+            ["sh", "-c", script, "store-orders", "keys", "issue", "two words"],
+            env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "ID": user_id},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+
+    # Anybody else's goes through sudo, and so begins anew as root's.
+    again = ["env", "PORT=8080", "store-orders", "keys", "issue", "two words"]
+    assert run("1000").stdout.splitlines() == again
+    done = run("0")
     program = value("WorkingDirectory", UNIT)
     folder = re.findall(r"ORDERS_INSTANCE=(\S+)", UNIT)[0].replace("%i", "8080")
     assert done.stdout.splitlines() == [
-        *("-u", value("User", UNIT), "env", f"FLASK_APP={program}/app.py"),
+        *("-u", value("User", UNIT), "--", "env", f"FLASK_APP={program}/app.py"),
         *(f"ORDERS_INSTANCE={folder}", f"{program}/.venv/bin/flask", "keys", "issue", "two words"),
     ]
     assert f"/etc/store-orders.toml {folder.replace('8080', '%i')}/config.toml" in UNIT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
@@ -200,6 +201,8 @@ def test_a_shop_without_orders_moves_into_a_database_with_empty_tables(store, mo
     after = move(elsewhere(store, server.url(server.create_store())))
     assert after.client().get(LIST).get_json() == []
     assert after.services.store_id == store.services.store_id
+    (act,) = json.loads(command(after, "audit", "--json").stdout)
+    assert (act["action"], act["subject"].startswith("to postgresql")) == ("store.copied", True)
 
 
 # What is reported.

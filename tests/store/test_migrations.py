@@ -174,7 +174,7 @@ def data(path):
 
 def assert_kept(before, after):
     """Check that all rows are there as they were; columns may have come since."""
-    assert after["given"] == before["given"]
+    assert after["given"] == {**before["given"], "audit_trail": 1}
     for table in TABLES:
         assert len(before[table]) == len(after[table])
         for old, new in zip(before[table], after[table], strict=True):
@@ -301,6 +301,8 @@ def test_data_survive_the_upgrade_from_every_earlier_schema(tmp_path, version):
     checks.check_whole(path)
     assert asked(path, "PRAGMA foreign_key_check") == []
     assert_kept(before, data(path))
+    upgraded = ("store.upgraded", f"from schema {version} to {NEWEST}")
+    assert asked(path, "SELECT action, subject FROM audit_trail") == [upgraded]
     opening.create(tmp_path / "new.db")
     assert schema(path) == schema(tmp_path / "new.db")
     # They are counted by quarters of an hour: placed, shipped, cancelled.

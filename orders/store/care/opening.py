@@ -13,6 +13,7 @@ from pathlib import Path
 from sqlalchemy import Connection, insert
 from sqlalchemy.exc import SQLAlchemyError
 
+from orders.store import audit
 from orders.store.care import backup, checks, instance, scratch, triggers
 from orders.store.care.checks import UnfitDatabase
 from orders.store.database.sqlite import SqliteDatabase, sqlite_module
@@ -27,6 +28,8 @@ _ALEMBIC = (
     "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, "
     "CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
 )
+
+_VERSION = "SELECT version_num FROM alembic_version"
 
 
 def create(path: Path) -> None:
@@ -138,7 +141,7 @@ def make_tables(connection: Connection) -> None:
 
 
 def run_migrations(connection: Connection) -> None:
-    """Run the migrations that a database lacks, in the connection's transaction."""
+    """Run the migrations that a database lacks, in the connection's transaction, and record it."""
     # Alembic takes half a second to load, and most starts have nothing to migrate.
     from alembic import command
     from alembic.config import Config
@@ -146,7 +149,10 @@ def run_migrations(connection: Connection) -> None:
     config = Config()
     config.set_main_option("script_location", str(checks.MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
+    lacking = int(connection.exec_driver_sql(_VERSION).scalar_one())
     command.upgrade(config, "head")
+    subject = f"from schema {lacking} to {checks.schema_version()}"
+    audit.note(connection, datetime.now(UTC), "store.upgraded", subject)
 
 
 def _companions(path: Path) -> list[Path]:

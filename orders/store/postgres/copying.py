@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import Any
 
@@ -22,6 +23,7 @@ import psycopg
 from sqlalchemy import Connection, Select, String, Table, func, make_url, select
 
 from orders.settings import Settings
+from orders.store import audit
 from orders.store.care import checks
 from orders.store.care.checks import AwayDatabase, UnfitDatabase
 from orders.store.care.upkeep import InUse
@@ -64,6 +66,8 @@ def copy(source: Database, settings: Settings, show: Show) -> Copied:
     try:
         with closing(target), _held(target) as upkeep, source.write() as connection:
             old = _Side(source.where, connection)
+            # First, so that it is copied, too.
+            audit.note(connection, datetime.now(UTC), "store.copied", f"to {target.where}")
             with upkeep.write() as new:
                 rows = _copy_verified(old, _Side(target.where, new), show)
             is_copied = True
