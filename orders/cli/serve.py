@@ -39,6 +39,7 @@ from orders.store.database import sqlite
 from orders.store.database.errors import StoreUnavailable
 from orders.web import logs
 from orders.web.dispatch import Dispatch
+from orders.web.pages import site
 from orders.web.server import Server
 from orders.web.services import Services, services_of
 
@@ -135,6 +136,7 @@ def _serve(app: Flask, services: Services, hold: Hold, *, with_demo: bool) -> in
         keeper = Keeper(services, hold)
         services.begin()
         services.check_behind()
+        site.load(app)
         server = _bind(app, services)
         server.stop_on_signals()
         _welcome(services, server, with_demo=with_demo)

@@ -104,6 +104,10 @@ class Constant:
         self._content_type = content_type
         self._headers = headers
 
+    def load(self) -> None:
+        """Make the body now."""
+        self._body  # noqa: B018 - cached
+
     def __call__(self) -> Reply:
         """Return the response to the request being answered."""
         headers = [("ETag", f'W/"{self._tag}"'), *self._headers.items()]

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from orders.web.compression import LARGE_BYTES
-from orders.web.pages.site import POLICY, serve_page
+from orders.web.pages.site import POLICY, load, serve_page
 from tests.support.stores import assert_error
 
 LARGE = "export const words = [" + "'pet', " * LARGE_BYTES + "]\n"
@@ -91,6 +91,16 @@ def test_a_copy_is_not_good_any_more_after_a_change(visitor, make_store, folder,
     assert after.headers["ETag"] != before.headers["ETag"]
     assert after.headers.getlist("Content-Security-Policy") == [policy]
     assert after.data == (folder / "main.js").read_bytes()
+
+
+def test_a_service_serves_the_files_that_there_were_at_its_start(store, folder):
+    app = store.own_app()
+    serve_page(app, "/at-the-desk", folder)
+    load(app)
+    (folder / "main.js").unlink()
+    (folder / "index.html").write_text("of another version", encoding="utf-8")
+    assert store.anonymous().get("/desk/main.js").status_code == 200
+    assert "another" not in store.anonymous().get("/at-the-desk").text
 
 
 def test_a_file_is_read_at_its_first_request_and_only_then(store, folder, tmp_path):

@@ -1,6 +1,7 @@
 """Serves the console at / and the API documentation at /docs, from the files in this folder.
 
-Files are read on their first request and kept. Browsers revalidate their copies each time
+Files are read when a service starts, or on their first request, and kept: what a `git pull` puts in
+their place goes with a program that does not run yet. Browsers revalidate their copies each time
 (no-cache) and get 304 while the contents are the same (RFC 9110, section 13): a new release is seen
 at once, and nothing is sent twice. The pages need no key; the API requests that they make do.
 
@@ -40,6 +41,7 @@ POLICY = (
 _TEXT_ONLY = "; require-trusted-types-for 'script'; trusted-types 'none'"
 _HERE = Path(__file__).parent
 _INDEX = "index.html"
+_PAGES = "pages"
 _SWAGGER_FILES = ("swagger-ui-bundle.js", "swagger-ui.css", "favicon-32x32.png")
 
 
@@ -48,6 +50,12 @@ def register(app: Flask) -> None:
     serve_page(app, "/", _HERE / "console", POLICY + _TEXT_ONLY)
     swagger = [(name, partial(_read_swagger, name)) for name in _SWAGGER_FILES]
     serve_page(app, "/docs", _HERE / "docs", more=swagger)
+
+
+def load(app: Flask) -> None:
+    """Read all files of an application's pages."""
+    for file in app.extensions.get(_PAGES, []):
+        file.load()
 
 
 def serve_page(
@@ -72,6 +80,7 @@ def serve_page(
         for name, read in [*((path.name, path.read_bytes) for path in folder.iterdir()), *more]
         if Path(name).suffix in TYPES
     }
+    app.extensions.setdefault(_PAGES, []).extend(files.values())
     app.add_url_rule(address, f"file {address}", files.pop(_INDEX))
     # One rule for all: a rule for each file would take a third of the time to make an application.
     names = ", ".join(f'"{name}"' for name in files)
