@@ -209,6 +209,16 @@ def test_nginx_rejects_in_the_same_shape(nginx, line, sent, status, code):
     assert {name: response.headers[name] for name in PROTECTION} == PROTECTION
 
 
+def test_what_nginx_refuses_is_logged_by_the_path_that_was_asked_for(nginx, key):
+    before = len(nginx.log)
+    nginx.request("TRACE", f"{ORDERS}?q=hunter2")
+    nginx.request("GET", f"/v1/{key}")
+    wait_until(lambda: nginx.log[before:].count("\n") == 2)
+    refused, with_key = nginx.log[before:].splitlines()
+    assert f' TRACE "{ORDERS}" 405 ' in refused
+    assert ' GET "(with a key in it)" 401 ' in with_key
+
+
 def test_an_address_that_floods_is_refused_and_others_are_not(front, service, key):
     nginx = front(service.address, limits=("rate=200r/s", "rate=1r/m"))
     answers = [nginx.request("GET", "/healthz") for _ in range(402)]
