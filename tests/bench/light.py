@@ -22,7 +22,6 @@ _NOT_COUNTED = re.compile(r"(pip|setuptools|store_orders|_distutils_hack|__edita
 
 
 def main() -> int:
-    """Measure and print; return the exit status."""
     with tempfile.TemporaryDirectory() as folder:
         install(Path(folder))
         packages, megabytes = weigh(Path(folder))

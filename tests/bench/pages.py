@@ -205,7 +205,6 @@ def settings_for(kind: str, folder: Path) -> Iterator[Settings]:
 
 
 def main() -> int:
-    """Measure; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.pages", description=__doc__)
     parser.add_argument("--orders", type=int, default=1_000_000)
     parser.add_argument("--database", choices=("sqlite", "postgres"), default="sqlite")

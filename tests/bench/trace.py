@@ -49,13 +49,11 @@ class Trace:
     """What a request passed in all threads: the files, and the crossings between two of them."""
 
     def __init__(self) -> None:
-        """Trace nothing yet."""
         self.is_on = False
         self.files: set[str] = set()
         self.crossings: Counter[tuple[str, str]] = Counter()
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
-        """Note a call or a return: what sys.setprofile calls."""
         if not self.is_on or event not in ("call", "return"):
             return
         path = frame.f_code.co_filename
@@ -67,7 +65,6 @@ class Trace:
             self.crossings[(caller, path) if event == "call" else (path, caller)] += 1
 
     def begin(self) -> None:
-        """Begin anew."""
         self.files, self.crossings = set(), Counter()
         self.is_on = True
 
@@ -92,12 +89,10 @@ class Client:
     """A client on a connection of its own, which is kept."""
 
     def __init__(self, port: int, key: str) -> None:
-        """Take where the service listens, and a key."""
         self._connection = HTTPConnection("127.0.0.1", port)
         self._headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
 
     def ask(self, method: str, path: str, body: dict[str, int] | None) -> None:
-        """Send a request, and read its answer."""
         self._connection.request(method, path, json.dumps(body) if body else None, self._headers)
         answer = self._connection.getresponse()
         said = answer.read()
@@ -136,7 +131,6 @@ def show(trace: Trace, port: int, key: str) -> None:
 
 
 def main() -> int:
-    """Serve, and trace meanwhile; return the exit status."""
     argparse.ArgumentParser(prog="python -m tests.bench.trace", description=__doc__).parse_args()
     with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -12,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CLIENTS = 8
-MISSING = "wrk is needed and not installed: apt-get install wrk"
 _SCRIPT = Path(__file__).with_name("wrk.lua")
 # wrk counts whole seconds only; it is interrupted instead, as by Ctrl-C.
 _NEVER = "600s"
@@ -46,11 +44,6 @@ class Load:
     p99: float
     refused: int
     broken: int
-
-
-def is_installed() -> bool:
-    """Return whether there is a wrk to run."""
-    return shutil.which("wrk") is not None
 
 
 def run(request: Request, seconds: float, clients: int = CLIENTS) -> Load:

@@ -37,7 +37,6 @@ class Order(Base):
 
     @property
     def complete(self) -> bool:
-        """Whether it has shipped."""
         return self.status == SHIPPED
 
 
@@ -51,7 +50,6 @@ class ApiKey(Base):
 
 
 def engine_of(folder: Path) -> Engine:
-    """Return the engine of the database in a folder."""
     engine = create_engine(f"sqlite:///{folder / FILE_NAME}")
 
     @event.listens_for(engine, "connect")
@@ -63,12 +61,10 @@ def engine_of(folder: Path) -> Engine:
 
 
 def hashed(secret: str) -> str:
-    """Return what is kept of a key."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def fill(folder: Path, orders: Iterable[dict[str, Any]], secret: str) -> None:
-    """Make the database in a folder, of orders as version 1 shows them, and one key."""
     engine = engine_of(folder)
     Base.metadata.create_all(engine)
     with Session(engine) as session:

@@ -95,12 +95,10 @@ class Stocks:
     """All stocks of a run, each made when it is first needed."""
 
     def __init__(self, folder: Path, seed: int) -> None:
-        """Take the folder to make them in."""
         self._folder, self._seed = folder, seed
         self._made: dict[Ask, Stock] = {}
 
     def get(self, ask: Ask) -> Stock:
-        """Return a stock, making it first where it is new."""
         if ask not in self._made:
             folder = self._folder / f"{ask.count}{'-pending' if ask.all_pending else ''}"
             folder.mkdir()

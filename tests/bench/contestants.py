@@ -1,4 +1,4 @@
-"""The contestants: what all have in common, and the service. The others are in `peers.all`.
+"""The contestants: the service and its peers, each as its own documentation shows it.
 
 Each is a process of its own over data of its own, which are made from the same orders, and writes
 its log, where it has one, to a file.
@@ -7,77 +7,65 @@ its log, where it has one, to a file.
 from __future__ import annotations
 
 import importlib.util
+import json
 import shutil
-import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
-from typing import IO, ClassVar
+from typing import IO, Any, ClassVar
 
 import urllib3
 
-from tests.bench.speed import wrk
-from tests.bench.speed.stocks import Stock
+from tests.bench import wrk
+from tests.bench.peers import bare, tables
+from tests.bench.stocks import Stock
 from tests.support import process as processes
+from tests.support.machine import free_port
 from tests.support.service import INHERITED, ROOT, environment_for, launch
 
 START_SECONDS = 60
 _POLL_SECONDS = 0.005
 _STOP_SECONDS = 40
-_ORDERS = "/v1/store/orders"
-_NEW_ORDER = '{"petId": 7, "quantity": 2}'
+_JSON = {"Content-Type": "application/json"}
 
 
 class Contestant:
     """A server to be measured. Subclasses say how it is prepared and started."""
 
     name: ClassVar[str]
-    # One line for readers.
-    about: ClassVar[str]
-    # Packages whose versions are shown.
+    # Packages that it needs, whose versions are shown.
     packages: ClassVar[tuple[str, ...]] = ()
-    list_path: ClassVar[str] = _ORDERS
-    is_ours: ClassVar[bool] = False
+    list_path: ClassVar[str] = "/v1/store/orders"
 
     def __init__(self, stock: Stock, folder: Path) -> None:
         """Prepare its data in an empty folder, and start it. `wait` returns once it answers."""
-        self.stock, self.folder = stock, folder
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
+        self.stock, self.folder, self.port = stock, folder, free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         # From here on, no measure has cancelled orders.
         self.next_to_cancel = 1
         self.prepare()
         self.mib_at_rest = 0.0
-        # By time.perf_counter.
         self.started = time.perf_counter()
         with (folder / "log").open("w", encoding="utf-8") as log:
             self.process = self.launch(log)
 
     @classmethod
     def missing(cls) -> str | None:
-        """Say what is not installed; None where all is."""
+        """Return what is not installed; None where all is."""
         absent = [each for each in cls.packages if importlib.util.find_spec(each) is None]
-        return (
-            f"{' and '.join(absent)} not installed: pip install -e '.[bench]'" if absent else None
-        )
+        return f"{absent} not installed: pip install -e '.[bench]'" if absent else None
 
     def prepare(self) -> None:
-        """Make its data."""
+        raise NotImplementedError
 
     def command(self) -> list[str]:
-        """Return the command that serves."""
         raise NotImplementedError
 
     def launch(self, log: IO[str]) -> subprocess.Popen[str]:
-        """Start to serve; return the process."""
         return subprocess.Popen(
             self.command(), cwd=ROOT, env=INHERITED, stdout=log, stderr=log, text=True
         )
-
-    def headers(self, secret: str | None) -> dict[str, str]:
-        """Return the headers of a request with this key."""
-        return {"Authorization": f"Bearer {secret}"} if secret else {}
 
     def wait(self) -> None:
         """Wait until it answers for an order.
@@ -85,17 +73,12 @@ class Contestant:
         Raises:
             RuntimeError: it does not; with its log.
         """
-        ends = time.monotonic() + START_SECONDS
-        headers = self.headers(self.stock.keys.good)
+        ends, request = time.monotonic() + START_SECONDS, self.gets()
+        # Not a pool: a connection that is kept would be one of those measured.
+        headers = {**request.headers, "Connection": "close"}
         while time.monotonic() < ends and self.process.poll() is None:
             try:
-                # Not a pool: a connection that is kept would be one of those measured.
-                answer = urllib3.request(
-                    "GET",
-                    f"{self.url}{self.order_path(1)}",
-                    headers={**headers, "Connection": "close"},
-                    retries=False,
-                )
+                answer = urllib3.request("GET", request.url, headers=headers, retries=False)
             except urllib3.exceptions.HTTPError:
                 time.sleep(_POLL_SECONDS)
             else:
@@ -106,15 +89,10 @@ class Contestant:
         raise RuntimeError(f"{self.name} did not start: {log[-2000:]}")
 
     def settle(self) -> None:
-        """Wait until it only answers requests, and note its memory then."""
+        """Wait until it only answers requests, and record its memory then."""
         self.mib_at_rest = processes.resident_mib(self.process.pid)
 
-    def order_path(self, order_id: int) -> str:
-        """Return the path of an order."""
-        return f"{self.list_path}/{order_id}"
-
     def stop(self) -> None:
-        """Ask it to stop, and wait until it has."""
         self.process.terminate()
         try:
             self.process.wait(_STOP_SECONDS)
@@ -122,24 +100,16 @@ class Contestant:
             self.process.kill()
             self.process.wait()
 
-    # Requests.
+    # Requests, with the good key unless another or None is named.
 
     def lists(self, **headers: str) -> wrk.Request:
-        """Request all orders."""
         return self._request("GET", self.list_path, **headers)
 
-    def gets(self, order_id: int = 1, secret: str | None = "") -> wrk.Request:
-        """Request an order; with the good key unless another or None is named."""
-        return self._request("GET", self.order_path(order_id), secret=secret)
-
-    def nowhere(self) -> wrk.Request:
-        """Request a missing path."""
-        return self._request("GET", "/v1/store/nowhere")
+    def gets(self, order_id: int | str = 1, secret: str | None = "") -> wrk.Request:
+        return self._request("GET", f"{self.list_path}/{order_id}", secret=secret)
 
     def places(self) -> wrk.Request:
-        """Place an order."""
-        json_body = {"Content-Type": "application/json"}
-        return self._request("POST", self.list_path, body=_NEW_ORDER, **json_body)
+        return self._request("POST", self.list_path, body='{"petId": 7, "quantity": 2}', **_JSON)
 
     def cancels(self) -> wrk.Request:
         """Cancel orders, one after the other."""
@@ -156,20 +126,16 @@ class Contestant:
         **headers: str,
     ) -> wrk.Request:
         secret = self.stock.keys.good if secret == "" else secret
-        return wrk.Request(
-            method, self.url + path, {**self.headers(secret), **headers}, body, first
-        )
+        key = {"Authorization": f"Bearer {secret}"} if secret else {}
+        return wrk.Request(method, self.url + path, {**key, **headers}, body, first)
 
 
 class StoreOrders(Contestant):
     """The service, with all it has: keys, both windows, journal, headers, access log."""
 
     name = "Store Orders"
-    is_ours = True
-    about = "this service, with keys, limits and their journal, all headers, its access log"
 
     def prepare(self) -> None:
-        """Take a copy of the instance."""
         shutil.copytree(self.stock.instance, self.folder / "instance")
 
     def launch(self, log: IO[str]) -> subprocess.Popen[str]:
@@ -184,3 +150,72 @@ class StoreOrders(Contestant):
         while urllib3.request("GET", f"{self.url}/readyz").json()["database"] != "ok":
             time.sleep(0.1)
         super().settle()
+
+
+class _PythonPeer(Contestant):
+    module: ClassVar[str]
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", self.module, str(self.folder), str(self.port)]
+
+    def prepare(self) -> None:
+        tables.fill(self.folder, self.stock.orders(), self.stock.keys.good)
+
+
+class BareFlask(_PythonPeer):
+    """Flask views on waitress that answer bytes made before."""
+
+    name = "bare Flask on waitress"
+    module = "tests.bench.peers.bare"
+    packages = ("flask", "waitress")
+
+    def prepare(self) -> None:
+        shown = [json_of(order) for order in self.stock.orders()]
+        (self.folder / bare.LIST).write_text(f"[{','.join(shown)}]", encoding="utf-8")
+        (self.folder / bare.ORDER).write_text(shown[0], encoding="utf-8")
+
+
+class PlainStack(_PythonPeer):
+    """The stack of this service, written plainly."""
+
+    name = "the same stack, plainly"
+    module = "tests.bench.peers.plain_stack"
+    packages = ("flask_smorest", "sqlalchemy", "marshmallow", "flask_limiter", "waitress")
+
+
+class FastApi(_PythonPeer):
+    """FastAPI with slowapi and SQLAlchemy under uvicorn."""
+
+    name = "FastAPI with slowapi"
+    module = "tests.bench.peers.fastapi_slowapi"
+    packages = ("fastapi", "slowapi", "uvicorn", "uvloop", "httptools", "sqlalchemy")
+
+
+class JsonServer(Contestant):
+    """json-server over a file of the orders."""
+
+    name = "json-server"
+    list_path = "/orders"
+    program: ClassVar = ROOT / "build/json-server/node_modules/json-server/lib/cli/bin.js"
+
+    @classmethod
+    def missing(cls) -> str | None:
+        if shutil.which("node") and cls.program.exists():
+            return None
+        return "not installed: npm install --prefix build/json-server json-server@0.17"
+
+    def prepare(self) -> None:
+        shown = ",".join(map(json_of, self.stock.orders()))
+        (self.folder / "db.json").write_text(f'{{"orders":[{shown}]}}', encoding="utf-8")
+
+    def command(self) -> list[str]:
+        serve = ["node", str(self.program), str(self.folder / "db.json")]
+        return [*serve, "--host", "127.0.0.1", "--port", str(self.port)]
+
+
+EVERYBODY = (StoreOrders, BareFlask, PlainStack, FastApi, JsonServer)
+
+
+def json_of(order: dict[str, Any]) -> str:
+    known = {name: value for name, value in order.items() if value is not None}
+    return json.dumps(known, separators=(",", ":"))

@@ -10,25 +10,25 @@ import json
 import shutil
 import sqlite3
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import urllib3
 
 from orders.store.database import sqlite
-from tests.bench.speed import wrk
-from tests.bench.speed.contestants import Contestant
-from tests.bench.speed.reader import Reader
-from tests.bench.speed.stocks import Stock
+from tests.bench import wrk
+from tests.bench.contestants import Contestant
+from tests.bench.reader import Reader
+from tests.bench.stocks import Stock
 from tests.support import process as processes
 from tests.support.service import environment_for, run_flask
 
 Figures = dict[str, float]
 _MIN_TIMES = 3
-BYTES_PER_MIB = 2**20
 
 
 class WrongAnswer(Exception):
@@ -73,7 +73,6 @@ class UnderLoad:
     clients: int = wrk.CLIENTS
 
     def __call__(self, setting: Setting) -> Figures:
-        """Measure once."""
         server, pid = setting.server, setting.server.process.pid
         request = _REQUESTS[self.what](server)
         if self.what != "cancel":
@@ -126,29 +125,18 @@ def whole_list(setting: Setting) -> Figures:
 
 def changed_list(setting: Setting) -> Figures:
     """Measure lists alone, to one client that places or cancels an order before each."""
-    server = setting.server
-    times = []
-    wrong = 0
+    server, times, wrong = setting.server, [], 0
     with closing(Reader(server.url)) as reader:
         for _ in _for_seconds(setting.seconds):
             placed = reader.ask(server.places())
-            cancel = server.cancels()
-            cancel = wrk.Request(
-                "DELETE", f"{cancel.url}/{json.loads(placed.body)['id']}", cancel.headers
-            )
             listed = reader.ask(server.lists())
-            cancelled = reader.ask(cancel)
+            placed_id = json.loads(placed.body)["id"]
+            cancelled = reader.ask(replace(server.gets(placed_id), method="DELETE"))
             again = reader.ask(server.lists())
             times += [listed.seconds, again.seconds]
             statuses = (placed.status, listed.status, cancelled.status, again.status)
             wrong += statuses != (201, 200, 204, 200)
-    seconds = statistics.median(times)
-    return {
-        "requests_per_second": 1 / seconds,
-        "p50_ms": seconds * 1e3,
-        "p99_ms": sorted(times)[int(len(times) * 0.99)] * 1e3,
-        "wrong": wrong,
-    }
+    return {"requests_per_second": 1 / statistics.median(times), "wrong": wrong}
 
 
 def sqlite_alone(setting: Setting) -> Figures:
@@ -168,93 +156,84 @@ def sqlite_alone(setting: Setting) -> Figures:
     return {"seconds": statistics.median(times)}
 
 
-@dataclass(frozen=True)
-class FromTheStart:
-    """A contestant that is started for it: its first answer, and one client's from then on."""
+def from_the_start(contestant: type[Contestant]) -> Measure:
+    """Return the measure of a start: its first answer, and one client's answers from then on."""
 
-    contestant: type[Contestant]
+    def measure(setting: Setting) -> Figures:
+        with tempfile.TemporaryDirectory(dir=setting.folder) as folder:
+            server = contestant(setting.stock, Path(folder))
+            try:
+                server.wait()
+                seconds = time.perf_counter() - server.started
+                megabytes = processes.resident_mib(server.process.pid) * 2**20 / 1e6
+                load = wrk.run(server.places(), setting.seconds, clients=1)
+            finally:
+                server.stop()
+        figures = {"seconds": seconds, "megabytes": megabytes}
+        return {**figures, "p50_ms": load.p50, "p99_ms": load.p99}
 
-    def __call__(self, setting: Setting) -> Figures:
-        """Measure once."""
-        folder = setting.folder / "start"
-        folder.mkdir()
-        server = self.contestant(setting.stock, folder)
-        try:
-            server.wait()
-            seconds = time.perf_counter() - server.started
-            megabytes = processes.resident_mib(server.process.pid) * BYTES_PER_MIB / 1e6
-            load = wrk.run(server.places(), setting.seconds, clients=1)
-        finally:
-            server.stop()
-            shutil.rmtree(folder)
-        return {
-            "seconds": seconds,
-            "megabytes": megabytes,
-            "p50_ms": load.p50,
-            "p99_ms": load.p99,
-        }
+    return measure
 
 
 def imported(setting: Setting) -> Figures:
     """Measure `flask orders import` of the stock into an empty store: the whole command."""
-    instance = setting.folder / "import"
-    shutil.copytree(setting.empty, instance)
-    try:
-        return _command(setting, instance, "import", str(setting.stock.file))
-    finally:
-        shutil.rmtree(instance)
+    with tempfile.TemporaryDirectory(dir=setting.folder) as folder:
+        instance = Path(shutil.copytree(setting.empty, Path(folder, "instance")))
+        return _rows(setting, lambda: _flask(instance, "import", setting.stock.file))
 
 
 def exported(setting: Setting) -> Figures:
     """Measure `flask orders export` of the stock as CSV: the whole command."""
-    target = setting.folder / "export.csv"
-    try:
-        return _command(setting, setting.stock.instance, "export", str(target))
-    finally:
-        target.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(dir=setting.folder) as folder:
+        target = Path(folder, "export.csv")
+        return _rows(setting, lambda: _flask(setting.stock.instance, "export", target))
 
 
 def imported_plainly(setting: Setting) -> Figures:
     """Measure a plain loop: the file by csv, `executemany` into a table with an index."""
-    target = setting.folder / "plain.db"
-    began = time.perf_counter()
-    with closing(sqlite3.connect(target)) as connection, connection:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute(
-            "CREATE TABLE orders (id INTEGER PRIMARY KEY, petId, quantity, shipDate, status, "
-            "placedAt, updatedAt, reference)"
-        )
-        with setting.stock.file.open(encoding="utf-8", newline="") as file:
-            connection.executemany(
-                "INSERT INTO orders (petId, quantity, shipDate, status, placedAt) "
-                "VALUES (:petId, :quantity, :shipDate, :status, :placedAt)",
-                csv.DictReader(file),
+
+    def load(path: Path) -> None:
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(
+                "CREATE TABLE orders (id INTEGER PRIMARY KEY, petId, quantity, shipDate, status, "
+                "placedAt, updatedAt, reference)"
             )
-    seconds = time.perf_counter() - began
-    target.unlink()
-    return {"seconds": seconds, "rows_per_second": setting.stock.count / seconds}
+            with setting.stock.file.open(encoding="utf-8", newline="") as file:
+                connection.executemany(
+                    "INSERT INTO orders (petId, quantity, shipDate, status, placedAt) "
+                    "VALUES (:petId, :quantity, :shipDate, :status, :placedAt)",
+                    csv.DictReader(file),
+                )
+
+    with tempfile.TemporaryDirectory(dir=setting.folder) as folder:
+        return _rows(setting, lambda: load(Path(folder, "plain.db")))
 
 
 def exported_plainly(setting: Setting) -> Figures:
     """Measure a plain loop: the rows of the store's own table, by csv."""
-    target = setting.folder / "plain.csv"
+
+    def write(path: Path) -> None:
+        with closing(sqlite3.connect(setting.stock.instance / "orders.db")) as connection:
+            rows = connection.execute("SELECT * FROM orders ORDER BY id")
+            with path.open("w", encoding="utf-8", newline="") as file:
+                csv.writer(file).writerows(rows)
+
+    with tempfile.TemporaryDirectory(dir=setting.folder) as folder:
+        return _rows(setting, lambda: write(Path(folder, "plain.csv")))
+
+
+def _rows(setting: Setting, work: Callable[[], object]) -> Figures:
     began = time.perf_counter()
-    with closing(sqlite3.connect(setting.stock.instance / "orders.db")) as connection:
-        rows = connection.execute("SELECT * FROM orders ORDER BY id")
-        with target.open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file).writerows(rows)
+    work()
     seconds = time.perf_counter() - began
-    target.unlink()
     return {"seconds": seconds, "rows_per_second": setting.stock.count / seconds}
 
 
-def _command(setting: Setting, instance: Path, name: str, file: str) -> Figures:
-    began = time.perf_counter()
-    done = run_flask("orders", name, file, environment=environment_for(instance))
-    seconds = time.perf_counter() - began
+def _flask(instance: Path, name: str, file: Path) -> None:
+    done = run_flask("orders", name, str(file), environment=environment_for(instance))
     if done.returncode:
         raise WrongAnswer(done.stderr.strip())
-    return {"seconds": seconds, "rows_per_second": setting.stock.count / seconds}
 
 
 def _unchanged(server: Contestant) -> wrk.Request:
@@ -279,7 +258,7 @@ _REQUESTS: dict[str, Callable[[Contestant], wrk.Request]] = {
     "no_key": lambda server: server.gets(secret=None),
     "unknown_key": lambda server: server.gets(secret=server.stock.keys.unknown),
     "no_order": lambda server: server.gets(2**53),
-    "no_path": lambda server: server.nowhere(),
+    "no_path": lambda server: server.gets("none/such"),
     "over_limit": _over_limit,
 }
 

@@ -1,6 +1,6 @@
 """A peer: FastAPI with slowapi and SQLAlchemy under uvicorn, as their documentation shows it.
 
-Run as `python -m tests.bench.speed.peers.fastapi_slowapi FOLDER PORT`.
+Run as `python -m tests.bench.peers.fastapi_slowapi FOLDER PORT`.
 """
 
 import sys
@@ -18,7 +18,7 @@ from slowapi.errors import RateLimitExceeded
 from sqlalchemy import select
 from sqlalchemy.orm import Session, sessionmaker
 
-from tests.bench.speed.peers.tables import (
+from tests.bench.peers.tables import (
     CANCELLED,
     LIMITS,
     PENDING,
@@ -55,7 +55,6 @@ class ShownOrder(NewOrder):
 
 
 def get_session() -> Iterator[Session]:
-    """Return a session for the length of a request."""
     with sessions() as session:
         yield session
 
@@ -68,7 +67,6 @@ def identify(
     session: SessionOfRequest,
     credentials: Annotated[HTTPAuthorizationCredentials, Depends(bearer)],
 ) -> None:
-    """Find the key of the request, or refuse it."""
     secret_hash = hashed(credentials.credentials)
     key = session.scalars(select(ApiKey).where(ApiKey.secret_hash == secret_hash)).one_or_none()
     if key is None:
@@ -84,7 +82,6 @@ app.add_exception_handler(RateLimitExceeded, _rate_limit_exceeded_handler)
 @app.get("/v1/store/orders", response_model=list[ShownOrder])
 @limited
 def list_orders(request: Request, response: Response, session: SessionOfRequest) -> list[Order]:
-    """List all orders."""
     return list(session.scalars(select(Order).where(Order.status != CANCELLED).order_by(Order.id)))
 
 
@@ -93,7 +90,6 @@ def list_orders(request: Request, response: Response, session: SessionOfRequest)
 def place_order(
     request: Request, response: Response, session: SessionOfRequest, new: NewOrder
 ) -> Order:
-    """Place an order."""
     order = Order(status=PENDING, **new.model_dump())
     session.add(order)
     session.commit()
@@ -105,7 +101,6 @@ def place_order(
 def get_order(
     request: Request, response: Response, session: SessionOfRequest, order_id: int
 ) -> Order:
-    """Look at an order."""
     return found(session, order_id)
 
 
@@ -114,7 +109,6 @@ def get_order(
 def cancel_order(
     request: Request, response: Response, session: SessionOfRequest, order_id: int
 ) -> None:
-    """Cancel an order."""
     order = found(session, order_id)
     if order.status != PENDING:
         raise HTTPException(409)
@@ -123,7 +117,6 @@ def cancel_order(
 
 
 def found(session: Session, order_id: int) -> Order:
-    """Return an order that was not cancelled."""
     order = session.get(Order, order_id)
     if order is None or order.status == CANCELLED:
         raise HTTPException(404)

@@ -1,7 +1,7 @@
 """A peer: this service's own stack written plainly, as each part's documentation shows it.
 
 flask-smorest with marshmallow schemas, the ORM, Flask-Limiter in memory, the key by the ORM, on
-waitress. Run as `python -m tests.bench.speed.peers.plain_stack FOLDER PORT`.
+waitress. Run as `python -m tests.bench.peers.plain_stack FOLDER PORT`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import scoped_session, sessionmaker
 from waitress import serve
 
-from tests.bench.speed.peers.tables import (
+from tests.bench.peers.tables import (
     CANCELLED,
     LIMITS,
     PENDING,
@@ -48,13 +48,11 @@ class Orders(MethodView):
 
     @blueprint.response(200, OrderSchema(many=True))
     def get(self) -> list[Order]:
-        """List them."""
         return list(db.scalars(select(Order).where(Order.status != CANCELLED).order_by(Order.id)))
 
     @blueprint.arguments(OrderSchema)
     @blueprint.response(201, OrderSchema)
     def post(self, new: dict[str, object]) -> Order:
-        """Place one."""
         order = Order(status=PENDING, **new)
         db.add(order)
         db.commit()
@@ -67,12 +65,10 @@ class OneOrder(MethodView):
 
     @blueprint.response(200, OrderSchema)
     def get(self, order_id: int) -> Order:
-        """Look at it."""
         return found(order_id)
 
     @blueprint.response(204)
     def delete(self, order_id: int) -> None:
-        """Cancel it."""
         order = found(order_id)
         if order.status != PENDING:
             abort(409)
@@ -81,7 +77,6 @@ class OneOrder(MethodView):
 
 
 def found(order_id: int) -> Order:
-    """Return an order that was not cancelled."""
     order = db.get(Order, order_id)
     if order is None or order.status == CANCELLED:
         abort(404)
@@ -89,7 +84,6 @@ def found(order_id: int) -> Order:
 
 
 def identify() -> None:
-    """Find the key of the request, or refuse it."""
     secret = request.headers.get("Authorization", "").removeprefix("Bearer ")
     key = db.scalars(select(ApiKey).where(ApiKey.secret_hash == hashed(secret))).one_or_none()
     if key is None:
@@ -98,7 +92,6 @@ def identify() -> None:
 
 
 def make_app(folder: Path) -> Flask:
-    """Make the application over the database in a folder."""
     app = Flask(__name__)
     app.config.update(API_TITLE="Orders", API_VERSION="v1", OPENAPI_VERSION="3.0.3")
     db.configure(bind=engine_of(folder))

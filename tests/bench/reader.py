@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPMessage
 from urllib.parse import urlsplit
 
-from tests.bench.speed.wrk import Request
+from tests.bench.wrk import Request
 
 _TIMEOUT_SECONDS = 60
 _PIECE = 1024 * 1024
@@ -30,7 +30,6 @@ class Reader:
     """A connection of one client, made anew where the server closes it."""
 
     def __init__(self, url: str) -> None:
-        """Connect to the server of this address."""
         self._connection = HTTPConnection(urlsplit(url).netloc, timeout=_TIMEOUT_SECONDS)
         self._connection.connect()
         self._buffer = memoryview(bytearray(_PIECE))
@@ -52,5 +51,4 @@ class Reader:
         return Answer(response.status, response.headers, kept, first_byte, seconds)
 
     def close(self) -> None:
-        """Hang up."""
         self._connection.close()

@@ -1,6 +1,6 @@
 """Makes README's pictures: the console in a browser, and the demo in a terminal.
 
-Run it as `python -m tests.bench.pictures docs`; it needs Chromium and the packages of the extra
+Run it as `python -m tests.docs.pictures docs`; it needs Chromium and the packages of the extra
 `browser`. The console looks best where Roboto is installed (Debian: fonts-roboto-unhinted).
 """
 
@@ -37,7 +37,7 @@ DEMO_PORT = "8080"
 
 def main() -> None:
     """Make all pictures."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.pictures", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.docs.pictures", description=__doc__)
     parser.add_argument("folder", type=Path, help="where to write them")
     folder = parser.parse_args().folder
     draw_terminal(folder / "demo.svg")

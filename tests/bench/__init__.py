@@ -1,1 +1,0 @@
-"""Measurements: each a command, `python -m tests.bench` and `python -m tests.bench.NAME --help`."""
