@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import logging
 import signal
 import socket
 import struct
@@ -16,8 +18,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from orders.settings import Settings
-from orders.web.server import Server, Work, connection, crew, loop
+from orders.web.call import WHOLE_AT
+from orders.web.server import Server, Work, connection, crew, long_answers, loop
+from orders.web.server.answers import Exchange
 from orders.web.server.parser import Parser
+from orders.web.server.repeats import Repeats
 from orders.web.server.server import ServerFailed
 from tests.support.machine import wait_until
 from tests.support.serving import Policy, serving
@@ -261,6 +266,111 @@ def test_an_error_ends_no_more_than_a_connection_and_is_logged(
     assert caplog.records[-1].message == logged
 
 
+# What fails once: where, and the path of the request meanwhile.
+FAILING_ONCE = {
+    "poll": (loop.DefaultSelector, "select", "/instant"),
+    "register": (loop.DefaultSelector, "register", "/instant"),
+    "accept": (connection.Connection, "__init__", "/instant"),
+    "event": (connection.Connection, "on_event", "/instant"),
+    "deadline": (connection.Connection, "keep_deadlines", "/instant/blocked"),
+    "request": (ByPath, "work", "/instant"),
+    "answer": (Exchange, "begin", "/instant"),
+    "hand-over": (crew.Workers, "submit", "/waiting"),
+    "worker": (Exchange, "answer", "/waiting"),
+    "long": (long_answers.LongAnswers, "begin", "/long"),
+    "maker": (Exchange, "answer", "/long"),
+    "send": (connection.Connection, "send", "/waiting"),
+    "maintenance": (ByPath, "note_turn", "/instant/blocked"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        *((name, MemoryError) for name in FAILING_ONCE),
+        *((name, SystemExit) for name in ("request", "answer", "worker", "maker")),
+    ],
+)
+def test_what_fails_once_ends_a_connection_at_most_and_is_logged_once(
+    application, monkeypatch, caplog, name, error
+):
+    place, method, path = FAILING_ONCE[name]
+    own, left = getattr(place, method), [error]
+
+    def fail_once(self, *arguments, **options):
+        if left:
+            raise left.pop()
+        return own(self, *arguments, **options)
+
+    monkeypatch.setattr(loop, "MAINTENANCE_SECONDS", 0.1)
+    with serving(application, ByPath(), threads=1) as address:
+        monkeypatch.setattr(place, method, fail_once)
+        with connect(address) as client:
+            client.sendall(get(path))
+            wait_until(lambda: not left)
+            application.go_on.set()
+            for kind in ("waiting", "waiting", "long", "short"):
+                assert exchange(address, get(f"/{kind}/b", "Connection: close")).endswith(b"/b")
+    assert len([each for each in caplog.records if each.levelno >= logging.WARNING]) == 1
+
+
+def test_an_application_that_would_end_its_thread_is_500_and_the_next_is_answered(monkeypatch):
+    def leave(environ, start_response):
+        raise SystemExit
+
+    with serving(leave, ByPath(), threads=1) as address:
+        for path in ("/instant", "/waiting", "/waiting", "/long"):
+            assert exchange(address, get(path)).startswith(b"HTTP/1.1 500 ")
+
+
+def test_while_no_connection_can_be_accepted_the_loop_rests_and_says_so_once(
+    application, loops, monkeypatch, caplog
+):
+    monkeypatch.setattr(loop, "MAINTENANCE_SECONDS", 0.05)
+    calls = {"accept": 0, "select": 0}
+    own_accept, own_select = socket.socket.accept, loop.DefaultSelector.select
+    is_full = [True]
+
+    def accept(self):
+        calls["accept"] += 1
+        if is_full:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return own_accept(self)
+
+    def select(self, timeout=None):
+        calls["select"] += 1
+        return own_select(self, timeout)
+
+    monkeypatch.setattr(socket.socket, "accept", accept)
+    monkeypatch.setattr(loop.DefaultSelector, "select", select)
+    with serving(application, ByPath()) as address, connect(address) as client:
+        client.sendall(PROBE)
+        wait_until(lambda: calls["accept"] == 5)
+        assert calls["select"] < 25
+        is_full.clear()
+        assert received(client, 1).endswith(b"/healthz")
+    (line,) = caplog.records
+    assert line.getMessage() == "A connection can't be accepted: Too many open files."
+
+
+def test_a_repeated_line_comes_once_a_minute_with_its_count(caplog):
+    repeats = Repeats(logging.getLogger("tests"))
+    for now in range(1_000):
+        repeats.log(now / 10, "%s fails.", "a")
+        repeats.count_up(now / 10)
+    repeats.count_up(200)
+    repeats.count_up(260)
+    repeats.log(260, "%s fails.", "b")
+    repeats.log(261, "Another thing.")
+    assert [each.getMessage() for each in caplog.records] == [
+        "a fails.",
+        "600 more within a minute of: … fails.",
+        "399 more within a minute of: … fails.",
+        "b fails.",
+        "Another thing.",
+    ]
+
+
 def test_a_loop_that_fails_ends_the_server_with_an_error(application, monkeypatch):
     def broken(self):
         raise ZeroDivisionError
@@ -303,6 +413,62 @@ def test_what_arrived_in_time_is_read_before_a_deadline_is_kept(start):
         service.process.send_signal(signal.SIGCONT)
         assert half.recv(65_536).startswith(b"HTTP/1.1 200 ")
         assert late.recv(65_536).startswith(b"HTTP/1.1 408 ")
+
+
+def test_what_has_been_ready_for_too_long_is_503_in_the_loop_too(application, monkeypatch):
+    monkeypatch.setattr(loop, "QUEUE_SECONDS", -1)
+    with serving(application, ByPath()) as address:
+        assert exchange(address, get("/instant")).startswith(b"HTTP/1.1 503 ")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says when bytes arrived")
+def test_a_request_has_waited_since_its_last_byte_though_the_loop_could_not_read_it(application):
+    waited = []
+
+    def measured(environ, start_response):
+        waited.append(time.monotonic() - environ[WHOLE_AT])
+        return application(environ, start_response)
+
+    with serving(measured, ByPath()) as address, ExitStack() as stack:
+        clients = [stack.enter_context(connect(address)) for _ in range(3)]
+        for each in clients[:2]:  # there are two who could lead
+            each.sendall(get("/instant/blocked"))
+            assert application.began.acquire(timeout=30)
+        clients[2].sendall(get("/instant"))
+        time.sleep(0.1)
+        application.go_on.set()
+        assert received(clients[2], 1)
+    assert waited[0] < 0.1 <= waited[2] < 5
+
+
+def test_slow_chunks_take_nothing_from_the_time_of_answers(application, monkeypatch):
+    answers = [0]
+    own_read = connection.Connection.read
+
+    class Selector(loop.DefaultSelector):
+        def select(self, timeout=None):
+            answers.append(0)
+            return super().select(timeout)
+
+    def read(self):
+        if self.is_in_chunks:
+            time.sleep(loop.TURN_SECONDS * 1.2)
+        own_read(self)
+
+    def counted(environ, start_response):
+        answers[-1] += 1
+        return application(environ, start_response)
+
+    monkeypatch.setattr(loop, "DefaultSelector", Selector)
+    monkeypatch.setattr(connection.Connection, "read", read)
+    with serving(counted, ByPath()) as address, ExitStack() as stack:
+        slow, *clients = [stack.enter_context(connect(address)) for _ in range(11)]
+        slow.sendall(CHUNKED + b"1\r\na\r\n" * 1_000)
+        for each in clients:
+            each.sendall(get("/instant"))
+        for each in clients:
+            assert received(each, 1)
+    assert max(answers) > 1
 
 
 def test_chunked_bodies_are_read_by_turns_and_keep_no_head_waiting(application, loops, monkeypatch):

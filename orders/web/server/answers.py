@@ -103,6 +103,7 @@ class Exchange(WSGITask):
     # Whether nobody had time for it; whether a long answer waited for its place in vain.
     is_late = False
     found_no_place = False
+    work = Work.INSTANT
     # Held while a piece of a long answer is made: only one of them occupies a processor.
     turns: Lock | None = None
 
@@ -113,7 +114,6 @@ class Exchange(WSGITask):
         # What is to be sent: a short answer's pieces, or a long one's file.
         self.pieces: list[bytes] = []
         self.spool: Spool | None = None
-        self.work = Work.INSTANT
 
     @property
     def owner(self) -> str:
@@ -126,15 +126,15 @@ class Exchange(WSGITask):
 
         For the loop. What else it takes, somebody who may wait does.
         """
-        request = self.request
+        request, self.work = self.request, Work.INSTANT
         try:
-            if request.error is None:
+            if request.error is None and not self.is_late:
                 self.work = self.channel.loop.policy.work(
                     request.command, request.request_uri, request.headers
                 )
         except StoreUnavailable:
             self.work = Work.WAITING  # which will say so
-        except Exception:
+        except BaseException:
             log.exception("Exception before serving %s", request.path)
             self._give_up(500)
             self._end()
@@ -143,7 +143,7 @@ class Exchange(WSGITask):
             self.answer()
 
     def answer(self) -> None:
-        """Make the answer. Nothing is raised: what fails is logged, and ends the connection."""
+        """Make the answer. What fails, even what would end a thread, is logged and ends it."""
         with self.turns or nullcontext():
             try:
                 self._answer()
@@ -154,10 +154,14 @@ class Exchange(WSGITask):
                     "An answer to %s was broken off: %s.", self.channel.addr[0], error
                 )
                 self._give_up(503)
-            except Exception:
+            except BaseException:
                 log.exception("Exception while serving %s", self.request.path)
                 self._give_up(500)
             self._end()
+
+    def fail(self) -> None:
+        """End the answer, and with it the connection, where not even a refusal could be made."""
+        self.is_broken = self.is_answered = True
 
     def refuse(self, status: int, cause: str = "") -> None:
         """Answer with an Error body of the server's own, and end the connection."""

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import math
+import socket as sockets
 import struct
+import sys
+import time
 from collections import OrderedDict, deque
 from enum import Enum, auto
 from selectors import EVENT_READ, EVENT_WRITE
-from socket import SHUT_WR, SO_LINGER, SOL_SOCKET, socket
+from socket import IPPROTO_TCP, SHUT_WR, SO_LINGER, SOL_SOCKET, socket
 from typing import Any, Protocol
 
 from orders.web.access.auth import network_of
@@ -22,10 +25,19 @@ from orders.web.server.outgoing import Outgoing
 from orders.web.server.parser import Parser, RequestTimeout
 
 READ_BYTES = 8 * 1024
+# How long one connection's chunks are decoded before it is another's turn, and in what pieces:
+# chunks may be tiny, and cost much.
+SLICE_SECONDS = 0.001
+_PIECE_BYTES = 512
 IDLE_SECONDS = 60
 # Before a stop: as much as the system keeps of what was sent.
 _LAST_READS = 16
 _PROBE = "/healthz"
+# In Linux' `struct tcp_info`, the milliseconds since bytes last arrived, counted in the system's
+# ticks of up to 10 ms: what is within two of them is no wait.
+_TCP_INFO = getattr(sockets, "TCP_INFO", None)
+_LAST_RECEIVED = slice(52, 56)
+_TICKS_SECONDS = 0.02
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -48,13 +60,13 @@ class Loop(Protocol):
     """What a connection needs of the loop."""
 
     policy: Policy
-    # In monotonic seconds, as of this turn.
+    # In monotonic seconds, as of what it does now.
     now: float
     # How many seconds a phase may last.
     patience: dict[Phase, float]
     connections: dict[Connection, None]
-    # Those that have sent more of a chunked body, oldest first.
-    chunked: OrderedDict[Connection, None]
+    # Those that have sent more of a request that was begun, oldest first.
+    arriving: OrderedDict[Connection, None]
     # Bytes that the system keeps for clients: never less than there are.
     kept_at_most: int
 
@@ -88,6 +100,11 @@ class Connection:
     def is_in_chunks(self) -> bool:
         """Whether a chunked body is what is to be read next."""
         return self.phase is Phase.BODY and self._request is not None and self._request.chunked
+
+    @property
+    def is_arriving(self) -> bool:
+        """Whether the rest of a request is what is to be read next."""
+        return self.phase is Phase.HEAD or self.phase is Phase.BODY
 
     @property
     def is_sending(self) -> bool:
@@ -178,13 +195,15 @@ class Connection:
         if self.is_closed:
             return
         self.is_closed = True
-        self.loop.watch(self, 0)
-        if drop:
-            self.socket.setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
-        self.socket.close()
         self.loop.connections.pop(self, None)
-        if self.exchange is not None and self.exchange.is_answered:
-            self.exchange.discard()
+        try:
+            self.loop.watch(self, 0)
+            if drop:
+                self.socket.setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
+        finally:
+            self.socket.close()
+            if self.exchange is not None and self.exchange.is_answered:
+                self.exchange.discard()
 
     def _enter(self, phase: Phase) -> None:
         self.phase, self.since = phase, self.loop.now
@@ -211,7 +230,7 @@ class Connection:
         if self._whole:
             self._begin(self._whole.popleft(), was_waiting=was_waiting)
         elif self._unread:
-            self.loop.chunked[self] = None
+            self.loop.arriving[self] = None
         elif self._is_at_end or self._is_heard_out:
             self._leave()
         else:
@@ -220,19 +239,22 @@ class Connection:
     def _parse(self) -> None:
         """Parse a request of what was read, and before a stop the one that follows, too."""
         wanted = 2 if self._is_heard_out else 1
+        ends = math.inf if self._is_heard_out else time.monotonic() + SLICE_SECONDS
         while self._unread and len(self._whole) < wanted:
             request = self._request or self._first_bytes()
             if request is None:
                 return
-            taken = request.received(self._unread)
+            taken = request.received(
+                self._unread[:_PIECE_BYTES] if request.chunked else self._unread
+            )
             if request.completed:
                 self._request = None
                 self._whole.append(request)
             self._unread = b"" if request.error else self._unread[taken:]
             if self._request and request.headers_finished and self.phase is Phase.HEAD:
                 self._begin_body(request)
-                if request.chunked and not self._is_heard_out:
-                    return
+            if request.chunked and time.monotonic() > ends:
+                return
 
     def _first_bytes(self) -> Parser | None:
         # Blank lines before a request begin nothing (RFC 9112, section 2.2).
@@ -260,7 +282,9 @@ class Connection:
         self._enter(Phase.ANSWER)
         self.outgoing.begin()
         self.loop.watch(self, self.watched & EVENT_READ)
-        self.exchange = Exchange(self, request, self.loop.now)
+        # One that has waited for the answer before it, or is not whole, waits only from now on.
+        waited = 0 if was_waiting or request.error else _waited(self.socket)
+        self.exchange = Exchange(self, request, self.loop.now - waited)
         self.loop.enqueue(self.exchange, first=request.path == _PROBE and not was_waiting)
 
     def _give_up(self) -> None:
@@ -305,3 +329,15 @@ class Connection:
     def _keep_pace(self) -> None:
         if self.outgoing.stands_still_for(self.loop.now) > IDLE_SECONDS:
             self.close(drop=True)
+
+
+def _waited(connected: socket) -> float:
+    """Return for how many seconds what was received last has waited; 0 if the system says less."""
+    if _TCP_INFO is None:
+        return 0
+    try:
+        facts = connected.getsockopt(IPPROTO_TCP, _TCP_INFO, _LAST_RECEIVED.stop)
+    except OSError:  # the client is gone
+        return 0
+    seconds = int.from_bytes(facts[_LAST_RECEIVED], sys.byteorder) / 1000
+    return seconds if seconds > _TICKS_SECONDS else 0

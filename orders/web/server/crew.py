@@ -117,7 +117,7 @@ class Workers:
         self.resting: list[threading.Semaphore] = []
         self._answered = answered
         for number in range(count):
-            threading.Thread(target=self._work, name=f"{name}-{number}", daemon=True).start()
+            self._start(f"{name}-{number}")
 
     def submit(self, exchange: Exchange) -> None:
         """Have an exchange answered, unless it is taken back from `waiting`."""
@@ -126,15 +126,36 @@ class Workers:
             if self.resting:
                 self.resting.pop().release()
 
+    def _start(self, name: str) -> None:
+        threading.Thread(target=self._work, name=name, daemon=True).start()
+
     def _work(self) -> None:
         called = threading.Semaphore(0)
-        while True:
-            exchange = self._next(called)
-            if exchange is None:
-                called.acquire()
-            else:
-                exchange.answer()
-                self._answered(exchange)
+        try:
+            while True:
+                exchange = self._next(called)
+                if exchange is None:
+                    called.acquire()
+                else:
+                    self._answer(exchange)
+        except BaseException as error:
+            log.critical("A thread that answers requests is replaced.", exc_info=error)
+            self._replace()
+
+    def _answer(self, exchange: Exchange) -> None:
+        try:
+            exchange.answer()
+        except BaseException:
+            exchange.fail()
+            raise
+        finally:
+            self._answered(exchange)
+
+    def _replace(self) -> None:
+        try:
+            self._start(threading.current_thread().name)
+        except (RuntimeError, MemoryError):  # the system gives none: this one goes on
+            self._work()
 
     def _next(self, called: threading.Semaphore) -> Exchange | None:
         """Return an exchange to be answered; where there is none, have the caller called."""

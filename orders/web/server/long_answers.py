@@ -47,24 +47,26 @@ class LongAnswers:
         """Have one answered in its turn."""
         self.waiting.append(exchange)
 
-    def begin(self, now: float) -> list[Exchange]:
-        """Begin those whose turn it is; return those that waited in vain, to be refused."""
+    def pending(self) -> list[Exchange]:
+        """Return those that wait, oldest first."""
         if not self.waiting:
             return []
         self._forget_sent()
-        refused = []
-        for exchange in list(self.waiting):
-            late = now - exchange.whole_at > WAIT_SECONDS
-            if self._may_begin(exchange) or (late and self._others_give_way(exchange, now)):
-                self.waiting.remove(exchange)
-                self._begun.append(exchange)
-                exchange.turns = self._turns
-                self._makers.submit(exchange)
-            elif late:
-                self.waiting.remove(exchange)
-                exchange.found_no_place = True
-                refused.append(exchange)
-        return refused
+        self.waiting = deque(each for each in self.waiting if not each.channel.is_closed)
+        return list(self.waiting)
+
+    def begin(self, exchange: Exchange, now: float) -> bool:
+        """Begin one if its turn has come; return whether it waited in vain, and is refused."""
+        late = now - exchange.whole_at > WAIT_SECONDS
+        if self._may_begin(exchange) or (late and self._others_give_way(exchange, now)):
+            self.waiting.remove(exchange)
+            self._begun.append(exchange)
+            exchange.turns = self._turns
+            self._makers.submit(exchange)
+        elif late:
+            self.waiting.remove(exchange)
+            exchange.found_no_place = True
+        return exchange.found_no_place
 
     def _may_begin(self, exchange: Exchange) -> bool:
         being_made = [each.owner for each in self._begun if not each.is_answered]

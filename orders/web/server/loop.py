@@ -17,17 +17,22 @@ from typing import Any
 
 from orders.web.server import places
 from orders.web.server.answers import Exchange, Listener, Policy, Work
-from orders.web.server.connection import IDLE_SECONDS, Connection, Phase
+from orders.web.server.connection import IDLE_SECONDS, SLICE_SECONDS, Connection, Phase
 from orders.web.server.crew import Lead, Workers
 from orders.web.server.long_answers import LongAnswers
+from orders.web.server.repeats import Repeats
 
 log = logging.getLogger(__name__)
 
-# How long bodies are read, and requests answered, before the loop polls again.
+# How long new requests are read, and requests answered, before the loop polls again. Between them,
+# the rest of begun requests is read, for no longer than the last answers took: of what is to be
+# done, neither can keep the other waiting.
+READ_SECONDS = 0.1
 TURN_SECONDS = 0.05
 STOP_SECONDS = 30
-# A request that no worker has begun for so long is refused. With the second until that is noticed,
-# and the 5 s that one may then wait for the database's lock, no client waits longer than 10 s.
+# A request that nobody has begun to answer for so long is refused. With the second until that is
+# noticed, and the 5 s that one may then wait for the database's lock, no client waits longer than
+# 10 s.
 QUEUE_SECONDS = 4
 MAINTENANCE_SECONDS = 1
 # How often long answers that wait for a place are looked at.
@@ -61,7 +66,13 @@ class Loop:
         self._stop_wanted = False
         self._stop_ends = 0.0
         self._next_maintenance = self.now
-        self.chunked: OrderedDict[Connection, None] = OrderedDict()
+        # What the system reported, and the connections whose requests go on, oldest first.
+        self._events: OrderedDict[Connection | Listener | socket.socket, int] = OrderedDict()
+        self.arriving: OrderedDict[Connection, None] = OrderedDict()
+        self._answering_took = 0.0
+        # Not polled until the next maintenance: no connection could be accepted.
+        self._full: list[Listener] = []
+        self._repeats = Repeats(log)
         # Whole requests: probes, but for those that were pipelined, and others.
         self._urgent: deque[Exchange] = deque()
         self._ready: deque[Exchange] = deque()
@@ -75,6 +86,16 @@ class Loop:
         self._woken, self._waker = socket.socketpair()
         self._selector = DefaultSelector()
         self._poll()
+        self._steps = (
+            self._handle_events,
+            self._read_arriving,
+            self._take_progress,
+            self._begin_long,
+            self._make_room,
+            self._maintain,
+            self._stop,
+            self._answer_ready,
+        )
 
     @property
     def waiting(self) -> int:
@@ -129,108 +150,160 @@ class Loop:
                 self._waker.send(b"\0")
 
     def _turn(self) -> None:
-        events = self._selector.select(self._timeout())
-        self.now = time.monotonic()
-        for key, ready in events:
-            self._handle(key.data, ready)
-        self._read_chunks()
-        self._take_progress()
-        for exchange in self._long.begin(self.now):
-            self._workers.submit(exchange)
-        if self.kept_at_most > places.MOST_KEPT_BYTES:
-            self.kept_at_most = places.make_room(self.connections, self.now)
-        if self.now >= self._next_maintenance:
-            self._maintain()
-        if self._stop_wanted:
-            self._stop()
-        self._answer_ready()
+        try:
+            for key, ready in self._selector.select(self._timeout()):
+                self._events[key.data] = ready
+            for step in self._steps:
+                # Each by a clock of its own: none uses up another's time.
+                self.now = time.monotonic()
+                step()
+        except MemoryError as error:  # of no one connection: there may be more in a moment
+            self._report("A turn of the loop failed.", error)
 
     def _timeout(self) -> float:
-        if self._ready or self._urgent or self._progress or self.chunked:
+        if self._ready or self._urgent or self._progress or self.arriving or self._events:
             return 0
         if self._long.waiting:
             return PLACES_SECONDS
         return max(0, self._next_maintenance - time.monotonic())
 
-    def _handle(self, source: Connection | Listener | socket.socket, ready: int) -> None:
-        if isinstance(source, Connection):
-            if source.is_in_chunks:
-                self.chunked[source] = None
-            elif not source.is_closed:
-                self._guard(source, source.on_event, ready)
-        elif isinstance(source, Listener):
-            self._accept(source)
-        else:
-            self._woken.recv(1024)
-            self._is_woken = False
+    def _handle_events(self) -> None:
+        ends = self.now + READ_SECONDS
+        while self._events and self.now < ends:
+            source, ready = self._events.popitem(last=False)
+            if isinstance(source, Connection):
+                self._guard(source, self._handle, source, ready & source.watched)
+            elif isinstance(source, Listener):
+                self._accept(source)
+            else:
+                self._woken.recv(1024)
+                self._is_woken = False
+            self.now = time.monotonic()
 
-    def _read_chunks(self) -> None:
-        # They may be tiny, and cost much: heads come first.
-        ends = time.monotonic() + TURN_SECONDS
-        while self.chunked:
-            connection, _ = self.chunked.popitem(last=False)
-            if connection.is_in_chunks and not connection.is_closed:  # still
+    def _handle(self, connection: Connection, ready: int) -> None:
+        if connection.is_arriving:
+            self.arriving[connection] = None
+        else:
+            connection.on_event(ready)
+
+    def _read_arriving(self) -> None:
+        ends = self.now + min(TURN_SECONDS, max(SLICE_SECONDS, self._answering_took))
+        while self.arriving:
+            connection, _ = self.arriving.popitem(last=False)
+            if connection.is_arriving and not connection.is_closed:  # still
                 self._guard(connection, connection.read)
-            if time.monotonic() > ends:
+            self.now = time.monotonic()
+            if self.now >= ends:
                 return
 
     def _guard(self, connection: Connection, act: Callable[..., None], *arguments: Any) -> None:
         try:
             act(*arguments)
-        except Exception:
-            log.exception("The connection of %s is closed, as it failed.", connection.addr[0])
-            connection.close()
+        except Exception as error:  # noqa: BLE001 - it is reported
+            with suppress(Exception):  # what failed first is logged
+                connection.close()
+            self._report("The connection of %s is closed, as it failed.", error, connection.addr[0])
 
-    def _accept(self, listener: Listener) -> int:
-        """Accept connections that wait; return how many, at most _ACCEPTED_AT_ONCE."""
-        count = excess = 0
-        while count < _ACCEPTED_AT_ONCE:
+    def _report(self, message: str, error: BaseException, *facts: object) -> None:
+        with suppress(MemoryError):
+            self._repeats.log(self.now, message, *facts, exc_info=error)
+
+    def _accept(self, listener: Listener) -> bool:
+        """Accept connections, _ACCEPTED_AT_ONCE at most; return whether more may wait."""
+        may_wait = True
+        for _ in range(_ACCEPTED_AT_ONCE):
             try:
-                accepted, address = listener.socket.accept()
+                self._admit(listener, *listener.socket.accept())
+            except ConnectionAbortedError:  # its client is gone already
+                continue
             except BlockingIOError:
+                may_wait = False
                 break
-            except OSError as error:
-                # A client that is gone already; or no descriptor is left, which one gives back.
-                log.warning("A connection can't be accepted: %s.", error.strerror)
-                excess = 1
+            except (OSError, MemoryError) as error:
+                self._make_place(listener, error)
+                may_wait = False
                 break
-            count += 1
+        self._give_way(len(self.connections) - self._most_connections)
+        return may_wait
+
+    def _admit(self, listener: Listener, accepted: socket.socket, address: Any) -> None:
+        try:
             accepted.setblocking(False)
             connection = Connection(self, listener, accepted, address)
-            self.connections[connection] = None
-            self.watch(connection, EVENT_READ)
-        excess = max(excess, len(self.connections) - self._most_connections)
-        if excess > 0:
-            for connection in places.giving_way(self.connections, excess, self.now):
-                connection.close(drop=connection.outgoing.unacknowledged() > 0)
-        return count
+        except Exception as error:  # noqa: BLE001 - it is reported
+            accepted.close()
+            self._report("A new connection is closed, as it failed.", error)
+            return
+        self.connections[connection] = None
+        self._guard(connection, self.watch, connection, EVENT_READ)
+
+    def _make_place(self, listener: Listener, error: OSError | MemoryError) -> None:
+        # Most often, no descriptor is left: a connection that is closed gives one back. While none
+        # may be closed, polling would report the next one again and again.
+        self._repeats.log(self.now, f"A connection can't be accepted: {_cause_of(error)}.")
+        if not self._give_way(1) and not self.is_stopping:
+            self._selector.unregister(listener.socket)
+            self._full.append(listener)
+
+    def _give_way(self, count: int) -> bool:
+        """Close so many connections, if possible; return whether there was one."""
+        chosen = places.giving_way(self.connections, count, self.now) if count > 0 else []
+        for each in chosen:
+            self._guard(each, partial(each.close, drop=each.outgoing.unacknowledged() > 0))
+        return bool(chosen)
 
     def _take_progress(self) -> None:
         for _ in range(len(self._progress)):
             exchange = self._progress.popleft()
             connection: Connection = exchange.channel
             if not (exchange.is_answered or exchange.spool):
-                self._hand_over(exchange)
+                self._guard(connection, self._hand_over, exchange)
             elif connection.exchange is exchange:
                 self._guard(connection, connection.send)
 
+    def _begin_long(self) -> None:
+        for exchange in self._long.pending():
+            self._guard(exchange.channel, self._begin_one_long, exchange)
+
+    def _begin_one_long(self, exchange: Exchange) -> None:
+        if self._long.begin(exchange, self.now):
+            self._workers.submit(exchange)
+
+    def _make_room(self) -> None:
+        if self.kept_at_most > places.MOST_KEPT_BYTES:
+            self.kept_at_most = places.make_room(self.connections, self.now)
+
     def _answer_ready(self) -> None:
-        ends = self.now + TURN_SECONDS
+        began, self._answering_took = self.now, 0.0
         for _ in range(len(self._urgent) + len(self._ready)):
             exchange = self._next()
-            connection: Connection = exchange.channel
-            if connection.is_closed:
-                exchange.discard()
-            elif not self.lead.during(partial(exchange.begin, self.lead.has_standby)):
+            if not self.lead.during(partial(self._begin, exchange)):
                 self.note_progress(exchange)
                 return
-            elif exchange.is_answered:
-                self._guard(connection, connection.send)
-            else:
-                self._hand_over(exchange)
+            self._guard(exchange.channel, self._go_on_with, exchange)
             self.now = time.monotonic()
-            if self.now > ends:
+            self._answering_took = self.now - began
+            if self._answering_took > TURN_SECONDS:
                 return
+
+    def _begin(self, exchange: Exchange) -> None:
+        if exchange.channel.is_closed:
+            return
+        exchange.is_late = exchange.whole_at < self.now - QUEUE_SECONDS
+        try:
+            exchange.begin(self.lead.has_standby)
+        except BaseException as error:  # noqa: BLE001 - it is reported
+            exchange.fail()
+            self._report("The answer to %s failed.", error, exchange.channel.addr[0])
+
+    def _go_on_with(self, exchange: Exchange) -> None:
+        connection: Connection = exchange.channel
+        if connection.is_closed:
+            exchange.discard()
+        elif exchange.is_answered:
+            connection.send()
+        else:
+            self._hand_over(exchange)
 
     def _next(self) -> Exchange:
         # By turns: probes can't keep others waiting either.
@@ -247,19 +320,28 @@ class Loop:
             self._workers.submit(exchange)
 
     def _maintain(self) -> None:
+        if self.now < self._next_maintenance:
+            return
         self._next_maintenance = self.now + MAINTENANCE_SECONDS
         self.policy.note_turn()
+        self._repeats.count_up(self.now)
+        self._listen_again()
         for connection in list(self.connections):
             self._guard(connection, connection.keep_deadlines)
         waiting = self._workers.waiting
         with suppress(IndexError, ValueError):  # there is none; a worker was faster
             while (exchange := waiting[0]).whole_at < self.now - QUEUE_SECONDS:
                 waiting.remove(exchange)
-                exchange.is_late = True
-                exchange.answer()
-                self.note_progress(exchange)
+                self._ready.append(exchange)  # to be refused
+
+    def _listen_again(self) -> None:
+        while self._full:
+            self._selector.register(self._full[-1].socket, EVENT_READ, self._full[-1])
+            self._full.pop()
 
     def _stop(self) -> None:
+        if not self._stop_wanted:
+            return
         if not self.is_stopping:
             self.is_stopping, self._stop_ends = True, self.now + STOP_SECONDS
             self._stop_listening()
@@ -268,13 +350,15 @@ class Loop:
         elif self.now > self._stop_ends:
             for connection in list(self.connections):
                 log.warning("The stop cut off the answer to %s.", connection.addr[0])
-                connection.close()
+                self._guard(connection, connection.close)
         if not self.connections:
             self.lead.end()
 
     def _stop_listening(self) -> None:
+        self._listen_again()
         for listener in self._listeners:
-            while self._accept(listener) == _ACCEPTED_AT_ONCE:
+            self._events.pop(listener, None)
+            while self._accept(listener):
                 pass
             self._selector.unregister(listener.socket)
             listener.socket.close()
@@ -288,3 +372,7 @@ def _patience(head_seconds: float, body_seconds: float) -> dict[Phase, float]:
         Phase.BODY: body_seconds,
         Phase.LEAVING: LINGER_SECONDS,
     }
+
+
+def _cause_of(error: OSError | MemoryError) -> str:
+    return getattr(error, "strerror", None) or "there is no memory"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection
+from contextlib import suppress
 from operator import attrgetter
 
 from orders.web.server.connection import Connection, Phase
@@ -66,5 +67,6 @@ def make_room(connections: Collection[Connection], now: float) -> int:
         if total <= MOST_KEPT_BYTES:
             break
         total -= kept[each]
-        each.close(drop=True)
+        with suppress(OSError):  # the client is gone
+            each.close(drop=True)
     return total
