@@ -2,6 +2,7 @@
 
 import { clearCache, get, limits, mustWait, serviceEvents } from "./api.js";
 import { byId, el } from "./dom.js";
+import { searchPlace } from "./filters.js";
 import { clock, counted, inSentence, keepTrue, lasting } from "./format.js";
 import { arrive, askForAttention, seen } from "./arrivals.js";
 import { figuresView } from "./figures.js";
@@ -10,7 +11,9 @@ import { newView } from "./new.js";
 import { announce, banner } from "./notices.js";
 import { orderView } from "./order.js";
 import { ordersView } from "./orders.js";
+import { watchHands } from "./hands.js";
 import { go, here, onArrival, restoreScroll } from "./router.js";
+import { forgetScans, prepareScans } from "./scan.js";
 import { session } from "./session.js";
 import { forgetAll, sendAll, shipments, tellWhatFailed } from "./shipping.js";
 import { disableSignIn, prepareSignIn, showSignIn } from "./signin.js";
@@ -32,6 +35,8 @@ let watch = null;
 let isOffline = false;
 let figuresAt = 0;
 let isFirst = true;
+// Settles when the view shows its place.
+let updating = null;
 
 /** What the page offers its views. */
 const shop = {
@@ -90,6 +95,7 @@ function leave(notice) {
   watch?.stop();
   view?.dispose();
   const unshipped = forgetAll();
+  forgetScans();
   seen();
   [watch, view, shown, shop.counts] = [null, null, "", null];
   session.end();
@@ -140,8 +146,14 @@ function showView() {
   }
   const isNew = shown !== `${name}/${place.id}`;
   if (isNew) changeView(name, place);
-  view.update(place);
+  updating = view.update(place);
   if (isNew) arriveAt(name, place);
+}
+
+// The list that is searched may lead on to an order.
+async function lookUp(text) {
+  go(searchPlace(text), { state: { isSearch: true } });
+  for (let awaited = null; awaited !== updating;) await (awaited = updating);
 }
 
 function changeView(name, place) {
@@ -264,6 +276,8 @@ async function begin() {
     announce("You've signed out.");
   });
   if (session.isPossible) watchUse();
+  watchHands();
+  prepareScans(lookUp);
   shipments.addEventListener("change", ({ detail }) => {
     if (detail.isShipped && !detail.isReplayed) shop.count("shipped");
     view?.shipping?.(detail);

@@ -3,6 +3,7 @@
 import { el, icon } from "./dom.js";
 import { counted } from "./format.js";
 import { hash } from "./router.js";
+import { find } from "./scan.js";
 
 const PER_PAGE = 50;
 // As many as the service lists at once: usually all that is to ship, so that it can be sorted here.
@@ -79,10 +80,14 @@ export function place(query, changes) {
   return hash("orders", { status: due || status === "pending" ? "" : status, due, ...parameters, after });
 }
 
+/** Return the place of the search for a text. What is searched for may have any status, and filters would hide it. */
+export function searchPlace(search) {
+  return hash("orders", { status: "all", search });
+}
+
 /** Make the form. `go` is called with the place to go to. */
 export function form(go) {
   let query = read(new URLSearchParams());
-  let isSent = false;
   const search = field("Find an order", "search", "search", { placeholder: "Number or reference", maxlength: 64 });
   const fields = [
     field("Pet number", "text", "pet", { inputmode: "numeric", pattern: "[1-9][0-9]{0,18}" }),
@@ -104,9 +109,8 @@ export function form(go) {
   made.addEventListener("submit", (event) => {
     event.preventDefault();
     const values = Object.fromEntries(NAMES.map((name) => [name, made.elements[name].value.trim()]));
-    // What is searched for may have any status, and filters from before would hide it.
-    isSent = Boolean(values.search) && !more.contains(document.activeElement);
-    go(isSent ? place({ ...query, ...empty() }, { search: values.search, status: "all", due: "" }) : place(query, values));
+    if (values.search && !more.contains(document.activeElement)) find(values.search);
+    else go(place(query, values));
   });
   // The browser points at an incomplete date, which must be visible for that.
   made.addEventListener("invalid", () => {
@@ -121,13 +125,7 @@ export function form(go) {
     badge.textContent = set ? `${set} active` : "";
     badge.hidden = !set;
   };
-  /** Return whether the list was just searched: once. */
-  const wasSent = () => {
-    const was = isSent;
-    isSent = false;
-    return was;
-  };
-  return { element: made, show, wasSent };
+  return { element: made, show };
 }
 
 function empty() {

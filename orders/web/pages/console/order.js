@@ -123,13 +123,9 @@ export function orderView(root, shop) {
     const { foundAt } = history.state ?? {};
     if (!foundAt) return;
     go(foundAt);
-    document.querySelector("[type=search]").select();
-  }
-
-  // A scan of the next order must not end in pressing a button of this one.
-  function typed({ key, ctrlKey, metaKey, altKey, target }) {
-    const isText = key.length === 1 && key !== " " && !ctrlKey && !metaKey && !altKey;
-    if (isText && !target.closest("input, textarea, dialog")) searchAgain();
+    const search = document.querySelector("[type=search]");
+    search.focus();
+    search.select();
   }
 
   function timeline() {
@@ -155,10 +151,8 @@ export function orderView(root, shop) {
 
   function dispose() {
     loading.abort();
-    removeEventListener("keydown", typed);
   }
 
-  addEventListener("keydown", typed);
   return { title: "Order", update, changed, shipping, dispose };
 }
 

@@ -39,17 +39,19 @@ export function ordersView(root, shop) {
   let query = null;
   let page = null;
   let loading = new AbortController();
+  let isSearch = false;
   printing(() => selected());
 
   function update({ params }) {
     query = filters.read(params);
+    isSearch = once("isSearch");
     page = null;
     chosen.clear();
     form.show(query);
     showTabs();
     const known = cached(filters.path(query));
-    if (known) show(known, restoreScroll);
-    else results.setAttribute("aria-busy", "true");
+    if (!known) results.setAttribute("aria-busy", "true");
+    else if (show(known, restoreScroll)) return undefined;
     return load(known ? undefined : restoreScroll);
   }
 
@@ -63,24 +65,34 @@ export function ordersView(root, shop) {
       const [read] = await Promise.all([get(query.path, { signal }), shop.loadFigures(signal)]);
       showTabs();
       show(read, then);
+      isSearch = false;
     } catch (failure) {
       if (failure.name === "AbortError") return;
       fail(failure);
     }
   }
 
+  // Returns whether it led on to the only order that was found.
   function show(read, then) {
     page = read;
     results.removeAttribute("aria-busy");
     banner("view", "");
     const orders = filters.arranged(query, page);
-    if (form.wasSent() && openOnlyHit(orders)) return;
+    if (isSearch && openOnlyHit(orders)) return true;
+    if (isSearch) selectSearch();
     if (orders.length) showRows(orders);
     else results.replaceChildren(blank(query, shop.counts, page.next));
     showTools(orders);
     // Beyond the last that is late, none is.
     showPages(query.due !== "late" || orders.length === page.orders.length ? page.next : "");
     then?.();
+    return false;
+  }
+
+  // The next search takes the place of this one.
+  function selectSearch() {
+    const search = root.querySelector("[type=search]");
+    if (document.activeElement === search) search.select();
   }
 
   // A number or reference that only one order has leads to the order.
@@ -281,6 +293,13 @@ export function ordersView(root, shop) {
   }
 
   return { title: "Orders", update, changed, shipping, aged, dispose };
+}
+
+// Take a mark off the place, so that coming back to it doesn't do the same again.
+function once(name) {
+  const isMarked = Boolean(history.state?.[name]);
+  if (isMarked) history.replaceState({ ...history.state, [name]: false }, "");
+  return isMarked;
 }
 
 function mark(tab, isCurrent) {
