@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.support.browser import expect
-from tests.support.console import PLENTY, go_to, press, requests_of, row
+from tests.support.console import PLENTY, go_to, press, requests_of
 
 pytestmark = pytest.mark.browser
 
