@@ -39,7 +39,6 @@ class Contestant:
     list_path: ClassVar[str] = "/v1/store/orders"
 
     def __init__(self, stock: Stock, folder: Path) -> None:
-        """Prepare its data in an empty folder, and start it. `wait` returns once it answers."""
         self.stock, self.folder, self.port = stock, folder, free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         # From here on, no measure has cancelled orders.
@@ -112,7 +111,6 @@ class Contestant:
         return self._request("POST", self.list_path, body='{"petId": 7, "quantity": 2}', **_JSON)
 
     def cancels(self) -> wrk.Request:
-        """Cancel orders, one after the other."""
         return self._request("DELETE", self.list_path, first=self.next_to_cancel)
 
     def _request(

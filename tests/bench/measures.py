@@ -50,7 +50,6 @@ class Setting:
 
     @property
     def server(self) -> Contestant:
-        """Who is measured."""
         if self.target is None:
             raise ValueError("this measure needs a server")
         return self.target

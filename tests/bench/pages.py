@@ -70,7 +70,6 @@ _FILL = """
 
 
 def fill(database: Database, number: int) -> None:
-    """Insert so many orders, and one event."""
     patience = {"patience": FILL_SECONDS} if database.where.startswith("postgresql") else {}
     with database.write(**patience) as connection:
         dialect = connection.dialect.name
@@ -92,7 +91,6 @@ def fill(database: Database, number: int) -> None:
 
 
 def day(number: float) -> datetime:
-    """Return the instant that lies so many days after the first order."""
     return BEGIN + timedelta(days=number)
 
 
@@ -165,7 +163,6 @@ def spent(server: int | None) -> float:
 
 
 def milliseconds(database: Database, query: PageQuery, rounds: int) -> list[float]:
-    """Return what each reading of a page took."""
     server, taken = server_process(database), []
     for _ in range(rounds):
         began = spent(server)

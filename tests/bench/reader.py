@@ -35,7 +35,6 @@ class Reader:
         self._buffer = memoryview(bytearray(_PIECE))
 
     def ask(self, request: Request) -> Answer:
-        """Send a request, and read its answer to the end."""
         where = urlsplit(request.url)
         target = f"{where.path}?{where.query}" if where.query else where.path
         began = time.perf_counter()

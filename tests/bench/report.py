@@ -56,7 +56,6 @@ def _lines(results: Json, works: tuple[Work, ...]) -> Iterator[str]:
 
 
 def goal_lines(work: Work, found: Json) -> Iterator[str]:
-    """Return a work's rows of the table of goals."""
     for goal in work.goals:
         value = value_of(goal, found["lanes"])
         shown, reached = "", "not measured"

@@ -65,7 +65,6 @@ class Stock:
 
     @cached_property
     def instance(self) -> Path:
-        """A folder of the service with the orders and the keys."""
         target = self.folder / "instance"
         shutil.copytree(self._empty, target)
         _flask(target, "orders", "import", str(self.file))
@@ -107,7 +106,6 @@ class Stocks:
 
     @cached_property
     def empty(self) -> Path:
-        """A folder of the service with the keys and no orders."""
         _ = self._keys
         return self._folder / "empty"
 

@@ -99,7 +99,6 @@ _REFUSALS = (
 
 
 def works(sizes: Sizes) -> tuple[Work, ...]:
-    """Return all works, with stocks of these sizes."""
     return (
         *_lists(sizes),
         _large_list(sizes),

@@ -72,7 +72,6 @@ def run(request: Request, seconds: float, clients: int = CLIENTS) -> Load:
 
 @contextmanager
 def going_on(request: Request, clients: int) -> Iterator[None]:
-    """Send the request from so many clients meanwhile."""
     process = _begin(request, clients)
     try:
         yield

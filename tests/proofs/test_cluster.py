@@ -8,11 +8,9 @@ import pytest
 
 from tests.proofs.cluster import readers, verdict
 from tests.proofs.cluster.__main__ import summary
-from tests.proofs.cluster.quotas import QUOTA, Attack
 from tests.proofs.cluster.run import TYPES, Findings, Run
 from tests.proofs.cluster.shoppers import Shopping
 from tests.proofs.cluster.stage import staged
-from tests.proofs.core.clients import Key
 from tests.proofs.core.history import Contents, EventRow, Kind
 
 PLACED = ("order.placed",)
@@ -58,17 +56,11 @@ def test_events_that_are_lost_doubled_or_out_of_order_are_noticed():
     assert readers.misdelivered(came(1, 2, 1, 3), PLACED, [1.5], LOG)
 
 
-@pytest.mark.parametrize(("admitted", "limited"), [(QUOTA + 1, 29), (QUOTA - 1, 29), (QUOTA, 28)])
-def test_a_key_that_is_admitted_otherwise_than_its_quota_says_is_noticed(admitted, limited):
-    assert Attack(Key("", "key:1"), admitted, limited, 91, 0).complaints(0)
-
-
 @pytest.mark.parametrize(("unanswered", "kills"), [([10.0], []), ([10.0], [5]), ([10.0] * 99, [9])])
 def test_what_is_not_answered_though_no_process_was_killed_is_noticed(unanswered, kills):
     found = Findings(
         kills=kills,
         away=None,
-        attacks=[Attack(Key("", "key:1"), QUOTA, 29, 4)],
         shopping=[Shopping(unanswered=[(at, Kind.PLACE, "502") for at in unanswered])],
         receivers=[SimpleNamespace(received=[]) for _ in TYPES],
         access_log="",

@@ -1,8 +1,8 @@
 """Several processes over one PostgreSQL and one Redis, behind nginx, killed one after the other.
 
 PostgreSQL, Redis, nginx with `deploy/nginx`, and several `python app.py` run as processes of this
-machine. Two loads of clients place, ship, cancel, get and list; others follow the feed, receive
-webhooks, and use keys beyond their limits from all sides. Every few seconds a process is killed or
+machine. Two loads of clients place, ship, cancel, get and list; others follow the feed and
+receive webhooks. Every few seconds a process is killed or
 ended, and started again; Redis is killed once, and PostgreSQL is stopped once. Then the answers are
 compared with the store. It needs the packages postgresql, redis-server and nginx-light.
 """
@@ -23,10 +23,8 @@ from tests.proofs.crash.__main__ import counts
 
 
 def summary(found: Findings) -> str:
-    """Return the figures in a few lines."""
     history = [each for load in found.shopping for each in load.history]
     whys = Counter(why for _, _, why in verdict.unanswered(found))
-    attacks = [each for each in found.attacks if each.counts]
     facts = {
         "run": f"{found.seconds:.0f} s, {len(found.kills)} kills, {len(found.stops)} stops, "
         f"starts {statistics.median(found.starts):.1f} s (median)",
@@ -41,8 +39,6 @@ def summary(found: Findings) -> str:
             for each in found.receivers
         )
         + f"; the last {found.delivered_after:.1f} s after the load",
-        "limits": f"{len(attacks)} of {len(found.attacks)} attacks on a key counted: "
-        f"{', '.join(sorted({str(each.admitted) for each in attacks}))} admitted",
         "redis": "was away, all stayed ready" if found.redis_was_away else "stayed",
         "postgresql": "stayed"
         if found.until_ready is None

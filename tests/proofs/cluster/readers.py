@@ -25,7 +25,6 @@ class FeedReader:
     """A client that polls for the events after the last one that it saw."""
 
     def __init__(self, url: str, key: Key, ca_certs: str | None) -> None:
-        """Take the address and the key."""
         self._url, self._key, self._ca_certs = url, key, ca_certs
         self.seen: list[dict[str, Any]] = []
         self.unanswered = 0
@@ -34,7 +33,6 @@ class FeedReader:
         self._thread = threading.Thread(target=self._run)
 
     def start(self) -> None:
-        """Begin."""
         self._thread.start()
 
     def end(self, newest: int, patience: float) -> None:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
 import psycopg
 
 from orders.cli.output import progress
-from tests.proofs.cluster import quotas
-from tests.proofs.cluster.quotas import Attack
 from tests.proofs.cluster.readers import FeedReader
 from tests.proofs.cluster.shoppers import Plan, Shopping, shopping
 from tests.proofs.cluster.stage import Stage
@@ -37,7 +33,6 @@ TYPES = (
     ("order.placed", "order.shipped", "order.cancelled"),
     ("order.cancelled",),
 )
-_BETWEEN_ATTACKS_SECONDS = 1.0
 _POLL_SECONDS = 0.2
 _OK = 200
 # However slow the machine is. A claim of a killed process is waited for, too.
@@ -58,7 +53,6 @@ class Findings:
     away: tuple[float, float] | None = None
     until_ready: float | None = None
     redis_was_away: bool = False
-    attacks: list[Attack] = field(default_factory=list)
     shopping: list[Shopping] = field(default_factory=list)
     readers: list[FeedReader] = field(default_factory=list)
     receivers: list[Receiver] = field(default_factory=list)
@@ -74,25 +68,20 @@ class Run:
     """One run over a stage."""
 
     def __init__(self, stage: Stage, clients: int, seed: int) -> None:
-        """Take the stage, how many clients each load has, and what chooses victims."""
         self.findings = Findings()
         self._stage, self._clients, self._seed = stage, clients, seed
         self._chance = random.Random(seed)
-        # Held while limits need not be exact, and by an attack.
-        self._exact = threading.Lock()
 
     def run(self, seconds: float, *, redis: bool = True, postgres: bool = True) -> Findings:
         """Let it go on for so long; by default Redis and PostgreSQL are away once each."""
         with ExitStack() as resources:
             self._listen(resources)
-            self._attack()
-            with shopping(self._plans()) as loads, self._attacking():
+            with shopping(self._plans()) as loads:
                 began = time.monotonic()
                 with progress("seconds", round(seconds)) as step:
                     self._disturb(seconds, step, redis=redis, postgres=postgres)
                 self.findings.seconds = time.monotonic() - began
                 self.findings.shopping = loads.end()
-            self._attack()
             self._conclude()
         return self.findings
 
@@ -115,31 +104,6 @@ class Run:
         fixed = (stage.url, stage.ca_certs, self._key[0], self._reader[0], self._clients)
         return [Plan(*fixed, number, self._seed) for number in range(LOADS)]
 
-    @contextmanager
-    def _attacking(self) -> Iterator[None]:
-        ended = threading.Event()
-        with ThreadPoolExecutor(1) as pool:
-            going_on = pool.submit(self._attack_until, ended)
-            try:
-                yield
-            finally:
-                ended.set()
-            going_on.result()
-
-    def _attack_until(self, ended: threading.Event) -> None:
-        while not ended.wait(_BETWEEN_ATTACKS_SECONDS):
-            with self._exact:
-                self._attack()
-
-    def _attack(self) -> None:
-        stage = self._stage
-        (key,) = stage.issue((quotas.QUOTA, PLENTY[1]))
-        lost = stage.times_redis_was_lost()
-        found = quotas.attack(stage.url, stage.ca_certs, key)
-        # A process that took Redis for gone, because this machine was busy, counted by itself.
-        found.is_exact = stage.times_redis_was_lost() == lost
-        self.findings.attacks.append(found)
-
     # Disturbances.
 
     def _disturb(self, seconds: float, step: Step, *, redis: bool, postgres: bool) -> None:
@@ -151,9 +115,7 @@ class Run:
             step(round(passed) - done)
             done = round(passed)
             if to_come and passed > to_come[0][0] * seconds:
-                _, what = to_come.pop(0)
-                with self._exact:
-                    what()
+                to_come.pop(0)[1]()
             else:
                 self._lose_a_process()
 

@@ -58,7 +58,6 @@ class Shopper(Customer):
     """A customer who shops through nginx, and turns pages of version 2."""
 
     def __init__(self, plan: Plan, history: History, number: int) -> None:
-        """Take the plan, the history of its load, and the number of this customer."""
         super().__init__(history, plan.key, plan.reader, f"{plan.seed}-{plan.number}-{number}")
         self._plan = plan
         self._habits[self.turn_pages] = 6
@@ -119,7 +118,6 @@ class Loads:
     """Loads that go on until `end`."""
 
     def __init__(self, shopping: list[Future[Shopping]], ended: Event) -> None:
-        """Take what they will have seen, and the event that ends them."""
         self._shopping, self._ended = shopping, ended
 
     def end(self) -> list[Shopping]:

@@ -26,12 +26,10 @@ class Stage:
     def __init__(
         self, folder: Path, postgres: Postgres, redis: RedisServer, processes: int
     ) -> None:
-        """Take the two that all share, and start so many services, all at once, and nginx."""
         self.postgres, self.redis = postgres, redis
         self._folder = folder
         self._ports = [free_port() for _ in range(processes)]
         self._url = postgres.url(postgres.create(name=_STORE))
-        self._ever: list[Service] = []
         self.fronts: list[Nginx] = []
         # One of them makes the tables, while the others wait for it.
         with ThreadPoolExecutor(processes) as pool:
@@ -41,7 +39,6 @@ class Stage:
 
     @property
     def url(self) -> str:
-        """Where clients ask."""
         return self.nginx.url
 
     @property
@@ -78,17 +75,11 @@ class Stage:
         return time.monotonic() - began
 
     def add_webhook(self, url: str, types: Sequence[str]) -> None:
-        """Have events of some types sent to an address."""
         wanted = [word for each in types for word in ("--event", each)]
         done = self.services[0].command("webhooks", "add", url, "--allow-private", *wanted)
         assert done.returncode == 0, done.stderr
 
-    def times_redis_was_lost(self) -> int:
-        """Count how often a process took Redis for gone, those that have ended too."""
-        return sum("is away (" in line for each in self._ever for line in list(each.log))
-
     def close(self) -> None:
-        """End services and nginx."""
         for front in self.fronts:
             front.stop()
         for service in self.services:
@@ -96,7 +87,7 @@ class Stage:
                 service.stop()
 
     def _started(self, number: int) -> Service:
-        service = Service(
+        return Service(
             self._folder / f"instance{number}",
             ORDERS_PORT=str(self._ports[number]),
             ORDERS_DATABASE_URL=self._url,
@@ -104,8 +95,6 @@ class Stage:
             ORDERS_TRUSTED_PROXY="127.0.0.1",
             ORDERS_METRICS="on",
         )
-        self._ever.append(service)
-        return service
 
 
 @contextmanager

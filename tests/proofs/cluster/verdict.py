@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from tests.proofs.cluster.quotas import CLIENTS as ATTACKERS
 from tests.proofs.cluster.readers import misdelivered, unlike_the_log
 from tests.proofs.cluster.run import LOADS, TYPES, Findings
 from tests.proofs.core import checks
@@ -23,8 +22,7 @@ _SENT_TWICE = re.compile(r'"[^"]*" \d+ \d+ [\d.]+s \S+, \S+ \S+, \S+ (\w+)$', re
 
 def complaints(found: Findings, clients: int) -> list[str]:
     """Return all broken promises."""
-    twice = sent_twice(found)
-    history = list(whole_history(found, twice))
+    history = list(whole_history(found))
     return [
         *found.complaints,
         *(each for load in found.shopping for each in load.complaints),
@@ -32,22 +30,17 @@ def complaints(found: Findings, clients: int) -> list[str]:
         *(each for reader in found.readers for each in unlike_the_log(reader.seen, found.contents)),
         *_deliveries(found),
         *_tries(found),
-        *_attacks(found, twice),
-        *_unanswered(found, LOADS * clients + ATTACKERS),
+        *_unanswered(found, LOADS * clients),
     ]
 
 
-def sent_twice(found: Findings) -> set[str]:
-    """Return the request ids of the answers to what nginx sent to two processes."""
-    return set(_SENT_TWICE.findall(found.access_log))
-
-
-def whole_history(found: Findings, twice: set[str]) -> Iterator[Operation]:
+def whole_history(found: Findings) -> Iterator[Operation]:
     """Return the operations of all customers.
 
     What nginx sent to a second process may have been done by the first: those requests are there
     twice, once as unknown.
     """
+    twice = set(_SENT_TWICE.findall(found.access_log))
     for load in found.shopping:
         for each in load.history:
             if each.is_unknown:
@@ -69,14 +62,6 @@ def _tries(found: Findings) -> Iterator[str]:
     for (endpoint, what), count in found.tries.items():
         if what != "delivered":
             yield f"{count} tries to deliver to webhook {endpoint} failed: {what}"
-
-
-def _attacks(found: Findings, twice: set[str]) -> Iterator[str]:
-    for attack in found.attacks:
-        if attack.counts:
-            yield from attack.complaints(len(attack.request_ids & twice))
-    if not any(attack.counts for attack in found.attacks):
-        yield "no attack on a key's limits was whole"
 
 
 def _unanswered(found: Findings, most_at_once: int) -> Iterator[str]:

@@ -34,7 +34,6 @@ Complaints = Iterator[str]
 
 
 def complaints(history: Sequence[Operation], contents: Contents) -> list[str]:
-    """Return all contradictions between the clients' history and the database."""
     return list(Comparison(history, contents).complaints())
 
 
@@ -51,7 +50,6 @@ class Comparison:
         return {(each.request_id, each.subject): each for each in self.history if each.request_id}
 
     def complaints(self) -> Complaints:
-        """Make all checks."""
         return chain(
             self.impossible_answers(),
             self.orders_unlike_their_events(),

@@ -97,7 +97,6 @@ class Connection:
         self._history.unanswered.append((time.monotonic(), operation.kind, why))
 
     def close(self) -> None:
-        """Hang up."""
         self._http.close()
 
 
@@ -118,7 +117,6 @@ class Customer:
     """A client with habits of its own, which a seed decides."""
 
     def __init__(self, history: History, key: Key, reader: Key, seed: str) -> None:
-        """Take the history, a key with both scopes, and one that may only read."""
         self._history, self._key, self._reader = history, key, reader
         self._chance = random.Random(seed)
         self._seed = seed

@@ -44,7 +44,6 @@ def violated(violations: Mapping[str, object]) -> list[str]:
 
 
 def table(facts: dict[str, str]) -> str:
-    """Return named facts, a line each."""
     return "\n".join(f"{name:<11} {fact}" for name, fact in facts.items())
 
 

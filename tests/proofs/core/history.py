@@ -78,7 +78,6 @@ class Operation:
         return self.body["petId"] if self.kind is Kind.PLACE else self.order_id
 
     def __str__(self) -> str:
-        """Name it in a complaint."""
         answer = "unknown" if self.is_unknown else f"answered {self.status}"
         return f"{self.kind} {self.subject} by {self.actor} ({answer}, {self.request_id})"
 
@@ -173,7 +172,6 @@ def read(path: Path, order: int = 0, event: int = 0) -> Contents:
 
 
 def read_postgres(conninfo: str) -> Contents:
-    """Read a store's PostgreSQL database in one snapshot."""
     # Only proofs of several processes need the driver.
     import psycopg
 
@@ -200,7 +198,6 @@ def shown(order: OrderRow) -> dict[str, Any]:
 
 
 def connect(path: Path, more: str = "") -> Any:
-    """Return a connection to a store's file that can't write; `more` is added to its URI."""
     uri = f"file:{quote(str(path))}?mode=ro{more}"
     return sqlite.sqlite_module().connect(uri, uri=True, isolation_level=None)
 

@@ -43,7 +43,6 @@ class Placing:
             _join(clients)
 
     def place(self, orders: int) -> None:
-        """Place so many orders."""
         _join(self._start(iter(range(orders))))
 
     def _start(self, numbers: Iterator[int]) -> list[threading.Thread]:

@@ -30,7 +30,6 @@ class Times:
         return cls(cuts[49] * 1000, cuts[98] * 1000, max(seconds) * 1000, len(seconds))
 
     def __str__(self) -> str:
-        """Return them as a line."""
         return (
             f"median {self.median:.1f} ms, p99 {self.p99:.1f} ms, "
             f"worst {self.worst:.1f} ms, of {self.count:,}"

@@ -46,7 +46,6 @@ class Crashes:
     """A store whose service is killed, with its customers and its inspector."""
 
     def __init__(self, instance: Path, kills: int, clients: int, seed: int) -> None:
-        """Take the folder for the store, how often to kill, and how many clients there are."""
         self.kills = self.kills_of_starts = 0
         # In seconds.
         self.starts: list[float] = []
@@ -118,7 +117,6 @@ class Crashes:
         self.kills += 1
 
     def _load(self, pool: ThreadPoolExecutor, url: str) -> list[Future[Any]]:
-        """Let the clients begin, and wait for the moment to kill."""
         clients = [pool.submit(each.shop, url) for each in self._customers]
         if self._is_ban_due():
             banned = pool.submit(run_into_a_ban, url, self.history, self._small_keys.pop())
@@ -167,7 +165,6 @@ def _issue_keys(service: Service, small: int) -> list[Key]:
 
 
 def summary(crashes: Crashes) -> str:
-    """Return the figures in a few lines."""
     starts, inspector = crashes.starts, crashes.inspector
     contents, operations = inspector.contents, crashes.history.operations
     known = {each.request_id for each in operations}
@@ -185,7 +182,6 @@ def summary(crashes: Crashes) -> str:
 
 
 def counts(operations: Sequence[Operation]) -> str:
-    """Return how many operations were acknowledged, refused, and unknown."""
     unknown = sum(each.is_unknown for each in operations)
     done = sum(each.is_acknowledged for each in operations)
     refused = len(operations) - done - unknown

@@ -53,7 +53,6 @@ class Inspector:
     """
 
     def __init__(self, database: Path, history: History, key: Key, reader: Key, seed: int) -> None:
-        """Take the database's file, the history, the customers' key, and one that may only read."""
         self.bans: list[Ban] = []
         self.contents = Contents([], [], [])
         self.behind = 0.0

@@ -43,7 +43,6 @@ def prove(
 
 
 def fill(instance: Path, orders: int, seed: int) -> None:
-    """Make a store of a year's orders."""
     Service(instance).stop()
     file = instance.parent / "year.csv"
     year.write(file, year.rows(orders, seed))

@@ -37,7 +37,6 @@ class Answer:
 
 
 def connect(address: tuple[str, int], *, small_buffer: bool = False) -> socket.socket:
-    """Open a connection."""
     connection = socket.socket()
     connection.settimeout(_TIMEOUT_SECONDS)
     if small_buffer:

@@ -35,7 +35,6 @@ class Client(threading.Thread):
         ahead: int = 1,
         bytes_a_second: float | None = None,
     ) -> None:
-        """Connect, and begin; `ahead` requests are sent before their answers are read."""
         super().__init__(daemon=True)
         self.request, self.ahead, self.bytes_a_second = request, ahead, bytes_a_second
         self.is_slow = bytes_a_second is not None
@@ -141,7 +140,6 @@ def _outcome(kind: str, clients: list[Client], arrived: list[int]) -> dict[str, 
 
 
 def placing(key: str) -> bytes:
-    """Return a request that places an order."""
     return (
         f"POST {LIST} HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {key}\r\n"
         'Content-Type: application/json\r\nContent-Length: 12\r\n\r\n{"petId": 7}'

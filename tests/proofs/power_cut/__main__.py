@@ -119,7 +119,6 @@ def outlive_cuts(folder: Path, cuts: int, chance: random.Random, tally: Tally) -
 
 
 def settings_of(store: Store) -> str:
-    """Return the settings of the connection that writes."""
     names = ("journal_mode", "synchronous", "wal_autocheckpoint")
     with store.database.write() as connection:
         mode, synchronous, pages = (
@@ -135,7 +134,6 @@ def set_cut(disk: Disk, chance: random.Random) -> None:
 
 
 def print_table(tallies: list[Tally]) -> None:
-    """Print the counts."""
     row = "{:<50}{:>6}{:>14}{:>7}{:>9}{:>9}{:>10}{:>13}{:>8}"
     heads = ("settings", "cuts", "acknowledged", "lost", "by cuts", "damaged", "not once")
     print(row.format(*heads, "checkpoints", "cut in"))

@@ -43,7 +43,6 @@ class ProgrammingError(DatabaseError):
 
 
 def connect(database: str, *, timeout: float = 5.0, **_: object) -> Connection:
-    """Open a connection to the file of a URI, waiting for locks for some seconds."""
     return Connection(_translated(lambda: _open(database)), timeout)
 
 
@@ -68,49 +67,39 @@ class Connection:
     isolation_level = None
 
     def __init__(self, connection: apsw.Connection, timeout: float) -> None:
-        """Take apsw's."""
         self._connection = connection
         connection.set_busy_timeout(int(timeout * 1000))
 
     def cursor(self) -> Cursor:
-        """Return a cursor."""
         return Cursor(self._connection)
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> Cursor:
-        """Execute a statement; return its cursor."""
         return self.cursor().execute(statement, values)
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]]) -> Cursor:
-        """Execute a statement for each of many rows; return its cursor."""
         return self.cursor().executemany(statement, rows)
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction has begun."""
         return self._connection.in_transaction
 
     def commit(self) -> None:
-        """Commit the transaction, if there is one."""
         if self._connection.in_transaction:
             self.execute("COMMIT")
 
     def rollback(self) -> None:
-        """Undo the transaction, if there is one."""
         if self._connection.in_transaction:
             self.execute("ROLLBACK")
 
     def create_function(
         self, name: str, count: int, function: Any, *, deterministic: bool = False
     ) -> None:
-        """Make a Python function known to SQL."""
         self._connection.create_scalar_function(name, function, count, deterministic=deterministic)
 
     def set_progress_handler(self, handler: Callable[[], object], steps: int) -> None:
-        """Call a function after so many steps; if it says true, the statement is given up."""
         self._connection.set_progress_handler(lambda: bool(handler()), steps)
 
     def close(self) -> None:
-        """Close it."""
         _translated(self._connection.close)
 
 
@@ -118,7 +107,6 @@ class Cursor:
     """The rows of a statement, all read at once."""
 
     def __init__(self, connection: apsw.Connection) -> None:
-        """Take the connection to ask."""
         self._connection = connection
         self._rows: list[tuple[Any, ...]] = []
         self.arraysize = 1
@@ -127,34 +115,27 @@ class Cursor:
         self.description: tuple[tuple[Any, ...], ...] | None = None
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> Cursor:
-        """Execute a statement."""
         return self._run(lambda cursor: cursor.execute(statement, values))
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]]) -> Cursor:
-        """Execute a statement for each of many rows."""
         return self._run(lambda cursor: cursor.executemany(statement, rows))
 
     def fetchone(self) -> tuple[Any, ...] | None:
-        """Return the next row, None after the last."""
         return self._rows.pop(0) if self._rows else None
 
     def fetchmany(self, size: int | None = None) -> list[tuple[Any, ...]]:
-        """Return some of the next rows."""
         size = size or self.arraysize
         rows, self._rows = self._rows[:size], self._rows[size:]
         return rows
 
     def fetchall(self) -> list[tuple[Any, ...]]:
-        """Return the rows that are left."""
         rows, self._rows = self._rows, []
         return rows
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        """Iterate over the rows that are left."""
         return iter(self.fetchall())
 
     def close(self) -> None:
-        """Forget the rows."""
         self._rows = []
 
     def _run(self, ask: Callable[[apsw.Cursor], Iterable[tuple[Any, ...]]]) -> Cursor:

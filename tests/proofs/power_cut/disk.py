@@ -112,7 +112,6 @@ class Disk(apsw.VFS):
     """
 
     def __init__(self, database: Path, chance: random.Random) -> None:
-        """Take a database file as it is, and register as a file system layer."""
         self._database, self._chance = database, chance
         self._files: dict[str, _File] = {}
         self.until_cut: int | None = None
@@ -126,14 +125,12 @@ class Disk(apsw.VFS):
         super().__init__(self.name, "")
 
     def xOpen(self, name: Any, flags: list[int]) -> apsw.VFSFile:  # noqa: N802 - SQLite's name
-        """Open a file."""
         path = name.filename() if isinstance(name, apsw.URIFilename) else name
         if path in self._paths():
             return _OpenFile(self, path, name, flags)
         return apsw.VFSFile("", name, flags)
 
     def xDelete(self, filename: str, syncdir: bool) -> None:  # noqa: N802 - SQLite's name
-        """Delete a file."""
         if filename in self._paths():
             if self.is_off:
                 return

@@ -72,7 +72,6 @@ class Store:
     """A store whose database is on a forgetful disk."""
 
     def __init__(self, path: Path, chance: random.Random) -> None:
-        """Make a new database at the path, and an API key for Idempotency-Keys to belong to."""
         apsw_driver.layer = None  # it is made before the disk begins to forget
         opening.create(path)
         self.path, self._chance = path, chance

@@ -71,7 +71,6 @@ class Year:
     def __init__(
         self, folder: Path, subscriber: Subscriber, days: int, orders: int, seed: int
     ) -> None:
-        """Open the shop, and plan the year."""
         self.days, self.faults = days, list[str]()
         self.chance = Random(seed)
         self.happened: Counter[str] = Counter()
@@ -94,7 +93,6 @@ class Year:
         self.counts: Counter[str] = Counter()
 
     def live(self) -> list[str]:
-        """Live the year, or until something is wrong; return what is."""
         with progress("days", self.days) as advance:
             for begin in range(0, self.days, WEEK):
                 days = min(WEEK, self.days - begin)
@@ -306,7 +304,6 @@ def undisturbed() -> Iterator[None]:
 
 
 def report(year: Year, seconds: float) -> None:
-    """Print the figures."""
     use, accepted = year.use, year.shop.subscriber.accepted
     facts = {
         "lived": f"{(year.shop.clock.monotonic() - BEGIN) / DAY:.0f} days in {seconds:,.0f} s",

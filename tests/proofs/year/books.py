@@ -103,7 +103,6 @@ class BackupBook:
             yield f"the backup of {at} has events until {found} of {events}"
 
     def gaps(self) -> Iterator[str]:
-        """Complain of days without a backup."""
         for earlier, later in pairwise([*self.made, self.clock.monotonic()]):
             if later - earlier > MOST_BETWEEN_BACKUPS:
                 yield f"no backup for {(later - earlier) / DAY:.1f} days"

@@ -22,7 +22,6 @@ class InProcess(Connection):
     """A connection to the shop in this process."""
 
     def __init__(self, shop: Shop, history: History) -> None:
-        """Take the shop, and the history. What a full disk refuses is repeated."""
         self._http = shop
         self._history = history
         self._unknown = (503,)
@@ -37,7 +36,6 @@ class Regular(Customer):
     def __init__(
         self, shop: Shop, history: History, key: Key, reader: Key, seed: str, *, per_day: int
     ) -> None:
-        """Take the shop, what its base takes, and how many orders to place a day."""
         super().__init__(history, key, reader, seed)
         self._shop = shop
         self._connection = self._connect("")
@@ -73,7 +71,6 @@ class Regular(Customer):
 
     @property
     def is_settled(self) -> bool:
-        """Whether the outcome of all requests is known."""
         return self._unanswered is None
 
     def come(self, seconds: float) -> None:
@@ -83,7 +80,6 @@ class Regular(Customer):
         self._shop.clock.advance(max(0.0, self._until - self._shop.clock.monotonic()))
 
     def repeat_some(self) -> None:
-        """Repeat some placings of the last day."""
         for _ in range(REPEATED):
             self.place_again()
 

@@ -54,11 +54,9 @@ class YearClock(Clock):
     """A clock that the year moves."""
 
     def __init__(self) -> None:
-        """Begin where the year does."""
         self.wall, self.run = 1_798_761_600.0, BEGIN
 
     def time(self) -> float:
-        """Return wall time."""
         return self.wall
 
     def monotonic(self) -> float:
@@ -66,7 +64,6 @@ class YearClock(Clock):
         return self.run
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
         self.wall += seconds
         self.run += seconds
 
@@ -84,7 +81,6 @@ class Answer:
         self.status, self.headers = int(status[:3]), urllib3.HTTPHeaderDict(headers)
 
     def json(self) -> Any:
-        """Return the body."""
         return json.loads(self.data)
 
 
@@ -107,7 +103,6 @@ class Subscriber:
     """Who the webhook's messages are for: how often each was accepted, and when last."""
 
     def __init__(self, receiver: Receiver) -> None:
-        """Answer what a receiver gets."""
         self.url = receiver.url
         self.accepted: Counter[int] = Counter()
         self.at: dict[int, float] = {}
@@ -128,7 +123,6 @@ class Shop:
     """The application over an instance folder. Closed at first."""
 
     def __init__(self, folder: Path, subscriber: Subscriber, chance: Random) -> None:
-        """Keep the parts, and make the store."""
         self.settings = Settings(instance=folder)
         self.path = self.settings.database_path
         self.subscriber = subscriber
@@ -141,7 +135,6 @@ class Shop:
         instance.make_private_folder(folder)
 
     def open(self) -> None:
-        """Start as the service does."""
         began = time.process_time()
         self.services = make_services(self.settings, self.clock)
         self.services.upkeep.prepare()
@@ -161,7 +154,6 @@ class Shop:
         self.starts.append(time.process_time() - began)
 
     def close(self) -> None:
-        """Stop as the service does."""
         self.services.end()
 
     def request(self, method: str, path: str, headers: dict[str, str], **body: Any) -> Answer:
@@ -202,7 +194,6 @@ class Shop:
 
     @property
     def is_dark(self) -> bool:
-        """Whether the power is off."""
         return self.disk is not None and self.disk.is_off
 
     def _tend(self) -> None:
@@ -218,7 +209,6 @@ class Shop:
         services.outbox.sweep()
 
     def endpoints(self) -> list[endpoints.Endpoint]:
-        """Return the webhooks."""
         with self.services.database.read() as connection:
             return endpoints.get_all(connection)
 
@@ -229,7 +219,6 @@ class Shop:
         return bool(is_aside) or any(each.tries for each in self.endpoints())
 
     def subscribe(self) -> None:
-        """Add the webhook."""
         new = NewEndpoint(self.subscriber.url, (WANTED,), messages.generate_secret(), True)
         with self.services.database.write() as connection:
             endpoints.add(connection, new, self.clock.now())
