@@ -263,7 +263,9 @@ def _admit(services: Services, incoming: Request) -> None:
         endpoint=incoming.endpoint,
     )
     # The time in the server's queue counts, too.
-    whole_at = environ.get(WHOLE_AT) or time.monotonic()
+    now = time.monotonic()
+    whole_at = environ.get(WHOLE_AT) or now
+    call.waited = now - whole_at
     services.database.answer_by(whole_at + WAIT_SECONDS)
     if call.is_api:
         _admit_to_api(services, call, environ.get("HTTP_AUTHORIZATION"))

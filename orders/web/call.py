@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 class Call:
     """One request. `began` is in monotonic seconds; `path` is decoded, as WSGI writes it.
 
+    `waited` is for how many seconds its last byte had been received before that.
+
     `judged_at` is the wall time of the verdict, 0 without one. `headers` are sent with any response
     to it. `endpoint` is Flask's name of the route, None where there is none; `refusal` is the error
     code of a response of 400 and above.
@@ -33,6 +35,7 @@ class Call:
     caller: Caller | None = None
     verdict: Verdict | None = None
     judged_at: float = 0.0
+    waited: float = 0.0
     headers: dict[str, str] = field(default_factory=dict)
     endpoint: str | None = None
     refusal: str | None = None

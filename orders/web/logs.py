@@ -48,7 +48,8 @@ Write = Callable[[bytes], int]
 class AccessLine(NamedTuple):
     """The facts of an answered request, in the order in which the log shows them.
 
-    `code` is that of an error's body, which tells one 503 from another.
+    `code` is that of an error's body, which tells one 503 from another; `waited_ms` lie between the
+    request's last byte and the start of answering, from which `ms` are counted.
     """
 
     time: float
@@ -60,6 +61,7 @@ class AccessLine(NamedTuple):
     ms: float
     request_id: str
     code: str | None
+    waited_ms: float
 
 
 class TextFormatter(logging.Formatter):
@@ -80,7 +82,7 @@ class TextFormatter(logging.Formatter):
         return (
             f"{_when(line.time)} {line.address} {line.key or '-'} {_escaped(line.method)} "
             f"{_escaped(line.path, _HARMLESS)} {line.status} {line.ms}ms {line.request_id}"
-            f"{f' {line.code}' if line.code else ''}"
+            f"{f' {line.code}' if line.code else ''} waited={line.waited_ms}ms"
         )
 
 
@@ -103,7 +105,7 @@ class JsonFormatter(logging.Formatter):
         """Return the line of a request."""
         shown = {"method": _escaped(line.method), "path": _escaped(line.path, _HARMLESS)}
         facts = {**line._asdict(), "time": _when(line.time), **shown}
-        facts["requestId"] = facts.pop("request_id")
+        facts["requestId"], facts["waitedMs"] = facts.pop("request_id"), facts.pop("waited_ms")
         if facts["code"] is None:
             del facts["code"]
         return json.dumps(facts)
@@ -147,6 +149,7 @@ class LogQueue(QueueHandler):
                 round((ended - call.began) * 1000, 1),
                 call.request_id,
                 call.refusal,
+                round(call.waited * 1000, 1),
             )
             self.enqueue(line)
 

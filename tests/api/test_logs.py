@@ -56,7 +56,8 @@ def test_a_line_of_text_shows_time_address_key_method_path_status_duration_and_i
     response, line = line_of(client, "POST", LIST, json={"petId": 7})
     request_id = response.headers["X-Request-Id"]
     assert re.fullmatch(
-        rf"{TIME} 203\.0\.113\.9 key:{client.key_id} POST /v1/store/orders 201 0\.0ms {request_id}",
+        rf"{TIME} 203\.0\.113\.9 key:{client.key_id} POST /v1/store/orders 201 0\.0ms {request_id}"
+        r" waited=0\.0ms",
         line,
     )
 
@@ -75,6 +76,7 @@ def test_a_line_of_json_is_an_object_with_the_same_facts(store):
         "ms": 0.0,
         "requestId": response.headers["X-Request-Id"],
         "code": "order_not_found",
+        "waitedMs": 0.0,
     }
     assert "code" not in facts_of(client, "GET", LIST)
 
@@ -95,9 +97,12 @@ def test_a_line_shows_the_address_of_the_client_behind_a_trusted_proxy(behind_pr
 def test_the_log_of_a_service_goes_to_standard_error_as_text(service):
     line = one_line_of(service, "GET /nothing ", lambda: service.request("GET", "/nothing?hunter2"))
     duration = re.fullmatch(
-        rf"{TIME} 127\.0\.0\.1 - GET /nothing 404 (\d+\.\d)ms [0-9a-f]+ not_found\n", line
+        rf"{TIME} 127\.0\.0\.1 - GET /nothing 404 (\d+\.\d)ms [0-9a-f]+ not_found "
+        r"waited=(\d+\.\d)ms\n",
+        line,
     )
     assert 0 < float(duration[1]) < 60_000
+    assert 0 < float(duration[2]) < 60_000
 
 
 def test_input_that_the_server_itself_rejects_has_a_line(service):
@@ -109,7 +114,8 @@ def test_input_that_the_server_itself_rejects_has_a_line(service):
     )
     (request_id,) = re.findall(r"X-Request-Id: (\S+)", answers[0].decode())
     assert re.fullmatch(
-        rf"{TIME} 127\.0\.0\.1 - - - 400 \d+\.\dms {request_id} malformed_request\n", line
+        rf"{TIME} 127\.0\.0\.1 - - - 400 \d+\.\dms {request_id} malformed_request waited=\d+\.\dms\n",
+        line,
     )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from contextlib import closing
 from datetime import UTC, datetime
@@ -25,6 +27,7 @@ from orders.webhooks import endpoints
 from tests.support.machine import wait_until
 from tests.support.receiver import answer_with
 from tests.support.service import ROOT, environment_for
+from tests.support.stores import logged
 from tests.support.wire import exchange
 
 ORDERS = "/v1/store/orders"
@@ -127,6 +130,20 @@ def test_the_time_of_answers_is_counted_in_the_buckets_that_they_fit_in(store, m
     assert samples(f"{name}_count", operation="healthz") == 1
     assert samples(f"{name}_bucket", operation="healthz", le="0.0005") == 0
     assert samples(f"{name}_bucket", operation="healthz", le="0.0025") == 1
+
+
+def test_the_wait_for_an_answer_counts_in_its_time_and_is_logged(store):
+    two_seconds_ago = {"orders.whole_at": time.monotonic() - 2}
+    with logged("json") as log:
+        store.anonymous().get("/healthz", environ_overrides=two_seconds_ago).close()
+    samples = read(store)
+    assert 2 <= samples("http_request_wait_seconds_sum") < 3
+    assert samples("http_request_wait_seconds_bucket", le="1.0") == 0
+    assert samples("http_request_wait_seconds_bucket", le="2.5") == 1
+    assert 2 <= samples("http_request_duration_seconds_sum", operation="healthz") < 3
+    facts = json.loads(log.getvalue())
+    assert 2_000 <= facts["waitedMs"] < 3_000
+    assert facts["ms"] == 0.0
 
 
 def test_no_text_of_a_client_becomes_a_label(store):

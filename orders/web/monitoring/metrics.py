@@ -56,8 +56,14 @@ class Metrics:
         self._requests = self._counter("requests", "Requests answered.", *labels)
         self._seconds = Histogram(
             PREFIX + "http_request_duration_seconds",
-            "From a thread's start on a request to the last byte of its answer handed over.",
+            "From the last byte of a request received to the last of its answer handed over.",
             operation,
+            registry=self._registry,
+            buckets=BUCKETS,
+        )
+        self._waits = Histogram(
+            PREFIX + "http_request_wait_seconds",
+            "From the last byte of a request received to the start of answering it.",
             registry=self._registry,
             buckets=BUCKETS,
         )
@@ -80,7 +86,8 @@ class Metrics:
                 self._series[kind] = series
         requests, seconds = series
         requests.inc()
-        seconds.observe(ended - call.began)
+        seconds.observe(call.waited + ended - call.began)
+        self._waits.observe(call.waited)
         if call.refusal is not None:
             self._note_refusal(call, call.refusal, status)
 

@@ -170,6 +170,7 @@ class Exchange(WSGITask):
         )
         address = self.channel.addr[0]
         call = Call(os.urandom(8).hex(), time.monotonic(), is_api, address, "-", "-")
+        call.waited = call.began - self.whole_at
         call.refusal = SERVER_ANSWERS[status]
         words = WORDS.get(status) or ANSWERS[InternalError].words(InternalError(call.request_id))
         body = error_body(call.refusal, f"{words}: {cause}." if cause else words, status)
