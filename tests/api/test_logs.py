@@ -114,7 +114,8 @@ def test_input_that_the_server_itself_rejects_has_a_line(service):
     )
     (request_id,) = re.findall(r"X-Request-Id: (\S+)", answers[0].decode())
     assert re.fullmatch(
-        rf"{TIME} 127\.0\.0\.1 - - - 400 \d+\.\dms {request_id} malformed_request waited=\d+\.\dms\n",
+        rf"{TIME} 127\.0\.0\.1 - - - 400 \d+\.\dms {request_id} malformed_request "
+        r"waited=\d+\.\dms\n",
         line,
     )
 
@@ -206,7 +207,7 @@ def test_a_forged_line_stays_in_its_own(behind_proxy):
             "environ_overrides": {"REQUEST_METHOD": method.format(key=secret)},
         }
         _, line = line_of(behind_proxy, "GET", target, **request)
-        assert len(line.split(" ")) == 9
+        assert len(line.split(" ")) == 10
         assert line.isprintable()
         assert secret[8:20] not in line
         assert "key:1 GET /v1/store/orders" not in line

@@ -26,7 +26,9 @@ FULL_HEADERS = {
     "X-Request-Id": r"[0-9a-f]{16}",
     "Cache-Control": "no-store",
 }
-_ACCESS_LINE = re.compile(r"\S+Z \S+ \S+ [A-Z]+ /v1/\S* \d{3} [\d.]+ms [0-9a-f]{16}\n")
+_ACCESS_LINE = re.compile(
+    r"\S+Z \S+ \S+ [A-Z]+ /v1/\S* \d{3} [\d.]+ms [0-9a-f]{16} waited=[\d.]+ms\n"
+)
 
 
 class Shop:
