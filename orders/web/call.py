@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
@@ -66,6 +67,8 @@ _ABSOLUTE_FORM = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
 _API_PATH = re.compile(r"/+v[12](/|$)")
 
 
+# Each request needs its path several times, and decoding a long one takes milliseconds.
+@lru_cache(maxsize=64)
 def path_of_target(target: str) -> str:
     """Return the decoded path of a request target (RFC 9112, section 3.2), as WSGI writes paths.
 

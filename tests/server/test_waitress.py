@@ -11,7 +11,6 @@ from waitress import buffers, parser, receiver, task, utilities
 # The names that `orders.web.server` uses, overrides or relies on, with checksums of their sources.
 USED = {
     parser.HTTPRequestParser: 2774035122,
-    parser.split_uri: 3242560279,
     buffers.OverflowableBuffer: 3056012551,
     utilities.Error: 26497355,
     utilities.BadRequest: 778089191,

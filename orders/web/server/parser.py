@@ -12,18 +12,15 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from urllib.parse import urlsplit
 
 from waitress.buffers import OverflowableBuffer
-from waitress.parser import (
-    HTTPRequestParser,
-    ParsingError,
-    TransferEncodingNotImplemented,
-    split_uri,
-)
+from waitress.parser import HTTPRequestParser, ParsingError, TransferEncodingNotImplemented
 from waitress.receiver import FixedStreamReceiver
 from waitress.utilities import BadRequest, Error, RequestHeaderFieldsTooLarge
 
 from orders.web.bodies import MAX_BYTES
+from orders.web.call import path_of_target
 
 MAX_BODY_BYTES = 1024 * 1024
 MAX_HEAD_BYTES = 16 * 1024
@@ -145,10 +142,12 @@ class Parser(HTTPRequestParser):
             raise ParsingError(
                 "a target that is no path and no http address (RFC 9112, section 3.2)"
             )
-        try:
-            _, _, self.path, self.query, _ = split_uri(target)
-        except ValueError:
-            raise ParsingError("a target that is no address (RFC 9112, section 3.2)") from None
+        if not target.startswith(b"/"):
+            try:
+                urlsplit(target)  # which knows what brackets may hold
+            except ValueError:
+                raise ParsingError("a target that is no address (RFC 9112, section 3.2)") from None
+        self.path, self.query = path_of_target(self.request_uri), self.request_uri.partition("?")[2]
 
     def _read_wishes(self) -> None:
         is_old = self.version == "1.0"
