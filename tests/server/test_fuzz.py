@@ -1,11 +1,13 @@
 """Malformed requests over real sockets: every answer is HTTP, every rejection an Error body.
 
-Tables of known cases by the section of RFC 9112, then requests that hypothesis corrupts.
+Tables of known cases by the section of RFC 9112, then requests that hypothesis corrupts, and some
+that are read beside h11, whatever their pieces.
 """
 
 from __future__ import annotations
 
 import json
+import random
 import re
 import select
 import socket
@@ -13,11 +15,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
+import h11
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waitress.adjustments import Adjustments
 
 from orders.web.api import PROTECTION
+from orders.web.server.parser import MAX_BODY_BYTES, MAX_HEAD_BYTES, Parser
 from tests.support.machine import wait_until
 from tests.support.service import running
 from tests.support.wire import exchange
@@ -455,3 +460,78 @@ def corrupted(draw):
 def test_any_bytes_are_answered_in_http(service, sent):
     for answer in answers_in(exchange(service.address, sent, half_close=True)):
         assert_fit(answer)
+
+
+# Beside h11: where both accept a request, they read the same, or else one of two servers in a row
+# could be made to see a request that the other does not.
+
+LIMITS = Adjustments(max_request_body_size=MAX_BODY_BYTES, max_request_header_size=MAX_HEAD_BYTES)
+GOOD_ONES = SOUND + [sent for _, table in SERVED for sent in table if len(sent) < 999]
+BAD_ONES = [sent for _, table in REJECTED for sent in table if len(sent) < 999]
+SHORT_TOKENS = [*(each for each in TOKENS if len(each) < 99), b"X: y\r\n", b"_", b"http://", b"get"]
+
+
+def mutated(dice):
+    """Return a request with some of its bytes replaced, without the blank lines before it."""
+    sent = dice.choice(dice.choice((GOOD_ONES, GOOD_ONES, GOOD_ONES, BAD_ONES)))
+    for _ in range(dice.randint(1, 3)):
+        at = dice.randint(0, len(sent))
+        token = dice.choice(SHORT_TOKENS) if dice.random() < 0.8 else dice.randbytes(2)
+        sent = sent[:at] + token + sent[at + dice.choice((0, 0, 0, 1, 2, 5)) :]
+    return sent.lstrip(b"\r\n")
+
+
+def read_by_us(*pieces):
+    """Return what the server makes of a request, or None if it rejects it or needs more of it."""
+    parser, taken = Parser(LIMITS), 0
+    for piece in pieces:
+        end = taken + len(piece)
+        while taken < end and not parser.completed:
+            taken += parser.received(piece[taken - end :])
+    if parser.error or not parser.completed:
+        return None
+    fields = {name: value for name, value in parser.headers.items() if name != "CONTENT_LENGTH"}
+    start = (parser.command, parser.request_uri, parser.version == "1.0")
+    return start, fields, parser.get_body_stream().read(), taken
+
+
+def read_by_h11(sent):
+    """Return the same by h11."""
+    connection, body, request = h11.Connection(h11.SERVER), b"", None
+    connection.receive_data(sent)
+    try:
+        while type(event := connection.next_event()) in (h11.Request, h11.Data):
+            if type(event) is h11.Data:
+                body += event.data
+            else:
+                request = event
+    except h11.RemoteProtocolError:
+        return None
+    if type(event) is not h11.EndOfMessage:
+        return None
+    fields = {}
+    for name, value in request.headers:
+        as_wsgi = name.decode().upper().replace("-", "_")
+        if b"_" not in name and as_wsgi not in {"CONTENT_LENGTH", "TRANSFER_ENCODING"}:
+            before = [fields[as_wsgi]] if as_wsgi in fields else []
+            fields[as_wsgi] = ", ".join([*before, value.decode("latin-1")])
+    start = (request.method.decode(), request.target.decode(), request.http_version == b"1.0")
+    return start, fields, body, len(sent) - len(connection.trailing_data[0])
+
+
+@pytest.mark.parametrize("count", [5_000, pytest.param(150_000, marks=pytest.mark.slow)])
+def test_what_h11_accepts_too_is_read_the_same(count):
+    dice, accepted = random.Random(count), 0
+    for sent in (mutated(dice) for _ in range(count)):
+        ours, theirs = read_by_us(sent), read_by_h11(sent)
+        assert theirs in (None, ours) or ours is None, sent
+        accepted += ours is not None and theirs is not None
+    assert accepted > count / 20
+
+
+def test_a_request_is_read_the_same_whatever_its_pieces():
+    dice = random.Random(1)
+    for sent in (mutated(dice) for _ in range(2_000)):
+        cuts = sorted(dice.sample(range(len(sent) + 1), min(3, len(sent))))
+        ends = zip([0, *cuts], [*cuts, len(sent)], strict=True)
+        assert read_by_us(*(sent[begin:end] for begin, end in ends)) == read_by_us(sent), sent
