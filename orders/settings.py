@@ -22,6 +22,7 @@ from orders import urls
 
 PREFIX = "ORDERS_"
 CONFIG_FILE = "config.toml"
+DATABASE_NAME = "orders.db"
 # Beside app.py.
 DEFAULT_INSTANCE = Path(__file__).resolve().parent.parent / "instance"
 
@@ -100,7 +101,7 @@ class Settings:
         """Where the SQLite file is, unless the database is on PostgreSQL."""
         if self.database_url:
             return Path(self.database_url.removeprefix("sqlite:///"))
-        return self.instance / "orders.db"
+        return self.instance / DATABASE_NAME
 
     @property
     def backups_path(self) -> Path | None:

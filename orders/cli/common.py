@@ -112,7 +112,7 @@ def open_services(*, make: bool = False) -> Services:
 
     Where there is no store, it is made (`make`), or the command is refused.
     """
-    services = _services_of_settings()
+    services = services_of_settings()
     if not services.upkeep.exists():
         if not make:
             raise _no_store(services)
@@ -137,7 +137,7 @@ def stopped_services(*, make: bool = False) -> Iterator[Services]:
 
     With `make`, there need be no store: `make_store` makes it.
     """
-    services = _services_of_settings()
+    services = services_of_settings()
     exists = services.upkeep.exists()
     if not exists and not make:
         raise _no_store(services)
@@ -168,7 +168,8 @@ def _no_store(services: Services) -> click.ClickException:
     )
 
 
-def _services_of_settings() -> Services:
+def services_of_settings() -> Services:
+    """Return the services of the settings' store, whether or not there is one, or a sound one."""
     services = current_services()
     click.get_current_context().call_on_close(services.database.close)
     if services.database.where != str(Settings().database_path):

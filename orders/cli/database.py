@@ -14,14 +14,18 @@ from orders.cli.common import (
     make_store,
     open_services,
     overwrite,
+    services_of_settings,
     stopped_services,
 )
 from orders.cli.output import print_table, progress, say, say_working, show, time_text
 from orders.settings import Settings
 from orders.store import audit, clock_floor
-from orders.store.care import backup, checks, restoring
+from orders.store.care import backup, checks, restoring, salvaging
 from orders.store.care.backups import Backups
 from orders.web.services import current_services
+
+# Of what a salvage could not read of a table.
+_SHOWN_RANGES = 5
 
 
 @click.group("db", cls=CommandGroup)
@@ -191,6 +195,52 @@ def _say_contents(file: Path, contents: restoring.Contents) -> None:
             f"It lacks {contents.lacking:,} orders of today's store, and {contents.differing:,} "
             "were shipped or cancelled since."
         )
+
+
+@db_group.command("salvage")
+@click.argument("file", type=click.Path(path_type=Path))
+def salvage(file: Path) -> None:
+    """Copy what can be read of a damaged store to a new file. The service may go on running.
+
+    FILE is the damaged file, and the new one is made beside it; or FILE is the name of the new one,
+    and the store of the settings is copied. Nothing is replaced: restore the new file for that.
+    """
+    if file.exists():
+        source, target = file, _salvaged_name(file)
+    else:
+        source, target = services_of_settings().upkeep.file(), file
+    say_working("Reading")
+    done = salvaging.salvage(source, target)
+    print_table([{"table": table, "rows": f"{count:,}"} for table, count in done.rows.items()])
+    _say_missing(done)
+    say(f"Saved in {target}, and checked. Nothing was replaced: to do that, stop the service and")
+    say(f"run `flask db restore {target}`.")
+
+
+def _salvaged_name(file: Path) -> Path:
+    now = current_services().clock.now()
+    return file.with_name(f"{file.stem}-salvaged-{now:%Y%m%dT%H%M%S}.db")
+
+
+def _say_missing(done: salvaging.Salvaged) -> None:
+    if not done.is_schema_read:
+        say("Its first page can't be read. Only orders, events and keys can be found without it.")
+    for table, ranges in done.unread.items() if done.is_schema_read else ():
+        shown = ", ".join(f"{max(low, 1):,} to {high:,}" for low, high in ranges[:_SHOWN_RANGES])
+        left = len(ranges) - _SHOWN_RANGES
+        more = f", and {left:,} more" if left > 0 else ""
+        say(f"Can't be read: rows {shown}{more} of {table}.")
+    for count, what in (
+        (done.found, "rows of those were found page by page"),
+        (done.remade, "orders were missing, and were made again from their last event"),
+        (done.unexplained, "orders lack history, and got an event that says how they stand"),
+        (done.dangling, "rows of other tables referred to lost ones, and were left out"),
+        (done.lost, "orders of those rows are missing for good: a backup may have them"),
+    ):
+        if count:
+            say(f"{count:,} {what}.")
+    if not done.unread and not done.remade and not done.unexplained:
+        say("Nothing is missing: orders and events agree.")
 
 
 @db_group.command("renew")

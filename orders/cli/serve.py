@@ -206,10 +206,15 @@ def _hold(services: Services) -> Hold:
     try:
         return services.upkeep.hold(alone=services.is_alone)
     except InUse:
-        raise CannotStart(
-            f"Another service uses the database {services.database.where}. Stop that one, or let "
-            "both count their limits together, in Redis, with ORDERS_LIMITS_URL."
-        ) from None
+        raise _in_use(services) from None
+
+
+def _in_use(services: Services) -> CannotStart:
+    on_server = ", or let both count their limits together, in Redis, with ORDERS_LIMITS_URL"
+    return CannotStart(
+        f"Another service uses the database {services.database.where}. "
+        f"Stop that one{on_server if services.settings.is_on_postgres else ''}."
+    )
 
 
 @contextmanager
@@ -225,7 +230,10 @@ def _database_needed(services: Services) -> Iterator[None]:
 
 def _prepare_database(services: Services) -> None:
     with _database_needed(services):
-        services.upkeep.prepare()
+        try:
+            services.upkeep.prepare()
+        except InUse:
+            raise _in_use(services) from None
         with services.database.read() as connection:
             all_keys = keys.get_all(connection)
     _check_plans(services, all_keys)

@@ -14,7 +14,7 @@ from typing import Any
 
 from orders.counters.windows import Row
 from orders.store.care import instance
-from orders.store.database import sqlite
+from orders.store.database import errors, sqlite
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +30,8 @@ CREATE TABLE IF NOT EXISTS windows (
 _INDEX = "CREATE INDEX IF NOT EXISTS windows_by_end ON windows (ends)"
 _UPSERT = "REPLACE INTO windows (key, length, terms, count, ends) VALUES (?, ?, ?, ?, ?)"
 _ASIDE = ".damaged"
+# After an error of these causes.
+_SOUND = {errors.FULL, errors.FAILING_DISK, errors.READ_ONLY, errors.LOCKED, errors.UNOPENABLE}
 
 
 class Journal:
@@ -51,8 +53,7 @@ class Journal:
                 for key, length, terms, count, ends in rows
             ]
         except (sqlite.sqlite_module().Error, OSError, ValueError) as error:
-            log.warning("The counters' journal can't be read and was set aside: %s", error)
-            self._set_aside()
+            log.warning("The counters' journal can't be read%s: %s", self._give_up(error), error)
             return []
 
     def is_intact(self) -> bool:
@@ -118,9 +119,17 @@ class Journal:
         if self.failed:
             self.close()
             return
-        log.warning("The counters' journal can't be written, and is set aside: %s", error)
+        log.warning("The counters' journal can't be written%s: %s", self._give_up(error), error)
         self.failed = True
+
+    def _give_up(self, error: Exception) -> str:
+        """Close the file after an error, and set it aside unless it is sound; return if it was."""
+        # A full disk, or one that can't be written, damages nothing.
+        if errors.unavailable_cause(error) in _SOUND or isinstance(error, OSError):
+            self.close()
+            return ""
         self._set_aside()
+        return " and was set aside"
 
     def _set_aside(self) -> None:
         self.close()

@@ -24,7 +24,7 @@ def database_of(settings: Settings, threads: int) -> tuple[Database, Upkeep]:
     """
     if not settings.is_on_postgres:
         file = SqliteDatabase(settings.database_path, threads)
-        return file, SqliteUpkeep(file)
+        return file, SqliteUpkeep(file, settings.instance)
     from orders.store.postgres.database import PostgresDatabase
     from orders.store.postgres.upkeep import PostgresUpkeep
 

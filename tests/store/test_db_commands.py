@@ -7,6 +7,7 @@ import re
 import shutil
 import threading
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from stat import S_IMODE
 
@@ -16,6 +17,8 @@ import pytest
 from orders.clock import Clock
 from orders.settings import Settings
 from orders.store.care import checks, opening
+from orders.store.care.instance import locked
+from orders.store.care.upkeep import InUse
 from orders.store.database import sqlite
 from tests.support.clocks import SetClock
 from tests.support.commands import command, names_in, rejected, said
@@ -76,6 +79,22 @@ def beside(service):
 def test_what_needs_the_service_stopped_is_rejected_while_it_runs(beside):
     for arguments in (["upgrade"], ["renew"], ["restore", beside.database.path]):
         assert "A service runs on this folder. Stop it" in rejected(beside, "db", *arguments)
+
+
+def test_one_file_through_two_folders_has_one_service(store, tmp_path):
+    store.issue()
+    url = f"sqlite:///{store.database.path}"
+    other = replace(store.settings, instance=tmp_path / "other", database_url=url)
+    link = replace(store.settings, instance=tmp_path / "link", database_url="")
+    link.instance.mkdir()
+    link.database_path.symlink_to(store.database.path)
+    for stopped in (Store(other, store.clock), Store(link, store.clock)):
+        with locked(store.settings.instance):
+            assert "A service uses" in rejected(stopped, "db", "renew")
+            with pytest.raises(InUse):
+                stopped.services.upkeep.prepare()
+        stopped.services.upkeep.prepare()
+        stopped.database.close()
 
 
 # check

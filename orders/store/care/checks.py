@@ -159,7 +159,10 @@ def unmark_as_moved(path: Path) -> None:
 def _check_soundness(path: Path, pragma: str) -> None:
     complaint = _query(path, f"PRAGMA {pragma}(1)")
     if complaint != "ok":
-        raise UnfitDatabase(f"{path} is damaged ({complaint}). Restore a backup.")
+        raise UnfitDatabase(
+            f"{path} is damaged ({complaint}). Restore a backup, or save what can be read "
+            "(`flask db salvage`)."
+        )
 
 
 def _query(path: Path, statement: str) -> Any:

@@ -16,14 +16,17 @@ from orders.store.events import COPIED
 from orders.store.tables import EVER
 
 _CANCELLED_AT = "CASE type WHEN 'order.imported' THEN updated_at ELSE at END"
+# A row for each thing that is counted.
+_HAPPENED = f"""
+    SELECT QUARTER(placed_at) AS quarter, 1 AS placed, 0 AS shipped, 0 AS cancelled FROM orders
+    UNION ALL SELECT QUARTER(ship_date), 0, 1, 0 FROM orders WHERE status = 'shipped'
+    UNION ALL SELECT QUARTER({_CANCELLED_AT}), 0, 0, 1 FROM order_events
+        WHERE status = 'cancelled' AND type IN ('order.cancelled', 'order.imported')
+"""  # noqa: S608 # nosec B608 - our own names
 # What is kept, less what is counted. A FULL JOIN of the two, for which SQLite has no index, takes
 # minutes where there are years of quarters.
 _MISCOUNTED = f"""
-    WITH happened AS (
-        SELECT QUARTER(placed_at) AS quarter, 1 AS placed, 0 AS shipped, 0 AS cancelled FROM orders
-        UNION ALL SELECT QUARTER(ship_date), 0, 1, 0 FROM orders WHERE status = 'shipped'
-        UNION ALL SELECT QUARTER({_CANCELLED_AT}), 0, 0, 1 FROM order_events
-            WHERE status = 'cancelled' AND type IN ('order.cancelled', 'order.imported')
+    WITH happened AS ({_HAPPENED}
     ), compared AS (SELECT quarter, placed, shipped, cancelled FROM order_quarters
         UNION ALL SELECT quarter, -placed, -shipped, -cancelled FROM happened
         UNION ALL SELECT {EVER}, -placed, -shipped, -cancelled FROM happened)
@@ -47,9 +50,8 @@ _FAULTS = {
 
 def complaint(connection: Connection) -> str | None:
     """Return what is wrong with a database, or None."""
-    quarter = QUARTER[connection.dialect.name].format(r"\1")
     for words, query in _FAULTS.items():
-        faults = re.sub(r"QUARTER\(([^()]*)\)", quarter, query)
+        faults = _with_quarters(query, connection.dialect.name)
         count = connection.execute(text(f"SELECT count(*) FROM ({faults}) AS faults")).scalar_one()  # noqa: S608 # nosec B608 - as above
         if count:
             return f"{words}, {count} times" if count > 1 else words
@@ -58,3 +60,15 @@ def complaint(connection: Connection) -> str | None:
         if (highest or 0) > given:
             return f"ids of {table} would be assigned twice"
     return None
+
+
+def quarters_anew(dialect: str) -> str:
+    """Return the SELECT of all rows that the table of quarters is to have."""
+    sums = ", ".join(f"coalesce(sum({count}), 0)" for count in ("placed", "shipped", "cancelled"))
+    happened = f"FROM ({_with_quarters(_HAPPENED, dialect)}) AS happened"
+    quarters = f"SELECT quarter, {sums} {happened} GROUP BY quarter"  # nosec B608 - as above
+    return f"{quarters} UNION ALL SELECT {EVER}, {sums} {happened}"  # nosec B608 - as above
+
+
+def _with_quarters(query: str, dialect: str) -> str:
+    return re.sub(r"QUARTER\(([^()]*)\)", QUARTER[dialect].format(r"\1"), query)

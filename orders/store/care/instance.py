@@ -13,6 +13,7 @@ import filelock
 # until it has made one.
 LOCKED_SECONDS = 1.0
 MAKING_SECONDS = 10.0
+LOCK = "lock"
 
 
 class InstanceLocked(Exception):
@@ -69,10 +70,19 @@ def locked(
     until `unless` says true. The operating system frees it when the process ends, however it ends.
     """
     make_private_folder(instance)
+    with locked_file(instance / LOCK, patience, unless):
+        yield
+
+
+@contextmanager
+def locked_file(
+    path: Path, patience: float = LOCKED_SECONDS, unless: Callable[[], bool] | None = None
+) -> Iterator[None]:
+    """Make the file, which is empty, and hold a lock on it, as `locked` does of a folder."""
     with suppress(FileExistsError):
-        make_private_file(instance / "lock")
-        leave_to_owner(instance / "lock", instance)
-    lock = filelock.FileLock(instance / "lock", mode=0o600)
+        make_private_file(path)
+        leave_to_owner(path, path.parent)
+    lock = filelock.FileLock(path, mode=0o600)
     try:
         lock.acquire(timeout=patience, cancel_check=unless)
     except filelock.Timeout:

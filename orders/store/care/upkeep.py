@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
+from orders.settings import DATABASE_NAME
 from orders.store.care import checks, opening, scratch
+from orders.store.care.instance import LOCK, InstanceLocked, locked_file
 from orders.store.database.sqlite import SqliteDatabase
 
 
@@ -20,7 +23,7 @@ class InUse(Exception):
 class Hold:
     """A lock that marks the database as served by this process. It ends with the process.
 
-    A file needs none of its own: it is in the instance folder, which the service has locked.
+    A file's is that of the folder that it is in: two instance folders may name one file.
     """
 
     def keep(self) -> bool:
@@ -47,11 +50,28 @@ class Hold:
         self.release()
 
 
+class _HeldByFile(Hold):
+    """The lock that a service has whose instance folder the file is in; else, one beside it."""
+
+    def __init__(self, file: Path) -> None:
+        name = LOCK if file.name == DATABASE_NAME else f"{file.name}.{LOCK}"
+        self._held = ExitStack()
+        try:
+            self._held.enter_context(locked_file(file.with_name(name)))
+        except InstanceLocked:
+            raise InUse from None
+
+    def release(self) -> None:
+        """Release the lock."""
+        self._held.close()
+
+
 class SqliteUpkeep:
     """The care of an SQLite file. Its methods raise UnfitDatabase where it can't be used."""
 
-    def __init__(self, database: SqliteDatabase) -> None:
+    def __init__(self, database: SqliteDatabase, instance: Path) -> None:
         self._path = database.path
+        self._instance = instance
 
     def exists(self) -> bool:
         """Return whether there is a file."""
@@ -62,13 +82,17 @@ class SqliteUpkeep:
         opening.create(self._path)
 
     def prepare(self) -> None:
-        """Before serving: make the file where there is none, upgrade it, check it."""
-        scratch.sweep(self._path.parent)
-        if not self.exists():
-            self.create()
-        opening.keep_private(self._path)
-        opening.upgrade(self._path)
-        checks.check(self._path)
+        """Before serving: make the file where there is none, upgrade it, check it.
+
+        InUse is raised where another process serves it.
+        """
+        with self.hold(alone=True):
+            scratch.sweep(self._path.parent)
+            if not self.exists():
+                self.create()
+            opening.keep_private(self._path)
+            opening.upgrade(self._path)
+            checks.check(self._path)
 
     def check(self) -> None:
         """Check that the file is ours, sound, and of this schema."""
@@ -92,8 +116,14 @@ class SqliteUpkeep:
         return f"Upgraded. The database as it was is in {kept}."
 
     def hold(self, *, alone: bool) -> Hold:
-        """Return a hold at once: the instance folder's lock keeps others away."""
-        return Hold()
+        """Lock the file, which another instance folder may name, too; InUse where it is locked.
+
+        A file in the instance folder itself has that one's lock.
+        """
+        file = self._path.resolve()
+        if file.parent == self._instance.resolve() and file.name == self._path.name:
+            return Hold()
+        return _HeldByFile(file)
 
     def file(self) -> Path:
         """Return the file's path."""

@@ -14,10 +14,10 @@ DAMAGED = "the database is damaged"
 LOST = "the database server can't be reached, or closed the connection"
 LOCKED = "the database is locked by another program"
 _BUSY = "the database is busy"
-_FULL = "the disk is full"
-_FAILING_DISK = "the disk is failing or full"
-_READ_ONLY = "the database can't be written to"
-_UNOPENABLE = "the database can't be opened"
+FULL = "the disk is full"
+FAILING_DISK = "the disk is failing or full"
+READ_ONLY = "the database can't be written to"
+UNOPENABLE = "the database can't be opened"
 _REJECTED = "the database server rejects this user"
 # By the beginnings of SQLite's names, and of PostgreSQL's codes; the first match counts.
 # https://www.postgresql.org/docs/15/errcodes-appendix.html
@@ -25,11 +25,11 @@ _CAUSES = {
     "SQLITE_BUSY": LOCKED,
     "SQLITE_LOCKED": LOCKED,
     "SQLITE_PROTOCOL": LOCKED,
-    "SQLITE_FULL": _FULL,
-    "SQLITE_READONLY": _READ_ONLY,
-    "SQLITE_IOERR": _FAILING_DISK,
-    "SQLITE_CANTOPEN": _UNOPENABLE,
-    "SQLITE_PERM": _UNOPENABLE,
+    "SQLITE_FULL": FULL,
+    "SQLITE_READONLY": READ_ONLY,
+    "SQLITE_IOERR": FAILING_DISK,
+    "SQLITE_CANTOPEN": UNOPENABLE,
+    "SQLITE_PERM": UNOPENABLE,
     "SQLITE_CORRUPT": DAMAGED,
     "SQLITE_NOTADB": DAMAGED,
     # No statement here deletes a row that others refer to.
@@ -39,12 +39,12 @@ _CAUSES = {
     "57014": "the database took too long",
     "55P03": LOCKED,
     "40": _BUSY,
-    "25006": _READ_ONLY,
+    "25006": READ_ONLY,
     "25P03": LOST,
-    "53100": _FULL,
+    "53100": FULL,
     "53300": "the database server accepts no more connections",
     "53": "the database server has no space",
-    "58": _FAILING_DISK,
+    "58": FAILING_DISK,
     "XX": DAMAGED,
     "23503": DAMAGED,
     "28": _REJECTED,
@@ -53,7 +53,7 @@ _CAUSES = {
 }
 # After these a connection is discarded: it may have been opened read-only, or hold damaged pages
 # in memory, or another server may have taken over. The next one sees the database as it is then.
-_FATAL = {DAMAGED, LOST, _FAILING_DISK, _READ_ONLY, _UNOPENABLE}
+_FATAL = {DAMAGED, LOST, FAILING_DISK, READ_ONLY, UNOPENABLE}
 # Nothing was done and a retry may succeed at once: the connection was lost before a commit was
 # sent, or another transaction had to go first.
 _RETRYABLE = ("08", "57P", "25P03", "40001", "40P01")

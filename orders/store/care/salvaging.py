@@ -1,0 +1,309 @@
+"""What can be read of a damaged SQLite file, copied into a new one.
+
+Each table is read by its row ids, without indexes: damage in an index costs nothing, and damage in
+a page of a table the rows of that page, or of the pages that it leads to. Those are then looked for
+page by page. An order that is still missing is made again from its last event, which has all of it;
+one whose history is missing gets an event that says how it stands.
+"""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from orders.store.care import checks, consistency, instance, opening, pages, scratch
+from orders.store.care.checks import UnfitDatabase
+from orders.store.database import errors, sqlite
+from orders.store.events import COPIED
+from orders.store.tables import METADATA, EventRow, KeyRow, OrderRow, QuarterRow
+
+# Row ids are positive but for EVER's. How high they can be where that can't be read, too.
+_LOWEST, _HIGHEST = -1, 2**53
+# Of one row, SQLite doesn't look at the page after it.
+_ONE, _SOME = "= max(?, ?)", "BETWEEN ? AND ?"
+# Of a table whose every page is damaged, not every id is tried: this takes some seconds.
+_MOST_FAILURES = 200_000
+# Whose rows are told from other tables' by their CHECKs, or by how many columns they have.
+# And how many columns may have been added since a row was written, which has no value of them.
+_KNOWN_BY_SHAPE = {EventRow.name: 4, OrderRow.name: 4, KeyRow.name: 0}
+_SCHEMA = (
+    "SELECT type, name, sql FROM {}.sqlite_schema "
+    "WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+)
+
+# The type, name and SQL of each table, index and trigger.
+Schema = list[tuple[str, str, str]]
+
+
+@dataclass
+class Salvaged:
+    """What was saved: how many rows of each table; the ranges of row ids that can't be read.
+
+    `found` counts the rows of those that were found page by page, `remade` orders made from their
+    last event, `unexplained` orders that differ from it or have none, `dangling` rows that refer to
+    lost ones and were left out, and `lost` the orders in those ranges that are missing for good.
+    """
+
+    rows: dict[str, int] = field(default_factory=dict)
+    unread: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    found: int = 0
+    remade: int = 0
+    unexplained: int = 0
+    dangling: int = 0
+    lost: int = 0
+    orders: int = 0
+    is_schema_read: bool = True
+
+
+def salvage(source: Path, target: Path) -> Salvaged:
+    """Copy what can be read of a damaged file to a new one, which is checked; change nothing else.
+
+    UnfitDatabase where nothing can be read; FileExistsError where there is such a file already.
+    """
+    source.open("rb").close()
+    with (
+        scratch.complete_file(target, "backup") as unfinished,
+        scratch.folder(target.parent, "restore") as folder,
+    ):
+        damaged = _copy_files(source, folder)
+        done = Salvaged()
+        _fill(unfinished, damaged, source, done)
+        if not done.orders and done.unread:
+            raise UnfitDatabase(f"{source} can't be salvaged: no order can be found in it.")
+        opening.upgrade(unfinished, keep_copy=False)
+        _count_quarters(unfinished)
+        checks.check_whole(unfinished)
+        with closing(sqlite.connect(unfinished)) as connection:
+            connection.execute("PRAGMA journal_mode = DELETE").fetchall()
+            done.rows = {name: _count(connection, name) for name in sorted(METADATA.tables)}
+        instance.leave_to_owner(unfinished, target.parent)
+    return done
+
+
+def _copy_files(source: Path, folder: Path) -> Path:
+    # A reader keeps the log from beginning anew meanwhile, so that both files belong together.
+    with suppress(sqlite.sqlite_module().Error, OSError), closing(_reader(source)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+        return _copy_both(source, folder)
+    return _copy_both(source, folder)
+
+
+def _reader(path: Path) -> Any:
+    return sqlite.sqlite_module().connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+
+
+def _copy_both(source: Path, folder: Path) -> Path:
+    copied = folder / "damaged.db"
+    shutil.copyfile(source, copied)
+    log = source.with_name(source.name + "-wal")
+    if log.exists():
+        shutil.copyfile(log, copied.with_name(copied.name + "-wal"))
+    return copied
+
+
+def _fill(target: Path, damaged: Path, source: Path, done: Salvaged) -> None:
+    with closing(sqlite.connect(target)) as connection:
+        connection.execute("PRAGMA foreign_keys = OFF")
+        # Each range is a transaction of its own, since one that met damage can't be committed.
+        connection.execute("PRAGMA synchronous = OFF")
+        schema, version, is_readable = _read_schema(connection, damaged, source)
+        _make(connection, schema, "table", "")
+        _make(connection, schema, "index", "CREATE UNIQUE")
+        tables = [name for kind, name, _ in schema if kind == "table"]
+        if is_readable:
+            done.unread = {name: lost for name in tables if (lost := _copy_rows(connection, name))}
+            _copy_sequences(connection)
+            connection.execute("DETACH damaged")
+        else:
+            done.is_schema_read = False
+            done.unread = {name: [(_LOWEST, _HIGHEST)] for name in tables}
+        if done.unread:
+            done.found = _copy_by_page(connection, damaged, done.unread)
+        _make(connection, schema, "index", "CREATE INDEX")
+        _complete(connection, done)
+        _make(connection, schema, "trigger", "")
+        connection.execute(f"PRAGMA application_id = {checks.APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {version:d}")
+
+
+def _read_schema(connection: Any, damaged: Path, source: Path) -> tuple[Schema, int, bool]:
+    """Attach the damaged file; return its schema, that one's number, and whether it can be read.
+
+    Where it can't, it is this program's.
+    """
+    new = damaged.with_name("new.db")
+    opening.create(new)
+    with closing(sqlite.connect(new)) as other:
+        own = other.execute(_SCHEMA.format("main")).fetchall()
+    try:
+        connection.execute("ATTACH ? AS damaged", (str(damaged),))
+        schema = connection.execute(_SCHEMA.format("damaged")).fetchall()
+        (version,) = connection.execute("PRAGMA damaged.user_version").fetchone()
+    except sqlite.sqlite_module().Error as error:
+        if errors.unavailable_cause(error) not in {None, errors.DAMAGED}:
+            raise
+        return own, checks.schema_version(), False
+    if OrderRow.name not in {name for _, name, _ in schema}:
+        raise UnfitDatabase(f"{source} is not a database of this program.")
+    return schema, version, True
+
+
+def _make(connection: Any, schema: Schema, kind: str, begins: str) -> None:
+    for each, _, statement in schema:
+        if each == kind and statement.startswith(begins):
+            connection.execute(statement)
+
+
+def _copy_rows(connection: Any, table: str) -> list[tuple[int, int]]:
+    """Copy a table's rows by their ids; return the ranges that can't be read."""
+    lost: list[tuple[int, int]] = []
+    failures, left = 0, [_bounds(connection, table)]
+    while left:
+        low, high = left.pop()
+        if _copy_range(connection, table, low, high):
+            continue
+        failures += 1
+        if low == high or failures > _MOST_FAILURES:
+            begins = lost.pop()[0] if lost and lost[-1][1] == low - 1 else low
+            lost.append((begins, high))
+        else:
+            middle = (low + high) // 2
+            left += [(middle + 1, high), (low, middle)]
+    return lost
+
+
+def _copy_range(connection: Any, table: str, low: int, high: int) -> bool:
+    try:
+        connection.execute(
+            f'INSERT OR IGNORE INTO main."{table}" SELECT * FROM damaged."{table}" NOT INDEXED '  # noqa: S608 # nosec B608 - a name of the schema
+            f"WHERE rowid {_ONE if low == high else _SOME}",
+            (low, high),
+        )
+    except sqlite.sqlite_module().Error as error:
+        if errors.unavailable_cause(error) != errors.DAMAGED:
+            raise
+        return False
+    return True
+
+
+def _bounds(connection: Any, table: str) -> tuple[int, int]:
+    bounds = []
+    for which, otherwise in (("min", _LOWEST), ("max", _highest_given(connection, table))):
+        try:
+            statement = f'SELECT {which}(rowid) FROM damaged."{table}" NOT INDEXED'  # noqa: S608 # nosec B608 - as above
+            (found,) = connection.execute(statement).fetchone()
+            bounds.append(0 if found is None else found)
+        except sqlite.sqlite_module().Error:
+            bounds.append(otherwise)
+    return bounds[0], bounds[1]
+
+
+def _highest_given(connection: Any, table: str) -> int:
+    with suppress(sqlite.sqlite_module().Error):
+        statement = "SELECT seq FROM damaged.sqlite_sequence WHERE name = ?"
+        for (highest,) in connection.execute(statement, (table,)).fetchall():
+            return int(highest)
+    return _HIGHEST
+
+
+def _copy_sequences(connection: Any) -> None:
+    with suppress(sqlite.sqlite_module().Error):
+        connection.execute("DELETE FROM main.sqlite_sequence")
+        connection.execute("INSERT INTO main.sqlite_sequence SELECT * FROM damaged.sqlite_sequence")
+
+
+def _copy_by_page(connection: Any, damaged: Path, unread: dict[str, list[tuple[int, int]]]) -> int:
+    """Copy the rows that can be told by their shape from pages of any table; return how many."""
+    with suppress(sqlite.sqlite_module().Error), closing(sqlite.connect(damaged)) as log:
+        log.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    tables = [name for name in _KNOWN_BY_SHAPE if name in unread]
+    statements: dict[str, tuple[int, int, list[tuple[int, int]]]] = {}
+    for table in tables:
+        columns = _columns(connection, table)
+        marks = ", ".join("?" for _ in columns)
+        # Whether it is a row of this table is for its CHECKs to say.
+        statement = f'INSERT OR IGNORE INTO "{table}" VALUES ({marks})'  # noqa: S608 # nosec B608 - as above
+        statements[statement] = len(columns), _KNOWN_BY_SHAPE[table], unread[table]
+    before = connection.total_changes
+    connection.execute("BEGIN")
+    for row_id, values in pages.rows(damaged):
+        for statement, (count, added, ranges) in statements.items():
+            if count - added <= len(values) <= count and _is_in(row_id, ranges):
+                padded = [row_id, *values[1:], *[None] * (count - len(values))]
+                connection.execute(statement, padded)
+    connection.execute("COMMIT")
+    return int(connection.total_changes - before)
+
+
+def _is_in(row_id: int, ranges: list[tuple[int, int]]) -> bool:
+    return any(low <= row_id <= high for low, high in ranges)
+
+
+def _columns(connection: Any, table: str) -> list[str]:
+    found = connection.execute(f'PRAGMA table_info("{table}")').fetchall()
+    return [column[1] for column in found]
+
+
+def _complete(connection: Any, done: Salvaged) -> None:
+    """Make orders and events agree, and leave out rows that refer to lost ones."""
+    own = set(_columns(connection, OrderRow.name))
+    copied = ", ".join(name for name in COPIED if name in own)
+    newest = "SELECT max(id) FROM order_events GROUP BY order_id"
+    done.remade = _changed(
+        connection,
+        f"INSERT INTO orders (id, {copied}) SELECT order_id, {copied} FROM order_events "  # noqa: S608 # nosec B608 - as above
+        f"WHERE id IN ({newest}) AND order_id NOT IN (SELECT id FROM orders)",
+    )
+    # As one that was imported: what happened to it before is not known.
+    done.unexplained = _changed(
+        connection,
+        f"INSERT INTO order_events (type, order_id, at, actor, {copied}) "  # noqa: S608 # nosec B608 - as above
+        f"SELECT 'order.imported', id, updated_at, 'cli', {copied} FROM orders AS own "
+        f"WHERE ({copied}) IS NOT (SELECT {copied} FROM order_events "
+        "WHERE order_id = own.id ORDER BY id DESC LIMIT 1)",
+    )
+    if "demo_key_id" in _columns(connection, "store"):
+        connection.execute(
+            "UPDATE store SET demo_key_id = NULL WHERE demo_key_id NOT IN (SELECT id FROM api_keys)"
+        )
+    for table, row, *_ in connection.execute("PRAGMA foreign_key_check").fetchall():
+        done.dangling += _changed(connection, f'DELETE FROM "{table}" WHERE rowid = {row:d}')  # noqa: S608 # nosec B608 - as above
+    done.orders = _count(connection, OrderRow.name)
+    done.lost = sum(_missing(connection, low, high) for low, high in done.unread.get("orders", []))
+    if not _count(connection, "store"):
+        connection.execute("INSERT INTO store (id, store_id) VALUES (1, lower(hex(randomblob(8))))")
+
+
+def _missing(connection: Any, low: int, high: int) -> int:
+    """Return how many ids of orders in a range are of none."""
+    (highest,) = connection.execute("SELECT max(order_id) FROM order_events").fetchone()
+    (given,) = connection.execute(
+        "SELECT max(seq) FROM sqlite_sequence WHERE name = 'orders'"
+    ).fetchone()
+    low, high = max(low, 1), min(high, max(highest or 0, given or 0))
+    (count,) = connection.execute(
+        "SELECT count(*) FROM orders WHERE id BETWEEN ? AND ?", (low, high)
+    ).fetchone()
+    return max(0, high - low + 1 - int(count))
+
+
+def _count_quarters(path: Path) -> None:
+    quarters = QuarterRow.name
+    with closing(sqlite.connect(path)) as connection:
+        connection.execute("BEGIN")
+        connection.execute(f"DELETE FROM {quarters}")  # noqa: S608 # nosec B608 - our own name
+        connection.execute(f"INSERT INTO {quarters} {consistency.quarters_anew('sqlite')}")  # nosec B608 - as above
+        connection.execute("COMMIT")
+
+
+def _changed(connection: Any, statement: str) -> int:
+    return int(connection.execute(statement).rowcount)
+
+
+def _count(connection: Any, table: str) -> int:
+    (count,) = connection.execute(f'SELECT count(*) FROM "{table}" NOT INDEXED').fetchone()  # noqa: S608 # nosec B608 - our own names
+    return int(count)
