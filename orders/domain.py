@@ -200,19 +200,30 @@ _INSTANT = re.compile(
     r"(?:[Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)",
     re.ASCII,
 )
+_LEAP_SECOND = re.compile(r"(?<=:\d\d):60", re.ASCII)
 _AS_WRITTEN = re.compile(r"\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{3}Z", re.ASCII)
 # RFC 3339 has a year 0000, Python does not. Its last day can be in year 1 in UTC, by time zone.
 _DAY_BEFORE_YEAR_ONE = "0000-12-31"
 _YEAR_ONE = "0001-01-01"
 
 
+# Later than every instant that an order can have.
+AFTER_ALL = datetime.max.replace(tzinfo=UTC)
+
+
+class LeapSecond(ValueError):
+    """A date-time has the second 60, which Python's datetime and the databases have not."""
+
+
 def parse_instant(text: str) -> datetime:
     """Parse a date-time with a time zone (RFC 3339, section 5.6); return it in UTC.
 
     Fractions finer than milliseconds are cut off. ValueError for anything else, for years but 1 to
-    9999 in UTC, and for leap seconds (`:60`), which Python's datetime has not.
+    9999 in UTC; LeapSecond for those.
     """
     if not _INSTANT.fullmatch(text):
+        if _INSTANT.fullmatch(_LEAP_SECOND.sub(":59", text, 1)):
+            raise LeapSecond("a leap second")
         raise ValueError("not an RFC 3339 date-time with a time zone")
     text = text.upper()
     days = timedelta(0)
@@ -232,13 +243,14 @@ _FINER_THAN_MILLISECONDS = re.compile(r"\.\d{3}\d*[1-9]", re.ASCII)
 def parse_bound(text: str) -> datetime:
     """Parse a date-time as `parse_instant` does, but round fractions up to whole milliseconds.
 
-    Stored instants are whole milliseconds: they lie before or after both alike.
+    Stored instants are whole milliseconds: they lie before or after both alike. After the last of
+    them there is only AFTER_ALL.
     """
     bound = parse_instant(text)
     try:
         return bound + timedelta(milliseconds=bool(_FINER_THAN_MILLISECONDS.search(text)))
     except OverflowError:
-        raise ValueError("outside of the years 1 to 9999 in UTC") from None
+        return AFTER_ALL
 
 
 def format_instant(instant: datetime) -> str:

@@ -24,11 +24,24 @@ _SHOWN_CHARACTERS = 8
 _SHAPE = re.compile(
     rf"{PREFIX}[0-9A-Za-z]{{{_RANDOM_CHARACTERS + _CHECKSUM_CHARACTERS}}}", re.ASCII
 )
+
+
+def _encoded(text: str) -> str:
+    """Return the pattern of a text in any case, percent-encoded any number of times or not."""
+    codes = (
+        "|".join({f"{ord(each):02X}" for each in (char, char.swapcase())}) + f")|{char}"
+        for char in text
+    )
+    return "".join(f"(?:%(?:25)*(?:{each})" for each in codes)
+
+
 # Anything that begins like a key is redacted, cut off or mistyped ones too; so are webhooks'
 # secrets. Those are base64, in URLs with percent signs; a key in front must not shield one.
+_OF_KEYS = r"[0-9A-Z_]|%(?:25)*(?:3[0-9]|[46][1-9A-F]|[57][0-9A]|5F)"
 _TRACE = re.compile(
-    rf"({PREFIX})(?:(?!{WEBHOOK_PREFIX})[0-9A-Za-z_])+|({WEBHOOK_PREFIX})[0-9A-Za-z+/=%_-]+",
-    re.ASCII,
+    rf"({_encoded(PREFIX)})(?:(?!{_encoded(WEBHOOK_PREFIX)})(?:{_OF_KEYS}))+"
+    rf"|({_encoded(WEBHOOK_PREFIX)})[0-9A-Z+/=%_-]+",
+    re.ASCII | re.IGNORECASE,
 )
 
 
@@ -61,7 +74,8 @@ def shown_prefix(key: str) -> str:
 
 def redact(text: str) -> str:
     """Hide all that looks like a key or a webhook's secret in a text for a log or a message."""
-    if PREFIX in text or WEBHOOK_PREFIX in text:
+    lowered = text.lower()
+    if "%" in text or PREFIX in lowered or WEBHOOK_PREFIX in lowered:
         return _TRACE.sub(lambda found: (found[1] or found[2]) + "***", text)
     return text
 

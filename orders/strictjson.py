@@ -24,12 +24,17 @@ def parse(text: bytes) -> Any:
     an object or array inside more than 32 others, a number of over 1,000 digits.
     """
     try:
-        value = _DECODER.decode(text.decode("utf-8"))
+        decoded = text.decode("utf-8")
+        if decoded.startswith("\ufeff"):
+            raise NotStrictJson("it begins with a byte order mark")
+        value = _DECODER.decode(decoded)
     except UnicodeDecodeError:
         raise NotStrictJson("it is not UTF-8") from None
     except json.JSONDecodeError as error:
+        # Some of Python's messages end with it.
+        what = error.msg.removesuffix(" at")
         raise NotStrictJson(
-            f"it is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+            f"it is not JSON: {what} at line {error.lineno}, column {error.colno}"
         ) from None
     except RecursionError:
         raise NotStrictJson(_TOO_DEEP) from None

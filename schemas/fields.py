@@ -17,6 +17,8 @@ from orders import domain
 class Described(ma.fields.Field[Any]):
     """A field whose meaning comes first."""
 
+    default_error_messages = {"required": "is required", "null": "must not be null"}  # noqa: RUF012
+
     def __init__(self, description: str = "", **kwargs: Any) -> None:
         """Put the description where the OpenAPI document has it from."""
         said = {"description": description} if description else {}
@@ -71,6 +73,10 @@ class Instant(Described):
     ) -> datetime:
         try:
             return self.parse(value)
+        except domain.LeapSecond:
+            raise ma.ValidationError(
+                "must have seconds from 00 to 59: a leap second can't be stored"
+            ) from None
         except (ValueError, TypeError):
             raise ma.ValidationError(
                 "must be an RFC 3339 date-time with a time zone, such as "
@@ -81,6 +87,26 @@ class Instant(Described):
         self, value: datetime | None, attr: str | None, obj: Any, **kwargs: Any
     ) -> str | None:
         return None if value is None else domain.format_instant(value)
+
+
+class Ids(Described, ma.fields.List[int]):
+    """One or more ids, each once. Of a longer list, no element is looked at."""
+
+    def __init__(self, description: str, most: int, **kwargs: Any) -> None:
+        metadata = {"minItems": 1, "maxItems": most, "uniqueItems": True}
+        super().__init__(description, cls_or_instance=identifier(""), metadata=metadata, **kwargs)
+        self._most = most
+        self._refused = f"must be 1 to {most} ids, each once"
+
+    def _deserialize(
+        self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any
+    ) -> Any:
+        if not isinstance(value, list) or not 1 <= len(value) <= self._most:
+            raise ma.ValidationError(self._refused)
+        ids = super()._deserialize(value, attr, data, **kwargs)
+        if len(set(ids)) < len(ids):
+            raise ma.ValidationError(self._refused)
+        return ids
 
 
 # Patterns are for the OpenAPI document: those of JavaScript.
@@ -172,7 +198,10 @@ class TextParameter(Once, Text):
     """Any text."""
 
 
-_zones = cache(zoneinfo.available_timezones)
+@cache
+def _zones() -> set[str]:
+    # Debian's `localtime` is this machine's zone, and no name of IANA's.
+    return zoneinfo.available_timezones() - {"localtime"}
 
 
 class ZoneParameter(TextParameter):

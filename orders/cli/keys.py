@@ -70,7 +70,7 @@ def issue(  # noqa: PLR0913, PLR0917 - one for each option
         key_id = key_store.issue(connection, new, secret, now)
         subject = f"key {key_id} ({new.name}): {plan}, {' '.join(new.scopes)}"
         audit.note(connection, now, "key.issued", subject)
-    say_secret(f"Key {key_id} for {new.name} on the plan {plan}.", secret)
+    say_secret(f"Key {key_id} for {new.name} on the plan {plan}.", "It", secret)
 
 
 @keys_group.command("list")
@@ -158,7 +158,7 @@ def rotate(key_id: int, grace: int, *, force: bool) -> None:
         until = now + timedelta(hours=grace) if grace else None
         key_store.rotate(connection, key_id, secret, until)
         _note(connection, now, "key.rotated", key_id)
-    say_secret(f"Key {key_id} ({key.name}) has a new secret.", secret)
+    say_secret(f"Key {key_id} ({key.name}) has a new secret.", "It", secret)
 
 
 def _note(

@@ -21,9 +21,9 @@ def say(message: str) -> None:
         click.echo(message, err=True)
 
 
-def say_secret(message: str, secret: str) -> None:
-    """Print a new secret, alone on standard output."""
-    say(f"{message} It is shown this once:")
+def say_secret(message: str, name: str, secret: str) -> None:
+    """Print a new secret, alone on standard output, and what it is called."""
+    say(f"{message} {name} is shown this once:")
     click.echo(secret)
 
 

@@ -59,7 +59,7 @@ def add(url: str, events: tuple[str, ...], allow_private: bool) -> None:
         new = NewEndpoint(url, wanted, secret, allow_private)
         endpoint_id = store.add(connection, new, services.clock.now())
         _note(services, connection, "webhook.added", endpoint_id)
-    say_secret(f"Webhook {endpoint_id} receives {', '.join(wanted)}.", secret)
+    say_secret(f"Webhook {endpoint_id} receives {', '.join(wanted)}.", "Its secret", secret)
 
 
 @webhooks_group.command("list")
@@ -145,7 +145,7 @@ def rotate(endpoint_id: int, *, force: bool) -> None:
         check_grace(f"webhook {endpoint_id}", until, now, force=force)
         store.rotate(connection, endpoint_id, secret, now + messages.GRACE)
         _note(services, connection, "webhook.rotated", endpoint_id)
-    say_secret(f"Webhook {endpoint_id} has a new secret.", secret)
+    say_secret(f"Webhook {endpoint_id} has a new secret.", "It", secret)
 
 
 @webhooks_group.command("deliveries")

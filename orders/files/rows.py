@@ -62,6 +62,8 @@ _normalized = lru_cache(maxsize=16)(domain.normalize_instant)
 def _instant(value: Any) -> str:
     try:
         return _normalized(value)
+    except domain.LeapSecond:
+        raise ValueError("must have seconds from 00 to 59: a leap second can't be stored") from None
     except (TypeError, ValueError):
         example = "2026-12-01T08:00:00Z"
         raise ValueError(f"must be a date-time with a time zone, such as {example}") from None

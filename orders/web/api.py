@@ -134,7 +134,8 @@ class OrdersFlask(Flask):
         """Answer OPTIONS with 204 and Allow."""
         adapter = request_ctx.url_adapter
         allowed = sorted(adapter.allowed_methods()) if adapter else []
-        return Reply(status=NO_CONTENT, headers=[("Allow", ", ".join(allowed))])
+        patches = [bodies.ACCEPT_PATCH] if "PATCH" in allowed else []
+        return Reply(status=NO_CONTENT, headers=[("Allow", ", ".join(allowed)), *patches])
 
 
 class ApiBlueprint(flask_smorest.Blueprint):

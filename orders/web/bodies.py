@@ -36,6 +36,8 @@ _JSON = ("application/json",)
 _TYPES = {"merge_patch": (MERGE_PATCH, *_JSON)}
 # Of what follows, nothing is a type's, and each parameter takes time.
 _LONGEST_TYPE = 500
+_ACCEPTED = {"Accept": ", ".join(_JSON)}
+ACCEPT_PATCH = ("Accept-Patch", ", ".join(_TYPES["merge_patch"]))
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 # Longer queries are not cached, in bytes.
 _LONGEST_CACHED = 500
@@ -46,13 +48,26 @@ def load(schema: ma.Schema, location: str, request: Request) -> Any:
 
     It is the `query`, or the body: `json`, `optional_json` or `merge_patch`.
     """
+    if location == "query":
+        return _load_query(schema, request.query_string)
+    return _load(schema, _read_json(request.environ, location))
+
+
+def _load(schema: ma.Schema, data: Any) -> Any:
+    faults: dict[str, str] = {}
     try:
-        if location == "query":
-            return _load_query(schema, request.query_string)
-        return schema.load(_read_json(request.environ, location))
+        # There may be thousands of them, which marshmallow would name one by one, in any order.
+        loaded = schema.load(data, unknown=ma.EXCLUDE)
     except ma.ValidationError as error:
         messages = error.normalized_messages()  # type: ignore[no-untyped-call]
-        raise ValidationFailed(_faults_by_field(messages)) from None
+        faults = _faults_by_field(messages)
+    if isinstance(data, Mapping):
+        known = {field.data_key for field in schema.load_fields.values()}
+        words = str(schema.error_messages["unknown"])
+        faults |= {name: words for name in data if name not in known}
+    if faults:
+        raise ValidationFailed(faults)
+    return loaded
 
 
 def may_be_read(method: str, headers: Mapping[str, str]) -> bool:
@@ -75,13 +90,13 @@ def may_be_read(method: str, headers: Mapping[str, str]) -> bool:
 def _load_query(schema: ma.Schema, query: bytes) -> Any:
     # Loaded once, where it is repeated: loading takes as long as answering from a cache.
     if len(query) > _LONGEST_CACHED:
-        return schema.load(read_query(query))
+        return _load(schema, read_query(query))
     return _load_short_query(schema, query)
 
 
 @lru_cache(maxsize=500)
 def _load_short_query(schema: ma.Schema, query: bytes) -> Any:
-    return schema.load(read_query(query))
+    return _load(schema, read_query(query))
 
 
 def _read_json(environ: WSGIEnvironment, location: str) -> Any:
@@ -146,7 +161,8 @@ def _check_type(content_type: str, coding: str | None, allowed: tuple[str, ...])
     _check_media_type(content_type, allowed)
     if coding:
         raise UnsupportedMediaType(
-            "Send the body without a Content-Encoding.", {"Accept-Encoding": "identity"}
+            "Send the body without a Content-Encoding.",
+            {"Accept-Encoding": "identity", **_accepted_patches(allowed)},
         )
 
 
@@ -155,12 +171,19 @@ def _check_type(content_type: str, coding: str | None, allowed: tuple[str, ...])
 def _check_media_type(content_type: str, allowed: tuple[str, ...]) -> None:
     media_type, options = parse_options_header(content_type[:_LONGEST_TYPE])
     if media_type.lower() not in allowed:
-        header = "Accept" if allowed is _JSON else "Accept-Patch"
         raise UnsupportedMediaType(
-            f"Send the body with 'Content-Type: {allowed[0]}'.", {header: ", ".join(allowed)}
+            f"Send the body with 'Content-Type: {allowed[0]}'.",
+            _accepted_patches(allowed) or _ACCEPTED,
         )
     if options.get("charset", "utf-8").lower() not in {"utf-8", "utf8"}:
-        raise UnsupportedMediaType("Send the body in UTF-8.")
+        raise UnsupportedMediaType(
+            "Send the body in UTF-8.", _accepted_patches(allowed) or _ACCEPTED
+        )
+
+
+def _accepted_patches(allowed: tuple[str, ...]) -> dict[str, str]:
+    """Return the header that every 415 of a patch has (RFC 5789, section 3.1)."""
+    return {} if allowed is _JSON else {"Accept-Patch": ", ".join(allowed)}
 
 
 def _faults_by_field(messages: Mapping[str, Any]) -> dict[str, str]:

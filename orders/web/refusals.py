@@ -5,8 +5,10 @@ Exceptions carry facts. Only here do they get a status, a code and a message for
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -62,7 +64,12 @@ class UnsupportedMediaType(WebRefusal):
     """The body is not declared as JSON in UTF-8. `supported` is the header that says what is."""
 
     what: str
-    supported: dict[str, str] = field(default_factory=lambda: {"Accept": "application/json"})
+    supported: dict[str, str]
+
+
+@dataclass
+class UnknownHost(WebRefusal):
+    """/metrics was asked for under a name that may be anybody's."""
 
 
 @dataclass
@@ -173,7 +180,16 @@ ANSWERS: dict[type[Exception], Answer] = {
             f"Order {e.order_id} is not as If-Match or If-None-Match requires. "
             "Get it again before you retry."
             if e.order_id
-            else "The list is as If-None-Match forbids. Get it again before you retry."
+            else "The list is not as If-Match or If-None-Match requires: of a list, whose ETag is "
+            "weak, If-Match holds only as *. Get it again before you retry."
+        ),
+    ),
+    UnknownHost: Answer(
+        404,
+        "not_found",
+        lambda _: (
+            "Ask for /metrics by an address, localhost, or the host of ORDERS_HOST or "
+            "ORDERS_BASE_URL."
         ),
     ),
     PayloadTooLarge: Answer(
@@ -269,9 +285,18 @@ _FAULTS_SHOWN = 10
 _NAME_SHOWN = 64
 
 
+# A name that could be taken for a part of the message is quoted.
+_PLAIN_NAME = re.compile(r"[\w.$@\[\]-]+")
+
+
+def _shown(name: str) -> str:
+    return name if _PLAIN_NAME.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+
+
 def _list_faults(faults: dict[str, str]) -> str:
     shown = [
-        f"{name[:_NAME_SHOWN]}: {fault}" for name, fault in list(faults.items())[:_FAULTS_SHOWN]
+        f"{_shown(name[:_NAME_SHOWN])}: {fault}"
+        for name, fault in list(faults.items())[:_FAULTS_SHOWN]
     ]
     more = len(faults) - _FAULTS_SHOWN
     return "; ".join(shown) + (f"; and {more} more" if more > 0 else "") + "."

@@ -27,7 +27,7 @@ from orders.webhooks import endpoints
 from tests.support.machine import wait_until
 from tests.support.receiver import answer_with
 from tests.support.service import ROOT, environment_for
-from tests.support.stores import logged
+from tests.support.stores import assert_error, logged
 from tests.support.wire import exchange
 
 ORDERS = "/v1/store/orders"
@@ -89,6 +89,19 @@ def test_where_metrics_are_off_there_are_none_and_their_library_is_not_loaded(tm
     )
     environment = environment_for(tmp_path, ORDERS_METRICS="off")
     subprocess.run([sys.executable, "-c", lines], cwd=ROOT, env=environment, check=True)
+
+
+def test_metrics_are_for_those_who_ask_this_service_by_a_name_of_its_own(make_store):
+    store = make_store(metrics=True, host="orders.lan", base_url="https://shop.example/v1")
+    own = ("localhost:8080", "127.0.0.1", "[::1]:8080", "10.1.2.3:80", "orders.lan", "Shop.Example")
+    for host in own:
+        response = store.anonymous().get("/metrics", headers={"Host": host})
+        assert response.status_code == 200, host
+    # A name that was resolved to somebody else's page, and then to this computer.
+    for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example:8080", "[x"):
+        response = store.anonymous().get("/metrics", headers={"Host": host})
+        assert_error(response, 404, "not_found")
+        assert "ORDERS_BASE_URL" in response.get_json()["message"]
 
 
 def test_requests_are_counted_by_version_operation_method_and_status(store):

@@ -27,13 +27,14 @@ NO_NUMBERS = ["0", "-1", "+7", "7.0", "7,0", "1e3", "seven", "0x7", "\u0667", "Â
 DATES = [
     *["2026-12-01", "2026-12-01T08:00:00", "2026-12-01 08:00:00Z", "01.12.2026", "tomorrow"],
     *["2026-02-30T08:00:00Z", "2026-02-30T08:00:00.000Z", "2026-12-01T24:00:00Z"],
-    *["2026-12-01T08:00:60Z", "0000-01-01T00:00:00.000Z", "10000-01-01T00:00:00Z"],
+    *["2026-12-01T08:60:00Z", "0000-01-01T00:00:00.000Z", "10000-01-01T00:00:00Z"],
     *["9999-12-31T23:59:59-01:00", "0001-01-01T00:00:00+00:01", "1764576000"],
 ]
 
 # By kind of file and column: the reason, cells of CSV and values of JSON Lines.
 ORDER, PET = {"petId": 7, "reference": "R-1"}, {"id": 2, "name": "Mia", "status": "sold"}
 BAD = [
+    ("orders", "shipDate", "must have seconds from 00 to 59", ["2026-12-01T08:00:60Z"], []),
     (
         *("orders", "petId", UP_TO.format(MAX_INT64)),
         [*NO_NUMBERS, "true", str(MAX_INT64 + 1), "1" * 5_000, "7\0", "null", "NaN"],

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import math
 import re
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,7 +92,25 @@ def test_all_keys_in_a_text_are_redacted_also_where_they_are_cut_off(several, le
     assert redacted == " and ".join(["sok_***"] * len(several))
 
 
-@given(no_underscore | st.sampled_from(["sok", "SOK_A", "s_o_k_", "sok_", "sok_ A"]))
+@given(key=some_key, depth=st.integers(1, 4), case=st.sampled_from([str.upper, str.lower]))
+def test_a_key_is_redacted_in_any_case_and_however_often_it_is_percent_encoded(key, depth, case):
+    for text in (percent_encoded(case(key)), "sok%5F" + key.removeprefix("sok_")):
+        again = text.replace("%", "%" + "25" * depth)
+        assert unquote_all(keys.redact(f"/{again} and")).lower() == "/sok_*** and"
+    assert keys.redact(f"/{case(key)}/x") == f"/{case('sok_')}***/x"
+
+
+def percent_encoded(text):
+    return "".join(f"%{ord(each):02x}" for each in text)
+
+
+def unquote_all(text):
+    while unquote(text) != text:
+        text = unquote(text)
+    return text
+
+
+@given(no_underscore | st.sampled_from(["sok", "sOk_", "%73ok_", "s_o_k_", "sok_", "sok_ A"]))
 def test_a_text_without_a_key_is_left_as_it_is(text):
     assert keys.redact(text) == text
 

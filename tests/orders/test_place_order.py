@@ -238,6 +238,24 @@ def test_an_error_names_every_field_that_is_wrong(patient):
     assert named == {"petId", "quantity", "shipDate", "colour"}
 
 
+WORDS = {
+    '{"petId": 7, "zz": 1, "b": 1, "a": 1}': "zz: {0}; b: {0}; a: {0}.",
+    '{"petId": 7, "": 1, ": ": 1}': '"": {0}; ": ": {0}.',
+    '{"petId": 7, "shipDate": "2026-12-01T08:00:60Z"}': "shipDate: must have seconds from 00 to "
+    "59: a leap second can't be stored.",
+    '{"petId": null}': "petId: must not be null.",
+    '{"petId": "\n"}': "The body can't be read: it is not JSON: Invalid control character at line "
+    "1, column 12.",
+    '\ufeff{"petId": 7}': "The body can't be read: it begins with a byte order mark.",
+}
+
+
+def test_a_message_names_what_is_wrong_in_the_order_of_the_request(patient):
+    for body, words in WORDS.items():
+        message = post(patient, body.encode()).get_json()["message"]
+        assert message == words.format("is not a field of this request")
+
+
 @BOTH_VERSIONS
 def test_a_body_that_is_not_an_object_is_rejected(patient):
     for body in ("[]", '[{"petId":7}]', '"petId"', "7", "true", "null"):

@@ -14,6 +14,9 @@ from sqlalchemy.types import TypeEngine
 from orders import domain
 from orders.store.database.errors import bad_rows_mean_corruption
 
+# As a text, after each that stands for an instant.
+_AFTER_ALL_TEXT = "~"
+
 
 class Instant(TypeDecorator[datetime]):
     """An aware datetime in UTC with milliseconds; finer digits are cut.
@@ -38,7 +41,9 @@ class Instant(TypeDecorator[datetime]):
         if value is None:
             return None
         if dialect.name == "sqlite":
-            return domain.format_instant(value)
+            return _AFTER_ALL_TEXT if value == domain.AFTER_ALL else domain.format_instant(value)
+        if value == domain.AFTER_ALL:
+            return value
         return value.replace(microsecond=value.microsecond // 1_000 * 1_000)
 
     def process_result_value(self, value: object, dialect: Dialect) -> datetime | None:

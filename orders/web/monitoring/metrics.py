@@ -7,6 +7,9 @@ all of them known here: a client's text is never one.
 from __future__ import annotations
 
 import re
+from collections.abc import Container
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 from flask import Flask, request
 from prometheus_client import (
@@ -22,6 +25,7 @@ from prometheus_client.exposition import choose_encoder
 
 from orders.web.call import Call
 from orders.web.monitoring.collector import PREFIX, StateCollector
+from orders.web.refusals import UnknownHost
 from orders.web.replies import Reply
 from orders.web.services import Services
 
@@ -130,15 +134,34 @@ def install(app: Flask, services: Services) -> None:
     # The time at which each series began would be as many series again.
     disable_created_metrics()  # type: ignore[no-untyped-call]
     metrics, log_answer = Metrics(app, services), services.note_answer
+    settings = services.settings
 
     def note(call: Call, status: int, ended: float) -> None:
         log_answer(call, status, ended)
         metrics.note(call, status, ended)
 
     services.note_answer = note
-    app.add_url_rule(
-        "/metrics", "metrics", lambda: metrics.response(request.headers.get("Accept", ""))
-    )
+    named = {"localhost", settings.host, urlsplit(settings.base_url).hostname}
+
+    def view() -> Reply:
+        if not _is_own(request.environ.get("HTTP_HOST", ""), named):
+            raise UnknownHost
+        return metrics.response(request.headers.get("Accept", ""))
+
+    app.add_url_rule("/metrics", "metrics", view)
+
+
+def _is_own(host: str, named: Container[str | None]) -> bool:
+    """Return whether a Host header names this service: by a known name, or an address.
+
+    Any other name may be one that somebody else's page is read by, and that was then pointed here
+    (DNS rebinding). Programs that send none are no browsers.
+    """
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        return name in named or name.endswith(".localhost") or not host or bool(ip_address(name))
+    except ValueError:
+        return False
 
 
 def _version_of(path: str) -> str:
