@@ -98,8 +98,7 @@ class OrderService:
         """Place an order. An Idempotency-Key makes it, as all writes, at most once in 24 hours."""
 
         def place(connection: Connection, now: datetime) -> Changed:
-            if condition is not None and not condition(events.newest_id(connection)):
-                raise domain.PreconditionFailed
+            _require_list(connection, condition)
             return order_store.insert_pending(connection, new, origin, now)
 
         return self._write_one(place, key, new)
@@ -127,11 +126,13 @@ class OrderService:
         order_ids: list[int],
         ship_date: datetime | None,
         origin: Origin,
+        condition: Condition | None = None,
         key: IdempotencyKey | None = None,
     ) -> Written:
         """Ship each of some orders that is pending, at the time given or now."""
 
         def ship(connection: Connection, now: datetime) -> list[Outcome]:
+            _require_list(connection, condition)
             at = ship_date or now
             shipped = order_store.ship_pending(connection, order_ids, at, origin, now)
             outcomes = {order.order_id: order for order in shipped}
@@ -228,6 +229,11 @@ class OrderService:
         with self._database.write() as connection:
             pets.replace_all(connection, [pet(cells) for cells in imported.values()])
         return len(imported)
+
+
+def _require_list(connection: Connection, condition: Condition | None) -> None:
+    if condition is not None and not condition(events.newest_id(connection)):
+        raise domain.PreconditionFailed
 
 
 def _require(

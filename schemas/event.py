@@ -9,6 +9,7 @@ import marshmallow as ma
 from orders.domain import MAX_INT64, EventType
 from schemas.base import CamelSchema
 from schemas.fields import Flag, Instant, Int64, Text, identifier
+from schemas.order import EXAMPLE_ID
 from schemas.order_v2 import OrderSchema
 
 
@@ -18,7 +19,7 @@ class EventSchema(CamelSchema):
     example: ClassVar[dict[str, Any]] = {
         "id": 87,
         "type": "order.placed",
-        "orderId": 41,
+        "orderId": EXAMPLE_ID,
         "at": "2026-11-28T16:05:00.000Z",
         "actor": "key:2",
         "requestId": "8f3a0c1d5e7b9246",  # pragma: allowlist secret

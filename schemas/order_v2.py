@@ -9,14 +9,9 @@ import marshmallow as ma
 from orders.domain import MAX_QUANTITY, Status
 from schemas import order
 from schemas.base import ErrorSchema, SparseSchema, StrictSchema
-from schemas.fields import Instant, Note, Reference, Text, Whole, identifier
+from schemas.fields import Ids, Instant, Note, Reference, Text, Whole, identifier
 
 MOST_SHIPMENTS = 100
-
-
-def _each_once(ids: list[int]) -> None:
-    if not 1 <= len(ids) <= MOST_SHIPMENTS or len(set(ids)) < len(ids):
-        raise ma.ValidationError(f"must be 1 to {MOST_SHIPMENTS} ids, each once")
 
 
 class OrderSchema(order.OrderSchema):
@@ -32,6 +27,7 @@ class OrderSchema(order.OrderSchema):
     }
     shipped_example: ClassVar[dict[str, Any]] = {
         **example,
+        "id": order.EXAMPLE_ID,
         "complete": True,
         "status": "shipped",
         "updatedAt": "2026-12-01T08:00:00.000Z",
@@ -87,22 +83,11 @@ class ShipmentsSchema(order.ShipmentSchema):
     """Orders to ship together."""
 
     example: ClassVar[dict[str, Any]] = {
-        "orderIds": [41, 42, 43],
+        "orderIds": [order.EXAMPLE_ID, order.EXAMPLE_ID + 1],
         **order.ShipmentSchema.example,
     }
 
-    order_ids = ma.fields.List(
-        identifier(""),
-        required=True,
-        error_messages=order.REQUIRED | {"invalid": "must be a list of ids"},
-        validate=_each_once,
-        metadata={
-            "description": "Which orders, each once.",
-            "minItems": 1,
-            "maxItems": MOST_SHIPMENTS,
-            "uniqueItems": True,
-        },
-    )
+    order_ids = Ids("Which orders, each once.", MOST_SHIPMENTS, required=True)
 
 
 class ShipmentResultSchema(SparseSchema):
@@ -118,9 +103,9 @@ class ShipmentResultsSchema(SparseSchema):
 
     example: ClassVar = {
         "results": [
-            {"orderId": 42, "order": OrderSchema.shipped_example},
+            {"orderId": order.EXAMPLE_ID, "order": OrderSchema.shipped_example},
             {
-                "orderId": 43,
+                "orderId": order.EXAMPLE_ID + 1,
                 "error": {
                     "code": "order_not_found",
                     "message": "There is no such order.",

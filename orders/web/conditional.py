@@ -56,11 +56,8 @@ def precondition(*, strong: bool) -> Condition | None:
 
 
 def precondition_of_list() -> Condition | None:
-    """Return whether a placing is allowed where the list has a revision; None if it always is."""
-    if "HTTP_IF_NONE_MATCH" not in request.environ:
-        return None
-    unwanted, store_id = request.if_none_match, current_services().store_id
-    return lambda revision: not unwanted.contains_weak(tag_of(store_id, revision))
+    """Return whether a change is allowed where the list has a revision; None if it always is."""
+    return precondition(strong=False)
 
 
 def strong_headers(revision: int) -> list[tuple[str, str]]:
@@ -71,8 +68,11 @@ def strong_headers(revision: int) -> list[tuple[str, str]]:
 def if_current(revision: Callable[[], int], *, varies: bool) -> Reply | None:
     """Return 304 if the client's If-None-Match names this revision, None if it needs the body.
 
-    `varies` is whether the response may be compressed.
+    `varies` is whether the response may be compressed. PreconditionFailed is raised where there is
+    an If-Match but `*`: the tag is weak.
     """
+    if "HTTP_IF_MATCH" in request.environ and not request.if_match.star_tag:
+        raise PreconditionFailed
     if "HTTP_IF_NONE_MATCH" not in request.environ:
         return None
     tag = tag_of(current_services().store_id, revision())

@@ -39,6 +39,9 @@ CHANGE_REFUSALS = (
 # From this version on, an order's ETag is strong and on the answers of writes, too; all writes, not
 # only placing, heed an Idempotency-Key.
 SINCE = 2
+# What a write heeds: of the order, or of the list of all.
+CONDITIONS = ("If-Match", "If-None-Match of a write")
+LIST_CONDITIONS = ("If-Match of a list", "If-None-Match of a write to the list")
 WRITE_HEADERS = ("ETag", "Vary", "Idempotent-Replayed")
 REPLAYED = ("Idempotent-Replayed", "true")
 _ORDERS = "/store/orders"
@@ -76,7 +79,7 @@ def _add_place(
             "idempotency_key_reused",
         ),
         headers=("Location", "Idempotent-Replayed", *_since_2(version, "ETag", "Vary")),
-        parameters=("Idempotency-Key",),
+        parameters=(*LIST_CONDITIONS, "Idempotency-Key"),
         stability=stability,
     )
     @blueprint.arguments(new_order)
@@ -98,7 +101,7 @@ def _add_get(
     @blueprint.get(_ORDER, tags=_TAGS)
     @operation(
         refusals=("order_not_found", "precondition_failed"),
-        parameters=("If-Match",),
+        parameters=(*_strong(version, "If-Match"),),
         has_etag=True,
         stability=stability,
     )
@@ -115,8 +118,11 @@ def _add_get(
 def _add_cancel(blueprint: ApiBlueprint, version: int) -> None:
     @blueprint.delete(_ORDER, tags=_TAGS)
     @operation(
-        refusals=(*CHANGE_REFUSALS, *_since_2(version, "idempotency_key_reused")),
-        parameters=("If-Match", *_since_2(version, "Idempotency-Key")),
+        refusals=(
+            *CHANGE_REFUSALS,
+            *_since_2(version, "malformed_request", "idempotency_key_reused"),
+        ),
+        parameters=(*_strong(version, *CONDITIONS), *_since_2(version, "Idempotency-Key")),
         headers=_since_2(version, *WRITE_HEADERS),
         stability="beta",
     )
@@ -140,7 +146,7 @@ def _add_ship(
             *CHANGE_REFUSALS,
             *_since_2(version, "idempotency_key_reused"),
         ),
-        parameters=("If-Match", *_since_2(version, "Idempotency-Key")),
+        parameters=(*_strong(version, *CONDITIONS), *_since_2(version, "Idempotency-Key")),
         headers=_since_2(version, *WRITE_HEADERS),
         stability=stability,
     )
@@ -174,6 +180,12 @@ def written(done: Written, version: int, status: int = 200) -> Reply:
     if done.replayed:
         reply.headers.append(REPLAYED)
     return reply
+
+
+def _strong(version: int, *names: str) -> tuple[str, ...]:
+    # Of an order's weak tag as of a list's, If-Match holds only as `*`.
+    weak = {"If-Match": "If-Match of weak tags"}
+    return names if version >= SINCE else tuple(weak.get(each, each) for each in names)
 
 
 def _since_2(version: int, *names: str) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ blueprint = ApiBlueprint("v1", __name__, url_prefix=f"/v{VERSION}")
 
 
 @blueprint.get("/store/orders", tags=["orders"])
-@operation(has_etag=True)
+@operation(refusals=("precondition_failed",), parameters=("If-Match of a list",), has_etag=True)
 @blueprint.response(
     200,
     OrderSchema(many=True),

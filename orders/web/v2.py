@@ -57,7 +57,13 @@ def refuse_parameters() -> None:
 
 
 @blueprint.get("/store/orders", tags=["orders"])
-@operation(headers=("Link",), has_etag=True, stability="beta")
+@operation(
+    refusals=("precondition_failed",),
+    headers=("Link",),
+    parameters=("If-Match of a list",),
+    has_etag=True,
+    stability="beta",
+)
 @blueprint.arguments(OrdersQuerySchema, location="query")
 @blueprint.response(
     200, OrderPageSchema, description="A page of orders, and the cursor of the next page."
@@ -86,7 +92,7 @@ order_views.add_to(blueprint, VERSION, OrderSchema, NewOrderSchema, stability="b
         "idempotency_key_reused",
     ),
     headers=order_views.WRITE_HEADERS,
-    parameters=("If-Match", "Idempotency-Key"),
+    parameters=(*order_views.CONDITIONS, "Idempotency-Key"),
     stability="beta",
 )
 @blueprint.arguments(OrderPatchSchema, location="merge_patch")
@@ -104,18 +110,23 @@ def change_order(fields: dict[str, Any], orderId: str) -> Reply:  # noqa: N803 -
 
 @blueprint.post("/store/shipments", tags=["orders"])
 @operation(
-    refusals=(*order_views.BODY_REFUSALS, "insufficient_scope", "idempotency_key_reused"),
+    refusals=(
+        *order_views.BODY_REFUSALS,
+        "insufficient_scope",
+        "precondition_failed",
+        "idempotency_key_reused",
+    ),
     headers=("Idempotent-Replayed",),
-    parameters=("Idempotency-Key",),
+    parameters=(*order_views.LIST_CONDITIONS, "Idempotency-Key"),
     stability="beta",
 )
 @blueprint.arguments(ShipmentsSchema)
 @blueprint.response(200, ShipmentResultsSchema, description="What became of each order.")
 def ship_orders(shipments: dict[str, Any]) -> Reply:
     """Ship up to 100 orders, each of which ships or not by itself."""
-    key, at = order_views.idempotency_key(VERSION), shipments.get("ship_date")
+    condition, key = conditional.precondition_of_list(), order_views.idempotency_key(VERSION)
     shipped = current_services().orders.ship_all(
-        shipments["order_ids"], at, order_views.origin(), key
+        shipments["order_ids"], shipments.get("ship_date"), order_views.origin(), condition, key
     )
     results = ",".join(map(_shipment, shipped.outcomes))
     headers = [order_views.REPLAYED] if shipped.replayed else []

@@ -65,7 +65,9 @@ def body(text, content_type=JSON, **headers):
 
 NEW = body(b'{"petId":7}')
 HUGE_TEXT = body(b" " * 65_537, "text/plain")
+BAD_KEY = {"headers": {"Idempotency-Key": "a,b"}}
 ANY_TAG = {"headers": {"If-None-Match": "*"}}
+OTHER_TAG = {"headers": {"If-Match": '"another"'}}
 LIST, ORDER = "/{v}/store/orders", "/{v}/store/orders/1"
 # With a valid key that may write.
 WRITER = [
@@ -83,6 +85,10 @@ WRITER = [
     ("POST", LIST, 400, "malformed_request", body(b"{")),
     ("POST", LIST, 400, "malformed_request", body(b'{"petId":7}', **{"Idempotency-Key": "a,b"})),
     ("POST", LIST, 422, "validation_failed", body(b"{}")),
+    *((method, LIST, 412, "precondition_failed", OTHER_TAG) for method in ("GET", "HEAD")),
+    ("POST", LIST, 412, "precondition_failed", body(b'{"petId":7}', **OTHER_TAG["headers"])),
+    ("DELETE", ORDER, 412, "precondition_failed", OTHER_TAG),
+    ("POST", ORDER + "/ship", 412, "precondition_failed", OTHER_TAG),
     ("POST", LIST, 413, "payload_too_large", body(b" " * 65_537)),
     # The order.
     *((method, LIST + "/99", 404, "order_not_found") for method in ("GET", "HEAD", "DELETE")),
@@ -173,6 +179,35 @@ ANSWERS = [
     Case("writer", "GET", f"{ORDERS_V2}/3", 200),
     Case("writer", "DELETE", f"{ORDERS_V2}/3", 409, "order_already_cancelled"),
     Case("writer", "POST", f"{ORDERS_V2}/3/ship", 409, "order_already_cancelled"),
+    *(
+        Case("writer", method, f"{ORDERS_V2}{path}", 400, "malformed_request", BAD_KEY)
+        for method, path in (("DELETE", "/1"), ("POST", "/1/ship"))
+    ),
+    Case(
+        "writer",
+        "PATCH",
+        f"{ORDERS_V2}/1",
+        400,
+        "malformed_request",
+        body(b"{}", **BAD_KEY["headers"]),
+    ),
+    Case(
+        "writer",
+        "POST",
+        "/v2/store/shipments",
+        400,
+        "malformed_request",
+        body(b'{"orderIds":[9]}', **BAD_KEY["headers"]),
+    ),
+    Case(
+        "writer",
+        "POST",
+        "/v2/store/shipments",
+        412,
+        "precondition_failed",
+        body(b'{"orderIds":[9]}', **OTHER_TAG["headers"]),
+    ),
+    Case("writer", "POST", "/v2/store/shipments", 200, None, body(b'{"orderIds":[9]}')),
     Case("writer", "GET", f"{ORDERS_V2}/1/events", 200),
     Case("writer", "GET", f"{ORDERS_V2}/99/events", 404, "order_not_found"),
     Case("writer", "GET", f"{ORDERS_V2}/events", 404, "order_not_found"),
@@ -314,6 +349,23 @@ def test_every_api_answer_is_headed_and_every_refusal_is_an_error(shared, send, 
     is_tagged = "%73" in case.target or TAGGED.search(case.target)
     tagged = {200, 201, 304} if case.target.startswith("/v2") else {200, 304}
     assert ("ETag" in response.headers) == (case.status in tagged and bool(is_tagged))
+
+
+def test_the_document_has_every_status_that_an_operation_was_seen_to_give(client):
+    seen = {}
+    for version in (1, 2):
+        document = client.get(f"/openapi/v{version}.json").get_json()
+        for path, item in document["paths"].items():
+            shape = f"/v{version}" + re.sub(r"{\w+}", "[^/?]+", path)
+            for method, operation in item.items():
+                for case in ANSWERS:
+                    # A route that there is not, or not with that method, is no operation.
+                    if case.method.lower() == method and re.fullmatch(shape, case.target):
+                        assert str(case.status) in operation["responses"], (case, operation)
+                        seen.setdefault(operation["operationId"], set()).add(case.status)
+    assert len(seen) == 12
+    assert {200, 304, 401, 412} <= seen["listOrders"]
+    assert {204, 400, 401, 403, 404, 409, 412} <= seen["cancelOrder"] | {204}
 
 
 @pytest.mark.parametrize("case", ELSEWHERE, ids=str)

@@ -27,21 +27,21 @@ FILTERS = [
 ]
 # version, operationId: path, method, statuses beyond the common ones, stability, query parameters.
 OPERATIONS = {
-    (1, "listOrders"): (ORDERS, "get", {"200", "304"}, None, []),
+    (1, "listOrders"): (ORDERS, "get", {"200", "304", "412"}, None, []),
     (1, "cancelOrder"): (ORDER, "delete", {"204", *WRITTEN}, "beta", []),
     (1, "placeOrder"): (ORDERS, "post", {"201", "403", "412", *BODY}, "experimental", []),
     (1, "getOrder"): (ORDER, "get", {"200", "304", "404", "412"}, "experimental", []),
     (1, "shipOrder"): (f"{ORDER}/ship", "post", {"200", *WRITTEN, *BODY}, "experimental", []),
     (1, "getPet"): ("/pets/{petId}", "get", {"200", "404"}, None, []),
     (2, "listOrders"): (
-        *(ORDERS, "get", {"200", "304", "422"}, "beta"),
+        *(ORDERS, "get", {"200", "304", "412", "422"}, "beta"),
         [*FILTERS, "sort", "limit", "after"],
     ),
     (2, "placeOrder"): (ORDERS, "post", {"201", "403", "412", *BODY}, "beta", []),
     (2, "changeOrder"): (ORDER, "patch", {"200", *WRITTEN, *BODY}, "beta", []),
-    (2, "shipOrders"): ("/store/shipments", "post", {"200", "403", *BODY}, "beta", []),
+    (2, "shipOrders"): ("/store/shipments", "post", {"200", "403", "412", *BODY}, "beta", []),
     (2, "getOrder"): (ORDER, "get", {"200", "304", "404", "412", "422"}, "beta", []),
-    (2, "cancelOrder"): (ORDER, "delete", {"204", *WRITTEN, "422"}, "beta", []),
+    (2, "cancelOrder"): (ORDER, "delete", {"204", "400", *WRITTEN, "422"}, "beta", []),
     (2, "shipOrder"): (f"{ORDER}/ship", "post", {"200", *WRITTEN, *BODY}, "beta", []),
     (2, "listOrderEvents"): (f"{ORDER}/events", "get", {"200", "404", "422"}, "beta", _PAGE),
     (2, "listEvents"): ("/store/events", "get", {"200", "422"}, "beta", ["after", "type", "limit"]),
@@ -147,6 +147,35 @@ def test_an_operation_is_described_as_agreed(documents, version, operation_id):
     assert operation.get("x-stability") == stability
     named = [each["name"] for each in operation.get("parameters", []) if each["in"] == "query"]
     assert named == parameters
+
+
+def test_each_header_that_causes_a_refusal_is_a_parameter_where_it_does(documents):
+    for version, document in documents.items():
+        for name, (_, method, operation) in operations(document).items():
+            sent = {each["name"] for each in operation["parameters"] if each["in"] == "header"}
+            conditions = {"If-Match", "If-None-Match"}
+            assert (conditions <= sent) == ("412" in operation["responses"]), (version, name)
+            if "Idempotency-Key" in sent:
+                assert {"400", "422"} <= set(operation["responses"])
+            assert ("Idempotency-Key" in sent) == (
+                method != "get" and (version == 2 or name == "placeOrder")
+            )
+
+
+def test_what_is_tried_out_as_it_stands_changes_no_order(documents, client):
+    for _ in range(45):
+        client.place()
+    client.version = 2
+    _, _, operation = operations(documents[2])["shipOrders"]
+    body = operation["requestBody"]["content"]["application/json"]
+    results = client.post("/v2/store/shipments", json=body["example"]).get_json()["results"]
+    assert {each["error"]["code"] for each in results} == {"order_not_found"}
+    # Nor is any other id of an order in an example one that a store gets to.
+    ids = re.findall(
+        r'(?:"orderId": |/orders/|[Oo]rder |"value": {"id": )([0-9]+)', json.dumps(documents)
+    )
+    assert {*map(int, ids)} <= {4_000_000_000_041, 4_000_000_000_042}
+    assert len(ids) > 10
 
 
 def test_there_are_no_other_operations(document, version):

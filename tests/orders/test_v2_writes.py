@@ -127,6 +127,12 @@ def test_a_fault_of_a_patch_comes_before_any_of_the_order(client, store):
             response = patch(client, body, order_id, content_type)
             assert_error(response, *error)
             assert response.headers.get("Accept-Patch") == (types if error == UNSUPPORTED else None)
+    for kind, coding in (("application/json; charset=latin-1", ""), ("application/json", "gzip")):
+        response = patch(client, {}, content_type=kind, **{"Content-Encoding": coding})
+        assert_error(response, *UNSUPPORTED)
+        assert response.headers["Accept-Patch"] == types
+    assert client.options(f"{ORDERS}/1").headers["Accept-Patch"] == types
+    assert "Accept-Patch" not in client.options(ORDERS).headers
     assert len(store.events()) == 1
 
 
@@ -208,20 +214,36 @@ def test_the_answer_of_a_write_has_the_strong_tag_of_the_order(client):
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_placing_is_made_only_if_the_list_is_not_as_it_says(client, store, version):
+def test_a_placing_is_made_only_if_the_list_is_as_it_says(client, store, version):
     client = client.speaking(version)
     tag = client.get(client.orders).headers["ETag"]
     for unwanted in ("*", tag, tag.removeprefix("W/"), f'"another", {tag}'):
         response = client.place(headers={"If-None-Match": unwanted})
         assert_error(response, 412, PRECONDITION)
+    # The list's tag is weak.
+    for wanted in ('"another"', tag, tag.removeprefix("W/"), ""):
+        assert_error(client.place(headers={"If-Match": wanted}), 412, PRECONDITION)
     assert_error(client.place(0, headers={"If-None-Match": "*"}), *INVALID)
     assert len(store.events()) == 1
-    for n, headers in enumerate(({"If-None-Match": '"another"'}, {"If-Match": '"another"'})):
+    for n, headers in enumerate(({"If-None-Match": '"another"'}, {"If-Match": "*"})):
         placed = client.place(headers={**headers, "Idempotency-Key": f"{n}"})
         assert placed.status_code == 201
     assert client.place(headers={"If-None-Match": tag, "Idempotency-Key": "new"}).status_code == 201
     again = client.place(headers={"If-None-Match": "*", "Idempotency-Key": "new"})
     assert (again.status_code, again.headers["Idempotent-Replayed"]) == (201, "true")
+
+
+def test_orders_ship_together_only_if_the_list_is_as_it_says(client, store):
+    tag = client.get(ORDERS).headers["ETag"]
+    for name, value in (("If-Match", tag), ("If-Match", '"x"'), ("If-None-Match", tag)):
+        assert_error(ship_all(client, [1], headers={name: value}), 412, PRECONDITION)
+        assert_error(ship_all(client, [], headers={name: value}), *INVALID)
+    assert len(store.events()) == 1
+    holds = {"If-Match": "*", "If-None-Match": '"x"', "Idempotency-Key": "k"}
+    first = ship_all(client, [1], headers=holds)
+    assert first.get_json()["results"][0]["order"]["status"] == "shipped"
+    again = ship_all(client, [1], headers={"If-Match": '"x"', "Idempotency-Key": "k"})
+    assert (again.data, again.headers["Idempotent-Replayed"]) == (first.data, "true")
 
 
 # Idempotency-Keys.
@@ -323,6 +345,16 @@ BAD_SHIPMENTS = [
     *(({}, "orderIds"), ({"orderIds": [1], "shipDate": None}, "shipDate")),
     ({"orderIds": [1], "note": "x"}, "note"),
 ]
+
+
+def test_of_too_many_ids_none_is_looked_at(client):
+    # No message for each, either: it took a tenth of a second.
+    for ids in ([1.5] * 12_000, ["x"] * 101):
+        response = client.post(SHIPMENTS, json={"orderIds": ids})
+        assert_error(response, *INVALID)
+        assert response.get_json()["message"] == "orderIds: must be 1 to 100 ids, each once."
+    response = client.post(SHIPMENTS, json={"orderIds": [None]})
+    assert response.get_json()["message"] == "orderIds[0]: must not be null."
 
 
 def test_a_fault_of_a_shipment_ships_nothing(client, store):

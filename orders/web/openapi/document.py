@@ -23,6 +23,7 @@ from orders.web.openapi.parts import (
     header,
 )
 from orders.web.refusals import ANSWERS, CODES
+from schemas.order import EXAMPLE_ID
 from schemas.order_v2 import OrderSchema
 
 View = TypeVar("View", bound=Callable[..., Any])
@@ -50,8 +51,6 @@ _ONLY_IN = {
     "Deprecation": 1,
     "Sunset": 1,
     "Link": 2,
-    # Where tags are strong: of others, no copy can match.
-    "If-Match": 2,
 }
 
 
@@ -135,7 +134,7 @@ def _servers(settings: Settings, version: int) -> list[dict[str, str]]:
 
 
 def _headers(version: int) -> dict[str, Any]:
-    location = {"Location": header("Where the order is.", f"/v{version}/store/orders/41")}
+    location = {"Location": header("Where the order is.", f"/v{version}/store/orders/{EXAMPLE_ID}")}
     headers = {**COMMON_HEADERS, **OTHER_HEADERS, **location}
     return {name: headers[name] for name in _of_version(headers, version)}
 

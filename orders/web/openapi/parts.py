@@ -20,6 +20,7 @@ from orders.web.refusals import (
     UnsupportedMediaType,
     ValidationFailed,
 )
+from schemas.order import EXAMPLE_ID
 
 
 def header(description: str, example: str | int, *, required: bool = True) -> dict[str, Any]:
@@ -72,21 +73,34 @@ OTHER_HEADERS = {
         "When the route may go away (RFC 8594).", "Thu, 05 Dec 2030 00:00:00 GMT", required=False
     ),
 }
+
+
+def _condition(name: str, description: str, example: str) -> dict[str, Any]:
+    schema = {"type": "string"}
+    described = {"name": name, "in": "header", "description": description}
+    return {**described, "schema": schema, "example": example}
+
+
+_STRONG, _WEAK = '"166f834250a12dbd-1-42"', 'W/"166f834250a12dbd-1-42"'
 REQUEST_HEADERS = {
-    "If-Match": {
-        "name": "If-Match",
-        "in": "header",
-        "description": "ETags: 412, and nothing is done, if the order's own is none of them.",
-        "schema": {"type": "string"},
-        "example": '"166f834250a12dbd-1-42"',
-    },
-    "If-None-Match": {
-        "name": "If-None-Match",
-        "in": "header",
-        "description": "ETags of the client's copies: 304 if one of them is current.",
-        "schema": {"type": "string"},
-        "example": 'W/"166f834250a12dbd-1-42"',
-    },
+    "If-Match": _condition(
+        "If-Match", "ETags: 412, and nothing is done, if the order's own is none of them.", _STRONG
+    ),
+    "If-Match of weak tags": _condition(
+        "If-Match", "Holds only as `*`, as the order's ETag is weak: 412, and nothing is done.", "*"
+    ),
+    "If-Match of a list": _condition(
+        "If-Match", "Holds only as `*`, as the list's ETag is weak: 412, and nothing is done.", "*"
+    ),
+    "If-None-Match": _condition(
+        "If-None-Match", "ETags of the client's copies: 304 if one of them is current.", _WEAK
+    ),
+    "If-None-Match of a write": _condition(
+        "If-None-Match", "ETags: 412, and nothing is done, if one is the order's own.", _WEAK
+    ),
+    "If-None-Match of a write to the list": _condition(
+        "If-None-Match", "ETags: 412, and nothing is done, if one is the list's own.", _WEAK
+    ),
     "Idempotency-Key": {
         "name": "Idempotency-Key",
         "in": "header",
@@ -111,11 +125,11 @@ _SAMPLES: tuple[Exception, ...] = (
     MissingKey(),
     InvalidKey(),
     InsufficientScope(),
-    domain.OrderNotFound(41),
+    domain.OrderNotFound(EXAMPLE_ID),
     domain.PetNotFound(7),
-    domain.OrderAlreadyShipped(41),
-    domain.OrderAlreadyCancelled(41),
-    domain.PreconditionFailed(41),
+    domain.OrderAlreadyShipped(EXAMPLE_ID),
+    domain.OrderAlreadyCancelled(EXAMPLE_ID),
+    domain.PreconditionFailed(EXAMPLE_ID),
     PayloadTooLarge(MAX_BYTES),
     UnsupportedMediaType(
         "Send the body with 'Content-Type: application/json'.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from orders.domain import EventType, Status
-from orders.webhooks import rules, sender
+from orders.webhooks import messages, rules, sender
 
 _SUMMARIES = {
     EventType.PLACED: "An order was placed.",
@@ -20,6 +20,11 @@ _SIGNATURE = (
     "HMAC-SHA256 of `<webhook-id>.<webhook-timestamp>.<body>`. Its key is the part of the secret "
     "after `whsec_`, decoded from base64 (Standard Webhooks 1.0)."
 )
+_ID = (
+    "The message's id, the same at each attempt. Ignore messages whose id you have seen. That of "
+    "an event is `evt_`, the store's id, `_` and the event's own id, by which it is in listEvents; "
+    "that of a ping begins with `ping_`."
+)
 _PARAMETERS = [
     {
         "name": name,
@@ -32,7 +37,7 @@ _PARAMETERS = [
     for name, description, example in (
         (
             "webhook-id",
-            "The message's id, the same at each attempt. Ignore messages whose id you have seen.",
+            _ID,
             "evt_166f834250a12dbd_42",
         ),
         ("webhook-timestamp", "The time of this attempt, as a Unix timestamp.", "1796112000"),
@@ -54,6 +59,15 @@ _DELIVERY = (
     "answer, 3xx, 408, 425, 429, 5xx) is paused after the last attempt, and at once after 410. Any "
     "other 4xx refuses the event; later events are sent after its second attempt."
 )
+_PING_SUMMARY = "A test: `flask webhooks ping ID`."
+_PING = "About no event. Sent once, whatever types the endpoint wants; a 2xx answer accepts it."
+_PING_DATA = {
+    "type": "object",
+    "required": ["webhook"],
+    "properties": {
+        "webhook": {"type": "integer", "format": "int64", "description": "The endpoint's id."}
+    },
+}
 _AT = "2026-12-01T08:00:00.000Z"
 
 
@@ -62,14 +76,30 @@ def webhooks(order: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:
 
     `order` is the schema of version 2's orders, or a reference to it.
     """
-    return {each.value: {"post": _operation(each, order, example)} for each in EventType}
+    events = {
+        each.value: _operation(
+            each.value,
+            _SUMMARIES[each],
+            _DELIVERY,
+            _message(each.value, order),
+            _example(each, example),
+        )
+        for each in EventType
+    }
+    ping = {"type": messages.PING, "timestamp": _AT, "data": {"webhook": 5}}
+    described = _message(messages.PING, _PING_DATA)
+    return events | {
+        messages.PING: _operation(messages.PING, _PING_SUMMARY, _PING, described, ping)
+    }
 
 
-def _operation(event: EventType, order: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "operationId": "on" + "".join(part.capitalize() for part in event.split(".")),
-        "summary": _SUMMARIES[event],
-        "description": _DELIVERY,
+def _operation(
+    kind: str, summary: str, description: str, message: dict[str, Any], example: dict[str, Any]
+) -> dict[str, Any]:
+    post = {
+        "operationId": "on" + "".join(part.capitalize() for part in kind.split(".")),
+        "summary": summary,
+        "description": description,
         "x-stability": "beta",
         "security": [],
         "parameters": _PARAMETERS,
@@ -77,13 +107,14 @@ def _operation(event: EventType, order: dict[str, Any], example: dict[str, Any])
             "required": True,
             "content": {
                 "application/json": {
-                    "schema": _message(event, order),
-                    "example": _example(event, example),
+                    "schema": message,
+                    "example": example,
                 }
             },
         },
         "responses": {status: {"description": text} for status, text in _RESPONSES.items()},
     }
+    return {"post": post}
 
 
 def _example(event: EventType, order: dict[str, Any]) -> dict[str, Any]:
@@ -93,17 +124,17 @@ def _example(event: EventType, order: dict[str, Any]) -> dict[str, Any]:
     return {"type": event.value, "timestamp": _AT, "data": data}
 
 
-def _message(event: EventType, order: dict[str, Any]) -> dict[str, Any]:
+def _message(kind: str, data: dict[str, Any]) -> dict[str, Any]:
     return {
         "type": "object",
         "required": ["type", "timestamp", "data"],
         "properties": {
-            "type": {"type": "string", "enum": [event.value]},
+            "type": {"type": "string", "enum": [kind]},
             "timestamp": {
                 "type": "string",
                 "format": "date-time",
-                "description": "The time of the event.",
+                "description": "The time of the event, or of the ping.",
             },
-            "data": order,
+            "data": data,
         },
     }
