@@ -2,7 +2,7 @@
 // serves all.
 
 import { change, mustWait, newName, NoAnswer } from "./api.js";
-import { bdi, byId, el, setText } from "./dom.js";
+import { bdi, byId, el, refocus, setText } from "./dom.js";
 import { count, doubt, fromField, instant, isUnfinished, UNFINISHED } from "./format.js";
 import { announce, countdown } from "./notices.js";
 import { describe } from "./words.js";
@@ -137,6 +137,7 @@ function confirm({ title, body, yes, no, danger, success, date, work }) {
         refuse.focus();
       } else accept.textContent = "Try again";
       if (mustWait()) waitForLimit();
+      refocus(accept.disabled ? refuse : accept);
       return undefined;
     };
     const waitForLimit = () => {

@@ -1,7 +1,7 @@
 // Changing an order in place. If somebody was faster, both versions are shown, and one is chosen.
 
 import { change, newName, NoAnswer } from "./api.js";
-import { bdi, el, setText } from "./dom.js";
+import { bdi, el, refocus, setText } from "./dom.js";
 import { count, doubt, fromField, instant, isUnfinished, toField, UNFINISHED } from "./format.js";
 import { announce } from "./notices.js";
 import { describe, faults } from "./words.js";
@@ -22,7 +22,7 @@ const LOST = "The connection was lost, so we can't tell whether this was saved. 
 export function changeForm(order, etag, { read, end }) {
   // Of an order that has shipped or was cancelled, only the note may change.
   const names = order.status === "pending" ? Object.keys(FIELDS) : ["note"];
-  const notice = el("div", { class: "notice bad", role: "alert", hidden: true });
+  const notice = el("div", { class: "notice bad", role: "alert", tabindex: "-1", hidden: true });
   const form = el("form", { class: "panel place", novalidate: true, "aria-label": "Change order" }, notice,
     ...names.map((name) => field(name, text(name, order))),
     el("div", { class: "buttons" },
@@ -59,6 +59,7 @@ export function changeForm(order, etag, { read, end }) {
       else setText(notice, failure instanceof NoAnswer ? LOST : describe(failure));
     } finally {
       button.disabled = false;
+      refocus(form.querySelector("[aria-invalid=true]") ?? button);
     }
   }
 
@@ -73,6 +74,8 @@ export function changeForm(order, etag, { read, end }) {
       const lines = conflicts.map((name) => el("p", {}, `${FIELDS[name][0]} is now `, value(name, theirs), ", ", take(name, theirs)));
       notice.replaceChildren(el("p", { text: "Someone else changed this order meanwhile. Check it, then save again." }), ...lines);
       notice.hidden = false;
+      // Not the button: another Enter would overwrite what nobody has read yet.
+      notice.focus();
       [base, etag] = [theirs, tag];
     } catch (failure) {
       setText(notice, describe(failure));
@@ -84,6 +87,7 @@ export function changeForm(order, etag, { read, end }) {
     return el("button", { class: "button small", type: "button", text: `Use that`, "aria-label": `Use that ${FIELDS[name][0].toLowerCase()}`, on: { click: ({ target }) => {
       input(name).value = text(name, theirs);
       target.closest("p").remove();
+      input(name).focus();
     } } });
   }
 

@@ -36,6 +36,11 @@ export function byId(id) {
   return document.getElementById(id);
 }
 
+/** Focus an element if nothing has the focus, as after the button that had it was disabled. */
+export function refocus(element) {
+  if (!document.activeElement || document.activeElement.matches("body, dialog")) element.focus();
+}
+
 /** Show a text in an element; hide the element if the text is empty. */
 export function setText(element, text) {
   element.textContent = text || "";

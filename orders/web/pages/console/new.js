@@ -1,7 +1,7 @@
 // Placing an order. A lost request is sent again with the same Idempotency-Key, so it is placed once.
 
 import { change, mustWait, newName, NoAnswer } from "./api.js";
-import { el, setText } from "./dom.js";
+import { el, refocus, setText } from "./dom.js";
 import { count, doubt, fromField, isUnfinished, UNFINISHED } from "./format.js";
 import { announce, countdown } from "./notices.js";
 import { go } from "./router.js";
@@ -75,6 +75,7 @@ export function newView(root, shop) {
     if (failure instanceof NoAnswer) submit.textContent = "Send again";
     setText(notice, failure instanceof NoAnswer ? LOST : describe(failure));
     if (mustWait()) waitForLimit();
+    refocus(form.querySelector("[aria-invalid=true]") ?? submit);
     return undefined;
   }
 

@@ -27,14 +27,19 @@ function list(orders) {
   const heads = ["Packed", "Order", "Reference", "Pet", "Quantity", "Note", "Due"];
   const rows = orders.map((order) => el("tr", {},
     el("td", { class: "tick" }, el("span", { role: "img", "aria-label": "not ticked" })),
-    ...[`${order.id}`, bdi(order.reference || "–"), `No. ${order.petId}`, el("span", { class: "number", text: count(order.quantity) }), bdi(order.note || ""), due(order)]
-      .map((cell) => el("td", {}, cell))));
+    el("td", { text: order.id }), text(order.reference || "–"), el("td", { text: `No. ${order.petId}` }),
+    el("td", { text: count(order.quantity) }), text(order.note || ""), el("td", { text: due(order) })));
   return [
     el("h1", { text: "Packing list" }),
     el("p", { text: `${counted(orders.length, "order")}, ${dated(Date.now())}` }),
     el("table", { class: "plain" }, el("caption", { class: "unseen", text: "Orders to pack" }),
       el("thead", {}, el("tr", {}, ...heads.map((text) => el("th", { scope: "col", text })))), el("tbody", {}, ...rows)),
   ];
+}
+
+// Numbers and dates stay on one line; a customer's text wraps within its column.
+function text(words) {
+  return el("td", { class: "text" }, bdi(words));
 }
 
 function due({ status, shipDate }) {
