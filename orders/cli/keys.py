@@ -85,7 +85,7 @@ def list_keys(*, as_json: bool) -> None:
             _row(key, services.settings, now) | {"graceUntil": time_text(graces.get(key.id))}
             for key in key_store.get_all(connection)
         ]
-    nothing = "There are no keys. `flask keys issue NAME --plan free` issues one."
+    nothing = "There are no keys. `flask keys issue NAME --plan business` issues one."
     show(rows, nothing, as_json=as_json)
 
 

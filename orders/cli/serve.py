@@ -289,7 +289,7 @@ def _welcome(services: Services, server: Server, *, with_demo: bool) -> None:
         _show_demo(services, server.addresses[0])
     with services.database.read() as connection:
         if not keys.get_all(connection):
-            log.info("There is no API key yet. Issue one: flask keys issue NAME --plan free")
+            log.info("There is no API key yet. Issue one: flask keys issue NAME --plan business")
     log.info("Serving on %s. Ctrl-C stops it.", " and ".join(server.addresses))
 
 

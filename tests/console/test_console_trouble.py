@@ -221,11 +221,22 @@ def test_a_paused_webhook_and_backups_on_the_same_disk_are_told_at_the_foot(shop
     foot = page.get_by_role("contentinfo")
     expect(foot).to_contain_text(f"webhook {endpoint_id} is paused")
     expect(foot).to_contain_text(
-        "The newest backup was made 3 Feb 2020 at 8:00. Backups are on the same disk"
+        "The newest backup was made 3 Feb 2020 at 8:00. Tell your administrator."
     )
+    # To whoever may change something, once a day.
+    said = page.locator("#banner-same-disk")
+    expect(said).to_contain_text("Backups are on the same disk as the orders")
+    expect(said).to_contain_text("README")
     no_violations(page)
     page.unroute("**/stats?*")
     with shop.store.database.write() as connection:
         endpoints.remove(connection, endpoint_id)
     press(page, "Refresh")
     expect(page.locator("#banner-webhooks")).to_have_count(0)
+    expect(said).to_have_count(1)
+    page.reload()
+    wait_for_rows(page)
+    expect(page.locator("#banner-same-disk")).to_have_count(0)
+    reader = at_desk({"scopes": ("read",)})
+    expect(reader.locator(".tab b").first).not_to_have_text("…")
+    expect(reader.locator("#banner-same-disk")).to_have_count(0)

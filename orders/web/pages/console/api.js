@@ -1,9 +1,12 @@
 // The client for version 2 of the API: sends requests with the key, caches answers, tracks limits.
 
 import { session } from "./session.js";
+import { compareClock, now } from "./time.js";
 
 const SECONDS_TO_ANSWER = 20;
 const CACHED_ANSWERS = 30;
+// An administrator may lift a limit before its end. Few enough not to be blocked for asking.
+const PROBE_MS = 30_000;
 
 /** An error answer, with its `status` and `code`; `wait` is its Retry-After, in seconds. */
 export class Refusal extends Error {
@@ -19,14 +22,19 @@ export class NoAnswer extends Error {}
 /** Both limits as of the last answer, and until when nothing may be sent (in ms; 0: now). */
 export const limits = { minute: null, day: null, until: 0, banned: false };
 
-/** Dispatches `limits`, `connection` (with whether there is one) and `ended` (the key is invalid). */
+/**
+ * Dispatches `limits`, `resumed` (requests may be sent again), `connection` (with whether there is one),
+ * `clock` (it is wrong, or right again) and `ended` (the key is invalid).
+ */
 export const serviceEvents = new EventTarget();
 
 const cache = new Map();
+let probe = 0;
 
 /** Clear the cache and the limits. */
 export function clearCache() {
   cache.clear();
+  clearTimeout(probe);
   Object.assign(limits, { minute: null, day: null, until: 0, banned: false });
 }
 
@@ -42,7 +50,7 @@ export function etagOf(path) {
 
 /** Return for how many seconds nothing may be sent. */
 export function mustWait() {
-  return Math.max(0, Math.ceil((limits.until - Date.now()) / 1000));
+  return Math.max(0, Math.ceil((limits.until - now()) / 1000));
 }
 
 /**
@@ -88,8 +96,8 @@ function parse(text) {
     Number.isInteger(value) && !Number.isSafeInteger(value) ? context?.source ?? "too long for this browser" : value);
 }
 
-async function send(method, path, { headers, body, signal, key, keepalive }) {
-  if (mustWait()) throw tooSoon();
+async function send(method, path, { headers, body, signal, key, keepalive, isProbe }) {
+  if (mustWait() && !isProbe) throw tooSoon();
   const sent = key ?? session.key;
   const answer = await reach(`v2/${path}`, signal, {
     method,
@@ -103,6 +111,7 @@ async function send(method, path, { headers, body, signal, key, keepalive }) {
   // After signing out, answers must not reach the next person who signs in.
   if (!key && sent !== session.key) throw aborted();
   if (method !== "GET") session.own = answer.headers.get("X-Request-Id");
+  if (compareClock(answer.headers.get("Date"))) dispatch("clock");
   updateLimits(answer);
   if (answer.ok || answer.status === 304) return answer;
   throw refusal(answer, sent);
@@ -140,12 +149,19 @@ function refusal({ status, headers, text }, key) {
   const error = parseError(text);
   const wait = Number(headers.get("Retry-After")) || 0;
   if (status === 429) {
-    limits.until = Date.now() + Math.max(1, wait) * 1000;
+    limits.until = now() + Math.max(1, wait) * 1000;
     limits.banned = error.code === "api_key_banned";
     dispatch("limits");
+    probeLater();
   }
   if (status === 401 && key === session.key) dispatch("ended");
   return new Refusal(status, error.code || "", error.message || "", wait);
+}
+
+function probeLater() {
+  clearTimeout(probe);
+  if (!session.key || mustWait() * 1000 <= PROBE_MS) return;
+  probe = setTimeout(() => send("GET", "usage", { isProbe: true }).catch(probeLater), PROBE_MS);
 }
 
 // A reverse proxy may answer with an error page of its own.
@@ -162,15 +178,18 @@ function tooSoon() {
 }
 
 // `"minute";r=59;t=42, "day";r=999;t=86342`, and in the policy `"minute";q=60;w=60, …`.
-function updateLimits({ headers }) {
+function updateLimits({ ok, status, headers }) {
   const remainders = headers.get("RateLimit") || "";
   const policy = headers.get("RateLimit-Policy") || "";
   for (const [, name, remaining, seconds] of remainders.matchAll(/"(\w+)";r=(\d+);t=(\d+)/g)) {
     const limit = Number(policy.match(new RegExp(`"${name}";q=(\\d+)`))?.[1]);
-    const resets = Date.now() + Number(seconds) * 1000;
+    const resets = now() + Number(seconds) * 1000;
     limits[name] = { limit, remaining: Number(remaining), resets };
   }
+  const isOver = limits.until > 0 && (ok || status === 304);
+  if (isOver) limits.until = 0;
   dispatch("limits");
+  if (isOver) dispatch("resumed");
 }
 
 function keep(path, answer) {

@@ -4,7 +4,7 @@ import { clearCache, get, limits, mustWait, serviceEvents } from "./api.js";
 import { byId, el } from "./dom.js";
 import { searchPlace } from "./filters.js";
 import { clock, counted, inSentence, keepTrue, lasting } from "./format.js";
-import { arrive, askForAttention, seen } from "./arrivals.js";
+import { arrive, askForAttention, isSilenced, seen } from "./arrivals.js";
 import { figuresView } from "./figures.js";
 import { access, keyView } from "./key.js";
 import { newView } from "./new.js";
@@ -17,6 +17,7 @@ import { forgetScans, prepareScans } from "./scan.js";
 import { session } from "./session.js";
 import { forgetAll, sendAll, shipments, tellWhatFailed } from "./shipping.js";
 import { disableSignIn, prepareSignIn, showSignIn } from "./signin.js";
+import { clockError, now } from "./time.js";
 import { Watch } from "./watch.js";
 import { NO_LONGER_VALID } from "./words.js";
 
@@ -37,6 +38,7 @@ let figuresAt = 0;
 let isFirst = true;
 // Settles when the view shows its place.
 let updating = null;
+let limitsTimer = 0;
 
 /** What the page offers its views. */
 const shop = {
@@ -82,14 +84,20 @@ function showPausedWebhooks(paused) {
 
 function showBackups(backups) {
   const last = backups?.last && Date.parse(backups.last);
-  const faults = [
-    backups && !last && "There is no backup yet.",
-    last && Date.now() - last > BACKUP_IS_OLD_MS && `The newest backup was made ${inSentence(last)}.`,
-    backups?.sameDisk && "Backups are on the same disk as the orders: one fault can take both.",
-  ].filter(Boolean);
-  banner("backups", faults.length ? `${faults.join(" ")} Tell your administrator.` : "", { where: "foot" });
+  const fault = backups && !last ? "There is no backup yet."
+    : last && now() - last > BACKUP_IS_OLD_MS ? `The newest backup was made ${inSentence(last)}.` : "";
+  banner("backups", fault && `${fault} Tell your administrator.`, { where: "foot" });
+  if (backups?.sameDisk) sayOnceADay();
 }
 
+// Not a fault, but a risk that only the owner can end: told to keys that may change something.
+function sayOnceADay() {
+  const today = new Date(now()).toDateString();
+  if (!session.mayWrite || session.toldOfBackups === today) return;
+  session.toldOfBackups = today;
+  banner("same-disk", "Backups are on the same disk as the orders: if it fails, both are lost. " +
+    "To keep them on another disk, set its folder as “backups” in instance/config.toml; README, “Backups”, says how.", { where: "foot", canClose: true });
+}
 
 function leave(notice) {
   watch?.stop();
@@ -222,7 +230,17 @@ function showLimits() {
   }
   const reason = limits.banned ? "Your key is blocked after too many requests" : "You've reached this key's request limit";
   banner("limits", `${reason}. Available again ${inSentence(limits.until)}. If it happens often, your administrator can raise the key's plan.`);
-  setTimeout(showLimits, left * 1000);
+  clearTimeout(limitsTimer);
+  limitsTimer = setTimeout(showLimits, left * 1000);
+}
+
+// Late, today and how long to wait go by the service's clock then.
+function showClock() {
+  const ahead = clockError();
+  banner("clock", ahead ? `This computer's clock is ${lasting(Math.abs(ahead) / 1000)} ${ahead > 0 ? "ahead of" : "behind"} the service's. ` +
+    "This page goes by the service's clock. Set the date and time of this computer." : "");
+  keepTrue();
+  view?.changed([]);
 }
 
 function showConnection({ detail: isOnline }) {
@@ -256,10 +274,15 @@ function watchUse() {
   addEventListener("click", openTab, true);
 }
 
+function showSilence() {
+  banner("sound", session.profile && isSilenced() ? "New orders make no sound until you click on this page or press a key: the browser wants that after each reload." : "");
+}
+
 function look() {
   if (session.isUnused()) leave("You were signed out after 12 hours without use.");
   else {
     keepTrue();
+    showSilence();
     view?.aged?.();
   }
 }
@@ -289,6 +312,7 @@ async function begin() {
   });
   serviceEvents.addEventListener("limits", showLimits);
   serviceEvents.addEventListener("connection", showConnection);
+  serviceEvents.addEventListener("clock", showClock);
   serviceEvents.addEventListener("ended", () => session.profile && leave(NO_LONGER_VALID + (session.draft.values ? LOST_DRAFT : "")));
   onArrival(showView);
   if (!session.isPossible) disableSignIn();

@@ -18,7 +18,7 @@ export function arrive(events) {
   if (!events.length) return;
   askForAttention();
   const { sound, notification } = session.alerts;
-  if (sound) ring();
+  if (sound && !isSilenced()) ring();
   if (notification && document.hidden) notify(events);
 }
 
@@ -47,6 +47,12 @@ export function seen() {
     marked.delete(Number(row.dataset.id));
     setTimeout(() => row.classList.remove("new"), SEEN_MS);
   }
+}
+
+/** Return whether the browser keeps the page silent until somebody clicks or types, as after a reload. */
+export function isSilenced() {
+  if (!session.alerts.sound || navigator.getAutoplayPolicy?.("audiocontext") === "allowed") return false;
+  return navigator.userActivation?.hasBeenActive === false;
 }
 
 /** Play the sound of a new order. */

@@ -2,7 +2,7 @@
 
 import { change, newName, NoAnswer } from "./api.js";
 import { bdi, el, refocus, setText } from "./dom.js";
-import { count, doubt, fromField, instant, isUnfinished, toField, UNFINISHED } from "./format.js";
+import { clean, count, doubt, fromField, instant, isUnfinished, toField, UNFINISHED } from "./format.js";
 import { announce } from "./notices.js";
 import { describe, faults } from "./words.js";
 
@@ -98,7 +98,7 @@ export function changeForm(order, etag, { read, end }) {
   function patchOf() {
     const [patch, wrong] = [{}, {}];
     for (const name of names) {
-      const value = input(name).value.replaceAll("\r\n", "\n").trim();
+      const value = clean(input(name).value);
       if (isUnfinished(input(name))) wrong[name] = UNFINISHED;
       else if (value === text(name, base)) continue;
       else if (name === "shipDate") patch[name] = value ? fromField(value) : null;

@@ -4,6 +4,7 @@ import { el, icon } from "./dom.js";
 import { counted } from "./format.js";
 import { hash } from "./router.js";
 import { find } from "./scan.js";
+import { now } from "./time.js";
 
 const PER_PAGE = 50;
 // As many as the service lists at once: usually all that is to ship, so that it can be sorted here.
@@ -147,8 +148,8 @@ function sorting() {
 }
 
 function today(later = 0) {
-  const now = new Date();
-  return new Date(now.getFullYear(), now.getMonth(), now.getDate() + later).toISOString();
+  const day = new Date(now());
+  return new Date(day.getFullYear(), day.getMonth(), day.getDate() + later).toISOString();
 }
 
 function midnight(day, later = 0) {

@@ -1,6 +1,7 @@
 // Dates in the viewer's time zone, numbers and words for people.
 
 import { el, setText } from "./dom.js";
+import { now } from "./time.js";
 
 // The words are English, and dates and numbers among them are written as in one kind of English.
 const english = navigator.languages?.find((each) => each.startsWith("en")) ?? "en-GB";
@@ -60,22 +61,23 @@ export function lateTag({ status, shipDate }) {
   return tag;
 }
 
-let today = new Date().toDateString();
+let today = new Date(now()).toDateString();
 
 /** Update all that depends on the time of day. */
-export function keepTrue(now = new Date()) {
-  const isNewDay = now.toDateString() !== today;
-  today = now.toDateString();
+export function keepTrue() {
+  const day = new Date(now()).toDateString();
+  const isNewDay = day !== today;
+  today = day;
   if (isNewDay) for (const each of document.querySelectorAll("time[data-when]")) each.textContent = when(each.dateTime);
   for (const each of document.querySelectorAll("[data-due]")) {
-    const text = lateness(each.dataset.due, now);
+    const text = lateness(each.dataset.due);
     if (text !== each.textContent) setText(each, text);
   }
 }
 
 /** Ask about a ship date years away or long ago; an empty text for others. */
-export function doubt(iso, now = Date.now()) {
-  const ahead = new Date(iso) - now;
+export function doubt(iso) {
+  const ahead = new Date(iso) - now();
   if (ahead > YEAR_MS) return `${dateOfYear.format(new Date(iso))} is more than a year away. Correct it, or press again if you mean it.`;
   if (ahead < -MONTH_MS) return `${dateOfYear.format(new Date(iso))} is long past. Correct it, or press again if you mean it.`;
   return "";
@@ -96,13 +98,14 @@ export function lasting(total) {
   if (total < 90) return `${Math.ceil(total)} s`;
   const minutes = Math.ceil(total / 60);
   if (minutes < 60) return `${minutes} min`;
+  if (minutes >= 2880) return counted(Math.round(minutes / 1440), "day");
   const rest = minutes % 60;
   return `${Math.floor(minutes / 60)} h${rest ? ` ${rest} min` : ""}`;
 }
 
-function lateness(shipDate, now = new Date()) {
-  if (new Date(shipDate) >= now) return "";
-  const days = -daysBetween(now, new Date(shipDate));
+function lateness(shipDate) {
+  if (new Date(shipDate) >= now()) return "";
+  const days = -daysBetween(new Date(now()), new Date(shipDate));
   return days ? `${counted(days, "day")} late` : "late";
 }
 
@@ -119,6 +122,11 @@ export function toField(iso) {
   return new Date(then - then.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
 }
 
+/** Return a typed or pasted text as the service takes it: only line breaks, and no other control characters. */
+export function clean(text) {
+  return text.replace(/\r\n?/g, "\n").replace(/[^\P{Cc}\n]/gu, " ").trim();
+}
+
 /** Shown for an incomplete date: the value of its field is empty. */
 export const UNFINISHED = "Complete the date, or clear it.";
 
@@ -132,12 +140,12 @@ export function chip(status) {
   return el("span", { class: `chip ${status}`, text: STATUSES[status] || status });
 }
 
-function day(then, now = new Date()) {
-  return DAYS[daysBetween(now, then)] || dateOf(then, now);
+function day(then) {
+  return DAYS[daysBetween(new Date(now()), then)] || dateOf(then);
 }
 
-function dateOf(then, now = new Date()) {
-  return (then.getFullYear() === now.getFullYear() ? date : dateOfYear).format(then);
+function dateOf(then) {
+  return (then.getFullYear() === new Date(now()).getFullYear() ? date : dateOfYear).format(then);
 }
 
 function daysBetween(from, to) {

@@ -6,6 +6,7 @@ import { count, inSentence, lasting, when } from "./format.js";
 import { ring } from "./arrivals.js";
 import { failurePanel } from "./notices.js";
 import { session } from "./session.js";
+import { now } from "./time.js";
 
 const WINDOWS = { minute: "Per minute", day: "Per day" };
 const LOW = 0.2;
@@ -82,7 +83,7 @@ function programs() {
 
 function bar(name) {
   const { limit, resets } = limits[name];
-  const seconds = (resets - Date.now()) / 1000;
+  const seconds = (resets - now()) / 1000;
   // After its end, a window is full again, even before the next answer says so.
   const remaining = seconds > 0 ? limits[name].remaining : limit;
   const part = limit ? remaining / limit : 0;

@@ -2,7 +2,7 @@
 
 import { change, mustWait, newName, NoAnswer } from "./api.js";
 import { el, refocus, setText } from "./dom.js";
-import { count, doubt, fromField, isUnfinished, UNFINISHED } from "./format.js";
+import { clean, count, doubt, fromField, isUnfinished, UNFINISHED } from "./format.js";
 import { announce, countdown } from "./notices.js";
 import { go } from "./router.js";
 import { session } from "./session.js";
@@ -106,7 +106,7 @@ function field(name, label, { multiline, ...attributes }, hint) {
 }
 
 function read(form) {
-  const values = Object.fromEntries([...new FormData(form)].map(([name, value]) => [name, value.trim()]));
+  const values = Object.fromEntries([...new FormData(form)].map(([name, value]) => [name, clean(value)]));
   const wrong = {};
   const order = {};
   const wholeNumber = (name, most, fault) => {
@@ -120,7 +120,7 @@ function read(form) {
   }
   if (values.quantity) wholeNumber("quantity", MOST_AT_ONCE, `Enter a quantity from 1 to ${count(MOST_AT_ONCE)}.`);
   if (values.reference) order.reference = values.reference;
-  if (values.note) order.note = values.note.replaceAll("\r\n", "\n");
+  if (values.note) order.note = values.note;
   if (isUnfinished(form.elements.shipDate)) wrong.shipDate = UNFINISHED;
   if (values.shipDate) order.shipDate = fromField(values.shipDate);
   return { order, wrong };

@@ -190,7 +190,7 @@ function shipDate(order) {
 
 function who({ actor, requestId }) {
   if (requestId && session.own.has(requestId)) return "by you, on this page";
-  if (actor === `key:${session.profile?.id}`) return "with your key";
+  if (actor === `key:${session.profile?.id}`) return `with your key, ${session.profile.name}`;
   if (actor === "cli") return "from the command line";
-  return `with key ${actor.replace("key:", "no. ")}`;
+  return `with another key (${actor.replace("key:", "no. ")})`;
 }

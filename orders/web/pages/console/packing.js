@@ -4,6 +4,7 @@ import { get, mustWait } from "./api.js";
 import { bdi, byId, el } from "./dom.js";
 import { clock, count, counted, dated, STATUSES } from "./format.js";
 import { announce } from "./notices.js";
+import { now } from "./time.js";
 
 const FIELDS = ["id", "reference", "petId", "quantity", "note", "status", "placedAt", "shipDate", "updatedAt"];
 // What a spreadsheet would take for a formula.
@@ -24,22 +25,22 @@ addEventListener("beforeprint", () => {
 addEventListener("afterprint", () => byId("packing").replaceChildren());
 
 function list(orders) {
-  const heads = ["Packed", "Order", "Reference", "Pet", "Quantity", "Note", "Due"];
-  const rows = orders.map((order) => el("tr", {},
-    el("td", { class: "tick" }, el("span", { role: "img", "aria-label": "not ticked" })),
-    el("td", { text: order.id }), text(order.reference || "–"), el("td", { text: `No. ${order.petId}` }),
-    el("td", { text: count(order.quantity) }), text(order.note || ""), el("td", { text: due(order) })));
+  const heads = ["Packed", "Order", "Reference", "Pet", "Quantity", "Due"];
   return [
     el("h1", { text: "Packing list" }),
-    el("p", { text: `${counted(orders.length, "order")}, ${dated(Date.now())}` }),
+    el("p", { text: `${counted(orders.length, "order")}, ${dated(now())}` }),
     el("table", { class: "plain" }, el("caption", { class: "unseen", text: "Orders to pack" }),
-      el("thead", {}, el("tr", {}, ...heads.map((text) => el("th", { scope: "col", text })))), el("tbody", {}, ...rows)),
+      el("thead", {}, el("tr", {}, ...heads.map((text) => el("th", { scope: "col", text })))), ...orders.map(entry)),
   ];
 }
 
-// Numbers and dates stay on one line; a customer's text wraps within its column.
-function text(words) {
-  return el("td", { class: "text" }, bdi(words));
+// Numbers and dates stay on one line. A note has the width of the page.
+function entry(order) {
+  const note = order.note && el("tr", {}, el("td"), el("td", { class: "text", colspan: 5 }, bdi(order.note)));
+  return el("tbody", {}, el("tr", {},
+    el("td", { class: "tick" }, el("span", { role: "img", "aria-label": "not ticked" })),
+    el("td", { text: order.id }), el("td", { class: "text" }, bdi(order.reference || "–")), el("td", { text: `No. ${order.petId}` }),
+    el("td", { text: count(order.quantity) }), el("td", { text: due(order) })), note || null);
 }
 
 function due({ status, shipDate }) {
@@ -68,7 +69,7 @@ export async function readAll(path, signal) {
   let after = "";
   do {
     while (mustWait()) {
-      announce(`The request limit is reached. It goes on at ${clock(Date.now() + 1000 * mustWait())}.`);
+      announce(`The request limit is reached. It goes on at ${clock(now() + 1000 * mustWait())}.`);
       await new Promise((resolve) => setTimeout(resolve, 1000 * mustWait()));
     }
     signal.throwIfAborted();

@@ -8,6 +8,7 @@ const PLACE = "watch";
 const DRAFT = "draft";
 const ALERTS = "alerts";
 const LEFT = "left";
+const BACKUPS = "backups";
 const USED = "used";
 const OWN = "own";
 const UNUSED_MS = 12 * 3600 * 1000;
@@ -101,6 +102,15 @@ export const session = {
 
   set alerts(value) {
     write(ALERTS, value, home());
+  },
+
+  /** The last day on which somebody was told where backups are. */
+  get toldOfBackups() {
+    return read(BACKUPS, home());
+  },
+
+  set toldOfBackups(day) {
+    write(BACKUPS, day, home());
   },
 
   /** Ids of orders that were being shipped when the page was left. */

@@ -1,8 +1,9 @@
 // Polls the event log for changes made elsewhere, using only a share of the key's limits. The
 // position in the log, and the number of requests spent, survive a reload.
 
-import { get, limits, mustWait } from "./api.js";
+import { get, limits, mustWait, serviceEvents } from "./api.js";
 import { session } from "./session.js";
+import { now } from "./time.js";
 
 const AT_ONCE = 200;
 const SOONEST_SECONDS = 4;
@@ -18,13 +19,13 @@ const STRIDE = 1000;
  * of the day's share are used up. `round` is the number of requests of the last poll, including
  * those that followed from it.
  */
-export function pause({ minute, day }, now, { spent = 0, round = 1, hidden = false } = {}) {
+export function pause({ minute, day }, at, { spent = 0, round = 1, hidden = false } = {}) {
   if (!minute || !day) return SOONEST_SECONDS;
   const share = Math.max(1, Math.min(day.limit / 4 - spent, day.remaining / 2));
   const seconds = Math.max(
     SOONEST_SECONDS,
     (600 / minute.limit) * round,
-    Math.max(0, day.resets - now) / 1000 / share,
+    Math.max(0, day.resets - at) / 1000 / share,
   );
   return hidden ? Math.max(HIDDEN_SECONDS, seconds * 5) : seconds;
 }
@@ -43,8 +44,9 @@ export class Watch extends EventTarget {
   async start() {
     document.addEventListener("visibilitychange", this.#resume);
     addEventListener("online", this.#resume);
+    serviceEvents.addEventListener("resumed", this.#resume);
     if (session.place.last === undefined) return this.poll();
-    this.polledAt = Date.now();
+    this.polledAt = now();
     return this.#plan();
   }
 
@@ -54,6 +56,7 @@ export class Watch extends EventTarget {
     clearTimeout(this.#timer);
     document.removeEventListener("visibilitychange", this.#resume);
     removeEventListener("online", this.#resume);
+    serviceEvents.removeEventListener("resumed", this.#resume);
   }
 
   /** Count requests that follow from a poll against its share. */
@@ -79,7 +82,7 @@ export class Watch extends EventTarget {
     try {
       const news = await this.#news();
       this.#failures = 0;
-      this.polledAt = Date.now();
+      this.polledAt = now();
       if (news.events.length || news.skipped) this.#dispatch("changes", news);
     } catch (failure) {
       if (failure.name === "AbortError") return;
@@ -93,13 +96,13 @@ export class Watch extends EventTarget {
     clearTimeout(this.#timer);
     const wait = this.#failures
       ? Math.min(MOST_BACK_OFF_SECONDS, 2 ** this.#failures)
-      : pause(limits, Date.now(), {
+      : pause(limits, now(), {
         spent: session.place.spent,
         round: Math.max(1, this.#round),
         hidden: document.hidden,
       });
     const seconds = Math.max(wait - waited / 1000, mustWait(), 0);
-    this.nextAt = Date.now() + seconds * 1000;
+    this.nextAt = now() + seconds * 1000;
     this.#timer = setTimeout(() => this.poll(), seconds * 1000);
     this.#dispatch("polled", { seconds, failed: this.#failures > 0 });
   }
@@ -107,7 +110,7 @@ export class Watch extends EventTarget {
   // Visible or online again: what is left of the usual wait.
   #resume = () => {
     if (!document.hidden) this.#failures = 0;
-    if (!this.#polling) this.#plan(Date.now() - this.polledAt);
+    if (!this.#polling) this.#plan(now() - this.polledAt);
   };
 
   async #news() {

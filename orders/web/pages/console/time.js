@@ -1,0 +1,22 @@
+// The time of day: the service's, where this computer's clock is wrong.
+
+const WRONG_MS = 2 * 60_000;
+let ahead = 0;
+
+/** Return the time, in ms. */
+export function now() {
+  return Date.now() - ahead;
+}
+
+/** Compare the clock with an answer's Date; return whether what is known of it has changed. */
+export function compareClock(date) {
+  const difference = Date.now() - Date.parse(date);
+  if (Number.isNaN(difference) || Math.abs(difference - ahead) < WRONG_MS) return false;
+  ahead = Math.abs(difference) < WRONG_MS ? 0 : difference;
+  return true;
+}
+
+/** Return by how many ms this computer's clock is ahead of the service's; 0 where it is right. */
+export function clockError() {
+  return ahead;
+}
