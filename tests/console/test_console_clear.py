@@ -16,7 +16,6 @@ from tests.support.console import (
     row,
     sign_in,
     too_wide,
-    wait_for_rows,
 )
 
 pytestmark = pytest.mark.browser
@@ -67,8 +66,9 @@ def test_what_is_current_differs_in_forced_colours(at_desk):
     for parts in ("nav[aria-label=Main] a", ".dues a"):
         expect(page.locator(f"{parts}[aria-current]")).to_have_count(1)
         looks = [
-            page.locator(f"{parts}{state}")
-            .first.evaluate("each => getComputedStyle(each).backgroundColor")
+            page.locator(f"{parts}{state}").first.evaluate(
+                "each => getComputedStyle(each).backgroundColor"
+            )
             for state in ("[aria-current]", ":not([aria-current])")
         ]
         assert looks[0] != looks[1], parts
@@ -162,7 +162,7 @@ def test_a_pasted_tab_becomes_a_blank(shop, at_desk):
     expect(page.locator("#view .facts")).to_contain_text("3 pieces")
 
 
-# To the browser, each script of Playwright's is somebody's touch: what a person does is counted here.
+# To the browser, each script of Playwright's is a touch: here, only a person's click is one.
 TOUCHED = """
 let isTouched = false;
 addEventListener("pointerdown", () => { isTouched = true; }, true);
