@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
@@ -21,7 +23,7 @@ from redis.retry import Retry
 
 from orders.clock import Clock
 from orders.counters import CountersRefused
-from orders.counters.windows import TOGETHER_SECONDS, Counters, Quota, Usage
+from orders.counters.windows import ADDRESS_PREFIX, TOGETHER_SECONDS, Counters, Quota, Usage
 from orders.urls import place_of_redis
 
 log = logging.getLogger(__name__)
@@ -36,6 +38,8 @@ TIMEOUT_SECONDS = 0.1
 # key's row, which none of them remembers for longer. Where it can't be written, they do for longer.
 _SETTLED_MS = 1_000
 _UNSETTLED_MS = 10_000
+# A window takes half a kilobyte.
+_MOST_SEEN = 2_000
 _PROBE = Quota("probe/second", 1_000_000_000, 1)
 _ERRORS = (exceptions.RedisError, OSError)
 _REFUSALS = (
@@ -103,7 +107,10 @@ class RedisCounterStorage(RedisStorage):
         self._hit = self.storage.register_script(_HIT)
         self._place = place_of_redis(url)
         self._store_id = store_id
+        self._clock = clock
         self._local = Counters(clock)
+        # What Redis last had of a window, and when: of the keys that came last.
+        self._seen: OrderedDict[str, tuple[Usage, float]] = OrderedDict()
         self._lock = threading.Lock()
         self._is_away = self._is_refusing = False
 
@@ -118,6 +125,17 @@ class RedisCounterStorage(RedisStorage):
         """Return the windows' state, counting nothing."""
         answer = self._ask(lambda: self._count(quotas, _READ))
         return answer[1] if answer else self._local.peek(quotas)
+
+    def recall(self, quotas: Sequence[Quota]) -> list[Usage]:
+        """Return the windows' state as Redis last had it for this process, asking nothing."""
+        return self._local.peek(quotas) if self._is_away else list(map(self._recall, quotas))
+
+    def _recall(self, quota: Quota) -> Usage:
+        seen, as_of = self._seen.get(quota.key, (Usage(quota, 0, quota.length), 0.0))
+        ends_in = seen.ends_in - (self._clock.monotonic() - as_of)
+        if seen.quota != quota or ends_in <= 0:
+            return Usage(quota, 0, quota.length)
+        return Usage(quota, seen.counted, ends_in)
 
     def strike(self, key: str, length: int, last: int) -> int:
         """Count a strike in a window of so many seconds; return which one it is, 0 if not counted.
@@ -206,7 +224,19 @@ class RedisCounterStorage(RedisStorage):
     def _count(self, quotas: Sequence[Quota], amount: int) -> tuple[bool, list[Usage]]:
         has_room, *answer = self._run(quotas, amount)
         windows = zip(quotas, answer[::2], answer[1::2], strict=True)
-        return has_room == 1, [Usage(quota, count, left / 1000) for quota, count, left in windows]
+        usages = [Usage(quota, count, left / 1000) for quota, count, left in windows]
+        self._remember(usages)
+        return has_room == 1, usages
+
+    def _remember(self, usages: list[Usage]) -> None:
+        now = self._clock.monotonic()
+        for each in usages:
+            if not each.quota.key.startswith(ADDRESS_PREFIX):
+                self._seen.pop(each.quota.key, None)
+                self._seen[each.quota.key] = each, now
+        with suppress(KeyError):  # another thread was faster
+            while len(self._seen) > _MOST_SEEN:
+                self._seen.popitem(last=False)
 
     def _run(self, quotas: Sequence[Quota], amount: int) -> list[int]:
         arguments: list[str | int] = [amount]

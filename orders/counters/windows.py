@@ -180,6 +180,9 @@ class Counters:
         with self._lock:
             return [self._usage(quota, now) for quota in quotas]
 
+    # What memory knows of them: here, all.
+    recall = peek
+
     def strike(self, key: str, length: int, last: int) -> int:
         """Count a strike in a window of so many seconds; return which one it is, 0 if not counted.
 

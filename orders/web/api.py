@@ -24,6 +24,7 @@ from werkzeug.routing import MapAdapter, UnicodeConverter
 
 from orders.settings import Network, Settings
 from orders.store.database.engine import WAIT_SECONDS
+from orders.store.database.errors import StoreUnavailable
 from orders.web import bodies, compression
 from orders.web.access import auth
 from orders.web.call import WHOLE_AT, Call, current_call, is_api_path, path_of_target
@@ -283,7 +284,7 @@ def _finish(services: Services, reply: Reply) -> Reply:
     own = {name for name, _ in headers}
     headers += [each for each in PROTECTION.items() if each[0] not in own]
     if call.is_api:
-        verdict = call.verdict or services.limits.full_free_quota()
+        verdict = call.verdict or services.standing(None)
         headers += verdict.headers(call.judged_at or services.clock.time())
         headers += [("X-Request-Id", call.request_id), *call.headers.items()]
     status = reply.status
@@ -292,7 +293,12 @@ def _finish(services: Services, reply: Reply) -> Reply:
 
 
 def _admit_to_api(services: Services, call: Call, authorization: str | None) -> None:
-    call.caller = services.keyring.identify(authorization, call.address)
+    try:
+        call.caller = services.keyring.identify(authorization, call.address)
+    except StoreUnavailable:
+        # A key that memory knows sees its own figures, as on every refusal.
+        call.verdict = services.standing(authorization)
+        raise
     call.judged_at = services.clock.time()
     call.verdict = services.limits.judge(call.caller)
     call.verdict.raise_if_limited()

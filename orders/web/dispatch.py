@@ -56,10 +56,10 @@ class Dispatch:
         """Return whether a long answer may begin now."""
         return self._services.long_reads.is_open
 
-    def uncounted_headers(self) -> list[tuple[str, str]]:
-        """Return the rate-limit headers of a response to nobody: the free plan's full figures."""
+    def uncounted_headers(self, authorization: str | None) -> list[tuple[str, str]]:
+        """Return the rate-limit headers of a refusal that counts nothing."""
         services = self._services
-        return services.limits.full_free_quota().headers(services.clock.time())
+        return services.standing(authorization).headers(services.clock.time())
 
     def note_answer(self, call: Call, status: int, now: float) -> None:
         """Note an answer that the server made by itself."""

@@ -28,7 +28,7 @@ from orders.store.database.long_reads import LongReads
 from orders.store.databases import Upkeep
 from orders.store.listing import CurrentList
 from orders.web.access.auth import KeyRing
-from orders.web.access.limits import Limits
+from orders.web.access.limits import Limits, Verdict
 from orders.web.call import NoteAnswer
 from orders.web.logs import log_queue
 from orders.webhooks.outbox import Outbox
@@ -130,6 +130,10 @@ class Services:
     def long_reads(self) -> LongReads:
         """The gate that long reads of the store wait at."""
         return self.database.long_reads
+
+    def standing(self, authorization: str | None) -> Verdict:
+        """Return what a refusal shows that counts nothing: of a key that memory knows, its own."""
+        return self.limits.standing(self.keyring.recall(authorization, "-"))
 
     def begin(self) -> None:
         """Load an earlier process' counters and bans, and compare the clock with the store."""

@@ -572,11 +572,15 @@ def test_a_database_that_is_gone_rejects_everything_until_it_is_back(impatient, 
 
 
 def test_when_the_key_cannot_be_looked_up_nothing_is_counted(impatient, clock):
-    clock.advance(1)  # for longer a key is not remembered
+    clock.advance(1)  # for longer a key opens nothing unseen
+    stranger = impatient.client()
     with impatient.away():
         for method, target, sent in (*WRITES, *READS, ("GET", "/v1/nothing", {})):
-            response = impatient.writer.request(method, target, **sent)
+            response = stranger.request(method, target, **sent)
             assert_unavailable(response, FREE, FREE, clock)
+            response = impatient.writer.request(method, target, **sent)
+            assert_error(response, 503, "store_unavailable")
+            assert response.headers["RateLimit"] == '"minute";r=999;t=59, "day";r=99999;t=86399'
     response = impatient.writer.get(ORDERS)
     assert (response.status_code, response.headers["X-RateLimit-Remaining"]) == (200, "998")
 

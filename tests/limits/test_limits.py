@@ -10,8 +10,12 @@ from test_bans import own
 
 from orders.settings import DEFAULT_PLANS, Plan
 from orders.store import keys as key_store
+from orders.web.dispatch import Dispatch
+from orders.web.server import loop
 from tests.support.clocks import ONLY_WHERE_TIME_STANDS_STILL, WHERE_COUNTED
+from tests.support.serving import serving
 from tests.support.stores import assert_error
+from tests.support.wire import exchange
 
 LIST = "/v1/store/orders"
 MINUTE, DAY = 60, 86_400
@@ -214,6 +218,29 @@ def test_an_address_and_a_valid_key_from_it_are_limited_apart(store):
     assert left(response) == (59, 999)
     use(own(store, 1, 10), 2)
     assert left(store.anonymous("203.0.113.9").get(LIST)) == (59, 999)
+
+
+def test_a_known_key_sees_its_own_figures_when_the_server_itself_refuses(store, monkeypatch):
+    client, banned = own(store, 500, 5_000), own(store, 1, 5_000)
+    use(client, 3)
+    use(banned, 2)
+    monkeypatch.setattr(loop, "QUEUE_SECONDS", -1)  # each request has waited for too long
+    shown = []
+    with serving(store.app, Dispatch(store.services, lambda: None)) as address:
+        for key in (client.secret, banned.secret, "unknown"):
+            for length in (0, 2_000_000):
+                head = f"Host: a\r\nAuthorization: Bearer {key}\r\nContent-Length: {length}"
+                request = f"GET {LIST} HTTP/1.1\r\n{head}\r\n\r\n".encode()
+                answer = exchange(address, request).decode()
+                shown.append((answer[9:12], *re.findall(r";r=(\d+);", answer)))
+    assert shown == [
+        ("503", "497", "4997"),
+        ("413", "497", "4997"),
+        ("503", "0", "4999"),
+        ("413", "0", "4999"),
+        ("503", "60", "1000"),
+        ("413", "60", "1000"),
+    ]
 
 
 def test_addresses_are_counted_apart(store):

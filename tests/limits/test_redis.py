@@ -202,6 +202,17 @@ def test_while_redis_is_away_each_process_counts_in_memory(own_redis, begin, clo
     assert hit(other) == (True, 2, 2)
 
 
+def test_what_redis_last_said_of_a_window_is_recalled_without_asking(own_redis, begin, clock):
+    one = begin(own_redis, clock)
+    assert [each.counted for each in one.recall(quotas())] == [0, 0]
+    hit(one, 3)
+    own_redis.kill()
+    assert [each.counted for each in one.recall(quotas())] == [3, 3]
+    clock.advance(61)
+    assert [each.counted for each in one.recall(quotas())] == [0, 3]
+    assert one.check(), "it was not asked"
+
+
 USES = [hit, counts, strike, lambda storage: storage.settle(STRIKES), lambda one: one.flush()]
 
 

@@ -26,7 +26,7 @@ class Policy:
         """Return that long answers may begin."""
         return True
 
-    def uncounted_headers(self):
+    def uncounted_headers(self, authorization):
         """Return no headers."""
         return []
 

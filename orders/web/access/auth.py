@@ -98,6 +98,17 @@ class KeyRing:
         self._note_use(cached.key.id, int(self._clock.time() // 60))
         return Caller(address, True, cached.key, cached.as_of)
 
+    def recall(self, authorization: str | None, address: str) -> Caller:
+        """Return the caller as memory knows it, however long ago it was read. Asks nothing.
+
+        For what a refusal shows, not for what a caller may do.
+        """
+        token = bearer_token(authorization)
+        cached = self._cache.get(keys.digest(token)) if token else None
+        if cached is None or self._time() >= cached.valid_until:
+            return Caller(address, presented=token is not None)
+        return Caller(address, True, cached.key, cached.as_of)
+
     def flush(self) -> None:
         """Write when keys were last used. What can't be written is retried the next time."""
         latest, now = self._time(), self._clock.time()

@@ -128,8 +128,18 @@ class Limits:
             banned_for = self.bans.strike(key)
         return Verdict(usages, admitted, banned_for)
 
-    def full_free_quota(self) -> Verdict:
-        """Return the free plan's full figures, for a response to an unidentified client."""
+    def standing(self, caller: Caller) -> Verdict:
+        """Return what a key has left as memory knows it, and count nothing. Must not block.
+
+        Without a key: the free plan's full figures.
+        """
+        if (key := caller.key) is None:
+            return self._full_free_quota()
+        quotas = self._quotas(caller.identity, *figures_in_force(caller, self._plans))
+        banned_for = self.bans.ends_in(key, caller.key_as_of)
+        return Verdict(self.storage.recall(quotas), banned_for == 0, banned_for)
+
+    def _full_free_quota(self) -> Verdict:
         quotas = self._quotas("nobody", *_figures(self._plans["free"]))
         return Verdict([Usage(quota, 0, quota.length) for quota in quotas])
 

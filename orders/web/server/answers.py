@@ -71,8 +71,8 @@ class Policy(Protocol):
     def has_room_for_long(self) -> bool:
         """Return whether a long answer may begin now. Must not block."""
 
-    def uncounted_headers(self) -> list[tuple[str, str]]:
-        """Return the rate-limit headers of a response to nobody. Must not block."""
+    def uncounted_headers(self, authorization: str | None) -> list[tuple[str, str]]:
+        """Return the rate-limit headers of a refusal that counts nothing. Must not block."""
 
     def note_turn(self) -> None:
         """Note that the loop runs: called by it, once a second. Must not block."""
@@ -184,7 +184,11 @@ class Exchange(WSGITask):
             ("X-Request-Id", call.request_id),
             *PROTECTION.items(),
             *(_RETRY if status == _UNAVAILABLE else ()),
-            *(policy.uncounted_headers() if is_api else ()),
+            *(
+                policy.uncounted_headers(self.request.headers.get("AUTHORIZATION"))
+                if is_api
+                else ()
+            ),
         ]
         self.write(body)
         policy.note_answer(call, status, time.monotonic())
