@@ -257,6 +257,7 @@ def renew(keep_keys: bool) -> None:
         revoked, paused = restoring.renew(
             services.database, services.clock.now(), keep_keys=keep_keys
         )
+        services.upkeep.accept()
     say(f"The store has a new id, and new ids continue {restoring.SKIPPED_IDS:,} higher.")
     if revoked:
         say(f"All keys are revoked, {revoked} of them just now: issue new ones.")

@@ -330,7 +330,8 @@ def test_processes_that_count_together_serve_together_and_with_no_other(settings
 
 BEFORE_QUARTERS = """
     DROP TRIGGER order_quarters_kept ON order_events; DROP FUNCTION order_quarters_kept();
-    DROP TABLE order_quarters; UPDATE alembic_version SET version_num = '0010'
+    DROP TABLE order_quarters; DROP INDEX orders_without_date;
+    UPDATE alembic_version SET version_num = '0010'
 """
 
 
@@ -644,8 +645,10 @@ def test_backup_and_restore_name_the_commands_to_use_instead(store, tmp_path, su
 
 
 def test_a_restored_database_misleads_no_client_once_it_is_renewed(
-    server, name, store, client, tmp_path
+    server, name, store, tmp_path, caplog
 ):
+    store.services.upkeep.prepare()
+    client = store.client()
     client.place()
     tag = client.get(ORDERS).headers["ETag"]
     dump, target = tmp_path / "shop.dump", server.conninfo(name)
@@ -656,7 +659,13 @@ def test_a_restored_database_misleads_no_client_once_it_is_renewed(
     options = ("--clean", "--if-exists", "--single-transaction", f"--dbname={target}")
     run([server.bin / "pg_restore", *options, dump])
     restored = Store(store.settings, store.clock)
+    assert caplog.messages == []
+    restored.services.upkeep.prepare()
+    (warning,) = caplog.messages
+    assert "was restored from a dump, or moved, and not renewed" in warning
     assert command(restored, "db", "renew").exit_code == 0
+    restored.services.upkeep.prepare()
+    assert caplog.messages == [warning]
     revoked = Client(restored, client.key_id, client.secret)
     assert_error(revoked.get(ORDERS), 401, "invalid_api_key")
     new = restored.client()

@@ -125,6 +125,9 @@ class SqliteUpkeep:
             return Hold()
         return _HeldByFile(file)
 
+    def accept(self) -> None:
+        """Do nothing: a file's restore is `flask db restore`."""
+
     def file(self) -> Path:
         """Return the file's path."""
         return self._path

@@ -53,6 +53,13 @@ _SERVING = Query(
             AND classid = CAST(:locks AS oid) AND objid = CAST(:serving AS oid)
     """).bindparams(locks=LOCKS, serving=SERVING)
 )
+# Which table of which server the store's is, and which it was when that was noted. A dump has the
+# note, and what it is restored to is another table.
+_ORIGIN = text("""
+    SELECT concat_ws('/', 'Store Orders', system_identifier, store.oid) AS here,
+        obj_description(store.oid, 'pg_class') AS noted
+    FROM pg_control_system(), (SELECT to_regclass('store')::oid AS oid) AS store
+""")
 _VERSION = text("SELECT version_num FROM alembic_version")
 _NO_FILE = (
     "The database is on a PostgreSQL server, not in a file. Copy it with `pg_dump "
@@ -85,6 +92,26 @@ class PostgresUpkeep:
             self._migrate()  # nobody can be serving it
         elif version < schema_version():
             self._migrate_alone()
+        self._check_origin()
+
+    def _check_origin(self) -> None:
+        with self._as_unfit(), self._database.read() as connection:
+            here, noted = connection.execute(_ORIGIN).one()
+        if noted is None:
+            self.accept()
+        elif noted != here:
+            log.warning(
+                "%s was restored from a dump, or moved, and not renewed: keys that were revoked "
+                "since are valid again, and clients may see ids used twice. Stop all services, "
+                "and run `flask db renew` (with --keep-keys if none was revoked).",
+                self._database.where,
+            )
+
+    def accept(self) -> None:
+        """Note that the tables are where they are meant to be served from."""
+        with self._as_unfit(), self._database.write() as connection:
+            here, _ = connection.execute(_ORIGIN).one()
+            connection.exec_driver_sql(f"COMMENT ON TABLE store IS '{here}'")
 
     def check(self) -> None:
         """Check that the tables are ours, and of this schema."""
