@@ -143,6 +143,7 @@ def _serve(app: Flask, services: Services, hold: Hold, *, with_demo: bool) -> in
     housekeeping = Housekeeping(
         services.write_counters,
         services.write_keys,
+        services.follow_faults,
         services.long_reads.tend,
         keeper.keep,
         *([services.backups.tend] if services.backups else []),

@@ -179,6 +179,10 @@ class Services:
         with suppress(StoreUnavailable):
             self.orders.follow_clock()
 
+    def follow_faults(self) -> None:
+        """Log what fails of the database, and its end. Called twice a second."""
+        self.database.faults.follow(self.database.probe, self.clock.monotonic())
+
     def end(self) -> None:
         """Write everything, and close all files and connections."""
         self.limits.storage.close()

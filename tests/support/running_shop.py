@@ -27,7 +27,7 @@ FULL_HEADERS = {
     "Cache-Control": "no-store",
 }
 _ACCESS_LINE = re.compile(
-    r"\S+Z \S+ \S+ [A-Z]+ /v1/\S* \d{3} [\d.]+ms [0-9a-f]{16} waited=[\d.]+ms\n"
+    r"\S+Z \S+ \S+ [A-Z]+ /v1/\S* \d{3} [\d.]+ms [0-9a-f]{16}( [a-z_]+)? waited=[\d.]+ms\n"
 )
 
 

@@ -17,7 +17,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -34,10 +34,13 @@ from sqlalchemy import (
 
 from orders.store.database.errors import (
     LOCKED,
+    StoreUnavailable,
+    Watch,
     discard_connection_on_error,
-    translate_driver_errors,
+    translate,
     unavailable_cause,
 )
+from orders.store.database.faults import Faults, Part
 from orders.store.database.long_reads import LongReads
 from orders.store.database.queries import Query
 
@@ -49,6 +52,8 @@ WAIT_SECONDS = 7.0
 STILL_BUSY_SECONDS = 0.05
 # The schema name of the tables of a file beside the store.
 BESIDE = "beside"
+_PROBE_READING = "SELECT store_id FROM store"
+_PROBE_WRITING = "UPDATE store SET store_id = store_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,9 @@ class Database(ABC):
         # Weakly, so that a thread's connection goes back to the pool when the thread ends.
         self._kept: WeakSet[PoolProxiedConnection] = WeakSet()
         self._long_locked = False
+        self.faults = Faults()
+        self._reading = Watch(partial(self._note, Part.READING))
+        self._writing = Watch(partial(self._note, Part.WRITING))
 
     def answer_by(self, moment: float | None) -> None:
         """Have this thread wait for the database until a monotonic time, or None, as usual."""
@@ -110,7 +118,7 @@ class Database(ABC):
     @contextlib.contextmanager
     def read(self) -> Iterator[Connection]:
         """Yield a connection for reading, each statement by itself."""
-        with translate_driver_errors():
+        with self._reading:
             self._check_usable()
             with self._reader.connect() as connection, discard_connection_on_error(connection):
                 yield connection
@@ -125,6 +133,28 @@ class Database(ABC):
     @abstractmethod
     def ask(self, query: Query, **parameters: Any) -> list[tuple[Any, ...]]:
         """Return the rows of one query, on this thread's own connection."""
+
+    def probe(self, part: Part) -> None:
+        """Raise StoreUnavailable if the database can't be read, or written."""
+        if part is Part.READING:
+            with self.read() as connection:
+                connection.exec_driver_sql(_PROBE_READING).fetchall()
+        else:
+            with self.write() as connection:
+                self._make_room(connection)
+                connection.exec_driver_sql(_PROBE_WRITING)
+
+    @abstractmethod
+    def _make_room(self, connection: Connection) -> None:
+        """Raise an error if there is no room for more rows: a change of one may need none."""
+
+    def _note(self, part: Part, error: Exception) -> None:
+        is_translated = isinstance(error, StoreUnavailable)
+        cause = str(error) if is_translated else unavailable_cause(error)
+        # A silence is logged by who waits for its end.
+        if cause and not self.is_away:
+            self.faults.note(part, cause)
+        translate(error)
 
     @abstractmethod
     def version(self) -> Hashable:

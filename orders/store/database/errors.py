@@ -13,7 +13,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 DAMAGED = "the database is damaged"
 LOST = "the database server can't be reached, or closed the connection"
 LOCKED = "the database is locked by another program"
-_BUSY = "the database is busy"
+BUSY = "the database is busy"
 FULL = "the disk is full"
 FAILING_DISK = "the disk is failing or full"
 READ_ONLY = "the database can't be written to"
@@ -38,7 +38,7 @@ _CAUSES = {
     "57P": LOST,
     "57014": "the database took too long",
     "55P03": LOCKED,
-    "40": _BUSY,
+    "40": BUSY,
     "25006": READ_ONLY,
     "25P03": LOST,
     "53100": FULL,
@@ -84,7 +84,7 @@ class Superseded(StoreUnavailable):
 def unavailable_cause(error: Exception) -> str | None:
     """Return why an error, the driver's or SQLAlchemy's, means no database at present, or None."""
     if isinstance(error, PoolTimeout):
-        return _BUSY
+        return BUSY
     code = _code_of(error)
     # The driver's own error, without a name: SQLite itself does not decode texts.
     is_undecodable = not code and str(_driver_error(error)).startswith("Could not decode to UTF-8")
@@ -111,7 +111,7 @@ def means_unavailable(error: Exception) -> bool:
     return isinstance(error, StoreUnavailable) or unavailable_cause(error) is not None
 
 
-class _Watch(contextlib.ContextDecorator):
+class Watch(contextlib.ContextDecorator):
     """Calls a function with the error, if any, that leaves a block.
 
     As a class, because around each query a generator would take as long as the query.
@@ -129,7 +129,7 @@ class _Watch(contextlib.ContextDecorator):
             self._judge(error)
 
 
-def translate_driver_errors() -> _Watch:
+def translate_driver_errors() -> Watch:
     """Turn errors that mean an unavailable database into StoreUnavailable."""
     return _TRANSLATING
 
@@ -146,7 +146,7 @@ def commit_outcome_unknown() -> Iterator[None]:
         raise
 
 
-def bad_rows_mean_corruption() -> _Watch:
+def bad_rows_mean_corruption() -> Watch:
     """Turn errors of converting a row's values into StoreUnavailable.
 
     The service wrote no such row: the database is damaged.
@@ -154,12 +154,13 @@ def bad_rows_mean_corruption() -> _Watch:
     return _CONVERTING
 
 
-def discard_connection_on_error(connection: Connection | PoolProxiedConnection) -> _Watch:
+def discard_connection_on_error(connection: Connection | PoolProxiedConnection) -> Watch:
     """Have the pool replace the connection after an error that makes it unusable."""
-    return _Watch(lambda error: connection.invalidate() if _is_fatal(error) else None)
+    return Watch(lambda error: connection.invalidate() if _is_fatal(error) else None)
 
 
-def _translate(error: Exception) -> None:
+def translate(error: Exception) -> None:
+    """Raise StoreUnavailable in the place of an error that means an unavailable database."""
     cause = unavailable_cause(error)
     if cause is not None:
         raise StoreUnavailable(cause, retryable=is_retryable(error)) from error
@@ -170,8 +171,8 @@ def _distrust(error: Exception) -> None:
         raise StoreUnavailable(DAMAGED) from error
 
 
-_TRANSLATING = _Watch(_translate)
-_CONVERTING = _Watch(_distrust)
+_TRANSLATING = Watch(translate)
+_CONVERTING = Watch(_distrust)
 
 
 def _is_fatal(error: Exception) -> bool:

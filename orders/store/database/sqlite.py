@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import itertools
 import math
+import shutil
 import time
 from collections.abc import Iterator
 from functools import cache, cached_property
@@ -21,6 +22,7 @@ from sqlalchemy import Connection, Engine, text
 
 from orders.store.database.engine import BESIDE, BUSY_SECONDS, Beside, Database, driver_of
 from orders.store.database.errors import (
+    FULL,
     StoreUnavailable,
     discard_connection_on_error,
     translate_driver_errors,
@@ -29,6 +31,8 @@ from orders.store.database.long_reads import MOST_PAGES, Checkpoint, ShortLog
 from orders.store.database.queries import Query
 
 IDENTITY_CHECK_SECONDS = 0.02
+# With less, a disk is as good as full.
+_ROOM_BYTES = 1024 * 1024
 # SQLite before 3.51.3 can lose committed pages when two connections write or checkpoint at the
 # same instant (the WAL-reset bug).
 FIRST_SOUND_SQLITE = (3, 51, 3)
@@ -100,7 +104,7 @@ class SqliteDatabase(Database):
     def write(self, beside: Beside | None = None) -> Iterator[Connection]:
         """Yield a connection in a write transaction; it commits unless left by an exception."""
         with (
-            translate_driver_errors(),
+            self._writing,
             self._writer.connect() as connection,
             discard_connection_on_error(connection),
             _attached(connection, beside) if beside else contextlib.nullcontext(),
@@ -120,7 +124,7 @@ class SqliteDatabase(Database):
 
     def ask(self, query: Query, **parameters: Any) -> list[tuple[Any, ...]]:
         """Return the rows of one query, on this thread's own connection."""
-        with translate_driver_errors():
+        with self._reading:
             # Not at each query: it would cost as much as most of them. A file that is gone or was
             # replaced still shows what was true a moment ago; only writes would be lost.
             if time.monotonic() - self._identity_checked_at > IDENTITY_CHECK_SECONDS:
@@ -193,6 +197,10 @@ class SqliteDatabase(Database):
             driver.execute("BEGIN IMMEDIATE").close()
         finally:
             driver.execute(_busy_timeout(BUSY_SECONDS)).close()
+
+    def _make_room(self, connection: Connection) -> None:
+        if shutil.disk_usage(self.folder).free < _ROOM_BYTES:
+            raise StoreUnavailable(FULL)
 
     def _begin_to_read(self, connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN")

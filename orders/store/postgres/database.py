@@ -57,6 +57,11 @@ _TEMPORARY = "pg_temp"
 # https://www.postgresql.org/docs/15/functions-info.html#FUNCTIONS-INFO-SNAPSHOT
 _SNAPSHOT = Query(text("SELECT CAST(pg_current_snapshot() AS text)"))
 _IDENTITY = "SELECT version_num, store_id FROM alembic_version, store"
+# Files grow by it, which a change of one row may not need.
+_ROOM = (
+    "CREATE TEMPORARY TABLE store_orders_room ON COMMIT DROP AS "
+    "SELECT repeat('x', 500) AS filler FROM generate_series(1, 2000)"
+)
 _OPTIONS = {
     # Instants are formatted and split into days in UTC.
     "timezone": "UTC",
@@ -96,7 +101,7 @@ class PostgresDatabase(Database):
         self._url = url
         self._patience: float | None = None
         self._identity: tuple[str, str] | None = None
-        self._writing = threading.Lock()
+        self._write_turns = threading.Lock()
         self._breaker = waiting.Breaker(self.where, self.seconds_left)
 
     @property
@@ -115,7 +120,7 @@ class PostgresDatabase(Database):
         for the writers' lock, if that is longer than requests do.
         """
         with (
-            translate_driver_errors(),
+            self._writing,
             self._turn_to_write(),
             self._writer.connect() as connection,
             discard_connection_on_error(connection),
@@ -130,7 +135,7 @@ class PostgresDatabase(Database):
 
     def ask(self, query: Query, **parameters: Any) -> list[tuple[Any, ...]]:
         """Return the rows of one query, which is retried once if the connection was lost."""
-        with translate_driver_errors():
+        with self._reading:
             self._check_usable()
             try:
                 return self._rows(query, parameters)
@@ -175,13 +180,13 @@ class PostgresDatabase(Database):
     @contextlib.contextmanager
     def _turn_to_write(self) -> Iterator[None]:
         # The pool would wait for its one connection as long for any request.
-        if not self._writing.acquire(timeout=min(BUSY_SECONDS, self.seconds_left())):
+        if not self._write_turns.acquire(timeout=min(BUSY_SECONDS, self.seconds_left())):
             raise StoreUnavailable("the database is busy")
         try:
             self._check_usable()
             yield
         finally:
-            self._writing.release()
+            self._write_turns.release()
 
     def _own_connection(self) -> PoolProxiedConnection:
         connection = super()._own_connection()
@@ -236,6 +241,9 @@ class PostgresDatabase(Database):
             f"SET LOCAL idle_in_transaction_session_timeout = '{idle}'; "
             f"SELECT pg_advisory_xact_lock({LOCKS}, {WRITING})"
         )
+
+    def _make_room(self, connection: Connection) -> None:
+        connection.exec_driver_sql(_ROOM)
 
     def _begin_to_read(self, connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")

@@ -23,6 +23,7 @@ from orders.store import days, events
 from orders.store.care import checks
 from orders.store.database import sqlite
 from orders.store.database.errors import StoreUnavailable
+from orders.store.database.faults import Part
 from orders.web.logs import log_queue
 from orders.web.services import Services
 from orders.webhooks import deliveries, endpoints
@@ -87,6 +88,8 @@ class StateCollector(Collector):
         self._last = store or self._last
         damaged = self._services.soundness == "damaged"
         yield _gauge("database_up", "Whether the database answers.", store is not None)
+        can_write = store is not None and not self._services.database.faults.cause(Part.WRITING)
+        yield _gauge("database_writable", "Whether changes can be written.", can_write)
         yield _gauge("database_damaged", "Whether the check at the start found damage.", damaged)
         yield self._deliveries()
         yield from self._last

@@ -9,6 +9,7 @@ from flask import Flask
 from orders.store import events
 from orders.store.database.engine import Database
 from orders.store.database.errors import StoreUnavailable
+from orders.store.database.faults import Part
 from orders.web.replies import Reply, json_reply
 from orders.web.services import current_services
 
@@ -31,11 +32,14 @@ def _readyz() -> Reply:
     # Without their journal or Redis, limits are counted in memory: worth reporting, but no reason
     # to send clients elsewhere.
     trouble = services.limits.storage.trouble
+    # Reads go on, which nobody would get from a process that is taken out.
+    writing = services.database.faults.cause(Part.WRITING)
     differing = "; ".join(services.differing)
     return json_reply(
         {
             "status": "ready",
             "database": services.soundness,
+            "writes": f"failing: {writing}" if writing else "ok",
             "counters": f"degraded: {trouble}" if trouble else "ok",
             "processes": f"differing: {differing}" if differing else "ok",
         }
