@@ -21,6 +21,7 @@ from orders.cli.database import db_group
 from orders.cli.events import events_group
 from orders.cli.files import orders_group, pets_group
 from orders.cli.keys import keys_group
+from orders.cli.status import status
 from orders.cli.webhooks import webhooks_group
 from orders.clock import Clock
 from orders.settings import Settings
@@ -69,7 +70,7 @@ def make_routes(settings: Settings) -> Flask:
     health.register(app)
     site.register(app)
     groups = (keys_group, orders_group, pets_group, events_group, webhooks_group, db_group)
-    for command in (*groups, audit):
+    for command in (*groups, audit, status):
         app.cli.add_command(command)
     return app
 

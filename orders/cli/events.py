@@ -53,10 +53,18 @@ def show(order_id: int) -> None:
     "--after", type=click.IntRange(0), metavar="ID", help="All events after this one instead."
 )
 @click.option("--follow", "-f", is_flag=True, help="Wait for new events, until Ctrl-C.")
+@click.option(
+    "--request", "request_id", metavar="ID", help="What this request did (X-Request-Id) instead."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, as in the API.")
-def tail(number: int, after: int | None, *, follow: bool, as_json: bool) -> None:
+def tail(
+    number: int, after: int | None, request_id: str | None, *, follow: bool, as_json: bool
+) -> None:
     """Show the last events: id, time, type, order, actor, request."""
     database = open_services().database
+    if request_id is not None:
+        _show_request(database, request_id, as_json=as_json)
+        return
     start = events.id_before_last(database, number) if after is None else after
     try:
         for event in _events(database, start, follow=follow):
@@ -65,6 +73,16 @@ def tail(number: int, after: int | None, *, follow: bool, as_json: bool) -> None
                 sys.stdout.flush()
     except KeyboardInterrupt:
         return
+
+
+def _show_request(database: Database, request_id: str, *, as_json: bool) -> None:
+    done = events.read_request(database, request_id, 0, _WHOLE_HISTORY).events
+    if not done:
+        raise click.ClickException(
+            f"No event is of a request {request_id}: it changed no order, or is another store's."
+        )
+    for event in done:
+        click.echo(event if as_json else _line(json.loads(event)))
 
 
 def _events(database: Database, after: int, *, follow: bool) -> Iterator[str]:

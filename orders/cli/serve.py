@@ -38,7 +38,9 @@ from orders.store.care.upkeep import Hold, InUse
 from orders.store.database import sqlite
 from orders.store.database.errors import StoreUnavailable
 from orders.web import logs
+from orders.web.call import Call
 from orders.web.dispatch import Dispatch
+from orders.web.monitoring.recent import Recent, StatusFile
 from orders.web.pages import site
 from orders.web.server import Server
 from orders.web.services import Services, services_of
@@ -139,6 +141,7 @@ def _serve(app: Flask, services: Services, hold: Hold, *, with_demo: bool) -> in
         site.load(app)
         server = _bind(app, services)
         server.stop_on_signals()
+        recent, status = _begin_status(services, server)
         _welcome(services, server, with_demo=with_demo)
     housekeeping = Housekeeping(
         services.write_counters,
@@ -146,7 +149,9 @@ def _serve(app: Flask, services: Services, hold: Hold, *, with_demo: bool) -> in
         services.follow_faults,
         services.long_reads.tend,
         keeper.keep,
+        status.write,
         *([services.backups.tend] if services.backups else []),
+        *([services.continuous_copy.tend] if services.continuous_copy else []),
     )
     housekeeping.start()
     services.outbox.start(alone=services.is_alone)
@@ -162,9 +167,23 @@ def _serve(app: Flask, services: Services, hold: Hold, *, with_demo: bool) -> in
             services.backups.stop()
         services.outbox.stop()
         housekeeping.stop()
+        logging.getLogger().removeHandler(recent)
+        status.close()
         services.end()
     log.info("Stopped.")
     return EXIT_LOST if keeper.has_lost else 0
+
+
+def _begin_status(services: Services, server: Server) -> tuple[Recent, StatusFile]:
+    recent, note = Recent(services.clock), services.note_answer
+
+    def note_both(call: Call, status: int, ended: float) -> None:
+        note(call, status, ended)
+        recent.note_answer(call, status, ended)
+
+    services.note_answer = note_both
+    logging.getLogger().addHandler(recent)
+    return recent, StatusFile(services, recent, server.addresses)
 
 
 def _spare_the_collector() -> None:

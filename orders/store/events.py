@@ -112,6 +112,8 @@ def _in_order(query: Any) -> Any:
 
 _PAGE = _in_order(select(orders_json.event(), EventRow.c.id))
 _ALL = Query(_PAGE)
+# Without an index, which every order would pay for: it reads the whole log.
+_OF_REQUEST = Query(_PAGE.where(EventRow.c.request_id == bindparam("request_id", type_=String)))
 _OF_ORDER = Query(_PAGE.where(EventRow.c.order_id == bindparam("order_id", type_=BigInteger)))
 
 
@@ -224,6 +226,11 @@ def read_page(database: Database, after: int, size: int, types: Collection[str] 
 def read_history(database: Database, order_id: int, after: int, size: int) -> EventPage:
     """Return at most `size` of an order's events that follow one."""
     return _read(database, _OF_ORDER, after, size, order_id=order_id)
+
+
+def read_request(database: Database, request_id: str, after: int, size: int) -> EventPage:
+    """Return at most `size` of the events of one request that follow one."""
+    return _read(database, _OF_REQUEST, after, size, request_id=request_id)
 
 
 def _read(database: Database, query: Query, after: int, size: int, **values: Any) -> EventPage:

@@ -20,6 +20,7 @@ from orders.store import clock_floor
 from orders.store import keys as key_store
 from orders.store.care import checks
 from orders.store.care.backups import Backups
+from orders.store.care.continuous import ContinuousCopy
 from orders.store.database.commit_cache import CommitCache
 from orders.store.database.engine import Database
 from orders.store.database.errors import StoreUnavailable
@@ -109,6 +110,13 @@ class Services:
         if (folder := settings.backups_path) is None:
             return None
         return Backups(settings.database_path, folder, settings.backups_keep, self.clock)
+
+    @cached_property
+    def continuous_copy(self) -> ContinuousCopy | None:
+        """The copy that Litestream makes, if there may be one."""
+        if self.settings.is_on_postgres:
+            return None
+        return ContinuousCopy(self.settings.database_path, self.clock)
 
     @cached_property
     def list(self) -> CurrentList:

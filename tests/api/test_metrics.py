@@ -212,6 +212,22 @@ def test_rate_limited_answers_are_counted_by_plan_and_bans_by_their_number(make_
     assert (samples("bans_total"), samples("banned_keys")) == (1, 0)
 
 
+def test_requests_refusals_and_time_are_counted_by_the_ids_of_keys(store, monkeypatch):
+    client, other = store.client(), store.client()
+    store.anonymous().get(ORDERS)
+    ticks = iter(range(1_000))  # each reading of the clock takes a second
+    monkeypatch.setattr(store.clock, "monotonic", lambda: float(next(ticks)))
+    client.place()
+    assert client.get(f"{ORDERS}/99").status_code == 404
+    other.get(ORDERS)
+    samples = read(store)
+    for key, requests, refusals in ((client.key_id, 2, 1), (other.key_id, 1, 0)):
+        assert samples("http_key_requests_total", key=str(key)) == requests
+        assert samples("http_key_refusals_total", key=str(key)) == refusals
+        assert samples("http_key_seconds_total", key=str(key)) >= requests
+    assert samples.values_of("key") == {str(client.key_id), str(other.key_id)}
+
+
 def test_the_store_is_measured(store):
     client = store.client()
     for _ in range(3):

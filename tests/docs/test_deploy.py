@@ -65,6 +65,7 @@ def exported(tmp_path_factory, forks):
     """The names of all samples of a service that has done some of everything."""
     instance = tmp_path_factory.mktemp("exported")
     (instance / "config.toml").write_text(SMALL_PLAN, encoding="utf-8")
+    (instance / ".orders.db-litestream").mkdir()  # Litestream's own
     settings = {"ORDERS_METRICS": "on", "ORDERS_BACKUPS": "backups"}
     with running(instance, forks=forks, **settings) as service:
         key = service.issue()
@@ -382,6 +383,7 @@ def test_every_panel_shows_something_of_a_real_service_and_no_alert_is_broken(tm
     instance = tmp_path / "instance"
     instance.mkdir()
     (instance / "config.toml").write_text(SMALL_PLAN, encoding="utf-8")
+    (instance / ".orders.db-litestream").mkdir()  # Litestream's own
     with (
         running(instance, ORDERS_METRICS="on", ORDERS_BACKUPS="backups") as service,
         receiving() as receiver,

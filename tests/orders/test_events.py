@@ -194,6 +194,15 @@ def test_the_tail_of_the_log_is_shown(shop):
     assert shown("--after", "4") == []
 
 
+def test_what_a_request_did_is_shown(shop):
+    wanted = events(shop)[1]
+    done = command(shop.store, "events", "tail", "--request", wanted["requestId"], "--json")
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [wanted]
+    done = command(shop.store, "events", "tail", "--request", "0" * 16)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "changed no order" in done.stderr
+
+
 def test_the_tail_is_the_feed_for_programs(shop):
     done = command(shop.store, "events", "tail", "--json")
     assert [json.loads(line) for line in done.stdout.splitlines()] == events(shop)

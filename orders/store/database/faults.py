@@ -15,7 +15,7 @@ from orders.store.database.errors import BUSY, DAMAGED, StoreUnavailable
 
 log = logging.getLogger(__name__)
 
-PROBE_SECONDS = 5.0
+PROBE_SECONDS = 2.0
 _MINUTE, _HOUR = 60, 3_600
 
 
@@ -58,6 +58,11 @@ class Faults:
     def cause(self, part: Part) -> str | None:
         """Return why a part fails, or None."""
         return self._causes.get(part)
+
+    @property
+    def words(self) -> dict[str, str]:
+        """Why which parts fail."""
+        return {part.value: cause for part, cause in self._causes.copy().items()}
 
     def follow(self, probe: Callable[[Part], None], now: float) -> None:
         """Log a fault that has begun or ended. Called twice a second, with the monotonic time.

@@ -84,6 +84,9 @@ class StateCollector(Collector):
         yield from self._limits()
         yield from self._disk()
         yield from self._backups()
+        copy = self._services.continuous_copy
+        if copy is not None and (behind := copy.seconds_behind) is not None:
+            yield _gauge("copy_behind_seconds", "Since the continuous copy was whole.", behind)
         store = None if self._services.database.is_away else self._store.result()
         self._last = store or self._last
         damaged = self._services.soundness == "damaged"

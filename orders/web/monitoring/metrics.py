@@ -73,6 +73,15 @@ class Metrics:
         )
         self._refusals = self._counter("refusals", "Answers of 400 and above.", "code")
         self._limited = self._counter("rate_limited", "Answers of 429, by plan.", "plan")
+        # By the keys that there are. Names may change, and are nobody else's business.
+        self._of_keys = {
+            name: self._counter(f"key_{name}", words, "key")
+            for name, words in (
+                ("requests", "Requests answered, by the key's id."),
+                ("refusals", "Answers of 400 and above, by the key's id."),
+                ("seconds", "Time spent on answers, by the key's id."),
+            )
+        }
         # Of each kind of request: the library takes longer to find them.
         self._series: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._registry.register(StateCollector(services))
@@ -92,8 +101,15 @@ class Metrics:
         requests.inc()
         seconds.observe(call.waited + ended - call.began)
         self._waits.observe(call.waited)
+        if call.caller and call.caller.key:
+            self._note_key(str(call.caller.key.id), call, ended)
         if call.refusal is not None:
             self._note_refusal(call, call.refusal, status)
+
+    def _note_key(self, key: str, call: Call, ended: float) -> None:
+        self._of_keys["requests"].labels(key).inc()
+        self._of_keys["seconds"].labels(key).inc(ended - call.began)
+        self._of_keys["refusals"].labels(key).inc(call.refusal is not None)
 
     def response(self, accept: str) -> Reply:
         """Return all metrics, in the best format that an Accept header allows."""

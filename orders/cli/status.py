@@ -1,0 +1,228 @@
+"""`flask status`: how the service and its store are, on one screen, for 3 a.m."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import click
+from flask.cli import with_appcontext
+from sqlalchemy import Connection
+
+from orders import VERSION, domain
+from orders.cli.common import PlainCommand
+from orders.cli.output import time_text
+from orders.store import days
+from orders.store import keys as key_store
+from orders.store.care import checks
+from orders.store.care.instance import InstanceLocked, locked
+from orders.store.database.errors import StoreUnavailable
+from orders.store.database.faults import words_of
+from orders.web.monitoring import recent
+from orders.web.services import Services, current_services
+from orders.webhooks import deliveries, endpoints
+
+# It writes every five seconds.
+_SILENT_AFTER = timedelta(seconds=30)
+# As the alerts have them.
+_LEAST_FREE_BYTES = 1_000_000_000
+_LONGEST_LAG_SECONDS = 900
+_LONGEST_BEHIND_SECONDS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A line: what it is about, in words and in facts, and whether it needs a person."""
+
+    name: str
+    words: str
+    needs_person: bool = False
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@click.command("status", cls=PlainCommand)
+@click.option("--json", "as_json", is_flag=True, help="As a JSON object.")
+@with_appcontext
+def status(*, as_json: bool) -> None:
+    """Show how the service and its store are. Exits 1 where something needs a person (!)."""
+    services = current_services()
+    click.get_current_context().call_on_close(services.database.close)
+    if not services.settings.is_on_postgres and not services.upkeep.exists():
+        raise click.ClickException(f"There is no store in {services.database.where}.")
+    items = list(_items(services, recent.read(services.settings.instance)))
+    if as_json:
+        shown = {each.name: {"ok": not each.needs_person, **each.facts} for each in items}
+        click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
+    else:
+        for each in items:
+            click.echo(f"{'!' if each.needs_person else ' '} {each.name:<9} {each.words}")
+    if any(each.needs_person for each in items):
+        raise SystemExit(1)
+
+
+def _items(services: Services, said: dict[str, Any]) -> Iterator[Item]:
+    yield _service(services, said)
+    yield _store(services, said)
+    yield _disk(services)
+    if services.backups is not None:
+        yield _backups(services)
+    yield _copy(said)
+    for name, make in (("webhooks", _webhooks), ("keys", _keys)):
+        yield _asked(services, name, make)
+    yield _failed(said)
+    yield _queue(said)
+
+
+def _asked(services: Services, name: str, make: Callable[[Services, Connection], Item]) -> Item:
+    try:
+        with services.database.read() as connection:
+            return make(services, connection)
+    except StoreUnavailable as error:
+        return Item(name, f"not known: {error}", needs_person=True)
+
+
+def _is_running(services: Services) -> bool:
+    try:
+        with locked(services.settings.instance, 0):
+            return False
+    except InstanceLocked:
+        return True
+
+
+def _service(services: Services, said: dict[str, Any]) -> Item:
+    facts = {name: said.get(name) for name in ("version", "started", "at", "addresses")}
+    facts |= {"running": _is_running(services), "installed": VERSION}
+    if not facts["running"]:
+        last = f"; it was last seen at {said['at']}" if said else ""
+        return Item("service", f"not running{last}", True, facts)
+    if not said:
+        return Item("service", "starting, or a command has locked its folder", True, facts)
+    seen = services.clock.now() - datetime.fromisoformat(said["at"])
+    trouble = [
+        *([f"it stands still since {said['at']}"] if seen > _SILENT_AFTER else []),
+        *([f"restart it: {VERSION} is installed"] if said["version"] != VERSION else []),
+        *([f"counters: {said['counters']}"] if said["counters"] else []),
+        *said["differing"],
+    ]
+    words = f"{said['version']}, on {' and '.join(said['addresses'])} since {said['started']}"
+    facts |= {"counters": said["counters"], "differing": said["differing"]}
+    return Item("service", "; ".join([words, *trouble]), bool(trouble), facts)
+
+
+def _store(services: Services, said: dict[str, Any]) -> Item:
+    where = services.database.where
+    began = time.perf_counter()
+    try:
+        services.upkeep.check()
+        counts = days.statistics(services.database, services.clock.now(), 1).by_status
+    except (checks.UnfitDatabase, StoreUnavailable) as error:
+        return Item("store", str(error), True, {"where": where, "fault": str(error)})
+    seconds = round(time.perf_counter() - began, 3)
+    faults = [f"{part} fails: {cause}" for part, cause in said.get("faults", {}).items()]
+    if said.get("soundness") == "damaged":
+        faults.append("the check at the start found damage")
+    numbers = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+    sound = "" if faults else "; sound"
+    words = "; ".join([f"{where}: {numbers}{sound}, schema {checks.schema_version()}", *faults])
+    facts = {"where": where, "orders": counts, "faults": faults, "checkSeconds": seconds}
+    return Item("store", words, bool(faults), facts)
+
+
+def _disk(services: Services) -> Item:
+    folder = services.settings.instance
+    if not services.settings.is_on_postgres:
+        folder = services.settings.database_path.parent
+    usage = shutil.disk_usage(folder)
+    size = sum(each.stat().st_size for each in folder.glob("orders.db*"))
+    words = f"{_size(usage.free)} of {_size(usage.total)} free, where {folder} is"
+    is_short = usage.free < max(_LEAST_FREE_BYTES, 2 * size)
+    facts = {"freeBytes": usage.free, "sizeBytes": usage.total}
+    return Item("disk", words + ("; make room" if is_short else ""), is_short, facts)
+
+
+def _backups(services: Services) -> Item:
+    backups = services.backups
+    assert backups is not None  # noqa: S101 # nosec B101 - for mypy
+    standing = backups.standing()
+    newest = time_text(standing.newest)
+    trouble = [
+        *([standing.failure] if standing.failure else []),
+        *(["none yet" if newest is None else "older than 48 hours"] if standing.is_old else []),
+        *(["not sound"] if newest and not standing.is_sound else []),
+    ]
+    where = "on the store's own disk" if standing.is_on_same_disk else "on another disk"
+    words = [f"the newest of {newest}, {where}" if newest else f"in {backups.folder}", *trouble]
+    facts = {
+        "newest": newest,
+        "sameDisk": standing.is_on_same_disk,
+        "folder": str(backups.folder),
+        "trouble": trouble,
+    }
+    return Item("backups", "; ".join(words), bool(trouble), facts)
+
+
+def _copy(said: dict[str, Any]) -> Item:
+    behind = said.get("copySecondsBehind")
+    if behind is None:
+        return Item("copy", "no continuous copy is set up", facts={"secondsBehind": None})
+    facts = {"secondsBehind": round(behind)}
+    words = f"whole {words_of(behind)} ago, by Litestream"
+    return Item("copy", words, behind > _LONGEST_BEHIND_SECONDS, facts)
+
+
+def _webhooks(services: Services, connection: Connection) -> Item:
+    now = services.clock.now()
+    hooks: list[dict[str, Any]] = []
+    shown = []
+    for hook in endpoints.get_all(connection):
+        waiting, oldest = deliveries.behind(connection, hook, hook.position)
+        seconds = max((now - oldest).total_seconds(), 0) if oldest else 0
+        paused = hook.paused_because if hook.paused_at else None
+        hooks.append({"id": hook.id, "waiting": waiting, "seconds": seconds, "paused": paused})
+        if paused:
+            shown.append(f"{hook.id} is paused: {paused}")
+        elif waiting:
+            shown.append(f"{hook.id} has {waiting:,} events to send, of {words_of(seconds)}")
+    needs = any(each["paused"] or each["seconds"] > _LONGEST_LAG_SECONDS for each in hooks)
+    words = "; ".join(shown) or (f"{len(hooks)}, and none waits" if hooks else "none")
+    return Item("webhooks", words, needs, {"webhooks": hooks})
+
+
+def _keys(services: Services, connection: Connection) -> Item:
+    now = services.clock.now()
+    all_keys = key_store.get_all(connection)
+    banned = [
+        {"id": key.id, "name": key.name, "until": domain.format_instant(key.banned_until)}
+        for key in all_keys
+        if key.banned_until and key.banned_until > now
+    ]
+    shown = ", ".join(f"{key['id']} ({key['name']}) until {key['until']}" for key in banned)
+    words = f"banned: {shown}" if banned else f"{len(all_keys)}, none of them banned"
+    return Item("keys", words, facts={"banned": banned})
+
+
+def _failed(said: dict[str, Any]) -> Item:
+    failed = said.get("failed", [])
+    shown = [
+        f"{each['count']} times {each['what']} (last {each['last'][11:19]})" for each in failed
+    ]
+    needs = any(each["source"] != "warning" for each in failed)
+    words = "; ".join(shown) or ("nothing in the last hour" if said else "not known")
+    return Item("failed", words, needs, {"lastHour": failed})
+
+
+def _queue(said: dict[str, Any]) -> Item:
+    if not said:
+        return Item("queue", "not known")
+    longest, count = said["longestWaitMs"], said["requests"]
+    words = f"the longest wait was {longest} ms, of {count:,} requests in the last hour"
+    return Item("queue", words, facts={"longestWaitMs": longest, "requests": count})
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:,.1f} GB"

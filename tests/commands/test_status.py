@@ -1,0 +1,193 @@
+"""`flask status [--json]`: one screen that says what needs a person, beside the service or not."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import logging
+import socketserver
+import threading
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+
+from orders.store import keys
+from orders.store.care.continuous import ASKED_EVERY_SECONDS, SOCKET, ContinuousCopy
+from orders.store.care.instance import locked
+from orders.web.monitoring import recent
+from orders.web.monitoring.recent import Recent, StatusFile
+from orders.webhooks import endpoints
+from tests.support.commands import command, rejected
+
+LIST = "/v1/store/orders"
+NAMES = ["service", "store", "disk", "backups", "copy", "webhooks", "keys", "failed", "queue"]
+
+
+@pytest.fixture
+def served(store):
+    """A store as a service has it: locked, with its file of what happened of late."""
+    seen = Recent(store.clock)
+    note = store.services.note_answer
+
+    def note_both(call, status, ended):
+        note(call, status, ended)
+        seen.note_answer(call, status, ended)
+
+    store.services.note_answer = note_both
+    store.services.backups.make()
+    with locked(store.settings.instance):
+        file = StatusFile(store.services, seen, ["http://127.0.0.1:8080"])
+        store.seen, store.write_status = seen, file.write
+        yield store
+        file.close()
+
+
+def status(store, expected):
+    """Return what `flask status --json` prints, once it has exited as expected."""
+    done = command(store, "status", "--json")
+    assert done.exit_code == expected, done.output
+    return json.loads(done.stdout)
+
+
+def in_need(store):
+    """Return the names of what needs a person; the screen has the same."""
+    done = command(store, "status")
+    lines = done.stdout.splitlines()
+    assert [line[2:].split()[0] for line in lines] == NAMES
+    names = [line.split()[1] for line in lines if line.startswith("! ")]
+    shown = status(store, 1 if names else 0)
+    assert [name for name, facts in shown.items() if not facts["ok"]] == names
+    assert done.exit_code == bool(names)
+    return names
+
+
+pytestmark = pytest.mark.sqlite_only("disks and backups")
+
+
+def test_of_a_service_that_is_well_nothing_needs_a_person(served):
+    served.client().place().close()
+    served.write_status()
+    assert in_need(served) == []
+    shown = status(served, 0)
+    assert shown["service"]["addresses"] == ["http://127.0.0.1:8080"]
+    assert shown["store"]["orders"]["pending"] == 1
+    assert (shown["queue"]["requests"], shown["copy"]["secondsBehind"]) == (1, None)
+
+
+def test_without_a_service_it_says_so_and_when_that_was_seen_last(store):
+    assert "service" in in_need(store)
+    assert "not running" in command(store, "status").stdout
+    rejected_store = store.settings.database_path
+    rejected_store.unlink()
+    assert "There is no store" in rejected(store, "status")
+
+
+def test_what_failed_in_the_last_hour_is_counted_with_the_cause(served, caplog):
+    client = served.client()
+    with served.locked():
+        for _ in range(2):
+            response = client.place()
+            response.close()  # as a server does when it is sent
+    assert response.status_code == 503
+    served.write_status()
+    assert in_need(served) == ["store", "failed"]
+    assert "writing fails: the database is locked" in command(served, "status").stdout
+    (failed,) = status(served, 1)["failed"]["lastHour"]
+    assert (failed["what"], failed["count"]) == ("503 store_unavailable", 2)
+    assert failed["request"] == response.headers["X-Request-Id"]
+    served.clock.advance(5)
+    served.services.follow_faults()
+    served.clock.advance(3_660)
+    served.services.follow_faults()
+    served.services.backups.make()
+    served.write_status()
+    assert in_need(served) == []
+
+
+def test_warnings_are_shown_and_errors_need_a_person(served):
+    def emit(level, text):
+        served.seen.emit(logging.LogRecord("x", level, "", 0, "%s", (text,), None))
+        served.write_status()
+
+    emit(logging.WARNING, "sok_" + "a" * 39)
+    assert in_need(served) == []
+    assert "sok_a" not in command(served, "status").stdout
+    for number in range(100):
+        emit(logging.WARNING, f"{number} " + "x" * 500)
+    assert len(status(served, 0)["failed"]["lastHour"]) <= 25
+    emit(logging.ERROR, "it broke")
+    assert in_need(served) == ["failed"]
+
+
+def test_each_trouble_needs_a_person(served, hooks):
+    served.services.soundness = "damaged"
+    hooks.add("http://127.0.0.1:9/")
+    hooks.change(endpoints.pause, 1, "it is down", served.clock.now())
+    (served.settings.instance / ".orders.db-litestream").mkdir()
+    served.clock.advance(400)
+    served.write_status()
+    assert in_need(served) == ["store", "copy", "webhooks"]
+    served.clock.advance(60)  # in which it writes nothing
+    assert in_need(served) == ["service", "store", "copy", "webhooks"]
+
+
+def test_banned_keys_are_named(served):
+    key_id, _ = served.issue()
+    until = served.clock.now() + timedelta(minutes=5)
+    with served.database.write() as connection:
+        keys.change(connection, key_id, banned_until=until)
+    (banned,) = status(served, 0)["keys"]["banned"]
+    assert (banned["id"], banned["name"]) == (key_id, "test")
+
+
+def test_half_a_file_says_nothing(store):
+    (store.settings.instance / recent.FILE).write_text('{"at"')
+    assert recent.read(store.settings.instance) == {}
+
+
+@contextmanager
+def litestream(path, answer):
+    """Answer at Litestream's socket."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            status, body = answer[-1]
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def address_string(self):
+            return "a socket"
+
+        def log_message(self, *_):
+            pass
+
+    asked = []
+    with socketserver.UnixStreamServer(str(path), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield asked
+        server.shutdown()
+        thread.join()
+
+
+def test_a_copy_is_as_far_behind_as_litestream_last_had_everything(clock, tmp_path):
+    copy = ContinuousCopy(tmp_path / "orders.db", clock)
+    assert copy.seconds_behind is None
+    answer = [(200, b'{"status":"no_change"}')]
+    with litestream(tmp_path / SOCKET, answer) as asked:
+        clock.advance(60)
+        assert copy.seconds_behind == 60
+        assert copy.tend() == ASKED_EVERY_SECONDS
+        assert copy.seconds_behind == 0
+        assert asked == [{"path": str(tmp_path / "orders.db"), "wait": True, "timeout": 5}]
+        for bad in ((500, b'{"error":"no route"}'), (200, b'{"error":"no route"}')):
+            answer.append(bad)
+            clock.advance(10)
+            copy.tend()
+        assert copy.seconds_behind == 20
+    clock.advance(10)
+    copy.tend()  # nobody listens
+    assert copy.seconds_behind == 30
