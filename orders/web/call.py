@@ -24,7 +24,7 @@ class Call:
 
     `judged_at` is the wall time of the verdict, 0 without one. `headers` are sent with any response
     to it. `endpoint` is Flask's name of the route, None where there is none; `refusal` is the error
-    code of a response of 400 and above. `waited` is the seconds from its last byte to `began`.
+    code of a response of 400 and above.
     """
 
     request_id: str
@@ -40,7 +40,6 @@ class Call:
     headers: dict[str, str] = field(default_factory=dict)
     endpoint: str | None = None
     refusal: str | None = None
-    waited: float = 0.0
 
     @property
     def key_name(self) -> str | None:
