@@ -16,13 +16,12 @@ from orders.cli.output import say, say_secret, show, time_text
 from orders.domain import EventType
 from orders.store import audit
 from orders.web.services import Services
-from orders.webhooks import addresses, messages, rules
+from orders.webhooks import addresses, sender
 from orders.webhooks import deliveries as delivery_store
 from orders.webhooks import endpoints as store
 from orders.webhooks.addresses import PrivateAddress, UnfitURL
 from orders.webhooks.endpoints import Delivery, Endpoint, NewEndpoint, Standing
-from orders.webhooks.messages import Message
-from orders.webhooks.rules import Outcome
+from orders.webhooks.sender import Message, Outcome
 
 _DEFAULT_EVENTS = tuple(each for each in EventType if each is not EventType.IMPORTED)
 _MOST_SHOWN = 10_000
@@ -54,7 +53,7 @@ def add(url: str, events: tuple[str, ...], allow_private: bool) -> None:
     services = open_services()
     _check_url(url, allow_private=allow_private)
     wanted = tuple(each for each in EventType if each in (events or _DEFAULT_EVENTS))
-    secret = messages.generate_secret()
+    secret = sender.generate_secret()
     with services.database.write() as connection:
         new = NewEndpoint(url, wanted, secret, allow_private)
         endpoint_id = store.add(connection, new, services.clock.now())
@@ -139,11 +138,11 @@ def change_events(endpoint_id: int, events: tuple[str, ...]) -> None:
 def rotate(endpoint_id: int, *, force: bool) -> None:
     """Replace the secret of webhook ID; print the new one. The old one also signs for 24 hours."""
     services = open_services()
-    now, secret = services.clock.now(), messages.generate_secret()
+    now, secret = services.clock.now(), sender.generate_secret()
     with services.database.write() as connection:
         until = store.get(connection, endpoint_id).previous_until
         check_grace(f"webhook {endpoint_id}", until, now, force=force)
-        store.rotate(connection, endpoint_id, secret, now + messages.GRACE)
+        store.rotate(connection, endpoint_id, secret, now + sender.GRACE)
         _note(services, connection, "webhook.rotated", endpoint_id)
     say_secret(f"Webhook {endpoint_id} has a new secret.", "It", secret)
 
@@ -175,13 +174,13 @@ def redeliver(endpoint_id: int, event_id: int) -> None:
     with services.database.read() as connection:
         event = delivery_store.event(connection, event_id)
     made = _send(
-        services, endpoint_id, lambda _: messages.of_event(event, services.store_id), event_id
+        services, endpoint_id, lambda _: sender.of_event(event, services.store_id), event_id
     )
     with services.database.write() as connection:
         if made.outcome == Outcome.DELIVERED:
             delivery_store.forget_refused(connection, endpoint_id, event_id)
         elif made.outcome == Outcome.GONE and store.pause(
-            connection, endpoint_id, rules.GONE, services.clock.now()
+            connection, endpoint_id, sender.GONE, services.clock.now()
         ):
             _note(services, connection, "webhook.paused", endpoint_id)
     _report(made)
@@ -195,7 +194,7 @@ def ping(endpoint_id: int) -> None:
     now = services.clock.now()
     _report(
         _send(
-            services, endpoint_id, lambda each: messages.ping(each.id, services.store_id, now), None
+            services, endpoint_id, lambda each: sender.ping(each.id, services.store_id, now), None
         )
     )
 

@@ -1,8 +1,8 @@
 """The rate limits' counters: in memory with a journal on disk, or shared in Redis.
 
-Others use `windows` (a Quota, its Usage), `memory` and `redis` (the two storages) and
-CountersRefused; the journal is of this package only. `redis` needs the package of that name, and is
-imported only where ORDERS_LIMITS_URL is set.
+Only `web.access` uses `windows` (Quota, Usage) and the two storages, `memory` and `redis`; the
+start handles CountersRefused. `redis` needs the package of that name, and is imported only where
+ORDERS_LIMITS_URL is set.
 """
 
 

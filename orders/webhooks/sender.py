@@ -1,4 +1,9 @@
-"""Sends one message to one endpoint: resolves the name once, checks and uses those addresses.
+"""One message to one endpoint: made, signed and sent; what its answer means, and when to retry.
+
+An event's body is made from its row, which never changes, so each attempt sends the same bytes. The
+database makes the order's JSON, the same as in the event feed. Signatures are those of Standard
+Webhooks 1.0:
+https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
 
 `http.client` speaks HTTP over a connection opened here, because no client library keeps all the
 promises: no redirects, no proxies from the environment, one deadline for everything from resolving
@@ -9,22 +14,185 @@ that is down.
 
 from __future__ import annotations
 
+import base64
 import http.client
 import io
 import ipaddress
+import re
+import secrets
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
 from functools import cached_property
 from http import HTTPStatus
+from random import Random
 from typing import Any
 
+from orders.clock import Clock
+from orders.domain import format_instant
+from orders.keys import WEBHOOK_PREFIX
 from orders.webhooks import addresses
 from orders.webhooks.addresses import PrivateAddress, Resolver, Target
+from orders.webhooks.deliveries import Event
+
+PING = "ping"
+# Standard Webhooks allows 24 to 64.
+_SECRET_BYTES = 32
+# How long the previous secret signs, too, after a rotation.
+GRACE = timedelta(hours=24)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message; its `id` is the same at each attempt."""
+
+    id: str
+    body: str
+
+    def signed_headers(self, at: datetime, with_secrets: Iterable[str]) -> dict[str, str]:
+        """Return the three webhook headers of an attempt, signed with each of the secrets."""
+        # Imported only when needed, which keeps starts fast.
+        from standardwebhooks import Webhook
+
+        signatures = [Webhook(secret).sign(self.id, at, self.body) for secret in with_secrets]
+        return {
+            "webhook-id": self.id,
+            "webhook-timestamp": str(int(at.timestamp())),
+            "webhook-signature": " ".join(signatures),
+        }
+
+
+def generate_secret() -> str:
+    """Return a new secret from the operating system's random source."""
+    return WEBHOOK_PREFIX + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
+
+
+def of_event(event: Event, store_id: str) -> Message:
+    """Return the message about an event of a store."""
+    body = _body(event.type, event.at, event.order)
+    return Message(f"evt_{store_id}_{event.id}", body)
+
+
+def ping(endpoint_id: int, store_id: str, now: datetime) -> Message:
+    """Return a test message, which is about no event."""
+    message_id = f"ping_{store_id}_{secrets.token_hex(8)}"
+    return Message(message_id, _body(PING, now, f'{{"webhook":{endpoint_id}}}'))
+
+
+def _body(kind: str, at: datetime, data: str) -> str:
+    # Neither types nor instants contain characters that JSON would have to escape.
+    return f'{{"type":"{kind}","timestamp":"{format_instant(at)}","data":{data}}}'
+
+
+# Seconds after each failed attempt. The attempt after the last delay is the last one.
+DELAYS = (5, 30, 120, 600, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
+LAST_TRY = len(DELAYS) + 1
+# Up to a tenth is added, so that what failed together is not retried together.
+JITTER = 0.1
+# The most of what `Retry-After` asks for that is heeded, in seconds.
+MOST_ASKED = 3_600
+# A refused event blocks later ones until this attempt.
+TRIES_IN_ORDER = 2
+# The reason of the pause after 410.
+GONE = "it answered 410 Gone"
+
+# Whose `Retry-After` says when to come back (RFC 9110, section 10.2.3; RFC 6585, section 4).
+_ASKING = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
+_SECONDS = re.compile("[0-9]{1,9}")
+_DOWN = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
+
+
+class Outcome(StrEnum):
+    """The outcome of an attempt.
+
+    `down`: the endpoint can't receive anything at the moment. `refused`: it is up, but does not
+    accept this event. `gone`: it wants no more events.
+    """
+
+    DELIVERED = "delivered"
+    DOWN = "down"
+    REFUSED = "refused"
+    GONE = "gone"
+
+
+def outcome_of(status: int | None) -> Outcome:
+    """Return what a status means; None stands for no answer.
+
+    Redirects are not followed. They count as down, because they concern all events.
+    """
+    if status is None or status in _DOWN:
+        return Outcome.DOWN
+    if status == HTTPStatus.GONE:
+        return Outcome.GONE
+    if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+        return Outcome.DELIVERED
+    if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
+        return Outcome.REFUSED
+    return Outcome.DOWN
+
+
+def seconds_asked(status: int | None, retry_after: str | None, now: datetime) -> float:
+    """Return for how long an answer asks to be left alone, 0 where it does not, at most an hour.
+
+    `retry_after` is its header: seconds, or an HTTP date.
+    """
+    if status not in _ASKING or retry_after is None:
+        return 0.0
+    if _SECONDS.fullmatch(retry_after):
+        return min(float(retry_after), MOST_ASKED)
+    try:
+        left = (parsedate_to_datetime(retry_after) - now).total_seconds()
+    except (TypeError, ValueError, OverflowError):  # no date, or one without a zone
+        return 0.0
+    return min(max(left, 0.0), MOST_ASKED)
+
+
+def delay(tries: int, chance: Random, asked: float = 0.0) -> timedelta:
+    """Return the delay after `tries` failed attempts, of which there are fewer than `LAST_TRY`.
+
+    It is no shorter than the seconds that the endpoint asked for.
+    """
+    return timedelta(seconds=max(DELAYS[tries - 1], asked) * (1 + chance.uniform(0, JITTER)))
+
+
+class Waits:
+    """Waits until an instant that is stored in wall time, unaffected by changes to that clock.
+
+    Wall time survives a restart. Within a process a wait is measured by the monotonic clock, so
+    setting the wall clock neither shortens nor prolongs it; after a restart, no wait is longer than
+    any of its kind may be.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ends: dict[object, tuple[datetime, float]] = {}
+
+    def left(self, name: object, at: datetime, tries: int) -> float:
+        """Return the seconds left until an instant, at most what `tries` attempts wait for."""
+        now = self._clock.monotonic()
+        instant, end = self._ends.get(name, (None, 0.0))
+        if instant != at:
+            left = (at - self._clock.now()).total_seconds()
+            end = now + min(max(left, 0.0), longest_delay(tries))
+            self._ends[name] = at, end
+        return max(end - now, 0.0)
+
+    def forget(self, name: object) -> None:
+        """Forget a wait that is over for good."""
+        self._ends.pop(name, None)
+
+
+def longest_delay(tries: int) -> float:
+    """Return the maximum of `delay` after `tries` failed attempts, in seconds."""
+    return max(DELAYS[min(max(tries, 1), len(DELAYS)) - 1], MOST_ASKED) * (1 + JITTER)
+
 
 SECONDS = 15.0
 MAX_ANSWER = 1024 * 1024

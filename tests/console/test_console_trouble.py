@@ -7,7 +7,7 @@ import re
 import pytest
 
 from orders.domain import EventType
-from orders.webhooks import endpoints, messages
+from orders.webhooks import endpoints, sender
 from orders.webhooks.endpoints import NewEndpoint
 from tests.support import faults as real_faults
 from tests.support.browser import expect, no_violations
@@ -205,7 +205,7 @@ def test_what_is_sent_again_after_a_lost_answer_is_done_once(shop, at_desk):
 
 
 def test_a_paused_webhook_and_backups_on_the_same_disk_are_told_at_the_foot(shop, at_desk):
-    new = NewEndpoint("https://away.example.com/", (EventType.PLACED,), messages.generate_secret())
+    new = NewEndpoint("https://away.example.com/", (EventType.PLACED,), sender.generate_secret())
     with shop.store.database.write() as connection:
         endpoint_id = endpoints.add(connection, new, shop.store.clock.now())
         endpoints.pause(connection, endpoint_id, "a person did", shop.store.clock.now())

@@ -11,8 +11,7 @@ import pytest
 from limits.storage import storage_from_string
 
 from orders.counters import windows
-from orders.counters.journal import Journal
-from orders.counters.memory import CounterStorage
+from orders.counters.memory import CounterStorage, Journal
 from orders.counters.windows import Quota
 from orders.store.database import sqlite
 

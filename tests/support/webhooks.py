@@ -6,9 +6,9 @@ import threading
 from random import Random
 
 from orders.domain import EventType
-from orders.webhooks import deliveries, endpoints, messages
-from orders.webhooks.courier import Courier
+from orders.webhooks import deliveries, endpoints, sender
 from orders.webhooks.endpoints import NewEndpoint
+from orders.webhooks.outbox import Courier
 from orders.webhooks.sender import Sender
 
 
@@ -36,7 +36,7 @@ class Hooks:
         new = NewEndpoint(
             url,
             events or (EventType.PLACED, EventType.SHIPPED, EventType.CANCELLED),
-            secret or messages.generate_secret(),
+            secret or sender.generate_secret(),
             allow_private,
         )
         return self.change(endpoints.add, new, self.store.clock.now())

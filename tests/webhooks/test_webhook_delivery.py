@@ -10,7 +10,7 @@ import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from orders.domain import EventType
-from orders.webhooks import endpoints, messages, rules
+from orders.webhooks import endpoints, sender
 from tests.support.receiver import answer_with
 from tests.support.stores import logged
 
@@ -68,7 +68,7 @@ def test_an_event_arrives_as_standard_webhooks_says(store, client, hook, receive
     assert Webhook(SECRET).verify(received.body, received.headers) == received.json
     for secret, body in (
         (SECRET, received.body.replace(b"7", b"8")),
-        (messages.generate_secret(), received.body),
+        (sender.generate_secret(), received.body),
     ):
         with pytest.raises(WebhookVerificationError):
             Webhook(secret).verify(body, received.headers)
@@ -105,9 +105,9 @@ def test_an_endpoint_gets_the_events_that_it_wants_from_the_next_one_on(client, 
 
 def test_waits_follow_the_schedule_with_up_to_a_tenth_added_by_chance():
     chance = Random(1)
-    assert rules.DELAYS == SCHEDULE
+    assert sender.DELAYS == SCHEDULE
     for tries, wait in enumerate(SCHEDULE, start=1):
-        waits = {rules.delay(tries, chance).total_seconds() for _ in range(200)}
+        waits = {sender.delay(tries, chance).total_seconds() for _ in range(200)}
         assert len(waits) == 200
         assert wait <= min(waits) < wait * 1.02
         assert wait * 1.08 < max(waits) <= wait * 1.1
@@ -151,7 +151,7 @@ def test_an_endpoint_that_is_down_is_retried_with_all_later_events_waiting(clien
         for tried, wait in enumerate(SCHEDULE, start=1):
             hook.deliver(0, wait - 1)  # which is too early
             assert receiver.events == [1] * tried
-            hook.deliver(wait * rules.JITTER + 1)
+            hook.deliver(wait * sender.JITTER + 1)
             assert receiver.events == [1] * (tried + 1)
         hook.deliver(1000 * HOURS)
     assert len(receiver.events) == 12
@@ -176,7 +176,7 @@ def test_a_refused_event_lets_others_pass_and_is_retried_by_itself_until_its_las
         for tried, wait in enumerate(SCHEDULE[1:], start=3):
             hook.deliver(wait - 1)
             assert receiver.events.count(1) == tried - 1
-            hook.deliver(wait * rules.JITTER + 1)
+            hook.deliver(wait * sender.JITTER + 1)
             assert receiver.events.count(1) == tried
         hook.deliver(1000 * HOURS)
     assert receiver.events.count(1) == 12

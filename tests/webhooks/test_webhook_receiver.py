@@ -14,10 +14,10 @@ from contextlib import contextmanager
 
 import urllib3
 
-from orders.webhooks import endpoints, messages
+from orders.webhooks import endpoints, sender
 from tests.support.service import INHERITED, ROOT
 
-SECRET = messages.generate_secret()
+SECRET = sender.generate_secret()
 BODY = b'{"type":"order.placed","timestamp":"2026-12-01T12:00:00.000Z","data":{"id":1}}'
 
 
@@ -75,7 +75,7 @@ def test_it_rejects_messages_that_are_not_the_stores():
         "unsigned": {},
         "of another body": signed(body=b"{}"),
         "of another id": {**good, "webhook-id": "evt_2"},
-        "under another secret": signed(secret=messages.generate_secret()),
+        "under another secret": signed(secret=sender.generate_secret()),
         "old": signed(sent=now - 400),
         "from the future": signed(sent=now + 400),
         "without a time": signed(sent=""),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from orders.domain import EventType, Status
-from orders.webhooks import messages, rules, sender
+from orders.webhooks import sender
 
 _SUMMARIES = {
     EventType.PLACED: "An order was placed.",
@@ -50,7 +50,7 @@ _RESPONSES = {
     "4XX": "Refused: retried, without blocking later events.",
     "5XX": "Down: retried, and later events wait.",
 }
-_DELAYS = ", ".join(f"{seconds:,}" for seconds in rules.DELAYS)
+_DELAYS = ", ".join(f"{seconds:,}" for seconds in sender.DELAYS)
 _DELIVERY = (
     "Sent to each endpoint in the order of events, at least once. A 2xx answer within "
     f"{sender.SECONDS:.0f} s accepts it; redirects are not followed. Otherwise it is retried after "
@@ -86,11 +86,9 @@ def webhooks(order: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:
         )
         for each in EventType
     }
-    ping = {"type": messages.PING, "timestamp": _AT, "data": {"webhook": 5}}
-    described = _message(messages.PING, _PING_DATA)
-    return events | {
-        messages.PING: _operation(messages.PING, _PING_SUMMARY, _PING, described, ping)
-    }
+    ping = {"type": sender.PING, "timestamp": _AT, "data": {"webhook": 5}}
+    described = _message(sender.PING, _PING_DATA)
+    return events | {sender.PING: _operation(sender.PING, _PING_SUMMARY, _PING, described, ping)}
 
 
 def _operation(

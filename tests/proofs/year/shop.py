@@ -33,9 +33,9 @@ from orders.store.care import instance
 from orders.store.care.backups import Backups
 from orders.store.database import sqlite
 from orders.store.database.errors import StoreUnavailable
-from orders.webhooks import endpoints, messages
-from orders.webhooks.courier import Courier
+from orders.webhooks import endpoints, sender
 from orders.webhooks.endpoints import NewEndpoint
+from orders.webhooks.outbox import Courier
 from tests.proofs.power_cut import apsw_driver
 from tests.proofs.power_cut.__main__ import own_driver
 from tests.proofs.power_cut.disk import LOSSES, Disk
@@ -219,7 +219,7 @@ class Shop:
         return bool(is_aside) or any(each.tries for each in self.endpoints())
 
     def subscribe(self) -> None:
-        new = NewEndpoint(self.subscriber.url, (WANTED,), messages.generate_secret(), True)
+        new = NewEndpoint(self.subscriber.url, (WANTED,), sender.generate_secret(), True)
         with self.services.database.write() as connection:
             endpoints.add(connection, new, self.clock.now())
 
