@@ -111,7 +111,7 @@ def _watched(file: BinaryIO, advance: Callable[[int], None]) -> Iterator[bytes]:
 def _target(file: Path | None, folder: Path, *, overwrite: bool) -> Iterator[IO[bytes]]:
     if file is None:
         # A reader that takes its time would keep the database's log from being reused.
-        with TemporaryFile(dir=folder) as made:
+        with TemporaryFile(dir=folder if os.access(folder, os.W_OK) else None) as made:
             yield made
             made.seek(0)
             _copy_to_stdout(made)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 import threading
 from contextlib import closing
 from dataclasses import replace
@@ -95,6 +96,25 @@ def test_one_file_through_two_folders_has_one_service(store, tmp_path):
                 stopped.services.upkeep.prepare()
         stopped.services.upkeep.prepare()
         stopped.database.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk")
+def test_a_store_on_a_read_only_disk_can_be_read_and_copied(full_database, settings, tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "tmpfs", disk]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("mounts are not allowed here")
+    try:
+        shutil.copy(full_database, disk / "orders.db")
+        store = Store(replace(settings, instance=disk, database_url=""), SetClock())
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+        assert "2,000 orders" in said(store, "orders", "export", tmp_path / "orders.csv")
+        assert "Copied to" in said(store, "db", "backup", tmp_path / "copy.db")
+        assert "read-only" in rejected(store, "keys", "issue", "shop", "--plan", "free")
+        store.database.close()
+    finally:
+        subprocess.run(["umount", disk], check=True)
 
 
 # check

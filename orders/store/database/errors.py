@@ -16,7 +16,7 @@ LOCKED = "the database is locked by another program"
 BUSY = "the database is busy"
 FULL = "the disk is full"
 FAILING_DISK = "the disk is failing or full"
-READ_ONLY = "the database can't be written to"
+READ_ONLY = "the database is read-only, or its disk is"
 UNOPENABLE = "the database can't be opened"
 _REJECTED = "the database server rejects this user"
 # By the beginnings of SQLite's names, and of PostgreSQL's codes; the first match counts.

@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import itertools
 import math
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -67,20 +68,41 @@ def connect(path: Path, *, create: bool = False) -> Any:
     The file must exist unless `create` is true: SQLite would otherwise create an empty database in
     place of a missing one.
     """
+    is_frozen = not create and _is_frozen(path)
+    mode = "ro&immutable=1" if is_frozen else "rwc" if create else "rw"
     connection = sqlite_module().connect(
-        f"file:{quote(str(path))}?mode={'rwc' if create else 'rw'}",
+        f"file:{quote(str(path))}?mode={mode}",
         uri=True,
         timeout=BUSY_SECONDS,
         isolation_level=None,  # transactions begin where this module says, not by themselves
         check_same_thread=False,  # the pool gives a connection to one thread at a time
     )
     try:
-        for pragma in _PRAGMAS:
+        for pragma in () if is_frozen else _PRAGMAS:
             connection.execute(f"PRAGMA {pragma}").close()
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _is_frozen(path: Path) -> bool:
+    """Return whether the file is on a read-only mount, where nobody can be changing it.
+
+    SQLite could not make its files beside it. StoreUnavailable where one of those has changes.
+    """
+    try:
+        if not os.statvfs(path).f_flag & os.ST_RDONLY:
+            return False
+        log = path.with_name(f"{path.name}-wal")
+        if log.exists() and log.stat().st_size:
+            raise StoreUnavailable(
+                f"the database is on a read-only disk, and {log.name} beside it has changes: copy "
+                "both to another folder"
+            )
+    except OSError:  # such as a missing file, which SQLite reports
+        return False
+    return True
 
 
 class SqliteDatabase(Database):
