@@ -51,7 +51,7 @@ class OrdersQuerySchema(QuerySchema):
     updated_from = _bound("Only orders that last changed then or later.")
     updated_before = _bound("Only orders that last changed earlier.")
     search = ReferenceParameter(
-        "Only the order of this number, with or without `#`, and those whose "
+        "Only the order of this number, with or without `#` or `No.`, and those whose "
         "reference begins so, ASCII letters in either case."
     )
     sort = ChoiceParameter(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -30,6 +31,8 @@ ORDERS: Any = OrderRow.c
 SEARCH = "search"
 # Whose indexes begin with the status.
 _BY_STATUS = ("placed_at", "ship_date")
+# What people write in front of an order's number.
+_NUMBER_SIGN = re.compile(r"^(?:#|no\.? ?#?)")
 # After any text that begins with another: references have at most 64 characters.
 _LAST = "\U0010ffff" * 64
 
@@ -56,7 +59,8 @@ LATER = ("updated_from", "updated_before", "dated", "undated", SEARCH)
 class Filters:
     """Which orders are wanted: those that match all filters that are set. From is inclusive.
 
-    `search` is an order's number, with or without `#`, or how a reference begins, in either case.
+    `search` is an order's number, with or without `#` or `No.`, or how a reference begins, in
+    either case.
     """
 
     statuses: tuple[Status, ...] = tuple(Status)
@@ -90,7 +94,7 @@ class Filters:
             values |= {
                 SEARCH: folded,
                 "search_end": folded + _LAST,
-                "search_id": domain.parse_id(folded.removeprefix("#")) or 0,
+                "search_id": domain.parse_id(_NUMBER_SIGN.sub("", folded)) or 0,
             }
         return values
 
