@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +14,9 @@ from tests.support.console import (
     PLENTY,
     announced,
     go_to,
+    next_poll,
     press,
+    requests_of,
     row,
     sign_in,
     too_wide,
@@ -35,11 +39,12 @@ BROKEN = """
 
 
 def test_numbers_on_the_packing_list_never_break_and_a_long_note_has_its_own_width(shop, at_desk):
-    order_id = shop.place(7777, quantity=1234, note=LONG_NOTE, shipDate="2020-02-03T08:00:00Z")
+    shop.place(7777, quantity=1234, note=LONG_NOTE, shipDate="2020-02-03T08:00:00Z")
     for number in range(30):
         shop.place(7777, reference=f"WEB-{10040 + number}", note="Gift wrap")
     page = at_desk()
-    expect(row(page, order_id)).to_be_visible()
+    go_to(page, "orders?pet=7777")
+    expect(page.locator("tbody tr")).to_have_count(31)
     # A4 without its margins.
     page.set_viewport_size({"width": 718, "height": 1000})
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
@@ -180,3 +185,86 @@ def test_a_sound_that_the_browser_blocks_after_a_reload_is_told_until_somebody_c
     expect(told).to_contain_text("New orders make no sound until you click")
     page.get_by_role("heading", level=1).click()
     expect(told).to_have_count(0)
+
+
+def at(**later):
+    return (datetime.now(UTC) + timedelta(**later)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def test_the_most_urgent_come_first_among_all_orders_and_are_counted(shop, at_desk):
+    for number in range(202):
+        shop.place(6, **({"shipDate": at(days=-2)} if number < 52 else {}))
+    late, due = shop.place(6, shipDate=at(days=-9)), shop.place(6, shipDate=at(days=30))
+    page = at_desk(PLENTY, timezone_id="UTC", is_clock_ours=True)
+    assert page.locator("tbody tr").count() == 200
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    before = shop.count(status="pending", shipsBefore=at(days=-8))
+    assert page.locator("#packing tbody").nth(before - 1).locator("td").nth(1).inner_text() == str(
+        late
+    )
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    dues = page.locator(".dues")
+    count = shop.count(status="pending", shipsBefore=at(days=0))
+    expect(dues).to_contain_text(f"Late {count}")
+    shop.place(6, shipDate=at(seconds=-1))
+    next_poll(page)
+    expect(dues).to_contain_text(f"Late {count + 1}")
+    expect(dues).to_contain_text("Due today 1")
+    # Only what is late is read for the file.
+    dues.get_by_role("link", name="Late").click()
+    expect(page.locator("tbody tr")).to_have_count(50)
+    with page.expect_download() as download:
+        press(page, "CSV of all orders")
+    with Path(download.value.path()).open(encoding="utf-8-sig", newline="") as file:
+        assert len(list(csv.DictReader(file))) == count + 1
+    assert "shipsBefore" in [url for url in page.requested if "limit=200" in url][-1]
+    dues.get_by_role("link", name="No date").click()
+    expect(page.locator("tbody td.ships .none")).to_have_count(
+        min(200, shop.count(status="pending", dated="false"))
+    )
+    expect(row(page, due)).to_have_count(0)
+
+
+def test_more_than_a_hundred_are_shipped_in_hundreds_and_named_once(shop, at_desk):
+    for _ in range(101):
+        shop.place(65, shipDate=at(days=-1))
+    page = at_desk(PLENTY)
+    go_to(page, "orders?pet=65")
+    expect(page.locator("tbody tr")).to_have_count(101)
+    page.locator("#choose-all").click()
+    sent = requests_of(page)
+    press(page, "Ship 101 orders")
+    page.get_by_role("dialog").get_by_role("button", name="Ship 101 orders").click()
+    announced(page, "101 orders shipped.")
+    assert sent.count("POST store/shipments") == 2
+    assert shop.count(petId=65, status="shipped") == 101
+
+
+def test_opening_an_order_and_coming_back_keeps_the_choice(shop, at_desk):
+    shop.place(66), shop.place(66)
+    page = at_desk()
+    go_to(page, "orders?pet=66")
+    expect(page.locator("tbody tr")).to_have_count(2)
+    page.locator("#choose-all").click()
+    page.locator("tbody a").first.click()
+    expect(page.get_by_role("heading", name="History")).to_be_visible()
+    page.get_by_role("link", name="Orders").last.click()
+    expect(page.locator(".found")).to_have_text("2 chosen")
+    page.reload()
+    expect(page.locator(".found")).to_have_text("2 chosen")
+
+
+def test_a_number_that_is_also_a_reference_is_asked_about_and_another_way_to_say_it(shop, at_desk):
+    other = shop.place(reference="3")
+    page = at_desk()
+    search = page.get_by_role("searchbox")
+    search.fill("3")
+    search.press("Enter")
+    expect(page.locator(".found")).to_have_text(
+        "Several orders have 3 as their number or reference. Which one?"
+    )
+    expect(row(page, 3)).to_be_visible()
+    expect(row(page, other)).to_be_visible()
+    search.fill("No. 3")
+    search.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Order 3")

@@ -3,10 +3,11 @@
 
 import { change, mustWait, newName, NoAnswer } from "./api.js";
 import { bdi, byId, el, refocus, setText } from "./dom.js";
-import { count, doubt, fromField, instant, isUnfinished, UNFINISHED } from "./format.js";
+import { count, counted, doubt, fromField, instant, isUnfinished, UNFINISHED } from "./format.js";
 import { announce, countdown } from "./notices.js";
 import { describe } from "./words.js";
 
+const MOST_TOGETHER = 100;
 const UNCERTAIN =
   "The connection was lost, so we can't tell whether this was done. It's safe to try again.";
 
@@ -31,20 +32,25 @@ export function ship(order) {
   });
 }
 
-/** Ship several orders after a confirmation. Resolves to the results, or to nothing. */
+/** Ship several orders after a confirmation, a hundred at a time. Resolves to the results, or to nothing. */
 export async function shipSeveral(orders) {
-  let results = null;
-  const titled = orders.length === 1 ? "1 order" : `${count(orders.length)} orders`;
+  const results = [];
+  const titled = counted(orders.length, "order");
   await confirm({
     title: `Ship ${titled}?`,
     body: [el("ul", { class: "many" }, ...orders.map(({ id, reference }) => el("li", {}, `${id} `, reference ? bdi(reference) : "")))],
     yes: `Ship ${titled}`,
     no: "Not yet",
+    // Tried again, it goes on with those that were not answered.
     work: async (name) => {
-      ({ data: { results } } = await change("POST", "store/shipments", { orderIds: orders.map(({ id }) => id) }, { name }));
+      while (results.length < orders.length) {
+        const orderIds = orders.slice(results.length, results.length + MOST_TOGETHER).map(({ id }) => id);
+        const { data } = await change("POST", "store/shipments", { orderIds }, { name: `${name}-${results.length}` });
+        results.push(...data.results);
+      }
     },
   });
-  return results;
+  return results.length ? results : null;
 }
 
 /** Cancel an order after a confirmation. Resolves to whether the order may have changed. */

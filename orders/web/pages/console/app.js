@@ -5,6 +5,7 @@ import { byId, el } from "./dom.js";
 import { searchPlace } from "./filters.js";
 import { clock, counted, inSentence, keepTrue, lasting } from "./format.js";
 import { arrive, askForAttention, isSilenced, seen } from "./arrivals.js";
+import { areDuesKnown, followDue, forgetDues, readDues } from "./dues.js";
 import { figuresView } from "./figures.js";
 import { access, keyView } from "./key.js";
 import { newView } from "./new.js";
@@ -55,6 +56,7 @@ const shop = {
 
   /** Read the counts, unless they are known: events tell how they change. */
   async loadFigures(signal) {
+    if (!areDuesKnown()) await readDues(signal);
     if (this.counts && Date.now() - figuresAt < FIGURES_LAST_MS) return;
     this.updateFigures(await get(FIGURES, { signal }));
   },
@@ -68,10 +70,15 @@ const shop = {
 
   /** Update the view after a change made on this page. */
   changedHere() {
-    figuresAt = 0;
+    forgetFigures();
     return view?.changed([]);
   },
 };
+
+function forgetFigures() {
+  figuresAt = 0;
+  forgetDues();
+}
 
 function showPausedWebhooks(paused) {
   if (!paused.length) return banner("webhooks", "");
@@ -108,6 +115,7 @@ function leave(notice) {
   [watch, view, shown, shop.counts] = [null, null, "", null];
   session.end();
   clearCache();
+  forgetDues();
   byId("view").replaceChildren();
   byId("banners").replaceChildren();
   byId("foot").replaceChildren();
@@ -191,11 +199,12 @@ function arriveAt(name, place) {
 // News, limits and connection.
 
 function announceNews({ events, skipped }) {
+  for (const { order } of events) followDue(order);
+  if (skipped) forgetFigures();
   const own = session.own;
   const news = events.filter((event) => !own.has(event.requestId));
   if (!news.length && !skipped) return;
   watch.spend(skipped ? 2 : 1);
-  if (skipped) figuresAt = 0;
   for (const { type, order } of news) if (type in COUNTED) shop.count(order.status, COUNTED[type]);
   arrive(news.filter(({ type }) => type === "order.placed"));
   view?.changed(skipped ? [] : news);
@@ -216,7 +225,7 @@ async function refresh() {
   if (mustWait() || !watch) return;
   button.setAttribute("aria-busy", "true");
   await watch.poll();
-  figuresAt = 0;
+  forgetFigures();
   await view?.changed([]);
   button.removeAttribute("aria-busy");
 }
@@ -303,6 +312,7 @@ async function begin() {
   prepareScans(lookUp);
   shipments.addEventListener("change", ({ detail }) => {
     if (detail.isShipped && !detail.isReplayed) shop.count("shipped");
+    if (detail.isShipped) followDue(detail.order);
     view?.shipping?.(detail);
   });
   byId("refresh").addEventListener("click", refresh);

@@ -5,13 +5,12 @@ import * as filters from "./filters.js";
 import { session } from "./session.js";
 
 /** Make what is shown in place of a list without orders. `counts` are those of each status, if known. */
-export function blank(query, counts, hasMore) {
+export function blank(query, counts) {
   const total = counts && Object.values(counts).reduce((sum, each) => sum + each, 0);
   if (query.after) return panel("This page is empty now", "Its orders have moved to other pages.",
     link("Go to the first page", filters.place(query, {})));
   if (filters.isNarrowed(query)) return nothingFound(query);
   if (total === 0) return firstSteps();
-  if (query.due && hasMore) return panel(`${filters.DUES[query.due]}: none on this page`, "Go on with the next page.");
   if (query.due) return panel(`${filters.DUES[query.due]}: none`, "Orders appear here automatically.", link("Show all to ship", "#/orders"));
   if (query.status === "pending") return panel("Nothing to ship", "All orders are shipped or cancelled. New ones appear here automatically.");
   return panel(`No ${query.status === "all" ? "" : query.status} orders`, "They will appear here automatically.");
@@ -19,7 +18,7 @@ export function blank(query, counts, hasMore) {
 
 function nothingFound(query) {
   return panel("No orders found", query.search
-    ? `No order has this number, or a reference that begins with “${query.search}”.`
+    ? `No order has this number, or a reference like “${query.search}”.`
     : "No order matches all filters. Try removing one.", link("Show all orders", "#/orders?status=all"));
 }
 

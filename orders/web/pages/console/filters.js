@@ -4,23 +4,23 @@ import { el, icon } from "./dom.js";
 import { counted } from "./format.js";
 import { hash } from "./router.js";
 import { find } from "./scan.js";
-import { now } from "./time.js";
+import { midnight as today, now } from "./time.js";
 
 const PER_PAGE = 50;
-// As many as the service lists at once: usually all that is to ship, so that it can be sorted here.
+// As many as the service lists at once: usually all that is to ship, for one packing list.
 const TO_SHIP = 200;
 const SORTS = {
-  due: "Due first",
+  dueAt: "Due first",
   shipDate: "By ship date",
   "-shipDate": "Ship date, latest first",
   "-placedAt": "Newest first",
   placedAt: "Oldest first",
 };
-const USUAL_SORTS = { pending: "due", shipped: "-shipDate" };
+const USUAL_SORTS = { pending: "dueAt", shipped: "-shipDate" };
 /** Filters of orders to ship by when they are due. */
 export const DUES = { late: "Late", today: "Due today", none: "No date" };
-// What is late next is on the page, too, and shown from the moment that it is.
-const DUE_NOW = { late: ({ shipDate }) => Date.parse(shipDate) < Date.now(), none: ({ shipDate }) => !shipDate };
+// An order's number as people say it, and as this page shows it.
+const NUMBER = /^(?:no|nr|order)\b[.:]?\s*#?\s*([1-9]\d*)$/i;
 const NAMES = ["search", "pet", "placedFrom", "placedTo", "shipsFrom", "shipsTo", "sort"];
 const MORE = NAMES.slice(1);
 
@@ -40,36 +40,47 @@ export function isNarrowed(query) {
   return NAMES.slice(0, -1).some((name) => query[name]);
 }
 
-/** Return the path of the request for a page. */
-export function path(query, limit = query.sort === "due" ? TO_SHIP : PER_PAGE) {
-  const parameters = new URLSearchParams({ limit, sort: query.sort === "due" ? "placedAt" : query.sort });
+/** Return the path of the request for a page, of what is due `until` an instant if one is given. */
+export function path(query, limit = query.sort === "dueAt" ? TO_SHIP : PER_PAGE, until = "") {
+  const parameters = new URLSearchParams({ limit, sort: query.sort });
   const add = (name, value) => value && parameters.set(name, value);
   add("status", query.status === "all" ? "" : query.status);
-  add("search", query.search);
+  add("search", query.search.replace(NUMBER, "#$1"));
   add("petId", query.pet);
   add("placedFrom", midnight(query.placedFrom));
   add("placedBefore", midnight(query.placedTo, 1));
   add("shipsFrom", query.due === "today" ? today() : midnight(query.shipsFrom));
-  add("shipsBefore", query.due === "today" ? today(1) : midnight(query.shipsTo, 1));
+  add("shipsBefore", until || (query.due === "today" ? today(1) : midnight(query.shipsTo, 1)));
+  add("dated", query.due === "none" ? "false" : "");
   add("after", query.after);
   return `store/orders?${parameters}`;
 }
 
-/** Return the orders of a page as they are shown: what is due first comes first, if all is known. */
-export function arranged(query, { orders, next }) {
-  const shown = DUE_NOW[query.due] ? orders.filter(DUE_NOW[query.due]) : orders;
-  if (query.sort !== "due" || next || query.after) return shown;
-  // Without a date, an order is due by its age.
-  const due = ({ shipDate, placedAt }) => Date.parse(shipDate ?? placedAt);
-  return [...shown].sort((one, other) => due(one) - due(other) || one.id - other.id);
+/** Return the path of the request for a page of the whole list, as it is now. */
+export function wholePath(query, limit) {
+  return path(query, limit, query.due === "late" ? new Date(now()).toISOString() : "");
+}
+
+/** Return the orders of a page as they are shown. What is late next is on the page, too, and shown from that moment. */
+export function arranged(query, { orders }) {
+  if (query.due === "late") return orders.filter(({ shipDate }) => Date.parse(shipDate) < now());
+  const hits = exactHits(query, orders);
+  return hits.length ? [...hits, ...orders.filter((each) => !hits.includes(each))] : orders;
+}
+
+/** Return the orders whose number or whole reference is what is searched for. */
+export function exactHits({ search }, orders) {
+  const text = search.toLowerCase();
+  const number = text.replace(NUMBER, "#$1").replace("#", "");
+  return text ? orders.filter(({ id, reference }) => `${id}` === number || reference?.toLowerCase() === text) : [];
 }
 
 /** Describe what is shown, where the tabs do not say it. */
-export function describe(query, shown, { orders, next }) {
-  if (query.due === "none" && (next || query.after)) return `${counted(shown.length, "order")} without a date among the ${orders.length} on this page`;
-  if (query.sort === "due" && (next || query.after)) return "So many are to ship that the oldest come first.";
+export function describe(query, shown, { next }) {
   if (!isNarrowed(query) && !query.due) return "";
-  return next || query.after ? `${counted(shown.length, "order")} on this page` : `${counted(shown.length, "order")} found`;
+  if (exactHits(query, shown).length > 1) return `Several orders have ${query.search} as their number or reference. Which one?`;
+  const hint = next && /^[1-9]\d*$/.test(query.search) ? ` Order ${query.search} is found as #${query.search}.` : "";
+  return (next || query.after ? `${counted(shown.length, "order")} on this page.` : `${counted(shown.length, "order")} found`) + hint;
 }
 
 /** Return the place of the list with changes, at its first page. */
@@ -145,11 +156,6 @@ function sorting() {
   return el("div", { class: "field" },
     el("label", { for: "filter-sort", text: "Sort by" }),
     el("select", { id: "filter-sort", name: "sort" }, ...options));
-}
-
-function today(later = 0) {
-  const day = new Date(now());
-  return new Date(day.getFullYear(), day.getMonth(), day.getDate() + later).toISOString();
 }
 
 function midnight(day, later = 0) {

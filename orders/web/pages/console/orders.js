@@ -4,6 +4,7 @@ import { shipSeveral } from "./actions.js";
 import { cached, get } from "./api.js";
 import { blank, link } from "./blank.js";
 import { el, icon, setText } from "./dom.js";
+import { dueCount } from "./dues.js";
 import * as filters from "./filters.js";
 import { count, counted, STATUSES } from "./format.js";
 import { announce, banner, failurePanel } from "./notices.js";
@@ -15,13 +16,12 @@ import { isShipping } from "./shipping.js";
 import { describe, describeResult } from "./words.js";
 
 const FRESH_MS = 4000;
-const MOST_TOGETHER = 100;
 
 /** Make the view. */
 export function ordersView(root, shop) {
   const tabs = Object.fromEntries(Object.entries({ ...STATUSES, all: "All" }).map(([status, name]) =>
     [status, el("a", { class: `tab ${status}` }, el("b"), el("span", { text: name }))]));
-  const dues = Object.fromEntries(Object.entries(filters.DUES).map(([due, text]) => [due, el("a", { text })]));
+  const dues = Object.fromEntries(Object.entries(filters.DUES).map(([due, text]) => [due, el("a", {}, text, " ", el("b"))]));
   const form = filters.form((to, options) => go(to, options));
   const found = el("p", { class: "found", role: "status" });
   const tools = el("div", { class: "buttons" });
@@ -47,6 +47,8 @@ export function ordersView(root, shop) {
     isSearch = once("isSearch");
     page = null;
     chosen.clear();
+    // Whoever looked at an order comes back to what was chosen.
+    if (session.chosen.place === location.hash) for (const id of session.chosen.ids) chosen.add(id);
     form.show(query);
     showTabs();
     const known = cached(filters.path(query));
@@ -81,10 +83,9 @@ export function ordersView(root, shop) {
     if (isSearch && openOnlyHit(orders)) return true;
     if (isSearch) selectSearch();
     if (orders.length) showRows(orders);
-    else results.replaceChildren(blank(query, shop.counts, page.next));
+    else results.replaceChildren(blank(query, shop.counts));
     showTools(orders);
-    // Beyond the last that is late, none is.
-    showPages(query.due !== "late" || orders.length === page.orders.length ? page.next : "");
+    showPages(nextOf(orders));
     then?.();
     return false;
   }
@@ -95,11 +96,17 @@ export function ordersView(root, shop) {
     if (document.activeElement === search) search.select();
   }
 
+  // Beyond the last that is late, none is.
+  function nextOf(orders) {
+    return query.due !== "late" || orders.length === page.orders.length ? page.next : "";
+  }
+
   // A number or reference that only one order has leads to the order.
   function openOnlyHit(orders) {
-    const text = query.search.toLowerCase();
-    const exact = orders.filter(({ id, reference }) => reference?.toLowerCase() === text || text === `#${id}`);
-    const [hit] = exact.length === 1 ? exact : orders.length === 1 && !page.next ? orders : [];
+    const exact = filters.exactHits(query, orders);
+    // Beyond a full page there may be another.
+    const isSure = !page.next || !/^[1-9]\d*$/.test(query.search);
+    const [hit] = exact.length === 1 && isSure ? exact : orders.length === 1 && !page.next ? orders : [];
     if (hit) go(`#/orders/${hit.id}`, { state: { foundAt: location.hash } });
     return Boolean(hit);
   }
@@ -136,6 +143,11 @@ export function ordersView(root, shop) {
       each.href = hash("orders", { due });
       mark(each, due === query.due);
     }
+    showDues();
+  }
+
+  function showDues() {
+    for (const [due, each] of Object.entries(dues)) setText(each.lastChild, dueCount(due));
   }
 
   function showRows(orders) {
@@ -165,8 +177,13 @@ export function ordersView(root, shop) {
       if (isChosen) chosen.add(id);
       else chosen.delete(id);
     }
+    rememberChoice();
     showChoice();
     showTools(filters.arranged(query, page));
+  }
+
+  function rememberChoice() {
+    session.chosen = { place: location.hash, ids: [...chosen] };
   }
 
   function showChoice() {
@@ -192,13 +209,13 @@ export function ordersView(root, shop) {
       some && session.mayWrite && shipTool(),
       orders.length && tool("print", some ? `Print ${some}` : "Print packing list", () => print()),
       orders.length && tool("save", some ? `CSV of ${some}` : "CSV of this page", () => save(selected())),
-      page.next && !some && tool("save", `CSV of all: ${requests()}`, saveAll),
+      nextOf(orders) && !some && tool("save", `CSV of all ${total()}`, saveAll),
     ].filter(Boolean));
   }
 
   function shipTool() {
     const pending = selected().filter((order) => order.status === "pending" && !isShipping(order));
-    if (!pending.length || pending.length > MOST_TOGETHER) return null;
+    if (!pending.length) return null;
     return el("button", { class: "button main", type: "button", text: `Ship ${counted(pending.length, "order")}`, on: { click: () => shipChosen(pending) } });
   }
 
@@ -218,16 +235,17 @@ export function ordersView(root, shop) {
     root.querySelector("h1").focus();
   }
 
-  function requests() {
+  // How many they are is known but for filters.
+  function total() {
     const known = !filters.isNarrowed(query) && !query.due && shop.counts;
-    const total = known && (query.status === "all" ? Object.values(known).reduce((sum, each) => sum + each, 0) : known[query.status]);
-    return total ? `${counted(Math.ceil(total / AT_ONCE), "request")}` : `a request for each ${AT_ONCE}`;
+    const number = known && (query.status === "all" ? Object.values(known).reduce((sum, each) => sum + each, 0) : known[query.status]);
+    return number ? counted(number, "order") : "orders";
   }
 
   async function saveAll() {
     const { signal } = loading;
     try {
-      const orders = await readAll((after) => filters.path({ ...query, after }, AT_ONCE), signal);
+      const orders = await readAll((after) => filters.wholePath({ ...query, after }, AT_ONCE), signal);
       save(filters.arranged(query, { orders }));
     } catch (failure) {
       if (failure.name !== "AbortError") announce(describe(failure));
@@ -268,6 +286,7 @@ export function ordersView(root, shop) {
     const isListed = query.status === "all" || query.status === order.status;
     page.orders = page.orders.flatMap((each) => (each.id !== order.id ? [each] : isListed ? [order] : []));
     chosen.delete(order.id);
+    rememberChoice();
     if (isQuiet) return;
     if (page.orders.length) show(page);
     else load();
@@ -275,6 +294,7 @@ export function ordersView(root, shop) {
 
   // The lists of what is late and of what is due today change by themselves.
   function aged() {
+    showDues();
     if (!page || !query.due) return;
     if (filters.path(query) !== query.path) load();
     else if (query.due === "late" && filters.arranged(query, page).length !== results.querySelectorAll("tbody tr").length) show(page);

@@ -9,6 +9,7 @@ const DRAFT = "draft";
 const ALERTS = "alerts";
 const LEFT = "left";
 const BACKUPS = "backups";
+const CHOSEN = "chosen";
 const USED = "used";
 const OWN = "own";
 const UNUSED_MS = 12 * 3600 * 1000;
@@ -111,6 +112,15 @@ export const session = {
 
   set toldOfBackups(day) {
     write(BACKUPS, day, home());
+  },
+
+  /** The ids of the orders chosen in the list of a place. */
+  get chosen() {
+    return read(CHOSEN) || { ids: [] };
+  },
+
+  set chosen(value) {
+    if (this.key) write(CHOSEN, value);
   },
 
   /** Ids of orders that were being shipped when the page was left. */

@@ -8,6 +8,12 @@ export function now() {
   return Date.now() - ahead;
 }
 
+/** Return the beginning of today, or of a later day, as an instant for the service. */
+export function midnight(later = 0) {
+  const day = new Date(now());
+  return new Date(day.getFullYear(), day.getMonth(), day.getDate() + later).toISOString();
+}
+
 /** Compare the clock with an answer's Date; return whether what is known of it has changed. */
 export function compareClock(date) {
   const difference = Date.now() - Date.parse(date);
