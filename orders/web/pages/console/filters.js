@@ -45,7 +45,7 @@ export function path(query, limit = query.sort === "dueAt" ? TO_SHIP : PER_PAGE,
   const parameters = new URLSearchParams({ limit, sort: query.sort });
   const add = (name, value) => value && parameters.set(name, value);
   add("status", query.status === "all" ? "" : query.status);
-  add("search", query.search.replace(NUMBER, "#$1"));
+  add("search", query.search);
   add("petId", query.pet);
   add("placedFrom", midnight(query.placedFrom));
   add("placedBefore", midnight(query.placedTo, 1));
