@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import tomllib
+from datetime import UTC, date, datetime
 
 import click
 import pytest
 
+from orders import VERSION
 from orders import settings as settings_module
 from orders.settings import DEFAULT_PLANS, SETTINGS, Settings
 from orders.web.api import PROTECTION
@@ -21,6 +24,7 @@ from tests.support.service import ROOT
 from tests.support.stores import Store
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+CI = ROOT / ".ci"
 
 
 def page(name):
@@ -201,7 +205,61 @@ def test_the_architecture_names_every_module_and_no_other():
         assert any([*ROOT.glob(folder + name)] for folder in folders), name
 
 
-PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
+def test_contributing_names_files_that_exist():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = {*re.findall(r"(?:orders|schemas|tests|instance|docs)/[\w/.]*\w", text)}
+    assert len(named) > 20
+    made = {"instance/config.toml"}
+    assert [name for name in named - made if not (ROOT / name).exists()] == []
+    assert set(re.findall(r"\.ci/\w+", text)) <= {f".ci/{each.name}" for each in CI.iterdir()}
+
+
+def test_the_changelog_is_by_release_and_its_newest_is_this_version():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    releases = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    dated = [each for each in releases if each != "Unreleased"]
+    assert releases in (dated, ["Unreleased", *dated])
+    for release in dated:
+        _, day = re.fullmatch(r"(\d+\.\d+\.\d+) \((.+)\)", release).groups()
+        assert date.fromisoformat(day)
+    assert dated[0].split()[0] == VERSION
+    assert {*re.findall(r"^### (.+)$", text, re.MULTILINE)} <= {"Added", "Changed", "Fixed"}
+
+
+def test_a_version_is_released_once_from_a_clean_commit_with_todays_changelog(tmp_path):
+    for folder in (".ci", "orders"):
+        (tmp_path / folder).mkdir()
+    shutil.copy(CI / "release", tmp_path / ".ci")
+    version = tmp_path / "orders" / "__init__.py"
+    version.write_text('VERSION = "2.0.1"\n', encoding="utf-8")
+    changes = tmp_path / "CHANGELOG.md"
+    changes.write_text("# Changes\n\n## 2.0.0 (2026-11-22)\n", encoding="utf-8")
+    who = ("-c", "user.name=somebody", "-c", "user.email=somebody@example.com")
+
+    def git(*arguments):
+        subprocess.run(["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    def check():
+        done = subprocess.run(
+            [".ci/release", "--check"], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        return done.stdout or done.stderr
+
+    git("init", "--quiet")
+    assert "the first heading of CHANGELOG.md is '## 2.0.0 (2026-11-22)'" in check()
+    today = datetime.now(UTC).date()
+    changes.write_text(f"# Changes\n\n## 2.0.1 ({today})\n", encoding="utf-8")
+    assert "there are uncommitted changes" in check()
+    git("add", ".")
+    git("commit", "--quiet", "--message", "2.0.1")
+    assert check() == "2.0.1 can be released.\n"
+    git("tag", "v2.0.1")
+    assert "v2.0.1 has a tag already" in check()
+    version.write_text('VERSION = "2.1"\n', encoding="utf-8")
+    assert "not like 1.0.0: '2.1'" in check()
+
+
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 
 
 def anchors(text):
