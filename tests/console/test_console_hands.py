@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from tests.support.browser import expect
-from tests.support.console import PLENTY, go_to, press, requests_of
+from tests.support.console import (
+    ORDERS,
+    PLENTY,
+    go_to,
+    next_poll,
+    press,
+    requests_of,
+    row,
+    sign_in,
+)
+from tests.support.machine import wait_until
 
 pytestmark = pytest.mark.browser
 
 SHOP = {"orders": 12}
 SCANNED_AFTER_MS = 500
+# Nothing of the list is below what is about to ship.
+TALL = {"width": 1280, "height": 2400}
 
 
 def scan(page, text):
@@ -114,3 +127,176 @@ def test_a_double_click_on_ship_ships_and_another_on_undo_does_not(shop, at_desk
     expect(line).to_have_count(0)
     expect(ship).to_be_visible()
     assert shop.order(5)["status"] == "pending"
+
+
+def test_rows_stay_where_they_are_under_a_hand_and_settle_when_it_has_gone(shop, at_desk):
+    page = at_desk(PLENTY, is_clock_ours=True)
+    gone, pointed_at = shop.place(61), shop.place(61)
+    go_to(page, "orders?pet=61")
+    expect(page.locator("tbody tr")).to_have_count(2)
+    ship = row(page, pointed_at).get_by_role("button")
+    ship.hover()
+    before = ship.bounding_box()["y"]
+    shop.ship(gone)
+    came = shop.place(61, shipDate="2020-02-03T08:00:00Z")
+    next_poll(page)
+    # What is gone says so, and what is more urgent waits below.
+    expect(row(page, gone)).to_contain_text("Shipped")
+    expect(row(page, came)).to_be_visible()
+    assert ship.bounding_box()["y"] == before
+    page.mouse.down()
+    shop.ship(came)
+    next_poll(page)
+    page.mouse.up()
+    expect(page.locator("#shipping")).to_contain_text(f"Shipping {pointed_at}")
+    press(page, f"Undo shipping order {pointed_at}")
+    page.mouse.move(5, 5)
+    page.clock.run_for(4_000)
+    expect(page.locator("tbody tr")).to_have_count(1)
+    assert shop.order(pointed_at)["status"] == "pending"
+
+
+def cut(page):
+    """Take a page's network away."""
+    page.context.set_offline(True)
+
+
+def test_what_could_not_be_sent_survives_a_limit_and_a_reload(shop, at_desk):
+    limited = {"plan": "enterprise", "per_minute": 40, "per_day": 5_000}
+    orders = [shop.place(62) for _ in range(3)]
+    page = at_desk(limited, refusals=(429,), is_clock_ours=True, viewport=TALL)
+    sent = requests_of(page)
+    for order_id in orders:
+        press(page, f"Ship order {order_id}")
+    while shop.api("GET", "/v2/usage", key=page.secret).status != 429:
+        pass
+    page.clock.run_for(12_000)
+    line = page.locator("#shipping .waiting")
+    expect(line).to_contain_text("3 orders wait to ship")
+    expect(line).to_contain_text("limit is reached, next try in")
+    expect(row(page, orders[0])).to_contain_text("Waiting for the limit")
+    page.reload()
+    expect(line).to_contain_text("3 orders wait to ship")
+    shop.renew(page.key_id)
+    page.clock.run_for(62_000)
+    expect(line).to_have_count(0)
+    assert {shop.order(each)["status"] for each in orders} == {"shipped"}
+    assert len(pressed(sent)) <= 6
+
+
+def test_eight_orders_ship_after_a_service_that_was_away_for_50_seconds(shop, at_desk):
+    orders = [shop.place(63) for _ in range(8)]
+    page = at_desk(PLENTY, loses=True, is_clock_ours=True, viewport=TALL)
+    cut(page)
+    for order_id in orders:
+        press(page, f"Ship order {order_id}")
+    for _ in range(12):
+        page.clock.run_for(5_000)
+        page.wait_for_timeout(20)
+    expect(page.locator("#shipping .waiting")).to_contain_text("8 orders wait to ship")
+    expect(page.locator("#shipping .waiting")).to_contain_text("next try in")
+    expect(row(page, orders[7])).to_contain_text("No connection")
+    expect(page.locator("[id^=banner-ship]")).to_have_count(0)
+    page.context.set_offline(False)
+    for _ in range(8):
+        page.clock.run_for(5_000)
+        page.wait_for_timeout(100)
+    expect(page.locator("#shipping")).to_be_hidden()
+    for order_id in orders:
+        events = shop.api("GET", f"{ORDERS}/{order_id}/events").json()["events"]
+        assert [each["type"] for each in events] == ["order.placed", "order.shipped"]
+
+
+def test_what_waits_is_asked_about_before_signing_out_and_after_a_key_has_ended(shop, at_desk):
+    order_id = shop.place(64)
+    page = at_desk(loses=True, refusals=(401,), is_clock_ours=True)
+    cut(page)
+    press(page, f"Ship order {order_id}")
+    press(page, "Sign out")
+    expect(page.get_by_role("dialog")).to_contain_text(f"Not shipped yet: {order_id}")
+    press(page, "Stay")
+    shop.revoke(page.key_id)
+    wait_until(lambda: shop.api("GET", "/v2/usage", key=page.secret).status == 401)
+    page.context.set_offline(False)
+    page.clock.run_for(70_000)
+    expect(page.get_by_role("alert")).to_contain_text(f"Not shipped yet: {order_id}")
+    expect(page.locator("#shipping")).to_be_hidden()
+    sign_in(page, shop.store.issue()[1])
+    expect(page.locator("#shipping .waiting")).to_contain_text("before you signed in")
+    page.clock.run_for(15_000)
+    assert shop.order(order_id)["status"] == "pending"
+    press(page, "Ship them")
+    page.clock.run_for(2_000)
+    wait_until(lambda: shop.order(order_id)["status"] == "shipped")
+
+
+def test_a_pointer_that_rests_on_the_countdown_stops_it_for_a_moment_only(shop, at_desk):
+    order_id = shop.place(65)
+    page = at_desk(is_clock_ours=True)
+    press(page, f"Ship order {order_id}")
+    page.get_by_role("button", name=f"Undo shipping order {order_id}").hover()
+    for _ in range(8):
+        page.clock.run_for(2_000)
+        assert "-" not in page.locator("#shipping").inner_text()
+    wait_until(lambda: shop.order(order_id)["status"] == "shipped")
+
+
+def test_a_time_to_come_is_an_expected_date_and_never_a_shipment(shop, at_desk):
+    order_id = shop.place(66)
+    page = at_desk(timezone_id="UTC")
+    go_to(page, f"orders/{order_id}")
+    press(page, "Already shipped")
+    expect(page.get_by_role("dialog")).to_contain_text("already shipped: when?")
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    page.get_by_label("Shipped at").fill(f"{tomorrow:%Y-%m-%d}T14:15")
+    expect(page.get_by_role("dialog")).to_contain_text("nothing ships now")
+    press(page, "Set the ship date")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    expected = shop.order(order_id)
+    assert expected["status"] == "pending"
+    assert expected["shipDate"].startswith(f"{tomorrow:%Y-%m-%d}T14:15")
+    press(page, "Already shipped")
+    page.get_by_label("Shipped at").fill("2026-01-02T10:00")
+    # Long ago is asked about.
+    press(page, "It has shipped")
+    press(page, "It has shipped")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    shipped = shop.order(order_id)
+    assert (shipped["status"], shipped["shipDate"][:16]) == ("shipped", "2026-01-02T10:00")
+
+
+def test_what_was_typed_outlives_a_colleague_a_reload_and_the_key(shop, at_desk):
+    order_id = shop.place(67, quantity=2)
+    page = at_desk(refusals=(401, 409), is_clock_ours=True)
+    go_to(page, f"orders/{order_id}")
+    press(page, "Change")
+    page.get_by_label("Quantity").fill("3")
+    page.get_by_label("Note").fill("Ring twice")
+    asked = []
+    page.on("dialog", lambda dialog: (asked.append(dialog.type), dialog.accept()))
+    page.reload()
+    assert asked == ["beforeunload"]
+    expect(page.get_by_label("Note")).to_have_value("Ring twice")
+    go_to(page, "orders")
+    expect(page.locator(f"#banner-change-{order_id}")).to_contain_text("is not saved")
+    press(page, "Sign out")
+    expect(page.get_by_role("dialog")).to_contain_text(f"Not saved: changes of order {order_id}")
+    press(page, "Stay")
+    shop.revoke(page.key_id)
+    wait_until(lambda: shop.api("GET", "/v2/usage", key=page.secret).status == 401)
+    next_poll(page)
+    expect(page.get_by_role("alert")).to_contain_text(
+        f"Kept, not saved: changes of order {order_id}"
+    )
+    go_to(page, f"orders/{order_id}")
+    sign_in(page, shop.store.issue()[1])
+    expect(page.get_by_label("Note")).to_have_value("Ring twice")
+    # The note may still be saved, so it is; the rest is said.
+    shop.ship(order_id)
+    press(page, "Save")
+    expect(page.locator("#view .facts")).to_contain_text("Ring twice")
+    told = page.locator(f"#banner-change-{order_id}")
+    expect(told).to_contain_text("shipped by someone else meanwhile. Not saved: Quantity 3")
+    changed = shop.order(order_id)
+    assert (changed["note"], changed["quantity"]) == ("Ring twice", 2)
+    assert page.evaluate("sessionStorage.getItem('changes')") is None

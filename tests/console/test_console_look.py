@@ -70,7 +70,7 @@ def test_every_view_is_accessible(at_desk, color_scheme, width):
     go_to(page, "orders/2")
     press(page, "Change")
     check()
-    for question in ("Ship at another time", "Cancel order"):
+    for question in ("Already shipped", "Cancel order"):
         go_to(page, "orders/3")
         press(page, question)
         check()

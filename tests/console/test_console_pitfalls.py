@@ -37,9 +37,9 @@ def test_an_incomplete_date_never_means_now_or_none(shop, at_desk):
     page = at_desk()
     before = shop.count()
     go_to(page, "orders/2")
-    press(page, "Ship at another time")
+    press(page, "Already shipped")
     begin_a_date(page, "Shipped at")
-    press(page, "Ship it")
+    press(page, "It has shipped")
     expect(page.get_by_role("dialog").get_by_role("alert")).to_have_text(UNFINISHED)
     expect(page.get_by_label("Shipped at")).to_be_focused()
     assert shop.order(2)["status"] == "pending"
@@ -179,7 +179,7 @@ def test_the_page_of_other_peoples_code_gets_a_tab_that_knows_no_key(at_desk):
     assert page.evaluate("sessionStorage.getItem('key')").startswith("sok_")
 
 
-def test_a_revoked_key_leads_to_the_sign_in_page_and_leaves_nothing_behind(shop, visit):
+def test_a_revoked_key_leads_to_the_sign_in_page_and_leaves_only_what_was_typed(shop, visit):
     page = visit(shop.url, refusals=(401,))
     page.clock.install()
     key_id, secret = shop.store.issue()
@@ -194,10 +194,11 @@ def test_a_revoked_key_leads_to_the_sign_in_page_and_leaves_nothing_behind(shop,
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     notice = page.get_by_role("alert")
     expect(notice).to_contain_text("no longer valid: it has expired or has been revoked")
-    expect(notice).to_contain_text("you were entering was not saved")
+    expect(notice).to_contain_text("Kept, not saved: a new order. Sign in to go on.")
     assert in_plain_words(notice.inner_text())
     no_violations(page)
-    assert page.evaluate("sessionStorage.length") == 0
+    assert page.evaluate("Object.keys(sessionStorage)") == ["draft"]
+    assert secret not in page.evaluate("sessionStorage.getItem('draft')")
     # The next key is not shown because this one was.
     expect(page.get_by_label("Show key")).not_to_be_checked()
     expect(page.get_by_label("Key", exact=True)).to_have_attribute("type", "password")

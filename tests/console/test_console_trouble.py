@@ -117,9 +117,9 @@ def test_a_limit_is_shown_with_the_time_to_wait_and_then_retried(shop, at_desk):
 def test_a_limit_met_while_shipping_counts_down_in_the_dialog(shop, at_desk):
     page = at_desk(LIMITED, refusals=(429,), is_clock_ours=True)
     go_to(page, "orders/3")
-    press(page, "Ship at another time")
+    press(page, "Already shipped")
     spend(shop, page.secret)
-    press(page, "Ship it")
+    press(page, "It has shipped")
     assert_shown(page, "You've reached this key's request limit.")
     expect(page.locator("#confirm-yes")).to_be_disabled()
     expect(page.locator("#confirm-yes")).to_contain_text("Wait ")
@@ -141,9 +141,9 @@ def test_a_ban_is_shown(shop, at_desk):
 def test_an_unavailable_database_and_its_return(shop, at_desk):
     page = at_desk(refusals=(503,))
     go_to(page, "orders/4")
-    press(page, "Ship at another time")
+    press(page, "Already shipped")
     with real_faults.locked(shop.database):
-        press(page, "Ship it")
+        press(page, "It has shipped")
         assert_shown(page, "The service can't reach its database at the moment.")
     press(page, "Try again")
     expect(page.get_by_role("dialog")).to_be_hidden()
@@ -184,7 +184,7 @@ def test_what_is_sent_again_after_a_lost_answer_is_done_once(shop, at_desk):
         return route.abort("connectionreset")
 
     for begin, send, again in (
-        ("Ship at another time", "Ship it", "Try again"),
+        ("Already shipped", "It has shipped", "Try again"),
         ("Cancel order", "Cancel the order", "Try again"),
         ("Change", "Save", "Save"),
     ):

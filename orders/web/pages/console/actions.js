@@ -1,33 +1,48 @@
-// What is done after a question: shipping with a date of one's own, and cancelling. One dialog
+// What is done after a question: shipping with a date of the past, and cancelling. One dialog
 // serves all.
 
 import { change, mustWait, newName, NoAnswer } from "./api.js";
 import { bdi, byId, el, refocus, setText } from "./dom.js";
 import { count, counted, doubt, fromField, instant, isUnfinished, UNFINISHED } from "./format.js";
 import { announce, countdown } from "./notices.js";
+import { now } from "./time.js";
 import { describe } from "./words.js";
 
 const MOST_TOGETHER = 100;
+const SHIPPED_HINT = "Leave empty to use the current time.";
+const EXPECTED_HINT = "This is still to come, so nothing ships now: the order is expected to ship then.";
 const UNCERTAIN =
   "The connection was lost, so we can't tell whether this was done. It's safe to try again.";
 
-/** Ship an order at a time of one's own. Resolves to whether the order may have changed. */
-export function ship(order) {
+/**
+ * Ship an order that has left the shop already; a time to come is the date when it is expected to. Resolves to whether
+ * the order may have changed.
+ */
+export function shippedAlready(order) {
   const time = el("input", { id: "ship-at", name: "at", type: "datetime-local", "aria-describedby": "ship-at-hint" });
-  const at = el("div", { class: "field" },
-    el("label", { for: "ship-at", text: "Shipped at" }),
-    time,
-    el("p", { id: "ship-at-hint", class: "hint", text: "Leave empty to use the current time." }));
+  const hint = el("p", { id: "ship-at-hint", class: "hint", role: "status", text: SHIPPED_HINT });
+  const at = el("div", { class: "field" }, el("label", { for: "ship-at", text: "Shipped at" }), time, hint);
+  const isToCome = () => Date.parse(time.value) > now();
+  // What the button says is what it does, also if the time passes meanwhile.
+  let isExpected = false;
+  const show = () => {
+    isExpected = isToCome();
+    byId("confirm-yes").textContent = isExpected ? "Set the ship date" : "It has shipped";
+    hint.textContent = isExpected ? EXPECTED_HINT : SHIPPED_HINT;
+  };
+  time.addEventListener("input", show);
   return confirm({
-    title: `Ship order ${order.id}?`,
+    title: `Order ${order.id} already shipped: when?`,
     body: [facts(order), at],
-    yes: "Ship it",
+    yes: "It has shipped",
     no: "Not yet",
-    success: `Order ${order.id} shipped.`,
+    success: () => (isExpected ? `Order ${order.id} has another ship date.` : `Order ${order.id} shipped.`),
     date: time,
     work: (name) => {
       const shipDate = fromField(time.value);
-      return change("POST", `store/orders/${order.id}/ship`, shipDate ? { shipDate } : undefined, { name });
+      return isExpected
+        ? change("PATCH", `store/orders/${order.id}`, { shipDate }, { name })
+        : change("POST", `store/orders/${order.id}/ship`, shipDate ? { shipDate } : undefined, { name });
     },
   });
 }
@@ -63,6 +78,18 @@ export function cancel(order) {
     danger: true,
     success: `Order ${order.id} cancelled.`,
     work: (name) => change("DELETE", `store/orders/${order.id}`, undefined, { name }),
+  });
+}
+
+/** Ask whether to sign out though something is not done. Resolves to whether to. */
+export function leaveUndone(what) {
+  return confirm({
+    title: "Sign out?",
+    body: [el("p", { text: what }), el("p", { text: "Whoever signs out gives this up." })],
+    yes: "Sign out all the same",
+    no: "Stay",
+    danger: true,
+    work: async () => {},
   });
 }
 
@@ -125,7 +152,7 @@ function confirm({ title, body, yes, no, danger, success, date, work }) {
     };
     const succeed = () => {
       state.changed = true;
-      if (success) announce(success);
+      if (success) announce(typeof success === "function" ? success() : success);
       if (!state.isOver) dialog.close();
     };
     const explain = (failure) => {

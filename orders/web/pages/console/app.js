@@ -1,5 +1,6 @@
 // The start of the page: the frame around the views, news and connection.
 
+import { leaveUndone } from "./actions.js";
 import { clearCache, get, limits, mustWait, serviceEvents } from "./api.js";
 import { byId, el } from "./dom.js";
 import { searchPlace } from "./filters.js";
@@ -16,7 +17,7 @@ import { watchHands } from "./hands.js";
 import { go, here, onArrival, restoreScroll } from "./router.js";
 import { forgetScans, prepareScans } from "./scan.js";
 import { session } from "./session.js";
-import { forgetAll, sendAll, shipments, tellWhatFailed } from "./shipping.js";
+import { resumeShipping, sendAll, shipments, stopShipping, unshipped } from "./shipping.js";
 import { disableSignIn, prepareSignIn, showSignIn } from "./signin.js";
 import { clockError, now } from "./time.js";
 import { Watch } from "./watch.js";
@@ -26,7 +27,6 @@ const VIEWS = { orders: ordersView, order: orderView, figures: figuresView, key:
 const CHANGES = { "order.placed": "was placed", "order.shipped": "was shipped", "order.cancelled": "was cancelled", "order.imported": "was imported from a file" };
 // Whether it moves an order away from pending, of each type of event that changes the counts.
 const COUNTED = { "order.placed": false, "order.imported": false, "order.shipped": true, "order.cancelled": true };
-const LOST_DRAFT = " The order you were entering was not saved: enter it again with the new key.";
 const FIGURES = "store/stats?days=1";
 const BACKUP_IS_OLD_MS = 2 * 86_400_000;
 const FIGURES_LAST_MS = 15 * 60_000;
@@ -106,14 +106,16 @@ function sayOnceADay() {
     "To keep them on another disk, set its folder as “backups” in instance/config.toml; README, “Backups”, says how.", { where: "foot", canClose: true });
 }
 
-function leave(notice) {
+// What was typed, or pressed to ship, is kept for whoever signs in next, unless somebody signs out.
+function leave(notice, { keeps = true } = {}) {
+  const undone = [notice, unshipped() && `Not shipped yet: ${unshipped()}.`, session.unsaved && `Kept, not saved: ${session.unsaved}.`].filter(Boolean);
   watch?.stop();
   view?.dispose();
-  const unshipped = forgetAll();
+  stopShipping();
   forgetScans();
   seen();
   [watch, view, shown, shop.counts] = [null, null, "", null];
-  session.end();
+  session.end({ keeps });
   clearCache();
   forgetDues();
   byId("view").replaceChildren();
@@ -121,12 +123,12 @@ function leave(notice) {
   byId("foot").replaceChildren();
   byId("packing").replaceChildren();
   byId("confirm").close();
-  showSignIn(unshipped.length ? `${notice} Not shipped: ${unshipped.join(", ")}.` : notice);
+  showSignIn(keeps && undone.length > 1 ? `${undone.join(" ")} Sign in to go on.` : notice);
 }
 
 // The frame.
 
-async function enter() {
+async function enter({ isNew = false } = {}) {
   const hasPosition = session.place.last !== undefined;
   // A list older than the position in the log would miss the changes in between.
   const watching = startWatch();
@@ -138,8 +140,8 @@ async function enter() {
   byId("who-name").textContent = name;
   byId("who-may").textContent = access(scopes);
   for (const each of document.querySelectorAll("[data-writes]")) each.hidden = !session.mayWrite;
+  resumeShipping({ isNew });
   showView();
-  tellWhatFailed();
 }
 
 async function startWatch() {
@@ -299,15 +301,12 @@ function look() {
 async function begin() {
   prepareSignIn(() => {
     isFirst = false;
-    return enter();
+    return enter({ isNew: true });
   });
-  byId("sign-out").addEventListener("click", async () => {
-    await sendAll();
-    history.replaceState(null, "", "#/");
-    leave("");
-    announce("You've signed out.");
-  });
+  byId("sign-out").addEventListener("click", signOut);
   if (session.isPossible) watchUse();
+  // What is typed survives a reload, but not the tab.
+  addEventListener("beforeunload", (event) => session.isPossible && session.unsaved && event.preventDefault());
   watchHands();
   prepareScans(lookUp);
   shipments.addEventListener("change", ({ detail }) => {
@@ -323,12 +322,21 @@ async function begin() {
   serviceEvents.addEventListener("limits", showLimits);
   serviceEvents.addEventListener("connection", showConnection);
   serviceEvents.addEventListener("clock", showClock);
-  serviceEvents.addEventListener("ended", () => session.profile && leave(NO_LONGER_VALID + (session.draft.values ? LOST_DRAFT : "")));
+  serviceEvents.addEventListener("ended", () => session.profile && leave(NO_LONGER_VALID));
   onArrival(showView);
   if (!session.isPossible) disableSignIn();
   else if (session.isUnused()) leave("You were signed out after 12 hours without use.");
   else if (session.key && session.profile) await resume();
   else showSignIn("");
+}
+
+async function signOut() {
+  await sendAll();
+  const undone = [unshipped() && `Not shipped yet: ${unshipped()}.`, session.unsaved && `Not saved: ${session.unsaved}.`].filter(Boolean);
+  if (undone.length && !(await leaveUndone(undone.join(" ")))) return;
+  history.replaceState(null, "", "#/");
+  leave("", { keeps: false });
+  announce("You've signed out.");
 }
 
 // After a reload: the stored profile of the key is good enough to start with.

@@ -12,6 +12,8 @@ const MOST_PETS = 9223372036854775807n;
 const MOST_AT_ONCE = 2147483647n;
 const LOST =
   "The connection was lost, so we can't tell whether the order was placed. Send it again: it won't be placed twice.";
+const OF_ANOTHER_KEY =
+  "This order may have been placed before you signed in again. Check the newest orders before you place it.";
 const OVERTAKEN =
   "Your first attempt did go through, and the order was placed as you first entered it. Check the newest orders before you place this one, too.";
 
@@ -31,6 +33,11 @@ export function newView(root, shop) {
   let stop = null;
   let doubted = "";
   restoreDraft(form);
+  // Under another key the same order would be placed once more.
+  if (session.draft.name && session.draft.by !== session.profile?.id) {
+    setText(notice, OF_ANOTHER_KEY);
+    saveDraft({ name: "" });
+  }
   form.addEventListener("input", () => saveDraft({ name: session.draft.name }));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -90,7 +97,7 @@ export function newView(root, shop) {
   }
 
   function saveDraft({ name }) {
-    session.draft = { name, values: Object.fromEntries(new FormData(form)) };
+    session.draft = { name, by: session.profile?.id, values: Object.fromEntries(new FormData(form)) };
   }
 
   return { title: "New order", update() {}, changed() {}, dispose: () => stop?.() };

@@ -1,14 +1,14 @@
 // One order: its details, actions and history.
 
-import { cancel, ship } from "./actions.js";
+import { cancel, shippedAlready } from "./actions.js";
 import { etagOf, get, Refusal } from "./api.js";
 import { changeForm } from "./change.js";
 import { bdi, el, icon } from "./dom.js";
 import { chip, count, instant, lateTag } from "./format.js";
-import { announce, failurePanel } from "./notices.js";
+import { announce, banner, failurePanel } from "./notices.js";
 import { go } from "./router.js";
 import { session } from "./session.js";
-import { isShipping, shipSoon, takeBack } from "./shipping.js";
+import { canUndo, isShipping, progress, shipSoon, takeBack } from "./shipping.js";
 import { describe } from "./words.js";
 
 const CHANGES = {
@@ -38,6 +38,7 @@ export function orderView(root, shop) {
       // In a URL, `..` would lead to another operation.
       if (!ID.test(id)) throw new Refusal(404, "order_not_found", "");
       events = await wholeHistory();
+      if (!form) resumeChange();
       if (!form) show();
     } catch (failure) {
       if (failure.name === "AbortError") return;
@@ -62,12 +63,21 @@ export function orderView(root, shop) {
       back(),
       el("div", { class: "head" },
         el("h1", { tabindex: "-1" }, `Order ${order.id}`, " ",
-          isShipping(order) ? el("span", { class: "chip pending", text: "Shipping…" }) : chip(order.status)),
+          isShipping(order) ? el("span", { class: "chip pending", text: progress(order) }) : chip(order.status)),
         session.mayWrite && !form ? actions(order) : null),
       el("div", { class: "two" }, form ?? about(order), timeline()));
     if (form?.contains(focused)) focused.focus();
     else if (hadFocus) root.querySelector("h1").focus();
     if (history.state?.foundAt) root.querySelector(".ship")?.focus();
+  }
+
+  // What was typed before a reload, or before the order was left.
+  function resumeChange() {
+    const draft = session.mayWrite && session.changes[id];
+    if (!draft) return;
+    form = changeForm(draft.order, draft.etag, { read, end: ended, draft });
+    banner(`change-${id}`, "");
+    show();
   }
 
   async function read() {
@@ -96,7 +106,7 @@ export function orderView(root, shop) {
 
   function actions(order) {
     const editing = el("button", { class: "button", type: "button", text: order.status === "pending" ? "Change" : "Change note", on: { click: edit } });
-    if (order.status !== "pending") return el("div", { class: "buttons" }, editing);
+    if (order.status !== "pending" || (isShipping(order) && !canUndo(order))) return el("div", { class: "buttons" }, editing);
     const button = (text, kind, work) => {
       const act = async () => {
         const isChanged = await work(order);
@@ -110,7 +120,7 @@ export function orderView(root, shop) {
       return el("button", { class: "button", type: "button", text: "Undo", on: { click: () => takeBack(order) } });
     }
     const shipNow = el("button", { class: "button main ship", type: "button", text: "Ship order", on: { click: () => shipped(order) } });
-    return el("div", { class: "buttons" }, editing, button("Cancel order", "", cancel), button("Ship at another time", "", ship), shipNow);
+    return el("div", { class: "buttons" }, editing, button("Cancel order", "", cancel), button("Already shipped", "", shippedAlready), shipNow);
   }
 
   function shipped(order) {
@@ -151,6 +161,7 @@ export function orderView(root, shop) {
 
   function dispose() {
     loading.abort();
+    if (form && session.changes[id]) banner(`change-${id}`, `Your change of order ${id} is not saved. Open the order to go on with it.`, { canClose: true });
   }
 
   return { title: "Order", update, changed, shipping, dispose };

@@ -13,6 +13,7 @@ import { go, hash, restoreScroll, trail } from "./router.js";
 import { nameShipDates, replaceRows, row, state, table } from "./rows.js";
 import { session } from "./session.js";
 import { isShipping } from "./shipping.js";
+import { freezeColumns, inPlace, watchList } from "./steady.js";
 import { describe, describeResult } from "./words.js";
 
 const FRESH_MS = 4000;
@@ -36,6 +37,11 @@ export function ordersView(root, shop) {
     el("nav", { class: "dues segments", "aria-label": "Orders by due date" }, ...Object.values(dues)),
     form.element, el("div", { class: "tools" }, found, tools), results, pages);
   const chosen = new Set();
+  const hands = watchList(results);
+  // Of orders that have left the list, what they are now.
+  const latest = new Map();
+  let inRows = [];
+  let isBehind = false;
   let query = null;
   let page = null;
   let loading = new AbortController();
@@ -82,7 +88,7 @@ export function ordersView(root, shop) {
     const orders = filters.arranged(query, page);
     if (isSearch && openOnlyHit(orders)) return true;
     if (isSearch) selectSearch();
-    if (orders.length) showRows(orders);
+    if (orders.length || isHeld()) showRows(orders);
     else results.replaceChildren(blank(query, shop.counts));
     showTools(orders);
     showPages(nextOf(orders));
@@ -150,7 +156,20 @@ export function ordersView(root, shop) {
     for (const [due, each] of Object.entries(dues)) setText(each.lastChild, dueCount(due));
   }
 
-  function showRows(orders) {
+  function isHeld() {
+    return query.shown === query && inRows.length > 0 && hands.isHeld();
+  }
+
+  // Rows are rearranged when no hand is there any more.
+  function showRows(wanted) {
+    isBehind = query.shown === query && hands.isPressed();
+    if (isBehind) return;
+    const held = isHeld();
+    const orders = held ? inPlace(inRows, wanted, latest) : wanted;
+    isBehind = !isAlike(orders, wanted);
+    if (query.shown === query && !held && !isAlike(orders, inRows)) hands.moved();
+    inRows = orders;
+    freezeColumns(results, held);
     const before = new Map([...results.querySelectorAll("tbody tr")].map((each) => [each.dataset.id, each]));
     const focused = [...before.values()].findIndex((each) => each.contains(document.activeElement));
     const rows = orders.map((order) => {
@@ -276,7 +295,7 @@ export function ordersView(root, shop) {
     if (!page) return;
     if (isUnknown) load();
     else if (isShipped) replace(order);
-    else if (page.orders.length) {
+    else if (page.orders.length || isHeld()) {
       showRows(filters.arranged(query, page));
       showTools(filters.arranged(query, page));
     }
@@ -287,6 +306,7 @@ export function ordersView(root, shop) {
     page.orders = page.orders.flatMap((each) => (each.id !== order.id ? [each] : isListed ? [order] : []));
     chosen.delete(order.id);
     rememberChoice();
+    latest.set(order.id, order);
     if (isQuiet) return;
     if (page.orders.length) show(page);
     else load();
@@ -295,12 +315,14 @@ export function ordersView(root, shop) {
   // The lists of what is late and of what is due today change by themselves.
   function aged() {
     showDues();
+    if (isBehind && page) show(page);
     if (!page || !query.due) return;
     if (filters.path(query) !== query.path) load();
     else if (query.due === "late" && filters.arranged(query, page).length !== results.querySelectorAll("tbody tr").length) show(page);
   }
 
-  function changed() {
+  function changed(news) {
+    for (const { order } of news) latest.set(order.id, order);
     showTabs();
     return load();
   }
@@ -308,11 +330,16 @@ export function ordersView(root, shop) {
   function dispose() {
     loading.abort();
     printing(null);
+    hands.stop();
     banner("view", "");
     banner("several", "");
   }
 
   return { title: "Orders", update, changed, shipping, aged, dispose };
+}
+
+function isAlike(orders, others) {
+  return orders.length === others.length && orders.every(({ id }, index) => id === others[index].id);
 }
 
 // Take a mark off the place, so that coming back to it doesn't do the same again.

@@ -4,7 +4,7 @@ import { isNew } from "./arrivals.js";
 import { bdi, el } from "./dom.js";
 import { chip, count, instant, lateTag } from "./format.js";
 import { session } from "./session.js";
-import { isShipping, shipSoon, takeBack } from "./shipping.js";
+import { canUndo, isShipping, progress, shipSoon, takeBack } from "./shipping.js";
 
 const COLUMNS = { order: "Order", reference: "Reference", pet: "Pet", quantity: "Quantity", placed: "Placed", ships: "Ship date", status: "Status" };
 const NAMES = Object.keys(COLUMNS);
@@ -32,7 +32,7 @@ export function row(order, { isChosen, isFresh }) {
     el("span", { text: `${count(order.quantity)} ×` }),
     instant(order.placedAt),
     shipping(order),
-    isShipping(order) ? el("span", { class: "chip pending", text: "Shipping…" }) : chip(order.status),
+    isShipping(order) ? el("span", { class: "chip pending slow", text: progress(order) }) : chip(order.status),
   ];
   const made = el("tr", { role: "row", "data-id": order.id, "data-state": state(order), class: className(order, isFresh) });
   const box = el("input", { type: "checkbox", autocomplete: "off", "aria-label": `Choose order ${order.id}` });
@@ -46,7 +46,7 @@ export function row(order, { isChosen, isFresh }) {
 
 /** Return what a row shows: one that shows the same is kept. */
 export function state(order) {
-  return JSON.stringify([order, isShipping(order)]);
+  return JSON.stringify([order, progress(order), canUndo(order)]);
 }
 
 /** Put rows into a body; those that are there already are not moved. */
@@ -81,6 +81,7 @@ function shipping(order) {
 
 function action(order) {
   if (order.status !== "pending") return null;
+  if (isShipping(order) && !canUndo(order)) return null;
   if (isShipping(order)) {
     return el("button", { class: "button small quiet", type: "button", text: "Undo", "aria-label": `Undo shipping of ${order.id} in the list`, on: { click: () => takeBack(order) } });
   }

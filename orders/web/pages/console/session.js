@@ -10,6 +10,8 @@ const ALERTS = "alerts";
 const LEFT = "left";
 const BACKUPS = "backups";
 const CHOSEN = "chosen";
+const OUTBOX = "outbox";
+const CHANGES = "changes";
 const USED = "used";
 const OWN = "own";
 const UNUSED_MS = 12 * 3600 * 1000;
@@ -68,10 +70,12 @@ export const session = {
     return Boolean(this.key) && !this.isRemembered && now - Number(sessionStorage.getItem(USED)) > UNUSED_MS;
   },
 
-  /** Forget everything. */
-  end() {
+  /** Forget everything but, with `keeps`, what somebody typed or pressed and is not done. */
+  end({ keeps = false } = {}) {
+    const kept = keeps ? [DRAFT, CHANGES, OUTBOX].map((name) => [name, read(name)]) : [];
     sessionStorage.clear();
     localStorage.clear();
+    for (const [name, value] of kept) write(name, value);
   },
 
   get mayWrite() {
@@ -121,6 +125,34 @@ export const session = {
 
   set chosen(value) {
     if (this.key) write(CHOSEN, value);
+  },
+
+  /** What was typed to change orders and is not saved, by order. */
+  get changes() {
+    return read(CHANGES) || {};
+  },
+
+  /** Keep what was typed to change an order; null to forget it. */
+  keepChange(id, typed) {
+    const { [id]: before, ...others } = this.changes;
+    if (!this.key || !(before || typed)) return;
+    const all = typed ? { ...others, [id]: typed } : others;
+    write(CHANGES, Object.keys(all).length ? all : null);
+  },
+
+  /** Say what is typed and not saved; an empty text if nothing is. */
+  get unsaved() {
+    const orders = Object.keys(this.changes);
+    return [orders.length && `changes of order ${orders.join(", ")}`, this.draft.values && "a new order"].filter(Boolean).join(" and ");
+  },
+
+  /** What was pressed to ship and not answered yet. */
+  get outbox() {
+    return read(OUTBOX) || [];
+  },
+
+  set outbox(entries) {
+    write(OUTBOX, entries.length ? entries : null);
   },
 
   /** Ids of orders that were being shipped when the page was left. */

@@ -1,15 +1,33 @@
 // Shipping with one press. For ten seconds it can be taken back; then, or when the page is left, it
-// is sent. Several wait side by side.
+// is sent. What was pressed is kept over reloads, and sent until it is answered or taken back.
 
-import { change, get, mustWait, newName, NoAnswer } from "./api.js";
+import { change, get, mustWait, newName, NoAnswer, serviceEvents } from "./api.js";
 import { byId, el } from "./dom.js";
+import { counted, lasting } from "./format.js";
 import { announce, banner } from "./notices.js";
 import { session } from "./session.js";
 import { describe } from "./words.js";
 
-const SECONDS = 10;
-const MOST_TRIES = 5;
-const waiting = new Map();
+const UNDO_MS = 10_000;
+// Somebody who moves to a button needs more time; a pointer that rests doesn't.
+const REACHING_MS = 3000;
+const TICK_MS = 1000;
+const AT_ONCE = 4;
+const MOST_PAUSE_MS = 30_000;
+// A service that fails in itself may fail for ever.
+const MOST_FAULTS = 5;
+const WAITING = { limit: "Waiting for the limit", connection: "No connection", service: "Waiting for the service" };
+const WHY = { limit: "This key's request limit is reached", connection: "Can't connect to the service", service: "The service isn't ready" };
+
+// By order, what was pressed: its request's `name`, when it is `due`, whether it `isSent` and not
+// answered yet, and whether it `isUncertain`, since an answer was lost.
+const outbox = new Map();
+const tabs = new BroadcastChannel("outbox");
+let trouble = "";
+let failures = 0;
+let retryAt = 0;
+let reachedAt = -Infinity;
+let isAsking = false;
 
 /**
  * Dispatches `change` with the order, whether it `isShipped` (and that `isReplayed`, after a lost
@@ -19,43 +37,73 @@ export const shipments = new EventTarget();
 
 /** Return whether an order is about to ship. */
 export function isShipping({ id }) {
-  return waiting.has(id);
+  return outbox.has(id);
+}
+
+/** Say what an order that is about to ship waits for; an empty text for others. */
+export function progress({ id }) {
+  const entry = outbox.get(id);
+  if (!entry) return "";
+  if (isAsking) return "Not shipped yet";
+  return isWaiting(entry) ? WAITING[trouble] : "Shipping…";
+}
+
+/** Return whether what was pressed can still be undone. */
+export function canUndo({ id }) {
+  const entry = outbox.get(id);
+  return Boolean(entry) && !entry.isSent && !entry.isUncertain;
 }
 
 /** Ship an order in ten seconds, unless it is taken back. */
-export function shipSoon(order) {
-  if (waiting.has(order.id)) return;
-  waiting.set(order.id, { order, name: newName(), left: SECONDS, tries: 0, isSent: false, isUncertain: false });
-  announce(`Shipping order ${order.id}. You have ${SECONDS} seconds to undo it.`, { isShown: true });
-  show();
-  tell(order);
+export function shipSoon({ id }) {
+  if (outbox.has(id)) return;
+  outbox.set(id, { id, name: newName(), due: now() + UNDO_MS, faults: 0, isSent: false, isUncertain: false });
+  announce(`Shipping order ${id}. You have ${UNDO_MS / 1000} seconds to undo it.`, { isShown: true });
+  banner(`ship-${id}`, "");
+  changed(id);
 }
 
 /** Take back an order that is about to ship. */
-export function takeBack(order) {
-  const entry = waiting.get(order.id);
-  if (!entry || entry.isSent || entry.isUncertain) return;
-  waiting.delete(order.id);
-  announce(`Order ${order.id} was not shipped.`);
-  show();
-  tell(order);
+export function takeBack({ id }) {
+  if (!canUndo({ id })) return;
+  outbox.delete(id);
+  announce(`Order ${id} was not shipped.`);
+  changed(id);
 }
 
-/** Send all that waits, and wait for the answers. */
+/** Send all that can be sent now, and wait for the answers. */
 export function sendAll({ keepalive = false } = {}) {
-  return Promise.all([...waiting.values()].filter((each) => !each.isSent).map((each) => send(each, keepalive)));
+  if (mustWait() || isAsking) return Promise.resolve();
+  return Promise.all([...outbox.values()].filter((each) => !each.isSent).map((each) => send(each, keepalive)));
 }
 
-/** Forget what waits; return its ids. */
-export function forgetAll() {
-  const ids = [...waiting.keys()];
-  waiting.clear();
+/** Return the orders that are about to ship, as text; what can't be sent now if `isStuck`. */
+export function unshipped({ isStuck = false } = {}) {
+  if (isStuck && !trouble && !isAsking) return "";
+  return [...outbox.keys()].join(", ");
+}
+
+/** Go on with what is kept from before a reload; ask about what another key has left. */
+export function resumeShipping({ isNew }) {
+  for (const entry of outbox.size ? [] : session.outbox) {
+    outbox.set(entry.id, { ...entry, due: now() + TICK_MS, faults: 0, isSent: false, wasLost: entry.isUncertain });
+  }
+  tabs.postMessage({ asks: names() });
+  isAsking = isNew && outbox.size > 0;
+  for (const { id } of outbox.values()) settle(id);
   show();
-  return ids;
+  tellWhatFailed();
 }
 
-/** Say which of the orders that were sent when the page was left did not ship. */
-export async function tellWhatFailed() {
+/** Stop shipping. What the tab keeps is asked about when somebody signs in. */
+export function stopShipping() {
+  outbox.clear();
+  [trouble, failures, retryAt, isAsking] = ["", 0, 0, false];
+  show();
+}
+
+// Which of the orders that were sent when a tab was closed did not ship.
+async function tellWhatFailed() {
   for (const id of session.left) {
     try {
       const { status } = await get(`store/orders/${id}`);
@@ -67,86 +115,211 @@ export async function tellWhatFailed() {
   }
 }
 
+// A tab that was opened from another, or duplicated, has a copy of what the other one sends.
+tabs.addEventListener("message", ({ data: { asks, has } }) => {
+  const common = names().filter((name) => (asks ?? has).includes(name));
+  if (!common.length) return;
+  if (asks) tabs.postMessage({ has: common });
+  else for (const { id, name } of [...outbox.values()]) if (has.includes(name)) drop(id);
+});
+
+function names() {
+  return [...outbox.values()].map(({ name }) => name);
+}
+
 addEventListener("pagehide", () => {
-  if (!waiting.size) return;
-  session.left = [...new Set([...session.left, ...waiting.keys()])];
+  if (!outbox.size) return;
+  session.left = [...new Set([...session.left, ...outbox.keys()])];
   sendAll({ keepalive: true });
 });
 
-// Somebody who is on the way to a button needs more time.
+// Leaving sends what can be sent; with what can't, it asks.
+addEventListener("beforeunload", (event) => {
+  if (unshipped({ isStuck: true })) event.preventDefault();
+});
+
+for (const type of ["pointermove", "focusin"]) {
+  byId("shipping").addEventListener(type, () => {
+    reachedAt = now();
+  });
+}
+
 setInterval(() => {
-  const bar = byId("shipping");
-  if (!waiting.size || bar.matches(":hover, :focus-within")) return;
-  for (const entry of waiting.values()) {
-    if (entry.isSent) continue;
-    entry.left -= 1;
-    if (entry.left <= 0 && !mustWait()) send(entry);
-  }
+  if (!outbox.size) return;
+  if (now() - reachedAt < REACHING_MS) for (const entry of outbox.values()) if (entry.due > now()) entry.due += TICK_MS;
+  sendDue();
   show();
-}, 1000);
+}, TICK_MS);
+
+serviceEvents.addEventListener("connection", ({ detail: isOnline }) => {
+  if (isOnline && trouble === "connection") retryAt = 0;
+});
+
+// While something is wrong, one request finds out whether it still is.
+function sendDue() {
+  const due = [...outbox.values()].filter((each) => isDue(each) && !each.isSent);
+  if (!due.length || isAsking) return;
+  if (mustWait()) return worry("limit");
+  if (trouble === "limit") worry("");
+  const onTheWay = [...outbox.values()].filter((each) => each.isSent).length;
+  if (now() < retryAt || (failures && onTheWay)) return;
+  for (const each of due.slice(0, failures ? 1 : AT_ONCE - onTheWay)) send(each);
+}
 
 async function send(entry, keepalive = false) {
-  const { order, name } = entry;
-  Object.assign(entry, { isSent: true, tries: entry.tries + 1 });
-  show();
+  const { id, name } = entry;
+  const wasUncertain = entry.isUncertain;
+  Object.assign(entry, { isSent: true, isUncertain: true, due: 0 });
+  changed(id);
   try {
-    const { data, isReplayed } = await change("POST", `store/orders/${order.id}/ship`, undefined, { name, keepalive });
+    const { data, isReplayed } = await change("POST", `store/orders/${id}/ship`, undefined, { name, keepalive });
     succeed(data, isReplayed);
   } catch (failure) {
-    if (failure.name === "AbortError" || !waiting.has(order.id)) return;
-    if ((failure instanceof NoAnswer || [429, 500, 503].includes(failure.status)) && entry.tries < MOST_TRIES) again(entry, failure);
-    else giveUp(entry, failure);
+    // It was taken back, or is kept for whoever signs in next.
+    if (outbox.get(id) !== entry) return;
+    entry.isSent = false;
+    if (failure.status === 429) entry.isUncertain = wasUncertain;
+    if (failure.name !== "AbortError") refused(entry, failure);
+    if (outbox.has(id)) changed(id);
   }
 }
 
-function again(entry, failure) {
-  entry.isSent = false;
-  entry.isUncertain ||= failure.status !== 429;
-  entry.left = Math.max(mustWait(), 2 ** entry.tries);
-  show();
+function refused(entry, failure) {
+  const isFault = failure.status === 500 && (entry.faults += 1) >= MOST_FAULTS;
+  if (failure.status === 429) worry("limit");
+  else if (failure.code === "order_already_shipped" && entry.wasLost) succeed({ id: entry.id }, true);
+  else if (failure instanceof NoAnswer || (failure.status >= 500 && !isFault)) tryLater(entry, failure);
+  else giveUp(entry, failure);
+}
+
+function tryLater(entry, failure) {
+  entry.wasLost = true;
+  failures += 1;
+  retryAt = now() + Math.min(MOST_PAUSE_MS, 1000 * 2 ** failures);
+  worry(failure instanceof NoAnswer ? "connection" : "service");
 }
 
 function succeed(order, isReplayed) {
-  waiting.delete(order.id);
-  settle(order.id);
-  show();
+  drop(order.id);
+  failures = 0;
+  worry("");
+  banner(`ship-${order.id}`, "");
   announce(`Order ${order.id} shipped.`);
-  tell(order, { isShipped: true, isReplayed });
+  tell(order, order.status ? { isShipped: true, isReplayed } : { isUnknown: true });
+  sendDue();
+}
+
+function giveUp({ id }, failure) {
+  drop(id);
+  fail(id, describe(failure), failure.status === 500 ? "may not have shipped" : "was not shipped");
+  tell({ id }, { isUnknown: true });
+}
+
+function drop(id) {
+  outbox.delete(id);
+  settle(id);
+  changed(id);
 }
 
 function settle(id) {
   session.left = session.left.filter((each) => each !== id);
 }
 
-function giveUp({ order }, failure) {
-  waiting.delete(order.id);
-  show();
-  fail(order.id, describe(failure), failure instanceof NoAnswer ? "may not have shipped" : "was not shipped");
-  tell(order, { isUnknown: true });
-}
-
 function fail(id, why, what = "was not shipped") {
   banner(`ship-${id}`, `Order ${id} ${what}. ${why}`, { isBad: true, canClose: true });
+}
+
+// Rows say what keeps their orders.
+function worry(about) {
+  if (trouble === about) return;
+  trouble = about;
+  for (const entry of outbox.values()) if (isDue(entry)) tell(entry);
+}
+
+function changed(id) {
+  session.outbox = [...outbox.values()].map(({ id, name, isUncertain }) => ({ id, name, isUncertain }));
+  show();
+  tell({ id });
+}
+
+// Lines that stay are updated in place, so that nobody presses a button that is being replaced. What
+// can't be sent has one line together.
+function show() {
+  const bar = byId("shipping");
+  const [lines, waiting] = [new Map(), [...outbox.values()].filter(isWaiting)];
+  for (const each of outbox.values()) if (!waiting.includes(each)) lines.set(`${each.id}`, each);
+  if (waiting.length) lines.set("waiting", null);
+  for (const each of [...bar.children]) if (!lines.has(each.dataset.id)) each.remove();
+  for (const [id, entry] of lines) {
+    let line = bar.querySelector(`[data-id="${id}"]`);
+    if (!line) bar.append(line = entry ? newLine(entry) : waitingLine());
+    if (entry) showEntry(line, entry);
+    else showWaiting(line, waiting);
+  }
+  bar.hidden = !lines.size;
+}
+
+function newLine({ id }) {
+  return el("li", { "data-id": id }, el("span", { text: `Shipping ${id}` }), el("i", { "aria-hidden": "true" }),
+    el("button", { class: "button small", type: "button", text: "Undo", "aria-label": `Undo shipping order ${id}`, on: { click: () => takeBack({ id }) } }));
+}
+
+function showEntry(line, entry) {
+  const left = Math.ceil((entry.due - now()) / 1000);
+  line.querySelector("i").textContent = left > 0 ? `${left} s` : "…";
+  line.querySelector("button").hidden = !canUndo(entry);
+}
+
+function waitingLine() {
+  return el("li", { "data-id": "waiting", class: "waiting" }, el("p"),
+    el("button", { class: "button small", type: "button", text: "Ship them", on: { click: goOn } }),
+    el("button", { class: "button small", type: "button", text: "Don't ship", on: { click: takeBackAll } }));
+}
+
+function showWaiting(line, waiting) {
+  const which = `${counted(waiting.length, "order")} ${waiting.length === 1 ? "waits" : "wait"} to ship: ${waiting.map(({ id }) => id).join(", ")}.`;
+  const why = isAsking ? " Ship was pressed before you signed in." : ` ${WHY[trouble]}, next try ${nextTry()}.`;
+  const text = line.querySelector("p");
+  if (text.textContent !== which + why) text.textContent = which + why;
+  line.querySelector("button").hidden = !isAsking;
+}
+
+function nextTry() {
+  const left = trouble === "limit" ? mustWait() : Math.ceil((retryAt - now()) / 1000);
+  return left > 0 ? `in ${lasting(left)}` : "now";
+}
+
+function goOn() {
+  isAsking = false;
+  sendDue();
+  show();
+}
+
+// What was sent without an answer may have arrived.
+function takeBackAll() {
+  for (const entry of [...outbox.values()].filter(isWaiting)) {
+    if (!entry.isUncertain) takeBack(entry);
+    else {
+      drop(entry.id);
+      fail(entry.id, "Its answer was lost: look whether it did before you ship it again.", "may have shipped");
+      tell(entry, { isUnknown: true });
+    }
+  }
+}
+
+function isDue({ due }) {
+  return due <= now();
+}
+
+function isWaiting(entry) {
+  return isAsking || (Boolean(trouble) && isDue(entry));
 }
 
 function tell(order, outcome = {}) {
   shipments.dispatchEvent(new CustomEvent("change", { detail: { order, ...outcome } }));
 }
 
-// Lines that stay are updated in place, so that nobody presses a button that is being replaced.
-function show() {
-  const bar = byId("shipping");
-  for (const each of [...bar.children]) if (!waiting.has(Number(each.dataset.id))) each.remove();
-  for (const entry of waiting.values()) {
-    let line = bar.querySelector(`[data-id="${entry.order.id}"]`);
-    if (!line) bar.append(line = newLine(entry.order));
-    line.querySelector("i").textContent = entry.isSent ? "…" : `${entry.left} s`;
-    line.querySelector("button").hidden = entry.isSent || entry.isUncertain;
-  }
-  bar.hidden = !waiting.size;
-}
-
-function newLine(order) {
-  return el("li", { "data-id": order.id }, el("span", { text: `Shipping ${order.id}` }), el("i", { "aria-hidden": "true" }),
-    el("button", { class: "button small", type: "button", text: "Undo", "aria-label": `Undo shipping order ${order.id}`, on: { click: () => takeBack(order) } }));
+// Not by the clock of the computer, which may be set meanwhile.
+function now() {
+  return performance.now();
 }
