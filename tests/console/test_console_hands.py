@@ -181,7 +181,8 @@ def test_what_could_not_be_sent_survives_a_limit_and_a_reload(shop, at_desk):
     page.clock.run_for(62_000)
     expect(line).to_have_count(0)
     assert {shop.order(each)["status"] for each in orders} == {"shipped"}
-    assert len(pressed(sent)) <= 6
+    # Met by a limit, after the reload, and when it is over.
+    assert len(pressed(sent)) <= 9
 
 
 def test_eight_orders_ship_after_a_service_that_was_away_for_50_seconds(shop, at_desk):
