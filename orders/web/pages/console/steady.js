@@ -73,7 +73,7 @@ export function freezeColumns(list, isFrozen) {
   const table = list.querySelector("table");
   if (!table || Boolean(table.style.tableLayout) === isFrozen) return;
   const heads = [...table.querySelectorAll("th")];
-  const widths = heads.map((each) => (isFrozen ? `${each.getBoundingClientRect().width}px` : ""));
+  const widths = heads.map((each) => (isFrozen ? `${(100 * each.offsetWidth) / table.offsetWidth}%` : ""));
   heads.forEach((each, index) => {
     each.style.width = widths[index];
   });
