@@ -159,7 +159,7 @@ def test_a_store_that_was_never_used_is_nobodys(shop, make_store):
     ("name", "content", "words"),
     [
         ("changed.db", None, "has changed since it was made"),
-        ("orders.db.gz", gzip.compress(b"SQLite format 3"), "run `gunzip orders.db.gz`"),
+        ("orders.db.gz", gzip.compress(b"SQLite format 3", mtime=0), "run `gunzip orders.db.gz`"),
         ("orders.db/x", b"", "x: Not a directory"),
         ("orders.db", None, "is a directory"),
         ("none.db", None, "none.db: No such file or directory"),
