@@ -180,7 +180,7 @@ def _webhooks(services: Services, connection: Connection) -> Item:
     hooks: list[dict[str, Any]] = []
     shown = []
     for hook in endpoints.get_all(connection):
-        waiting, oldest = deliveries.behind(connection, hook, hook.position)
+        waiting, oldest = deliveries.backlog(connection, hook, hook.position)
         seconds = max((now - oldest).total_seconds(), 0) if oldest else 0
         paused = hook.paused_because if hook.paused_at else None
         hooks.append({"id": hook.id, "waiting": waiting, "seconds": seconds, "paused": paused})

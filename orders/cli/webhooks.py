@@ -19,8 +19,9 @@ from orders.web.services import Services
 from orders.webhooks import addresses, sender
 from orders.webhooks import deliveries as delivery_store
 from orders.webhooks import endpoints as store
-from orders.webhooks.addresses import PrivateAddress, UnfitURL
-from orders.webhooks.endpoints import Delivery, Endpoint, NewEndpoint, Standing
+from orders.webhooks.addresses import InvalidURL, PrivateAddress
+from orders.webhooks.deliveries import Delivery, Standing
+from orders.webhooks.endpoints import Endpoint, NewEndpoint
 from orders.webhooks.sender import Message, Outcome
 
 _DEFAULT_EVENTS = tuple(each for each in EventType if each is not EventType.IMPORTED)
@@ -66,7 +67,7 @@ def add(url: str, events: tuple[str, ...], allow_private: bool) -> None:
 def list_webhooks(*, as_json: bool) -> None:
     """List all webhooks and their state, without their secrets."""
     with open_services().database.read() as connection:
-        rows = [_row(each) for each in store.standings(connection)]
+        rows = [_row(each) for each in delivery_store.standings(connection)]
     show(rows, "There are no webhooks. Add one with `flask webhooks add URL`.", as_json=as_json)
 
 
@@ -161,7 +162,8 @@ def deliveries(endpoint_id: int, limit: int, *, as_json: bool) -> None:
     """List the attempts to deliver to webhook ID in the last 30 days, newest first."""
     with open_services().database.read() as connection:
         store.get(connection, endpoint_id)
-        rows = [_delivery_row(each) for each in store.deliveries(connection, endpoint_id, limit)]
+        made = delivery_store.latest(connection, endpoint_id, limit)
+    rows = [_delivery_row(each) for each in made]
     show(rows, f"Nothing has been sent to webhook {endpoint_id} yet.", as_json=as_json)
 
 
@@ -174,7 +176,7 @@ def redeliver(endpoint_id: int, event_id: int) -> None:
     with services.database.read() as connection:
         event = delivery_store.event(connection, event_id)
     made = _send(
-        services, endpoint_id, lambda _: sender.of_event(event, services.store_id), event_id
+        services, endpoint_id, lambda _: Message.of_event(event, services.store_id), event_id
     )
     with services.database.write() as connection:
         if made.outcome == Outcome.DELIVERED:
@@ -194,7 +196,7 @@ def ping(endpoint_id: int) -> None:
     now = services.clock.now()
     _report(
         _send(
-            services, endpoint_id, lambda each: sender.ping(each.id, services.store_id, now), None
+            services, endpoint_id, lambda each: Message.ping(each.id, services.store_id, now), None
         )
     )
 
@@ -207,10 +209,10 @@ def _note(services: Services, connection: Connection, action: str, endpoint_id: 
 
 def _check_url(url: str, *, allow_private: bool) -> None:
     try:
-        target = addresses.target_of(url, allow_private=allow_private)
+        target = addresses.parse_url(url, allow_private=allow_private)
         if not allow_private:
             addresses.check_all(target.host, addresses.resolve(target.host, target.port))
-    except UnfitURL as error:
+    except InvalidURL as error:
         raise click.ClickException(str(error)) from None
     except PrivateAddress as error:
         raise click.ClickException(

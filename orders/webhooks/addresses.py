@@ -37,7 +37,7 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _ISATAP, _ISATAP_MASK = 0x5EFE, 0xFCFFFFFF
 
 
-class UnfitURL(Exception):
+class InvalidURL(Exception):
     """The URL is not valid for a webhook. The message says why."""
 
 
@@ -65,15 +65,15 @@ class Target:
         return shown if self.port == _PORTS[self.scheme] else f"{shown}:{self.port}"
 
 
-def target_of(url: str, *, allow_private: bool = False) -> Target:
+def parse_url(url: str, *, allow_private: bool = False) -> Target:
     """Check and split a webhook's URL: https, or http too if private addresses are allowed."""
     if len(url) > MAX_URL or not _PRINTABLE.fullmatch(url):
-        raise UnfitURL(f"A URL has 1 to {MAX_URL} ASCII characters and no spaces.")
+        raise InvalidURL(f"A URL has 1 to {MAX_URL} ASCII characters and no spaces.")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise UnfitURL(f"This is not a valid URL: {error}.") from None
+        raise InvalidURL(f"This is not a valid URL: {error}.") from None
     _check(parts, allow_private=allow_private)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Target(parts.scheme, host or "", port or _PORTS[parts.scheme], path)
@@ -86,16 +86,18 @@ def host_of(url: str) -> str:
 
 def _check(parts: SplitResult, *, allow_private: bool) -> None:
     if parts.scheme not in _PORTS or not parts.hostname or parts.port == 0:
-        raise UnfitURL("A webhook's URL looks like https://example.com/hook.")
+        raise InvalidURL("A webhook's URL looks like https://example.com/hook.")
     if parts.scheme == "http" and not allow_private:
-        raise UnfitURL(
+        raise InvalidURL(
             "A webhook's URL begins with https://. For your own network, --allow-private also "
             "allows http://."
         )
     if parts.username is not None or parts.password is not None:
-        raise UnfitURL("A webhook's URL has no user name or password: messages are signed instead.")
+        raise InvalidURL(
+            "A webhook's URL has no user name or password: messages are signed instead."
+        )
     if "#" in parts.geturl():
-        raise UnfitURL("Remove the part after #: it is never sent.")
+        raise InvalidURL("Remove the part after #: it is never sent.")
 
 
 def resolve(host: str, port: int) -> list[str]:

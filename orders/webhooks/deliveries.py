@@ -30,13 +30,14 @@ from orders.store import orders_json
 from orders.store.database.queries import Query
 from orders.store.database.types import instant_of
 from orders.store.tables import DeliveryRow, EndpointRow, EventRow, RefusedRow
-from orders.webhooks.endpoints import Delivery, Endpoint, EventNotFound
+from orders.webhooks.endpoints import Endpoint, EventNotFound, get_all
 
-_SWEPT_AT_ONCE = 500
-# A backlog is counted within this many events, which takes some milliseconds.
-MOST_BEHIND = 10_000
+CLAIM_LASTS = timedelta(seconds=3)
 # Between the machines of several processes.
 CLOCKS_DIFFER = timedelta(seconds=1)
+# A backlog is counted within this many events, which takes some milliseconds.
+_COUNTED_AT_MOST = 10_000
+_SWEPT_AT_ONCE = 500
 _REFUSED = (RefusedRow.c.event_id, RefusedRow.c.tries, RefusedRow.c.next_at)
 _EVENT = (EventRow.c.id, EventRow.c.type, EventRow.c.at, orders_json.order_v2(EventRow))
 # One for each type of event, so that the compiled statement fits every endpoint.
@@ -60,6 +61,37 @@ class Refused:
     event_id: int
     tries: int
     next_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """An attempt and its outcome; see `DeliveryRow` for its columns."""
+
+    endpoint_id: int
+    event_id: int | None
+    at: datetime
+    outcome: str
+    status: int | None
+    fault: str | None
+    milliseconds: int
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The state of an endpoint: its backlog, the events put aside, and the last attempt."""
+
+    endpoint: Endpoint
+    behind: int
+    refused: int
+    last: Delivery | None
+
+    @property
+    def state(self) -> str:
+        """`paused`, `waiting` (for a retry), or `active`."""
+        if self.endpoint.paused_at is not None:
+            return "paused"
+        return "waiting" if self.endpoint.next_at is not None else "active"
 
 
 # The statements of every delivery are compiled once; those after failures are not.
@@ -89,7 +121,7 @@ _CLAIM = Query(
     )
     .values(claimed_by=bindparam("process"), claimed_until=bindparam("until"))
 )
-_MOVE_ON = Query(
+_ADVANCE = Query(
     update(EndpointRow)
     .where(
         EndpointRow.c.id == bindparam("of_endpoint"),
@@ -128,16 +160,16 @@ def event(connection: Connection, event_id: int) -> Event:
     return _event(row)
 
 
-def behind(connection: Connection, endpoint: Endpoint, after: int) -> tuple[int, datetime | None]:
+def backlog(connection: Connection, endpoint: Endpoint, after: int) -> tuple[int, datetime | None]:
     """Return the size of an endpoint's backlog after an event, and when its oldest event happened.
 
-    Only the next `MOST_BEHIND` events, of any type, are considered.
+    Only the next 10,000 events, of any type, are considered.
     """
     later = (
         select(EventRow.c.type, EventRow.c.at)
         .where(EventRow.c.id > after)
         .order_by(EventRow.c.id)
-        .limit(MOST_BEHIND)
+        .limit(_COUNTED_AT_MOST)
         .subquery()
     )
     wanted = select(func.count(), func.min(later.c.at)).where(later.c.type.in_(endpoint.events))
@@ -160,17 +192,16 @@ def refused_counts(connection: Connection) -> dict[int, int]:
     return dict(connection.execute(counts).all())
 
 
-def claim(
-    connection: Connection, endpoint_id: int, process: str, now: datetime, lasts: timedelta
-) -> bool:
-    """Claim an endpoint for a process; return False if another process holds a claim."""
+def claim(connection: Connection, endpoint_id: int, process: str, now: datetime) -> bool:
+    """Claim an endpoint for a process; return False if it is claimed by another."""
+    until = now + CLAIM_LASTS
     claimed = _CLAIM.execute(
         connection,
         of_endpoint=endpoint_id,
         process=process,
         now=now,
-        until=now + lasts,
-        beyond=now + lasts + CLOCKS_DIFFER,
+        until=until,
+        beyond=until + CLOCKS_DIFFER,
     )
     return bool(claimed.rowcount)
 
@@ -190,9 +221,9 @@ def log_delivery(connection: Connection, delivery: Delivery) -> bool:
     return bool(_LOG.execute(connection, of_endpoint=delivery.endpoint_id, **made).rowcount)
 
 
-def move_on(connection: Connection, endpoint: Endpoint, position: int) -> bool:
+def advance(connection: Connection, endpoint: Endpoint, position: int) -> bool:
     """Advance an endpoint past an event; return False if a command moved it meanwhile."""
-    moved = _MOVE_ON.execute(
+    moved = _ADVANCE.execute(
         connection,
         of_endpoint=endpoint.id,
         from_position=endpoint.position,
@@ -201,8 +232,10 @@ def move_on(connection: Connection, endpoint: Endpoint, position: int) -> bool:
     return bool(moved.rowcount)
 
 
-def wait(connection: Connection, endpoint: Endpoint, tries: int, next_at: datetime) -> bool:
-    """Schedule a retry of the event after the position; return False as `move_on` does."""
+def schedule_retry(
+    connection: Connection, endpoint: Endpoint, tries: int, next_at: datetime
+) -> bool:
+    """Schedule a retry of the event after the position; return False as `advance` does."""
     same = update(EndpointRow).where(
         EndpointRow.c.id == endpoint.id, EndpointRow.c.position == endpoint.position
     )
@@ -210,8 +243,8 @@ def wait(connection: Connection, endpoint: Endpoint, tries: int, next_at: dateti
 
 
 def put_aside(connection: Connection, endpoint: Endpoint, refused: Refused) -> bool:
-    """Advance past an event that is retried by itself; return False as `move_on` does."""
-    if not move_on(connection, endpoint, refused.event_id):
+    """Advance past an event that is retried by itself; return False as `advance` does."""
+    if not advance(connection, endpoint, refused.event_id):
         return False
     forget_refused(connection, endpoint.id, refused.event_id)
     values = {name: getattr(refused, name) for name in Refused.__slots__}
@@ -219,7 +252,7 @@ def put_aside(connection: Connection, endpoint: Endpoint, refused: Refused) -> b
     return True
 
 
-def try_again(connection: Connection, endpoint_id: int, refused: Refused) -> None:
+def reschedule(connection: Connection, endpoint_id: int, refused: Refused) -> None:
     """Reschedule an event that was put aside."""
     connection.execute(
         update(RefusedRow)
@@ -237,6 +270,36 @@ def newest_at(connection: Connection) -> datetime | None:
     """Return the latest time in the log, or None where it is empty."""
     newest: datetime | None = connection.scalar(select(func.max(DeliveryRow.c.at)))
     return newest
+
+
+def latest(connection: Connection, endpoint_id: int, limit: int) -> list[Delivery]:
+    """Return the last attempts at an endpoint, newest first."""
+    columns = [getattr(DeliveryRow.c, name) for name in Delivery.__slots__]
+    own = select(*columns).where(DeliveryRow.c.endpoint_id == endpoint_id)
+    return [
+        Delivery(*row)
+        for row in connection.execute(own.order_by(DeliveryRow.c.id.desc()).limit(limit))
+    ]
+
+
+def standings(connection: Connection) -> list[Standing]:
+    """Return the state of each endpoint."""
+    refused = refused_counts(connection)
+    return [
+        Standing(
+            endpoint,
+            behind=_count_behind(connection, endpoint),
+            refused=refused.get(endpoint.id, 0),
+            last=next(iter(latest(connection, endpoint.id, 1)), None),
+        )
+        for endpoint in get_all(connection)
+    ]
+
+
+def _count_behind(connection: Connection, endpoint: Endpoint) -> int:
+    wanted = EventRow.c.id > endpoint.position, EventRow.c.type.in_(endpoint.events)
+    count: int = connection.execute(select(func.count()).where(*wanted)).scalar_one()
+    return count
 
 
 def sweep(connection: Connection, before: datetime) -> bool:

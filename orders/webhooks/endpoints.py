@@ -1,4 +1,4 @@
-"""Webhook endpoints: add, list, pause, resume, rotate, remove, and the log of their deliveries."""
+"""Webhook endpoints: add, list, pause, resume, rotate, remove."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orders.store import events
 from orders.store.database.engine import Database
 from orders.store.database.queries import Query
 from orders.store.database.types import instant_of
-from orders.store.tables import DeliveryRow, EndpointRow, EventRow, RefusedRow
+from orders.store.tables import DeliveryRow, EndpointRow, RefusedRow
 
 # Each of them may have a thread of its own: see `orders.webhooks.outbox`.
 MAX_ENDPOINTS = 32
@@ -88,37 +88,6 @@ class NewEndpoint:
     allow_private: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """An attempt and its outcome; see `DeliveryRow` for its columns."""
-
-    endpoint_id: int
-    event_id: int | None
-    at: datetime
-    outcome: str
-    status: int | None
-    fault: str | None
-    milliseconds: int
-    answer: str
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """The state of an endpoint: its backlog, the events put aside, and the last attempt."""
-
-    endpoint: Endpoint
-    behind: int
-    refused: int
-    last: Delivery | None
-
-    @property
-    def state(self) -> str:
-        """`paused`, `waiting` (for a retry), or `active`."""
-        if self.endpoint.paused_at is not None:
-            return "paused"
-        return "waiting" if self.endpoint.next_at is not None else "active"
-
-
 def add(connection: Connection, new: NewEndpoint, now: datetime) -> int:
     """Add an endpoint, which starts at the next event; return its id, or raise TooManyEndpoints."""
     count: int = connection.execute(select(func.count()).select_from(EndpointRow)).scalar_one()
@@ -166,20 +135,6 @@ def paused(database: Database) -> list[tuple[int, datetime]]:
     return [(each.id, each.paused_at) for each in rows if each.paused_at is not None]
 
 
-def standings(connection: Connection) -> list[Standing]:
-    """Return the state of each endpoint."""
-    result = []
-    for endpoint in get_all(connection):
-        behind = select(func.count()).where(
-            EventRow.c.id > endpoint.position, EventRow.c.type.in_(endpoint.events)
-        )
-        refused = select(func.count()).where(RefusedRow.c.endpoint_id == endpoint.id)
-        last = deliveries(connection, endpoint.id, 1)
-        counts = connection.execute(behind).scalar_one(), connection.execute(refused).scalar_one()
-        result.append(Standing(endpoint, *counts, last[0] if last else None))
-    return result
-
-
 def remove(connection: Connection, endpoint_id: int) -> None:
     """Remove an endpoint, its events put aside and its log."""
     get(connection, endpoint_id)
@@ -225,16 +180,6 @@ def rotate(connection: Connection, endpoint_id: int, secret: str, until: datetim
 def change_events(connection: Connection, endpoint_id: int, events: Sequence[EventType]) -> None:
     """Change the types of events that an endpoint wants."""
     _change(connection, endpoint_id, events=" ".join(events))
-
-
-def deliveries(connection: Connection, endpoint_id: int, limit: int) -> list[Delivery]:
-    """Return the last attempts at an endpoint, newest first."""
-    columns = [getattr(DeliveryRow.c, name) for name in Delivery.__slots__]
-    own = select(*columns).where(DeliveryRow.c.endpoint_id == endpoint_id)
-    return [
-        Delivery(*row)
-        for row in connection.execute(own.order_by(DeliveryRow.c.id.desc()).limit(limit))
-    ]
 
 
 def _change(connection: Connection, endpoint_id: int, **values: Any) -> None:

@@ -27,28 +27,36 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random, SystemRandom
 
 from sqlalchemy import Connection
 
-from orders import keys
 from orders.clock import Clock
 from orders.store import audit, events
 from orders.store.database.engine import Database
 from orders.store.database.errors import StoreUnavailable
 from orders.store.database.group_commit import GroupCommit
-from orders.webhooks import deliveries, endpoints
-from orders.webhooks import sender as sending
+from orders.webhooks import deliveries, endpoints, sender
 from orders.webhooks.addresses import host_of
-from orders.webhooks.deliveries import Event, Refused
-from orders.webhooks.endpoints import Delivery, Endpoint
-from orders.webhooks.sender import Message, Outcome, Sender
+from orders.webhooks.deliveries import Delivery, Event, Refused
+from orders.webhooks.endpoints import Endpoint
+from orders.webhooks.sender import Answer, Message, Outcome, Sender
 
 log = logging.getLogger(__name__)
 
-CLAIM_LASTS = timedelta(seconds=3)
+POLL_SECONDS = 1.0
+# Commits that close together share one poll, which costs about as much as a small request.
+TOGETHER_SECONDS = 0.05
+# How long a stop waits for attempts under way.
+IN_FLIGHT_SECONDS = 5.0
+_CANCEL_SECONDS = 1.0
+# The pause after something went wrong.
+_REST_SECONDS = 5.0
+_RECORD_AGAIN_SECONDS = 1.0
+LOG_RETENTION = timedelta(days=30)
+_SWEPT_EVERY_SECONDS = 3_600
 # No attempt begins with less than this left of a claim; during an attempt the claim is renewed.
 _LEAST_LEFT = timedelta(seconds=2)
 _RENEWED_EVERY_SECONDS = 0.75
@@ -65,27 +73,25 @@ class Claims:
         self._in_use: set[int] = set()
         self._renewed_at = -math.inf
 
-    def is_held(self, endpoint: Endpoint) -> bool:
+    def is_ours(self, endpoint: Endpoint) -> bool:
         """Return whether an endpoint is claimed by this process, for long enough to try."""
         if endpoint.claimed_by != self._process or endpoint.claimed_until is None:
             return False
-        return _LEAST_LEFT < endpoint.claimed_until - self._clock.now() <= CLAIM_LASTS
+        return _LEAST_LEFT < endpoint.claimed_until - self._clock.now() <= deliveries.CLAIM_LASTS
 
     def acquire(self, endpoint: Endpoint) -> float:
         """Claim an endpoint; return 0, or the seconds until another process' claim may lapse."""
         is_claimed_elsewhere = endpoint.claimed_by not in {None, self._process}
         if is_claimed_elsewhere and endpoint.claimed_until is not None:
             left = endpoint.claimed_until - self._clock.now()
-            if timedelta(0) < left <= CLAIM_LASTS + deliveries.CLOCKS_DIFFER:
+            if timedelta(0) < left <= deliveries.CLAIM_LASTS + deliveries.CLOCKS_DIFFER:
                 return left.total_seconds()  # as just read, without taking the write lock
         is_ours = self._changes.run(lambda connection: self.claim(connection, endpoint.id))
-        return 0.0 if is_ours else CLAIM_LASTS.total_seconds()
+        return 0.0 if is_ours else deliveries.CLAIM_LASTS.total_seconds()
 
     def claim(self, connection: Connection, endpoint_id: int) -> bool:
-        """Claim an endpoint, or renew its claim, in a transaction."""
-        return deliveries.claim(
-            connection, endpoint_id, self._process, self._clock.now(), CLAIM_LASTS
-        )
+        """Claim an endpoint, or renew its claim; return False if another process claimed it."""
+        return deliveries.claim(connection, endpoint_id, self._process, self._clock.now())
 
     @contextmanager
     def renewing(self, endpoint_id: int) -> Iterator[None]:
@@ -109,29 +115,40 @@ class Claims:
         self._changes.run(lambda connection: deliveries.release(connection, self._process))
 
 
-# A format and its values, to be logged once the change is committed.
-_Warning = tuple[object, ...]
+class _Waits:
+    """Waits until an instant that is stored in wall time, unaffected by changes to that clock.
 
-_RECORD_AGAIN_SECONDS = 1.0
-_PAUSED = "Webhook %d (%s) is paused: %s. Resume it with `flask webhooks resume %d`."
-_PUT_ASIDE = "Webhook %d (%s) refuses event %d, which is put aside and retried by itself."
-_GIVEN_UP = (
-    "Webhook %d (%s) did not accept event %d at the last attempt (%s). "
-    "`flask webhooks redeliver %d %d` tries once more."
-)
+    Wall time survives a restart. Within a process a wait is measured by the monotonic clock, so
+    setting the wall clock neither shortens nor prolongs it; after a restart, no wait is longer than
+    any of its kind may be.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ends: dict[object, tuple[datetime, float]] = {}
+
+    def left(self, name: object, at: datetime, tries: int) -> float:
+        """Return the seconds left until an instant, at most what `tries` attempts wait for."""
+        now = self._clock.monotonic()
+        instant, end = self._ends.get(name, (None, 0.0))
+        if instant != at:
+            left = (at - self._clock.now()).total_seconds()
+            end = now + min(max(left, 0.0), sender.longest_delay(tries))
+            self._ends[name] = at, end
+        return max(end - now, 0.0)
+
+    def forget(self, name: object) -> None:
+        """Forget a wait that is over for good."""
+        self._ends.pop(name, None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """An event to send now; `aside` is its own schedule if it was put aside.
-
-    `asked` is for how many seconds the endpoint asks to be left alone after an attempt.
-    """
+    """An event to send now; `aside` is its own schedule if it was put aside."""
 
     endpoint: Endpoint
     event: Event
     aside: Refused | None
-    asked: float = 0.0
 
 
 class Courier:
@@ -148,7 +165,7 @@ class Courier:
         stopped: threading.Event,
         chance: Random | None = None,
     ) -> None:
-        """Keep the parts. Once `stopped` is set, no further attempt begins."""
+        """Take the parts. Once `stopped` is set, no further attempt begins."""
         self.claims = Claims(changes, clock)
         self._database = database
         self._changes = changes
@@ -157,9 +174,9 @@ class Courier:
         self._store_id = store_id
         self._stopped = stopped
         self._chance = chance or SystemRandom()
-        self._waits = sending.Waits(clock)
-        # By endpoint: its position, and the event up to which nothing behind it is wanted.
-        self._passed_over: dict[int, tuple[int, int]] = {}
+        self._waits = _Waits(clock)
+        # By endpoint: its position, and the event up to which none after it is wanted.
+        self._scanned: dict[int, tuple[int, int]] = {}
         self._counting = threading.Lock()
         self._outcomes: Counter[tuple[int, Outcome]] = Counter()
 
@@ -169,14 +186,14 @@ class Courier:
         with self._counting:
             return dict(self._outcomes)
 
-    def seconds_to_work(
+    def seconds_until_due(
         self, connection: Connection, endpoint: Endpoint, newest_event: int
     ) -> float | None:
         """Return the seconds until something may be due, or None if that takes a new event."""
         if endpoint.paused_at is not None:
             return None
         wait = self._wait(endpoint)
-        if wait or newest_event > self.looked_up_to(endpoint):
+        if wait or newest_event > self.scanned_to(endpoint):
             return wait
         refused = deliveries.next_refused(connection, endpoint.id)
         return None if refused is None else self._wait_aside(endpoint, refused)
@@ -191,7 +208,7 @@ class Courier:
             task = self._next(endpoint_id, aside_first=not was_aside)
             if task is None:
                 break
-            if self.claims.is_held(task.endpoint):
+            if self.claims.is_ours(task.endpoint):
                 with self.claims.renewing(endpoint_id):
                     self._try(task)
                 was_aside = task.aside is not None
@@ -202,32 +219,17 @@ class Courier:
 
     def attempt(self, endpoint: Endpoint, message: Message, event_id: int | None) -> Delivery:
         """Sign and send a message; return its line for the log of deliveries."""
-        return self._attempt(endpoint, message, event_id)[0]
-
-    def _attempt(
-        self, endpoint: Endpoint, message: Message, event_id: int | None
-    ) -> tuple[Delivery, float]:
         at = self._clock.now()
-        headers = message.signed_headers(at, endpoint.secrets(at))
-        answer = self._sender.post(
-            endpoint.url, headers, message.body.encode(), allow_private=endpoint.allow_private
-        )
-        delivery = Delivery(
-            endpoint.id,
-            event_id,
-            at,
-            sending.outcome_of(answer.status).value,
-            answer.status,
-            answer.fault and keys.redact(answer.fault),
-            round(answer.seconds * 1000),
-            keys.redact(answer.text),
-        )
-        return delivery, sending.seconds_asked(answer.status, answer.retry_after, self._clock.now())
+        return _line(endpoint, event_id, at, self._send(endpoint, message, at))
 
-    def looked_up_to(self, endpoint: Endpoint) -> int:
+    def _send(self, endpoint: Endpoint, message: Message, at: datetime) -> Answer:
+        headers, body = message.signed_headers(at, endpoint.secrets(at)), message.body.encode()
+        return self._sender.post(endpoint.url, headers, body, allow_private=endpoint.allow_private)
+
+    def scanned_to(self, endpoint: Endpoint) -> int:
         """Return the event up to which nothing is due to the endpoint, as far as known."""
-        position, passed_over = self._passed_over.get(endpoint.id, (None, 0))
-        return max(passed_over if position == endpoint.position else 0, endpoint.position)
+        position, scanned = self._scanned.get(endpoint.id, (None, 0))
+        return max(scanned if position == endpoint.position else 0, endpoint.position)
 
     def _next(self, endpoint_id: int, *, aside_first: bool) -> _Task | None:
         with self._database.read() as connection:
@@ -250,9 +252,9 @@ class Courier:
 
     def _next_in_order(self, connection: Connection, endpoint: Endpoint) -> _Task | None:
         newest = events.newest_id(connection)
-        event = deliveries.next_wanted(connection, endpoint, self.looked_up_to(endpoint))
+        event = deliveries.next_wanted(connection, endpoint, self.scanned_to(endpoint))
         if event is None:
-            self._passed_over[endpoint.id] = (endpoint.position, newest)
+            self._scanned[endpoint.id] = (endpoint.position, newest)
             return None
         return _Task(endpoint, event, None)
 
@@ -265,21 +267,21 @@ class Courier:
         return self._waits.left((endpoint.id, refused.event_id), refused.next_at, refused.tries)
 
     def _try(self, task: _Task) -> None:
-        message = sending.of_event(task.event, self._store_id())
-        delivery, asked = self._attempt(task.endpoint, message, task.event.id)
+        at = self._clock.now()
+        answer = self._send(task.endpoint, Message.of_event(task.event, self._store_id()), at)
         if self._sender.is_cancelled:
             return  # and the endpoint is not to blame
         with self._counting:
-            self._outcomes[task.endpoint.id, Outcome(delivery.outcome)] += 1
-        self._record(replace(task, asked=asked), delivery)
+            self._outcomes[task.endpoint.id, answer.outcome] += 1
+        self._record(task, at, answer)
 
-    def _record(self, task: _Task, delivery: Delivery) -> None:
+    def _record(self, task: _Task, at: datetime, answer: Answer) -> None:
         # Retried until committed: otherwise a message that arrived would be sent over and over.
         has_warned = False
         while True:
             try:
                 warning = self._changes.run(
-                    lambda connection: self._settle(connection, task, delivery)
+                    lambda connection: self._settle(connection, task, at, answer)
                 )
             except StoreUnavailable as error:
                 if not has_warned:
@@ -289,84 +291,96 @@ class Courier:
                     return
             else:
                 if warning:
-                    log.warning(*warning)
+                    log.warning("%s", warning)
                 return
 
-    def _settle(self, connection: Connection, task: _Task, delivery: Delivery) -> _Warning | None:
+    def _settle(
+        self, connection: Connection, task: _Task, at: datetime, answer: Answer
+    ) -> str | None:
         """Record an attempt and what follows from it; return the warning to log once committed."""
-        if not deliveries.log_delivery(connection, delivery):
+        if not deliveries.log_delivery(connection, _line(task.endpoint, task.event.id, at, answer)):
             return None  # the endpoint was removed
         self.claims.claim(connection, task.endpoint.id)
-        outcome = Outcome(delivery.outcome)
-        if outcome is Outcome.GONE:
-            return self._pause(connection, task.endpoint, sending.GONE)
-        if outcome is Outcome.DELIVERED:
+        if answer.outcome is Outcome.GONE:
+            return self._pause(connection, task.endpoint, sender.GONE)
+        if answer.outcome is Outcome.DELIVERED:
             self._finish(connection, task)
             return None
         if task.aside is not None:
-            return self._retry_aside(connection, task, task.aside, delivery)
-        return self._retry_in_order(connection, task, delivery)
+            return self._retry_aside(connection, task, task.aside.tries + 1, answer)
+        return self._retry_in_order(connection, task, task.endpoint.tries + 1, answer)
 
     def _finish(self, connection: Connection, task: _Task) -> None:
         if task.aside is None:
-            deliveries.move_on(connection, task.endpoint, task.event.id)
+            deliveries.advance(connection, task.endpoint, task.event.id)
         else:
             deliveries.forget_refused(connection, task.endpoint.id, task.event.id)
             self._waits.forget((task.endpoint.id, task.event.id))
 
     def _retry_in_order(
-        self, connection: Connection, task: _Task, delivery: Delivery
-    ) -> _Warning | None:
-        endpoint, event_id, tries = task.endpoint, task.event.id, task.endpoint.tries + 1
-        if delivery.outcome == Outcome.REFUSED and tries >= sending.TRIES_IN_ORDER:
+        self, connection: Connection, task: _Task, tries: int, answer: Answer
+    ) -> str | None:
+        endpoint = task.endpoint
+        if answer.outcome is Outcome.REFUSED and tries >= sender.TRIES_IN_ORDER:
             # A full schedule of its own from here on, however long the endpoint was down before.
-            tries = sending.TRIES_IN_ORDER
-            refused = Refused(event_id, tries, self._after(tries, task))
+            refused = self._refused_again(task, sender.TRIES_IN_ORDER, answer)
             deliveries.put_aside(connection, endpoint, refused)
-            return _PUT_ASIDE, endpoint.id, host_of(endpoint.url), event_id
-        if tries >= sending.LAST_TRY:
-            return self._pause(connection, endpoint, f"it is down ({_cause(delivery)})")
-        deliveries.wait(connection, endpoint, tries, self._after(tries, task))
+            return (
+                f"Webhook {_name(endpoint)} refuses event {task.event.id}, "
+                "which is put aside and retried by itself."
+            )
+        if tries >= sender.MAX_TRIES:
+            return self._pause(connection, endpoint, f"it is down ({answer.cause})")
+        deliveries.schedule_retry(connection, endpoint, tries, self._next_at(tries, answer))
         return None
 
     def _retry_aside(
-        self, connection: Connection, task: _Task, aside: Refused, delivery: Delivery
-    ) -> _Warning | None:
-        endpoint, event_id, tries = task.endpoint, task.event.id, aside.tries + 1
-        if tries >= sending.LAST_TRY:
-            self._finish(connection, task)
-            ids = endpoint.id, event_id
-            return _GIVEN_UP, endpoint.id, host_of(endpoint.url), event_id, _cause(delivery), *ids
-        again = Refused(event_id, tries, self._after(tries, task))
-        deliveries.try_again(connection, endpoint.id, again)
-        return None
+        self, connection: Connection, task: _Task, tries: int, answer: Answer
+    ) -> str | None:
+        endpoint, event_id = task.endpoint, task.event.id
+        if tries < sender.MAX_TRIES:
+            again = self._refused_again(task, tries, answer)
+            deliveries.reschedule(connection, endpoint.id, again)
+            return None
+        self._finish(connection, task)
+        return (
+            f"Webhook {_name(endpoint)} did not accept event {event_id} at the last attempt ("
+            f"{answer.cause}). `flask webhooks redeliver {endpoint.id} {event_id}` tries once more."
+        )
 
-    def _after(self, tries: int, task: _Task) -> datetime:
-        return self._clock.now() + sending.delay(tries, self._chance, task.asked)
+    def _refused_again(self, task: _Task, tries: int, answer: Answer) -> Refused:
+        return Refused(task.event.id, tries, self._next_at(tries, answer))
 
-    def _pause(self, connection: Connection, endpoint: Endpoint, because: str) -> _Warning | None:
-        now, host = self._clock.now(), host_of(endpoint.url)
+    def _next_at(self, tries: int, answer: Answer) -> datetime:
+        now = self._clock.now()
+        return now + answer.retry_delay(tries, now, self._chance)
+
+    def _pause(self, connection: Connection, endpoint: Endpoint, because: str) -> str | None:
+        now, name = self._clock.now(), _name(endpoint)
         if not endpoints.pause(connection, endpoint.id, because, now):
             return None
-        subject = f"webhook {endpoint.id} ({host})"
-        audit.note(connection, now, "webhook.paused", subject, audit.SERVICE)
-        return _PAUSED, endpoint.id, host, because, endpoint.id
+        audit.note(connection, now, "webhook.paused", f"webhook {name}", audit.SERVICE)
+        return (
+            f"Webhook {name} is paused: {because}. "
+            f"Resume it with `flask webhooks resume {endpoint.id}`."
+        )
 
 
-def _cause(delivery: Delivery) -> str:
-    return delivery.fault or f"status {delivery.status}"
+def _name(endpoint: Endpoint) -> str:
+    return f"{endpoint.id} ({host_of(endpoint.url)})"
 
 
-POLL_SECONDS = 1.0
-# Commits that close together share one poll, which costs about as much as a small request.
-TOGETHER_SECONDS = 0.05
-# How long a stop waits for attempts under way.
-IN_FLIGHT_SECONDS = 5.0
-_CANCEL_SECONDS = 1.0
-# The pause after something went wrong.
-_REST_SECONDS = 5.0
-KEPT_FOR = timedelta(days=30)
-_SWEPT_EVERY_SECONDS = 3_600
+def _line(endpoint: Endpoint, event_id: int | None, at: datetime, answer: Answer) -> Delivery:
+    return Delivery(
+        endpoint_id=endpoint.id,
+        event_id=event_id,
+        at=at,
+        outcome=answer.outcome.value,
+        status=answer.status,
+        fault=answer.fault,
+        milliseconds=round(answer.seconds * 1000),
+        answer=answer.text,
+    )
 
 
 class Outbox:
@@ -392,7 +406,8 @@ class Outbox:
         )
         self._has_endpoints = False
         self._has_waits = False
-        self._has_warned = False
+        # What is logged as waiting for the database.
+        self._warned: set[str] = set()
         self._is_alone = True
         self._seen: Hashable = None
         self._swept = -math.inf
@@ -436,8 +451,7 @@ class Outbox:
             self._guarded(self._release_stale_claims)
         while not self._stopped.is_set():
             self._news.clear()
-            self._guarded(self._renew_claims)
-            self._guarded(self._poll)
+            self._guarded(self._look)
             self._news.wait(self._seconds_to_poll())
             self._stopped.wait(TOGETHER_SECONDS)
 
@@ -445,6 +459,10 @@ class Outbox:
         now = time.monotonic()
         rests = [end - now for end in list(self._resting.values()) if end > now]
         return min([POLL_SECONDS, *rests])
+
+    def _look(self) -> None:
+        self._renew_claims()
+        self._poll()
 
     def _renew_claims(self) -> None:
         if not self._is_alone:
@@ -454,17 +472,20 @@ class Outbox:
         try:
             work()
         except StoreUnavailable as error:
-            # Logged once: it may last, and other parts log it, too.
-            if not self._has_warned:
-                log.warning("Webhooks wait for the database: %s.", error)
-            self._has_warned = True
+            self._warn_once("Webhooks wait", error)
             # No longer than that: claims must be renewed in time.
             self._stopped.wait(POLL_SECONDS)
         except Exception:
             log.exception("Looking for due webhooks failed; retrying.")
             self._stopped.wait(_REST_SECONDS)
         else:
-            self._has_warned = False
+            self._warned.discard("Webhooks wait")
+
+    def _warn_once(self, who: str, error: StoreUnavailable) -> None:
+        # It may last, and other parts log it, too.
+        if who not in self._warned:
+            log.warning("%s for the database: %s.", who, error)
+        self._warned.add(who)
 
     def _release_stale_claims(self) -> None:
         # Claims of an earlier process, which must be dead: this one is alone.
@@ -483,7 +504,7 @@ class Outbox:
             all_endpoints = endpoints.get_all(connection)
             newest = events.newest_id(connection)
             waits = {
-                each.id: self.courier.seconds_to_work(connection, each, newest)
+                each.id: self.courier.seconds_until_due(connection, each, newest)
                 for each in all_endpoints
                 if each.id not in self._at_work
             }
@@ -513,11 +534,13 @@ class Outbox:
             raise
 
     def _deliver(self, endpoint_id: int) -> None:
+        who = f"Webhook {endpoint_id} waits"
         try:
-            # Another process may hold its claim, and may die.
+            # Another process may have claimed it, and may die.
             rest = self.courier.deliver(endpoint_id)
+            self._warned.discard(who)
         except StoreUnavailable as error:
-            log.warning("Webhook %d waits for the database: %s.", endpoint_id, error)
+            self._warn_once(who, error)
             rest = _REST_SECONDS
         except Exception:
             log.exception("Delivering to webhook %d failed; retrying.", endpoint_id)
@@ -534,7 +557,7 @@ class Outbox:
         if now - self._swept < _SWEPT_EVERY_SECONDS:
             return
         self._swept = now
-        before = self._believable_time(now) - KEPT_FOR
+        before = self._believable_time(now) - LOG_RETENTION
         while self._changes.run(lambda connection: deliveries.sweep(connection, before)):
             self._renew_claims()
 

@@ -5,11 +5,10 @@ database makes the order's JSON, the same as in the event feed. Signatures are t
 Webhooks 1.0:
 https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
 
-`http.client` speaks HTTP over a connection opened here, because no client library keeps all the
-promises: no redirects, no proxies from the environment, one deadline for everything from resolving
-the name to the last byte, however slowly it drips, and a size limit. Each message has a connection
-of its own: the other side may close one kept open at any moment, which would look like an endpoint
-that is down.
+`http.client` speaks HTTP over a connection opened here, because no client library has all of this:
+no redirects, no proxies from the environment, a size limit, and one deadline for everything from
+resolving the name to the last byte, however slowly it drips. Each message has its own connection:
+the other side may close a reused one at any moment, which would look like an endpoint that is down.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ import ssl
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -35,18 +35,49 @@ from http import HTTPStatus
 from random import Random
 from typing import Any
 
-from orders.clock import Clock
+from orders import keys
 from orders.domain import format_instant
-from orders.keys import WEBHOOK_PREFIX
 from orders.webhooks import addresses
-from orders.webhooks.addresses import PrivateAddress, Resolver, Target
+from orders.webhooks.addresses import InvalidURL, PrivateAddress, Resolver, Target
 from orders.webhooks.deliveries import Event
 
-PING = "ping"
 # Standard Webhooks allows 24 to 64.
 _SECRET_BYTES = 32
 # How long the previous secret signs, too, after a rotation.
 GRACE = timedelta(hours=24)
+PING = "ping"
+
+# Seconds after each failed attempt. The attempt after the last delay is the last one.
+DELAYS = (5, 30, 120, 600, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
+MAX_TRIES = len(DELAYS) + 1
+# Up to a tenth is added, so that what failed together is not retried together.
+JITTER = 0.1
+# `Retry-After` is heeded up to so many seconds.
+MAX_RETRY_AFTER = 3_600
+# A refused event blocks later ones until this attempt.
+TRIES_IN_ORDER = 2
+# The reason of the pause after 410.
+GONE = "it answered 410 Gone"
+
+# The statuses whose `Retry-After` is heeded (RFC 9110, section 10.2.3; RFC 6585, section 4).
+_HEEDED = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
+_DIGITS = re.compile("[0-9]{1,9}")
+_DOWN = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
+
+# For everything from resolving the name to the last byte of the answer.
+SECONDS = 15.0
+MAX_ANSWER = 1024 * 1024
+_LOGGED_CHARACTERS = 200
+# A UTF-8 character has at most four bytes.
+_LOGGED_BYTES = 4 * _LOGGED_CHARACTERS
+_CHUNK = 64 * 1024
+# Raised for bad names, broken connections and responses that are not HTTP.
+_FAULTS = (OSError, http.client.HTTPException, ValueError)
+
+
+def generate_secret() -> str:
+    """Return a new secret from the operating system's random source."""
+    return keys.WEBHOOK_PREFIX + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +87,20 @@ class Message:
     id: str
     body: str
 
+    @classmethod
+    def of_event(cls, event: Event, store_id: str) -> Message:
+        """Return the message about an event of a store."""
+        return cls(f"evt_{store_id}_{event.id}", _body(event.type, event.at, event.order))
+
+    @classmethod
+    def ping(cls, endpoint_id: int, store_id: str, now: datetime) -> Message:
+        """Return a test message, which is about no event."""
+        message_id = f"ping_{store_id}_{secrets.token_hex(8)}"
+        return cls(message_id, _body(PING, now, f'{{"webhook":{endpoint_id}}}'))
+
     def signed_headers(self, at: datetime, with_secrets: Iterable[str]) -> dict[str, str]:
         """Return the three webhook headers of an attempt, signed with each of the secrets."""
-        # Imported only when needed, which keeps starts fast.
+        # Imported only when needed, for a fast start.
         from standardwebhooks import Webhook
 
         signatures = [Webhook(secret).sign(self.id, at, self.body) for secret in with_secrets]
@@ -69,44 +111,9 @@ class Message:
         }
 
 
-def generate_secret() -> str:
-    """Return a new secret from the operating system's random source."""
-    return WEBHOOK_PREFIX + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
-
-
-def of_event(event: Event, store_id: str) -> Message:
-    """Return the message about an event of a store."""
-    body = _body(event.type, event.at, event.order)
-    return Message(f"evt_{store_id}_{event.id}", body)
-
-
-def ping(endpoint_id: int, store_id: str, now: datetime) -> Message:
-    """Return a test message, which is about no event."""
-    message_id = f"ping_{store_id}_{secrets.token_hex(8)}"
-    return Message(message_id, _body(PING, now, f'{{"webhook":{endpoint_id}}}'))
-
-
 def _body(kind: str, at: datetime, data: str) -> str:
     # Neither types nor instants contain characters that JSON would have to escape.
     return f'{{"type":"{kind}","timestamp":"{format_instant(at)}","data":{data}}}'
-
-
-# Seconds after each failed attempt. The attempt after the last delay is the last one.
-DELAYS = (5, 30, 120, 600, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
-LAST_TRY = len(DELAYS) + 1
-# Up to a tenth is added, so that what failed together is not retried together.
-JITTER = 0.1
-# The most of what `Retry-After` asks for that is heeded, in seconds.
-MOST_ASKED = 3_600
-# A refused event blocks later ones until this attempt.
-TRIES_IN_ORDER = 2
-# The reason of the pause after 410.
-GONE = "it answered 410 Gone"
-
-# Whose `Retry-After` says when to come back (RFC 9110, section 10.2.3; RFC 6585, section 4).
-_ASKING = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
-_SECONDS = re.compile("[0-9]{1,9}")
-_DOWN = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
 
 
 class Outcome(StrEnum):
@@ -122,94 +129,11 @@ class Outcome(StrEnum):
     GONE = "gone"
 
 
-def outcome_of(status: int | None) -> Outcome:
-    """Return what a status means; None stands for no answer.
-
-    Redirects are not followed. They count as down, because they concern all events.
-    """
-    if status is None or status in _DOWN:
-        return Outcome.DOWN
-    if status == HTTPStatus.GONE:
-        return Outcome.GONE
-    if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
-        return Outcome.DELIVERED
-    if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
-        return Outcome.REFUSED
-    return Outcome.DOWN
-
-
-def seconds_asked(status: int | None, retry_after: str | None, now: datetime) -> float:
-    """Return for how long an answer asks to be left alone, 0 where it does not, at most an hour.
-
-    `retry_after` is its header: seconds, or an HTTP date.
-    """
-    if status not in _ASKING or retry_after is None:
-        return 0.0
-    if _SECONDS.fullmatch(retry_after):
-        return min(float(retry_after), MOST_ASKED)
-    try:
-        left = (parsedate_to_datetime(retry_after) - now).total_seconds()
-    except (TypeError, ValueError, OverflowError):  # no date, or one without a zone
-        return 0.0
-    return min(max(left, 0.0), MOST_ASKED)
-
-
-def delay(tries: int, chance: Random, asked: float = 0.0) -> timedelta:
-    """Return the delay after `tries` failed attempts, of which there are fewer than `LAST_TRY`.
-
-    It is no shorter than the seconds that the endpoint asked for.
-    """
-    return timedelta(seconds=max(DELAYS[tries - 1], asked) * (1 + chance.uniform(0, JITTER)))
-
-
-class Waits:
-    """Waits until an instant that is stored in wall time, unaffected by changes to that clock.
-
-    Wall time survives a restart. Within a process a wait is measured by the monotonic clock, so
-    setting the wall clock neither shortens nor prolongs it; after a restart, no wait is longer than
-    any of its kind may be.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._ends: dict[object, tuple[datetime, float]] = {}
-
-    def left(self, name: object, at: datetime, tries: int) -> float:
-        """Return the seconds left until an instant, at most what `tries` attempts wait for."""
-        now = self._clock.monotonic()
-        instant, end = self._ends.get(name, (None, 0.0))
-        if instant != at:
-            left = (at - self._clock.now()).total_seconds()
-            end = now + min(max(left, 0.0), longest_delay(tries))
-            self._ends[name] = at, end
-        return max(end - now, 0.0)
-
-    def forget(self, name: object) -> None:
-        """Forget a wait that is over for good."""
-        self._ends.pop(name, None)
-
-
-def longest_delay(tries: int) -> float:
-    """Return the maximum of `delay` after `tries` failed attempts, in seconds."""
-    return max(DELAYS[min(max(tries, 1), len(DELAYS)) - 1], MOST_ASKED) * (1 + JITTER)
-
-
-SECONDS = 15.0
-MAX_ANSWER = 1024 * 1024
-KEPT_CHARACTERS = 200
-_CHUNK = 64 * 1024
-# A UTF-8 character has at most four bytes.
-_KEPT_BYTES = 4 * KEPT_CHARACTERS
-_LONGEST_FAULT = 200
-# Raised for bad names, broken connections and responses that are not HTTP.
-_FAULTS = (OSError, http.client.HTTPException, ValueError)
-
-
 @dataclass(frozen=True, slots=True)
 class Answer:
     """An answer: its status and the start of its body; or, without a status, the fault.
 
-    `retry_after` is the header of that name.
+    `retry_after` is the header of that name. Neither text nor fault has a key in it.
     """
 
     status: int | None
@@ -217,6 +141,51 @@ class Answer:
     text: str
     seconds: float
     retry_after: str | None = None
+
+    @property
+    def outcome(self) -> Outcome:
+        """The meaning of the status.
+
+        Redirects are not followed. They count as down, because they concern all events.
+        """
+        if self.status is None or self.status in _DOWN:
+            return Outcome.DOWN
+        if self.status == HTTPStatus.GONE:
+            return Outcome.GONE
+        if HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES:
+            return Outcome.DELIVERED
+        if HTTPStatus.BAD_REQUEST <= self.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+            return Outcome.REFUSED
+        return Outcome.DOWN
+
+    @property
+    def cause(self) -> str:
+        """The reason of a failure, in words."""
+        return self.fault or f"status {self.status}"
+
+    def retry_delay(self, tries: int, now: datetime, chance: Random) -> timedelta:
+        """Return the delay after `tries` failed attempts, of which there are under `MAX_TRIES`.
+
+        It is no shorter than this answer, the last of them, asks for.
+        """
+        seconds = max(DELAYS[tries - 1], self._seconds_asked(now))
+        return timedelta(seconds=seconds * (1 + chance.uniform(0, JITTER)))
+
+    def _seconds_asked(self, now: datetime) -> float:
+        if self.status not in _HEEDED or self.retry_after is None:
+            return 0.0
+        if _DIGITS.fullmatch(self.retry_after):
+            return min(float(self.retry_after), MAX_RETRY_AFTER)
+        try:
+            left = (parsedate_to_datetime(self.retry_after) - now).total_seconds()
+        except (TypeError, ValueError, OverflowError):  # no date, or one without a zone
+            return 0.0
+        return min(left, MAX_RETRY_AFTER)
+
+
+def longest_delay(tries: int) -> float:
+    """Return the maximum of the delay after `tries` failed attempts, in seconds."""
+    return max(DELAYS[min(max(tries, 1), len(DELAYS)) - 1], MAX_RETRY_AFTER) * (1 + JITTER)
 
 
 class _TooLate(OSError):
@@ -298,14 +267,15 @@ class Sender:
         """Send a message; return the answer. Raises nothing, whatever the other side does."""
         began = time.monotonic()
         try:
-            target = addresses.target_of(url, allow_private=allow_private)
+            target = addresses.parse_url(url, allow_private=allow_private)
             deadline = _Deadline(self._seconds)
             with self._connected(target, deadline, allow_private=allow_private) as connection:
                 wire = _Wire(connection, deadline, MAX_ANSWER)
                 status, text, retry_after = _exchange(target, wire, headers, body)
-        except (*_FAULTS, addresses.UnfitURL, PrivateAddress) as error:
-            return Answer(None, _describe(error, self._seconds), "", time.monotonic() - began)
-        return Answer(status, None, text, time.monotonic() - began, retry_after)
+        except (*_FAULTS, InvalidURL, PrivateAddress) as error:
+            fault = keys.redact(_describe(error, self._seconds))
+            return Answer(None, fault, "", time.monotonic() - began)
+        return Answer(status, None, keys.redact(text), time.monotonic() - began, retry_after)
 
     def cancel(self) -> None:
         """Abort messages on their way, and send no more."""
@@ -320,6 +290,8 @@ class Sender:
         self, target: Target, deadline: _Deadline, *, allow_private: bool
     ) -> Iterator[socket.socket]:
         candidates = self._addresses(target, deadline)
+        if not candidates:
+            raise OSError("it has no address")
         if not allow_private:
             addresses.check_all(target.host, candidates)
         with self._connect(candidates, target.port, deadline) as plain:
@@ -340,21 +312,16 @@ class Sender:
         with suppress(ValueError):
             return [str(ipaddress.ip_address(target.host))]
         # The system's resolver has no deadline, so it runs in a thread that can be abandoned.
-        results: list[list[str] | OSError] = []
-        resolving = threading.Thread(target=self._resolve_into, args=(results, target), daemon=True)
-        resolving.start()
-        resolving.join(deadline.left())
-        if not results:
-            raise _TooLate
-        if isinstance(results[0], OSError):
-            raise results[0]
-        return results[0]
+        resolved: Future[list[str]] = Future()
+        threading.Thread(target=self._resolve_into, args=(resolved, target), daemon=True).start()
+        return resolved.result(deadline.left())
 
-    def _resolve_into(self, results: list[list[str] | OSError], target: Target) -> None:
+    def _resolve_into(self, resolved: Future[list[str]], target: Target) -> None:
         try:
-            results.append(self._resolve(target.host, target.port) or OSError("it has no address"))
+            resolved.set_result(self._resolve(target.host, target.port))
         except (OSError, UnicodeError) as error:
-            results.append(OSError(f"{target.host} can't be resolved: {_reason(error)}"))
+            reason = f"{target.host} can't be resolved: {_reason(error)}"
+            resolved.set_exception(OSError(reason))
 
     @contextmanager
     def _connect(
@@ -416,13 +383,13 @@ def _final(response: http.client.HTTPResponse) -> http.client.HTTPResponse:
 
 
 def _beginning(response: http.client.HTTPResponse) -> str:
-    # The status counts. The body is only logged, so a body that breaks off is kept as far as read.
-    kept = b""
+    # The status counts. The body is only logged, so one that breaks off is logged as far as read.
+    logged = b""
     with suppress(*_FAULTS):
         while chunk := response.read1(_CHUNK):
-            kept = (kept + chunk)[:_KEPT_BYTES]
+            logged = (logged + chunk)[:_LOGGED_BYTES]
     # PostgreSQL stores no NUL.
-    return kept.decode("utf-8", "replace").replace("\0", "\ufffd")[:KEPT_CHARACTERS]
+    return logged.decode("utf-8", "replace").replace("\0", "\ufffd")[:_LOGGED_CHARACTERS]
 
 
 def _describe(error: Exception, seconds: float) -> str:
@@ -432,7 +399,7 @@ def _describe(error: Exception, seconds: float) -> str:
         return f"its certificate is not trusted: {error.verify_message}"
     if isinstance(error, http.client.HTTPException) and not isinstance(error, OSError):
         return f"its answer is not HTTP: {type(error).__name__}"
-    return _reason(error)[:_LONGEST_FAULT]
+    return _reason(error)[:_LOGGED_CHARACTERS]
 
 
 def _reason(error: Exception) -> str:

@@ -56,7 +56,7 @@ class Hooks:
 
     def tries(self, endpoint_id=1):
         """Return the outcome of each attempt, from the first."""
-        made = self.ask(endpoints.deliveries, endpoint_id, 1_000)
+        made = self.ask(deliveries.latest, endpoint_id, 1_000)
         return [(each.event_id, each.outcome, each.status) for each in reversed(made)]
 
     def refused(self, endpoint_id=1):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+from datetime import UTC, datetime
 from random import Random
 
 import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from orders.domain import EventType
-from orders.webhooks import endpoints, sender
+from orders.webhooks import deliveries, endpoints, sender
+from orders.webhooks.sender import Answer
 from tests.support.receiver import answer_with
 from tests.support.stores import logged
 
@@ -104,10 +106,10 @@ def test_an_endpoint_gets_the_events_that_it_wants_from_the_next_one_on(client, 
 
 
 def test_waits_follow_the_schedule_with_up_to_a_tenth_added_by_chance():
-    chance = Random(1)
+    answer, chance, now = Answer(500, None, "", 0.0), Random(1), datetime(2026, 12, 1, tzinfo=UTC)
     assert sender.DELAYS == SCHEDULE
     for tries, wait in enumerate(SCHEDULE, start=1):
-        waits = {sender.delay(tries, chance).total_seconds() for _ in range(200)}
+        waits = {answer.retry_delay(tries, now, chance).total_seconds() for _ in range(200)}
         assert len(waits) == 200
         assert wait <= min(waits) < wait * 1.02
         assert wait * 1.08 < max(waits) <= wait * 1.1
@@ -159,7 +161,7 @@ def test_an_endpoint_that_is_down_is_retried_with_all_later_events_waiting(clien
     assert hook.get().paused_because == reason
     (line,) = log.getvalue().splitlines()
     assert f"warning: Webhook 1 (127.0.0.1) is paused: {reason}." in line
-    (standing,) = hook.ask(endpoints.standings)
+    (standing,) = hook.ask(deliveries.standings)
     assert (standing.state, standing.behind) == ("paused", 3)
 
 
@@ -338,7 +340,7 @@ def test_what_an_endpoint_receives(client, hook, receiver, story):
         "resume": lambda number: hook.change(endpoints.resume, 1, clock.now(), number),
         "restart": lambda _: setattr(hook, "courier", hook.another_courier()),
         "set": clock.set_wall,
-        "poll": lambda _: hook.ask(hook.courier.seconds_to_work, hook.get(), 1),
+        "poll": lambda _: hook.ask(hook.courier.seconds_until_due, hook.get(), 1),
     }
     with logged() as log:
         for step in steps:
@@ -449,7 +451,7 @@ def test_each_attempt_is_logged_with_200_characters_and_no_secret(
     receiver.answering = answer_with(*answer)
     place(client)
     hook.deliver()
-    (made,) = hook.ask(endpoints.deliveries, 1, 10)
+    (made,) = hook.ask(deliveries.latest, 1, 10)
     assert (made.event_id, made.status, made.fault) == (1, answer[0], None)
     assert (made.outcome, made.answer) == expected
     assert made.at == hook.store.clock.now()

@@ -187,21 +187,43 @@ def test_an_unavailable_database_is_logged_once_and_waited_for(
     monkeypatch.setattr(outbox, "POLL_SECONDS", 0.01)
     hooks.add(receiver.url)
     client.place()
+    looks, version = [], store.database.version
+    monkeypatch.setattr(store.database, "version", lambda: looks.append(1) or version())
     with logged() as log, ExitStack() as fault:
         fault.enter_context(store.away())
         with at_work(store):
-            wait_until(lambda: "wait for the database: the " in log.getvalue())
+            wait_until(lambda: len(looks) > 3)
             fault.close()
             assert arrived(receiver, 1) == [1]
     assert log.getvalue().count("wait for the database") == 1
+
+
+def test_an_endpoint_that_waits_for_the_database_is_logged_once(make_store, receiver, monkeypatch):
+    for module in (DATABASES.module, group_commit):
+        monkeypatch.setattr(module, "BUSY_SECONDS", 0.01)
+    monkeypatch.setattr(outbox, "_REST_SECONDS", 0.01)
+    store = make_store()
+    Hooks(store).add(receiver.url)
+    store.client().place()
+    tries, deliver = [], store.services.outbox.courier.deliver
+    monkeypatch.setattr(
+        store.services.outbox.courier, "deliver", lambda each: tries.append(1) or deliver(each)
+    )
+    with logged() as log, ExitStack() as others:
+        others.enter_context(store.locked())
+        with at_work(store):
+            wait_until(lambda: len(tries) > 3)
+            others.close()
+            assert arrived(receiver, 1) == [1]
+    assert log.getvalue().count("Webhook 1 waits for the database: ") == 1
 
 
 def test_events_that_no_endpoint_wants_are_passed_over_once(client, hooks, receiver):
     hooks.add(receiver.url, "order.shipped")
     client.place()
     hooks.deliver()
-    assert hooks.ask(hooks.courier.seconds_to_work, hooks.get(), 1) is None
-    assert hooks.ask(hooks.courier.seconds_to_work, hooks.get(), 2) == 0
+    assert hooks.ask(hooks.courier.seconds_until_due, hooks.get(), 1) is None
+    assert hooks.ask(hooks.courier.seconds_until_due, hooks.get(), 2) == 0
 
 
 def test_the_first_of_any_number_of_events_put_aside_is_found_by_an_index(store):
@@ -288,8 +310,8 @@ def test_the_log_of_deliveries_is_swept_after_30_days_a_few_lines_at_a_time(
     with store.database.write() as connection:
         connection.execute(insert(DeliveryRow), [row] * 1_200)
     assert not hooks.change(deliveries.sweep, store.clock.now() - timedelta(days=500))
-    assert hooks.change(deliveries.sweep, store.clock.now() - outbox.KEPT_FOR)
-    assert len(hooks.ask(endpoints.deliveries, 1, 2_000)) == 703
+    assert hooks.change(deliveries.sweep, store.clock.now() - outbox.LOG_RETENTION)
+    assert len(hooks.ask(deliveries.latest, 1, 2_000)) == 703
     with at_work(store):
         wait_until(lambda: len(hooks.tries()) == 2)
         client.place()

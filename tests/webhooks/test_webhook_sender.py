@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orders.webhooks import addresses
-from orders.webhooks.addresses import PrivateAddress, UnfitURL
+from orders.webhooks.addresses import InvalidURL, PrivateAddress
 from orders.webhooks.sender import MAX_ANSWER, Sender
 from tests.support.receiver import answer_with, hang, receiving
 
@@ -67,15 +67,15 @@ def speaking(say):
     ],
 )
 def test_only_https_urls_are_valid(url):
-    with pytest.raises(UnfitURL):
-        addresses.target_of(url)
+    with pytest.raises(InvalidURL):
+        addresses.parse_url(url)
 
 
 def test_a_url_is_split_into_its_parts():
-    target = addresses.target_of("https://Example.com/a/b?c=d&e=%2F")
+    target = addresses.parse_url("https://Example.com/a/b?c=d&e=%2F")
     assert (target.host, target.port, target.path) == ("example.com", 443, "/a/b?c=d&e=%2F")
     assert target.authority == "example.com"
-    target = addresses.target_of("http://[::1]:8080", allow_private=True)
+    target = addresses.parse_url("http://[::1]:8080", allow_private=True)
     assert (target.host, target.port, target.path) == ("::1", 8080, "/")
     assert target.authority == "[::1]:8080"
 

@@ -171,14 +171,14 @@ class StateCollector(Collector):
         ]
 
     def _webhooks(self, connection: Connection) -> list[Metric]:
-        now, known = self._services.clock.now(), self._services.outbox.courier.looked_up_to
+        now, known = self._services.clock.now(), self._services.outbox.courier.scanned_to
         hooks = {str(each.id): each for each in endpoints.get_all(connection)}
         counts = deliveries.refused_counts(connection)
         paused = {name: hook.paused_at is not None for name, hook in hooks.items()}
         refused = {name: counts.get(hook.id, 0) for name, hook in hooks.items()}
         lags, ages = {}, {}
         for name, hook in hooks.items():
-            lags[name], oldest = deliveries.behind(connection, hook, known(hook))
+            lags[name], oldest = deliveries.backlog(connection, hook, known(hook))
             ages[name] = max((now - oldest).total_seconds(), 0) if oldest else 0
         return [
             _gauges("webhook_paused", "Whether it is paused.", "endpoint", paused),

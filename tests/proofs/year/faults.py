@@ -84,7 +84,7 @@ FAULTS: dict[str, Callable[[], Planted]] = {
     "lost-event": lambda: _now_and_then(events, "append", _no_event),
     "doubled-event": lambda: _now_and_then(events, "append", _twice),
     "missing-sync": _not_full,
-    "greedy-sweep": lambda: mock.patch.object(outbox, "KEPT_FOR", timedelta(hours=12)),
+    "greedy-sweep": lambda: mock.patch.object(outbox, "LOG_RETENTION", timedelta(hours=12)),
     "idle-sweep": lambda: mock.patch.object(idempotency, "_SWEEP", _NOTHING),
     "partial-backup": lambda: _wrapped(backup, "fill", _part),
     "wrong-retention": lambda: _wrapped(backup, "kept", _but_one),
