@@ -24,6 +24,7 @@ from orders.cli.keys import keys_group
 from orders.cli.status import status
 from orders.cli.webhooks import webhooks_group
 from orders.clock import Clock
+from orders.server import EXTRA_THREADS
 from orders.settings import Settings
 from orders.store.databases import database_of
 from orders.web import v1, v2
@@ -32,7 +33,6 @@ from orders.web.access.limits import Limits
 from orders.web.api import Api, OrdersFlask
 from orders.web.monitoring import health
 from orders.web.pages import site
-from orders.web.server import EXTRA_THREADS
 from orders.web.services import Services
 
 

@@ -25,6 +25,7 @@ from orders.cli.housekeeping import Housekeeping
 from orders.cli.keeper import Keeper
 from orders.cli.systemd import State, notify
 from orders.counters import CountersRefused
+from orders.server import Server
 from orders.settings import Settings, SettingsError
 from orders.store import keys
 from orders.store.care import checks
@@ -42,7 +43,6 @@ from orders.web.call import Call
 from orders.web.dispatch import Dispatch
 from orders.web.monitoring.recent import Recent, StatusFile
 from orders.web.pages import site
-from orders.web.server import Server
 from orders.web.services import Services, services_of
 
 log = logging.getLogger("orders")

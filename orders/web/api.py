@@ -22,12 +22,13 @@ from flask.sessions import NullSession, SessionInterface
 from werkzeug import exceptions as http
 from werkzeug.routing import MapAdapter, UnicodeConverter
 
+from orders.server import WHOLE_AT, path_of_target
 from orders.settings import Network, Settings
 from orders.store.database.engine import WAIT_SECONDS
 from orders.store.database.errors import StoreUnavailable
 from orders.web import bodies, compression
 from orders.web.access import auth
-from orders.web.call import WHOLE_AT, Call, current_call, is_api_path, path_of_target
+from orders.web.call import Call, current_call, is_api_path
 from orders.web.openapi import document
 from orders.web.openapi.document import documented
 from orders.web.refusals import InternalError, answer_to, error_body

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING
-from urllib.parse import unquote_to_bytes
 
 from flask import g
 
@@ -48,11 +46,6 @@ class Call:
         return f"key:{key.id}" if key else None
 
 
-# What the server adds to a request's WSGI environment: when its last byte arrived, in monotonic
-# seconds; and whether there was no place for a long answer.
-WHOLE_AT = "orders.whole_at"
-BUSY = "orders.busy"
-
 # Called when an answer has been sent, with its status and the monotonic time.
 NoteAnswer = Callable[[Call, int, float], None]
 
@@ -63,25 +56,7 @@ def current_call() -> Call:
     return call
 
 
-_ABSOLUTE_FORM = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
 _API_PATH = re.compile(r"/+v[12](/|$)")
-
-
-# Each request needs its path several times, and decoding a long one takes milliseconds.
-@lru_cache(maxsize=64)
-def path_of_target(target: str) -> str:
-    """Return the decoded path of a request target (RFC 9112, section 3.2), as WSGI writes paths.
-
-    Both forms are read, `/…` and `http://host/…`. Slashes stay as they are, doubled ones too, and
-    an encoded slash stays encoded: it is no separator (RFC 3986, section 2.2).
-    """
-    absolute = _ABSOLUTE_FORM.match(target)
-    path = target[absolute.end() :] if absolute else target
-    path = path.partition("#")[0].partition("?")[0] or "/"
-    if "%" not in path:
-        return path
-    encoded_slash_kept = re.sub("%2f", "%252F", path, flags=re.IGNORECASE)
-    return unquote_to_bytes(encoded_slash_kept.encode("latin-1")).decode("latin-1")
 
 
 def is_api_path(path: str) -> bool:

@@ -10,11 +10,12 @@ from werkzeug.http import http_date
 
 from orders import domain
 from orders.domain import OrderAlreadyCancelled, OrderNotFound, Pet
+from orders.server import BUSY
 from orders.store import pets
 from orders.store.listing import OrderList
 from orders.web import conditional, order_views
 from orders.web.api import ApiBlueprint, render
-from orders.web.call import BUSY, current_call
+from orders.web.call import current_call
 from orders.web.compression import is_large
 from orders.web.openapi.document import operation
 from orders.web.refusals import ServerBusy

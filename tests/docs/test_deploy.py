@@ -24,14 +24,14 @@ from packaging.utils import canonicalize_name
 from prometheus_client.parser import text_string_to_metric_families
 
 from orders import settings as settings_of
+from orders.server.connections import IDLE_SECONDS
+from orders.server.loop import STOP_SECONDS
+from orders.server.parser import MAX_BODY_BYTES, MAX_HEAD_BYTES
+from orders.server.server import MAX_CONNECTIONS
 from orders.settings import SETTINGS, Settings
 from orders.store.database import sqlite
 from orders.web import logs
 from orders.web.refusals import ANSWERS, SERVER_ANSWERS
-from orders.web.server.connection import IDLE_SECONDS
-from orders.web.server.loop import STOP_SECONDS
-from orders.web.server.parser import MAX_BODY_BYTES, MAX_HEAD_BYTES
-from orders.web.server.server import MAX_CONNECTIONS
 from orders.webhooks.outbox import IN_FLIGHT_SECONDS
 from tests.support import prometheus
 from tests.support.machine import installed, wait_until

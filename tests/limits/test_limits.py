@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from test_bans import own
 
+from orders.server import loop
 from orders.settings import DEFAULT_PLANS, Plan
 from orders.store import keys as key_store
 from orders.web.dispatch import Dispatch
-from orders.web.server import loop
 from tests.support.clocks import ONLY_WHERE_TIME_STANDS_STILL, WHERE_COUNTED
 from tests.support.serving import serving
 from tests.support.stores import assert_error

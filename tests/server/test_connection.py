@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 from werkzeug.wsgi import wrap_file
 
-from orders.web.server import server as server_module
-from orders.web.server.outgoing import Outgoing
+from orders.server import server as server_module
+from orders.server.connections import Outgoing
 from tests.support.machine import wait_until
 from tests.support.serving import serving
 from tests.support.wire import exchange

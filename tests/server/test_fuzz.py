@@ -21,8 +21,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from waitress.adjustments import Adjustments
 
+from orders.server.parser import MAX_BODY_BYTES, MAX_HEAD_BYTES, Parser
 from orders.web.api import PROTECTION
-from orders.web.server.parser import MAX_BODY_BYTES, MAX_HEAD_BYTES, Parser
+from orders.web.bodies import MAX_BYTES
 from tests.support.machine import wait_until
 from tests.support.service import running
 from tests.support.wire import exchange
@@ -483,7 +484,7 @@ def mutated(dice):
 
 def read_by_us(*pieces):
     """Return what the server makes of a request, or None if it rejects it or needs more of it."""
-    parser, taken = Parser(LIMITS), 0
+    parser, taken = Parser(LIMITS, MAX_BYTES), 0
     for piece in pieces:
         end = taken + len(piece)
         while taken < end and not parser.completed:

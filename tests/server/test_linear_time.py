@@ -16,9 +16,9 @@ from itertools import product
 import pytest
 from waitress.rfc7230 import HEADER_FIELD_RE
 
+from orders.server.parser import MAX_HEAD_BYTES
 from orders.web.access.auth import client_address
 from orders.web.dispatch import Dispatch
-from orders.web.server.parser import MAX_HEAD_BYTES
 from tests.support.service import ROOT
 from tests.support.serving import serving
 from tests.support.wire import exchange
@@ -101,7 +101,7 @@ def test_no_pattern_is_slow(used):
 
 
 def test_the_patterns_are_found_and_a_slow_one_is_not_overlooked():
-    assert "orders.web.server.parser._VALUE.fullmatch" in patterns()
+    assert "orders.server.parser._VALUE.fullmatch" in patterns()
     with pytest.raises(AssertionError, match="too slow"):
         assert_fast(lambda text: HEADER_FIELD_RE.match(text.encode()), [("X:", " ", "a", 4_000)])
 

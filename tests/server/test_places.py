@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from waitress.adjustments import Adjustments
 
+from orders.server import answers, connections, loop
+from orders.server import server as servers
+from orders.server.parser import Parser
 from orders.web.bodies import MAX_BYTES
-from orders.web.server import connection, long_answers, loop, outgoing, places
-from orders.web.server import server as servers
-from orders.web.server.parser import Parser
 from tests.support.machine import wait_until
 from tests.support.serving import serving
 from tests.support.wire import exchange
@@ -132,7 +132,7 @@ def echo_large(environ, start_response):
 
 
 def test_where_all_together_keep_too_much_the_readers_that_take_least_are_cut_off(monkeypatch):
-    monkeypatch.setattr(places, "MOST_KEPT_BYTES", 1024 * 1024)
+    monkeypatch.setattr(connections, "MOST_KEPT_BYTES", 1024 * 1024)
     with serving(echo_large) as address, ExitStack() as stack:
         clients = [stack.enter_context(unread(address)) for _ in range(20)]
         wait_until(lambda: sum(map(unacknowledged, clients)) > 100_000)
@@ -141,7 +141,7 @@ def test_where_all_together_keep_too_much_the_readers_that_take_least_are_cut_of
 
 
 def test_unread_last_answers_count_too(monkeypatch):
-    monkeypatch.setattr(places, "MOST_KEPT_BYTES", 1024 * 1024)
+    monkeypatch.setattr(connections, "MOST_KEPT_BYTES", 1024 * 1024)
     monkeypatch.setattr(loop, "LINGER_SECONDS", 0)
     monkeypatch.setattr(loop, "MAINTENANCE_SECONDS", 0.01)
 
@@ -161,7 +161,7 @@ def test_unread_last_answers_count_too(monkeypatch):
 def test_a_reader_that_acknowledges_nothing_for_long_is_cut_off_and_a_slow_one_is_not(
     path, monkeypatch
 ):
-    monkeypatch.setattr(connection, "IDLE_SECONDS", 0.5)
+    monkeypatch.setattr(connections, "IDLE_SECONDS", 0.5)
     monkeypatch.setattr(loop, "MAINTENANCE_SECONDS", 0.05)
     request = GET.replace(b"/ ", path + b" ")
     application = large if path == b"/long" else echo_large
@@ -178,7 +178,7 @@ def test_a_reader_that_acknowledges_nothing_for_long_is_cut_off_and_a_slow_one_i
 
 @pytest.mark.parametrize("length", [b"Transfer-Encoding: chunked", b"Content-Length: 900000"])
 def test_of_a_body_that_is_too_long_only_so_much_is_kept(length):
-    parser = Parser(Adjustments(max_request_body_size=2**20))
+    parser = Parser(Adjustments(max_request_body_size=2**20), MAX_BYTES)
     parser.received(b"POST /v1/store/orders HTTP/1.1\r\nHost: a\r\n" + length + b"\r\n\r\n")
     for _ in range(90):
         parser.received((b"2710\r\n" if parser.chunked else b"") + b"a" * 10_000)
@@ -251,7 +251,7 @@ def test_a_long_answer_that_has_a_place_begins_at_once(made, monkeypatch):
 def test_two_long_answers_are_made_for_a_key_and_eight_in_all_and_a_further_one_is_refused(
     made, monkeypatch
 ):
-    monkeypatch.setattr(long_answers, "WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(answers, "WAIT_SECONDS", 0.1)
     with serving(made, threads=1) as address, ExitStack() as stack:
         made_now = [ask(stack, address, key) for key in (b"a", b"a", b"b", b"b", b"c", b"c", b"d")]
         for each in made_now:
@@ -271,9 +271,9 @@ def test_two_long_answers_are_made_for_a_key_and_eight_in_all_and_a_further_one_
 
 
 def test_where_the_files_have_no_room_a_reader_that_takes_nothing_gives_way(monkeypatch):
-    monkeypatch.setattr(long_answers, "WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(answers, "WAIT_SECONDS", 0.1)
     monkeypatch.setattr(loop, "MAINTENANCE_SECONDS", 0.1)
-    monkeypatch.setattr(long_answers, "MOST_BYTES_FOR_ONE", 45 * len(PIECE))
+    monkeypatch.setattr(answers, "MOST_BYTES_FOR_ONE", 45 * len(PIECE))
 
     def application(environ, start_response):
         is_long = environ["PATH_INFO"] == "/long" and not environ["orders.busy"]
@@ -325,18 +325,18 @@ def is_nameless(descriptor):
 
 
 def test_a_client_that_leaves_while_its_long_answer_is_made_disturbs_no_other(monkeypatch):
-    monkeypatch.setattr(long_answers, "WAIT_SECONDS", 0.1)
-    monkeypatch.setattr(long_answers, "MOST_FOR_ONE", 1)
+    monkeypatch.setattr(answers, "WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(answers, "MOST_LONG_FOR_ONE", 1)
     monkeypatch.setattr(loop, "MAINTENANCE_SECONDS", 0.05)
     marked, blocked, go_on = threading.Event(), threading.Event(), threading.Event()
-    own = connection.Connection.keep_deadlines
+    own = connections.Connection.keep_deadlines
 
     def keep_deadlines(self):
         own(self)
         if self.is_sending:
             marked.set()
 
-    monkeypatch.setattr(connection.Connection, "keep_deadlines", keep_deadlines)
+    monkeypatch.setattr(connections.Connection, "keep_deadlines", keep_deadlines)
 
     def pieces():
         yield from [PIECE] * 8
@@ -388,7 +388,7 @@ def test_where_there_is_no_room_for_a_file_a_long_list_is_503(monkeypatch):
     def full(self):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(outgoing.Spool, "__init__", full)
+    monkeypatch.setattr(answers.Spool, "__init__", full)
     with serving(large) as address:
         received = exchange(address, GET.replace(b"/ ", b"/long "))
     assert received.startswith(b"HTTP/1.1 503 ")

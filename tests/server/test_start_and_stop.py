@@ -522,7 +522,7 @@ def test_the_demo_fills_an_empty_store_and_on_the_next_start_changes_its_key(sta
 
 REPORT_INSTEAD_OF_SERVING = """
 import gc, runpy
-from orders.web.server import Server
+from orders.server import Server
 Server.run = lambda _: print(gc.isenabled(), gc.get_freeze_count(), *gc.get_threshold())
 runpy.run_path("app.py", run_name="__main__")
 """

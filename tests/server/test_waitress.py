@@ -8,7 +8,7 @@ import zlib
 import pytest
 from waitress import buffers, parser, receiver, task, utilities
 
-# The names that `orders.web.server` uses, overrides or relies on, with checksums of their sources.
+# The names that `orders.server` uses, overrides or relies on, with checksums of their sources.
 USED = {
     parser.HTTPRequestParser: 2774035122,
     buffers.OverflowableBuffer: 3056012551,
@@ -23,4 +23,4 @@ USED = {
 @pytest.mark.parametrize("used", USED, ids=lambda each: each.__name__)
 def test_waitress_is_as_it_was_when_this_server_was_written(used):
     checksum = zlib.crc32(inspect.getsource(used).encode())
-    assert checksum == USED[used], "read what changed there, and what orders/web/server makes of it"
+    assert checksum == USED[used], "read what changed there, and what orders/server makes of it"

@@ -7,18 +7,24 @@ import threading
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
+from orders.server import Server, Work
 from orders.settings import Settings
-from orders.web.server import Server, Work
+from orders.web import dispatch
+from orders.web.call import Call
 
 
 class Policy:
-    """Everything waits, but for what is long by its path. Nothing is counted or noted."""
+    """Everything waits, but for what is long by its path. Nothing is counted or logged."""
 
-    def work(self, method, target, headers):
+    probe = "/healthz"
+    body_bytes = dispatch.Dispatch.body_bytes
+    outages = ()
+
+    def work(self, method, path, headers):
         """Return what a request takes."""
-        return Work.LONG if target.startswith("/long") else Work.WAITING
+        return Work.LONG if path.startswith("/long") else Work.WAITING
 
-    def wants_body(self, method, target, headers):
+    def wants_body(self, method, path, headers):
         """Return that every body matters."""
         return True
 
@@ -26,15 +32,16 @@ class Policy:
         """Return that long answers may begin."""
         return True
 
-    def uncounted_headers(self, authorization):
-        """Return no headers."""
-        return []
+    def owner(self, address, authorization):
+        """Return the client, as the service does."""
+        return dispatch.Dispatch.owner(self, address, authorization)
 
-    def note_turn(self):
+    def refusal(self, refused):
+        """Return the service's refusal."""
+        return dispatch.answer_to_refused(refused, Call("0", 0, True, refused.address, "-", "-"))
+
+    def on_turn(self):
         """Forget a turn."""
-
-    def note_answer(self, call, status, now):
-        """Forget an answer."""
 
 
 @contextmanager

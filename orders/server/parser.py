@@ -11,16 +11,15 @@ lock. A pattern here never has two ways to match the same bytes.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
+from waitress.adjustments import Adjustments
 from waitress.buffers import OverflowableBuffer
 from waitress.parser import HTTPRequestParser, ParsingError, TransferEncodingNotImplemented
 from waitress.receiver import FixedStreamReceiver
 from waitress.utilities import BadRequest, Error, RequestHeaderFieldsTooLarge
-
-from orders.web.bodies import MAX_BYTES
-from orders.web.call import path_of_target
 
 MAX_BODY_BYTES = 1024 * 1024
 MAX_HEAD_BYTES = 16 * 1024
@@ -33,6 +32,7 @@ _VALUE = re.compile(rb"[\t -~\x80-\xff]*")
 _BLANKS = " \t"
 # Section 3.
 _REQUEST_LINE = re.compile(rb"(" + _TOKEN + rb") ([!-~]+) HTTP/1\.([0-9])")
+_ABSOLUTE_FORM = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
 # Section 3.2: no fragment, and no scheme but those of HTTP.
 _NO_TARGET = re.compile(rb"[^#]*#|(?!https?://)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 # RFC 3986, section 3.2.2 and 3.2.3.
@@ -60,12 +60,34 @@ class RequestTimeout(Error):
     code = 408
 
 
+# Each request needs its path several times, and decoding a long one takes milliseconds.
+@lru_cache(maxsize=64)
+def path_of_target(target: str) -> str:
+    """Return the decoded path of a request target (RFC 9112, section 3.2), as WSGI writes paths.
+
+    Both forms are read, `/…` and `http://host/…`. Slashes stay as they are, doubled ones too, and
+    an encoded slash stays encoded: it is no separator (RFC 3986, section 2.2).
+    """
+    absolute = _ABSOLUTE_FORM.match(target)
+    path = target[absolute.end() :] if absolute else target
+    path = path.partition("#")[0].partition("?")[0] or "/"
+    if "%" not in path:
+        return path
+    encoded_slash_kept = re.sub("%2f", "%252F", path, flags=re.IGNORECASE)
+    return unquote_to_bytes(encoded_slash_kept.encode("latin-1")).decode("latin-1")
+
+
 class BodyBuffer(OverflowableBuffer):
     """The bytes of a body; of one that is too long, just enough to know that it is."""
 
+    def __init__(self, overflow: int, most: int) -> None:
+        """Take from how many bytes on they are in a file, and how many may be read."""
+        super().__init__(overflow)
+        self._most = most
+
     def append(self, s: bytes) -> None:
         """Append bytes as far as there is room."""
-        super().append(s[: MAX_BYTES + 1 - len(self)])
+        super().append(s[: self._most + 1 - len(self)])
 
 
 def read_field(line: bytes) -> tuple[str, str]:
@@ -94,6 +116,11 @@ class Parser(HTTPRequestParser):
     chunked: bool
     headers: dict[str, str]
     body_rcv: Any
+
+    def __init__(self, adj: Adjustments, body_bytes: int) -> None:
+        """Take waitress' limits, and how many bytes of a body may be read."""
+        super().__init__(adj)
+        self._body_bytes = body_bytes
 
     def received(self, data: bytes) -> int:
         """Receive bytes of a request; return how many of them belonged to it."""
@@ -178,12 +205,14 @@ class Parser(HTTPRequestParser):
         if codings is not None:
             self._check_codings(codings, length)
             self.chunked = True
-            self.body_rcv = ChunkedBody(BodyBuffer(self.adj.inbuf_overflow))
+            self.body_rcv = ChunkedBody(self._body_buffer())
         elif length is not None:
             self.content_length = self._read_length(length)
             if self.content_length:
-                kept = BodyBuffer(self.adj.inbuf_overflow)
-                self.body_rcv = FixedStreamReceiver(self.content_length, kept)
+                self.body_rcv = FixedStreamReceiver(self.content_length, self._body_buffer())
+
+    def _body_buffer(self) -> BodyBuffer:
+        return BodyBuffer(self.adj.inbuf_overflow, self._body_bytes)
 
     def _check_codings(self, codings: str, length: str | None) -> None:
         if self.version == "1.0":

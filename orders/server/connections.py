@@ -2,28 +2,35 @@
 
 Only the thread that leads the loop touches one; those who answer get an `Exchange`. A request that
 follows waits, unread, until the answer before it has been sent: a client that accepts nothing can't
-ask for more.
+ask for more. Where the places, or the system's memory for answers, are all taken, some give way.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import math
 import socket as sockets
 import struct
 import sys
+import termios
 import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Collection
+from contextlib import suppress
 from enum import Enum, auto
+from itertools import islice
+from operator import attrgetter
 from selectors import EVENT_READ, EVENT_WRITE
 from socket import IPPROTO_TCP, SHUT_WR, SO_LINGER, SOL_SOCKET, socket
 from typing import Any, Protocol
 
-from orders.web.access.auth import network_of
-from orders.web.server.answers import Exchange, Listener, Policy
-from orders.web.server.outgoing import Outgoing
-from orders.web.server.parser import Parser, RequestTimeout
+from orders.server.answers import SENT_AT_ONCE, Exchange, Listener, Policy, Spool
+from orders.server.parser import Parser, RequestTimeout
 
+# What a client has acknowledged is noted so often, for a minute.
+_MARK_SECONDS = 10
+_MARKS = 6
 READ_BYTES = 8 * 1024
 # How long one connection's chunks are decoded before it is another's turn, and in what pieces:
 # chunks may be tiny, and cost much.
@@ -32,7 +39,6 @@ _PIECE_BYTES = 512
 IDLE_SECONDS = 60
 # Before a stop: as much as the system keeps of what was sent.
 _LAST_READS = 16
-_PROBE = "/healthz"
 # In Linux' `struct tcp_info`, the milliseconds since bytes last arrived, counted in the system's
 # ticks of up to 10 ms: what is within two of them is no wait.
 _TCP_INFO = getattr(sockets, "TCP_INFO", None)
@@ -83,7 +89,7 @@ class Connection:
     def __init__(self, loop: Loop, listener: Listener, accepted: socket, addr: Any) -> None:
         """Take an accepted socket, and the one that it came from."""
         self.loop, self.server, self.socket, self.addr = loop, listener, accepted, addr
-        self.network = network_of(addr[0])
+        self.network = loop.policy.owner(addr[0], None)
         self.phase, self.since = Phase.NEW, loop.now
         self.watched = 0
         self.exchange: Exchange | None = None
@@ -260,7 +266,7 @@ class Connection:
         # Blank lines before a request begin nothing (RFC 9112, section 2.2).
         self._unread = self._unread.lstrip(b"\r\n")
         if self._unread:
-            self._request = Parser(self.server.adj)
+            self._request = Parser(self.server.adj, self.loop.policy.body_bytes)
             if self.exchange is None:
                 self._enter(Phase.HEAD)
         return self._request
@@ -270,7 +276,7 @@ class Connection:
         if not request.expect_continue:
             return
         # RFC 9110, section 10.1.1: the final answer, where the body would not change it.
-        if self.loop.policy.wants_body(request.command, request.request_uri, request.headers):
+        if self.loop.policy.wants_body(request.command, request.path, request.headers):
             with contextlib.suppress(OSError):
                 self.socket.send(_CONTINUE)
         else:
@@ -285,7 +291,8 @@ class Connection:
         # One that has waited for the answer before it, or is not whole, waits only from now on.
         waited = 0 if was_waiting or request.error else _waited(self.socket)
         self.exchange = Exchange(self, request, self.loop.now - waited)
-        self.loop.enqueue(self.exchange, first=request.path == _PROBE and not was_waiting)
+        is_probe = request.path == self.loop.policy.probe
+        self.loop.enqueue(self.exchange, first=is_probe and not was_waiting)
 
     def _give_up(self) -> None:
         request, self._request = self._request, None
@@ -341,3 +348,143 @@ def _waited(connected: socket) -> float:
         return 0
     seconds = int.from_bytes(facts[_LAST_RECEIVED], sys.byteorder) / 1000
     return seconds if seconds > _TICKS_SECONDS else 0
+
+
+class Outgoing:
+    """What is sent over a connection: one answer after the other."""
+
+    def __init__(self, connected: socket, now: float) -> None:
+        """Take the socket, and the time in monotonic seconds."""
+        self._socket = connected
+        self._unsent: deque[memoryview] = deque()
+        self._position = 0  # in the file of a long answer
+        self._sent = 0
+        self._taken = 0
+        self._progress_at = now
+        # When, in the last minute, how many bytes had been acknowledged.
+        self._marks: deque[tuple[float, int]] = deque(maxlen=_MARKS)
+
+    def begin(self) -> None:
+        """Begin the next answer."""
+        self._position = 0
+        self._marks.clear()
+
+    def send(self, answer: Exchange, now: float) -> int:
+        """Send as much as the client accepts now, at most a piece; return how many bytes it took.
+
+        Raises:
+            OSError: the client is gone.
+        """
+        self._unsent.extend(map(memoryview, answer.pieces))
+        answer.pieces = []
+        self._progress_at = now
+        sent = 0
+        with suppress(BlockingIOError):
+            if self._unsent:
+                # Not joined: that would copy a page for each of its readers.
+                is_cut = len(self._unsent[0]) > SENT_AT_ONCE
+                next_ones = islice(self._unsent, 1 if is_cut else 2)
+                sent = self._socket.sendmsg([each[:SENT_AT_ONCE] for each in next_ones])
+                self._forget(sent)
+            elif answer.spool is not None:
+                sent = answer.spool.send(self._socket, self._position)
+                self._position += sent
+        self._sent += sent
+        return sent
+
+    def has_more(self, spool: Spool | None) -> bool:
+        """Return whether bytes are there to be sent."""
+        return bool(self._unsent) or (spool is not None and self._position < spool.size)
+
+    def unacknowledged(self) -> int:
+        """Return how many bytes the system keeps that the client has not acknowledged."""
+        try:
+            packed = fcntl.ioctl(self._socket, termios.TIOCOUTQ, bytes(4))
+        except (OSError, ValueError):  # which says that it is closed
+            return 0
+        return int.from_bytes(packed, sys.byteorder)
+
+    def pace(self, now: float) -> float:
+        """Return how many bytes a second the client took in its last minute."""
+        if not self._marks or self._marks[0][0] == now:
+            return math.inf
+        began, taken = self._marks[0]
+        return (self._sent - self.unacknowledged() - taken) / (now - began)
+
+    def stands_still_for(self, now: float) -> float:
+        """Note the client's progress; return for how many seconds there has been none."""
+        taken = self._sent - self.unacknowledged()
+        if taken != self._taken:
+            self._taken, self._progress_at = taken, now
+        if not self._marks or now - self._marks[-1][0] >= _MARK_SECONDS:
+            self._marks.append((now, taken))
+        return now - self._progress_at
+
+    def _forget(self, count: int) -> None:
+        while self._unsent and count >= len(self._unsent[0]):
+            count -= len(self._unsent.popleft())
+        if count:
+            self._unsent[0] = self._unsent[0][count:]
+
+
+# Of answers that clients have not acknowledged, in the system's buffers of all connections.
+MOST_KEPT_BYTES = 64 * 1024 * 1024
+
+# The seconds within which a connection's first request is expected.
+_NEW = 1
+
+
+def giving_way(connections: Collection[Connection], count: int, now: float) -> list[Connection]:
+    """Return so many connections to be closed for new ones, never one that is being answered.
+
+    First those that have rested longest, of the network with the most places; then the oldest
+    incomplete requests; then the readers that took least in their last minute; then those that
+    have only just come, and whose request may be on its way.
+    """
+    resting = sorted((each for each in connections if each.phase in _RESTING), key=_since)
+    chosen = _of_the_most(connections, [each for each in resting if each.since < now - _NEW], count)
+    chosen += sorted((each for each in connections if each.phase in _ARRIVING), key=_since)
+    sending = [each for each in connections if each.is_sending]
+    chosen += sorted(sending, key=lambda each: each.outgoing.pace(now))
+    if len(chosen) < count:
+        chosen += _of_the_most(connections, [each for each in resting if each not in chosen], count)
+    return chosen[:count]
+
+
+_RESTING = frozenset({Phase.NEW, Phase.RESTING, Phase.LEAVING})
+_ARRIVING = frozenset({Phase.HEAD, Phase.BODY})
+_since = attrgetter("since")
+
+
+def _of_the_most(
+    connections: Collection[Connection], resting: list[Connection], count: int
+) -> list[Connection]:
+    """Return those of `resting`, oldest first, whose network has the most connections."""
+    places = Counter(each.network for each in connections)
+    queues: defaultdict[str, deque[Connection]] = defaultdict(deque)
+    for each in resting:
+        queues[each.network].append(each)
+    chosen: list[Connection] = []
+    while queues and len(chosen) < count:
+        network = max(queues, key=lambda each: places[each])
+        chosen.append(queues[network].popleft())
+        places[network] -= 1
+        if not queues[network]:
+            del queues[network]
+    return chosen
+
+
+def make_room(connections: Collection[Connection], now: float) -> int:
+    """Return how many bytes the system keeps for clients that have not acknowledged them.
+
+    While that is too much, the readers that took least in their last minute are closed.
+    """
+    kept = {each: each.outgoing.unacknowledged() for each in connections}
+    total = sum(kept.values())
+    for each in sorted(filter(kept.get, kept), key=lambda each: each.outgoing.pace(now)):
+        if total <= MOST_KEPT_BYTES:
+            break
+        total -= kept[each]
+        with suppress(OSError):  # the client is gone
+            each.close(drop=True)
+    return total

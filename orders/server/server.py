@@ -7,19 +7,18 @@ import resource
 import signal
 import socket
 import threading
+from collections.abc import Callable
+from typing import Any, Protocol
 
-from flask import Flask
 from waitress.adjustments import Adjustments
 
-from orders.settings import Settings
-from orders.web.server.answers import Listener, Policy
-from orders.web.server.long_answers import MOST
-from orders.web.server.loop import Loop
-from orders.web.server.parser import MAX_BODY_BYTES, MAX_HEAD_BYTES
+from orders.server.answers import MOST_LONG, Listener, Policy
+from orders.server.loop import Loop
+from orders.server.parser import MAX_BODY_BYTES, MAX_HEAD_BYTES
 
 MAX_CONNECTIONS = 4_000
 # The two that lead by turns, and one for each long answer.
-EXTRA_THREADS = 2 + MOST
+EXTRA_THREADS = 2 + MOST_LONG
 BACKLOG = 1024
 # Of each connection, for bytes that its client has not acknowledged. Linux doubles the figure.
 SEND_BUFFER_BYTES = 128 * 1024
@@ -35,10 +34,25 @@ class ServerFailed(Exception):
     """The loop ended by an error of its own."""
 
 
+class Settings(Protocol):
+    """Where to listen, how many threads answer what waits, and how long requests may take."""
+
+    @property
+    def host(self) -> str: ...  # noqa: D102
+    @property
+    def port(self) -> int: ...  # noqa: D102
+    @property
+    def threads(self) -> int: ...  # noqa: D102
+    @property
+    def head_seconds(self) -> float: ...  # noqa: D102
+    @property
+    def body_seconds(self) -> float: ...  # noqa: D102
+
+
 class Server:
     """The listening sockets of an application, and the loop that serves them."""
 
-    def __init__(self, app: Flask, settings: Settings, policy: Policy) -> None:
+    def __init__(self, app: Callable[..., Any], settings: Settings, policy: Policy) -> None:
         """Bind the sockets; OSError where the address is taken, or not of this machine."""
         adjustments = Adjustments(
             # Waitress also rejects a body or a head of exactly this size.

@@ -1,26 +1,29 @@
 """The loop: polls, accepts, answers what is short, hands over the rest, and stops in order.
 
-One thread at a time runs it (`crew`); only that one touches connections and what is polled.
+Two threads can run it, of which one leads; only that one touches connections and what is polled.
+The leader polls, and answers what is short. Should such an answer take longer than
+PATIENCE_SECONDS, the other takes the lead, so that one thread polls whatever happens; the first
+hands its answer to the loop when it is made, and stands by from then on. While it is not back,
+the leader itself answers nothing that could block. Workers answer what waits.
 """
 
 from __future__ import annotations
 
 import logging
 import socket
+import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any
 
-from orders.web.server import places
-from orders.web.server.answers import Exchange, Listener, Policy, Work
-from orders.web.server.connection import IDLE_SECONDS, SLICE_SECONDS, Connection, Phase
-from orders.web.server.crew import Lead, Workers
-from orders.web.server.long_answers import LongAnswers
-from orders.web.server.repeats import Repeats
+from orders.server import connections as places
+from orders.server.answers import MOST_LONG, Exchange, Listener, LongAnswers, Policy, Work
+from orders.server.connections import IDLE_SECONDS, SLICE_SECONDS, Connection, Phase
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +43,13 @@ PLACES_SECONDS = 0.05
 # How long bytes are read, and forgotten, after the last answer.
 LINGER_SECONDS = 2
 _ACCEPTED_AT_ONCE = 100
+# How long a short answer may take before another thread leads.
+PATIENCE_SECONDS = 0.02
+# How long a signal may wait that the system gave to another thread than the first.
+_SIGNAL_SECONDS = 1.0
+# A line of the log that a client or a shortage can cause comes at most so often: unbounded, as
+# often as the loop turns, it would fill a disk.
+QUIET_SECONDS = 60
 
 
 class Loop:
@@ -77,7 +87,8 @@ class Loop:
         self._urgent: deque[Exchange] = deque()
         self._ready: deque[Exchange] = deque()
         self._workers = Workers(threads, self.note_progress)
-        self._long = LongAnswers(self.note_progress, policy.has_room_for_long)
+        makers = Workers(MOST_LONG, self.note_progress, "long")
+        self._long = LongAnswers(makers.submit, policy.has_room_for_long)
         self.kept_at_most = 0
         # Filled by other threads: exchanges that have something to send, or are to be handed over.
         self._progress: deque[Exchange] = deque()
@@ -323,7 +334,7 @@ class Loop:
         if self.now < self._next_maintenance:
             return
         self._next_maintenance = self.now + MAINTENANCE_SECONDS
-        self.policy.note_turn()
+        self.policy.on_turn()
         self._repeats.count_up(self.now)
         self._listen_again()
         for connection in list(self.connections):
@@ -376,3 +387,185 @@ def _patience(head_seconds: float, body_seconds: float) -> dict[Phase, float]:
 
 def _cause_of(error: OSError | MemoryError) -> str:
     return getattr(error, "strerror", None) or "there is no memory"
+
+
+class Lead:
+    """Which of two threads leads."""
+
+    def __init__(self, turn: Callable[[], None]) -> None:
+        self._turn = turn
+        self._lock = threading.Lock()
+        self._leader: int | None = None
+        # Counts the beginnings and the ends of answers: odd during one.
+        self._task = 0
+        self._begun = threading.Event()
+        self._ended = threading.Event()
+        # Whether another thread would take over from the leader.
+        self.has_standby = False
+        # An exception that no turn may raise.
+        self.failure: BaseException | None = None
+        self.takeovers = 0
+
+    def run(self) -> None:
+        """Lead, or stand by to lead, until the end. Called by both threads."""
+        try:
+            with self._lock:
+                self._leader = self._leader or threading.get_ident()
+            while not self._ended.is_set():
+                if self.is_mine():
+                    self._turn()
+                else:
+                    self._stand_by()
+        except BaseException as error:
+            log.critical("The server's loop failed.", exc_info=error)
+            self.failure = error
+            self.end()
+
+    def is_mine(self) -> bool:
+        """Return whether the calling thread leads."""
+        return self._leader == threading.get_ident()
+
+    def during(self, answer: Callable[[], None]) -> bool:
+        """Answer; return whether the calling thread still leads. If not, it must touch nothing."""
+        self._task += 1
+        if not self._begun.is_set():
+            self._begun.set()
+        answer()
+        with self._lock:
+            if not self.is_mine():
+                return False
+            self._task += 1
+            return True
+
+    def wait(self) -> None:
+        """Wait for the end."""
+        # Handlers of signals run in this thread, which a signal that another one got does not wake.
+        while not self._ended.wait(_SIGNAL_SECONDS):
+            pass
+
+    def end(self) -> None:
+        """Have both threads end."""
+        self._ended.set()
+        self._begun.set()
+
+    def _stand_by(self) -> None:
+        self.has_standby = True
+        task = self._task
+        if task % 2 == 0:
+            # Nothing is being answered: sleep until something is.
+            self._begun.clear()
+            if self._task == task and not self._ended.is_set():
+                self._begun.wait()
+        elif not self._ended.wait(PATIENCE_SECONDS):
+            self._take_over(task)
+
+    def _take_over(self, task: int) -> None:
+        with self._lock:
+            if self._task == task:
+                self._task += 1
+                self._leader = threading.get_ident()
+                self.has_standby = False
+                self.takeovers += 1
+
+
+class Workers:
+    """Threads that answer what waits for a lock, a disk or another server.
+
+    Of those that rest, the one that was last busy goes first: its memory and its connection to the
+    database serve again, and the others need none.
+    """
+
+    def __init__(
+        self, count: int, answered: Callable[[Exchange], None], name: str = "worker"
+    ) -> None:
+        # Those that nobody has begun to answer, oldest first.
+        self.waiting: deque[Exchange] = deque()
+        self._lock = threading.Lock()
+        self.resting: list[threading.Semaphore] = []
+        self._answered = answered
+        for number in range(count):
+            self._start(f"{name}-{number}")
+
+    def submit(self, exchange: Exchange) -> None:
+        """Have an exchange answered, unless it is taken back from `waiting`."""
+        with self._lock:
+            self.waiting.append(exchange)
+            if self.resting:
+                self.resting.pop().release()
+
+    def _start(self, name: str) -> None:
+        threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    def _work(self) -> None:
+        called = threading.Semaphore(0)
+        try:
+            while True:
+                exchange = self._next(called)
+                if exchange is None:
+                    called.acquire()
+                else:
+                    self._answer(exchange)
+        except BaseException as error:
+            log.critical("A thread that answers requests is replaced.", exc_info=error)
+            self._replace()
+
+    def _answer(self, exchange: Exchange) -> None:
+        try:
+            exchange.answer()
+        except BaseException:
+            exchange.fail()
+            raise
+        finally:
+            self._answered(exchange)
+
+    def _replace(self) -> None:
+        try:
+            self._start(threading.current_thread().name)
+        except (RuntimeError, MemoryError):  # the system gives none: this one goes on
+            self._work()
+
+    def _next(self, called: threading.Semaphore) -> Exchange | None:
+        """Return an exchange to be answered; where there is none, have the caller called."""
+        with self._lock:
+            try:
+                return self.waiting.popleft()
+            except IndexError:
+                self.resting.append(called)
+                return None
+
+
+@dataclass
+class _Said:
+    since: float
+    more: int = 0
+
+
+class Repeats:
+    """Logs each message at once, and then at most once a minute, with how often it came."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        # By the message without its facts: there are as many as the program has.
+        self._said: dict[str, _Said] = {}
+
+    def log(
+        self, now: float, message: str, *facts: object, exc_info: BaseException | None = None
+    ) -> None:
+        """Log a warning, or count it. `now` is in monotonic seconds."""
+        if said := self._said.get(message):
+            said.more += 1
+        else:
+            self._said[message] = _Said(now)
+            self._logger.warning(message, *facts, exc_info=exc_info)
+
+    def count_up(self, now: float) -> None:
+        """Log what came again within the last minute. To be called every second or so."""
+        for message, said in list(self._said.items()):
+            if now - said.since < QUIET_SECONDS:
+                continue
+            if said.more:
+                again = "%d more within a minute of: %s"
+                self._logger.warning(again, said.more, message.replace("%s", "…"))
+                self._said[message] = _Said(now)
+            else:
+                del self._said[message]

@@ -1,0 +1,444 @@
+"""A request and its answer: made by the application, or by the server where it refuses.
+
+Long answers are made by threads of their own into files, a few at a time. The thread needs as long
+as the database does, whoever reads the answer: no snapshot of the store lasts as long as a slow
+client wishes. The files are limited in all, and for each client.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from email.utils import formatdate
+from enum import Enum
+from functools import lru_cache
+from http import HTTPStatus
+from socket import socket
+from threading import Lock
+from typing import Any, Protocol
+
+from waitress.adjustments import Adjustments
+from waitress.task import WSGITask
+
+from orders.server.parser import Parser
+
+log = logging.getLogger(__name__)
+
+# As much as the system keeps for a client.
+SENT_AT_ONCE = 256 * 1024
+# Long answers that are made at a time, in all and for one client.
+MOST_LONG = 8
+MOST_LONG_FOR_ONE = 2
+# How long one waits for its turn.
+WAIT_SECONDS = 1
+# The bytes of all files, and of those for one client.
+MOST_BYTES = 1024 * 1024 * 1024
+MOST_BYTES_FOR_ONE = MOST_BYTES // 4
+# A reader slower than this gives way where the files have no room.
+SLOW_BYTES_A_SECOND = 1024
+# What is left on the disk.
+_SPARE_BYTES = 64 * 1024 * 1024
+# What is added to a request's WSGI environment: when its last byte arrived, in monotonic seconds;
+# and whether there was no place for a long answer.
+WHOLE_AT = "orders.whole_at"
+BUSY = "orders.busy"
+_BAD_REQUEST, _UNAVAILABLE, _FAILED = 400, 503, 500
+
+
+class ClientGone(Exception):
+    """Nobody is there to send the answer to."""
+
+
+class Work(Enum):
+    """What answering a request takes, which decides the thread that does it."""
+
+    # Nothing that could block.
+    INSTANT = "instant"
+    # A read that is short, unless a disk stalls.
+    SHORT = "short"
+    # It waits for a lock, a disk or another server.
+    WAITING = "waiting"
+    # An answer of megabytes.
+    LONG = "long"
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A request that the server answers by itself; `path` is None where it is no whole request.
+
+    `cause` says more than the status, if there is more to be said.
+    """
+
+    status: int
+    cause: str
+    path: str | None
+    authorization: str | None
+    address: str
+    whole_at: float
+
+
+class Policy(Protocol):
+    """The application's part in serving. Nothing of it may block."""
+
+    # The path that is answered before others, so that a probe says whether the process lives.
+    probe: str
+    # So many bytes of a body are retained: the application refuses a longer one.
+    body_bytes: int
+    # The exceptions by which answers end without a fault of the program. They are answered 503.
+    outages: tuple[type[Exception], ...]
+
+    def work(self, method: str, path: str, headers: dict[str, str]) -> Work:
+        """Return what a request takes."""
+
+    def wants_body(self, method: str, path: str, headers: dict[str, str]) -> bool:
+        """Return whether a request's body matters, or its head is refused."""
+
+    def has_room_for_long(self) -> bool:
+        """Return whether a long answer may begin now."""
+
+    def owner(self, address: str, authorization: str | None) -> str:
+        """Return the client that a connection or a request counts for."""
+
+    def refusal(self, refused: Refused) -> tuple[list[tuple[str, str]], bytes]:
+        """Return the headers and the body of a refusal, and record it."""
+
+    def on_turn(self) -> None:
+        """Learn that the loop runs: called by it, once a second."""
+
+
+@dataclass(frozen=True, eq=False)
+class Listener:
+    """A listening socket, with what waitress' task has to know of it."""
+
+    socket: socket
+    application: Callable[..., Any]
+    adj: Adjustments
+    server_name: str
+    effective_port: int
+
+
+class Exchange(WSGITask):
+    """A request of a connection, and the answer to it. Any one thread may answer."""
+
+    wrote_header: bool
+    chunked_response: bool
+    is_broken = False
+    is_answered = False
+    is_discarded = False
+    # Whether nobody had time for it; whether a long answer waited for its place in vain.
+    is_late = False
+    found_no_place = False
+    work = Work.INSTANT
+    # Held while a piece of a long answer is made: only one of them occupies a processor.
+    turns: Lock | None = None
+
+    def __init__(self, connection: Any, request: Parser, whole_at: float) -> None:
+        """Take a request that was whole at a time in monotonic seconds."""
+        super().__init__(connection, request)
+        self.whole_at = whole_at
+        # What is to be sent: a short answer's pieces, or a long one's file.
+        self.pieces: list[bytes] = []
+        self.spool: Spool | None = None
+        self._policy: Policy = connection.loop.policy
+
+    @property
+    def owner(self) -> str:
+        """The client that a long answer counts for."""
+        return self._policy.owner(self.channel.addr[0], self.request.headers.get("AUTHORIZATION"))
+
+    def begin(self, may_block: bool) -> None:
+        """Answer what is short; of the rest, and if it must not block, only find out what it takes.
+
+        For the loop. What else it takes, somebody who may wait does.
+        """
+        request, self.work = self.request, Work.INSTANT
+        try:
+            if request.error is None and not self.is_late:
+                self.work = self._policy.work(request.command, request.path, request.headers)
+        except BaseException:
+            log.exception("Exception before serving %s", request.path)
+            self._give_up(_FAILED)
+            self._end()
+            return
+        if self.work is Work.INSTANT or (self.work is Work.SHORT and may_block):
+            self.answer()
+
+    def answer(self) -> None:
+        """Make the answer. What fails, even what would end a thread, is logged and ends it."""
+        with self.turns or nullcontext():
+            try:
+                self._answer()
+            except ClientGone:
+                self.is_broken = True
+            except BaseException as error:  # noqa: BLE001 - it is reported
+                self._break_off(error)
+            self._end()
+
+    def fail(self) -> None:
+        """End the answer, and with it the connection, where not even a refusal could be made."""
+        self.is_broken = self.is_answered = True
+
+    def refuse(self, status: int, cause: str = "") -> None:
+        """Answer with the application's refusal, and end the connection."""
+        request = self.request
+        path = request.path if request.error is None else None
+        authorization = request.headers.get("AUTHORIZATION")
+        address = self.channel.addr[0]
+        headers, body = self._policy.refusal(
+            Refused(status, cause, path, authorization, address, self.whole_at)
+        )
+        self.status = f"{status} {HTTPStatus(status).phrase}"
+        self.complete = self.close_on_finish = True
+        self.start_time, self.content_length = time.time(), len(body)
+        self.chunked_response = False
+        self.response_headers = headers
+        self.write(body)
+
+    def discard(self) -> None:
+        """Give back what the exchange holds."""
+        self.is_discarded = True
+        self.request.close()
+        if self.spool is not None:
+            self.spool.close()
+
+    def get_environment(self) -> dict[str, Any]:
+        """Return the WSGI environment."""
+        environ: dict[str, Any] = super().get_environment()
+        # As it was sent: waitress capitalizes it, but methods are case-sensitive.
+        environ["REQUEST_METHOD"] = self.request.command
+        # A file would be sent past `write`, which alone keeps what the loop sends.
+        del environ["wsgi.file_wrapper"]
+        environ[WHOLE_AT] = self.whole_at
+        environ[BUSY] = self.found_no_place
+        return environ
+
+    def set_close_on_finish(self) -> None:
+        """Have the connection closed after the answer."""
+        self.close_on_finish = True
+
+    def build_response_header(self) -> bytes:
+        """Return the head of the answer, by which its end is known (RFC 9112, section 6.3)."""
+        is_old = self.request.version == "1.0"
+        if self.content_length is None and self.has_body:
+            self.chunked_response, self.close_on_finish = not is_old, self.close_on_finish or is_old
+        if self.request.is_last or self.channel.is_last():
+            self.close_on_finish = True
+        lines = [f"HTTP/1.1 {self.status}"]
+        lines += [f"{name}: {value}" for name, value in self.response_headers]
+        if self.chunked_response:
+            lines.append("Transfer-Encoding: chunked")
+        elif self.content_length is not None and not self._has_length():
+            lines.append(f"Content-Length: {self.content_length}")
+        if self.close_on_finish:
+            lines.append("Connection: close")
+        elif is_old:
+            lines.append("Connection: Keep-Alive")
+        lines.append(f"Date: {_date(int(self.start_time))}\r\n\r\n")
+        return "\r\n".join(lines).encode("latin-1")
+
+    def write(self, data: bytes) -> None:
+        """Keep a piece of the answer for the loop to send."""
+        head = b"" if self.wrote_header else self.build_response_header()
+        if self.content_length is not None:
+            # More would be read as the beginning of the next answer.
+            data = data[: self.content_length - self.content_bytes_written]
+        self.content_bytes_written += len(data)
+        if not (self.has_body and self.request.command != "HEAD"):
+            data = b""
+        elif data and self.content_length is None:
+            if self.chunked_response:
+                data = b"%x\r\n%b\r\n" % (len(data), data)
+            if self.spool is None:
+                self.spool = Spool()
+        self.wrote_header = True
+        if head:
+            self._keep(head)
+        if data:
+            self._keep(data)
+
+    def finish(self) -> None:
+        """End the answer."""
+        if not self.wrote_header:
+            self.write(b"")
+        if self.chunked_response and self.request.command != "HEAD":
+            self._keep(b"0\r\n\r\n")
+
+    def _answer(self) -> None:
+        error = self.request.error
+        if error is not None:
+            self.refuse(error.code, error.body if error.code == _BAD_REQUEST else "")
+        elif self.is_late:
+            self.refuse(_UNAVAILABLE)
+        else:
+            self.start()
+            self.execute()
+            self.finish()
+
+    def _break_off(self, error: BaseException) -> None:
+        if isinstance(error, (OSError, *self._policy.outages)):
+            log.error("An answer to %s was broken off: %s.", self.channel.addr[0], error)
+            self._give_up(_UNAVAILABLE)
+        else:
+            log.error("Exception while serving %s", self.request.path, exc_info=error)
+            self._give_up(_FAILED)
+
+    def _give_up(self, status: int) -> None:
+        # What was begun gets no end, so that no client takes it for complete.
+        self.is_broken = self.wrote_header
+        if not self.is_broken:
+            try:
+                self.refuse(status)
+            except Exception:
+                log.exception("A refusal failed, too.")
+                self.is_broken = True
+
+    def _end(self) -> None:
+        self.is_answered = True
+        if self.channel.is_closed:
+            self.discard()
+
+    def _keep(self, data: bytes) -> None:
+        if self.spool is None:
+            self.pieces.append(data)
+            return
+        if self.channel.is_closed:
+            raise ClientGone
+        self.spool.write(data)
+        self.channel.loop.note_progress(self)
+        if self.turns is not None:
+            self.turns.release()  # another long answer makes a piece
+            self.turns.acquire()
+
+    def _has_length(self) -> bool:
+        return any(name.lower() == "content-length" for name, _ in self.response_headers)
+
+
+@lru_cache(maxsize=2)
+def _date(second: int) -> str:
+    return formatdate(second, usegmt=True)
+
+
+class Spool:
+    """The file of a long answer, so that the thread that makes it waits for no reader."""
+
+    def __init__(self) -> None:
+        """Make the file, which has no name.
+
+        Raises:
+            OSError: there is no room for it.
+        """
+        self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed by `close`
+        self.size = 0
+
+    def write(self, data: bytes) -> None:
+        """Append bytes. For the thread that makes the answer.
+
+        Raises:
+            OSError: there is no room for them.
+        """
+        left = memoryview(data)
+        while left:
+            left = left[self._file.write(left) :]
+        # Only now may they be sent.
+        self.size += len(data)
+
+    def send(self, connected: socket, position: int) -> int:
+        """Send bytes from a position on; return how many the system took. For the loop."""
+        count = min(SENT_AT_ONCE, self.size - position)
+        return os.sendfile(connected.fileno(), self._file.fileno(), position, count) if count else 0
+
+    def close(self) -> None:
+        """Give the disk's space back."""
+        self._file.close()
+
+
+class LongAnswers:
+    """The long answers that wait, are made, or are being sent. Only for the loop."""
+
+    def __init__(self, make: Callable[[Exchange], None], has_room: Callable[[], bool]) -> None:
+        """Take what has one made, and what says whether the application allows another."""
+        self._make = make
+        self._has_room = has_room
+        self._turns = threading.Lock()
+        # Until their turn comes.
+        self.waiting: deque[Exchange] = deque()
+        self._begun: list[Exchange] = []
+        self._usual_bytes = 0
+
+    def submit(self, exchange: Exchange) -> None:
+        """Have one answered in its turn."""
+        self.waiting.append(exchange)
+
+    def pending(self) -> list[Exchange]:
+        """Return those that wait, oldest first."""
+        if not self.waiting:
+            return []
+        self._forget_sent()
+        self.waiting = deque(each for each in self.waiting if not each.channel.is_closed)
+        return list(self.waiting)
+
+    def begin(self, exchange: Exchange, now: float) -> bool:
+        """Begin one if its turn has come; return whether it waited in vain, and is refused."""
+        late = now - exchange.whole_at > WAIT_SECONDS
+        if self._may_begin(exchange) or (late and self._others_give_way(exchange, now)):
+            self.waiting.remove(exchange)
+            self._begun.append(exchange)
+            exchange.turns = self._turns
+            self._make(exchange)
+        elif late:
+            self.waiting.remove(exchange)
+            exchange.found_no_place = True
+        return exchange.found_no_place
+
+    def _may_begin(self, exchange: Exchange) -> bool:
+        being_made = [each.owner for each in self._begun if not each.is_answered]
+        return (
+            len(being_made) < MOST_LONG
+            and being_made.count(exchange.owner) < MOST_LONG_FOR_ONE
+            and self._has_space(exchange)
+            and self._has_room()
+        )
+
+    def _has_space(self, exchange: Exchange) -> bool:
+        used = {each: self._bytes(each) for each in self._begun}
+        own = sum(size for each, size in used.items() if each.owner == exchange.owner)
+        return (
+            sum(used.values()) + self._usual_bytes <= MOST_BYTES
+            and own + self._usual_bytes <= MOST_BYTES_FOR_ONE
+            and _free_bytes() > self._usual_bytes + _SPARE_BYTES
+        )
+
+    def _bytes(self, exchange: Exchange) -> int:
+        size = exchange.spool.size if exchange.spool is not None else 0
+        return size if exchange.is_answered else max(size, self._usual_bytes)
+
+    def _others_give_way(self, exchange: Exchange, now: float) -> bool:
+        """Return whether one may begin, as the slowest reader has been cut off for it."""
+        paces = {each.channel: each.channel.outgoing.pace(now) for each in self._begun}
+        slowest = min(paces, key=paces.__getitem__, default=None)
+        if slowest is None or self._has_space(exchange) or paces[slowest] >= SLOW_BYTES_A_SECOND:
+            return False
+        slowest.close(drop=True)
+        self._forget_sent()
+        return self._may_begin(exchange)
+
+    def _forget_sent(self) -> None:
+        for each in self._begun:
+            if each.is_answered and each.spool is not None:
+                self._usual_bytes = max(each.spool.size, self._usual_bytes * 7 // 8)
+        self._begun = [each for each in self._begun if not each.is_discarded]
+
+
+def _free_bytes() -> int:
+    try:
+        return shutil.disk_usage(tempfile.gettempdir()).free
+    except OSError:
+        return 0
