@@ -24,6 +24,7 @@ pytestmark = pytest.mark.browser
 
 SHOP = {"orders": 12}
 SCANNED_AFTER_MS = 500
+ONE_LINE_PX = 32
 # Nothing of the list is below what is about to ship.
 TALL = {"width": 1280, "height": 2400}
 
@@ -130,7 +131,8 @@ def test_a_double_click_on_ship_ships_and_another_on_undo_does_not(shop, at_desk
 
 
 def test_rows_stay_where_they_are_under_a_hand_and_settle_when_it_has_gone(shop, at_desk):
-    page = at_desk(PLENTY, is_clock_ours=True)
+    # In American English, a date and time takes two lines.
+    page = at_desk(PLENTY, is_clock_ours=True, locale="en-US")
     gone, pointed_at = shop.place(61), shop.place(61)
     go_to(page, "orders?pet=61")
     expect(page.locator("tbody tr")).to_have_count(2)
@@ -149,6 +151,8 @@ def test_rows_stay_where_they_are_under_a_hand_and_settle_when_it_has_gone(shop,
     next_poll(page)
     page.mouse.up()
     expect(page.locator("#shipping")).to_contain_text(f"Shipping {pointed_at}")
+    assert row(page, pointed_at).locator(".chip").bounding_box()["height"] < ONE_LINE_PX
+    assert row(page, pointed_at).get_by_role("button").bounding_box()["y"] == before
     press(page, f"Undo shipping order {pointed_at}")
     page.mouse.move(5, 5)
     page.clock.run_for(4_000)

@@ -85,10 +85,11 @@ function action(order) {
   if (isShipping(order)) {
     return el("button", { class: "button small quiet", type: "button", text: "Undo", "aria-label": `Undo shipping of ${order.id} in the list`, on: { click: () => takeBack(order) } });
   }
-  const act = ({ target }) => {
+  // The list doesn't scroll away under a pointer.
+  const act = ({ target, detail }) => {
     const next = target.closest("tr").nextElementSibling?.querySelector(".act button");
     shipSoon(order);
-    next?.focus();
+    next?.focus({ preventScroll: detail > 0 });
   };
   return el("button", { class: "button small", type: "button", text: "Ship", "aria-label": `Ship order ${order.id}`, on: { click: act } });
 }
