@@ -28,8 +28,7 @@ from orders.server import EXTRA_THREADS
 from orders.settings import Settings
 from orders.store.databases import database_of
 from orders.web import v1, v2
-from orders.web.access.auth import KeyRing
-from orders.web.access.limits import Limits
+from orders.web.access import KeyRing, Limits
 from orders.web.api import Api, OrdersFlask
 from orders.web.monitoring import health
 from orders.web.pages import site

@@ -41,7 +41,7 @@ from orders.store.database.errors import StoreUnavailable
 from orders.web import logs
 from orders.web.call import Call
 from orders.web.dispatch import Dispatch
-from orders.web.monitoring.recent import Recent, StatusFile
+from orders.web.monitoring.health import Recent, StatusFile
 from orders.web.pages import site
 from orders.web.services import Services, services_of
 

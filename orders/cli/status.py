@@ -23,7 +23,7 @@ from orders.store.care import checks
 from orders.store.care.instance import InstanceLocked, locked
 from orders.store.database.errors import StoreUnavailable
 from orders.store.database.faults import words_of
-from orders.web.monitoring import recent
+from orders.web.monitoring import health
 from orders.web.services import Services, current_services
 from orders.webhooks import deliveries, endpoints
 
@@ -54,7 +54,7 @@ def status(*, as_json: bool) -> None:
     click.get_current_context().call_on_close(services.database.close)
     if not services.settings.is_on_postgres and not services.upkeep.exists():
         raise click.ClickException(f"There is no store in {services.database.where}.")
-    items = list(_items(services, recent.read(services.settings.instance)))
+    items = list(_items(services, health.read(services.settings.instance)))
     if as_json:
         shown = {each.name: {"ok": not each.needs_person, **each.facts} for each in items}
         click.echo(json.dumps(shown, indent=2, ensure_ascii=False))

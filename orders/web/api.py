@@ -27,7 +27,7 @@ from orders.settings import Network, Settings
 from orders.store.database.engine import WAIT_SECONDS
 from orders.store.database.errors import StoreUnavailable
 from orders.web import bodies, compression
-from orders.web.access import auth
+from orders.web.access import authorize, client_address
 from orders.web.call import Call, current_call, is_api_path
 from orders.web.openapi import document
 from orders.web.openapi.document import documented
@@ -303,11 +303,11 @@ def _admit_to_api(services: Services, call: Call, authorization: str | None) -> 
     call.judged_at = services.clock.time()
     call.verdict = services.limits.judge(call.caller)
     call.verdict.raise_if_limited()
-    auth.authorize(call.caller, call.method)
+    authorize(call.caller, call.method)
 
 
 def _address(environ: Mapping[str, str], trusted: tuple[Network, ...]) -> str:
-    return auth.client_address(
+    return client_address(
         environ.get("REMOTE_ADDR") or "unknown", environ.get("HTTP_X_FORWARDED_FOR"), trusted
     )
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from flask import g
 
 if TYPE_CHECKING:
-    from orders.web.access.auth import Caller
-    from orders.web.access.limits import Verdict
+    from orders.web.access import Caller, Verdict
 
 
 @dataclass(slots=True)

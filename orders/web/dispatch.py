@@ -9,8 +9,8 @@ from collections.abc import Callable
 from orders.keys import is_well_formed
 from orders.server import MAX_HEAD_BYTES, MAX_HEADERS, Refused, Work
 from orders.store.database.errors import StoreUnavailable
-from orders.web import bodies, conditional
-from orders.web.access.auth import bearer_token, network_of
+from orders.web import bodies, etags
+from orders.web.access import bearer_token, network_of
 from orders.web.api import PROTECTION
 from orders.web.call import Call, is_api_path
 from orders.web.refusals import ANSWERS, SERVER_ANSWERS, InternalError, error_body
@@ -98,7 +98,7 @@ class Dispatch:
         return (
             if_none_match is None
             or self._is_remote
-            or conditional.tag_of(self._services.store_id, self._services.list.now().revision)
+            or etags.tag_of(self._services.store_id, self._services.list.now().revision)
             not in if_none_match
         )
 

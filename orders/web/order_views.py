@@ -12,7 +12,7 @@ from orders.domain import NewOrder, OrderNotFound, Origin
 from orders.service import Written
 from orders.store import listing
 from orders.store.idempotency import IdempotencyKey
-from orders.web import conditional
+from orders.web import etags
 from orders.web.api import ApiBlueprint
 from orders.web.call import current_call
 from orders.web.openapi.document import operation
@@ -87,7 +87,7 @@ def _add_place(
     def place_order(new: NewOrder) -> Reply:
         """Place an order."""
         services = current_services()
-        condition, key = conditional.precondition_of_list(), idempotency_key(version)
+        condition, key = etags.precondition_of_list(), idempotency_key(version)
         placed = services.orders.place(new, origin(), key, condition)
         reply = written(placed, version, 201)
         path = f"{services.path_prefix}/v{version}{_ORDERS}/{placed.order.order_id}"
@@ -112,7 +112,7 @@ def _add_get(
         shown = listing.one_order(current_services().database, order_id, version)
         if shown is None:
             raise OrderNotFound(orderId)
-        return conditional.order_reply(order_id, shown, strong=version >= SINCE)
+        return etags.order_reply(order_id, shown, strong=version >= SINCE)
 
 
 def _add_cancel(blueprint: ApiBlueprint, version: int) -> None:
@@ -130,7 +130,7 @@ def _add_cancel(blueprint: ApiBlueprint, version: int) -> None:
     def cancel_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
         """Cancel one order by its identifier."""
         order_id = parse_order_id(orderId)
-        condition = conditional.precondition(strong=version >= SINCE)
+        condition = etags.precondition(strong=version >= SINCE)
         key = idempotency_key(version) if version >= SINCE else None
         cancelled = current_services().orders.cancel(order_id, origin(), condition, key)
         return written(cancelled, version, NO_CONTENT)
@@ -158,7 +158,7 @@ def _add_ship(
     ) -> Reply:
         """Ship one order."""
         order_id, at = parse_order_id(orderId), shipment.get("ship_date")
-        condition = conditional.precondition(strong=version >= SINCE)
+        condition = etags.precondition(strong=version >= SINCE)
         key = idempotency_key(version) if version >= SINCE else None
         shipped = current_services().orders.ship(order_id, at, origin(), condition, key)
         return written(shipped, version)
@@ -175,7 +175,7 @@ def parse_order_id(order_id: str) -> int:
 def written(done: Written, version: int, status: int = 200) -> Reply:
     """Return the answer of a write to one order, in version 2 with its ETag."""
     order = done.order
-    headers = conditional.strong_headers(order.event_id) if version >= SINCE else []
+    headers = etags.strong_headers(order.event_id) if version >= SINCE else []
     reply = Reply(b"" if status == NO_CONTENT else order.shown(version), status, headers)
     if done.replayed:
         reply.headers.append(REPLAYED)

@@ -28,8 +28,7 @@ from orders.store.database.group_commit import GroupCommit
 from orders.store.database.long_reads import LongReads
 from orders.store.databases import Upkeep
 from orders.store.listing import CurrentList
-from orders.web.access.auth import KeyRing
-from orders.web.access.limits import Limits, Verdict
+from orders.web.access import KeyRing, Limits, Verdict
 from orders.web.call import NoteAnswer
 from orders.web.logs import log_queue
 from orders.webhooks.outbox import Outbox

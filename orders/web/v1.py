@@ -13,7 +13,7 @@ from orders.domain import OrderAlreadyCancelled, OrderNotFound, Pet
 from orders.server import BUSY
 from orders.store import pets
 from orders.store.listing import OrderList
-from orders.web import conditional, order_views
+from orders.web import etags, order_views
 from orders.web.api import ApiBlueprint, render
 from orders.web.call import current_call
 from orders.web.compression import is_large
@@ -45,15 +45,15 @@ def list_orders() -> Reply:
     services = current_services()
     orders = services.list.now()
     varies = orders.body is None or is_large(orders.body)
-    unchanged = conditional.if_current(lambda: orders.revision, varies=varies)
+    unchanged = etags.if_current(lambda: orders.revision, varies=varies)
     if unchanged is not None:
         return unchanged
     if orders.body is not None:
-        return conditional.entity(orders.body, orders.revision)
+        return etags.entity(orders.body, orders.revision)
     if request.environ.get(BUSY):
         raise ServerBusy
     stream = OrderList(services.database)
-    return conditional.entity(stream, stream.revision)
+    return etags.entity(stream, stream.revision)
 
 
 order_views.add_to(blueprint, VERSION, OrderSchema, NewOrderSchema, stability="experimental")

@@ -12,7 +12,7 @@ from flask import request
 from orders.domain import OrderNotFound
 from orders.store import days, events
 from orders.store.events import Changed, EventPage, Outcome
-from orders.web import compression, conditional, order_views, pagination
+from orders.web import compression, etags, order_views, pagination
 from orders.web.api import ApiBlueprint
 from orders.web.bodies import read_query
 from orders.web.call import current_call
@@ -72,13 +72,13 @@ def list_orders(parameters: dict[str, Any]) -> Reply:
     """Return a page of the orders that match the filters."""
     services = current_services()
     query = pagination.page_query(parameters, services.store_id)
-    unchanged = conditional.if_current(lambda: events.revision(services.database), varies=True)
+    unchanged = etags.if_current(lambda: events.revision(services.database), varies=True)
     if unchanged is not None:
         return unchanged
     page = services.pages.get(request.query_string, lambda: pagination.read_listed_page(query))
     if page.link is not None:
         current_call().headers["Link"] = page.link
-    return conditional.entity(page.body, page.revision, varies=True)
+    return etags.entity(page.body, page.revision, varies=True)
 
 
 order_views.add_to(blueprint, VERSION, OrderSchema, NewOrderSchema, stability="beta")
@@ -100,7 +100,7 @@ order_views.add_to(blueprint, VERSION, OrderSchema, NewOrderSchema, stability="b
 def change_order(fields: dict[str, Any], orderId: str) -> Reply:  # noqa: N803 - named in the interface
     """Change an order that is pending, or the note of any."""
     order_id = order_views.parse_order_id(orderId)
-    condition = conditional.precondition(strong=True)
+    condition = etags.precondition(strong=True)
     key = order_views.idempotency_key(VERSION)
     changed = current_services().orders.change(
         order_id, fields, order_views.origin(), condition, key
@@ -124,7 +124,7 @@ def change_order(fields: dict[str, Any], orderId: str) -> Reply:  # noqa: N803 -
 @blueprint.response(200, ShipmentResultsSchema, description="What became of each order.")
 def ship_orders(shipments: dict[str, Any]) -> Reply:
     """Ship up to 100 orders, each of which ships or not by itself."""
-    condition, key = conditional.precondition_of_list(), order_views.idempotency_key(VERSION)
+    condition, key = etags.precondition_of_list(), order_views.idempotency_key(VERSION)
     shipped = current_services().orders.ship_all(
         shipments["order_ids"], shipments.get("ship_date"), order_views.origin(), condition, key
     )

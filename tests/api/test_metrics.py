@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from orders.domain import EventType
 from orders.settings import DEFAULT_PLANS, Plan
 from orders.store.database import sqlite
-from orders.web.monitoring.collector import BoundedQuery
+from orders.web.monitoring.metrics import BoundedQuery
 from orders.web.refusals import SERVER_ANSWERS
 from orders.webhooks import endpoints
 from tests.support.machine import wait_until

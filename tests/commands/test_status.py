@@ -15,8 +15,8 @@ import pytest
 from orders.store import keys
 from orders.store.care.continuous import ASKED_EVERY_SECONDS, SOCKET, ContinuousCopy
 from orders.store.care.instance import locked
-from orders.web.monitoring import recent
-from orders.web.monitoring.recent import Recent, StatusFile
+from orders.web.monitoring import health
+from orders.web.monitoring.health import Recent, StatusFile
 from orders.webhooks import endpoints
 from tests.support.commands import command, rejected
 
@@ -142,8 +142,8 @@ def test_banned_keys_are_named(served):
 
 
 def test_half_a_file_says_nothing(store):
-    (store.settings.instance / recent.FILE).write_text('{"at"')
-    assert recent.read(store.settings.instance) == {}
+    (store.settings.instance / health.FILE).write_text('{"at"')
+    assert health.read(store.settings.instance) == {}
 
 
 @contextmanager

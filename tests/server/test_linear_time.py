@@ -17,7 +17,7 @@ import pytest
 from waitress.rfc7230 import HEADER_FIELD_RE
 
 from orders.server.parser import MAX_HEAD_BYTES
-from orders.web.access.auth import client_address
+from orders.web.access import client_address
 from orders.web.dispatch import Dispatch
 from tests.support.service import ROOT
 from tests.support.serving import serving

@@ -1,1 +1,1 @@
-"""What operators see of the service: probes and metrics."""
+"""What operators see: `health` is probes and a status file, `metrics` is for Prometheus."""

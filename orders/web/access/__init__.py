@@ -1,1 +1,0 @@
-"""Who may send requests, and how many: keys, limits, bans."""
