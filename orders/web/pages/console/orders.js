@@ -187,7 +187,7 @@ export function ordersView(root, shop) {
     nameShipDates(results, query.status === "shipped");
     showChoice();
     if (focused >= 0 && !results.contains(document.activeElement)) {
-      (rows[Math.min(focused, rows.length - 1)]?.querySelector("a") || root.querySelector("h1")).focus();
+      (rows[Math.min(focused, rows.length - 1)]?.querySelector("a") || root.querySelector("h1")).focus({ preventScroll: true });
     }
   }
 
