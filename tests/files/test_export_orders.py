@@ -16,13 +16,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from sqlalchemy import insert
 
 from orders import domain
 from orders.store.database.long_reads import Checkpoint
-from orders.store.tables import OrderRow
 from tests.support.commands import command, messages, names_in, rejected, without_store
 from tests.support.databases import DATABASES
+from tests.support.orders import order_row, put_rows
 from tests.support.service import ROOT
 
 HEADER = "id,petId,quantity,shipDate,status,placedAt,updatedAt,reference,note\n"
@@ -40,11 +39,8 @@ LITTLE_SPACE = 128 * 1024
 def full_store(make_store):
     """A store with many orders."""
     store = make_store()
-    now = store.clock.now()
-    one = {"pet_id": 7, "quantity": 1, "status": "pending", "placed_at": now, "updated_at": now}
-    with store.database.write() as connection:
-        rows = [{**one, "reference": f"a reference {n:040}"} for n in range(MANY)]
-        connection.execute(insert(OrderRow), rows)
+    rows = (order_row(id=n, reference=f"a reference {n:040}") for n in range(1, MANY + 1))
+    put_rows(store.database, rows)
     return store
 
 

@@ -21,6 +21,7 @@ from tests.support.commands import without_store
 from tests.support.databases import DATABASES
 from tests.support.imports import contents, imported, leftovers, lines, orders_of, table
 from tests.support.machine import wait_until
+from tests.support.orders import order_row
 from tests.support.stores import Store, assert_error
 
 LIST = "/v1/store/orders"
@@ -87,17 +88,17 @@ EVERYTHING = {
 def test_a_row_may_have_every_column(take, store, name, content):
     imported(take(content, name), 1)
     assert store.rows("SELECT * FROM orders") == [
-        {
-            "id": 41,
-            "pet_id": MAX_INT64,
-            "quantity": MAX_QUANTITY,
-            "ship_date": "2026-11-20T09:30:00.000Z",
-            "status": "shipped",
-            "placed_at": "2026-11-18T15:05:00.123Z",
-            "updated_at": "2026-11-20T10:30:00.500Z",
-            "reference": 'R-1041, "Höhle" 🐢',
-            "note": 'A gift\nfor "Höhle"',
-        }
+        order_row(
+            id=41,
+            pet_id=MAX_INT64,
+            quantity=MAX_QUANTITY,
+            ship_date="2026-11-20T09:30:00.000Z",
+            status="shipped",
+            placed_at="2026-11-18T15:05:00.123Z",
+            updated_at="2026-11-20T10:30:00.500Z",
+            reference='R-1041, "Höhle" 🐢',
+            note='A gift\nfor "Höhle"',
+        )
     ]
 
 

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.support.orders import order_v1, order_v2
 from tests.support.stores import BOTH_VERSIONS, assert_error
 
 pytestmark = BOTH_VERSIONS
@@ -40,9 +41,10 @@ def test_a_pending_order_ships_now_and_is_complete(client, store, version, clock
     client.place(7, quantity=2)
     clock.advance(60)
     response = client.ship(1)
-    shipped = {"id": 1, "petId": 7, "quantity": 2, "shipDate": LATER, "complete": True}
-    if version == 2:
-        shipped |= {"status": "shipped", "placedAt": NOW, "updatedAt": LATER}
+    shipped = {
+        1: order_v1(quantity=2, shipDate=LATER, complete=True),
+        2: order_v2(quantity=2, shipDate=LATER, status="shipped", updatedAt=LATER),
+    }[version]
     assert (response.status_code, response.get_json()) == (200, shipped)
     assert list(response.get_json()) == list(shipped)
     assert client.order(1).get_json() == shipped

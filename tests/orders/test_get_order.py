@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orders.domain import MAX_INT64
+from tests.support.orders import order_row, put_rows
 from tests.support.stores import BOTH_VERSIONS, assert_error
 
 # Which order.
@@ -43,11 +44,7 @@ def test_a_body_is_ignored_and_by_version_1_so_are_parameters(client, version):
 
 @BOTH_VERSIONS
 def test_the_highest_id_is_an_id(client, store):
-    store.execute(
-        "INSERT INTO orders (id, pet_id, quantity, status, placed_at, updated_at) "
-        f"VALUES ({MAX_INT64}, 7, 1, 'pending', '2026-12-01T12:00:00.000Z', "
-        "'2026-12-01T12:00:00.000Z')"
-    )
+    put_rows(store.database, [order_row(id=MAX_INT64)])
     assert client.order(MAX_INT64).get_json()["id"] == MAX_INT64
 
 

@@ -11,15 +11,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import insert
 
 from orders.domain import Status
 from orders.store import paging
 from orders.store.database.sqlite import SqliteDatabase
 from orders.store.filters import Filters
 from orders.store.paging import PageQuery, Sort, SortBy, read_page
-from orders.store.tables import OrderRow
 from tests.support.databases import Explained, copy_database
+from tests.support.orders import order_row, put_rows
 from tests.support.stores import Client
 
 PATH = "/v2/store/orders"
@@ -36,17 +35,16 @@ def random_orders(number, seed):
         placed_at = BEGIN + timedelta(hours=chance.randrange(17_000))
         status = chance.choice(list(Status))
         dated = status is Status.SHIPPED or chance.random() < 0.6
-        yield {
-            "id": order_id,
-            "pet_id": chance.choice([1, 7, 7, 19, 2**63 - 1]),
-            "quantity": 1,
+        yield order_row(
+            id=order_id,
+            pet_id=chance.choice([1, 7, 7, 19, 2**63 - 1]),
             # Some dates are the same.
-            "ship_date": placed_at.replace(hour=8) + timedelta(days=3) if dated else None,
-            "status": status.value,
-            "placed_at": placed_at,
-            "updated_at": placed_at + timedelta(hours=chance.randrange(900)),
-            "reference": chance.choice([None, "R-4", "R-5", "r-4", "r-%_É", "R-é", "7-up"]),
-        }
+            ship_date=placed_at.replace(hour=8) + timedelta(days=3) if dated else None,
+            status=status.value,
+            placed_at=placed_at,
+            updated_at=placed_at + timedelta(hours=chance.randrange(900)),
+            reference=chance.choice([None, "R-4", "R-5", "r-4", "r-%_É", "R-é", "7-up"]),
+        )
 
 
 class Mixed:
@@ -63,8 +61,7 @@ def mixed(tmp_path_factory, empty_database):
     copy_database(empty_database, path)
     database = SqliteDatabase(path)
     mixed = Mixed(database, list(random_orders(600, seed=7)))
-    with database.write() as connection:
-        connection.execute(insert(OrderRow), mixed.rows)
+    put_rows(database, mixed.rows)
     yield mixed
     database.close()
 

@@ -14,6 +14,7 @@ import pytest
 
 from tests.proofs.core import checks, history
 from tests.proofs.core.history import UNSENT, Kind, Operation
+from tests.support.orders import REPEATED, sql_copy
 
 pytestmark = pytest.mark.sqlite_only("its inspector reads a file")
 
@@ -149,20 +150,19 @@ def test_an_unknown_placing_may_have_happened_or_not(case):
     assert complaints(case) == []
 
 
-COPY = "pet_id, quantity, ship_date, status, placed_at, updated_at, reference"
-
-
 def another_event(kind, order_id, request_id="other"):
     return (
-        f"INSERT INTO order_events (type, order_id, at, actor, request_id, {COPY}) "
-        f"SELECT '{kind}', id, '{DATE}', 'key:1', '{request_id}', {COPY} "
+        f"INSERT INTO order_events (type, order_id, at, actor, request_id, {REPEATED}) "
+        f"SELECT '{kind}', id, '{DATE}', 'key:1', '{request_id}', {REPEATED} "
         f"FROM orders WHERE id = {order_id}"
     )
 
 
 def another_order(pet_id):
-    row = f"50, {pet_id}, 1, NULL, 'pending', '{DATE}', '{DATE}', NULL"
-    return f"INSERT INTO orders (id, {COPY}) VALUES ({row})", another_event("order.placed", 50)
+    columns = {"pet_id": f"{pet_id}", "quantity": "1", "ship_date": "NULL", "status": "'pending'"}
+    dates = {"placed_at": f"'{DATE}'", "updated_at": f"'{DATE}'"}
+    another = sql_copy("orders", 1, id="50", reference="NULL", **columns, **dates)
+    return another, another_event("order.placed", 50)
 
 
 def another_key(value, event_id):

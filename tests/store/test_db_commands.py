@@ -21,8 +21,10 @@ from orders.store.care import checks, opening
 from orders.store.care.instance import locked
 from orders.store.care.upkeep import InUse
 from orders.store.database import sqlite
+from orders.store.database.sqlite import SqliteDatabase
 from tests.support.clocks import SetClock
 from tests.support.commands import command, names_in, rejected, said
+from tests.support.orders import event_row, order_row, put_rows
 from tests.support.stores import Store
 
 pytestmark = pytest.mark.sqlite_only("backups and checks of a file")
@@ -37,17 +39,9 @@ def full_database(tmp_path_factory):
     """A database with many orders and their events, to be copied."""
     path = tmp_path_factory.mktemp("full") / "orders.db"
     opening.create(path)
-    order = (
-        "7, 2, NULL, 'pending', '2026-12-01T12:00:00.000Z', '2026-12-01T12:00:00.000Z', NULL, NULL"
-    )
-    numbers = f"WITH RECURSIVE n (id) AS (VALUES (1) UNION ALL SELECT id + 1 FROM n LIMIT {MANY})"
-    with closing(sqlite.connect(path)) as connection:
-        connection.execute(f"INSERT INTO orders {numbers} SELECT id, {order} FROM n")
-        connection.execute(
-            "INSERT INTO order_events SELECT id, 'order.imported', id, placed_at, 'cli', NULL, "
-            "pet_id, quantity, ship_date, status, placed_at, updated_at, reference, note "
-            "FROM orders"
-        )
+    orders = [order_row(id=order_id, quantity=2) for order_id in range(1, MANY + 1)]
+    with closing(SqliteDatabase(path)) as database:
+        put_rows(database, orders, map(event_row, orders))
     return path
 
 

@@ -24,6 +24,7 @@ from orders.store.tables import METADATA
 from tests.support import earlier
 from tests.support.commands import names_in, rejected, said
 from tests.support.databases import copy_database
+from tests.support.orders import sql_copy
 
 pytestmark = [
     pytest.mark.sqlite_only(
@@ -246,14 +247,9 @@ BAD_ROWS = {
     "shipped at no time": "UPDATE orders SET ship_date = NULL WHERE id = 1",
     "an order without its events": "DELETE FROM orders WHERE id = 1",
     "a key that is referred to": "DELETE FROM api_keys WHERE id = 5",
-    "a secret twice": "INSERT INTO api_keys SELECT 6, name, prefix, secret_hash, NULL, NULL, plan, "
-    "per_minute, per_day, plan_revision, scopes, created_at, NULL, NULL, NULL, NULL FROM api_keys",
-    "an unknown kind of event": "INSERT INTO order_events SELECT 9, 'order.lost', order_id, at, "
-    "actor, NULL, pet_id, quantity, ship_date, status, placed_at, updated_at, NULL, NULL "
-    "FROM order_events WHERE id = 1",
-    "an event of no order": "INSERT INTO order_events SELECT 9, type, 99, at, "
-    "actor, NULL, pet_id, quantity, ship_date, status, placed_at, updated_at, NULL, NULL "
-    "FROM order_events WHERE id = 1",
+    "a secret twice": sql_copy("api_keys", 5, id="6", previous_hash="NULL"),
+    "an unknown kind of event": sql_copy("order_events", 1, id="9", type="'order.lost'"),
+    "an event of no order": sql_copy("order_events", 1, id="9", order_id="99"),
     "a pet in another state": "UPDATE pets SET status = 'shipped'",
 }
 
@@ -272,11 +268,8 @@ CHANGES = {
     "an update of nothing": "UPDATE order_events SET id = id",
     "a removal": "DELETE FROM order_events WHERE id = 2",
     "a removal of all": "DELETE FROM order_events",
-    "a replacement": "REPLACE INTO order_events SELECT 2, type, order_id, at, 'key:9', request_id, "
-    "pet_id, quantity, ship_date, status, placed_at, updated_at, reference, note "
-    "FROM order_events WHERE id = 2",
-    "an upsert": "INSERT INTO order_events SELECT * FROM order_events WHERE id = 2 "
-    "ON CONFLICT DO UPDATE SET actor = 'key:9'",
+    "a replacement": sql_copy("order_events", 2, verb="REPLACE", actor="'key:9'"),
+    "an upsert": sql_copy("order_events", 2) + " ON CONFLICT DO UPDATE SET actor = 'key:9'",
 }
 
 

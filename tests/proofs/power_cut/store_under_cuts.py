@@ -31,6 +31,7 @@ from orders.store.idempotency import IdempotencyKey
 from orders.store.keys import NewKey
 from tests.proofs.power_cut import apsw_driver
 from tests.proofs.power_cut.disk import Disk
+from tests.support.orders import REPEATED
 
 WHAT_HAPPENS = {"place": 60, "ship": 20, "cancel": 10, "import": 5, "read": 5}
 # Orders that are placed get ids above this; those that are imported come with one below.
@@ -38,12 +39,11 @@ LAST_IMPORTED_ID = 1_000_000
 _ORIGIN = Origin("cli")
 _EVENTS = "SELECT type, reference FROM order_events ORDER BY id"
 _PENDING = "SELECT reference, id FROM orders WHERE status = 'pending'"
-_COPIED = "pet_id, quantity, ship_date, status, placed_at, updated_at, reference"
 _UNLIKE_THEIR_EVENTS = f"""
 WITH newest AS (
-    SELECT order_id, {_COPIED} FROM order_events
+    SELECT order_id, {REPEATED} FROM order_events
     WHERE id IN (SELECT max(id) FROM order_events GROUP BY order_id)
-), standing AS (SELECT id, {_COPIED} FROM orders)
+), standing AS (SELECT id, {REPEATED} FROM orders)
 SELECT (SELECT count(*) FROM (SELECT * FROM newest EXCEPT SELECT * FROM standing))
      + (SELECT count(*) FROM (SELECT * FROM standing EXCEPT SELECT * FROM newest))
 """

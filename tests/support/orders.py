@@ -1,0 +1,70 @@
+"""An order as the API shows it and as a row. A new field of orders comes here, for all tests."""
+
+from __future__ import annotations
+
+from sqlalchemy import insert
+
+from orders.domain import parse_instant
+from orders.store.tables import METADATA, EventRow, OrderRow
+
+# When tests' clocks begin.
+NOON = "2026-12-01T12:00:00.000Z"
+# Every optional field, as it may be sent and is shown.
+OPTIONAL = {
+    "shipDate": "2026-12-05T08:00:00.000Z",
+    "reference": "R-1041",
+    "note": "A gift\nfor Anna",
+}
+# What an event repeats of its order, for SQL.
+COLUMNS = OrderRow.columns.keys()
+REPEATED = ", ".join(name for name in COLUMNS if name in EventRow.columns and name != "id")
+
+
+def order_v1(**changed):
+    """Return an order as version 1 shows it: pending unless said otherwise; None leaves out."""
+    return _ordered(
+        {"id": 1, "petId": 7, "quantity": 1, "shipDate": None, "complete": False, **changed}
+    )
+
+
+def order_v2(**changed):
+    """Return an order as version 2 shows it: placed at NOON unless said otherwise."""
+    own = dict.fromkeys(OPTIONAL) | {"status": "pending", "placedAt": NOON, "updatedAt": NOON}
+    status = changed.get("status", "pending")
+    return order_v1(**{"complete": status == "shipped", **own, **changed})
+
+
+def _ordered(order):
+    return {name: value for name, value in order.items() if value is not None}
+
+
+def order_row(**changed):
+    """Return the row of an order: pending and placed at NOON unless said otherwise."""
+    noon = parse_instant(NOON)
+    required = {"id": 1, "pet_id": 7, "quantity": 1, "status": "pending"}
+    row = required | {"placed_at": noon, "updated_at": noon} | changed
+    assert row.keys() <= {*COLUMNS}
+    return dict.fromkeys(COLUMNS) | row
+
+
+def event_row(order, **event):
+    """Return the row of an event of an order, which repeats the order's."""
+    repeated = {name: order[name] for name in REPEATED.split(", ")}
+    facts = {"type": "order.imported", "at": order["placed_at"], "actor": "cli", "request_id": None}
+    return {"id": order["id"], "order_id": order["id"], **facts, **repeated, **event}
+
+
+def put_rows(database, orders, events=()):
+    """Write rows of orders, and of events, past all rules but the tables' own."""
+    with database.write() as connection:
+        for table, rows in ((OrderRow, [*orders]), (EventRow, [*events])):
+            if rows:
+                connection.execute(insert(table), rows)
+
+
+def sql_copy(table, row_id, *, verb="INSERT", **changed):
+    """Return the SQL that writes a row of a table again, some columns of which are other SQL."""
+    names = METADATA.tables[table].columns.keys()
+    values = ", ".join(changed.get(name, name) for name in names)
+    columns = ", ".join(names)
+    return f"{verb} INTO {table} ({columns}) SELECT {values} FROM {table} WHERE id = {row_id}"
