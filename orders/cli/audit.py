@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 from flask.cli import with_appcontext
 
-from orders.cli.common import PlainCommand, as_json, open_services
-from orders.cli.output import show, time_text
+from orders.cli.common import PlainCommand, as_json, open_services, show, time_text
 from orders.store import audit as trail
 
 

@@ -14,13 +14,19 @@ from orders.cli.common import (
     make_store,
     open_services,
     overwrite,
+    print_table,
+    progress,
+    say,
+    say_working,
     services_of_settings,
+    show,
     stopped_services,
+    time_text,
 )
-from orders.cli.output import print_table, progress, say, say_working, show, time_text
 from orders.settings import Settings
 from orders.store import audit, clock_floor
-from orders.store.care import backup, checks, restoring, salvaging
+from orders.store.care import checks, opening, restoring
+from orders.store.care import salvage as salvaging
 from orders.store.care.backups import Backups
 from orders.web.services import current_services
 
@@ -83,7 +89,7 @@ def back_up(file: Path, *, overwrite: bool) -> None:
     services = open_services()
     database = services.upkeep.file()
     say_working("Copying")
-    backup.copy(database, file, overwrite=overwrite)
+    opening.copy(database, file, overwrite=overwrite)
     say(f"Copied to {file}, and checked.")
 
 

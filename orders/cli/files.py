@@ -13,12 +13,11 @@ from typing import IO, BinaryIO
 
 import click
 
-from orders.cli.common import CommandGroup, open_services, overwrite
-from orders.cli.output import progress, say
+from orders.cli.common import CommandGroup, open_services, overwrite, progress, say
 from orders.files import exporting, formats
 from orders.files.faults import Faults
 from orders.files.rows import ORDERS, PETS, Cells, Sheet
-from orders.store.care import scratch
+from orders.store.care.files import complete_file
 
 # Progress is shown after this many bytes.
 _STEP = 64 * 1024
@@ -117,7 +116,7 @@ def _target(file: Path | None, folder: Path, *, overwrite: bool) -> Iterator[IO[
             _copy_to_stdout(made)
         return
     with (
-        scratch.complete_file(file, "export", overwrite=overwrite) as unfinished,
+        complete_file(file, "export", overwrite=overwrite) as unfinished,
         unfinished.open("wb") as opened,
     ):
         yield opened

@@ -8,8 +8,18 @@ import click
 from sqlalchemy import Connection
 
 from orders import keys
-from orders.cli.common import CommandGroup, Id, as_json, check_grace, force, open_services
-from orders.cli.output import say, say_secret, show, time_text
+from orders.cli.common import (
+    CommandGroup,
+    Id,
+    as_json,
+    check_grace,
+    force,
+    open_services,
+    say,
+    say_secret,
+    show,
+    time_text,
+)
 from orders.settings import MAX_FIGURE, Settings
 from orders.store import audit
 from orders.store import keys as key_store

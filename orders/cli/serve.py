@@ -1,18 +1,27 @@
-"""`python app.py`: lock the instance folder, prepare the database, serve, and stop in order."""
+"""`python app.py`: lock the instance folder, prepare the database, serve, and stop in order.
+
+Meanwhile chores run in the background, such as flushes every 0.5 s, and one that keeps the database
+for this process and compares it with the others that serve it. systemd is notified.
+"""
 
 from __future__ import annotations
 
 import argparse
 import errno
 import gc
+import hashlib
 import ipaddress
 import logging
 import os
 import platform
 import signal
+import socket
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
+from enum import StrEnum
 from functools import partial
 
 import click
@@ -21,23 +30,21 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from orders import VERSION, demo
 from orders import settings as settings_of
-from orders.cli.housekeeping import Housekeeping
-from orders.cli.keeper import Keeper
-from orders.cli.systemd import State, notify
 from orders.counters import CountersRefused
 from orders.server import Server
 from orders.settings import Settings, SettingsError
 from orders.store import keys
 from orders.store.care import checks
-from orders.store.care.instance import (
+from orders.store.care.files import (
     LOCKED_SECONDS,
     MAKING_SECONDS,
     InstanceLocked,
     locked,
 )
-from orders.store.care.upkeep import Hold, InUse
+from orders.store.care.opening import Hold, InUse
 from orders.store.database import sqlite
-from orders.store.database.errors import StoreUnavailable
+from orders.store.database.errors import StoreUnavailable, Superseded
+from orders.urls import place_of_redis
 from orders.web import logs
 from orders.web.call import Call
 from orders.web.dispatch import Dispatch
@@ -52,6 +59,12 @@ EXIT_CANNOT_START = 2
 EXIT_LOST = 1
 # For 700, 10, 10. https://docs.python.org/3/library/gc.html#gc.set_threshold
 COLLECTOR_THRESHOLDS = (10_000, 20, 50)
+# A killed process loses what was counted since the last flush: less than a second's requests.
+INTERVAL_SECONDS = 0.5
+_COMPARED_EVERY_SECONDS = 10.0
+_PROGRAM = "store-orders"
+# What must be the same in all processes, in the order of their digests.
+_SHARED = ("other plans", "other ban figures", "another Redis, or another database of it")
 
 
 class CannotStart(Exception):
@@ -333,3 +346,131 @@ def _show_demo(services: Services, address: str) -> None:
         # The key is lost. A later start with --demo shows another.
         log.warning("The demo's key can't be shown: %s.", error.strerror)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class Housekeeping:
+    """Repeats chores until it is stopped, each in a thread of its own.
+
+    The limits' counters are therefore written in time while an import locks the database.
+    """
+
+    def __init__(self, *chores: Callable[[], float | None]) -> None:
+        """Prepare the threads. A chore that fails is logged, and retried the next time.
+
+        One that returns seconds is repeated after them.
+        """
+        self._stopped = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, args=(chore,), name="housekeeping", daemon=True)
+            for chore in chores
+        ]
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Stop, and wait for the chores that are under way."""
+        self._stopped.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self, chore: Callable[[], float | None]) -> None:
+        seconds: float | None = None
+        while not self._stopped.wait(seconds or INTERVAL_SECONDS):
+            seconds = None
+            try:
+                seconds = chore()
+            except Exception:
+                log.exception("Housekeeping failed; it is retried in a moment.")
+
+
+class Keeper:
+    """Keeps the hold on the database, and ends the service that lost it."""
+
+    def __init__(self, services: Services, hold: Hold) -> None:
+        """Begin to serve, where the other processes see it."""
+        self._services, self._hold = services, hold
+        self.has_lost = False
+        self._compared = -_COMPARED_EVERY_SECONDS
+        self._kind = f"{VERSION} {digests(services.settings)}"
+        address = f"{socket.gethostname()}:{services.settings.port}"
+        hold.serve(f"{_PROGRAM} {self._kind} {address}")
+
+    def keep(self) -> None:
+        """Re-acquire the lock if it was lost, and compare now and then. Called twice a second."""
+        try:
+            if self._hold.keep():
+                self._compare()
+            else:
+                self._stop("Another service took over the database during an outage.")
+        except Superseded:
+            self._stop("The database was upgraded, or renewed, by another program.")
+        except StoreUnavailable:
+            pass  # requests report it; the lock is tried again in a moment
+
+    def _stop(self, why: str) -> None:
+        if not self.has_lost:
+            self.has_lost = True
+            log.error("%s This service stops.", why)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def _compare(self) -> None:
+        now = time.monotonic()
+        if now - self._compared < _COMPARED_EVERY_SECONDS:
+            return
+        self._compared = now
+        others = (difference(self._kind, name) for name in self._hold.others())
+        differing = sorted(filter(None, others))
+        if differing != self._services.differing and differing:
+            log.warning(
+                "Other processes on this database differ from this one, and so treat the same "
+                "request in another way: %s.",
+                "; ".join(differing),
+            )
+        self._services.differing = differing
+
+
+def digests(settings: Settings) -> str:
+    """Return digests of what must be the same in all processes over a database, see `_SHARED`."""
+    redis = place_of_redis(settings.limits_url) if settings.limits_url else ""
+    bans = (settings.ban_after, settings.ban_window, settings.ban_seconds)
+    shared = (sorted(map(repr, settings.plans.values())), bans, redis)
+    return ".".join(hashlib.sha256(repr(part).encode()).hexdigest()[:5] for part in shared)
+
+
+def difference(kind: str, name: str) -> str:
+    """Return how a process differs from one of this kind, by its name; empty if it does not."""
+    version, own = kind.split()
+    match name.split():
+        case [program, its_version, digests, address] if program == _PROGRAM:
+            parts = zip(_SHARED, own.split("."), digests.split("."), strict=False)
+            differing = [words for words, here, there in parts if here != there]
+            if its_version != version:
+                differing.insert(0, f"version {its_version}")
+            return f"{address} has {', '.join(differing)}" if differing else ""
+    return f"{name} is another program"
+
+
+class State(StrEnum):
+    """The states that systemd can be notified of."""
+
+    READY = "READY=1"
+    ALIVE = "WATCHDOG=1"
+    STOPPING = "STOPPING=1"
+
+
+def notify(address: str, state: State) -> None:
+    """Send a state to systemd's socket, if there is one. Never blocks, and never fails.
+
+    With WatchdogSec in its unit, a service that hangs is restarted:
+    https://www.freedesktop.org/software/systemd/man/latest/sd_notify.html
+    """
+    if not address:
+        return
+    # Without a file, its name begins with a zero byte, which is written as an @.
+    target = f"\0{address[1:]}" if address.startswith("@") else address
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.setblocking(False)
+        sender.sendto(state.encode(), target)

@@ -15,12 +15,11 @@ from flask.cli import with_appcontext
 from sqlalchemy import Connection
 
 from orders import VERSION, domain
-from orders.cli.common import PlainCommand
-from orders.cli.output import time_text
+from orders.cli.common import PlainCommand, time_text
 from orders.store import days
 from orders.store import keys as key_store
 from orders.store.care import checks
-from orders.store.care.instance import InstanceLocked, locked
+from orders.store.care.files import InstanceLocked, locked
 from orders.store.database.errors import StoreUnavailable
 from orders.store.database.faults import words_of
 from orders.web.monitoring import health

@@ -11,8 +11,18 @@ from collections.abc import Callable
 import click
 from sqlalchemy import Connection
 
-from orders.cli.common import CommandGroup, Id, as_json, check_grace, force, open_services
-from orders.cli.output import say, say_secret, show, time_text
+from orders.cli.common import (
+    CommandGroup,
+    Id,
+    as_json,
+    check_grace,
+    force,
+    open_services,
+    say,
+    say_secret,
+    show,
+    time_text,
+)
 from orders.domain import EventType
 from orders.store import audit
 from orders.web.services import Services

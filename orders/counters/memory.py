@@ -25,7 +25,7 @@ from limits.storage import Storage
 
 from orders.clock import STEP_SECONDS, Clock
 from orders.counters.windows import Counters, Row, Shelf, Window
-from orders.store.care import instance
+from orders.store.care import files
 from orders.store.database import errors, sqlite
 
 log = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ class Journal:
     def _open(self) -> Any:
         if self._connection is None:
             with contextlib.suppress(FileExistsError):
-                instance.make_private_file(self._path)
+                files.make_private_file(self._path)
             self._connection = connection = sqlite.connect(self._path)
             # What a power cut may take of the last counts is not worth a wait for the disk.
             connection.execute("PRAGMA synchronous = OFF")

@@ -26,7 +26,7 @@ from sqlalchemy import (
 
 from orders.domain import EventType, Origin
 from orders.store import days, events
-from orders.store.care import scratch
+from orders.store.care.files import scratch_folder
 from orders.store.care.triggers import QUARTER
 from orders.store.database import sequences, sqlite
 from orders.store.database.engine import BESIDE, Beside
@@ -76,7 +76,7 @@ class Staging:
     def __init__(self, folder: Path) -> None:
         """Make an empty staging file inside `folder`, for its owner only."""
         with ExitStack() as resources:
-            self._path = resources.enter_context(scratch.folder(folder, "import")) / "rows.db"
+            self._path = resources.enter_context(scratch_folder(folder, "import")) / "rows.db"
             connection = sqlite.connect(self._path, create=True)
             resources.callback(connection.close)
             # Nothing here has to survive a crash.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from sqlalchemy import make_url
 
 from orders.settings import Settings
-from orders.store.care.upkeep import SqliteUpkeep
+from orders.store.care.opening import SqliteUpkeep
 from orders.store.database.engine import Database
 from orders.store.database.sqlite import SqliteDatabase
 

@@ -19,8 +19,7 @@ from orders.settings import Settings
 from orders.store import clock_floor
 from orders.store import keys as key_store
 from orders.store.care import checks
-from orders.store.care.backups import Backups
-from orders.store.care.continuous import ContinuousCopy
+from orders.store.care.backups import Backups, ContinuousCopy
 from orders.store.database.commit_cache import CommitCache
 from orders.store.database.engine import Database
 from orders.store.database.errors import StoreUnavailable

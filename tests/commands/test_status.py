@@ -13,8 +13,8 @@ from datetime import timedelta
 import pytest
 
 from orders.store import keys
-from orders.store.care.continuous import ASKED_EVERY_SECONDS, SOCKET, ContinuousCopy
-from orders.store.care.instance import locked
+from orders.store.care.backups import ASKED_EVERY_SECONDS, SOCKET, ContinuousCopy
+from orders.store.care.files import locked
 from orders.web.monitoring import health
 from orders.web.monitoring.health import Recent, StatusFile
 from orders.webhooks import endpoints

@@ -26,7 +26,7 @@ from orders import VERSION, keys
 from orders.clock import Clock
 from orders.domain import NewOrder, Origin
 from orders.settings import DEFAULT_PLANS, Plan
-from orders.store.care.instance import locked
+from orders.store.care.files import locked
 from orders.store.database import sqlite
 from tests.support.databases import DATABASES
 from tests.support.machine import wait_until

@@ -16,9 +16,8 @@ from unittest.mock import Mock
 import pytest
 
 from orders.store.care import backups as module
-from orders.store.care import checks, consistency
-from orders.store.care.backup import Backup
-from orders.store.care.backups import RETRY_SECONDS
+from orders.store.care import checks, opening
+from orders.store.care.backups import RETRY_SECONDS, Backup
 from orders.store.database.engine import driver_of
 from tests.support import year
 from tests.support.commands import command, messages, names_in, rejected
@@ -89,7 +88,7 @@ def test_the_newest_of_each_day_and_week_that_has_one_are_kept(tmp_path):
         for day in range(0, 90, 3)
         for hours in (0, 5)
     ]
-    kept = module.backup.kept(sorted(every, key=lambda one: one.at, reverse=True), (7, 4))
+    kept = module.retained(sorted(every, key=lambda one: one.at, reverse=True), (7, 4))
     days = sorted(one.at for one in kept)
     # Of the last seven days that have one, and of the last four weeks.
     assert [day.strftime("%m-%d %H") for day in days] == [
@@ -159,7 +158,7 @@ def test_a_copy_that_is_not_sound_or_cut_off_is_not_kept(backups, clock, monkeyp
         patch.setattr(checks, "check_whole", refuse)
         backups.tend()
     assert names_in(backups.folder) == set()
-    monkeypatch.setattr(module.backup, "_STEPS", 1)
+    monkeypatch.setattr(opening, "_STEPS", 1)
     backups.stop()
     clock.advance(RETRY_SECONDS)
     backups.tend()
@@ -253,7 +252,7 @@ def test_a_drill_takes_no_longer_for_each_quarter_of_an_hour_that_there_is(shop,
     with shop.database.read() as connection:
         thousands = itertools.count()
         driver_of(connection).set_progress_handler(lambda: next(thousands) > 2_000, 1_000)
-        assert consistency.complaint(connection) is None
+        assert checks.complaint(connection) is None
 
 
 def test_the_command_lists_makes_and_checks(shop, backups, clock):

@@ -18,8 +18,8 @@ import pytest
 from orders.clock import Clock
 from orders.settings import Settings
 from orders.store.care import checks, opening
-from orders.store.care.instance import locked
-from orders.store.care.upkeep import InUse
+from orders.store.care.files import locked
+from orders.store.care.opening import InUse
 from orders.store.database import sqlite
 from orders.store.database.sqlite import SqliteDatabase
 from tests.support.clocks import SetClock

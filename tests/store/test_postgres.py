@@ -19,12 +19,12 @@ import psycopg
 import pytest
 import urllib3
 
-from orders.cli.keeper import difference, digests
+from orders.cli.serve import difference, digests
 from orders.domain import Status
 from orders.settings import DEFAULT_PLANS, Plan, Settings
 from orders.store import events, listing
 from orders.store.care import checks
-from orders.store.care.upkeep import InUse
+from orders.store.care.opening import InUse
 from orders.store.database.errors import StoreUnavailable
 from orders.store.databases import database_of
 from orders.store.filters import Filters

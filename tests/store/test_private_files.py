@@ -8,7 +8,8 @@ from stat import S_IMODE
 
 import pytest
 
-from orders.store.care import instance, opening, scratch
+from orders.store.care import files, opening
+from orders.store.care.files import scratch_folder as scratch
 from tests.support.commands import names_in
 
 
@@ -30,39 +31,45 @@ def leftover(parent, name="import-abcdefgh.unfinished"):
 
 @pytest.mark.usefixtures("free_for_all")
 def test_unfinished_work_is_out_of_others_reach_and_gone_afterwards(tmp_path):
-    with scratch.folder(tmp_path, "backup") as one, scratch.folder(tmp_path, "backup") as another:
+    with (
+        scratch(tmp_path, "backup") as one,
+        scratch(tmp_path, "backup") as another,
+    ):
         assert one != another
         assert {S_IMODE(each.stat().st_mode) for each in (one, another)} == {0o700}
         (one / "half").write_text("half")
-        with scratch.folder(one, "restore") as inner:
+        with scratch(one, "restore") as inner:
             assert inner.parent == one
     assert names_in(tmp_path) == set()
 
 
 def test_a_leftover_is_removed_by_the_next_of_any_purpose_and_no_folder_in_use(tmp_path):
     leftover(tmp_path)
-    with scratch.folder(tmp_path, "export") as one, scratch.folder(tmp_path, "import") as another:
-        scratch.sweep(tmp_path)
+    with (
+        scratch(tmp_path, "export") as one,
+        scratch(tmp_path, "import") as another,
+    ):
+        files.sweep(tmp_path)
         assert names_in(tmp_path) == {one.name, another.name}
 
 
 def test_a_folder_that_is_swept_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
-    lock = scratch._locked  # noqa: SLF001 - the moment between two system calls
+    lock = files._locked_folder  # noqa: SLF001 - the moment between two system calls
 
     def swept_first(path, how):
-        monkeypatch.setattr(scratch, "_locked", lock)
-        scratch.sweep(tmp_path)
+        monkeypatch.setattr(files, "_locked_folder", lock)
+        files.sweep(tmp_path)
         return lock(path, how)
 
-    monkeypatch.setattr(scratch, "_locked", swept_first)
-    with scratch.folder(tmp_path, "import") as folder:
+    monkeypatch.setattr(files, "_locked_folder", swept_first)
+    with scratch(tmp_path, "import") as folder:
         assert names_in(tmp_path) == {folder.name}
 
 
 def test_a_lock_on_the_parent_folder_stops_nobody(tmp_path):
     descriptor = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    with scratch.folder(tmp_path, "backup") as folder:
+    with scratch(tmp_path, "backup") as folder:
         assert folder.exists()
     os.close(descriptor)
 
@@ -83,20 +90,20 @@ def test_folders_of_other_names_behind_links_or_of_other_users_are_left_alone(tm
         os.chown(leftover(tmp_path, "backup-theirs00.unfinished"), 65_534, 65_534)
     before = names_in(tmp_path)
     leftover(tmp_path, "backup-own00000.unfinished")
-    scratch.sweep(tmp_path)
+    files.sweep(tmp_path)
     assert names_in(tmp_path) == before
     assert (tmp_path / "import-abcdefgh" / "rows.db").exists()
 
 
 @pytest.mark.usefixtures("free_for_all")
 def test_a_private_file_is_never_made_through_a_link(tmp_path):
-    instance.make_private_file(tmp_path / "new")
+    files.make_private_file(tmp_path / "new")
     assert S_IMODE((tmp_path / "new").stat().st_mode) == 0o600
     for target in (tmp_path / "somebodys", tmp_path / "nowhere"):
         link = tmp_path / f"to-{target.name}"
         link.symlink_to(target)
         with pytest.raises(FileExistsError):
-            instance.make_private_file(link)
+            files.make_private_file(link)
         assert not target.exists()
 
 

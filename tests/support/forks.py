@@ -25,7 +25,7 @@ from tests.support.service import ROOT, environment_for
 HOST = """
 import gc, json, os, resource, signal, socket, sys
 import alembic.command, flask.cli
-import app, orders.store.care.backup
+import app, orders.store.care.backups
 gc.freeze()
 link = socket.socket(fileno=int(sys.argv[1]))
 while True:

@@ -1,4 +1,6 @@
-"""Backups that the service makes by itself: when, which are kept, whether they could be restored.
+"""Copies of the store: backups that the service makes by itself, and the continuous copy.
+
+When backups are made, which are kept, whether they could be restored; how far Litestream is behind.
 
 Each is a checked copy of the SQLite file, named by its UTC time, with its SHA-256 beside it. A
 marker in a folder elsewhere tells it from the empty folder of a disk that is not mounted.
@@ -13,21 +15,26 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import re
 import shutil
+import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from orders.clock import Clock
-from orders.store.care import backup, checks, consistency, instance, restoring, scratch
-from orders.store.care.backup import Backup, digest, sum_of
+from orders.store.care import checks, files, opening, restoring
+from orders.store.care.files import digest, sum_of
 from orders.store.database.errors import StoreUnavailable
 from orders.store.database.sqlite import SqliteDatabase
 
 log = logging.getLogger(__name__)
+
+_NAME = re.compile(r"orders-(\d{8}T\d{6}Z)(-manual)?\.db")
+_TIME = "%Y%m%dT%H%M%SZ"
 
 _DRILL_FILE = "drill.json"
 # Beside the store: that the folder of backups can't be written may be what failed.
@@ -58,9 +65,41 @@ _CANT_WRITE = (
 # A clock may be behind that of the backup's moment by this much.
 _SOON = timedelta(minutes=5)
 
+ASKED_EVERY_SECONDS = 10.0
+_ANSWER_SECONDS = 5.0
+_LONGEST_ANSWER = 64 * 1024
+# As deploy/litestream/litestream.yml has it.
+SOCKET = "litestream.sock"
+
 
 class NotSound(Exception):
     """A backup is not what it was when it was made, or can't be restored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """A backup: its file, when it was made, its size in bytes, and whether a person made it."""
+
+    path: Path
+    at: datetime
+    size: int
+    is_manual: bool = False
+
+
+def backup_of(path: Path) -> Backup | None:
+    """Return the backup of this name, None if it is no backup's name."""
+    if not (match := _NAME.fullmatch(path.name)):
+        return None
+    try:
+        at = datetime.strptime(match[1], _TIME).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return Backup(path, at, path.stat().st_size, is_manual=bool(match[2]))
+
+
+def name_of(at: datetime, *, is_manual: bool) -> str:
+    """Return the name of the backup of a moment."""
+    return f"orders-{at:{_TIME}}{'-manual' if is_manual else ''}.db"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +158,12 @@ class Backups:
         self._prepare_folder()
         self._check_room(self.folder)
         now = self._clock.now().replace(microsecond=0)
-        path = self.folder / backup.name_of(now, is_manual=is_manual)
-        with scratch.complete_file(path, "backup") as unfinished:
-            backup.fill(self._database, unfinished, self._stopped.is_set)
+        path = self.folder / name_of(now, is_manual=is_manual)
+        with files.complete_file(path, "backup") as unfinished:
+            opening.fill(self._database, unfinished, self._stopped.is_set)
             # First, so that there is no backup without.
             _write(sum_of(path), f"{digest(unfinished)}  {path.name}\n")
-            instance.leave_to_owner(unfinished, self.folder)
+            files.leave_to_owner(unfinished, self.folder)
         return Backup(path, now, path.stat().st_size, is_manual)
 
     def begin_anew(self) -> None:
@@ -144,7 +183,7 @@ class Backups:
         """
         self.check(one)
         self._check_room(self._database.parent)
-        with scratch.folder(self._database.parent, "restore") as folder:
+        with files.scratch_folder(self._database.parent, "restore") as folder:
             restored = folder / "drill.db"
             try:
                 restoring.restore(one.path, restored, self._clock.now(), keep_keys=True)
@@ -208,7 +247,7 @@ class Backups:
             paths += self.folder.iterdir()
         for path in paths:
             with suppress(FileNotFoundError):  # removed just now
-                if found := backup.backup_of(path):
+                if found := backup_of(path):
                     yield found
 
     def _past(self) -> list[Backup]:
@@ -273,7 +312,7 @@ class Backups:
         if self.standing().is_old:
             log.warning("The newest backup in %s is older than 48 hours.", self.folder)
         with suppress(OSError):  # such as a full disk: the log has it
-            _write(self._failure_file, f"{self._clock.now():{backup.TIME}}: {error}\n")
+            _write(self._failure_file, f"{self._clock.now():{_TIME}}: {error}\n")
 
     def _failure(self) -> str:
         return self._vanished() or self._last_failure()
@@ -288,7 +327,7 @@ class Backups:
         if vanished := self._vanished():
             raise OSError(vanished)
         try:
-            instance.make_private_folder(self.folder)
+            files.make_private_folder(self.folder)
             if self._is_elsewhere() and not (self.folder / MARKER).exists():
                 _write(self.folder / MARKER, _MARKER_TEXT)
         except OSError as error:
@@ -328,7 +367,7 @@ class Backups:
 
     def _prune(self) -> None:
         past = [one for one in self._past() if not self._is_known_bad(one)]
-        kept = backup.kept(past, self._kept)
+        kept = retained(past, self._kept)
         for one in past[1:]:
             if one not in kept:
                 one.path.unlink(missing_ok=True)
@@ -346,11 +385,81 @@ def _device(path: Path) -> int:
 
 
 def _write(path: Path, text: str) -> None:
-    with scratch.complete_file(path, "backup", overwrite=True) as unfinished:
+    with files.complete_file(path, "backup", overwrite=True) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
-        instance.leave_to_owner(unfinished, path.parent)
+        files.leave_to_owner(unfinished, path.parent)
 
 
 def _complaint(path: Path) -> str | None:
     with closing(SqliteDatabase(path)) as database, database.read() as connection:
-        return consistency.complaint(connection)
+        return checks.complaint(connection)
+
+
+def retained(backups: Iterable[Backup], counts: tuple[int, int]) -> set[Backup]:
+    """Return the newest backup of each of the last days, and of each of the last ISO weeks.
+
+    A manual one counts on days without any other, and goes when its day's goes.
+    """
+    newest_first = sorted(
+        backups, key=lambda one: (one.at.date(), not one.is_manual, one.at), reverse=True
+    )
+    ways: list[tuple[int, Callable[[Backup], object]]] = [
+        (counts[0], lambda one: one.at.date()),
+        (counts[1], lambda one: one.at.isocalendar()[:2]),
+    ]
+    found: set[Backup] = set()
+    for count, period in ways:
+        first: dict[object, Backup] = {}
+        for one in newest_first:
+            first.setdefault(period(one), one)
+        found.update(list(first.values())[:count])
+    days = {one.at.date() for one in found}
+    return found | {one for one in newest_first if one.is_manual and one.at.date() in days}
+
+
+class ContinuousCopy:
+    """Litestream's copy of one SQLite file."""
+
+    def __init__(self, database: Path, clock: Clock) -> None:
+        """Take the file. Nothing is asked yet."""
+        self._database = database
+        self._socket = database.with_name(SOCKET)
+        self._state = database.with_name(f".{database.name}-litestream")
+        self._clock = clock
+        # The copy has all that there was then (monotonic); at first, as far as is known.
+        self._whole_at = clock.monotonic()
+
+    @property
+    def seconds_behind(self) -> float | None:
+        """How long ago the copy was whole for sure; None where Litestream was never set up."""
+        if not self._state.exists() and not self._socket.exists():
+            return None
+        return max(self._clock.monotonic() - self._whole_at, 0.0)
+
+    def tend(self) -> float:
+        """Ask whether all is copied; return when to call this again."""
+        began = self._clock.monotonic()
+        if self._socket.exists() and self._is_whole():
+            self._whole_at = began
+        return ASKED_EVERY_SECONDS
+
+    def _is_whole(self) -> bool:
+        wanted = {"path": str(self._database), "wait": True, "timeout": int(_ANSWER_SECONDS)}
+        try:
+            head, _, body = _ask(self._socket, json.dumps(wanted).encode()).partition(b"\r\n\r\n")
+        except OSError as error:
+            log.debug("Litestream does not answer: %s", error)
+            return False
+        return b" 200 " in head.partition(b"\r\n")[0] and b'"error"' not in body
+
+
+def _ask(path: Path, body: bytes) -> bytes:
+    head = f"POST /sync HTTP/1.0\r\nContent-Length: {len(body)}\r\n\r\n"
+    answer = b""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(_ANSWER_SECONDS)
+        connection.connect(str(path))
+        connection.sendall(head.encode() + body)
+        while len(answer) < _LONGEST_ANSWER and (chunk := connection.recv(4096)):
+            answer += chunk
+    return answer

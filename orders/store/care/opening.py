@@ -1,21 +1,30 @@
-"""Makes SQLite databases and upgrades their schema. PostgreSQL uses the same migrations."""
+"""What is done to an SQLite file as a whole: made, upgraded, copied, checked, locked.
+
+`postgres.upkeep` does the same for a database on a server, with the same migrations.
+"""
 
 from __future__ import annotations
 
+import errno
 import filecmp
 import itertools
 import logging
 import secrets
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Self
 
 from sqlalchemy import Connection, insert
 from sqlalchemy.exc import SQLAlchemyError
 
+from orders.settings import DATABASE_NAME
 from orders.store import audit
-from orders.store.care import backup, checks, instance, scratch, triggers
+from orders.store.care import checks, files, triggers
 from orders.store.care.checks import UnfitDatabase
+from orders.store.care.files import LOCK, InstanceLocked, locked_file
+from orders.store.database import errors, sqlite
 from orders.store.database.sqlite import SqliteDatabase, sqlite_module
 from orders.store.tables import EVER, METADATA, QuarterRow, StoreRow
 
@@ -29,6 +38,9 @@ _ALEMBIC = (
     "CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
 )
 
+# SQLite asks whether to go on after this many steps of its virtual machine.
+_STEPS = 100_000
+
 _VERSION = "SELECT version_num FROM alembic_version"
 
 
@@ -38,20 +50,20 @@ def create(path: Path) -> None:
     It is made in another folder and then renamed, so that a start that is cut off leaves no half
     database behind. The log that an earlier database of this name left is kept under another.
     """
-    with scratch.folder(path.parent, "create") as folder:
+    with files.scratch_folder(path.parent, "create") as folder:
         unfinished = folder / path.name
-        instance.make_private_file(unfinished)
+        files.make_private_file(unfinished)
         _change(unfinished, make_tables)
-        instance.leave_to_owner(unfinished, path.parent)
+        files.leave_to_owner(unfinished, path.parent)
         _keep_orphaned_log(path)
         unfinished.replace(path)
-        instance.sync(path.parent)
+        files.sync(path.parent)
 
 
 def keep_private(path: Path) -> None:
     """Let only its owner read the database, and the files that SQLite keeps beside it."""
     for each in (path, *_companions(path)):
-        instance.take_rights_of_others(each)
+        files.take_rights_of_others(each)
 
 
 def _keep_orphaned_log(path: Path) -> None:
@@ -90,17 +102,17 @@ def upgrade(path: Path, *, keep_copy: bool = True) -> Path | None:
 
 
 def _keep_copy(path: Path) -> Path:
-    with scratch.folder(path.parent, "backup") as folder:
+    with files.scratch_folder(path.parent, "backup") as folder:
         copied = folder / path.name
-        backup.copy(path, copied)
-        instance.leave_to_owner(copied, path.parent)
+        copy(path, copied)
+        files.leave_to_owner(copied, path.parent)
         for kept in _copies_before(path):
             # The same copy is that of an upgrade that failed: tried again and again, it would fill
             # the disk. Any other is somebody's way back.
             if not kept.exists() or filecmp.cmp(copied, kept, shallow=False):
                 break
         copied.replace(kept)
-        instance.sync(path.parent)
+        files.sync(path.parent)
     log.info("A copy of the database as it was is in %s", kept)
     return kept
 
@@ -155,5 +167,153 @@ def run_migrations(connection: Connection) -> None:
     audit.note(connection, datetime.now(UTC), "store.upgraded", subject)
 
 
+def copy(source: Path, target: Path, *, overwrite: bool = False) -> None:
+    """Copy the database to a new file, while others read and write it.
+
+    The copy is a snapshot of one moment, checked whole before it gets its name.
+    """
+    if not target.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(target.parent))
+    if target.exists() and target.samefile(source):
+        raise FileExistsError(f"{target} is the database itself. Choose another name.")
+    with files.complete_file(target, "backup", overwrite=overwrite) as unfinished:
+        fill(source, unfinished, lambda: False)
+
+
+def fill(source: Path, target: Path, is_stopped: Callable[[], bool]) -> None:
+    """Copy the database into an empty file, unless stopped meanwhile, and check it."""
+    _vacuum_into(source, target, is_stopped)
+    checks.check_whole(target)
+
+
+def _vacuum_into(source: Path, target: Path, is_stopped: Callable[[], bool]) -> None:
+    connection = sqlite.connect(source)
+    try:
+        connection.set_progress_handler(is_stopped, _STEPS)
+        connection.execute("VACUUM INTO ?", (str(target),))
+    except sqlite.sqlite_module().Error as error:
+        cause = errors.unavailable_cause(error) or str(error)
+        raise checks.UnfitDatabase(f"{source} can't be copied: {cause}.") from None
+    finally:
+        connection.close()
+
+
 def _companions(path: Path) -> list[Path]:
     return [path.with_name(path.name + suffix) for suffix in ("-wal", "-shm", "-journal")]
+
+
+class InUse(Exception):
+    """Another process serves this database."""
+
+
+class Hold:
+    """A lock that marks the database as served by this process. It ends with the process.
+
+    A file's is that of the folder that it is in: two instance folders may name one file.
+    """
+
+    def keep(self) -> bool:
+        """Re-acquire the lock if it was lost; return false where another process has it.
+
+        Superseded is raised where the database was upgraded or renewed meanwhile.
+        """
+        return True
+
+    def release(self) -> None:
+        """Release the lock."""
+
+    def serve(self, name: str) -> None:
+        """Begin to serve, under a name that the other processes see."""
+
+    def others(self) -> list[str]:
+        """Return the names of the other processes that serve it."""
+        return []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class _HeldByFile(Hold):
+    """The lock that a service has whose instance folder the file is in; else, one beside it."""
+
+    def __init__(self, file: Path) -> None:
+        name = LOCK if file.name == DATABASE_NAME else f"{file.name}.{LOCK}"
+        self._held = ExitStack()
+        try:
+            self._held.enter_context(locked_file(file.with_name(name)))
+        except InstanceLocked:
+            raise InUse from None
+
+    def release(self) -> None:
+        """Release the lock."""
+        self._held.close()
+
+
+class SqliteUpkeep:
+    """The care of an SQLite file. Its methods raise UnfitDatabase where it can't be used."""
+
+    def __init__(self, database: SqliteDatabase, instance: Path) -> None:
+        self._path = database.path
+        self._instance = instance
+
+    def exists(self) -> bool:
+        """Return whether there is a file."""
+        return self._path.exists()
+
+    def create(self) -> None:
+        """Make a new, empty file."""
+        create(self._path)
+
+    def prepare(self) -> None:
+        """Before serving: make the file where there is none, upgrade it, check it.
+
+        InUse is raised where another process serves it.
+        """
+        with self.hold(alone=True):
+            files.sweep(self._path.parent)
+            if not self.exists():
+                self.create()
+            keep_private(self._path)
+            upgrade(self._path)
+            checks.check(self._path)
+
+    def check(self) -> None:
+        """Check that the file is ours, sound, and of this schema."""
+        checks.check(self._path)
+
+    def check_whole(self) -> None:
+        """Check every page and index."""
+        checks.check_whole(self._path)
+
+    def long_check(self) -> Callable[[], None] | None:
+        """Return the check of a large file."""
+        if not checks.is_large(self._path):
+            return None
+        return lambda: checks.check_quickly(self._path)
+
+    def upgrade(self) -> str:
+        """Bring the schema up to date, keeping a copy of the file."""
+        kept = upgrade(self._path)
+        if kept is None:
+            return "It is up to date."
+        return f"Upgraded. The database as it was is in {kept}."
+
+    def hold(self, *, alone: bool) -> Hold:
+        """Lock the file, which another instance folder may name, too; InUse where it is locked.
+
+        A file in the instance folder itself has that one's lock.
+        """
+        file = self._path.resolve()
+        if file.parent == self._instance.resolve() and file.name == self._path.name:
+            return Hold()
+        return _HeldByFile(file)
+
+    def accept(self) -> None:
+        """Do nothing: a file's restore is `flask db restore`."""
+
+    def file(self) -> Path:
+        """Return the file's path."""
+        return self._path

@@ -24,7 +24,7 @@ from typing import Any
 from sqlalchemy import Connection, Table, delete, func, select, update
 
 from orders.store import audit
-from orders.store.care import backup, checks, instance, opening, scratch
+from orders.store.care import checks, files, opening
 from orders.store.database import errors, sequences, sqlite
 from orders.store.database.engine import Database
 from orders.store.database.sqlite import SqliteDatabase
@@ -110,11 +110,11 @@ def restore(
     """
     file.open("rb").close()
     check_sum(file)
-    with scratch.folder(target.parent, "restore") as folder, ExitStack() as held:
+    with files.scratch_folder(target.parent, "restore") as folder, ExitStack() as held:
         copied = folder / target.name
         readable = _readable(file, folder)
         checks.check_whole(readable)
-        backup.copy(readable, copied)
+        opening.copy(readable, copied)
         checks.unmark_as_moved(copied)
         opening.upgrade(copied, keep_copy=False)
         replaced = _read_replaced(target, copied, held)
@@ -123,20 +123,20 @@ def restore(
             revoked, keys, webhooks = _carry_over(connection, replaced, now, keep_keys=keep_keys)
             audit.note(connection, now, "store.restored", f"from {file.name}")
         _empty_log(copied)
-        instance.leave_to_owner(copied, target.parent)
+        files.leave_to_owner(copied, target.parent)
         kept = _keep(target, now, folder, held)
         copied.replace(target)
-        instance.sync(target.parent)
+        files.sync(target.parent)
     was_read = replaced is not None and replaced.is_same
     return Restored(kept, was_read, revoked, keys, webhooks)
 
 
 def check_sum(file: Path) -> None:
     """Check a backup against the SHA-256 beside it, if there is one; raise UnfitDatabase."""
-    noted = backup.sum_of(file)
+    noted = files.sum_of(file)
     if not noted.exists():
         return
-    if noted.read_text(encoding="ascii", errors="replace").split()[:1] != [backup.digest(file)]:
+    if noted.read_text(encoding="ascii", errors="replace").split()[:1] != [files.digest(file)]:
         raise checks.UnfitDatabase(
             f"{file} has changed since it was made, by {noted.name} beside it: don't restore it."
         )
@@ -343,7 +343,7 @@ def _empty_log(path: Path) -> None:
     # in force.
     with closing(sqlite.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE").fetchall()
-    instance.sync(path)
+    files.sync(path)
 
 
 def _keep(path: Path, now: datetime, folder: Path, held: ExitStack) -> Path | None:
@@ -356,11 +356,11 @@ def _keep(path: Path, now: datetime, folder: Path, held: ExitStack) -> Path | No
     for file, name in ((path, kept), (log, kept.with_name(kept.name + "-wal"))):
         if file.exists():
             _name_also(file, name, folder, held)
-    instance.sync(path.parent)
+    files.sync(path.parent)
     # SQLite would apply these to the new database.
     for suffix in ("-wal", "-shm", "-journal"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
-    instance.sync(path.parent)
+    files.sync(path.parent)
     return kept if existed else None
 
 
@@ -371,9 +371,9 @@ def _name_also(file: Path, name: Path, folder: Path, held: ExitStack) -> None:
         if error.errno not in _NO_LINKS:
             raise
         copied = folder / name.name
-        instance.make_private_file(copied)
+        files.make_private_file(copied)
         # Closing a file releases this process's locks on it, and so SQLite's: not before `held`.
         with copied.open("wb") as target:
             shutil.copyfileobj(held.enter_context(file.open("rb")), target)
-        instance.sync(copied)
+        files.sync(copied)
         copied.replace(name)

@@ -26,7 +26,7 @@ from orders.settings import Settings
 from orders.store import audit
 from orders.store.care import checks
 from orders.store.care.checks import AwayDatabase, UnfitDatabase
-from orders.store.care.upkeep import InUse
+from orders.store.care.opening import InUse
 from orders.store.database import sequences
 from orders.store.database.engine import Database, driver_of
 from orders.store.database.errors import StoreUnavailable, translate_driver_errors

@@ -17,9 +17,9 @@ import psycopg
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from orders.store.care import consistency, opening, scratch
+from orders.store.care import checks, files, opening
 from orders.store.care.checks import NEWER, OLDER, AwayDatabase, UnfitDatabase, schema_version
-from orders.store.care.upkeep import Hold, InUse
+from orders.store.care.opening import Hold, InUse
 from orders.store.database.engine import BUSY_SECONDS
 from orders.store.database.errors import StoreUnavailable, translate_driver_errors
 from orders.store.database.queries import Query
@@ -86,7 +86,7 @@ class PostgresUpkeep:
 
     def prepare(self) -> None:
         """Before serving: create the tables, or bring them up to date."""
-        scratch.sweep(self._database.folder)
+        files.sweep(self._database.folder)
         version = self._version()
         if not version:
             self._migrate()  # nobody can be serving it
@@ -126,7 +126,7 @@ class PostgresUpkeep:
             self._database.snapshot() as connection,
             database.without_limits(connection),
         ):
-            complaint = consistency.complaint(connection)
+            complaint = checks.complaint(connection)
         if complaint:
             raise UnfitDatabase(
                 f"{self._database.where} is not consistent ({complaint}). Restore a backup."

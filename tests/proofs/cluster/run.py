@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import psycopg
 
-from orders.cli.output import progress
+from orders.cli.common import progress
 from tests.proofs.cluster.readers import FeedReader
 from tests.proofs.cluster.shoppers import Plan, Shopping, shopping
 from tests.proofs.cluster.stage import Stage

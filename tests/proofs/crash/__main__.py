@@ -19,7 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from orders.cli.output import progress
+from orders.cli.common import progress
 from tests.proofs.core import command, history
 from tests.proofs.core.clients import Customer, Key
 from tests.proofs.core.history import History, Operation

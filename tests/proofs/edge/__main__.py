@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from orders.cli.output import say_working
+from orders.cli.common import say_working
 from tests.proofs.core import command
 from tests.proofs.core.times import Read
 from tests.proofs.edge.doors import attacks, hold_the_doors

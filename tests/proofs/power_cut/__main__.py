@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orders.cli.output import progress
+from orders.cli.common import progress
 from orders.store.database import sqlite
 from tests.proofs.core import command
 from tests.proofs.power_cut import apsw_driver

@@ -24,8 +24,8 @@ from pathlib import Path
 from random import Random
 
 from orders.cli import serve
-from orders.cli.output import progress
-from orders.store.care import consistency
+from orders.cli.common import progress
+from orders.store.care import checks
 from tests.proofs.core import command, history
 from tests.proofs.core.clients import ORDERS, Key
 from tests.proofs.core.history import History
@@ -268,7 +268,7 @@ class Year:
             if slice_of(self.shop.path, earlier, later.order, later.event) != later:
                 self.faults.append(f"what was until event {later.event} has changed since")
         with self.shop.services.database.read() as connection:
-            complaint = consistency.complaint(connection)
+            complaint = checks.complaint(connection)
         self.faults += [complaint] if complaint else []
         self.faults += history.damage(self.shop.path)
 

@@ -12,7 +12,7 @@ from unittest import mock
 
 from orders import service
 from orders.store import events, idempotency
-from orders.store.care import backup, opening
+from orders.store.care import backups, opening
 from orders.store.database import sqlite
 from orders.webhooks import outbox, sender
 
@@ -86,8 +86,8 @@ FAULTS: dict[str, Callable[[], Planted]] = {
     "missing-sync": _not_full,
     "greedy-sweep": lambda: mock.patch.object(outbox, "LOG_RETENTION", timedelta(hours=12)),
     "idle-sweep": lambda: mock.patch.object(idempotency, "_SWEEP", _NOTHING),
-    "partial-backup": lambda: _wrapped(backup, "fill", _part),
-    "wrong-retention": lambda: _wrapped(backup, "kept", _but_one),
+    "partial-backup": lambda: _wrapped(opening, "fill", _part),
+    "wrong-retention": lambda: _wrapped(backups, "retained", _but_one),
     "lost-webhook": lambda: _now_and_then(sender.Sender, "post", _unsent),
     "forgotten-key": lambda: mock.patch.object(idempotency, "REMEMBERED_FOR", timedelta(hours=18)),
     "ageing-keys": lambda: mock.patch.object(

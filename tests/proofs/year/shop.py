@@ -29,7 +29,7 @@ from app import make_services
 from orders.clock import Clock
 from orders.domain import EventType
 from orders.settings import Settings
-from orders.store.care import instance
+from orders.store.care import files
 from orders.store.care.backups import Backups
 from orders.store.database import sqlite
 from orders.store.database.errors import StoreUnavailable
@@ -132,7 +132,7 @@ class Shop:
         self.disk: Disk | None = None
         self._chance = chance
         self._app: Any = shared_app(self.settings)
-        instance.make_private_folder(folder)
+        files.make_private_folder(folder)
 
     def open(self) -> None:
         began = time.process_time()
