@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 # Inode, size, and time of the last change.
 _State = tuple[int, int, int]
+# Requests wait while so many rows are made for the journal: some tenths of a millisecond.
+_SLICE = 256
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS windows (
@@ -42,7 +44,7 @@ CREATE TABLE IF NOT EXISTS windows (
 _INDEX = "CREATE INDEX IF NOT EXISTS windows_by_end ON windows (ends)"
 _UPSERT = "REPLACE INTO windows (key, length, terms, count, ends) VALUES (?, ?, ?, ?, ?)"
 _ASIDE = ".damaged"
-# After an error of these causes.
+# Errors of these causes damage nothing.
 _SOUND = {errors.FULL, errors.FAILING_DISK, errors.READ_ONLY, errors.LOCKED, errors.UNOPENABLE}
 
 
@@ -50,7 +52,7 @@ class Journal:
     """The SQLite file. A failure to write is logged once, and its end."""
 
     def __init__(self, path: Path) -> None:
-        """Note where the file is. Opens nothing."""
+        """Take the path. Opens nothing."""
         self._path = path
         self._connection: Any = None
         self._left_as: _State | None = None
@@ -136,7 +138,6 @@ class Journal:
 
     def _give_up(self, error: Exception) -> str:
         """Close the file after an error, and set it aside unless it is sound; return if it was."""
-        # A full disk, or one that can't be written, damages nothing.
         if errors.unavailable_cause(error) in _SOUND or isinstance(error, OSError):
             self.close()
             return ""
@@ -151,10 +152,6 @@ class Journal:
         for suffix in ("-wal", "-shm", "-journal"):
             with contextlib.suppress(OSError):
                 self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
-
-
-# Requests wait while so many rows are made for the journal: some tenths of a millisecond.
-_SLICE = 256
 
 
 def _unused(*_: object) -> NoReturn:
@@ -221,7 +218,7 @@ class CounterStorage(Counters, Storage):
 
     @property
     def trouble(self) -> str:
-        """What keeps the counters from being safe, in words; empty where all is well."""
+        """Why the counters would not survive a restart, in words; empty if they would."""
         return "" if self.check() else "not written, counting in memory"
 
     def check(self) -> bool:

@@ -197,7 +197,7 @@ class RedisCounterStorage(RedisStorage):
 
     @property
     def trouble(self) -> str:
-        """What keeps the counters from being shared, in words; empty where all is well."""
+        """Why the counters are not shared, in words; empty if they are."""
         return "Redis is away, each process counts in memory" if self._is_away else ""
 
     # The rest of the interface of `limits` is RedisStorage's.

@@ -1,7 +1,7 @@
 """Fixed windows in memory, counted all together or not at all.
 
-Windows of one length end in the order in which they began. So they are kept in that order, a shelf
-for each length, and sweeping a shelf is reading its beginning.
+Windows of one length end in the order in which they began. So each length has a shelf of windows in
+that order, and sweeping a shelf is reading its beginning.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from orders.clock import Clock
 
-# The windows of addresses may be forgotten, when an attacker comes from more of them than there is
+# The windows of addresses may be evicted, when an attacker comes from more of them than there is
 # room for. That frees nobody who could not go on anyway: it takes so many requests from as many
 # other addresses, each of which may send a whole plan's.
 ADDRESS_PREFIX = "address:"
@@ -69,12 +69,12 @@ class Window:
 
 
 class Shelf:
-    """The windows of one length. Not thread-safe: the caller holds a lock."""
+    """The windows of one length. Not thread-safe: callers must hold a lock."""
 
     def __init__(self, length: int, capacity: int | None, *, is_journalled: bool) -> None:
         """Make an empty shelf for so many windows, any number if None.
 
-        With a journal, the keys of changed windows are remembered for it.
+        With a journal, the keys of changed windows are collected for it.
         """
         self.length = length
         self._capacity = capacity
@@ -95,7 +95,7 @@ class Shelf:
     def count(self, terms: str, key: str, now: float) -> Window:
         """Count one in a key's window, which begins now if there is none; return the window."""
         window = self.live(terms, key, now)
-        self._note(key)
+        self._mark_changed(key)
         if window is not None:
             window.count += 1
             return window
@@ -109,9 +109,9 @@ class Shelf:
         self._windows[key] = window
 
     def remove(self, key: str) -> None:
-        """Forget a key's window."""
+        """Remove a key's window."""
         if self._windows.pop(key, None):
-            self._note(key)
+            self._mark_changed(key)
 
     def drain(self, *, whole: bool) -> list[str]:
         """Return the keys of windows that changed since the last call, or of all windows."""
@@ -121,7 +121,7 @@ class Shelf:
     def rows(self, keys: Iterable[str], to_wall: float) -> Iterator[Row]:
         """Yield windows as rows; `to_wall` is what wall time is ahead of monotonic time.
 
-        A window that was forgotten is one that ended long ago.
+        A window that was removed becomes one that ended long ago.
         """
         for key in keys:
             window = self._windows.get(key)
@@ -130,19 +130,19 @@ class Shelf:
             else:
                 yield key, self.length, window.terms, window.count, window.ends + to_wall
 
-    def _note(self, key: str) -> None:
+    def _mark_changed(self, key: str) -> None:
         if self._is_journalled:
             self._changed.add(key)
 
     def _sweep(self, now: float) -> None:
         # Two at a time: each new window pays for itself, and memory follows the live ones. Beyond
-        # the capacity, the window that began first is forgotten.
+        # the capacity, the window that began first is evicted.
         for oldest in list(islice(self._windows, 2)):
             is_over_capacity = self._capacity is not None and len(self._windows) > self._capacity
             if self._windows[oldest].ends > now and not is_over_capacity:
                 return
             del self._windows[oldest]
-            self._note(oldest)
+            self._mark_changed(oldest)
 
 
 class Counters:

@@ -80,7 +80,7 @@ def parse_url(url: str, *, allow_private: bool = False) -> Target:
 
 
 def host_of(url: str) -> str:
-    """Return the host of a webhook's URL, which may be logged; its path may hold secrets."""
+    """Return the host of a webhook's URL, which may be logged; its path may contain secrets."""
     return urlsplit(url).hostname or ""
 
 

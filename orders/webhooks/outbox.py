@@ -1,10 +1,10 @@
 """Delivers the event log to webhooks in the background, in order, and schedules retries.
 
-The event log is the outbox. Each endpoint has a position in it, which moves on only once the event
+The event log is the outbox. Each endpoint has a position in it, which advances only once the event
 after it was delivered: if this process dies, nothing is lost, and at most the message on its way is
-sent twice. An endpoint that is down keeps its position and is retried on the schedule. An endpoint
-that is up but refuses an event blocks its queue for two attempts only; then the event is put aside
-and retried on a schedule of its own.
+sent twice. An endpoint that is down stays at its position, to be retried on the schedule. One that
+is up but refuses an event blocks its queue for two attempts only; then the event is put aside and
+retried on a schedule of its own.
 
 Of several processes over one database, one at a time delivers to an endpoint (`Claims`), so that
 events arrive in order. A process that dies without releasing its claims is followed by another
@@ -13,7 +13,7 @@ within 4 seconds.
 One thread watches for work, and others deliver. The watching thread is woken by the service's own
 commits, and polls every second for commits of other processes and for waits that are over. Each
 endpoint with something due gets a thread of its own, which ends when nothing is due any more. So an
-endpoint that hangs holds up only itself, and there are never more threads than endpoints; a smaller
+endpoint that hangs delays only itself, and there are never more threads than endpoints; a smaller
 pool would be full once that many hang. Without endpoints, this costs one small query per second.
 """
 
@@ -165,7 +165,7 @@ class Courier:
         stopped: threading.Event,
         chance: Random | None = None,
     ) -> None:
-        """Take the parts. Once `stopped` is set, no further attempt begins."""
+        """Take the parts. No attempt begins once `stopped` is set."""
         self.claims = Claims(changes, clock)
         self._database = database
         self._changes = changes
