@@ -18,7 +18,7 @@ from orders.clock import Clock
 from orders.domain import NewOrder, Origin, Pet, PetStatus
 from orders.store import audit, orders, pets
 from orders.store import keys as key_store
-from orders.store.database.engine import Database
+from orders.store.database.database import Database
 from orders.store.keys import NewKey
 
 ORDERS = 40

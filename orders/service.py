@@ -1,6 +1,6 @@
 """The use cases: what a shop does with its orders, each in one transaction.
 
-Simultaneous changes share a transaction (see `group_commit`), which may run a change in another
+Simultaneous changes share a transaction (see `commits`), which may run a change in another
 thread and more than once: so each is a function of its connection. The rule that a change depends
 on is part of its statement, so that one of any number of racing requests wins; the others then
 learn the order's new state. Changes are dated in their transaction, so that events are in the order
@@ -27,8 +27,8 @@ from orders.files.rows import PETS, Cells, checked, orders, pet
 from orders.files.staging import Staging
 from orders.store import events, idempotency, pets
 from orders.store import orders as order_store
-from orders.store.database.engine import Database
-from orders.store.database.group_commit import GroupCommit
+from orders.store.database.commits import GroupCommit
+from orders.store.database.database import Database
 from orders.store.events import Changed, Outcome
 from orders.store.idempotency import IdempotencyKey
 

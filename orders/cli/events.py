@@ -13,7 +13,7 @@ import click
 from orders.cli.common import CommandGroup, open_services
 from orders.cli.files import orders_group
 from orders.store import events, listing
-from orders.store.database.engine import Database
+from orders.store.database.database import Database
 
 _BATCH = 200
 _WHOLE_HISTORY = 1_000_000

@@ -20,8 +20,7 @@ from orders.store import days
 from orders.store import keys as key_store
 from orders.store.care import checks
 from orders.store.care.files import InstanceLocked, locked
-from orders.store.database.errors import StoreUnavailable
-from orders.store.database.faults import words_of
+from orders.store.database.errors import StoreUnavailable, words_of
 from orders.web.monitoring import health
 from orders.web.services import Services, current_services
 from orders.webhooks import deliveries, endpoints

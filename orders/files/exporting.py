@@ -12,9 +12,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from orders.files.rows import ORDERS
 from orders.store import orders_json
-from orders.store.database.engine import Database
-from orders.store.database.queries import Query
-from orders.store.database.types import InstantText
+from orders.store.database.database import Database, InstantText, Query
 from orders.store.orders_json import joined
 from orders.store.tables import OrderRow
 

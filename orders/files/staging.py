@@ -28,8 +28,8 @@ from orders.domain import EventType, Origin
 from orders.store import days, events
 from orders.store.care.files import scratch_folder
 from orders.store.care.triggers import QUARTER
-from orders.store.database import sequences, sqlite
-from orders.store.database.engine import BESIDE, Beside
+from orders.store.database import sqlite
+from orders.store.database.database import BESIDE, Beside, continue_ids_above, highest_id
 from orders.store.tables import EVER, OrderRow, QuarterRow
 
 _ORDER = [name.key for name in OrderRow.columns]
@@ -131,13 +131,13 @@ def copy_to_store(connection: Connection, origin: Origin, now: datetime) -> int:
     The rows must have been summarized.
     """
     highest = connection.scalar(select(func.max(_STAGED.c.id))) or 0
-    last_id = max(highest, sequences.last_given(connection, OrderRow.name))
+    last_id = max(highest, highest_id(connection, OrderRow.name))
     order_id = func.coalesce(_STAGED.c.id, last_id + _STAGED.c.nth)
     rows = select(order_id, *(_STAGED.c[name] for name in _ORDER[1:])).order_by(_STAGED.c.line)
     days.add_all(connection, _QUARTERS)
     copied = insert(OrderRow).from_select(_ORDER, rows)
     inserted = connection.execute(copied.execution_options(preserve_rowcount=True)).rowcount
     newest = connection.scalar(select(func.max(order_id))) or 0
-    sequences.go_on_above(connection, OrderRow.name, newest)
+    continue_ids_above(connection, OrderRow.name, newest)
     events.append_for_all(connection, EventType.IMPORTED, rows, origin, now)
     return inserted

@@ -8,7 +8,7 @@ from sqlalchemy import make_url
 
 from orders.settings import Settings
 from orders.store.care.opening import SqliteUpkeep
-from orders.store.database.engine import Database
+from orders.store.database.database import Database
 from orders.store.database.sqlite import SqliteDatabase
 
 if TYPE_CHECKING:

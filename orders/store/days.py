@@ -20,8 +20,7 @@ from sqlalchemy import Connection, select, text, true
 from sqlalchemy.sql.expression import FromClause
 
 from orders.domain import Status
-from orders.store.database.engine import Database
-from orders.store.database.queries import Query
+from orders.store.database.database import Database, Query
 from orders.store.tables import EVER, QuarterRow
 
 _BEGIN = datetime(1, 1, 1, tzinfo=UTC)

@@ -27,10 +27,8 @@ from sqlalchemy import (
 
 from orders.domain import EventType, NotPending, Order, Origin, Status
 from orders.store import orders_json
-from orders.store.database.engine import Database
+from orders.store.database.database import LISTED, Database, Instant, Query, instant_of
 from orders.store.database.errors import bad_rows_mean_corruption
-from orders.store.database.queries import LISTED, Query
-from orders.store.database.types import Instant, instant_of
 from orders.store.tables import EventRow, OrderRow
 
 # The part of an order that each of its events repeats, as it stood after the change.

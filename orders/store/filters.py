@@ -22,8 +22,7 @@ from sqlalchemy import (
 
 from orders import domain
 from orders.domain import Status
-from orders.store.database.queries import Unindexed
-from orders.store.database.types import Folded
+from orders.store.database.database import Folded, Unindexed
 from orders.store.tables import OrderRow
 
 Conditions = list[ColumnElement[bool]]

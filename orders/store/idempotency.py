@@ -19,7 +19,7 @@ from orders.domain import (
     refusal_to_change,
 )
 from orders.store import events
-from orders.store.database.queries import Query
+from orders.store.database.database import Query
 from orders.store.events import Changed, Outcome
 from orders.store.tables import IdempotencyRow
 

@@ -22,9 +22,8 @@ from sqlalchemy import (
 )
 
 from orders.keys import digest, shown_prefix
+from orders.store.database.database import Instant, Query, instant_of
 from orders.store.database.errors import bad_rows_mean_corruption
-from orders.store.database.queries import Query
-from orders.store.database.types import Instant, instant_of
 from orders.store.tables import KeyRow, StoreRow
 
 _PUBLIC = [

@@ -27,10 +27,9 @@ from sqlalchemy import (
 
 from orders.domain import Status
 from orders.store import events, orders_json
-from orders.store.database.commit_cache import CommitCache
-from orders.store.database.engine import Database
+from orders.store.database.commits import CommitCache
+from orders.store.database.database import Database, Query
 from orders.store.database.errors import bad_rows_mean_corruption
-from orders.store.database.queries import Query
 from orders.store.tables import EventRow, OrderRow
 
 CHUNK_ROWS = 4_000

@@ -25,8 +25,8 @@ from sqlalchemy.sql.dml import ReturningUpdate
 
 from orders.domain import EventType, NewOrder, Order, Origin, Status
 from orders.store import events
+from orders.store.database.database import LISTED, Query
 from orders.store.database.errors import bad_rows_mean_corruption
-from orders.store.database.queries import LISTED, Query
 from orders.store.events import Changed, order_of
 from orders.store.tables import OrderRow
 

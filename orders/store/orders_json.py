@@ -15,7 +15,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from orders.domain import Status
-from orders.store.database.types import InstantText
+from orders.store.database.database import InstantText
 from orders.store.tables import EventRow, OrderRow
 
 _EMPTY: ColumnElement[str] = literal_column("''", String)

@@ -32,9 +32,7 @@ from sqlalchemy import (
 
 from orders.domain import Status
 from orders.store import events, orders_json
-from orders.store.database.engine import Database
-from orders.store.database.queries import Query, Unindexed
-from orders.store.database.types import Instant, instant_of
+from orders.store.database.database import Database, Instant, Query, Unindexed, instant_of
 from orders.store.filters import (
     FILTERS,
     ORDERS,

@@ -23,7 +23,7 @@ from sqlalchemy import (
     text,
 )
 
-from orders.store.database.types import Folded, Instant
+from orders.store.database.database import Folded, Instant
 
 
 def words(length: int) -> String:

@@ -41,7 +41,7 @@ from orders.counters.windows import ADDRESS_PREFIX, Counters, Quota, Usage
 from orders.settings import Network, Plan, Settings
 from orders.store import clock_floor
 from orders.store import keys as key_store
-from orders.store.database.engine import Database
+from orders.store.database.database import Database
 from orders.store.database.errors import StoreUnavailable
 from orders.store.keys import ApiKey
 from orders.web.refusals import (

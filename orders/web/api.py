@@ -24,7 +24,7 @@ from werkzeug.routing import MapAdapter, UnicodeConverter
 
 from orders.server import WHOLE_AT, path_of_target
 from orders.settings import Network, Settings
-from orders.store.database.engine import WAIT_SECONDS
+from orders.store.database.database import WAIT_SECONDS
 from orders.store.database.errors import StoreUnavailable
 from orders.web import bodies, compression
 from orders.web.access import authorize, client_address

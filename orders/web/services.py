@@ -20,11 +20,9 @@ from orders.store import clock_floor
 from orders.store import keys as key_store
 from orders.store.care import checks
 from orders.store.care.backups import Backups, ContinuousCopy
-from orders.store.database.commit_cache import CommitCache
-from orders.store.database.engine import Database
+from orders.store.database.commits import CommitCache, GroupCommit
+from orders.store.database.database import Database, LongReads
 from orders.store.database.errors import StoreUnavailable
-from orders.store.database.group_commit import GroupCommit
-from orders.store.database.long_reads import LongReads
 from orders.store.databases import Upkeep
 from orders.store.listing import CurrentList
 from orders.web.access import KeyRing, Limits, Verdict

@@ -27,8 +27,7 @@ from sqlalchemy import (
 
 from orders.domain import EventType
 from orders.store import orders_json
-from orders.store.database.queries import Query
-from orders.store.database.types import instant_of
+from orders.store.database.database import Query, instant_of
 from orders.store.tables import DeliveryRow, EndpointRow, EventRow, RefusedRow
 from orders.webhooks.endpoints import Endpoint, EventNotFound, get_all
 

@@ -11,9 +11,7 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select, upda
 
 from orders.domain import EventType
 from orders.store import events
-from orders.store.database.engine import Database
-from orders.store.database.queries import Query
-from orders.store.database.types import instant_of
+from orders.store.database.database import Database, Query, instant_of
 from orders.store.tables import DeliveryRow, EndpointRow, RefusedRow
 
 # Each of them may have a thread of its own: see `orders.webhooks.outbox`.

@@ -35,9 +35,9 @@ from sqlalchemy import Connection
 
 from orders.clock import Clock
 from orders.store import audit, events
-from orders.store.database.engine import Database
+from orders.store.database.commits import GroupCommit
+from orders.store.database.database import Database
 from orders.store.database.errors import StoreUnavailable
-from orders.store.database.group_commit import GroupCommit
 from orders.webhooks import deliveries, endpoints, sender
 from orders.webhooks.addresses import host_of
 from orders.webhooks.deliveries import Delivery, Event, Refused

@@ -25,8 +25,7 @@ from sqlalchemy import text
 
 from orders.domain import Status
 from orders.settings import Settings
-from orders.store.database.engine import Database
-from orders.store.database.queries import Query
+from orders.store.database.database import Database, Query
 from orders.store.databases import database_of
 from orders.store.filters import Filters
 from orders.store.paging import PageQuery, Position, Sort, SortBy, read_page

@@ -18,7 +18,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from orders import domain
-from orders.store.database.long_reads import Checkpoint
+from orders.store.database.sqlite import Checkpoint
 from tests.support.commands import command, messages, names_in, rejected, without_store
 from tests.support.databases import DATABASES
 from tests.support.orders import order_row, put_rows

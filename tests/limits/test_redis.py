@@ -13,7 +13,7 @@ from test_bans import strike as strike_once
 from test_counters import DAY, MINUTE, counts, quotas
 
 from orders.clock import Clock
-from orders.store.database import group_commit
+from orders.store.database import commits
 from tests.support.databases import DATABASES
 from tests.support.redis_server import redis_running
 from tests.support.stores import assert_error
@@ -277,7 +277,7 @@ def test_a_redis_that_refuses_to_write_is_away(own_redis, begin, caplog, command
 @pytest.fixture
 def impatient(monkeypatch):
     """Have stores wait for a lock for a moment only."""
-    for module in (DATABASES.module, group_commit):
+    for module in (DATABASES.module, commits):
         monkeypatch.setattr(module, "BUSY_SECONDS", 0.1)
 
 

@@ -16,7 +16,7 @@ from sqlalchemy import delete, insert, text
 
 from orders.domain import MAX_INT64, MAX_QUANTITY, Order, Status
 from orders.store import listing
-from orders.store.database.queries import Query
+from orders.store.database.database import Query
 from orders.store.tables import OrderRow
 from schemas import order, order_v2
 from tests.support.stores import BOTH_VERSIONS, Client

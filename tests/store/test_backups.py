@@ -18,7 +18,7 @@ import pytest
 from orders.store.care import backups as module
 from orders.store.care import checks, opening
 from orders.store.care.backups import RETRY_SECONDS, Backup
-from orders.store.database.engine import driver_of
+from orders.store.database.database import driver_of
 from tests.support import year
 from tests.support.commands import command, messages, names_in, rejected
 

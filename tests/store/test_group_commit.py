@@ -11,9 +11,9 @@ from sqlalchemy.exc import NoResultFound
 
 from orders.domain import NewOrder, OrderNotFound, Origin
 from orders.store import orders
-from orders.store.database.engine import driver_of
+from orders.store.database.commits import GroupCommit
+from orders.store.database.database import driver_of
 from orders.store.database.errors import StoreUnavailable
-from orders.store.database.group_commit import GroupCommit
 from tests.support.machine import wait_until
 from tests.support.stores import assert_error
 

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 import pytest
 
 from orders.store.care import opening
-from orders.store.database import long_reads
-from orders.store.database.long_reads import MOST_CLOSED_TURNS, OPEN_TURNS
+from orders.store.database import sqlite
+from orders.store.database.sqlite import MOST_CLOSED_TURNS, OPEN_TURNS
 from tests.support.stores import logged
 
 pytestmark = pytest.mark.sqlite_only
@@ -20,7 +20,7 @@ ROW = 200_000
 def small(monkeypatch):
     """A log of a MiB is long."""
     for name, pages in (("CHECKPOINT_PAGES", 16), ("RESTART_PAGES", 64), ("MOST_PAGES", 256)):
-        monkeypatch.setattr(long_reads, name, pages)
+        monkeypatch.setattr(sqlite, name, pages)
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_long_reads_that_overlap_are_held_back_until_the_log_begins_anew(store, 
         write(store, 1)
         turns.add(gate.tend())
     assert size(store) < 8 * 2**20
-    assert turns == {None, long_reads.CLOSED_SECONDS}
+    assert turns == {None, sqlite.CLOSED_SECONDS}
 
 
 def test_a_read_without_end_holds_others_back_for_a_second_and_is_reported(store, gate, reading):
@@ -84,7 +84,7 @@ def test_a_read_without_end_holds_others_back_for_a_second_and_is_reported(store
         assert "has grown to 2 MB: something reads the database for long" in log.getvalue()
     assert [gate.tend() for _ in range(OPEN_TURNS)] == [None] * OPEN_TURNS
     assert gate.is_open
-    assert gate.tend() == long_reads.CLOSED_SECONDS
+    assert gate.tend() == sqlite.CLOSED_SECONDS
     end()
     assert gate.tend() is None
     write(store, 2)

@@ -10,7 +10,7 @@ import pytest
 
 from orders.settings import Settings
 from orders.store.database.errors import StoreUnavailable
-from orders.store.postgres import waiting
+from orders.store.postgres import database
 from orders.web import api
 from orders.web.monitoring import health
 from tests.api.test_metrics import Samples
@@ -36,8 +36,8 @@ def impatient(monkeypatch):
     """Shorten what requests wait for, as nothing here will answer them."""
     monkeypatch.setattr(api, "WAIT_SECONDS", 0.3)
     monkeypatch.setattr(health, "_PATIENCE_SECONDS", 0.3)
-    monkeypatch.setattr(waiting, "_LEAST_SECONDS", 0.2)
-    monkeypatch.setattr(waiting, "_REST_SECONDS", 60)
+    monkeypatch.setattr(database, "_LEAST_SECONDS", 0.2)
+    monkeypatch.setattr(database, "_REST_SECONDS", 60)
 
 
 def test_requests_end_in_time_then_at_once_and_all_goes_on_when_it_answers(server, settings, start):
@@ -73,7 +73,7 @@ def test_requests_end_in_time_then_at_once_and_all_goes_on_when_it_answers(serve
 
 
 def test_a_silence_that_several_notice_at_once_is_logged_once(monkeypatch):
-    breaker, logged = waiting.Breaker("shop", lambda: 5.0), []
+    breaker, logged = database.Breaker("shop", lambda: 5.0), []
 
     def warn(*arguments):
         logged.append(arguments)
@@ -81,7 +81,7 @@ def test_a_silence_that_several_notice_at_once_is_logged_once(monkeypatch):
             with pytest.raises(StoreUnavailable):
                 breaker.give_up()
 
-    monkeypatch.setattr(waiting.log, "warning", warn)
+    monkeypatch.setattr(database.log, "warning", warn)
     with pytest.raises(StoreUnavailable):
         breaker.give_up()
     assert len(logged) == 1
@@ -94,15 +94,15 @@ def test_only_one_request_at_a_time_probes_a_server_that_is_silent(
     with server.standing_still():
         assert_error(client.get(f"{ORDERS}/1"), 503, "store_unavailable")
         asked = []
-        monkeypatch.setattr(waiting.Breaker, "patience", lambda _: asked.append(1) or 0.2)
+        monkeypatch.setattr(database.Breaker, "patience", lambda _: asked.append(1) or 0.2)
         for answer in (client.get(f"{ORDERS}/1"), client.place(), client.get("/readyz")):
             assert_error(answer, 503, "store_unavailable")
             assert answer.headers["Retry-After"] == "5"
         assert not asked
-        monkeypatch.setattr(waiting.time, "monotonic", lambda: time.perf_counter() + 10**6)
+        monkeypatch.setattr(database.time, "monotonic", lambda: time.perf_counter() + 10**6)
         assert [client.get(f"{ORDERS}/1").status_code for _ in range(3)] == [503] * 3
         assert len(asked) <= 2  # for a connection, and for its answer
-    monkeypatch.setattr(waiting.time, "monotonic", lambda: time.perf_counter() + 2 * 10**6)
+    monkeypatch.setattr(database.time, "monotonic", lambda: time.perf_counter() + 2 * 10**6)
     assert client.get(f"{ORDERS}/1").status_code == 200
     assert client.place().status_code == 201
 
@@ -118,7 +118,7 @@ def test_the_time_in_the_servers_queue_counts(store, client):
 def test_an_answer_says_so_where_a_commit_may_have_been_made(
     server, client, impatient, monkeypatch
 ):
-    commit, key = waiting.EndingConnection.commit, {"Idempotency-Key": "one"}
+    commit, key = database.EndingConnection.commit, {"Idempotency-Key": "one"}
     client.place()
     with ExitStack() as stack:
 
@@ -126,13 +126,13 @@ def test_an_answer_says_so_where_a_commit_may_have_been_made(
             stack.enter_context(server.standing_still())
             commit(connection)
 
-        monkeypatch.setattr(waiting.EndingConnection, "commit", stop_and_commit)
+        monkeypatch.setattr(database.EndingConnection, "commit", stop_and_commit)
         answer = client.place(headers=key)
     assert_error(answer, 503, "store_unavailable")
     assert "not known" in answer.get_json()["message"]
     assert "the same Idempotency-Key" in answer.get_json()["message"]
-    monkeypatch.setattr(waiting.EndingConnection, "commit", commit)
-    monkeypatch.setattr(waiting, "_REST_SECONDS", 0)
+    monkeypatch.setattr(database.EndingConnection, "commit", commit)
+    monkeypatch.setattr(database, "_REST_SECONDS", 0)
     client.store.database._breaker.answered()  # noqa: SLF001 - or a minute later
     assert client.place(headers=key).status_code == 201
     assert len(client.get(ORDERS).get_json()) == 2

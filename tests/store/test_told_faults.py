@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from orders.store.database.errors import DAMAGED
-from orders.store.database.faults import PROBE_SECONDS, Part, words_of
+from orders.store.database.errors import DAMAGED, PROBE_SECONDS, Part, words_of
 from tests.support import faults as real_faults
 from tests.support.machine import wait_until
 from tests.support.running_shop import open_shop

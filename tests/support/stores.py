@@ -22,7 +22,7 @@ from orders.settings import Settings
 from orders.store import keys as key_store
 from orders.store.care import opening
 from orders.store.care.files import make_private_folder
-from orders.store.database.engine import Database
+from orders.store.database.database import Database
 from orders.store.database.sqlite import SqliteDatabase
 from orders.store.keys import NewKey
 from orders.web import logs

@@ -12,7 +12,7 @@ from itertools import pairwise
 import pytest
 from sqlalchemy import insert
 
-from orders.store.database import group_commit
+from orders.store.database import commits
 from orders.store.database.errors import StoreUnavailable
 from orders.store.tables import DeliveryRow
 from orders.webhooks import deliveries, endpoints, outbox
@@ -160,7 +160,7 @@ def test_one_of_several_processes_releases_its_claims_when_it_stops(store, clien
 def test_an_outcome_that_cannot_be_recorded_yet_is_not_sent_again(
     make_store, receiver, monkeypatch
 ):
-    for module in (DATABASES.module, group_commit):
+    for module in (DATABASES.module, commits):
         monkeypatch.setattr(module, "BUSY_SECONDS", 0.1)
     store = make_store()
     hooks = Hooks(store)
@@ -199,7 +199,7 @@ def test_an_unavailable_database_is_logged_once_and_waited_for(
 
 
 def test_an_endpoint_that_waits_for_the_database_is_logged_once(make_store, receiver, monkeypatch):
-    for module in (DATABASES.module, group_commit):
+    for module in (DATABASES.module, commits):
         monkeypatch.setattr(module, "BUSY_SECONDS", 0.01)
     monkeypatch.setattr(outbox, "_REST_SECONDS", 0.01)
     store = make_store()

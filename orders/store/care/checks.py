@@ -21,7 +21,8 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from orders.store.care.triggers import QUARTER
-from orders.store.database import errors, sequences, sqlite
+from orders.store.database import errors, sqlite
+from orders.store.database.database import highest_ids
 from orders.store.events import COPIED
 from orders.store.tables import EVER
 
@@ -222,7 +223,7 @@ def complaint(connection: Connection) -> str | None:
         count = connection.execute(text(f"SELECT count(*) FROM ({faults}) AS faults")).scalar_one()  # noqa: S608 # nosec B608 - as above
         if count:
             return f"{words}, {count} times" if count > 1 else words
-    for table, given in sequences.given(connection).items():
+    for table, given in highest_ids(connection).items():
         highest = connection.execute(text(f"SELECT max(id) FROM {table}")).scalar()  # noqa: S608 # nosec B608 - our own names
         if (highest or 0) > given:
             return f"ids of {table} would be assigned twice"

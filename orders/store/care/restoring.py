@@ -25,8 +25,8 @@ from sqlalchemy import Connection, Table, delete, func, select, update
 
 from orders.store import audit
 from orders.store.care import checks, files, opening
-from orders.store.database import errors, sequences, sqlite
-from orders.store.database.engine import Database
+from orders.store.database import errors, sqlite
+from orders.store.database.database import Database, continue_ids_above, highest_ids
 from orders.store.database.sqlite import SqliteDatabase
 from orders.store.tables import (
     METADATA,
@@ -275,12 +275,12 @@ def _carry_over(
 
 
 def _skip_ids(connection: Connection, replaced: _Replaced | None) -> None:
-    own = sequences.given(connection)
+    own = highest_ids(connection)
     for table in _NUMBERED:
         last_id = replaced.last_ids.get(table, 0) if replaced else 0
         if not (replaced and replaced.is_same):
             last_id = max(last_id, own.get(table, 0) + SKIPPED_IDS)
-        sequences.go_on_above(connection, table, last_id)
+        continue_ids_above(connection, table, last_id)
 
 
 def _carry_audit(connection: Connection, replaced: _Replaced) -> None:

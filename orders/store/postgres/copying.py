@@ -27,10 +27,15 @@ from orders.store import audit
 from orders.store.care import checks
 from orders.store.care.checks import AwayDatabase, UnfitDatabase
 from orders.store.care.opening import InUse
-from orders.store.database import sequences
-from orders.store.database.engine import Database, driver_of
+from orders.store.database.database import (
+    Database,
+    Instant,
+    InstantText,
+    continue_ids_above,
+    driver_of,
+    highest_ids,
+)
 from orders.store.database.errors import StoreUnavailable, translate_driver_errors
-from orders.store.database.types import Instant, InstantText
 from orders.store.postgres.database import PostgresDatabase, copy_into
 from orders.store.postgres.upkeep import PostgresUpkeep
 from orders.store.tables import METADATA, EventRow, QuarterRow, StoreRow
@@ -144,8 +149,8 @@ def _copy_verified(old: _Side, new: _Side, show: Show) -> dict[str, int]:
     with show("Verifying", sum(rows.values())) as advance:
         for table in _TABLES:
             _verify(old, new, table, advance)
-    for name, last_id in sequences.given(old.connection).items():
-        sequences.go_on_above(new.connection, name, last_id)
+    for name, last_id in highest_ids(old.connection).items():
+        continue_ids_above(new.connection, name, last_id)
     return rows
 
 

@@ -20,9 +20,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from orders.store.care import checks, files, opening
 from orders.store.care.checks import NEWER, OLDER, AwayDatabase, UnfitDatabase, schema_version
 from orders.store.care.opening import Hold, InUse
-from orders.store.database.engine import BUSY_SECONDS
+from orders.store.database.database import BUSY_SECONDS, Query
 from orders.store.database.errors import StoreUnavailable, translate_driver_errors
-from orders.store.database.queries import Query
 from orders.store.postgres import database
 from orders.store.postgres.database import LOCKS, SERVING, PostgresDatabase
 

@@ -22,9 +22,8 @@ from orders import VERSION, keys
 from orders.clock import Clock
 from orders.domain import format_instant
 from orders.store import events
-from orders.store.database.engine import Database
-from orders.store.database.errors import StoreUnavailable
-from orders.store.database.faults import Part
+from orders.store.database.database import Database
+from orders.store.database.errors import Part, StoreUnavailable
 from orders.web.call import Call
 from orders.web.replies import Reply, json_reply
 from orders.web.services import Services, current_services

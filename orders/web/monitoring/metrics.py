@@ -40,8 +40,7 @@ from orders import VERSION
 from orders.store import days, events
 from orders.store.care import checks
 from orders.store.database import sqlite
-from orders.store.database.errors import StoreUnavailable
-from orders.store.database.faults import Part
+from orders.store.database.errors import Part, StoreUnavailable
 from orders.web.call import Call
 from orders.web.logs import log_queue
 from orders.web.refusals import UnknownHost

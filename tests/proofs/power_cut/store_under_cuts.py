@@ -24,7 +24,7 @@ from orders.files.faults import Faults
 from orders.service import OrderService
 from orders.store import keys as key_store
 from orders.store.care import checks, opening
-from orders.store.database import sequences
+from orders.store.database.database import continue_ids_above
 from orders.store.database.errors import StoreUnavailable
 from orders.store.database.sqlite import SqliteDatabase
 from orders.store.idempotency import IdempotencyKey
@@ -196,7 +196,7 @@ def _issue_key(path: Path) -> int:
     secret = keys.generate()
     key = NewKey("power cuts", "business", ("read", "write"))
     with closing(SqliteDatabase(path)) as database, database.write() as connection:
-        sequences.go_on_above(connection, "orders", LAST_IMPORTED_ID)
+        continue_ids_above(connection, "orders", LAST_IMPORTED_ID)
         return key_store.issue(connection, key, secret, Clock().now())
 
 

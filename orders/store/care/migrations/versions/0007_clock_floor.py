@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from orders.store.database.types import Instant
+from orders.store.database.database import Instant
 
 revision = "0007"
 down_revision = "0006"

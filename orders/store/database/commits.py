@@ -8,17 +8,19 @@ are applied again without it, and then it is retried by itself, because it may h
 the others did and then undid. That is rare, and a savepoint for each change would cost all of them
 two more calls into the database. All are applied once more, too, if the connection was lost before
 the commit was sent.
+
+Results of reading are cached until the next commit (`CommitCache`).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Generic, TypeVar, cast
 
 from sqlalchemy import Connection
 
-from orders.store.database.engine import BUSY_SECONDS, Database
+from orders.store.database.database import BUSY_SECONDS, Database
 from orders.store.database.errors import (
     OutcomeUnknown,
     StoreUnavailable,
@@ -27,6 +29,7 @@ from orders.store.database.errors import (
 )
 
 Result = TypeVar("Result")
+T = TypeVar("T")
 
 
 class _Change(Generic[Result]):
@@ -151,3 +154,32 @@ class GroupCommit:
             for change in changes:
                 change.was_committed()
         return None
+
+
+# K Results cached until the next commit.
+
+
+class CommitCache(Generic[T]):
+    """Results of reading the database, by key, until anything is committed.
+
+    Each thread has its own: the database's version means something to the thread that read it.
+    """
+
+    def __init__(self, database: Database, most: int) -> None:
+        self._database = database
+        self._most = most
+        self._thread = threading.local()
+
+    def get(self, key: Hashable, read: Callable[[], T]) -> T:
+        """Return the cached result, or else read it."""
+        # Before the reading: after a commit between the two, the next call reads again.
+        version = self._database.version()
+        results: dict[Hashable, T] = getattr(self._thread, "results", {})
+        if getattr(self._thread, "version", None) != version:
+            results = {}
+        if key not in results:
+            if len(results) == self._most:
+                results.clear()
+            results[key] = read()
+        self._thread.version, self._thread.results = version, results
+        return results[key]

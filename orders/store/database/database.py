@@ -1,0 +1,495 @@
+"""The interface of a database, SQLite or PostgreSQL: write transactions and reading.
+
+Two engines. The writer has one connection, for which this process' writers queue in order, and only
+one transaction writes at a time, across all processes. So a transaction that reads first and writes
+later can rely on what it read, and events get their ids in the order of commit. Each reading thread
+keeps a connection for single queries; it reads in autocommit, or in a transaction of its own if
+several statements must see the same state.
+
+A commit is acknowledged once it is on the disk: it survives a power cut.
+
+Below it are what statements consist of on both: queries that are compiled once, instants, folded
+texts, and the sequences of ids.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Connection,
+    DateTime,
+    Dialect,
+    Engine,
+    PoolProxiedConnection,
+    QueuePool,
+    Select,
+    String,
+    Table,
+    TypeDecorator,
+    bindparam,
+    cast,
+    create_engine,
+    event,
+    func,
+    select,
+    text,
+)
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.elements import ClauseElement
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import TypeEngine
+
+from orders import domain
+from orders.store.database.errors import (
+    LOCKED,
+    Faults,
+    Part,
+    StoreUnavailable,
+    Watch,
+    bad_rows_mean_corruption,
+    discard_connection_on_error,
+    translate,
+    unavailable_cause,
+)
+
+BUSY_SECONDS = 5
+# How long a request waits for the database in all, once it is whole: it is answered within ten
+# seconds, with the queue behind it.
+WAIT_SECONDS = 7.0
+# The wait for a lock that an earlier request has already waited BUSY_SECONDS for.
+STILL_BUSY_SECONDS = 0.05
+# The schema name of the tables of a file beside the store.
+BESIDE = "beside"
+_PROBE_READING = "SELECT store_id FROM store"
+_PROBE_WRITING = "UPDATE store SET store_id = store_id"
+# As a text, after each that stands for an instant.
+_AFTER_ALL_TEXT = "~"
+# No id is assigned twice, even after the newest rows are lost in a restore. SQLite records the
+# highest id of each table, including imported ones; PostgreSQL has a sequence for each.
+_HAS_SEQUENCES = "SELECT 1 FROM sqlite_master WHERE name = 'sqlite_sequence'"
+_INSERT_SEQUENCE = """
+    INSERT INTO sqlite_sequence (name, seq) SELECT :table, 0
+    WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = :table)
+"""
+_RAISE_SEQUENCE = "UPDATE sqlite_sequence SET seq = max(seq, :id) WHERE name = :table"
+# The last value of an unused sequence is null.
+_SEQUENCES = """
+    SELECT t.relname, coalesce(pg_sequence_last_value(s.oid), 0)
+    FROM pg_class s JOIN pg_depend d ON d.objid = s.oid AND d.deptype IN ('a', 'i')
+    JOIN pg_class t ON t.oid = d.refobjid
+    WHERE s.relkind = 'S' AND t.relnamespace = CAST(current_schema() AS regnamespace)
+"""
+_SET_SEQUENCE = "SELECT setval(pg_get_serial_sequence(:table, 'id'), :id)"
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """An SQLite file whose tables a transaction sees beside the store's, as `beside.…`."""
+
+    path: Path
+    tables: Sequence[Table]
+
+
+class Database(ABC):
+    """The store's database. Opens nothing until it is used. `folder` is for temporary files.
+
+    Whatever asks it raises StoreUnavailable where it can't be reached, read or written.
+    """
+
+    def __init__(self, folder: Path, threads: int) -> None:
+        """Take the folder, and how many threads will read at the same time."""
+        self.folder = folder
+        self._threads = threads
+        self._own = threading.local()
+        # Weakly, so that a thread's connection goes back to the pool when the thread ends.
+        self._kept: WeakSet[PoolProxiedConnection] = WeakSet()
+        self._long_locked = False
+        self.faults = Faults()
+        self._reading = Watch(partial(self._note, Part.READING))
+        self._writing = Watch(partial(self._note, Part.WRITING))
+
+    def answer_by(self, moment: float | None) -> None:
+        """Have this thread wait for the database until a monotonic time, or None, as usual."""
+        self._own.deadline = moment
+
+    def seconds_left(self) -> float:
+        """Return how long this thread may wait for the database."""
+        deadline: float | None = getattr(self._own, "deadline", None)
+        return WAIT_SECONDS if deadline is None else max(0.0, deadline - time.monotonic())
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the database is known not to answer, so that nobody need ask it."""
+        return False
+
+    def is_read_only(self, connection: Connection) -> bool:
+        """Return whether the server takes no changes."""
+        return False
+
+    @property
+    @abstractmethod
+    def where(self) -> str:
+        """The name of the database in messages, without a password."""
+
+    @contextlib.contextmanager
+    @abstractmethod
+    def write(self, beside: Beside | None = None) -> Iterator[Connection]:
+        """Yield a connection in a write transaction; it commits unless left by an exception.
+
+        No other transaction writes until it ends. The tables of another file, if given, are
+        available as `beside.…`.
+        """
+        yield from ()
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[Connection]:
+        """Yield a connection for reading, each statement by itself."""
+        with self._reading:
+            self._check_usable()
+            with self._reader.connect() as connection, discard_connection_on_error(connection):
+                yield connection
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """Yield a connection whose statements all see the store as of the first of them."""
+        with self.read() as connection:
+            self._begin_to_read(connection)
+            yield connection
+
+    @abstractmethod
+    def ask(self, query: Query, **parameters: Any) -> list[tuple[Any, ...]]:
+        """Return the rows of one query, on this thread's own connection."""
+
+    def probe(self, part: Part) -> None:
+        """Raise StoreUnavailable if the database can't be read, or written."""
+        if part is Part.READING:
+            with self.read() as connection:
+                connection.exec_driver_sql(_PROBE_READING).fetchall()
+        else:
+            with self.write() as connection:
+                self._make_room(connection)
+                connection.exec_driver_sql(_PROBE_WRITING)
+
+    @abstractmethod
+    def _make_room(self, connection: Connection) -> None:
+        """Raise an error if there is no room for more rows: a change of one may need none."""
+
+    def _note(self, part: Part, error: Exception) -> None:
+        is_translated = isinstance(error, StoreUnavailable)
+        cause = str(error) if is_translated else unavailable_cause(error)
+        # A silence is logged by who waits for its end.
+        if cause and not self.is_away:
+            self.faults.note(part, cause)
+        translate(error)
+
+    @abstractmethod
+    def version(self) -> Hashable:
+        """Return a value that changes with any commit, by this process or another.
+
+        It can only be compared with values that the same thread got before.
+        """
+
+    @cached_property
+    def long_reads(self) -> LongReads:
+        """The gate of long reads."""
+        return LongReads()
+
+    def close(self) -> None:
+        """Close all connections. Later use opens new ones."""
+        for connection in list(self._kept):
+            if connection.is_valid:
+                connection.close()
+        self._own = threading.local()
+        for name in ("_writer", "_reader"):
+            engine = self.__dict__.pop(name, None)
+            if engine is not None:
+                engine.dispose()
+
+    @cached_property
+    def _writer(self) -> Engine:
+        engine = self._engine(pool_size=1, max_overflow=0)
+        event.listen(engine, "begin", self._begin_to_write)
+        return engine
+
+    @cached_property
+    def _reader(self) -> Engine:
+        # For each thread, one that it keeps and one to stream from. Readers wait for nobody.
+        return self._engine(pool_size=2 * self._threads, max_overflow=-1)
+
+    def _engine(self, **options: Any) -> Engine:
+        return create_engine(
+            # Errors in the log show the statement, not what clients sent.
+            hide_parameters=True,
+            poolclass=QueuePool,
+            pool_timeout=BUSY_SECONDS,
+            **options,
+        )
+
+    def _begin_to_write(self, connection: Connection) -> None:
+        # Once a request has waited in vain, the next ones don't wait: they would occupy all
+        # threads, and nothing could be read.
+        try:
+            self._lock(driver_of(connection), STILL_BUSY_SECONDS if self._long_locked else None)
+        except Exception as error:
+            self._long_locked = unavailable_cause(error) == LOCKED
+            raise
+        self._long_locked = False
+
+    @abstractmethod
+    def _lock(self, driver: Any, seconds: float | None) -> None:
+        """Begin a write transaction; wait for another's end this long, or as long as usual."""
+
+    @abstractmethod
+    def _begin_to_read(self, connection: Connection) -> None:
+        """Begin a transaction that sees one state of the store."""
+
+    def _check_usable(self) -> None:  # noqa: B027 - a hook
+        """Raise StoreUnavailable if the database can't be the one to ask now."""
+
+    def _rows(self, query: Query, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+        connection = self._own_connection()
+        with discard_connection_on_error(connection):
+            rows: list[tuple[Any, ...]] = query.execute_on(
+                connection.driver_connection, self._reader.dialect, parameters
+            ).fetchall()
+            return rows
+
+    def _own_connection(self) -> PoolProxiedConnection:
+        connection: PoolProxiedConnection | None = getattr(self._own, "connection", None)
+        if connection is None or not connection.is_valid:
+            self._own.connection = connection = self._reader.raw_connection()
+            self._connection_changed()
+            self._kept.add(connection)
+        return connection
+
+    def _connection_changed(self) -> None:  # noqa: B027 - a hook
+        """Note that this thread has a new connection of its own."""
+
+
+def driver_of(connection: Connection) -> Any:
+    """Return the driver's connection below one of SQLAlchemy's."""
+    return connection.connection.driver_connection
+
+
+class LongReads:
+    """Whether long reads of one moment may begin: always, unless a log is to be kept short."""
+
+    is_open = True
+
+    def tend(self) -> float | None:
+        """Do what is due; return after how many seconds to call this again, None if it is usual."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    """A statement for one database. A parameter without a name has a fixed value."""
+
+    text: str
+    parameters: tuple[tuple[str | None, Any], ...]
+    # What the database's types make of values, by the parameters' names.
+    processors: dict[str, Callable[[Any], Any]]
+
+    def arguments(self, values: dict[str, Any]) -> list[Any]:
+        for name, process in self.processors.items():
+            values[name] = process(values[name])
+        return [value if name is None else values[name] for name, value in self.parameters]
+
+
+class Query:
+    """A statement whose shape never changes. Its open parameters are `bindparam`s.
+
+    SQLAlchemy prepares each execution for events, result metadata and a look-up in its cache. Such
+    a statement needs none of that: it is compiled once, and executed on the driver's own
+    connection, which costs 5 µs instead of 100. Parameters are positional, which both drivers
+    support: `?` in SQLite's, `%s` in psycopg's.
+    """
+
+    def __init__(self, statement: ClauseElement, on_postgres: ClauseElement | None = None) -> None:
+        """Take the statement, and another for PostgreSQL if that differs.
+
+        It is compiled when first executed.
+        """
+        self._statement = statement
+        self._on_postgres = on_postgres
+        self._compiled: dict[str, _Compiled] = {}
+
+    def execute(self, connection: Connection, **parameters: Any) -> Any:
+        """Execute it in a connection's transaction; return the driver's cursor.
+
+        Values go in as in any SQLAlchemy statement; rows come out as the driver returns them.
+        """
+        driver: Any = connection.connection.driver_connection
+        return self.execute_on(driver, connection.dialect, parameters)
+
+    def execute_on(self, driver: Any, dialect: Dialect, parameters: dict[str, Any]) -> Any:
+        """Execute it on a driver's connection; return the cursor."""
+        compiled = self._compiled.get(dialect.name) or self._compile(dialect)
+        return driver.execute(compiled.text, compiled.arguments(parameters))
+
+    def _compile(self, dialect: Dialect) -> _Compiled:
+        on_postgres = self._on_postgres if dialect.name == "postgresql" else None
+        statement = self._statement if on_postgres is None else on_postgres
+        compiled: Any = statement.compile(dialect=dialect)
+        parameters: list[tuple[str | None, Any]] = []
+        processors = {}
+        for name in compiled.positiontup or ():
+            bind = compiled.binds[name]
+            process = bind.type.dialect_impl(dialect).bind_processor(dialect)
+            if bind.required:
+                parameters.append((name, None))
+                if process:
+                    processors[name] = process
+            else:
+                value = bind.effective_value
+                parameters.append((None, process(value) if process else value))
+        made = _Compiled(compiled.string, tuple(parameters), processors)
+        self._compiled[dialect.name] = made
+        return made
+
+
+def _listed() -> Iterator[Select[Any]]:
+    ids = bindparam("order_ids", type_=String)
+    yield select(func.json_each(ids).table_valued("value").c.value)
+    elements = func.json_array_elements_text(cast(ids, JSON)).table_valued("value")
+    yield select(cast(elements.c.value, BigInteger))
+
+
+# The ids in a JSON array, as each of the two databases reads them: any number in one parameter.
+LISTED = tuple(_listed())
+
+
+class Unindexed(FunctionElement[Any]):
+    """A column by which SQLite chooses no index (https://www.sqlite.org/optoverview.html, 2)."""
+
+    inherit_cache = True
+
+    def __init__(self, column: Any) -> None:
+        super().__init__(column)
+        self.type = column.type
+
+
+@compiles(Unindexed)
+def _plain(element: Unindexed, compiler: SQLCompiler, **options: Any) -> str:
+    return compiler.process(element.clauses, **options)
+
+
+@compiles(Unindexed, "sqlite")
+def _with_unary_plus(element: Unindexed, compiler: SQLCompiler, **options: Any) -> str:
+    return f"+{compiler.process(element.clauses, **options)}"
+
+
+class Instant(TypeDecorator[datetime]):
+    """An aware datetime in UTC with milliseconds; finer digits are cut.
+
+    SQLite has no such type and would silently drop the time zone. There it is stored as the API's
+    text (`2026-12-01T08:00:00.000Z`), which sorts by time and goes into JSON as it is. PostgreSQL
+    has one, which users of psql expect; formatting it takes half as long again as the rest of an
+    order's JSON.
+    """
+
+    impl = String(24)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """Return the column's type for this database."""
+        if dialect.name == "sqlite":
+            return dialect.type_descriptor(String(24))
+        return dialect.type_descriptor(DateTime(timezone=True))
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> object:
+        """Convert a datetime to the stored value."""
+        if value is None:
+            return None
+        if dialect.name == "sqlite":
+            return _AFTER_ALL_TEXT if value == domain.AFTER_ALL else domain.format_instant(value)
+        if value == domain.AFTER_ALL:
+            return value
+        return value.replace(microsecond=value.microsecond // 1_000 * 1_000)
+
+    def process_result_value(self, value: object, dialect: Dialect) -> datetime | None:
+        """Convert the stored value to a datetime."""
+        return instant_of(value)
+
+
+class InstantText(FunctionElement[str]):
+    """An instant as the API's text."""
+
+    type = String()
+    inherit_cache = True
+
+
+@compiles(InstantText, "sqlite")
+def _stored_as_text(element: InstantText, compiler: SQLCompiler, **options: Any) -> str:
+    return compiler.process(element.clauses, **options)
+
+
+@compiles(InstantText, "postgresql")
+def _formatted(element: InstantText, compiler: SQLCompiler, **options: Any) -> str:
+    instant = compiler.process(element.clauses, **options)
+    # The connection's time zone is UTC.
+    return f"""to_char({instant}, 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')"""
+
+
+class Folded(FunctionElement[str]):
+    """A text with its ASCII letters in lower case, compared by its characters' numbers."""
+
+    type = String()
+    inherit_cache = True
+
+
+@compiles(Folded)
+def _folded(element: Folded, compiler: SQLCompiler, **options: Any) -> str:
+    return f"{compiler.process(element.clauses, **options)} COLLATE NOCASE"
+
+
+@compiles(Folded, "postgresql")
+def _folded_alike_everywhere(element: Folded, compiler: SQLCompiler, **options: Any) -> str:
+    return f'lower({compiler.process(element.clauses, **options)} COLLATE "C")'
+
+
+def instant_of(value: object) -> datetime | None:
+    """Return the datetime of a driver's value."""
+    if isinstance(value, str):
+        with bad_rows_mean_corruption():
+            return datetime.fromisoformat(value)
+    return value.astimezone(UTC) if isinstance(value, datetime) else None
+
+
+def highest_ids(connection: Connection) -> dict[str, int]:
+    """Return the highest id assigned in each table, by the tables' names."""
+    if connection.dialect.name == "sqlite":
+        if not connection.execute(text(_HAS_SEQUENCES)).first():
+            return {}
+        rows = connection.execute(text("SELECT name, seq FROM sqlite_sequence"))
+    else:
+        rows = connection.execute(text(_SEQUENCES))
+    return dict(map(tuple, rows))
+
+
+def highest_id(connection: Connection, table: str) -> int:
+    """Return the highest id ever assigned in a table, or 0."""
+    return highest_ids(connection).get(table, 0)
+
+
+def continue_ids_above(connection: Connection, table: str, last_id: int) -> None:
+    """Continue a table's ids above this one at least."""
+    if connection.dialect.name == "sqlite":
+        connection.execute(text(_INSERT_SEQUENCE), {"table": table})
+        connection.execute(text(_RAISE_SEQUENCE), {"table": table, "id": last_id})
+    elif last_id > highest_id(connection, table):
+        connection.execute(text(_SET_SEQUENCE), {"table": table, "id": last_id})
