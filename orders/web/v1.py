@@ -33,7 +33,11 @@ blueprint = ApiBlueprint("v1", __name__, url_prefix=f"/v{VERSION}")
 
 
 @blueprint.get("/store/orders", tags=["orders"])
-@operation(refusals=("precondition_failed",), parameters=("If-Match of a list",), has_etag=True)
+@operation(
+    refusals=("precondition_failed", "server_busy"),
+    parameters=("If-Match of a list",),
+    has_etag=True,
+)
 @blueprint.response(
     200,
     OrderSchema(many=True),

@@ -11,7 +11,7 @@ import pytest
 
 from orders.settings import Settings
 from orders.web.api import PROTECTION
-from orders.web.refusals import CODES
+from orders.web.refusals import CODES, SERVER_ANSWERS
 from tests.support.clocks import SetClock
 from tests.support.stores import Store, assert_error
 
@@ -234,6 +234,20 @@ def test_the_codes_and_headers_are_those_of_the_version(document, version):
     _, _, ship = operations(document)["shipOrder"]
     examples = ship["responses"]["409"]["content"]["application/json"]["examples"]
     assert set(examples) == {"order_already_shipped", "order_already_cancelled"} - {code}
+
+
+def test_each_code_belongs_to_an_operation_or_to_what_the_server_itself_refuses(documents):
+    of_operations = {
+        code
+        for document in documents.values()
+        for _, _, operation in operations(document).values()
+        for response in operation["responses"].values()
+        for code in response.get("content", {}).get("application/json", {}).get("examples", ())
+        if code in CODES
+    }
+    # Answers where there is no operation.
+    of_paths = {"not_found", "method_not_allowed"}
+    assert set(CODES) - of_operations - {*SERVER_ANSWERS.values()} == of_paths
 
 
 def test_the_schemas_have_their_names_and_fields(document, version):

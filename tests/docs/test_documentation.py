@@ -15,9 +15,12 @@ import pytest
 
 from orders import VERSION
 from orders import settings as settings_module
+from orders.domain import EventType
+from orders.files import rows
 from orders.settings import DEFAULT_PLANS, SETTINGS, Settings
 from orders.web.api import PROTECTION
 from orders.web.refusals import ANSWERS, CODES, SERVER_ANSWERS
+from schemas import order, order_v2, query
 from tests.support.clocks import SetClock
 from tests.support.machine import free_port
 from tests.support.service import ROOT
@@ -149,6 +152,48 @@ def test_the_table_of_errors_has_all_codes():
     codes |= {name: status for status, name in SERVER_ANSWERS.items() if name not in codes}
     assert {code(cell): int(status) for status, cell, _ in rows} == codes
     assert set(codes) == set(CODES)
+
+
+def names(cell):
+    """Return all names in backticks."""
+    return re.findall(r"`([A-Za-z]+)`", cell)
+
+
+def fields(schema):
+    return [field.data_key for field in schema().fields.values()]
+
+
+def test_the_table_of_pages_has_all_parameters():
+    rows = table(section("### Pages", page("api.md")))
+    assert sorted(name for row in rows for name in names(row[0])) == sorted(
+        fields(query.OrdersQuerySchema)
+    )
+    (sorts,) = [row[1] for row in rows if row[0] == "`sort`"]
+    assert {each.removeprefix("-") for each in query.SORTS} <= set(names(sorts))
+
+
+def test_the_tables_of_fields_have_all_fields():
+    api = page("api.md")
+    rows = table(section("## From version 1 to version 2", api))
+    both = names(next(one for one, two in rows if two.startswith("the same, with")))
+    added = names(next(two for one, two in rows if one == "—"))
+    assert both == fields(order.OrderSchema)
+    assert both + added == fields(order_v2.OrderSchema)
+    ((one, two),) = [row for row in rows if row[0].startswith("NewOrder takes")]
+    assert names(one) == fields(order.NewOrderSchema)
+    assert names(one) + names(two) == fields(order_v2.NewOrderSchema)
+    patch = section("### Changes", api).split(";")[0]
+    assert set(fields(order_v2.OrderPatchSchema)) == set(names(patch))
+
+
+def test_the_columns_of_files_are_all_described():
+    text = section("## Import and export", page("commands.md")).split("```")[0]
+    assert set(rows.ORDERS.checks) <= set(names(text))
+
+
+@pytest.mark.parametrize("name", ["api.md", "webhooks.md"])
+def test_all_types_of_events_are_described(name):
+    assert set(re.findall(r"`(order\.\w+)`", page(name))) == {*EventType}
 
 
 @pytest.mark.parametrize("text", [README, page("api.md")], ids=["README", "api.md"])

@@ -6,9 +6,37 @@ import re
 
 import pytest
 
+from orders.web.etags import FORMAT
+from schemas.order import NewOrderSchema
+from schemas.order_v2 import NewOrderSchema as NewOrderSchemaV2
+from tests.support.orders import OPTIONAL
 from tests.support.stores import BOTH_VERSIONS, Client
 
 pytestmark = BOTH_VERSIONS
+
+
+# What orders look like, by the format that is in their ETags.
+SHOWN = {
+    1: {
+        1: '{"id":1,"petId":7,"quantity":2,"shipDate":"2026-12-05T08:00:00.000Z","complete":false}',
+        2: '{"id":1,"petId":7,"quantity":2,"shipDate":"2026-12-05T08:00:00.000Z","complete":false,'
+        '"status":"pending","placedAt":"2026-12-01T12:00:00.000Z",'
+        '"updatedAt":"2026-12-01T12:00:00.000Z","reference":"R-1041","note":"A gift\\nfor Anna"}',
+    }
+}
+
+
+def test_where_an_order_looks_different_the_format_in_its_etag_is_raised(client, version):
+    order = {"quantity": 2, **OPTIONAL}
+    if version == 1:
+        order = {name: order[name] for name in ("quantity", "shipDate")}
+    shown = client.place(**order).get_data(as_text=True)
+    assert shown == SHOWN[FORMAT][version], "raise FORMAT in orders/web/etags.py"
+    schema = {1: NewOrderSchema, 2: NewOrderSchemaV2}[version]
+    assert {"petId", *order} == {field.data_key for field in schema().fields.values()}
+    lists = {1: f"[{shown}]", 2: f'{{"orders":[{shown}]}}'}
+    assert client.get(client.orders).get_data(as_text=True) == lists[version]
+    assert client.order(1).headers["ETag"].strip('W/"').split("-")[1] == str(FORMAT)
 
 
 @pytest.fixture

@@ -142,6 +142,18 @@ def test_every_parameter_but_those_of_the_page_is_a_filter():
     assert parameters == {each.name for each in fields(Filters)} - {"statuses"}
 
 
+def test_each_filter_has_orders_that_it_finds_a_foreign_cursor_and_values_that_are_rejected():
+    def named(queries):
+        return {name for query in queries for name, _ in parse_qsl(query)}
+
+    parameters = {*OrdersQuerySchema().fields} - {"limit", "after"}
+    names = {OrdersQuerySchema().fields[each].data_key for each in parameters}
+    filters = names - {"sort"}
+    assert filters - named(query for query, found in FILTERED.items() if found) == set()
+    assert names - named(FOREIGN) == set()
+    assert names - {*REJECTED} == set()
+
+
 def test_filters_let_through_what_they_say_and_nothing_else(shelf):
     for query, expected in FILTERED.items():
         assert ids(shelf.get(f"{PATH}?{query}")) == expected, query
@@ -225,7 +237,12 @@ def test_a_cursor_survives_a_restart_and_changes_of_the_limit_and_of_its_order(o
 
 FOREIGN = (
     *("sort=-id", "sort=placedAt", "status=pending", "complete=false", "petId=2"),
-    *("reference=R-1", "placedFrom=2026-01-01T00:00:00Z"),
+    *("reference=R-1", "search=R", "dated=true", "dated=false"),
+    *(
+        f"{name}{bound}"
+        for name in ("placed", "ships", "updated")
+        for bound in ("From=2026-01-01T00:00:00Z", "Before=2027-01-01T00:00:00Z")
+    ),
 )
 
 
@@ -287,8 +304,11 @@ REJECTED = {
     "reference": (*("", "%00", "R" * 65, "a&reference=b", "%ff", "%C3", "100%", "%zz"),),
     "search": ("", "%00", "R" * 65, "a&search=b", "%ff"),
     "updatedFrom": ("2026-12-01",),
+    "updatedBefore": ("2026-12-01T08:00:00+0100",),
     "sort": ("", "quantity", "%2Bid", "id&sort=-id"),
     "placedFrom": ("2026-12-01", "2026-12-01T08:00:00"),
+    "placedBefore": ("", "2026-12-32T08:00:00Z"),
+    "shipsFrom": ("now",),
     "shipsBefore": ("1796112060",),
     "after": ("&after=",),
     "page": ("2",),

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import random
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -15,7 +18,7 @@ from hypothesis import strategies as st
 from orders.domain import Status
 from orders.store import paging
 from orders.store.database.sqlite import SqliteDatabase
-from orders.store.filters import Filters
+from orders.store.filters import FILTERS, Filters
 from orders.store.paging import PageQuery, Sort, SortBy, read_page
 from tests.support.databases import Explained, copy_database
 from tests.support.orders import order_row, put_rows
@@ -124,7 +127,7 @@ def listed(database, filters, sort, size):
 
 
 HOURS = st.integers(-24 * 20, 24 * 750).map(lambda hours: BEGIN + timedelta(hours=hours))
-FILTERS = st.builds(
+ANY_FILTERS = st.builds(
     Filters,
     statuses=st.sets(st.sampled_from(Status)).map(lambda chosen: tuple(sorted(chosen)))
     | st.just(tuple(Status)),
@@ -142,7 +145,7 @@ FILTERS = st.builds(
 
 
 @pytest.mark.parametrize("few", FEW.values(), ids=FEW)
-@given(FILTERS, st.sampled_from(SORTS), st.sampled_from([3, 40, 200]))
+@given(ANY_FILTERS, st.sampled_from(SORTS), st.sampled_from([3, 40, 200]))
 def test_pages_together_are_the_list(mixed, few, filters, sort, size):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(paging, "FEW", few)
@@ -157,6 +160,7 @@ VALUES = {
     "ships_from": BEGIN,
     "ships_before": BEGIN + timedelta(days=700),
     "updated_from": BEGIN,
+    "updated_before": BEGIN + timedelta(days=700),
     "dated": False,
     "search": "r-",
 }
@@ -164,6 +168,41 @@ SETS = [
     *itertools.chain.from_iterable(itertools.combinations(VALUES, size) for size in range(3)),
     tuple(VALUES),
 ]
+
+
+def test_each_filter_has_a_value_here():
+    assert {each.name for each in fields(Filters)} == {"statuses", *VALUES}
+
+
+@pytest.mark.sqlite_only("its query plans; for PostgreSQL, see test_postgres")
+@pytest.mark.parametrize("name", VALUES)
+def test_each_filter_has_its_index_and_is_in_those_of_the_sorts(mixed, name, monkeypatch):
+    monkeypatch.setattr(paging, "FEW", FEW["nothing is few"])
+    filters = Filters(**{name: VALUES[name]})
+    column, compare = FILTERS["undated" if name == "dated" else name]
+    alone, *walks = [
+        plans_of_page(mixed.database, filters, Sort(by))
+        for by in (SortBy.ID, SortBy.PLACED_AT, SortBy.SHIP_DATE)
+    ]
+    # `search` compares references.
+    column = {"search": "reference"}.get(column, column)
+    steps = [step for plan in alone for step in plan]
+    assert any(re.search(rf"INDEX \w+ \(.*\b{column}[=<>]", step) for step in steps), steps
+    if compare is operator.eq and name != "search":
+        # The index has the order of ids, too.
+        assert any(f"({column}=?" in step for step in alone[-1]), alone[-1]
+    for step in itertools.chain.from_iterable(plan[-1] for plan in walks):
+        assert "COVERING INDEX" in step, step
+
+
+def plans_of_page(database, filters, sort):
+    """Return how each statement of a page reads orders, but for looking up those that it shows."""
+    explained = Explained(database)
+    read_page(explained, PageQuery(filters, sort, 2))
+    return [
+        [detail for *_, detail in plan if " orders " in detail and "LEFT-JOIN" not in detail]
+        for plan in explained.plans
+    ]
 
 
 @pytest.mark.slow

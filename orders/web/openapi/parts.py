@@ -17,6 +17,7 @@ from orders.web.refusals import (
     MissingKey,
     PayloadTooLarge,
     RateLimited,
+    ServerBusy,
     UnsupportedMediaType,
     ValidationFailed,
 )
@@ -140,6 +141,7 @@ _SAMPLES: tuple[Exception, ...] = (
     RateLimited(18),
     KeyBanned(300),
     StoreUnavailable("the disk is full"),
+    ServerBusy(),
     InternalError("8f3a0c1d5e7b9246"),  # pragma: allowlist secret
 )
 SAMPLE_OF_CODE = {ANSWERS[type(each)].code: each for each in _SAMPLES}
