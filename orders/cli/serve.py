@@ -290,7 +290,13 @@ def _bind(app: Flask, services: Services) -> Server:
     settings = services.settings
     try:
         alive = partial(notify, settings.notify_socket, State.ALIVE)
-        server = Server(app, settings, Dispatch(services, alive))
+        server = Server(
+            app,
+            Dispatch(services, alive),
+            (settings.host, settings.port),
+            settings.threads,
+            (settings.head_seconds, settings.body_seconds),
+        )
     except OSError as error:
         if error.errno == errno.EADDRNOTAVAIL:
             hint = "Choose an address of this machine with ORDERS_HOST."

@@ -32,7 +32,7 @@ from orders.server.parser import Parser
 
 log = logging.getLogger(__name__)
 
-# As much as the system keeps for a client.
+# As much as the system buffers for a client.
 SENT_AT_ONCE = 256 * 1024
 # Long answers that are made at a time, in all and for one client.
 MOST_LONG = 8
@@ -163,9 +163,8 @@ class Exchange(WSGITask):
         try:
             if request.error is None and not self.is_late:
                 self.work = self._policy.work(request.command, request.path, request.headers)
-        except BaseException:
-            log.exception("Exception before serving %s", request.path)
-            self._give_up(_FAILED)
+        except BaseException as error:  # noqa: BLE001 - it is reported
+            self._break_off(error)
             self._end()
             return
         if self.work is Work.INSTANT or (self.work is Work.SHORT and may_block):
@@ -188,22 +187,19 @@ class Exchange(WSGITask):
 
     def refuse(self, status: int, cause: str = "") -> None:
         """Answer with the application's refusal, and end the connection."""
-        request = self.request
+        request, address = self.request, self.channel.addr[0]
         path = request.path if request.error is None else None
         authorization = request.headers.get("AUTHORIZATION")
-        address = self.channel.addr[0]
-        headers, body = self._policy.refusal(
-            Refused(status, cause, path, authorization, address, self.whole_at)
-        )
+        refused = Refused(status, cause, path, authorization, address, self.whole_at)
+        self.response_headers, body = self._policy.refusal(refused)
         self.status = f"{status} {HTTPStatus(status).phrase}"
         self.complete = self.close_on_finish = True
         self.start_time, self.content_length = time.time(), len(body)
         self.chunked_response = False
-        self.response_headers = headers
         self.write(body)
 
     def discard(self) -> None:
-        """Give back what the exchange holds."""
+        """Free the files of the body and of the answer."""
         self.is_discarded = True
         self.request.close()
         if self.spool is not None:
@@ -214,7 +210,7 @@ class Exchange(WSGITask):
         environ: dict[str, Any] = super().get_environment()
         # As it was sent: waitress capitalizes it, but methods are case-sensitive.
         environ["REQUEST_METHOD"] = self.request.command
-        # A file would be sent past `write`, which alone keeps what the loop sends.
+        # A file would be sent past `write`, by which the loop gets what it sends.
         del environ["wsgi.file_wrapper"]
         environ[WHOLE_AT] = self.whole_at
         environ[BUSY] = self.found_no_place
@@ -245,7 +241,7 @@ class Exchange(WSGITask):
         return "\r\n".join(lines).encode("latin-1")
 
     def write(self, data: bytes) -> None:
-        """Keep a piece of the answer for the loop to send."""
+        """Add a piece of the answer, for the loop to send."""
         head = b"" if self.wrote_header else self.build_response_header()
         if self.content_length is not None:
             # More would be read as the beginning of the next answer.
@@ -260,16 +256,16 @@ class Exchange(WSGITask):
                 self.spool = Spool()
         self.wrote_header = True
         if head:
-            self._keep(head)
+            self._add(head)
         if data:
-            self._keep(data)
+            self._add(data)
 
     def finish(self) -> None:
         """End the answer."""
         if not self.wrote_header:
             self.write(b"")
         if self.chunked_response and self.request.command != "HEAD":
-            self._keep(b"0\r\n\r\n")
+            self._add(b"0\r\n\r\n")
 
     def _answer(self) -> None:
         error = self.request.error
@@ -305,14 +301,14 @@ class Exchange(WSGITask):
         if self.channel.is_closed:
             self.discard()
 
-    def _keep(self, data: bytes) -> None:
+    def _add(self, data: bytes) -> None:
         if self.spool is None:
             self.pieces.append(data)
             return
         if self.channel.is_closed:
             raise ClientGone
         self.spool.write(data)
-        self.channel.loop.note_progress(self)
+        self.channel.loop.proceed(self)
         if self.turns is not None:
             self.turns.release()  # another long answer makes a piece
             self.turns.acquire()
@@ -363,9 +359,14 @@ class Spool:
 class LongAnswers:
     """The long answers that wait, are made, or are being sent. Only for the loop."""
 
-    def __init__(self, make: Callable[[Exchange], None], has_room: Callable[[], bool]) -> None:
-        """Take what has one made, and what says whether the application allows another."""
-        self._make = make
+    def __init__(
+        self,
+        make: Callable[[Exchange], None],
+        refuse: Callable[[Exchange], None],
+        has_room: Callable[[], bool],
+    ) -> None:
+        """Take what has one made or refused, and whether the application allows another."""
+        self._make, self._refuse = make, refuse
         self._has_room = has_room
         self._turns = threading.Lock()
         # Until their turn comes.
@@ -385,8 +386,8 @@ class LongAnswers:
         self.waiting = deque(each for each in self.waiting if not each.channel.is_closed)
         return list(self.waiting)
 
-    def begin(self, exchange: Exchange, now: float) -> bool:
-        """Begin one if its turn has come; return whether it waited in vain, and is refused."""
+    def begin(self, exchange: Exchange, now: float) -> None:
+        """Begin one if its turn has come; have it refused if it waited in vain."""
         late = now - exchange.whole_at > WAIT_SECONDS
         if self._may_begin(exchange) or (late and self._others_give_way(exchange, now)):
             self.waiting.remove(exchange)
@@ -396,7 +397,7 @@ class LongAnswers:
         elif late:
             self.waiting.remove(exchange)
             exchange.found_no_place = True
-        return exchange.found_no_place
+            self._refuse(exchange)
 
     def _may_begin(self, exchange: Exchange) -> bool:
         being_made = [each.owner for each in self._begun if not each.is_answered]

@@ -28,7 +28,7 @@ from typing import Any, Protocol
 from orders.server.answers import SENT_AT_ONCE, Exchange, Listener, Policy, Spool
 from orders.server.parser import Parser, RequestTimeout
 
-# What a client has acknowledged is noted so often, for a minute.
+# What a client has acknowledged is recorded so often, for a minute.
 _MARK_SECONDS = 10
 _MARKS = 6
 READ_BYTES = 8 * 1024
@@ -37,7 +37,7 @@ READ_BYTES = 8 * 1024
 SLICE_SECONDS = 0.001
 _PIECE_BYTES = 512
 IDLE_SECONDS = 60
-# Before a stop: as much as the system keeps of what was sent.
+# Before a stop: as much as the system buffers of what was sent.
 _LAST_READS = 16
 # In Linux' `struct tcp_info`, the milliseconds since bytes last arrived, counted in the system's
 # ticks of up to 10 ms: what is within two of them is no wait.
@@ -73,8 +73,8 @@ class Loop(Protocol):
     connections: dict[Connection, None]
     # Those that have sent more of a request that was begun, oldest first.
     arriving: OrderedDict[Connection, None]
-    # Bytes that the system keeps for clients: never less than there are.
-    kept_at_most: int
+    # Bytes that the system buffers for clients: never less than there are.
+    buffered_at_most: int
 
     def watch(self, connection: Connection, events: int) -> None:
         """Poll a connection for these events, or for none."""
@@ -155,7 +155,7 @@ class Connection:
             return
         has_ended = exchange.is_answered  # before the size of its file is read
         try:
-            self.loop.kept_at_most += self.outgoing.send(exchange, self.loop.now)
+            self.loop.buffered_at_most += self.outgoing.send(exchange, self.loop.now)
         except OSError:
             self.close()
             return
@@ -182,10 +182,10 @@ class Connection:
         else:
             self.close()
 
-    def keep_deadlines(self) -> None:
-        """Close what rests or stands still for too long, and reject a request that is late."""
+    def check_deadlines(self) -> None:
+        """Close a connection that rests or stands still for too long; reject a late request."""
         if self.is_sending:
-            self._keep_pace()
+            self._check_pace()
         elif self.phase is Phase.LEAVING:
             if self._is_at_end or self._is_overdue():
                 self._part()
@@ -197,7 +197,7 @@ class Connection:
                 self._give_up()
 
     def close(self, *, drop: bool = False) -> None:
-        """Close the connection; `drop` also what the system still keeps for its client."""
+        """Close the connection; `drop` also what the system still buffers for its client."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -326,14 +326,14 @@ class Connection:
             self.loop.watch(self, EVENT_READ)
 
     def _part(self) -> None:
-        # What the client has not acknowledged, the system would keep unseen.
+        # What the client has not acknowledged, the system would go on buffering unseen.
         if self._is_heard_out or not self.outgoing.unacknowledged():
             self.close()
         else:
             self.loop.watch(self, self.watched & (0 if self._is_at_end else EVENT_READ))
-            self._keep_pace()
+            self._check_pace()
 
-    def _keep_pace(self) -> None:
+    def _check_pace(self) -> None:
         if self.outgoing.stands_still_for(self.loop.now) > IDLE_SECONDS:
             self.close(drop=True)
 
@@ -397,7 +397,7 @@ class Outgoing:
         return bool(self._unsent) or (spool is not None and self._position < spool.size)
 
     def unacknowledged(self) -> int:
-        """Return how many bytes the system keeps that the client has not acknowledged."""
+        """Return how many bytes the system buffers that the client has not acknowledged."""
         try:
             packed = fcntl.ioctl(self._socket, termios.TIOCOUTQ, bytes(4))
         except (OSError, ValueError):  # which says that it is closed
@@ -426,9 +426,6 @@ class Outgoing:
         if count:
             self._unsent[0] = self._unsent[0][count:]
 
-
-# Of answers that clients have not acknowledged, in the system's buffers of all connections.
-MOST_KEPT_BYTES = 64 * 1024 * 1024
 
 # The seconds within which a connection's first request is expected.
 _NEW = 1
@@ -474,17 +471,17 @@ def _of_the_most(
     return chosen
 
 
-def make_room(connections: Collection[Connection], now: float) -> int:
-    """Return how many bytes the system keeps for clients that have not acknowledged them.
+def make_room(connections: Collection[Connection], most: int, now: float) -> int:
+    """Return how many bytes the system buffers for clients that have not acknowledged them.
 
-    While that is too much, the readers that took least in their last minute are closed.
+    While that is more than allowed, the readers that took least in their last minute are closed.
     """
-    kept = {each: each.outgoing.unacknowledged() for each in connections}
-    total = sum(kept.values())
-    for each in sorted(filter(kept.get, kept), key=lambda each: each.outgoing.pace(now)):
-        if total <= MOST_KEPT_BYTES:
+    buffered = {each: each.outgoing.unacknowledged() for each in connections}
+    total = sum(buffered.values())
+    for each in sorted(filter(buffered.get, buffered), key=lambda each: each.outgoing.pace(now)):
+        if total <= most:
             break
-        total -= kept[each]
+        total -= buffered[each]
         with suppress(OSError):  # the client is gone
             each.close(drop=True)
     return total

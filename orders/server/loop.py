@@ -21,9 +21,15 @@ from functools import partial
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any
 
-from orders.server import connections as places
 from orders.server.answers import MOST_LONG, Exchange, Listener, LongAnswers, Policy, Work
-from orders.server.connections import IDLE_SECONDS, SLICE_SECONDS, Connection, Phase
+from orders.server.connections import (
+    IDLE_SECONDS,
+    SLICE_SECONDS,
+    Connection,
+    Phase,
+    giving_way,
+    make_room,
+)
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +48,8 @@ MAINTENANCE_SECONDS = 1
 PLACES_SECONDS = 0.05
 # How long bytes are read, and forgotten, after the last answer.
 LINGER_SECONDS = 2
+# Of answers that clients have not acknowledged, in the system's buffers of all connections.
+MOST_BUFFERED_BYTES = 64 * 1024 * 1024
 _ACCEPTED_AT_ONCE = 100
 # How long a short answer may take before another thread leads.
 PATIENCE_SECONDS = 0.02
@@ -86,10 +94,10 @@ class Loop:
         # Whole requests: probes, but for those that were pipelined, and others.
         self._urgent: deque[Exchange] = deque()
         self._ready: deque[Exchange] = deque()
-        self._workers = Workers(threads, self.note_progress)
-        makers = Workers(MOST_LONG, self.note_progress, "long")
-        self._long = LongAnswers(makers.submit, policy.has_room_for_long)
-        self.kept_at_most = 0
+        self._workers = Workers(threads, self.proceed)
+        makers = Workers(MOST_LONG, self.proceed, "long")
+        self._long = LongAnswers(makers.submit, self._workers.submit, policy.has_room_for_long)
+        self.buffered_at_most = 0
         # Filled by other threads: exchanges that have something to send, or are to be handed over.
         self._progress: deque[Exchange] = deque()
         self._was_urgent = False
@@ -120,7 +128,7 @@ class Loop:
             self._stop_wanted = True
             self._wake()
 
-    def note_progress(self, exchange: Exchange) -> None:
+    def proceed(self, exchange: Exchange) -> None:
         """Have an exchange's connection proceed. For any thread."""
         self._progress.append(exchange)
         self._wake()
@@ -258,7 +266,7 @@ class Loop:
 
     def _give_way(self, count: int) -> bool:
         """Close so many connections, if possible; return whether there was one."""
-        chosen = places.giving_way(self.connections, count, self.now) if count > 0 else []
+        chosen = giving_way(self.connections, count, self.now) if count > 0 else []
         for each in chosen:
             self._guard(each, partial(each.close, drop=each.outgoing.unacknowledged() > 0))
         return bool(chosen)
@@ -274,22 +282,19 @@ class Loop:
 
     def _begin_long(self) -> None:
         for exchange in self._long.pending():
-            self._guard(exchange.channel, self._begin_one_long, exchange)
-
-    def _begin_one_long(self, exchange: Exchange) -> None:
-        if self._long.begin(exchange, self.now):
-            self._workers.submit(exchange)
+            self._guard(exchange.channel, self._long.begin, exchange, self.now)
 
     def _make_room(self) -> None:
-        if self.kept_at_most > places.MOST_KEPT_BYTES:
-            self.kept_at_most = places.make_room(self.connections, self.now)
+        most = MOST_BUFFERED_BYTES
+        if self.buffered_at_most > most:
+            self.buffered_at_most = make_room(self.connections, most, self.now)
 
     def _answer_ready(self) -> None:
         began, self._answering_took = self.now, 0.0
         for _ in range(len(self._urgent) + len(self._ready)):
             exchange = self._next()
             if not self.lead.during(partial(self._begin, exchange)):
-                self.note_progress(exchange)
+                self.proceed(exchange)
                 return
             self._guard(exchange.channel, self._go_on_with, exchange)
             self.now = time.monotonic()
@@ -338,7 +343,7 @@ class Loop:
         self._repeats.count_up(self.now)
         self._listen_again()
         for connection in list(self.connections):
-            self._guard(connection, connection.keep_deadlines)
+            self._guard(connection, connection.check_deadlines)
         waiting = self._workers.waiting
         with suppress(IndexError, ValueError):  # there is none; a worker was faster
             while (exchange := waiting[0]).whole_at < self.now - QUEUE_SECONDS:

@@ -73,8 +73,8 @@ def path_of_target(target: str) -> str:
     path = path.partition("#")[0].partition("?")[0] or "/"
     if "%" not in path:
         return path
-    encoded_slash_kept = re.sub("%2f", "%252F", path, flags=re.IGNORECASE)
-    return unquote_to_bytes(encoded_slash_kept.encode("latin-1")).decode("latin-1")
+    slash_encoded_twice = re.sub("%2f", "%252F", path, flags=re.IGNORECASE)
+    return unquote_to_bytes(slash_encoded_twice.encode("latin-1")).decode("latin-1")
 
 
 class BodyBuffer(OverflowableBuffer):
@@ -143,7 +143,7 @@ class Parser(HTTPRequestParser):
             self.reject(RequestHeaderFieldsTooLarge(""))
             return
         for each in lines:
-            self._keep_field(*read_field(each))
+            self._add_field(*read_field(each))
         self._check_host()
         self._choose_body()
         self._read_wishes()
@@ -184,7 +184,7 @@ class Parser(HTTPRequestParser):
         options = [each.strip(_BLANKS) for each in connection.split(",")]
         self.is_last = "close" in options or (is_old and "keep-alive" not in options)
 
-    def _keep_field(self, name: str, value: str) -> None:
+    def _add_field(self, name: str, value: str) -> None:
         # As in CGI, and so in WSGI: a name with _ could pass for another with -.
         if "_" not in name:
             name = name.upper().replace("-", "_")

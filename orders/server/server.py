@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from waitress.adjustments import Adjustments
 
@@ -34,26 +34,25 @@ class ServerFailed(Exception):
     """The loop ended by an error of its own."""
 
 
-class Settings(Protocol):
-    """Where to listen, how many threads answer what waits, and how long requests may take."""
-
-    @property
-    def host(self) -> str: ...  # noqa: D102
-    @property
-    def port(self) -> int: ...  # noqa: D102
-    @property
-    def threads(self) -> int: ...  # noqa: D102
-    @property
-    def head_seconds(self) -> float: ...  # noqa: D102
-    @property
-    def body_seconds(self) -> float: ...  # noqa: D102
-
-
 class Server:
     """The listening sockets of an application, and the loop that serves them."""
 
-    def __init__(self, app: Callable[..., Any], settings: Settings, policy: Policy) -> None:
-        """Bind the sockets; OSError where the address is taken, or not of this machine."""
+    def __init__(
+        self,
+        app: Callable[..., Any],
+        policy: Policy,
+        address: tuple[str, int],
+        threads: int,
+        deadlines: tuple[float, float],
+    ) -> None:
+        """Bind the sockets of an address.
+
+        So many threads answer what waits. The deadlines are the seconds that a head and a body may
+        take.
+
+        Raises:
+            OSError: the address is taken, or not of this machine.
+        """
         adjustments = Adjustments(
             # Waitress also rejects a body or a head of exactly this size.
             max_request_body_size=MAX_BODY_BYTES + 1,
@@ -64,13 +63,13 @@ class Server:
         )
         self._listeners = [
             Listener(each, app, adjustments, *each.getsockname()[:2])
-            for each in _bound_sockets(settings.host, settings.port)
+            for each in _bound_sockets(*address)
         ]
         self._loop = Loop(
             self._listeners,
             policy,
-            settings.threads,
-            (settings.head_seconds, settings.body_seconds),
+            threads,
+            deadlines,
             connections_within(_descriptors()),
         )
 

@@ -17,14 +17,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from orders.server import WHOLE_AT, Server, Work, connections, loop
+from orders.server import WHOLE_AT, Work, connections, loop
 from orders.server.answers import Exchange, LongAnswers
 from orders.server.loop import Repeats, Workers
 from orders.server.parser import Parser
 from orders.server.server import ServerFailed
-from orders.settings import Settings
 from tests.support.machine import wait_until
-from tests.support.serving import Policy, serving
+from tests.support.serving import Policy, server_of, serving
 from tests.support.wire import exchange
 
 CHUNKED = b"POST /instant HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -195,7 +194,7 @@ def strangers(loops, monkeypatch):
 
         monkeypatch.setattr(place, name, act)
 
-    for name in ("read", "send", "close", "keep_deadlines"):
+    for name in ("read", "send", "close", "check_deadlines"):
         checked(connections.Connection, name)
     for name in ("watch", "_turn", "_maintain"):
         checked(loop.Loop, name)
@@ -240,7 +239,7 @@ def test_every_body_is_that_of_its_request_and_only_who_leads_touches_connection
 # What fails, and what the log says.
 FAILURES = {
     "read": (connections.Connection, "The connection of 127.0.0.1 is closed, as it failed."),
-    "work": (ByPath, "Exception before serving /"),
+    "work": (ByPath, "Exception while serving /"),
     "refusal": (ByPath, "A refusal failed, too."),
 }
 
@@ -270,7 +269,7 @@ FAILING_ONCE = {
     "register": (loop.DefaultSelector, "register", "/instant"),
     "accept": (connections.Connection, "__init__", "/instant"),
     "event": (connections.Connection, "on_event", "/instant"),
-    "deadline": (connections.Connection, "keep_deadlines", "/instant/blocked"),
+    "deadline": (connections.Connection, "check_deadlines", "/instant/blocked"),
     "request": (ByPath, "work", "/instant"),
     "answer": (Exchange, "begin", "/instant"),
     "hand-over": (Workers, "submit", "/waiting"),
@@ -375,7 +374,7 @@ def test_a_loop_that_fails_ends_the_server_with_an_error(application, monkeypatc
 
     monkeypatch.setattr(loop.Loop, "_turn", broken)
     with pytest.raises(ServerFailed):
-        Server(application, Settings(port=0), ByPath()).run()
+        server_of(application, ByPath()).run()
 
 
 # Waiting.
@@ -528,7 +527,7 @@ def test_a_stop_answers_what_it_finds_whole_and_owes_an_endless_pipeliner_no_mor
     ids=["get", "chunked"],
 )
 def test_a_stop_answers_what_was_sent_before_its_connection_was_accepted(application, sent):
-    server = Server(application, Settings(port=0), ByPath())
+    server = server_of(application, ByPath())
     address = urlsplit(server.addresses[0])
     with connect((address.hostname, address.port)) as client:
         client.sendall(sent)

@@ -132,7 +132,7 @@ def echo_large(environ, start_response):
 
 
 def test_where_all_together_keep_too_much_the_readers_that_take_least_are_cut_off(monkeypatch):
-    monkeypatch.setattr(connections, "MOST_KEPT_BYTES", 1024 * 1024)
+    monkeypatch.setattr(loop, "MOST_BUFFERED_BYTES", 1024 * 1024)
     with serving(echo_large) as address, ExitStack() as stack:
         clients = [stack.enter_context(unread(address)) for _ in range(20)]
         wait_until(lambda: sum(map(unacknowledged, clients)) > 100_000)
@@ -141,7 +141,7 @@ def test_where_all_together_keep_too_much_the_readers_that_take_least_are_cut_of
 
 
 def test_unread_last_answers_count_too(monkeypatch):
-    monkeypatch.setattr(connections, "MOST_KEPT_BYTES", 1024 * 1024)
+    monkeypatch.setattr(loop, "MOST_BUFFERED_BYTES", 1024 * 1024)
     monkeypatch.setattr(loop, "LINGER_SECONDS", 0)
     monkeypatch.setattr(loop, "MAINTENANCE_SECONDS", 0.01)
 
@@ -329,14 +329,14 @@ def test_a_client_that_leaves_while_its_long_answer_is_made_disturbs_no_other(mo
     monkeypatch.setattr(answers, "MOST_LONG_FOR_ONE", 1)
     monkeypatch.setattr(loop, "MAINTENANCE_SECONDS", 0.05)
     marked, blocked, go_on = threading.Event(), threading.Event(), threading.Event()
-    own = connections.Connection.keep_deadlines
+    own = connections.Connection.check_deadlines
 
-    def keep_deadlines(self):
+    def check_deadlines(self):
         own(self)
         if self.is_sending:
             marked.set()
 
-    monkeypatch.setattr(connections.Connection, "keep_deadlines", keep_deadlines)
+    monkeypatch.setattr(connections.Connection, "check_deadlines", check_deadlines)
 
     def pieces():
         yield from [PIECE] * 8

@@ -44,10 +44,17 @@ class Policy:
         """Forget a turn."""
 
 
+def server_of(application, policy=None, **changed):
+    """Return a server of an application at a free port, with the service's settings."""
+    settings = Settings(port=0, **changed)
+    deadlines = settings.head_seconds, settings.body_seconds
+    return Server(application, policy or Policy(), (settings.host, 0), settings.threads, deadlines)
+
+
 @contextmanager
-def serving(application, policy=None, **settings):
+def serving(*arguments, **options):
     """Serve an application in a thread; yield the address."""
-    server = Server(application, Settings(port=0, **settings), policy or Policy())
+    server = server_of(*arguments, **options)
     thread = threading.Thread(target=server.run)
     thread.start()
     on_ctrl_c = signal.getsignal(signal.SIGINT)
