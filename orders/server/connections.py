@@ -7,7 +7,6 @@ ask for more. Where the places, or the system's memory for answers, are all take
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import math
 import socket as sockets
@@ -28,9 +27,6 @@ from typing import Any, Protocol
 from orders.server.answers import SENT_AT_ONCE, Exchange, Listener, Policy, Spool
 from orders.server.parser import Parser, RequestTimeout
 
-# What a client has acknowledged is recorded so often, for a minute.
-_MARK_SECONDS = 10
-_MARKS = 6
 READ_BYTES = 8 * 1024
 # How long one connection's chunks are decoded before it is another's turn, and in what pieces:
 # chunks may be tiny, and cost much.
@@ -45,6 +41,12 @@ _TCP_INFO = getattr(sockets, "TCP_INFO", None)
 _LAST_RECEIVED = slice(52, 56)
 _TICKS_SECONDS = 0.02
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+# What a client has acknowledged is recorded so often, for a minute.
+_MARK_SECONDS = 10
+_MARKS = 6
+# The seconds within which a connection's first request is expected.
+_NEW = 1
+_since = attrgetter("since")
 
 
 class Phase(Enum):
@@ -60,6 +62,10 @@ class Phase(Enum):
     ANSWER = auto()
     # The client's end, as the last answer has been sent.
     LEAVING = auto()
+
+
+_RESTING = frozenset({Phase.NEW, Phase.RESTING, Phase.LEAVING})
+_ARRIVING = frozenset({Phase.HEAD, Phase.BODY})
 
 
 class Loop(Protocol):
@@ -277,7 +283,7 @@ class Connection:
             return
         # RFC 9110, section 10.1.1: the final answer, where the body would not change it.
         if self.loop.policy.wants_body(request.command, request.path, request.headers):
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 self.socket.send(_CONTINUE)
         else:
             request.end_unread()
@@ -412,9 +418,13 @@ class Outgoing:
         return (self._sent - self.unacknowledged() - taken) / (now - began)
 
     def stands_still_for(self, now: float) -> float:
-        """Note the client's progress; return for how many seconds there has been none."""
-        taken = self._sent - self.unacknowledged()
-        if taken != self._taken:
+        """Record the client's progress; return for how many seconds there has been none.
+
+        A client that has acknowledged everything waits for the server, which may be slow itself.
+        """
+        behind = self.unacknowledged()
+        taken = self._sent - behind
+        if taken != self._taken or not behind:
             self._taken, self._progress_at = taken, now
         if not self._marks or now - self._marks[-1][0] >= _MARK_SECONDS:
             self._marks.append((now, taken))
@@ -425,10 +435,6 @@ class Outgoing:
             count -= len(self._unsent.popleft())
         if count:
             self._unsent[0] = self._unsent[0][count:]
-
-
-# The seconds within which a connection's first request is expected.
-_NEW = 1
 
 
 def giving_way(connections: Collection[Connection], count: int, now: float) -> list[Connection]:
@@ -446,11 +452,6 @@ def giving_way(connections: Collection[Connection], count: int, now: float) -> l
     if len(chosen) < count:
         chosen += _of_the_most(connections, [each for each in resting if each not in chosen], count)
     return chosen[:count]
-
-
-_RESTING = frozenset({Phase.NEW, Phase.RESTING, Phase.LEAVING})
-_ARRIVING = frozenset({Phase.HEAD, Phase.BODY})
-_since = attrgetter("since")
 
 
 def _of_the_most(

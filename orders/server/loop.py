@@ -285,9 +285,8 @@ class Loop:
             self._guard(exchange.channel, self._long.begin, exchange, self.now)
 
     def _make_room(self) -> None:
-        most = MOST_BUFFERED_BYTES
-        if self.buffered_at_most > most:
-            self.buffered_at_most = make_room(self.connections, most, self.now)
+        if self.buffered_at_most > MOST_BUFFERED_BYTES:
+            self.buffered_at_most = make_room(self.connections, MOST_BUFFERED_BYTES, self.now)
 
     def _answer_ready(self) -> None:
         began, self._answering_took = self.now, 0.0

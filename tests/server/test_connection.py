@@ -42,6 +42,19 @@ def test_pieces_that_are_larger_than_one_sending_come_in_their_order():
     assert received == b"".join(pieces)
 
 
+def test_a_client_stands_still_only_while_it_has_bytes_to_acknowledge():
+    ours, clients = socket.socketpair()
+    with ours, clients:
+        outgoing = Outgoing(ours, 0)
+        assert outgoing.stands_still_for(100) == 0  # its answer is still being made
+        answer = SimpleNamespace(pieces=[b"piece"], spool=None)
+        outgoing.send(answer, 100)
+        outgoing.stands_still_for(110)
+        assert outgoing.stands_still_for(150) == 40
+        clients.recv(100)
+        assert outgoing.stands_still_for(200) == 0  # the next piece is still being made
+
+
 @pytest.mark.parametrize("headers", [[("Content-Length", "2")], []], ids=["of_a_length", "chunked"])
 def test_head_is_followed_by_the_next_answer_at_once(headers):
     def application(environ, start_response):

@@ -18,7 +18,7 @@ from orders.server import server as servers
 from orders.server.parser import Parser
 from orders.web.bodies import MAX_BYTES
 from tests.support.machine import wait_until
-from tests.support.serving import serving
+from tests.support.serving import Policy, serving
 from tests.support.wire import exchange
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
@@ -174,6 +174,34 @@ def test_a_reader_that_acknowledges_nothing_for_long_is_cut_off_and_a_slow_one_i
         # It takes a little, again and again, until the other has been cut off.
         wait_until(lambda: unacknowledged(none) == 0, lambda: slow.recv(16_384))
         assert unacknowledged(slow) > 0
+
+
+def test_a_reader_that_waits_for_the_next_piece_of_a_long_answer_is_not_cut_off(monkeypatch):
+    monkeypatch.setattr(loop, "MAINTENANCE_SECONDS", 0.01)
+    turns, go_on = threading.Semaphore(0), threading.Event()
+
+    class Counting(Policy):
+        def on_turn(self):
+            turns.release()
+
+    def application(environ, start_response):
+        start_response("200 OK", [])
+        yield b"begun"
+        assert go_on.wait(30)
+        yield b"ended"
+
+    with serving(application, Counting()) as address, connect(address) as client:
+        client.sendall(GET.replace(b"/ ", b"/long "))
+        received = b""
+        while b"begun" not in received:
+            received += client.recv(65_536)
+        monkeypatch.setattr(connections, "IDLE_SECONDS", 0)
+        try:
+            for _ in range(10):
+                assert turns.acquire(timeout=30)
+        finally:
+            go_on.set()
+        assert b"".join(iter(lambda: client.recv(65_536), b"")).endswith(b"ended\r\n0\r\n\r\n")
 
 
 @pytest.mark.parametrize("length", [b"Transfer-Encoding: chunked", b"Content-Length: 900000"])
