@@ -51,8 +51,8 @@ class OrdersQuerySchema(QuerySchema):
     updated_from = _bound("Only orders that last changed then or later.")
     updated_before = _bound("Only orders that last changed earlier.")
     search = ReferenceParameter(
-        "Only the order of this number, with or without `#` or `No.`, and those whose "
-        "reference begins so, ASCII letters in either case."
+        "Only the order of this number, with or without `#` or `No.`, and those of whose "
+        "reference a part begins so (`10040` finds `WEB-10040`), ASCII letters in either case."
     )
     sort = ChoiceParameter(
         "How to sort; - means descending. `dueAt` is an order's shipDate, or its placedAt where it "

@@ -120,6 +120,17 @@ Index(
 )
 
 
+# Each further part of an order's reference, with what follows it: `10040-b` and `b` of
+# `WEB-10040-b`, in lower case. The search finds orders by how one begins. Triggers write it.
+WordRow = Table(
+    "order_words",
+    METADATA,
+    Column("word", String(64).with_variant(Text(collation="C"), "postgresql"), primary_key=True),
+    Column("order_id", BigInteger, primary_key=True),
+    sqlite_with_rowid=False,
+)
+
+
 # One change of an order, and the order as it stood after it. Never updated, never deleted.
 EventRow = Table(
     "order_events",

@@ -100,6 +100,10 @@ FILTERED = {
     **{f"search={sign}3": [3] for sign in ("No.%20", "no.", "NO%20", "No", "No.%20%23")},
     **{f"search={text}": [] for text in ("No.%203x", "No.", "No.%20%203", "%23%233", "n3")},
     "search=r-1": [1, 4],
+    # How a further part begins, which is no separator.
+    "search=1": [1, 4],
+    "search=1&sort=-placedAt": [4, 1],
+    "search=-1": [],
     "search=R": [1, 2, 3, 4, 5, 6],
     "search=R-_": [],
     "search=%25": [],
@@ -158,6 +162,22 @@ def test_filters_let_through_what_they_say_and_nothing_else(shelf):
     for query, expected in FILTERED.items():
         assert ids(shelf.get(f"{PATH}?{query}")) == expected, query
         assert follow(shelf, f"{query}&limit=2") == expected, query
+
+
+def test_orders_are_found_by_any_part_of_a_reference_as_it_is_now(own_shelf):
+    def found(text):
+        return ids(own_shelf.get(f"{PATH}?search={text}"))
+
+    order = own_shelf.place(reference="WEB-20040/b é").get_json()["id"]
+    for text in ("web", "WEB-2", "20040", "20040/B", "b", "B%20%C3%A9", "%C3%A9"):
+        assert found(text) == [order], text
+    assert found("0040") == found("b%20e") == found("/b") == []
+    path = f"{PATH}/{order}"
+    for reference, text in (("2 x-77", "x-7"), ("-", "-"), ("77", "77"), (None, f"%23{order}")):
+        own_shelf.request("PATCH", path, json={"reference": reference})
+        assert found(text) == [order]
+        assert found("20040") == []
+    assert found("77") == []
 
 
 SORTED = {

@@ -331,6 +331,8 @@ def test_processes_that_count_together_serve_together_and_with_no_other(settings
 BEFORE_QUARTERS = """
     DROP TRIGGER order_quarters_kept ON order_events; DROP FUNCTION order_quarters_kept();
     DROP TABLE order_quarters; DROP INDEX orders_without_date;
+    DROP TRIGGER order_words_placed ON orders; DROP TRIGGER order_words_changed ON orders;
+    DROP FUNCTION order_words_kept(); DROP TABLE order_words;
     UPDATE alembic_version SET version_num = '0010'
 """
 

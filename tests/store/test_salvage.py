@@ -94,7 +94,7 @@ def test_every_order_is_there_after_damage_in(sound, store, tmp_path, case):
     done = command(store, "db", "salvage", saved)
     assert done.exit_code == 0, done.output
     assert [each for each in (*words, "Nothing was replaced") if each not in done.stderr] == []
-    for table in ("orders", "order_events", "api_keys", "order_quarters"):
+    for table in ("orders", "order_events", "api_keys", "order_quarters", "order_words"):
         assert rows(saved, table) == rows(path, table), table
     assert damaged.read_bytes() == before == store.database.path.read_bytes()
     # It can take the store's place, as a backup can.

@@ -175,3 +175,6 @@ CREATE TRIGGER order_quarters_cancelled AFTER INSERT ON order_events WHEN NEW.ty
     UPDATE SET placed = order_quarters.placed + excluded.placed, shipped = order_quarters.shipped +
     excluded.shipped, cancelled = order_quarters.cancelled + excluded.cancelled; END;
 DROP TABLE order_days;
+--- 0012
+CREATE INDEX orders_without_date ON orders (status, placed_at, id, pet_id, reference, updated_at)
+    WHERE ship_date IS NULL;

@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orders.store.care import checks, files, opening
+from orders.store.care import checks, files, opening, triggers
 from orders.store.care.checks import UnfitDatabase
 from orders.store.database import errors, sqlite
 from orders.store.events import COPIED
-from orders.store.tables import METADATA, EventRow, KeyRow, OrderRow, QuarterRow
+from orders.store.tables import METADATA, EventRow, KeyRow, OrderRow, QuarterRow, WordRow
 
 # Row ids are positive but for EVER's. How high they can be where that can't be read, too.
 _LOWEST, _HIGHEST = -1, 2**53
@@ -88,7 +88,7 @@ def salvage(source: Path, target: Path) -> Salvaged:
         if not done.orders and done.unread:
             raise UnfitDatabase(f"{source} can't be salvaged: no order can be found in it.")
         opening.upgrade(unfinished, keep_copy=False)
-        _count_quarters(unfinished)
+        _write_derived(unfinished)
         checks.check_whole(unfinished)
         with closing(sqlite.connect(unfinished)) as connection:
             connection.execute("PRAGMA journal_mode = DELETE").fetchall()
@@ -127,7 +127,8 @@ def _fill(target: Path, damaged: Path, source: Path, done: Salvaged) -> None:
         schema, version, is_readable = _read_schema(connection, damaged, source)
         _make(connection, schema, "table", "")
         _make(connection, schema, "index", "CREATE UNIQUE")
-        tables = [name for kind, name, _ in schema if kind == "table"]
+        # Those that triggers write are made again from the others.
+        tables = [name for kind, name, _ in schema if kind == "table" and name != WordRow.name]
         if is_readable:
             done.unread = {name: lost for name in tables if (lost := _copy_rows(connection, name))}
             _copy_sequences(connection)
@@ -305,12 +306,17 @@ def _missing(connection: Any, low: int, high: int) -> int:
     return max(0, high - low + 1 - int(count))
 
 
-def _count_quarters(path: Path) -> None:
-    quarters = QuarterRow.name
+def _write_derived(path: Path) -> None:
+    """Write again what triggers write from orders and events."""
+    derived = {
+        QuarterRow.name: checks.quarters_anew("sqlite"),
+        WordRow.name: triggers.words_of("sqlite", OrderRow.name),
+    }
     with closing(sqlite.connect(path)) as connection:
         connection.execute("BEGIN")
-        connection.execute(f"DELETE FROM {quarters}")  # noqa: S608 # nosec B608 - our own name
-        connection.execute(f"INSERT INTO {quarters} {checks.quarters_anew('sqlite')}")  # nosec B608 - as above
+        for table, rows in derived.items():
+            connection.execute(f"DELETE FROM {table}")  # noqa: S608 # nosec B608 - our own name
+            connection.execute(f"INSERT INTO {table} {rows}")  # nosec B608 - as above
         connection.execute("COMMIT")
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
-from orders.store.tables import EVER, AuditRow, EventRow
+from orders.store.tables import EVER, AuditRow, EventRow, OrderRow
 
 # Each type of event counts in one column, at one of its instants.
 _COUNTED = {"placed": "placed_at", "shipped": "ship_date", "cancelled": "at"}
@@ -24,11 +24,85 @@ _ADD = """
 """
 
 
+# Between the parts of a reference: ASCII that is no letter and no digit.
+_SEPARATOR = {
+    "sqlite": "GLOB '[ -/:-@[-`{-~]'",
+    "postgresql": r"""COLLATE "C" ~ '[ -/:-@\[-`{-~]'""",
+}
+_COLLATION = {"sqlite": "", "postgresql": ' COLLATE "C"'}
+_HAS_SEPARATOR = "GLOB '*[ -/:-@[-`{-~]*'"
+# Where a part may begin. SQLite has no series of numbers but that of a JSON array, of which only
+# what the reference is long is read.
+_ARRAY = ",".join(f"{place:2}" for place in range(2, 65))
+_PLACES = {
+    "sqlite": f"json_each(substr('[{_ARRAY}', 1, max(1, 3 * length(ROW.reference) - 3)) || ']')",
+    "postgresql": "generate_series(2, length(ROW.reference)) AS place (value)",
+}
+
+
+def words_of(kind: str, row: str) -> str:
+    """Return the SELECT for `order_words` of a trigger's row, NEW or OLD, or of all `orders`."""
+    reference, separator = f"{row}.reference", _SEPARATOR[kind]
+    places = _PLACES[kind].replace("ROW", row)
+    source = f"{row}, {places}" if row == OrderRow.name else places
+    word = f"lower(substr({reference}, value){_COLLATION[kind]})"
+    return (
+        f"SELECT {word}, {row}.id FROM {source} "  # noqa: S608 # nosec B608 - our own names
+        f"WHERE substr({reference}, value - 1, 1) {separator} "
+        f"AND NOT substr({reference}, value, 1) {separator}"
+    )
+
+
+def write_words(connection: Connection) -> None:
+    """Write in `order_words` the further parts of each order's reference, however it changes."""
+    if connection.dialect.name == "sqlite":
+        _write_words_on_sqlite(connection)
+    else:
+        _write_words_on_postgres(connection)
+
+
+def _write_words_on_sqlite(connection: Connection) -> None:
+    connection.exec_driver_sql(
+        "CREATE TRIGGER order_words_placed AFTER INSERT ON orders "
+        f"WHEN NEW.reference {_HAS_SEPARATOR} BEGIN {_add_words('sqlite')} END"
+    )
+    connection.exec_driver_sql(
+        "CREATE TRIGGER order_words_changed AFTER UPDATE OF reference ON orders "
+        f"WHEN OLD.reference IS NOT NEW.reference "
+        f"BEGIN {_remove_words('sqlite')} {_add_words('sqlite')} END"
+    )
+
+
+def _write_words_on_postgres(connection: Connection) -> None:
+    connection.exec_driver_sql(
+        "CREATE FUNCTION order_words_kept() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        f"IF TG_OP = 'UPDATE' THEN {_remove_words('postgresql')} END IF; "
+        f"{_add_words('postgresql')} RETURN NULL; END $$"
+    )
+    for name, event, rows in (
+        ("placed", "INSERT", "NEW.reference IS NOT NULL"),
+        ("changed", "UPDATE OF reference", "OLD.reference IS DISTINCT FROM NEW.reference"),
+    ):
+        connection.exec_driver_sql(
+            f"CREATE TRIGGER order_words_{name} AFTER {event} ON orders FOR EACH ROW "
+            f"WHEN ({rows}) EXECUTE FUNCTION order_words_kept()"
+        )
+
+
+def _add_words(kind: str) -> str:
+    return f"INSERT INTO order_words (word, order_id) {words_of(kind, 'NEW')};"  # nosec B608 - as above
+
+
+def _remove_words(kind: str) -> str:
+    return f"DELETE FROM order_words WHERE (word, order_id) IN ({words_of(kind, 'OLD')});"  # noqa: S608 # nosec B608 - as above
+
+
 def create_all(connection: Connection) -> None:
     """Create the triggers of a new store."""
     forbid_changes(connection, EventRow.name, "the event log is never changed")
     forbid_changes(connection, AuditRow.name, "the audit trail is never changed")
     count_quarters(connection)
+    write_words(connection)
 
 
 def forbid_changes(connection: Connection, table: str, words: str) -> None:

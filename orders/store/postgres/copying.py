@@ -38,12 +38,12 @@ from orders.store.database.database import (
 from orders.store.database.errors import StoreUnavailable, translate_driver_errors
 from orders.store.postgres.database import PostgresDatabase, copy_into
 from orders.store.postgres.upkeep import PostgresUpkeep
-from orders.store.tables import METADATA, EventRow, QuarterRow, StoreRow
+from orders.store.tables import METADATA, EventRow, OrderRow, QuarterRow, StoreRow
 
 # How many rows of each side are in memory.
 BATCH = 2_000
-# Off while copying: the quarters are copied as they are, and events must not count again.
-_COUNTED = "order_quarters_kept"
+# Off while copying: what they write is copied as it is.
+_TRIGGERS = {EventRow.name: "order_quarters_kept", OrderRow.name: "order_words_placed"}
 # In the order of their foreign keys.
 _TABLES: Sequence[Table] = METADATA.sorted_tables
 # Which have a row in a new database: the store itself, and that nothing happened yet.
@@ -168,17 +168,18 @@ def _refuse_data(old: _Side, new: _Side) -> None:
 
 
 def _copy_all(old: _Side, new: _Side, shown: AbstractContextManager[Callable[[int], None]]) -> None:
-    events = EventRow.name
     for name in _NEVER_EMPTY:
         new.connection.exec_driver_sql(f"DELETE FROM {name}")  # noqa: S608 # nosec B608 - our own names
-    new.connection.exec_driver_sql(f"ALTER TABLE {events} DISABLE TRIGGER {_COUNTED}")
+    for table, trigger in _TRIGGERS.items():
+        new.connection.exec_driver_sql(f"ALTER TABLE {table} DISABLE TRIGGER {trigger}")
     with shown as advance:
-        for table in _TABLES:
-            _copy_without_indexes(old, new, table, advance)
-    new.connection.exec_driver_sql(f"ALTER TABLE {events} ENABLE TRIGGER {_COUNTED}")
-    for table in _TABLES:
+        for each in _TABLES:
+            _copy_without_indexes(old, new, each, advance)
+    for table, trigger in _TRIGGERS.items():
+        new.connection.exec_driver_sql(f"ALTER TABLE {table} ENABLE TRIGGER {trigger}")
+    for each in _TABLES:
         # Otherwise the planner would not know how many rows there are.
-        new.connection.exec_driver_sql(f"ANALYZE {table.name}")
+        new.connection.exec_driver_sql(f"ANALYZE {each.name}")
 
 
 def _copy_without_indexes(
