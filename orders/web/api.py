@@ -12,14 +12,17 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from datetime import time as dt_time
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import flask_smorest
-from flask import Flask, Request, g, request
+from flask import Flask, Request, current_app, g, request
 from flask.globals import request_ctx
 from flask.sessions import NullSession, SessionInterface
 from werkzeug import exceptions as http
+from werkzeug.http import http_date
 from werkzeug.routing import MapAdapter, UnicodeConverter
 
 from orders.server import WHOLE_AT, path_of_target
@@ -51,6 +54,7 @@ PROTECTION = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
 }
+_NOWHERE = "/ "
 _OPENAPI = {1: "3.0.3", 2: "3.1.0"}
 # Request ids are names, not secrets: guessing one opens nothing.
 _random_bits = random.Random().getrandbits  # noqa: S311 # nosec B311
@@ -94,7 +98,7 @@ class OrdersFlask(Flask):
         """Route by the request's target itself, whose slashes servers fold and decode."""
         path = path_of_target(environ.get("REQUEST_URI") or environ.get("PATH_INFO", "/"))
         # A target without a leading slash (`*`, or nonsense) is a path that does not exist.
-        environ["PATH_INFO"] = path if path.startswith("/") else f"/ {path}"
+        environ["PATH_INFO"] = path if path.startswith("/") else _NOWHERE + path
         return super().wsgi_app(environ, start_response)
 
     def create_url_adapter(self, request: Request | None) -> MapAdapter | None:
@@ -103,15 +107,13 @@ class OrdersFlask(Flask):
             return None
         # Werkzeug would take `get` for GET; this is its own name for a method that no route has.
         method = request.method if request.method.isupper() else "--"
-        return self.url_map.bind("", path_info=request.path, default_method=method)
+        # And fold leading slashes; a path that differs in slashes is another path.
+        path = _NOWHERE if request.environ["PATH_INFO"].startswith("//") else request.path
+        return self.url_map.bind("", path_info=path, default_method=method)
 
     def preprocess_request(self) -> None:
-        """Admit the request, or raise why it is refused; then have its query checked, if any."""
-        incoming = _plain(request)
-        _admit(services_of(self), incoming)
-        if incoming.query_string:
-            # Version 2's hook: see `v2.refuse_parameters`.
-            super().preprocess_request()
+        """Admit the request, or raise why it is refused."""
+        _admit(services_of(self), _plain(request))
 
     def handle_user_exception(self, e: Exception) -> Any:
         """Render an exception, and let go of it: it leads back to the request."""
@@ -124,9 +126,8 @@ class OrdersFlask(Flask):
         return rv
 
     def process_response(self, response: Any) -> Any:
-        """Run the blueprints' hooks, and complete the reply's headers."""
-        reply: Any = super().process_response(response)
-        return _finish(services_of(self), reply)
+        """Complete the reply's headers."""
+        return _finish(services_of(self), response)
 
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
         """Return every view and hook as it is: none is asynchronous, and checking takes time."""
@@ -148,6 +149,25 @@ class ApiBlueprint(flask_smorest.Blueprint):
         "optional_json": "application/json",
         "merge_patch": bodies.MERGE_PATCH,
     }
+
+    def __init__(self, *args: Any, is_strict: bool = False, **kwargs: Any) -> None:
+        """Accept the arguments of flask-smorest. If it is strict, unknown parameters are refused.
+
+        An operation's own schema does so where it has parameters.
+        """
+        super().__init__(*args, **kwargs)
+        self._is_strict = is_strict
+
+    def route(self, rule: str, **options: Any) -> Any:
+        """Register a view as flask-smorest does."""
+        register = super().route(rule, **options)
+
+        def decorate(view: Callable[..., Any]) -> Callable[..., Any]:
+            takes_query = any(each["in"] == "query" for each in _documented_parameters(view))
+            register(view if takes_query or not self._is_strict else _without_query(view))
+            return view
+
+        return decorate
 
     def arguments(self, schema: Any, **kwargs: Any) -> Any:
         """Accept a schema as flask-smorest does, made once, and document its example."""
@@ -180,6 +200,23 @@ class ApiBlueprint(flask_smorest.Blueprint):
             return documented(with_reply, document)
 
         return decorate
+
+
+def _documented_parameters(view: Callable[..., Any]) -> list[dict[str, Any]]:
+    arguments = vars(view)["_apidoc"].get("arguments", {})
+    return cast("list[dict[str, Any]]", arguments.get("parameters", []))
+
+
+def _without_query(view: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a view that refuses any parameter."""
+
+    @wraps(view)
+    def checked(*arguments: Any, **of_path: Any) -> Any:
+        if query := request.environ["QUERY_STRING"]:
+            bodies.refuse_parameters(query.encode("latin-1"))
+        return view(*arguments, **of_path)
+
+    return checked
 
 
 def _with_example(schema: Any, options: dict[str, Any]) -> dict[str, Any]:
@@ -271,10 +308,7 @@ def _admit(services: Services, incoming: Request) -> None:
     call.waited = now - whole_at
     services.database.answer_by(whole_at + WAIT_SECONDS)
     if call.is_api:
-        _admit_to_api(services, call, environ.get("HTTP_AUTHORIZATION"))
-    if path.startswith("//"):
-        # Werkzeug folds leading slashes; a path that differs in slashes is another path.
-        raise http.NotFound
+        _admit_to_api(services, call, incoming)
 
 
 def _finish(services: Services, reply: Reply) -> Reply:
@@ -293,17 +327,39 @@ def _finish(services: Services, reply: Reply) -> Reply:
     return reply
 
 
-def _admit_to_api(services: Services, call: Call, authorization: str | None) -> None:
+def _admit_to_api(services: Services, call: Call, incoming: Request) -> None:
+    authorization = incoming.environ.get("HTTP_AUTHORIZATION")
     try:
         call.caller = services.keyring.identify(authorization, call.address)
     except StoreUnavailable:
         # A key that memory knows sees its own figures, as on every refusal.
         call.verdict = services.standing(authorization)
         raise
+    if call.caller.key is not None:
+        call.headers.update(_announcements(services.settings, incoming))
     call.judged_at = services.clock.time()
     call.verdict = services.limits.judge(call.caller)
     call.verdict.raise_if_limited()
     authorize(call.caller, call.method)
+
+
+def _announcements(settings: Settings, incoming: Request) -> dict[str, str]:
+    """Return the headers of every answer of a deprecated route, of refusals, too."""
+    view = current_app.view_functions.get(incoming.endpoint or _endpoint_of_path(incoming))
+    deprecated_at = getattr(view, "deprecated_at", None)
+    if deprecated_at is None:
+        return {}
+    sunset = datetime.combine(settings.pets_sunset, dt_time(), UTC)
+    return {"Deprecation": f"@{deprecated_at}", "Sunset": http_date(sunset)}
+
+
+def _endpoint_of_path(incoming: Request) -> str:
+    """Return the endpoint that a path has for other methods than the request's; "" without one."""
+    fault, adapter = incoming.routing_exception, request_ctx.url_adapter
+    if not (isinstance(fault, http.MethodNotAllowed) and fault.valid_methods and adapter):
+        return ""
+    endpoint, _ = adapter.match(method=next(iter(fault.valid_methods)))
+    return cast("str", endpoint)
 
 
 def _address(environ: Mapping[str, str], trusted: tuple[Network, ...]) -> str:

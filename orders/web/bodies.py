@@ -24,7 +24,7 @@ from orders.web.refusals import (
     UnsupportedMediaType,
     ValidationFailed,
 )
-from schemas.base import NOT_AN_OBJECT
+from schemas.base import NOT_AN_OBJECT, UNKNOWN_PARAMETER
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -85,6 +85,13 @@ def may_be_read(method: str, headers: Mapping[str, str]) -> bool:
     except (PayloadTooLarge, UnsupportedMediaType):
         return False
     return True
+
+
+def refuse_parameters(query: bytes) -> None:
+    """Raise ValidationFailed with every parameter of a query: the operation has none."""
+    unknown = read_query(query)
+    if unknown:
+        raise ValidationFailed(dict.fromkeys(unknown, UNKNOWN_PARAMETER))
 
 
 def _load_query(schema: ma.Schema, query: bytes) -> Any:

@@ -1,33 +1,42 @@
-"""The views of version 1, with those of `order_views`."""
+"""The operations of version 1."""
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, datetime, time
+from datetime import datetime
 
 from flask import request
-from werkzeug.http import http_date
 
 from orders import domain
-from orders.domain import OrderAlreadyCancelled, OrderNotFound, Pet
+from orders.domain import NewOrder, OrderAlreadyCancelled, OrderNotFound, Pet, PetNotFound
 from orders.server import BUSY
-from orders.store import pets
+from orders.store import listing, pets
 from orders.store.listing import OrderList
-from orders.web import etags, order_views
+from orders.web import etags
 from orders.web.api import ApiBlueprint, render
-from orders.web.call import current_call
 from orders.web.compression import is_large
 from orders.web.openapi.document import operation
+from orders.web.operations import (
+    BODY_REFUSALS,
+    CHANGE_REFUSALS,
+    LIST_CONDITIONS,
+    PLACE_REFUSALS,
+    idempotency_key,
+    location,
+    origin,
+    parse_order_id,
+    written,
+)
 from orders.web.refusals import ServerBusy
-from orders.web.replies import Reply
+from orders.web.replies import NO_CONTENT, Reply
 from orders.web.services import current_services
-from schemas.order import NewOrderSchema, OrderSchema
+from schemas.order import NewOrderSchema, OrderSchema, ShipmentSchema
 from schemas.pet import PetSchema
 
 VERSION = 1
 # When the route was deprecated (RFC 9745), as a Unix time.
 PETS_DEPRECATED_AT = 1_764_892_800
-_PET_PATH = re.compile(r"/v1/pets/[^/]+")
+# What a write to an order heeds. Of its weak tag as of a list's, If-Match holds only as `*`.
+_CONDITIONS = ("If-Match of weak tags", "If-None-Match of a write")
 
 blueprint = ApiBlueprint("v1", __name__, url_prefix=f"/v{VERSION}")
 
@@ -60,11 +69,70 @@ def list_orders() -> Reply:
     return etags.entity(stream, stream.revision)
 
 
-order_views.add_to(blueprint, VERSION, OrderSchema, NewOrderSchema, stability="experimental")
+@blueprint.post("/store/orders", tags=["orders"])
+@operation(
+    refusals=PLACE_REFUSALS,
+    headers=("Location", "Idempotent-Replayed"),
+    parameters=(*LIST_CONDITIONS, "Idempotency-Key"),
+    stability="experimental",
+)
+@blueprint.arguments(NewOrderSchema)
+@blueprint.response(201, OrderSchema, description="The placed order.")
+def place_order(new: NewOrder) -> Reply:
+    """Place an order."""
+    condition, key = etags.precondition_of_list(), idempotency_key(VERSION)
+    placed = current_services().orders.place(new, origin(), key, condition)
+    return written(placed, VERSION, 201, [location(placed.order.order_id, VERSION)])
+
+
+@blueprint.get("/store/orders/<id:orderId>", tags=["orders"])
+@operation(
+    refusals=("order_not_found", "precondition_failed"),
+    parameters=("If-Match of weak tags",),
+    has_etag=True,
+    stability="experimental",
+)
+@blueprint.response(200, OrderSchema, description="The order.")
+def get_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
+    """Return one order."""
+    order_id = parse_order_id(orderId)
+    order = listing.one_order(current_services().database, order_id, VERSION)
+    if order is None:
+        raise OrderNotFound(orderId)
+    return etags.order_reply(order_id, order, strong=False)
+
+
+@blueprint.delete("/store/orders/<id:orderId>", tags=["orders"])
+@operation(refusals=CHANGE_REFUSALS, parameters=_CONDITIONS, stability="beta")
+@blueprint.response(204, description="Order cancelled successfully.")
+def cancel_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
+    """Cancel one order by its identifier."""
+    order_id, condition = parse_order_id(orderId), etags.precondition(strong=False)
+    cancelled = current_services().orders.cancel(order_id, origin(), condition)
+    return written(cancelled, VERSION, NO_CONTENT)
+
+
+@blueprint.post("/store/orders/<id:orderId>/ship", tags=["orders"])
+@operation(
+    refusals=(*BODY_REFUSALS, *CHANGE_REFUSALS), parameters=_CONDITIONS, stability="experimental"
+)
+@blueprint.arguments(ShipmentSchema, location="optional_json", required=False)
+@blueprint.response(
+    200, OrderSchema, description="The shipped order.", example=OrderSchema.shipped_example
+)
+def ship_order(shipment: dict[str, datetime], orderId: str) -> Reply:  # noqa: N803 - as documented
+    """Ship one order."""
+    order_id, condition = parse_order_id(orderId), etags.precondition(strong=False)
+    at = shipment.get("ship_date")
+    return written(current_services().orders.ship(order_id, at, origin(), condition), VERSION)
 
 
 @blueprint.get("/pets/<id:petId>", tags=["pets"])
-@operation(refusals=("pet_not_found",), headers=("Deprecation", "Sunset"), deprecated=True)
+@operation(
+    refusals=("pet_not_found",),
+    headers=("Deprecation", "Sunset"),
+    deprecated_at=PETS_DEPRECATED_AT,
+)
 @blueprint.response(200, PetSchema, description="The pet.")
 def get_pet(petId: str) -> Pet:  # noqa: N803 - named in the interface
     """Return one pet. Deprecated: the catalogue is leaving this service."""
@@ -72,19 +140,8 @@ def get_pet(petId: str) -> Pet:  # noqa: N803 - named in the interface
     with current_services().database.read() as connection:
         pet = None if number is None else pets.find(connection, number)
     if pet is None:
-        raise domain.PetNotFound(petId)
+        raise PetNotFound(petId)
     return pet
-
-
-@blueprint.after_app_request
-def announce_sunset(reply: Reply) -> Reply:
-    """Announce the sunset on every response of the pets' route to a valid key."""
-    call = current_call()
-    if _PET_PATH.fullmatch(call.path) and call.caller and call.caller.key:
-        sunset = datetime.combine(current_services().settings.pets_sunset, time(), UTC)
-        call.headers["Deprecation"] = f"@{PETS_DEPRECATED_AT}"
-        call.headers["Sunset"] = http_date(sunset)
-    return reply
 
 
 @blueprint.errorhandler(OrderAlreadyCancelled)

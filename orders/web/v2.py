@@ -1,28 +1,42 @@
-"""The views of version 2, with those of `order_views`."""
+"""The operations of version 2. It rejects unknown parameters."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import asdict
+from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from flask import request
 
-from orders.domain import OrderNotFound
-from orders.store import days, events
+from orders.domain import NewOrder, OrderNotFound
+from orders.service import Written
+from orders.store import days, events, listing
 from orders.store.events import Changed, EventPage, Outcome
-from orders.web import compression, etags, order_views, pagination
+from orders.web import compression, etags, pagination
 from orders.web.api import ApiBlueprint
-from orders.web.bodies import read_query
 from orders.web.call import current_call
 from orders.web.openapi.document import operation
+from orders.web.operations import (
+    BODY_REFUSALS,
+    CHANGE_REFUSALS,
+    LIST_CONDITIONS,
+    PLACE_REFUSALS,
+    REPLAYED,
+    idempotency_key,
+    location,
+    origin,
+    parse_order_id,
+    written,
+)
 from orders.web.refusals import MissingKey, ValidationFailed, body_of
-from orders.web.replies import Reply, to_json
+from orders.web.replies import NO_CONTENT, Reply, to_json
 from orders.web.services import current_services
 from orders.webhooks import endpoints
-from schemas.base import UNKNOWN_PARAMETER
 from schemas.event import EventPageSchema
+from schemas.order import ShipmentSchema
 from schemas.order_v2 import (
     NewOrderSchema,
     OrderPageSchema,
@@ -41,19 +55,11 @@ from schemas.report import StatsSchema, UsageSchema
 
 VERSION = 2
 _STATS = StatsSchema()
+# What a write to an order heeds, and the headers of its answer.
+_CONDITIONS = ("If-Match", "If-None-Match of a write", "Idempotency-Key")
+_WRITE_HEADERS = ("ETag", "Vary", "Idempotent-Replayed")
 
-blueprint = ApiBlueprint("v2", __name__, url_prefix=f"/v{VERSION}")
-_WITH_PARAMETERS = {"v2.list_orders", "v2.list_order_events", "v2.list_events", "v2.get_stats"}
-
-
-@blueprint.before_request
-def refuse_parameters() -> None:
-    """Refuse a query of operations that have no parameters; their schemas do so for others."""
-    query = request.query_string
-    if query and request.endpoint not in _WITH_PARAMETERS and request.method != "OPTIONS":
-        unknown = read_query(query)
-        if unknown:
-            raise ValidationFailed(dict.fromkeys(unknown, UNKNOWN_PARAMETER))
+blueprint = ApiBlueprint("v2", __name__, url_prefix=f"/v{VERSION}", is_strict=True)
 
 
 @blueprint.get("/store/orders", tags=["orders"])
@@ -81,55 +87,111 @@ def list_orders(parameters: dict[str, Any]) -> Reply:
     return etags.entity(page.body, page.revision, varies=True)
 
 
-order_views.add_to(blueprint, VERSION, OrderSchema, NewOrderSchema, stability="beta")
+@blueprint.post("/store/orders", tags=["orders"])
+@operation(
+    refusals=PLACE_REFUSALS,
+    headers=("Location", "Idempotent-Replayed", "ETag", "Vary"),
+    parameters=(*LIST_CONDITIONS, "Idempotency-Key"),
+    stability="beta",
+)
+@blueprint.arguments(NewOrderSchema)
+@blueprint.response(201, OrderSchema, description="The placed order.")
+def place_order(new: NewOrder) -> Reply:
+    """Place an order."""
+    condition, key = etags.precondition_of_list(), idempotency_key(VERSION)
+    placed = current_services().orders.place(new, origin(), key, condition)
+    return _written(placed, 201, [location(placed.order.order_id, VERSION)])
+
+
+@blueprint.get("/store/orders/<id:orderId>", tags=["orders"])
+@operation(
+    refusals=("order_not_found", "precondition_failed"),
+    parameters=("If-Match",),
+    has_etag=True,
+    stability="beta",
+)
+@blueprint.response(200, OrderSchema, description="The order.")
+def get_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
+    """Return one order."""
+    order_id = parse_order_id(orderId)
+    order = listing.one_order(current_services().database, order_id, VERSION)
+    if order is None:
+        raise OrderNotFound(orderId)
+    return etags.order_reply(order_id, order, strong=True)
+
+
+@blueprint.delete("/store/orders/<id:orderId>", tags=["orders"])
+@operation(
+    refusals=(*CHANGE_REFUSALS, "malformed_request", "idempotency_key_reused"),
+    headers=_WRITE_HEADERS,
+    parameters=_CONDITIONS,
+    stability="beta",
+)
+@blueprint.response(204, description="Order cancelled successfully.")
+def cancel_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
+    """Cancel one order by its identifier."""
+    order_id, condition = parse_order_id(orderId), etags.precondition(strong=True)
+    key = idempotency_key(VERSION)
+    cancelled = current_services().orders.cancel(order_id, origin(), condition, key)
+    return _written(cancelled, NO_CONTENT)
+
+
+@blueprint.post("/store/orders/<id:orderId>/ship", tags=["orders"])
+@operation(
+    refusals=(*BODY_REFUSALS, *CHANGE_REFUSALS, "idempotency_key_reused"),
+    headers=_WRITE_HEADERS,
+    parameters=_CONDITIONS,
+    stability="beta",
+)
+@blueprint.arguments(ShipmentSchema, location="optional_json", required=False)
+@blueprint.response(
+    200, OrderSchema, description="The shipped order.", example=OrderSchema.shipped_example
+)
+def ship_order(shipment: dict[str, datetime], orderId: str) -> Reply:  # noqa: N803 - as documented
+    """Ship one order."""
+    order_id, condition = parse_order_id(orderId), etags.precondition(strong=True)
+    at, key = shipment.get("ship_date"), idempotency_key(VERSION)
+    return _written(current_services().orders.ship(order_id, at, origin(), condition, key))
 
 
 @blueprint.patch("/store/orders/<id:orderId>", tags=["orders"])
 @operation(
-    refusals=(
-        *order_views.BODY_REFUSALS,
-        *order_views.CHANGE_REFUSALS,
-        "idempotency_key_reused",
-    ),
-    headers=order_views.WRITE_HEADERS,
-    parameters=(*order_views.CONDITIONS, "Idempotency-Key"),
+    refusals=(*BODY_REFUSALS, *CHANGE_REFUSALS, "idempotency_key_reused"),
+    headers=_WRITE_HEADERS,
+    parameters=_CONDITIONS,
     stability="beta",
 )
 @blueprint.arguments(OrderPatchSchema, location="merge_patch")
 @blueprint.response(200, OrderSchema, description="The order after the change.")
 def change_order(fields: dict[str, Any], orderId: str) -> Reply:  # noqa: N803 - named in the interface
     """Change an order that is pending, or the note of any."""
-    order_id = order_views.parse_order_id(orderId)
-    condition = etags.precondition(strong=True)
-    key = order_views.idempotency_key(VERSION)
-    changed = current_services().orders.change(
-        order_id, fields, order_views.origin(), condition, key
-    )
-    return order_views.written(changed, VERSION)
+    order_id, condition = parse_order_id(orderId), etags.precondition(strong=True)
+    key = idempotency_key(VERSION)
+    return _written(current_services().orders.change(order_id, fields, origin(), condition, key))
+
+
+def _written(done: Written, status: int = 200, headers: Iterable[tuple[str, str]] = ()) -> Reply:
+    etag = etags.strong_headers(done.order.event_id)
+    return written(done, VERSION, status, [*etag, *headers])
 
 
 @blueprint.post("/store/shipments", tags=["orders"])
 @operation(
-    refusals=(
-        *order_views.BODY_REFUSALS,
-        "insufficient_scope",
-        "precondition_failed",
-        "idempotency_key_reused",
-    ),
+    refusals=PLACE_REFUSALS,
     headers=("Idempotent-Replayed",),
-    parameters=(*order_views.LIST_CONDITIONS, "Idempotency-Key"),
+    parameters=(*LIST_CONDITIONS, "Idempotency-Key"),
     stability="beta",
 )
 @blueprint.arguments(ShipmentsSchema)
 @blueprint.response(200, ShipmentResultsSchema, description="What became of each order.")
 def ship_orders(shipments: dict[str, Any]) -> Reply:
     """Ship up to 100 orders, each of which ships or not by itself."""
-    condition, key = etags.precondition_of_list(), order_views.idempotency_key(VERSION)
+    condition, key = etags.precondition_of_list(), idempotency_key(VERSION)
     shipped = current_services().orders.ship_all(
-        shipments["order_ids"], shipments.get("ship_date"), order_views.origin(), condition, key
+        shipments["order_ids"], shipments.get("ship_date"), origin(), condition, key
     )
     results = ",".join(map(_shipment, shipped.outcomes))
-    headers = [order_views.REPLAYED] if shipped.replayed else []
+    headers = [REPLAYED] if shipped.replayed else []
     return Reply(f'{{"results":[{results}]}}'.encode(), headers=headers)
 
 
@@ -145,7 +207,7 @@ def _shipment(outcome: Outcome) -> str:
 @blueprint.response(200, EventPageSchema, description="Events of the order, oldest first.")
 def list_order_events(query: dict[str, int], orderId: str) -> Reply:  # noqa: N803 - as documented
     """Return the history of one order."""
-    database, order_id = current_services().database, order_views.parse_order_id(orderId)
+    database, order_id = current_services().database, parse_order_id(orderId)
     page = events.read_history(database, order_id, query["after"], query["limit"])
     # An order has at least the event that made it.
     if not page.events and not events.read_history(database, order_id, 0, 1).events:

@@ -121,24 +121,29 @@ def operation(  # noqa: PLR0913 - the facts of an operation, each by its name
     headers: Iterable[str] = (),
     parameters: Iterable[str] = (),
     has_etag: bool = False,
-    deprecated: bool = False,
+    deprecated_at: int | None = None,
     stability: str | None = None,
 ) -> Callable[[View], View]:
     """Document a view, beyond its name, docstring, body and success.
 
     `refusals` are codes; `headers` of its success and `parameters` are names in the tables above;
-    operations with an ETag have 304; `stability` is None if nothing changes within the version.
+    operations with an ETag have 304; `deprecated_at` is a Unix time, which `api` announces;
+    `stability` is None if nothing changes within the version.
     """
     facts = {
         _REFUSALS: [*refusals, *_ALWAYS_POSSIBLE],
         _HEADERS: [*headers],
         _PARAMETERS: [*parameters],
         _HAS_ETAG: has_etag,
-        **({"deprecated": True} if deprecated else {}),
+        **({"deprecated": True} if deprecated_at else {}),
         **({"x-stability": stability} if stability else {}),
     }
 
-    return lambda view: documented(view, Blueprint.doc(operationId=_camel(view.__name__), **facts))
+    def decorate(view: View) -> View:
+        vars(view)["deprecated_at"] = deprecated_at
+        return documented(view, Blueprint.doc(operationId=_camel(view.__name__), **facts))
+
+    return decorate
 
 
 def documented(view: View, decorator: Callable[[View], Any]) -> View:
