@@ -7,7 +7,7 @@ the statements that record an outcome check that the endpoint is as it was.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from itertools import zip_longest
 from typing import Any, cast
@@ -233,22 +233,19 @@ def advance(connection: Connection, endpoint: Endpoint, position: int) -> bool:
 
 def schedule_retry(
     connection: Connection, endpoint: Endpoint, tries: int, next_at: datetime
-) -> bool:
-    """Schedule a retry of the event after the position; return False as `advance` does."""
+) -> None:
+    """Schedule a retry of the event after the position, unless a command moved it meanwhile."""
     same = update(EndpointRow).where(
         EndpointRow.c.id == endpoint.id, EndpointRow.c.position == endpoint.position
     )
-    return connection.execute(same.values(tries=tries, next_at=next_at)).rowcount > 0
+    connection.execute(same.values(tries=tries, next_at=next_at))
 
 
-def put_aside(connection: Connection, endpoint: Endpoint, refused: Refused) -> bool:
-    """Advance past an event that is retried by itself; return False as `advance` does."""
-    if not advance(connection, endpoint, refused.event_id):
-        return False
-    forget_refused(connection, endpoint.id, refused.event_id)
-    values = {name: getattr(refused, name) for name in Refused.__slots__}
-    connection.execute(insert(RefusedRow).values(endpoint_id=endpoint.id, **values))
-    return True
+def put_aside(connection: Connection, endpoint: Endpoint, refused: Refused) -> None:
+    """Advance past an event that is retried by itself, unless a command moved it meanwhile."""
+    if advance(connection, endpoint, refused.event_id):
+        forget_refused(connection, endpoint.id, refused.event_id)
+        connection.execute(insert(RefusedRow).values(endpoint_id=endpoint.id, **asdict(refused)))
 
 
 def reschedule(connection: Connection, endpoint_id: int, refused: Refused) -> None:

@@ -127,14 +127,16 @@ class _Waits:
         self._clock = clock
         self._ends: dict[object, tuple[datetime, float]] = {}
 
-    def left(self, name: object, at: datetime, tries: int) -> float:
-        """Return the seconds left until an instant, at most what `tries` attempts wait for."""
+    def left(self, name: object, due: Endpoint | Refused) -> float:
+        """Return the seconds left until a retry, at most the longest delay after its tries."""
+        if due.next_at is None:
+            return 0.0
         now = self._clock.monotonic()
         instant, end = self._ends.get(name, (None, 0.0))
-        if instant != at:
-            left = (at - self._clock.now()).total_seconds()
-            end = now + min(max(left, 0.0), sender.longest_delay(tries))
-            self._ends[name] = at, end
+        if instant != due.next_at:
+            left = (due.next_at - self._clock.now()).total_seconds()
+            end = now + min(max(left, 0.0), sender.longest_delay(due.tries))
+            self._ends[name] = due.next_at, end
         return max(end - now, 0.0)
 
     def forget(self, name: object) -> None:
@@ -192,11 +194,13 @@ class Courier:
         """Return the seconds until something may be due, or None if that takes a new event."""
         if endpoint.paused_at is not None:
             return None
-        wait = self._wait(endpoint)
+        wait = self._waits.left(endpoint.id, endpoint)
         if wait or newest_event > self.scanned_to(endpoint):
             return wait
         refused = deliveries.next_refused(connection, endpoint.id)
-        return None if refused is None else self._wait_aside(endpoint, refused)
+        if refused is None:
+            return None
+        return self._waits.left((endpoint.id, refused.event_id), refused)
 
     def deliver(self, endpoint_id: int) -> float:
         """Deliver everything due to an endpoint, unless stopped.
@@ -234,7 +238,9 @@ class Courier:
     def _next(self, endpoint_id: int, *, aside_first: bool) -> _Task | None:
         with self._database.read() as connection:
             endpoint = endpoints.find(connection, endpoint_id)
-            if endpoint is None or endpoint.paused_at is not None or self._wait(endpoint):
+            if endpoint is None or endpoint.paused_at is not None:
+                return None
+            if self._waits.left(endpoint.id, endpoint):
                 return None
             # In turn, so that neither new events nor slow old ones starve the others.
             finders = [self._next_aside, self._next_in_order]
@@ -246,7 +252,7 @@ class Courier:
 
     def _next_aside(self, connection: Connection, endpoint: Endpoint) -> _Task | None:
         refused = deliveries.next_refused(connection, endpoint.id)
-        if refused is None or self._wait_aside(endpoint, refused):
+        if refused is None or self._waits.left((endpoint.id, refused.event_id), refused):
             return None
         return _Task(endpoint, deliveries.event(connection, refused.event_id), refused)
 
@@ -257,14 +263,6 @@ class Courier:
             self._scanned[endpoint.id] = (endpoint.position, newest)
             return None
         return _Task(endpoint, event, None)
-
-    def _wait(self, endpoint: Endpoint) -> float:
-        if endpoint.next_at is None:
-            return 0.0
-        return self._waits.left(endpoint.id, endpoint.next_at, endpoint.tries)
-
-    def _wait_aside(self, endpoint: Endpoint, refused: Refused) -> float:
-        return self._waits.left((endpoint.id, refused.event_id), refused.next_at, refused.tries)
 
     def _try(self, task: _Task) -> None:
         at = self._clock.now()
@@ -323,7 +321,8 @@ class Courier:
         endpoint = task.endpoint
         if answer.outcome is Outcome.REFUSED and tries >= sender.TRIES_IN_ORDER:
             # A full schedule of its own from here on, however long the endpoint was down before.
-            refused = self._refused_again(task, sender.TRIES_IN_ORDER, answer)
+            tries = sender.TRIES_IN_ORDER
+            refused = Refused(task.event.id, tries, self._next_at(tries, answer))
             deliveries.put_aside(connection, endpoint, refused)
             return (
                 f"Webhook {_name(endpoint)} refuses event {task.event.id}, "
@@ -339,7 +338,7 @@ class Courier:
     ) -> str | None:
         endpoint, event_id = task.endpoint, task.event.id
         if tries < sender.MAX_TRIES:
-            again = self._refused_again(task, tries, answer)
+            again = Refused(event_id, tries, self._next_at(tries, answer))
             deliveries.reschedule(connection, endpoint.id, again)
             return None
         self._finish(connection, task)
@@ -347,9 +346,6 @@ class Courier:
             f"Webhook {_name(endpoint)} did not accept event {event_id} at the last attempt ("
             f"{answer.cause}). `flask webhooks redeliver {endpoint.id} {event_id}` tries once more."
         )
-
-    def _refused_again(self, task: _Task, tries: int, answer: Answer) -> Refused:
-        return Refused(task.event.id, tries, self._next_at(tries, answer))
 
     def _next_at(self, tries: int, answer: Answer) -> datetime:
         now = self._clock.now()
@@ -451,7 +447,7 @@ class Outbox:
             self._guarded(self._release_stale_claims)
         while not self._stopped.is_set():
             self._news.clear()
-            self._guarded(self._look)
+            self._guarded(self._poll)
             self._news.wait(self._seconds_to_poll())
             self._stopped.wait(TOGETHER_SECONDS)
 
@@ -459,10 +455,6 @@ class Outbox:
         now = time.monotonic()
         rests = [end - now for end in list(self._resting.values()) if end > now]
         return min([POLL_SECONDS, *rests])
-
-    def _look(self) -> None:
-        self._renew_claims()
-        self._poll()
 
     def _renew_claims(self) -> None:
         if not self._is_alone:
@@ -495,6 +487,7 @@ class Outbox:
             self._changes.run(deliveries.release)
 
     def _poll(self) -> None:
+        self._renew_claims()
         version = self._database.version()
         if version == self._seen and not self._has_waits and not self._ended.is_set():
             return
