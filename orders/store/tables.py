@@ -86,7 +86,7 @@ OrderRow = Table(
     Column("id", RowId, primary_key=True),
     *_order_columns(),
     # Of a sort, with all that filters compare, so that a page passes over orders that don't
-    # match without looking them up (`paging`).
+    # match without looking them up (`pages`).
     Index("orders_by_status", "status", "id"),
     Index(
         "orders_by_status_placed_at",

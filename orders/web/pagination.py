@@ -19,8 +19,7 @@ from flask import request
 
 from orders import domain
 from orders.domain import Status
-from orders.store.filters import FILTERS, LATER, Filters
-from orders.store.paging import PageQuery, Position, Sort, SortBy, read_page
+from orders.store.pages import FILTERS, LATER, Filters, PageQuery, Position, Sort, SortBy, read_page
 from orders.web.bodies import read_query
 from orders.web.refusals import ValidationFailed
 from orders.web.services import ListedPage, current_services

@@ -27,8 +27,7 @@ from orders.domain import Status
 from orders.settings import Settings
 from orders.store.database.database import Database, Query
 from orders.store.databases import database_of
-from orders.store.filters import Filters
-from orders.store.paging import PageQuery, Position, Sort, SortBy, read_page
+from orders.store.pages import Filters, PageQuery, Position, Sort, SortBy, read_page
 from tests.support.postgres import Postgres
 
 FILL_SECONDS = 600.0

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orders.domain import format_instant
-from orders.store.filters import FILTERS, Filters
+from orders.store.pages import FILTERS, Filters
 from schemas.query import OrdersQuerySchema
 from tests.support.orders import order_v2
 from tests.support.stores import assert_error

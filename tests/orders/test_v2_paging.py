@@ -16,10 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orders.domain import Status
-from orders.store import paging
+from orders.store import pages
 from orders.store.database.sqlite import SqliteDatabase
-from orders.store.filters import FILTERS, Filters
-from orders.store.paging import PageQuery, Sort, SortBy, read_page
+from orders.store.pages import FILTERS, Filters, PageQuery, Sort, SortBy, read_page
 from tests.support.databases import Explained, copy_database
 from tests.support.orders import order_row, put_rows
 from tests.support.stores import Client
@@ -159,7 +158,7 @@ ANY_FILTERS = st.builds(
 @given(ANY_FILTERS, st.sampled_from(SORTS), st.sampled_from([3, 40, 200]))
 def test_pages_together_are_the_list(mixed, few, filters, sort, size):
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(paging, "FEW", few)
+        patched.setattr(pages, "FEW", few)
         assert listed(mixed.database, filters, sort, size) == expected(mixed.rows, filters, sort)
 
 
@@ -188,7 +187,7 @@ def test_each_filter_has_a_value_here():
 @pytest.mark.sqlite_only("its query plans; for PostgreSQL, see test_postgres")
 @pytest.mark.parametrize("name", VALUES)
 def test_each_filter_has_its_index_and_is_in_those_of_the_sorts(mixed, name, monkeypatch):
-    monkeypatch.setattr(paging, "FEW", FEW["nothing is few"])
+    monkeypatch.setattr(pages, "FEW", FEW["nothing is few"])
     filters = Filters(**{name: VALUES[name]})
     column, compare = FILTERS["undated" if name == "dated" else name]
     alone, *walks = [
@@ -222,7 +221,7 @@ def plans_of_page(database, filters, sort):
 @pytest.mark.parametrize("sort", SORTS, ids=lambda sort: f"{sort.by.value} {sort.descending}")
 def test_a_page_reads_orders_by_an_index_and_sorts_few(mixed, sort, few, monkeypatch):
     explained = Explained(mixed.database)
-    monkeypatch.setattr(paging, "FEW", few)
+    monkeypatch.setattr(pages, "FEW", few)
     for names, statuses in itertools.product(SETS, (tuple(Status), tuple(Status)[:1])):
         filters = Filters(statuses, **{name: VALUES[name] for name in names})
         first = read_page(explained, PageQuery(filters, sort, 2))

@@ -27,8 +27,7 @@ from orders.store.care import checks
 from orders.store.care.opening import InUse
 from orders.store.database.errors import StoreUnavailable
 from orders.store.databases import database_of
-from orders.store.filters import Filters
-from orders.store.paging import PageQuery, Sort, SortBy, read_page
+from orders.store.pages import Filters, PageQuery, Sort, SortBy, read_page
 from orders.store.postgres import database as postgres_database
 from orders.store.postgres import upkeep as postgres_upkeep
 from orders.web import api

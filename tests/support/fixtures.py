@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
-from orders.store import paging
+from orders.store import pages
 from orders.store.care import opening
 from tests.support import faults as real_faults
 from tests.support.clocks import ClockBesideRedis, SetClock
@@ -95,7 +95,7 @@ def pytest_collection_finish():
 def pytest_runtest_setup():
     """Under mutmut, build pages' statements anew: it forks from a process that has built them."""
     if "MUTANT_UNDER_TEST" in os.environ:
-        for each in vars(paging).values():
+        for each in vars(pages).values():
             getattr(each, "cache_clear", int)()
 
 
