@@ -50,10 +50,8 @@ def _lines(results: Json, works: tuple[Work, ...]) -> Iterator[str]:
     method = results["method"]
     if method["short"]:
         yield "**The short form, over small data: it shows that it works, and means nothing.**\n"
-    yield f"Medians of {method['rounds']} rounds of {method['seconds']:g} s each, in"
-    yield f"{method['minutes']:.0f} minutes.\n"
-    yield f"- Machine: {_pairs(results['machine'])}"
-    yield f"- Versions: {_pairs(results['versions'])}"
+    yield f"Medians of {method['rounds']} rounds of {method['seconds']:g} s each."
+    yield f"Machine: {_pairs(results['machine'])}. Versions are in performance.json."
 
 
 def goal_lines(work: Work, found: Json) -> Iterator[str]:
