@@ -1,6 +1,6 @@
 """The tables and their column types.
 
-A new store is made of them; a test compares them with what migrations make of earlier ones.
+A new store is made of them; migrations bring stores of earlier releases to the same.
 """
 
 from __future__ import annotations

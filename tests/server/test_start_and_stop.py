@@ -78,11 +78,14 @@ def damaged(path):
     path.write_bytes(whole)
 
 
-def newer(path):
-    with opened(path.parent):
-        pass
-    with closing(sqlite.connect(path)) as connection:
-        connection.execute("PRAGMA user_version = 9999")
+def of_schema(number):
+    def make(path):
+        with opened(path.parent):
+            pass
+        with closing(sqlite.connect(path)) as connection:
+            connection.execute(f"PRAGMA user_version = {number}")
+
+    return make
 
 
 def on_a_vanished_plan(path):
@@ -100,7 +103,8 @@ UNFIT = {
         ["orders.db", "damaged", "Restore a backup"],
     ),
     "a damaged database": (damaged, ["orders.db", "damaged", "Restore a backup"]),
-    "a newer database": (newer, ["orders.db", "newer version"]),
+    "a newer database": (of_schema(9999), ["orders.db", "newer version"]),
+    "an old one": (of_schema(13), ["orders.db", "before version 1.0.0", "flask orders export"]),
     "keys on a vanished plan": (on_a_vanished_plan, ["not in config.toml: 2 (Zoo, gold). Put"]),
 }
 WORDS = {name: words for name, (_, words) in UNFIT.items()} | {

@@ -327,23 +327,14 @@ def test_processes_that_count_together_serve_together_and_with_no_other(settings
         assert is_in_use(upkeep_of(settings), alone=False)
 
 
-BEFORE_QUARTERS = """
-    DROP TRIGGER order_quarters_kept ON order_events; DROP FUNCTION order_quarters_kept();
-    DROP TABLE order_quarters; DROP INDEX orders_without_date;
-    DROP TRIGGER order_words_placed ON orders; DROP TRIGGER order_words_changed ON orders;
-    DROP FUNCTION order_words_kept(); DROP TABLE order_words;
-    UPDATE alembic_version SET version_num = '0010'
-"""
-
-
 @pytest.fixture
-def unfinished(server, tmp_path):
-    """Return settings of a database with the tables of an older version, or with none."""
+def unfinished(server, tmp_path, next_program):
+    """Return settings of a database with the tables of the version before, or with none."""
 
-    def make(version):
-        name = server.create_store() if version else server.create()
-        if version:
-            server.execute(BEFORE_QUARTERS, name)
+    def make(*, is_old):
+        name = server.create_store() if is_old else server.create()
+        if is_old:
+            next_program()
         return Settings(instance=tmp_path, database_url=server.url(name))
 
     return make
@@ -355,11 +346,11 @@ def version_of(settings):
         return int(version)
 
 
-@pytest.mark.parametrize("version", [None, 10])
+@pytest.mark.parametrize("is_old", [False, True])
 def test_of_processes_that_start_at_the_same_time_one_makes_the_tables(
-    unfinished, upkeep_of, version
+    unfinished, upkeep_of, is_old
 ):
-    settings = unfinished(version)
+    settings = unfinished(is_old=is_old)
     upkeeps = [upkeep_of(settings) for _ in range(4)]
     barrier = threading.Barrier(len(upkeeps))
 
@@ -472,12 +463,13 @@ def test_a_writer_that_stands_still_keeps_others_waiting_for_no_longer_than_they
 def test_a_database_that_an_older_version_serves_is_not_upgraded(
     unfinished, monkeypatch, upkeep_of
 ):
-    old = unfinished(10)
+    before = checks.schema_version()
+    old = unfinished(is_old=True)
     monkeypatch.setattr(postgres_upkeep, "BUSY_SECONDS", 0)
     with upkeep_of(old).hold(alone=False):
         with pytest.raises(checks.UnfitDatabase, match="Stop all of its services"):
             upkeep_of(old).prepare()
-        assert version_of(old) == 10
+        assert version_of(old) == before
     upkeep_of(old).prepare()
     upkeep_of(old).check()
 
@@ -502,8 +494,9 @@ def test_a_start_says_what_is_wrong_with_a_database_and_no_password(server, name
     foreign = server.create()
     server.execute("CREATE TABLE diary (page text)", foreign)
     assert "not this program's" in refusal(server.url(foreign))
-    server.execute("UPDATE alembic_version SET version_num = '9999'", name)
-    assert "newer version" in refusal(server.url(name))
+    for number, words in ((9999, "newer version"), (13, "before version 1.0.0")):
+        server.execute(f"UPDATE alembic_version SET version_num = '{number:04}'", name)
+        assert words in refusal(server.url(name))
     server.execute(
         "CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'"
     )

@@ -104,6 +104,21 @@ def test_every_order_is_there_after_damage_in(sound, store, tmp_path, case):
     checks.check_whole(store.database.path)
 
 
+def test_orders_that_were_written_before_a_column_came_are_found_page_by_page(
+    sound, store, tmp_path, next_program
+):
+    path, tree = sound
+    copied = tmp_path / "copied.db"
+    shutil.copy(path, copied)
+    next_program()
+    opening.upgrade(copied)
+    damage(copied, tmp_path / "damaged.db", tree["orders"][:1])
+    done = command(store, "db", "salvage", tmp_path / "damaged.db")
+    (saved,) = tmp_path.glob("damaged-salvaged-*.db")
+    assert rows(saved, "orders") == rows(copied, "orders")
+    assert f"\n{COUNT:,} rows of those were found page by page" in done.stderr
+
+
 def damage(source, target, pages):
     content = bytearray(source.read_bytes())
     for number in pages:

@@ -13,6 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from orders.store import pages
 from orders.store.care import opening
 from tests.support import faults as real_faults
+from tests.support import migrations
 from tests.support.clocks import ClockBesideRedis, SetClock
 from tests.support.databases import DATABASES
 from tests.support.forks import forking
@@ -158,6 +159,13 @@ def empty_database(tmp_path_factory):
     path = tmp_path_factory.mktemp("empty") / "orders.db"
     opening.create(path)
     return path
+
+
+@pytest.fixture
+def next_program(tmp_path):
+    """Let this program be the next one; yield what adds, or replaces, its newest migration."""
+    with migrations.next_program(tmp_path / "migrations") as add:
+        yield add
 
 
 @pytest.fixture

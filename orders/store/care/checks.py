@@ -37,12 +37,19 @@ _HEADER_BYTES = 100
 # Beyond this size the quick check takes longer than a start may.
 QUICK_CHECK_BYTES = 256 * 1024 * 1024
 MIGRATIONS = Path(__file__).parent / "migrations"
+# Version 1.0.0's, above those of the programs before it.
+FIRST_SCHEMA = 100
 
 OLDER = (
     "{} was made by an older version of this program. "
     "Start the service, or run `flask db upgrade`, to bring it up to date."
 )
-NEWER = (
+_BEFORE_RELEASE = (
+    "{} was made before version 1.0.0 of this program, which can't read it. Export its orders with "
+    "the program that made it (`flask orders export orders.csv`), and import them into a new store "
+    "(`flask orders import orders.csv`)."
+)
+_NEWER = (
     "{} was made by a newer version of this program (its schema is {}, "
     "this program knows {}). Start that version."
 )
@@ -153,7 +160,10 @@ def looks_whole(path: Path) -> bool:
 
 
 def identify(path: Path) -> int:
-    """Return the schema's number of a database of this program, no newer than it."""
+    """Return the schema's number of a database of this program, no newer than it.
+
+    UnfitDatabase is raised for any other file, and for stores from before version 1.0.0.
+    """
     # Read from the file itself: SQLite changes what it opens, even a file that is not ours.
     with path.open("rb") as file:
         header = file.read(_HEADER_BYTES)
@@ -168,9 +178,16 @@ def identify(path: Path) -> int:
             "or choose another folder with ORDERS_INSTANCE."
         )
     version = int(_query(path, "PRAGMA user_version"))
-    if version > schema_version():
-        raise UnfitDatabase(NEWER.format(path, version, schema_version()))
+    check_version(version, path)
     return version
+
+
+def check_version(version: int, where: object) -> None:
+    """Check that a schema is one that this program uses or upgrades."""
+    if version > schema_version():
+        raise UnfitDatabase(_NEWER.format(where, version, schema_version()))
+    if version < FIRST_SCHEMA:
+        raise UnfitDatabase(_BEFORE_RELEASE.format(where))
 
 
 def refuse_moved(path: Path) -> None:

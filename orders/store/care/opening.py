@@ -25,13 +25,11 @@ from orders.store.care import checks, files, triggers
 from orders.store.care.checks import UnfitDatabase
 from orders.store.care.files import LOCK, InstanceLocked, locked_file
 from orders.store.database import errors, sqlite
-from orders.store.database.sqlite import SqliteDatabase, sqlite_module
+from orders.store.database.sqlite import SqliteDatabase
 from orders.store.tables import EVER, METADATA, QuarterRow, StoreRow
 
 log = logging.getLogger(__name__)
 
-# The number of the migration that does.
-_ALTERS_CONSTRAINTS = 9
 # Where Alembic keeps which migration was the last.
 _ALEMBIC = (
     "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, "
@@ -89,11 +87,6 @@ def upgrade(path: Path, *, keep_copy: bool = True) -> Path | None:
     if version == newest:
         return None
     checks.refuse_moved(path)
-    if version < _ALTERS_CONSTRAINTS and sqlite_module().sqlite_version_info < (3, 53):
-        raise UnfitDatabase(
-            f"{path} was made by an older version of this program, and upgrading it takes SQLite "
-            f"3.53; this is {sqlite_module().sqlite_version}. Install pysqlite3 or sqlcipher3."
-        )
     checks.check_quickly(path)
     kept = _keep_copy(path) if keep_copy else None
     log.info("Upgrading the schema of %s from %d to %d.", path, version, newest)

@@ -34,8 +34,8 @@ _ONE, _SOME = "= max(?, ?)", "BETWEEN ? AND ?"
 # Of a table whose every page is damaged, not every id is tried: this takes some seconds.
 _MOST_FAILURES = 200_000
 # Whose rows are told from other tables' by their CHECKs, or by how many columns they have.
-# And how many columns may have been added since a row was written, which has no value of them.
-_KNOWN_BY_SHAPE = {EventRow.name: 4, OrderRow.name: 4, KeyRow.name: 0}
+_HAVE_CHECKS = (EventRow.name, OrderRow.name)
+_KNOWN_BY_SHAPE = (*_HAVE_CHECKS, KeyRow.name)
 _SCHEMA = (
     "SELECT type, name, sql FROM {}.sqlite_schema "
     "WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
@@ -235,23 +235,30 @@ def _copy_by_page(connection: Any, damaged: Path, unread: dict[str, list[tuple[i
     """Copy the rows that can be told by their shape from pages of any table; return how many."""
     with suppress(sqlite.sqlite_module().Error), closing(sqlite.connect(damaged)) as log:
         log.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    tables = [name for name in _KNOWN_BY_SHAPE if name in unread]
-    statements: dict[str, tuple[int, int, list[tuple[int, int]]]] = {}
-    for table in tables:
-        columns = _columns(connection, table)
-        marks = ", ".join("?" for _ in columns)
+    statements: dict[str, tuple[range, list[tuple[int, int]]]] = {}
+    for table in (name for name in _KNOWN_BY_SHAPE if name in unread):
+        lengths = _lengths(connection, table)
+        marks = ", ".join("?" for _ in range(lengths[-1]))
         # Whether it is a row of this table is for its CHECKs to say.
         statement = f'INSERT OR IGNORE INTO "{table}" VALUES ({marks})'  # noqa: S608 # nosec B608 - as above
-        statements[statement] = len(columns), _KNOWN_BY_SHAPE[table], unread[table]
+        statements[statement] = lengths, unread[table]
     before = connection.total_changes
     connection.execute("BEGIN")
     for row_id, values in rows_of_pages(damaged):
-        for statement, (count, added, ranges) in statements.items():
-            if count - added <= len(values) <= count and _is_in(row_id, ranges):
-                padded = [row_id, *values[1:], *[None] * (count - len(values))]
+        for statement, (lengths, ranges) in statements.items():
+            if len(values) in lengths and _is_in(row_id, ranges):
+                padded = [row_id, *values[1:], *[None] * (lengths[-1] - len(values))]
                 connection.execute(statement, padded)
     connection.execute("COMMIT")
     return int(connection.total_changes - before)
+
+
+def _lengths(connection: Any, table: str) -> range:
+    """Return how many values a row may have: of columns added since it was written, it has none."""
+    columns = connection.execute(f'PRAGMA table_info("{table}")').fetchall()
+    required = [number for number, *_, is_required, _, _ in columns if is_required]
+    fewest = required[-1] + 1 if table in _HAVE_CHECKS else len(columns)
+    return range(fewest, len(columns) + 1)
 
 
 def _is_in(row_id: int, ranges: list[tuple[int, int]]) -> bool:

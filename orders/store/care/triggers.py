@@ -1,6 +1,6 @@
 """What the database itself does as rows change: it refuses, or it counts.
 
-A new store gets these triggers with its tables; a migration brings them to an earlier one.
+A new store gets these triggers with its tables.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from orders.store.care import checks, files, opening
-from orders.store.care.checks import NEWER, OLDER, AwayDatabase, UnfitDatabase, schema_version
+from orders.store.care.checks import OLDER, AwayDatabase, UnfitDatabase, schema_version
 from orders.store.care.opening import Hold, InUse
 from orders.store.database.database import BUSY_SECONDS, Query
 from orders.store.database.errors import StoreUnavailable, translate_driver_errors
@@ -181,8 +181,7 @@ class PostgresUpkeep:
             )
         if facts.has_version and facts.has_events:
             version = int(connection.execute(_VERSION).scalar_one())
-            if version > schema_version():
-                raise UnfitDatabase(NEWER.format(where, version, schema_version()))
+            checks.check_version(version, where)
             return version
         if facts.has_tables or facts.has_version:
             raise UnfitDatabase(

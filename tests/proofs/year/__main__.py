@@ -3,8 +3,8 @@
 A customer places, ships, cancels and looks, on a clock that is moved; webhooks are sent over HTTP.
 Each week the service is restarted, its clock set and set back, its disk full, its power cut, its
 subscriber down and refusing; backups are made, kept and drilled, logs and keys swept. In the middle
-the store is as a program of the oldest schema had it, and is upgraded. Each week, and at the end,
-everything is compared with what the customer was told. A seed replays a year.
+the program becomes the next one, by a migration that only tests have, and upgrades the store. Each
+week, and at the end, everything is compared with what the customer was told. A seed replays a year.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from tests.proofs.year.customer import Regular
 from tests.proofs.year.faults import FAULTS
 from tests.proofs.year.shop import BEGIN, DAY, TABLES, WANTED, Shop, Subscriber, columns
 from tests.support import stores
+from tests.support.migrations import next_program
 from tests.support.process import descriptors, resident_mib
 from tests.support.receiver import receiving
 
@@ -88,18 +89,17 @@ class Year:
         self.customer = Regular(self.shop, self._history, key, reader, str(seed), per_day=orders)
         self.book = BackupBook(self.shop.clock, self.shop.backups)
         self._slices = [Slice(0, 0)]
-        self._subscribed = 0.0
         self.use: list[dict[str, int]] = []
         self.counts: Counter[str] = Counter()
 
-    def live(self) -> list[str]:
+    def live(self, become_next: Callable[[], int]) -> list[str]:
         with progress("days", self.days) as advance:
             for begin in range(0, self.days, WEEK):
                 days = min(WEEK, self.days - begin)
                 self._live_week(days)
                 self._check_week()
                 if begin <= self.days // 2 < begin + days and not self.faults:
-                    self._upgrade()
+                    self._upgrade(become_next)
                 if self.faults:
                     break
                 advance(days)
@@ -189,19 +189,18 @@ class Year:
             self._step()
         self.shop.subscriber.status = HTTPStatus.NO_CONTENT
 
-    def _upgrade(self) -> None:
+    def _upgrade(self, become_next: Callable[[], int]) -> None:
         self._deliver_all()
-        self.shop.become_oldest()
+        self.shop.close()
         with closing(history.connect(self.shop.path)) as connection:
             names = {table: columns(connection, table) for table in TABLES}
         before = rows_of(self.shop.path, names)
+        become_next()
         self.shop.open()
         after = rows_of(self.shop.path, names)
         self.faults += [
             f"the upgrade changed {each}" for each in TABLES if after[each] != before[each]
         ]
-        self.shop.subscribe()
-        self._subscribed = self.shop.clock.monotonic()
         self.happened["_upgrade"] += 1
 
     # What is compared.
@@ -215,7 +214,7 @@ class Year:
         week = Week(self._history.operations, contents, self.customer.keyed_at, now)
         self.faults += [*self.customer.faults, *week.complaints(), *self.book.faults]
         self.faults += [*self.book.gaps(), *self._beyond_bounds()]
-        self.faults += deliveries_wrong(self.shop, self._subscribed)
+        self.faults += deliveries_wrong(self.shop)
         self.counts["requests"] += len(self._history.operations)
         self.counts["orders"] += len(contents.orders)
         self.counts["events"] += len(contents.events)
@@ -280,9 +279,15 @@ def prove(
     if fault not in FAULTS:
         raise SystemExit(f"--fault is one of: {', '.join(filter(None, FAULTS))}.")
     began = time.monotonic()
-    with in_memory() as folder, undisturbed(), receiving() as receiver, FAULTS[fault]():
+    with (
+        in_memory() as folder,
+        undisturbed(),
+        receiving() as receiver,
+        next_program(folder / "next") as become_next,
+        FAULTS[fault](),
+    ):
         year = Year(folder, Subscriber(receiver), days, orders, seed)
-        found = year.live()
+        found = year.live(become_next)
     report(year, time.monotonic() - began)
     if found:
         again = f" --fault {fault}" if fault else ""

@@ -140,14 +140,14 @@ def rows_of(path: Path, names: dict[str, str]) -> dict[str, str]:
     return found
 
 
-def deliveries_wrong(shop: Shop, since: float) -> Iterator[str]:
+def deliveries_wrong(shop: Shop) -> Iterator[str]:
     """Complain of messages of the last month that the log forgot, and of older ones that it has."""
     with closing(history.connect(shop.path)) as connection:
         query = "SELECT event_id FROM webhook_deliveries WHERE outcome = 'delivered'"
         logged = {event for (event,) in connection.execute(query)}
     for event, at in shop.subscriber.at.items():
         age = shop.clock.monotonic() - at
-        if at >= since and age < LOG_DAYS - _JUMPS and event not in logged:
+        if age < LOG_DAYS - _JUMPS and event not in logged:
             yield f"the delivery of event {event}, {age / DAY:.1f} days ago, is not in the log"
         if age > LOG_DAYS + 2 * _JUMPS and event in logged:
             yield f"the delivery of event {event}, {age / DAY:.1f} days ago, is still in the log"

@@ -31,7 +31,6 @@ from orders.domain import EventType
 from orders.settings import Settings
 from orders.store.care import files
 from orders.store.care.backups import Backups
-from orders.store.database import sqlite
 from orders.store.database.errors import StoreUnavailable
 from orders.webhooks import endpoints, sender
 from orders.webhooks.endpoints import NewEndpoint
@@ -39,12 +38,11 @@ from orders.webhooks.outbox import Courier
 from tests.proofs.power_cut import apsw_driver
 from tests.proofs.power_cut.__main__ import own_driver
 from tests.proofs.power_cut.disk import LOSSES, Disk
-from tests.support import earlier
 from tests.support.receiver import Handler, Received, Receiver
 from tests.support.service import shared_app
 
 WANTED = EventType.CANCELLED
-# Which this program still upgrades, and its tables.
+# Whose rows an upgrade leaves as they are.
 TABLES = ("api_keys", "store", "pets", "orders", "order_events", "idempotency_keys")
 DAY = 86_400.0
 BEGIN = 1_000.0
@@ -248,22 +246,6 @@ class Shop:
         with mock.patch.object(shutil, "disk_usage", return_value=mock.Mock(free=0)):
             yield
         disk.is_full = False
-
-    def become_oldest(self) -> None:
-        """Leave the store as a program of the oldest schema would: stopped, with its tables alone.
-
-        The next start upgrades it.
-        """
-        self.close()
-        old = self.path.with_name("oldest.db")
-        earlier.make(old, 1)
-        with closing(sqlite.connect(old)) as connection:
-            connection.execute("ATTACH ? AS now", (str(self.path),))
-            for table in TABLES:
-                names = columns(connection, table)
-                copy = f"INSERT OR REPLACE INTO {table} ({names}) SELECT {names} FROM now.{table}"
-                connection.execute(copy)
-        old.replace(self.path)
 
 
 def columns(connection: Any, table: str) -> str:

@@ -1,1 +1,1 @@
-"""One file for each change of the schema; the first makes it."""
+"""One file for each change of the schema since version 1.0.0."""
