@@ -27,8 +27,7 @@ from sqlalchemy import (
 
 from orders.domain import EventType, NotPending, Order, Origin, Status
 from orders.store import orders_json
-from orders.store.database.database import LISTED, Database, Instant, Query, instant_of
-from orders.store.database.errors import bad_rows_mean_corruption
+from orders.store.database.database import LISTED, Database, Instant, Query, converted, instant_of
 from orders.store.tables import EventRow, OrderRow
 
 # The part of an order that each of its events repeats, as it stood after the change.
@@ -126,7 +125,6 @@ def _of_types(number: int) -> Query:
     return Query(_PAGE.where(EventRow.c.id.in_(ids)))
 
 
-@bad_rows_mean_corruption()
 def append(
     connection: Connection, event: EventType, order_id: int, origin: Origin, at: datetime
 ) -> Changed:
@@ -165,7 +163,6 @@ def _values(event: EventType, origin: Origin, at: datetime) -> dict[str, object]
     }
 
 
-@bad_rows_mean_corruption()
 def newest_id(connection: Connection) -> int:
     """Return the id of the newest event as a transaction sees it, 0 where there is none."""
     ((event_id,),) = _NEWEST.execute(connection).fetchall()
@@ -184,21 +181,18 @@ def newest_id_of(connection: Connection, order_id: int) -> int:
     return connection.scalar(newest) or 0
 
 
-@bad_rows_mean_corruption()
 def recall(connection: Connection, event_id: int) -> Changed:
     """Return an event's order, as it was shown after the event."""
     (row,) = _RECALL.execute(connection, event_id=event_id).fetchall()
     return Changed(*row)
 
 
-@bad_rows_mean_corruption()
 def order_after(connection: Connection, event_id: int) -> Order:
     """Return an event's order, as it stood after the event."""
     (row,) = _ORDER_AFTER.execute(connection, event_id=event_id).fetchall()
     return order_of(row)
 
 
-@bad_rows_mean_corruption()
 def order_of(row: Sequence[Any]) -> Order:
     """Return the order of a driver's row: the id, then the columns that events repeat."""
     order_id, pet_id, quantity, ship_date, status, placed_at, updated_at, reference, note = row
@@ -207,7 +201,7 @@ def order_of(row: Sequence[Any]) -> Order:
         pet_id,
         quantity,
         instant_of(ship_date),
-        Status(status),
+        converted(Status, status),
         cast("datetime", instant_of(placed_at)),
         cast("datetime", instant_of(updated_at)),
         reference,

@@ -23,7 +23,6 @@ from sqlalchemy import (
 
 from orders.keys import digest, shown_prefix
 from orders.store.database.database import Instant, Query, instant_of
-from orders.store.database.errors import bad_rows_mean_corruption
 from orders.store.tables import KeyRow, StoreRow
 
 _PUBLIC = [
@@ -128,7 +127,6 @@ _BY_ID = Query(select(*_PUBLIC).where(KeyRow.c.id == bindparam("key_id")))
 _ALL = Query(select(*_PUBLIC).order_by(KeyRow.c.id))
 
 
-@bad_rows_mean_corruption()
 def find_by_secret(connection: Connection, secret_hash: bytes) -> ApiKey | None:
     """Return the key that has this secret, also revoked, expired or past its grace, or None."""
     rows = _BY_SECRET.execute(connection, secret_hash=secret_hash).fetchall()
@@ -217,7 +215,6 @@ def set_demo_key_id(connection: Connection, key_id: int) -> None:
     connection.execute(update(StoreRow).values(demo_key_id=key_id))
 
 
-@bad_rows_mean_corruption()
 def _api_key(row: Sequence[Any], secret_until: datetime | None = None) -> ApiKey:
     fields: dict[str, Any] = {
         column.name: instant_of(value) if isinstance(column.type, Instant) else value

@@ -29,7 +29,6 @@ from orders.domain import Status
 from orders.store import events, orders_json
 from orders.store.database.commits import CommitCache
 from orders.store.database.database import Database, Query
-from orders.store.database.errors import bad_rows_mean_corruption
 from orders.store.tables import EventRow, OrderRow
 
 CHUNK_ROWS = 4_000
@@ -141,7 +140,6 @@ class Listed:
     body: bytes | None
 
 
-@bad_rows_mean_corruption()
 def one_order(database: Database, order_id: int, version: int) -> Entity | None:
     """Return an order as a version shows it; None where it does not exist or is not shown."""
     rows = database.ask(_ONE[version], order_id=order_id)
@@ -191,7 +189,6 @@ class CurrentList:
         """
         return self._cache.get("list", self._read)
 
-    @bad_rows_mean_corruption()
     def _read(self) -> Listed:
         short: _ShortList | None = getattr(self._thread, "short", None)
         # Should updating it fail, it is not used again.
@@ -252,7 +249,7 @@ class OrderList:
 
     def _read_chunk(self) -> tuple[str, int]:
         # The connection is kept where there is more to read; an error returns it.
-        with self._resources as resources, bad_rows_mean_corruption():
+        with self._resources as resources:
             rows = _CHUNK.execute(self._connection, after=self._after, size=CHUNK_ROWS).fetchall()
             ((text, last, count, revision),) = rows
             if count == CHUNK_ROWS:

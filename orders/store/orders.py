@@ -26,7 +26,6 @@ from sqlalchemy.sql.dml import ReturningUpdate
 from orders.domain import EventType, NewOrder, Order, Origin, Status
 from orders.store import events
 from orders.store.database.database import LISTED, Query
-from orders.store.database.errors import bad_rows_mean_corruption
 from orders.store.events import Changed, order_of
 from orders.store.tables import OrderRow
 
@@ -116,7 +115,6 @@ def patch(
     return _changed(connection, rows.fetchall(), EventType.CHANGED, origin, now)
 
 
-@bad_rows_mean_corruption()
 def find(connection: Connection, order_id: int) -> Order | None:
     """Return an order; None where there is no such order."""
     rows = _FIND.execute(connection, order_id=order_id).fetchall()

@@ -8,19 +8,18 @@ from dataclasses import asdict
 from sqlalchemy import Connection, delete, insert, select
 
 from orders.domain import Pet, PetStatus
-from orders.store.database.errors import bad_rows_mean_corruption
+from orders.store.database.database import converted
 from orders.store.tables import PetRow
 
 _BATCH = 500
 
 
-@bad_rows_mean_corruption()
 def find(connection: Connection, pet_id: int) -> Pet | None:
     """Return the pet of an id, or None."""
     row = connection.execute(select(*PetRow.columns).where(PetRow.c.id == pet_id)).one_or_none()
     if row is None:
         return None
-    return Pet(row.id, row.name, row.category_id, PetStatus(row.status))
+    return Pet(row.id, row.name, row.category_id, converted(PetStatus, row.status))
 
 
 def replace_all(connection: Connection, pets: Sequence[Pet]) -> None:

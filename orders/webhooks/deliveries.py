@@ -27,7 +27,7 @@ from sqlalchemy import (
 
 from orders.domain import EventType
 from orders.store import orders_json
-from orders.store.database.database import Query, instant_of
+from orders.store.database.database import Query, converted, instant_of
 from orders.store.tables import DeliveryRow, EndpointRow, EventRow, RefusedRow
 from orders.webhooks.endpoints import Endpoint, EventNotFound, get_all
 
@@ -313,4 +313,4 @@ def _is_refused(endpoint_id: int, event_id: int) -> ColumnElement[bool]:
 
 def _event(row: Sequence[Any]) -> Event:
     event_id, kind, at, order = row
-    return Event(event_id, EventType(kind), cast("datetime", instant_of(at)), order)
+    return Event(event_id, converted(EventType, kind), cast("datetime", instant_of(at)), order)

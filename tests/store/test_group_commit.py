@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
-from sqlalchemy.exc import NoResultFound
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from orders.domain import NewOrder, OrderNotFound, Origin
 from orders.store import orders
@@ -145,7 +145,7 @@ def test_a_change_does_not_fail_for_something_that_another_then_undid(
     assert "cancelled" in together(cancels_only_the_first_time, cancels)
 
 
-@pytest.mark.parametrize("error", [StoreUnavailable("the disk is full"), NoResultFound()])
+@pytest.mark.parametrize("error", [StoreUnavailable("the disk is full"), PoolTimeout()])
 def test_trouble_of_the_database_fails_all_changes(store, together, placing, error):
     outcomes = together(placing(1), placing(98, error), placing(2))
     assert [type(each) for each in outcomes] == [StoreUnavailable] * 3

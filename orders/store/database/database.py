@@ -15,6 +15,7 @@ texts, and the sequences of ids.
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -23,7 +24,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 from sqlalchemy import (
@@ -55,16 +56,21 @@ from sqlalchemy.types import TypeEngine
 
 from orders import domain
 from orders.store.database.errors import (
+    DAMAGED,
     LOCKED,
     Faults,
     Part,
     StoreUnavailable,
     Watch,
-    bad_rows_mean_corruption,
     discard_connection_on_error,
     translate,
     unavailable_cause,
 )
+
+log = logging.getLogger(__name__)
+
+Stored = TypeVar("Stored")
+Converted = TypeVar("Converted")
 
 BUSY_SECONDS = 5
 # How long a request waits for the database in all, once it is whole: it is answered within ten
@@ -463,11 +469,34 @@ def _folded_alike_everywhere(element: Folded, compiler: SQLCompiler, **options: 
 
 
 def instant_of(value: object) -> datetime | None:
-    """Return the datetime of a driver's value."""
+    """Return the datetime of a driver's value. Raise StoreUnavailable where a text is of none."""
     if isinstance(value, str):
-        with bad_rows_mean_corruption():
-            return datetime.fromisoformat(value)
+        return converted(_instant, value)
     return value.astimezone(UTC) if isinstance(value, datetime) else None
+
+
+def _instant(text: str) -> datetime:
+    instant = datetime.fromisoformat(text)
+    if instant.tzinfo is None:
+        raise ValueError(text)
+    return instant
+
+
+def converted(convert: Callable[[Stored], Converted], value: Stored) -> Converted:
+    """Return what a value of the database stands for.
+
+    Where it stands for nothing, the service did not write it: the database is damaged. That is
+    logged without the value, which may be a customer's.
+
+    Raises:
+        StoreUnavailable: there is no such thing.
+    """
+    try:
+        return convert(value)
+    except ValueError:
+        # Without the traceback, which would show the value.
+        log.error("The database has a value that is no %s.", convert.__name__.strip("_"))  # noqa: TRY400
+        raise StoreUnavailable(DAMAGED) from None
 
 
 def highest_ids(connection: Connection) -> dict[str, int]:

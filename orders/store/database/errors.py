@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from enum import StrEnum
 
 from sqlalchemy import Connection, PoolProxiedConnection
-from sqlalchemy.exc import DBAPIError, MultipleResultsFound, NoResultFound
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 log = logging.getLogger(__name__)
@@ -69,9 +69,6 @@ _FATAL = {DAMAGED, LOST, FAILING_DISK, READ_ONLY, UNOPENABLE}
 # Nothing was done and a retry may succeed at once: the connection was lost before a commit was
 # sent, or another transaction had to go first.
 _RETRYABLE = ("08", "57P", "25P03", "40001", "40P01")
-# Raised by rows that are not what was written. The last is the driver's, when even the text of
-# SQLite's error contains damaged data.
-_BAD_ROWS = (NoResultFound, MultipleResultsFound, UnicodeDecodeError)
 
 
 class StoreUnavailable(Exception):
@@ -98,9 +95,10 @@ def unavailable_cause(error: Exception) -> str | None:
     if isinstance(error, PoolTimeout):
         return BUSY
     code = _code_of(error)
-    # The driver's own error, without a name: SQLite itself does not decode texts.
+    # The driver's own errors, without a name: SQLite itself does not decode texts. The second is
+    # of its errors, if even their texts contain damaged data.
     is_undecodable = not code and str(_driver_error(error)).startswith("Could not decode to UTF-8")
-    if is_undecodable or isinstance(error, _BAD_ROWS):
+    if is_undecodable or isinstance(error, UnicodeDecodeError):
         return DAMAGED
     return next((cause for known, cause in _CAUSES.items() if code.startswith(known)), None)
 
@@ -158,14 +156,6 @@ def commit_outcome_unknown() -> Iterator[None]:
         raise
 
 
-def bad_rows_mean_corruption() -> Watch:
-    """Turn errors of converting a row's values into StoreUnavailable.
-
-    The service wrote no such row: the database is damaged.
-    """
-    return _CONVERTING
-
-
 def discard_connection_on_error(connection: Connection | PoolProxiedConnection) -> Watch:
     """Have the pool replace the connection after an error that makes it unusable."""
     return Watch(lambda error: connection.invalidate() if _is_fatal(error) else None)
@@ -178,13 +168,7 @@ def translate(error: Exception) -> None:
         raise StoreUnavailable(cause, retryable=is_retryable(error)) from error
 
 
-def _distrust(error: Exception) -> None:
-    if isinstance(error, AttributeError | TypeError | ValueError):
-        raise StoreUnavailable(DAMAGED) from error
-
-
 _TRANSLATING = Watch(translate)
-_CONVERTING = Watch(_distrust)
 
 
 def _is_fatal(error: Exception) -> bool:

@@ -1,0 +1,73 @@
+"""What reading the database finds: a bug is 500, with its traceback in the log, and no damage.
+
+A value that stands for nothing is damage, and is logged where it is converted.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing
+
+import pytest
+from sqlalchemy import insert
+
+from orders.store import events, keys, listing, pets
+from orders.store.database import sqlite
+from orders.store.tables import PetRow
+from tests.support.running_shop import ORDERS, PET
+from tests.support.stores import assert_error, logged
+
+ORDER = f"{ORDERS}/1"
+# What each request makes of the rows that it reads.
+MADE = {
+    ORDER: (listing, "Entity"),
+    ORDERS: (listing, "Listed"),
+    PET: (pets, "Pet"),
+    "a placing": (events, "Changed"),
+    "an unknown key": (keys, "ApiKey"),
+}
+# A statement that writes what the service would not, and what the value is not.
+BAD_VALUES = {
+    "UPDATE api_keys SET expires_at = 'soon~'": "instant",
+    "UPDATE api_keys SET expires_at = '2099-01-01T00:00:00'": "instant",
+    "UPDATE pets SET status = 'lost'": "PetStatus",
+}
+
+
+@pytest.fixture
+def client(store):
+    client = store.client()
+    with store.database.write() as connection:
+        connection.execute(insert(PetRow).values(id=7, name="Rex", status="sold"))
+    assert client.place().status_code == 201
+    return client
+
+
+def sent(client, what):
+    if what == "a placing":
+        return client.place()
+    if what == "an unknown key":
+        return client.store.client().get(ORDER)
+    return client.get(what)
+
+
+@pytest.mark.parametrize("what", MADE)
+def test_a_bug_is_no_damage_and_is_logged_with_its_traceback(client, monkeypatch, what):
+    monkeypatch.setattr(*MADE[what], None)
+    with logged() as log:
+        assert_error(sent(client, what), 500, "internal_error")
+    assert "TypeError: 'NoneType' object is not callable" in log.getvalue()
+    assert client.store.database.faults.words == {}
+
+
+@pytest.mark.sqlite_only("values that PostgreSQL's types refuse")
+@pytest.mark.parametrize("statement", BAD_VALUES)
+def test_a_value_that_stands_for_nothing_is_damage_and_is_logged(client, statement):
+    with closing(sqlite.connect(client.store.database.path)) as connection:
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        connection.execute(statement)
+    client.store.clock.advance(61)  # after which the key is looked up again
+    with logged() as log:
+        assert_error(client.get(PET), 503, "store_unavailable")
+    (line,) = re.findall(r"error: .*", log.getvalue())
+    assert line.endswith(f"The database has a value that is no {BAD_VALUES[statement]}.")
