@@ -1,16 +1,24 @@
-"""The request being answered, from its first hook to its line in the log."""
+"""The request being answered, from its first hook to its line in the log, and its response."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
 
 from flask import g
 
+from orders.strictjson import to_json
+
 if TYPE_CHECKING:
     from orders.web.access import Caller, Verdict
+
+JSON = "application/json"
+NO_CONTENT = 204
+_WITHOUT_BODY = {NO_CONTENT, 304}
+_STATUS_LINES = {each.value: f"{each.value} {each.phrase}" for each in HTTPStatus}
 
 
 @dataclass(slots=True)
@@ -61,3 +69,61 @@ _API_PATH = re.compile(r"/+v[12](/|$)")
 def is_api_path(path: str) -> bool:
     """Return whether a path belongs to the API: `/v1` or `/v2`, or below; leading slashes fold."""
     return _API_PATH.match(path) is not None
+
+
+class Reply:
+    """A response, and the WSGI application and body that send it.
+
+    A body that is not bytes is streamed, and closed where it has a `close`. Its headers are a plain
+    list, of ours, which need no checking: Werkzeug's class checks and copies each header several
+    times. With it, a GET of one order takes half as long again.
+    """
+
+    __slots__ = ("_ended", "_pieces", "body", "headers", "status")
+
+    def __init__(
+        self,
+        body: bytes | Iterable[bytes] = b"",
+        status: int = 200,
+        headers: Iterable[tuple[str, str]] = (),
+        content_type: str = JSON,
+    ) -> None:
+        """Take the body, the status, and the headers beside those of the body itself."""
+        self.body = body
+        self.status = status
+        self.headers = [*headers]
+        self._ended: Callable[[], None] = lambda: None
+        if status not in _WITHOUT_BODY:
+            self.headers.append(("Content-Type", content_type))
+            if isinstance(body, bytes):
+                self.headers.append(("Content-Length", str(len(body))))
+        self._pieces: Iterable[bytes] = (body,) if isinstance(body, bytes) else body
+
+    def call_when_sent(self, ended: Callable[[], None]) -> None:
+        """Have a function called at the end of the response, however it ends."""
+        self._ended = ended
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Reply:
+        """Begin the response; return its body."""
+        if environ["REQUEST_METHOD"] == "HEAD" or self.status in _WITHOUT_BODY:
+            self._pieces = ()
+        start_response(_STATUS_LINES[self.status], self.headers)
+        return self
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Return the pieces of the body."""
+        return iter(self._pieces)
+
+    def close(self) -> None:
+        """Release what a streamed body holds."""
+        try:
+            close = getattr(self.body, "close", None)
+            if close is not None:
+                close()
+        finally:
+            self._ended()
+
+
+def json_reply(value: Any, status: int = 200) -> Reply:
+    """Return a response with a value as JSON."""
+    return Reply(to_json(value).encode(), status)

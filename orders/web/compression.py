@@ -16,7 +16,7 @@ from flask import request
 from werkzeug.datastructures import Accept
 from werkzeug.http import parse_accept_header
 
-from orders.web.replies import Reply
+from orders.web.call import Reply
 
 # A smaller response fits in a few packets as it is.
 LARGE_BYTES = 8 * 1024

@@ -15,8 +15,8 @@ from werkzeug.datastructures import ETags
 from orders.domain import PreconditionFailed
 from orders.service import Condition
 from orders.store.listing import Entity
+from orders.web.call import Reply
 from orders.web.compression import encoded, is_large
-from orders.web.replies import Reply
 from orders.web.services import current_services
 
 # Raised when a release changes what a representation looks like.

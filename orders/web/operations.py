@@ -11,9 +11,8 @@ from orders import domain
 from orders.domain import OrderNotFound, Origin
 from orders.service import Written
 from orders.store.idempotency import IdempotencyKey
-from orders.web.call import current_call
+from orders.web.call import NO_CONTENT, Reply, current_call
 from orders.web.refusals import MalformedRequest
-from orders.web.replies import NO_CONTENT, Reply
 from orders.web.services import current_services
 
 _IDEMPOTENCY_KEY = re.compile(r"[!-+\--~]{1,255}")

@@ -16,7 +16,7 @@ from werkzeug import exceptions as http
 
 from orders import domain, keys
 from orders.store.database.errors import OutcomeUnknown, StoreUnavailable
-from orders.web.replies import to_json
+from orders.strictjson import to_json
 
 
 class WebRefusal(Exception):

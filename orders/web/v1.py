@@ -13,6 +13,7 @@ from orders.store import listing, pets
 from orders.store.listing import OrderList
 from orders.web import etags
 from orders.web.api import ApiBlueprint, render
+from orders.web.call import NO_CONTENT, Reply
 from orders.web.compression import is_large
 from orders.web.openapi.document import operation
 from orders.web.operations import (
@@ -27,7 +28,6 @@ from orders.web.operations import (
     written,
 )
 from orders.web.refusals import ServerBusy
-from orders.web.replies import NO_CONTENT, Reply
 from orders.web.services import current_services
 from schemas.order import NewOrderSchema, OrderSchema, ShipmentSchema
 from schemas.pet import PetSchema

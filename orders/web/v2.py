@@ -15,9 +15,10 @@ from orders.domain import NewOrder, OrderNotFound
 from orders.service import Written
 from orders.store import days, events, listing
 from orders.store.events import Changed, EventPage, Outcome
+from orders.strictjson import to_json
 from orders.web import compression, etags, pagination
 from orders.web.api import ApiBlueprint
-from orders.web.call import current_call
+from orders.web.call import NO_CONTENT, Reply, current_call
 from orders.web.openapi.document import operation
 from orders.web.operations import (
     BODY_REFUSALS,
@@ -32,7 +33,6 @@ from orders.web.operations import (
     written,
 )
 from orders.web.refusals import MissingKey, ValidationFailed, body_of
-from orders.web.replies import NO_CONTENT, Reply, to_json
 from orders.web.services import current_services
 from orders.webhooks import endpoints
 from schemas.event import EventPageSchema

@@ -24,8 +24,7 @@ from orders.domain import format_instant
 from orders.store import events
 from orders.store.database.database import Database
 from orders.store.database.errors import Part, StoreUnavailable
-from orders.web.call import Call
-from orders.web.replies import Reply, json_reply
+from orders.web.call import Call, Reply, json_reply
 from orders.web.services import Services, current_services
 
 FILE = "status.json"

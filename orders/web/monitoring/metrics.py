@@ -41,10 +41,9 @@ from orders.store import days, events
 from orders.store.care import checks
 from orders.store.database import sqlite
 from orders.store.database.errors import Part, StoreUnavailable
-from orders.web.call import Call
+from orders.web.call import Call, Reply
 from orders.web.logs import log_queue
 from orders.web.refusals import UnknownHost
-from orders.web.replies import Reply
 from orders.web.services import Services
 from orders.webhooks import deliveries, endpoints
 
