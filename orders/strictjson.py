@@ -7,6 +7,7 @@ very deep or very long input.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, NoReturn
 
 MAX_OUTER_CONTAINERS = 32
@@ -40,8 +41,12 @@ def parse(text: bytes) -> Any:
         raise NotStrictJson(
             f"it is not JSON: {what} at line {error.lineno}, column {error.colno}"
         ) from None
+    except ValueError:  # of int(), which has a limit of its own
+        raise NotStrictJson(_TOO_LONG) from None
     except RecursionError:
         raise NotStrictJson(_TOO_DEEP) from None
+    if _has_long_number(text):
+        raise NotStrictJson(_TOO_LONG)
     # Few texts have so many: looking through thousands of numbers takes as long as reading them.
     has_many = text.count(b"[") + text.count(b"{") > MAX_OUTER_CONTAINERS
     if has_many and _is_too_deep(value):
@@ -49,6 +54,7 @@ def parse(text: bytes) -> Any:
     return value
 
 
+_TOO_LONG = f"it has a number of more than {MAX_DIGITS:,} digits"
 _TOO_DEEP = f"it nests objects and arrays inside more than {MAX_OUTER_CONTAINERS} others"
 
 
@@ -59,19 +65,21 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def _integer(number: str) -> int:
-    _refuse_many_digits(number)
-    return int(number)
+_AS_ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
+_MANY = b"0" * (MAX_DIGITS + 1)
+# To its end or the text's: there is only one way to match.
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 
 
-def _float(number: str) -> float:
-    _refuse_many_digits(number)
-    return float(number)
+def _has_long_number(text: bytes) -> bool:
+    # Calling a function for each of thousands of numbers takes longer than reading them. What is
+    # found may be in a string.
+    return _has_many_digits(text) and _has_many_digits(_STRING.sub(b" ", text))
 
 
-def _refuse_many_digits(number: str) -> None:
-    if len(number) > MAX_DIGITS and sum(map(str.isdigit, number)) > MAX_DIGITS:
-        raise NotStrictJson(f"it has a number of more than {MAX_DIGITS:,} digits")
+def _has_many_digits(text: bytes) -> bool:
+    # Without what else a number may have, it is a run of digits.
+    return _MANY in text.translate(_AS_ZEROS, b"+-.eE")
 
 
 def _constant(name: str) -> NoReturn:
@@ -79,9 +87,7 @@ def _constant(name: str) -> NoReturn:
 
 
 # Made once: making it takes as long as reading an order.
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=_object, parse_int=_integer, parse_float=_float, parse_constant=_constant
-)
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
 
 
 def _is_too_deep(value: Any) -> bool:

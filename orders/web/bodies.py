@@ -130,15 +130,19 @@ def _read_json(environ: WSGIEnvironment, location: str) -> Any:
 def read_query(query: bytes) -> dict[str, list[str]]:
     """Return the values of each parameter, in their order."""
     parameters: dict[str, list[str]] = {}
+    # There may be thousands of parameters, mostly of few names.
+    decoded: dict[bytes, str] = {}
     for pair in query.split(b"&"):
         if pair:
             name, _, value = pair.partition(b"=")
-            parameters.setdefault(_decoded(name, name), []).append(_decoded(value, name))
+            if name not in decoded:
+                decoded[name] = _decoded(name, name)
+            parameters.setdefault(decoded[name], []).append(_decoded(value, name) if value else "")
     return parameters
 
 
 def _decoded(text: bytes, name: bytes) -> str:
-    # As in forms, a plus is a space. There may be thousands of parameters, and few have escapes.
+    # As in forms, a plus is a space. Few have escapes.
     spaced = text.replace(b"+", b" ")
     try:
         if b"%" not in text:
