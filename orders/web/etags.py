@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 
 from flask import request
 from werkzeug.datastructures import ETags
+from werkzeug.http import parse_etags
 
 from orders.domain import PreconditionFailed
 from orders.service import Condition
@@ -30,10 +31,11 @@ def order_reply(order_id: int, order: Entity, *, strong: bool) -> Reply:
     """
     environ = request.environ
     tag = tag_of(current_services().store_id, order.revision)
-    if "HTTP_IF_MATCH" in environ and not _matches(request.if_match, tag, strong=strong):
+    wanted, unwanted = environ.get("HTTP_IF_MATCH"), environ.get("HTTP_IF_NONE_MATCH", "")
+    if wanted is not None and not _matches(wanted, tag, strong=strong):
         raise PreconditionFailed(order_id)
     headers = _headers(tag, varies=False, strong=strong)
-    if "HTTP_IF_NONE_MATCH" in environ and request.if_none_match.contains_weak(tag):
+    if _tags(unwanted, tag).contains_weak(tag):
         return Reply(status=304, headers=headers)
     return Reply(order.body, headers=headers)
 
@@ -44,13 +46,13 @@ def precondition(*, strong: bool) -> Condition | None:
     if "HTTP_IF_MATCH" not in environ and "HTTP_IF_NONE_MATCH" not in environ:
         return None
     # The change may be made in another thread.
-    wanted = request.if_match if "HTTP_IF_MATCH" in environ else None
-    unwanted, store_id = request.if_none_match, current_services().store_id
+    wanted, unwanted = environ.get("HTTP_IF_MATCH"), environ.get("HTTP_IF_NONE_MATCH", "")
+    store_id = current_services().store_id
 
     def is_allowed(revision: int) -> bool:
         tag = tag_of(store_id, revision)
         is_wanted = wanted is None or _matches(wanted, tag, strong=strong)
-        return is_wanted and not unwanted.contains_weak(tag)
+        return is_wanted and not _tags(unwanted, tag).contains_weak(tag)
 
     return is_allowed
 
@@ -71,12 +73,13 @@ def if_current(revision: Callable[[], int], *, varies: bool) -> Reply | None:
     `varies` is whether the response may be compressed. PreconditionFailed is raised where there is
     an If-Match but `*`: the tag is weak.
     """
-    if "HTTP_IF_MATCH" in request.environ and not request.if_match.star_tag:
+    environ = request.environ
+    if environ.get("HTTP_IF_MATCH", "*") != "*":
         raise PreconditionFailed
-    if "HTTP_IF_NONE_MATCH" not in request.environ:
+    if "HTTP_IF_NONE_MATCH" not in environ:
         return None
     tag = tag_of(current_services().store_id, revision())
-    if request.if_none_match.contains_weak(tag):
+    if _tags(environ["HTTP_IF_NONE_MATCH"], tag).contains_weak(tag):
         return Reply(status=304, headers=_headers(tag, varies=varies))
     return None
 
@@ -97,9 +100,15 @@ def tag_of(store_id: str, revision: int) -> str:
     return f"{store_id}-{FORMAT}-{revision}"
 
 
-def _matches(wanted: ETags, tag: str, *, strong: bool) -> bool:
+def _matches(wanted: str, tag: str, *, strong: bool) -> bool:
     # A weak tag matches none (RFC 9110, section 8.8.3.2).
-    return wanted.star_tag or (strong and wanted.is_strong(tag))
+    return wanted == "*" or (strong and _tags(wanted, tag).is_strong(tag))
+
+
+def _tags(header: str, tag: str) -> ETags:
+    """Return the tags of a header that this one may be among."""
+    # Reading 16,000 takes 10 ms.
+    return parse_etags(header if header == "*" or tag in header else "")
 
 
 def _headers(tag: str, *, varies: bool, strong: bool = False) -> list[tuple[str, str]]:
