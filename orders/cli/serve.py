@@ -14,7 +14,6 @@ import ipaddress
 import logging
 import os
 import platform
-import signal
 import socket
 import sys
 import threading
@@ -28,7 +27,7 @@ import click
 from flask import Flask
 from sqlalchemy.exc import SQLAlchemyError
 
-from orders import VERSION, demo
+from orders import VERSION, demo, system
 from orders import settings as settings_of
 from orders.counters import CountersRefused
 from orders.server import Server
@@ -74,8 +73,11 @@ class CannotStart(Exception):
 def main(create_app: Callable[[Settings], Flask]) -> int:
     """Serve the application until a signal ends it; return the exit status."""
     arguments = _parser().parse_args()
-    os.umask(0o077)
-    _outlive_terminals()
+    system.keep_new_files_private()
+    # systemd would count that end as meant, and programs that rotate logs ask for it. A person who
+    # closes the terminal that shows the log means the service to end.
+    if sys.stderr is None or not sys.stderr.isatty():
+        system.ignore_hangups()
     try:
         settings = settings_of.load()
         with logs.logging_to_stderr(settings.log):
@@ -83,13 +85,6 @@ def main(create_app: Callable[[Settings], Flask]) -> int:
     except (CannotStart, SettingsError, checks.UnfitDatabase, CountersRefused) as error:
         _say_why(" ".join(str(error).split()))
         return EXIT_CANNOT_START
-
-
-def _outlive_terminals() -> None:
-    # SIGHUP: systemd would count that end as meant, and programs that rotate logs send it. A person
-    # who closes the terminal that shows the log means the service to end.
-    if sys.stderr is None or not sys.stderr.isatty():
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def _say_why(message: str) -> None:
@@ -175,7 +170,9 @@ def _serve(app: Flask, services: Services, hold: Hold, *, with_demo: bool) -> in
         server.run()
     finally:
         notify(supervisor, State.STOPPING)
-        _ignore_signals()
+        # A supervisor may send a second SIGTERM. While Python ends, it would put back the default
+        # handlers, and such a signal would turn a clean stop into status -15.
+        system.ignore_stop_signals()
         if services.backups:
             services.backups.stop()
         services.outbox.stop()
@@ -205,13 +202,6 @@ def _spare_the_collector() -> None:
     gc.freeze()
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
     gc.enable()  # again: see app.py
-
-
-def _ignore_signals() -> None:
-    # A supervisor may send a second SIGTERM. While Python ends, it would put back the default
-    # handlers, and such a signal would turn a clean stop into status -15.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager
@@ -420,7 +410,7 @@ class Keeper:
         if not self.has_lost:
             self.has_lost = True
             log.error("%s This service stops.", why)
-            os.kill(os.getpid(), signal.SIGTERM)
+            system.stop_this_process()
 
     def _compare(self) -> None:
         now = time.monotonic()
@@ -477,6 +467,6 @@ def notify(address: str, state: State) -> None:
         return
     # Without a file, its name begins with a zero byte, which is written as an @.
     target = f"\0{address[1:]}" if address.startswith("@") else address
-    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+    with suppress(OSError), system.local_socket(socket.SOCK_DGRAM) as sender:
         sender.setblocking(False)
         sender.sendto(state.encode(), target)

@@ -23,9 +23,9 @@ from typing import Any, NoReturn, cast
 
 from limits.storage import Storage
 
+from orders import system
 from orders.clock import STEP_SECONDS, Clock
 from orders.counters.windows import Counters, Row, Shelf, Window
-from orders.store.care import files
 from orders.store.database import errors, sqlite
 
 log = logging.getLogger(__name__)
@@ -112,7 +112,7 @@ class Journal:
     def _open(self) -> Any:
         if self._connection is None:
             with contextlib.suppress(FileExistsError):
-                files.make_private_file(self._path)
+                system.make_private_file(self._path)
             self._connection = connection = sqlite.connect(self._path)
             # What a power cut may take of the last counts is not worth a wait for the disk.
             connection.execute("PRAGMA synchronous = OFF")

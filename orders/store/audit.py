@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import pwd
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import Connection, insert, select
 
-from orders import settings
+from orders import settings, system
 from orders.store.tables import AuditRow
 
 SERVICE = "service"
@@ -48,12 +45,7 @@ def get_all(connection: Connection) -> list[Act]:
 
 def _user() -> str:
     # Not from the environment alone, which anybody can set who may run commands as this user.
-    try:
-        user = pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # in a container
-        user = str(os.getuid())
-    caller = settings.sudo_user()
-    with suppress(KeyError):  # no text that is nobody's name
-        caller = pwd.getpwnam(caller).pw_name
-        return user if caller == user else f"{caller} as {user}"
-    return user
+    user, caller = system.user_name(), settings.sudo_user()
+    if caller == user or not system.is_user(caller):  # no text that is nobody's name
+        return user
+    return f"{caller} as {user}"

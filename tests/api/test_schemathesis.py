@@ -37,7 +37,7 @@ from orders.clock import Clock
 from orders.domain import Pet, PetStatus
 from orders.store import pets
 from orders.store.care import opening
-from orders.store.care.files import make_private_folder
+from orders.system import make_private_folder
 from tests.support.service import running
 from tests.support.stores import Store
 

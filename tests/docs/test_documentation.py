@@ -239,6 +239,27 @@ def test_the_example_of_a_configuration_shows_every_setting_at_its_default(tmp_p
     assert plans["free"] == {"per_minute": 60, "per_day": 1000}
 
 
+# What some systems lack, or have otherwise.
+DIFFERS = re.compile(
+    r"^\s*(?:import|from) (fcntl|filelock|grp|msvcrt|pwd|resource|signal|termios)\b"
+    r"|\b(AF_UNIX|O_DIRECTORY|O_NOFOLLOW|O_BINARY|st_uid|st_gid)\b"
+    r"|\b(os\.(?:name|uname|umask|kill|fork|fsync|fdatasync|pread|pwrite|get\w*[ug]id|f?l?chown))\b"
+    r"|\b(sys\.platform|platform\.system|chmod)\b",
+    re.MULTILINE,
+)
+
+
+def test_only_one_module_asks_which_system_it_is():
+    asked = {
+        str(path.relative_to(ROOT)): found
+        for path in (ROOT / "app.py", *ROOT.glob("orders/**/*.py"), *ROOT.glob("schemas/*.py"))
+        if (found := ["".join(each) for each in DIFFERS.findall(path.read_text(encoding="utf-8"))])
+    }
+    assert {"fcntl", "pwd", "signal", "os.fsync", "AF_UNIX"} <= set(asked.pop("orders/system.py"))
+    # The HTTP server, a library of its own, has its sockets and signals.
+    assert {path for path in asked if not path.startswith("orders/server/")} == set(), asked
+
+
 def test_the_architecture_names_every_module_and_no_other():
     picture = page("architecture.md").split("```")[1]
     for folder in (ROOT / "orders", ROOT / "schemas"):

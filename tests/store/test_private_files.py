@@ -8,6 +8,7 @@ from stat import S_IMODE
 
 import pytest
 
+from orders import system
 from orders.store.care import files, opening
 from orders.store.care.files import scratch_folder as scratch
 from tests.support.commands import names_in
@@ -54,14 +55,14 @@ def test_a_leftover_is_removed_by_the_next_of_any_purpose_and_no_folder_in_use(t
 
 
 def test_a_folder_that_is_swept_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
-    lock = files._locked_folder  # noqa: SLF001 - the moment between two system calls
+    lock = system.locked_folder  # the moment between two system calls
 
-    def swept_first(path, how):
-        monkeypatch.setattr(files, "_locked_folder", lock)
+    def swept_first(path, *, wait):
+        monkeypatch.setattr(system, "locked_folder", lock)
         files.sweep(tmp_path)
-        return lock(path, how)
+        return lock(path, wait=wait)
 
-    monkeypatch.setattr(files, "_locked_folder", swept_first)
+    monkeypatch.setattr(system, "locked_folder", swept_first)
     with scratch(tmp_path, "import") as folder:
         assert names_in(tmp_path) == {folder.name}
 
@@ -97,13 +98,13 @@ def test_folders_of_other_names_behind_links_or_of_other_users_are_left_alone(tm
 
 @pytest.mark.usefixtures("free_for_all")
 def test_a_private_file_is_never_made_through_a_link(tmp_path):
-    files.make_private_file(tmp_path / "new")
+    system.make_private_file(tmp_path / "new")
     assert S_IMODE((tmp_path / "new").stat().st_mode) == 0o600
     for target in (tmp_path / "somebodys", tmp_path / "nowhere"):
         link = tmp_path / f"to-{target.name}"
         link.symlink_to(target)
         with pytest.raises(FileExistsError):
-            files.make_private_file(link)
+            system.make_private_file(link)
         assert not target.exists()
 
 

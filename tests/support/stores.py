@@ -21,10 +21,10 @@ from orders.domain import format_instant
 from orders.settings import Settings
 from orders.store import keys as key_store
 from orders.store.care import opening
-from orders.store.care.files import make_private_folder
 from orders.store.database.database import Database
 from orders.store.database.sqlite import SqliteDatabase
 from orders.store.keys import NewKey
+from orders.system import make_private_folder
 from orders.web import logs
 from orders.web.services import Services, services_of
 from tests.support.clocks import SetClock

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from orders import system
 from orders.clock import Clock
 from orders.store.care import checks, files, opening, restoring
 from orders.store.care.files import digest, sum_of
@@ -163,7 +164,7 @@ class Backups:
             opening.fill(self._database, unfinished, self._stopped.is_set)
             # First, so that there is no backup without.
             _write(sum_of(path), f"{digest(unfinished)}  {path.name}\n")
-            files.leave_to_owner(unfinished, self.folder)
+            system.leave_to_owner(unfinished, self.folder)
         return Backup(path, now, path.stat().st_size, is_manual)
 
     def begin_anew(self) -> None:
@@ -327,7 +328,7 @@ class Backups:
         if vanished := self._vanished():
             raise OSError(vanished)
         try:
-            files.make_private_folder(self.folder)
+            system.make_private_folder(self.folder)
             if self._is_elsewhere() and not (self.folder / MARKER).exists():
                 _write(self.folder / MARKER, _MARKER_TEXT)
         except OSError as error:
@@ -387,7 +388,7 @@ def _device(path: Path) -> int:
 def _write(path: Path, text: str) -> None:
     with files.complete_file(path, "backup", overwrite=True) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
-        files.leave_to_owner(unfinished, path.parent)
+        system.leave_to_owner(unfinished, path.parent)
 
 
 def _complaint(path: Path) -> str | None:
@@ -456,7 +457,7 @@ class ContinuousCopy:
 def _ask(path: Path, body: bytes) -> bytes:
     head = f"POST /sync HTTP/1.0\r\nContent-Length: {len(body)}\r\n\r\n"
     answer = b""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+    with system.local_socket(socket.SOCK_STREAM) as connection:
         connection.settimeout(_ANSWER_SECONDS)
         connection.connect(str(path))
         connection.sendall(head.encode() + body)

@@ -9,7 +9,6 @@ leftovers stay.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
@@ -19,7 +18,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import filelock
+from orders import system
 
 # How long to wait for a lock that a command may have for a moment, or, where there is no store yet,
 # until it has made one.
@@ -35,46 +34,6 @@ class InstanceLocked(Exception):
     """Another service, or a command that needs it stopped, has locked the instance folder."""
 
 
-def make_private_folder(path: Path) -> None:
-    """Make the folder, and its parents, for its owner only; revoke the rights of others."""
-    for each in (*reversed(path.parents), path):
-        if not each.is_dir():
-            each.mkdir(mode=0o700, exist_ok=True)
-            leave_to_owner(each, each.parent)
-    if path.stat().st_mode & 0o077:
-        path.chmod(0o700)
-
-
-def make_private_file(path: Path) -> None:
-    """Make an empty file that only its owner can read; SQLite gives its own files the same rights.
-
-    FileExistsError is raised where there is one, or a link, which is not followed.
-    """
-    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-
-
-def leave_to_owner(path: Path, folder: Path) -> None:
-    """Give what root has just made to the owner of a folder, whose service is to use it."""
-    if os.geteuid() == 0:
-        owner = folder.stat()
-        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
-
-
-def take_rights_of_others(path: Path) -> None:
-    """Let only its owner read and write a file, if there is one."""
-    if path.exists() and path.stat().st_mode & 0o077:
-        path.chmod(0o600)
-
-
-def sync(path: Path) -> None:
-    """Write a file, or the names in a folder, through to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 @contextmanager
 def locked(
     instance: Path, patience: float = LOCKED_SECONDS, unless: Callable[[], bool] | None = None
@@ -84,7 +43,7 @@ def locked(
     The service holds it, and commands that need it stopped. Waits for at most so many seconds, or
     until `unless` says true. The operating system frees it when the process ends, however it ends.
     """
-    make_private_folder(instance)
+    system.make_private_folder(instance)
     with locked_file(instance / LOCK, patience, unless):
         yield
 
@@ -95,19 +54,16 @@ def locked_file(
 ) -> Iterator[None]:
     """Make the file, which is empty, and hold a lock on it, as `locked` does of a folder."""
     with suppress(FileExistsError):
-        make_private_file(path)
-        leave_to_owner(path, path.parent)
-    lock = filelock.FileLock(path, mode=0o600)
-    try:
-        lock.acquire(timeout=patience, cancel_check=unless)
-    except filelock.Timeout:
-        raise InstanceLocked(
-            "A service runs on this folder. Stop it first, then try again."
-        ) from None
-    try:
+        system.make_private_file(path)
+        system.leave_to_owner(path, path.parent)
+    with ExitStack() as held:
+        try:
+            held.enter_context(system.locked_file(path, patience, unless))
+        except TimeoutError:
+            raise InstanceLocked(
+                "A service runs on this folder. Stop it first, then try again."
+            ) from None
         yield
-    finally:
-        lock.release()
 
 
 @contextmanager
@@ -122,7 +78,7 @@ def scratch_folder(parent: Path, purpose: str) -> Iterator[Path]:
             new = TemporaryDirectory(_UNFINISHED, f"{purpose}-", parent, ignore_cleanup_errors=True)
             path = Path(resources.enter_context(new))
             with suppress(OSError):
-                resources.enter_context(_locked_folder(path, fcntl.LOCK_EX))
+                resources.enter_context(system.locked_folder(path, wait=True))
             if path.exists():  # otherwise another process swept it before it was locked
                 break
         yield path
@@ -138,33 +94,20 @@ def complete_file(target: Path, purpose: str, *, overwrite: bool = False) -> Ite
     if not overwrite and os.path.lexists(target):
         raise FileExistsError(f"{target} exists already. Choose another name, or --overwrite it.")
     with scratch_folder(target.parent, purpose) as unfinished:
-        make_private_file(unfinished / target.name)
+        system.make_private_file(unfinished / target.name)
         yield unfinished / target.name
-        sync(unfinished / target.name)
+        system.sync(unfinished / target.name)
         (unfinished / target.name).replace(target)
-        sync(target.parent)
+        system.sync(target.parent)
 
 
 def sweep(parent: Path) -> None:
     """Remove the folders inside `parent` that killed processes left."""
     for path in list(parent.iterdir()):
         if _SCRATCH_NAME.fullmatch(path.name):
-            with (
-                suppress(OSError),
-                _locked_folder(path, fcntl.LOCK_EX | fcntl.LOCK_NB) as descriptor,
-            ):
-                if os.fstat(descriptor).st_uid == os.geteuid():
+            with suppress(OSError), system.locked_folder(path, wait=False) as is_ours:
+                if is_ours:
                     shutil.rmtree(path, ignore_errors=True)
-
-
-@contextmanager
-def _locked_folder(path: Path, how: int) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(descriptor, how)
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def sum_of(path: Path) -> Path:

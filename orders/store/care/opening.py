@@ -19,6 +19,7 @@ from typing import Self
 from sqlalchemy import Connection, insert
 from sqlalchemy.exc import SQLAlchemyError
 
+from orders import system
 from orders.settings import DATABASE_NAME
 from orders.store import audit
 from orders.store.care import checks, files, triggers
@@ -50,18 +51,18 @@ def create(path: Path) -> None:
     """
     with files.scratch_folder(path.parent, "create") as folder:
         unfinished = folder / path.name
-        files.make_private_file(unfinished)
+        system.make_private_file(unfinished)
         _change(unfinished, make_tables)
-        files.leave_to_owner(unfinished, path.parent)
+        system.leave_to_owner(unfinished, path.parent)
         _keep_orphaned_log(path)
         unfinished.replace(path)
-        files.sync(path.parent)
+        system.sync(path.parent)
 
 
 def keep_private(path: Path) -> None:
     """Let only its owner read the database, and the files that SQLite keeps beside it."""
     for each in (path, *_companions(path)):
-        files.take_rights_of_others(each)
+        system.revoke_rights_of_others(each)
 
 
 def _keep_orphaned_log(path: Path) -> None:
@@ -98,14 +99,14 @@ def _keep_copy(path: Path) -> Path:
     with files.scratch_folder(path.parent, "backup") as folder:
         copied = folder / path.name
         copy(path, copied)
-        files.leave_to_owner(copied, path.parent)
+        system.leave_to_owner(copied, path.parent)
         for kept in _copies_before(path):
             # The same copy is that of an upgrade that failed: tried again and again, it would fill
             # the disk. Any other is somebody's way back.
             if not kept.exists() or filecmp.cmp(copied, kept, shallow=False):
                 break
         copied.replace(kept)
-        files.sync(path.parent)
+        system.sync(path.parent)
     log.info("A copy of the database as it was is in %s", kept)
     return kept
 

@@ -23,6 +23,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, delete, func, select, update
 
+from orders import system
 from orders.store import audit
 from orders.store.care import checks, files, opening
 from orders.store.database import errors, sqlite
@@ -123,10 +124,10 @@ def restore(
             revoked, keys, webhooks = _carry_over(connection, replaced, now, keep_keys=keep_keys)
             audit.note(connection, now, "store.restored", f"from {file.name}")
         _empty_log(copied)
-        files.leave_to_owner(copied, target.parent)
+        system.leave_to_owner(copied, target.parent)
         kept = _keep(target, now, folder, held)
         copied.replace(target)
-        files.sync(target.parent)
+        system.sync(target.parent)
     was_read = replaced is not None and replaced.is_same
     return Restored(kept, was_read, revoked, keys, webhooks)
 
@@ -343,7 +344,7 @@ def _empty_log(path: Path) -> None:
     # in force.
     with closing(sqlite.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE").fetchall()
-    files.sync(path)
+    system.sync(path)
 
 
 def _keep(path: Path, now: datetime, folder: Path, held: ExitStack) -> Path | None:
@@ -356,11 +357,11 @@ def _keep(path: Path, now: datetime, folder: Path, held: ExitStack) -> Path | No
     for file, name in ((path, kept), (log, kept.with_name(kept.name + "-wal"))):
         if file.exists():
             _name_also(file, name, folder, held)
-    files.sync(path.parent)
+    system.sync(path.parent)
     # SQLite would apply these to the new database.
     for suffix in ("-wal", "-shm", "-journal"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
-    files.sync(path.parent)
+    system.sync(path.parent)
     return kept if existed else None
 
 
@@ -371,9 +372,9 @@ def _name_also(file: Path, name: Path, folder: Path, held: ExitStack) -> None:
         if error.errno not in _NO_LINKS:
             raise
         copied = folder / name.name
-        files.make_private_file(copied)
+        system.make_private_file(copied)
         # Closing a file releases this process's locks on it, and so SQLite's: not before `held`.
         with copied.open("wb") as target:
             shutil.copyfileobj(held.enter_context(file.open("rb")), target)
-        files.sync(copied)
+        system.sync(copied)
         copied.replace(name)

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from orders import system
 from orders.store.care import checks, files, opening, triggers
 from orders.store.care.checks import UnfitDatabase
 from orders.store.database import errors, sqlite
@@ -93,7 +94,7 @@ def salvage(source: Path, target: Path) -> Salvaged:
         with closing(sqlite.connect(unfinished)) as connection:
             connection.execute("PRAGMA journal_mode = DELETE").fetchall()
             done.rows = {name: _count(connection, name) for name in sorted(METADATA.tables)}
-        files.leave_to_owner(unfinished, target.parent)
+        system.leave_to_owner(unfinished, target.parent)
     return done
 
 

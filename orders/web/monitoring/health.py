@@ -18,7 +18,7 @@ from typing import Any
 
 from flask import Flask
 
-from orders import VERSION, keys
+from orders import VERSION, keys, system
 from orders.clock import Clock
 from orders.domain import format_instant
 from orders.store import events
@@ -164,7 +164,7 @@ class StatusFile:
         """Open the file, and write to it for the first time."""
         self._services, self._recent, self._addresses = services, recent, addresses
         path = services.settings.instance / FILE
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        self._file = system.open_private_file(path)
         self.write()
 
     def write(self) -> float:
@@ -172,12 +172,12 @@ class StatusFile:
         facts = {**self._facts(), **self._recent.facts()}
         while len(text := json.dumps(facts).encode()) > _BYTES:
             facts["failed"].pop()
-        os.pwrite(self._file, text.ljust(_BYTES), 0)
+        system.overwrite(self._file, text.ljust(_BYTES))
         return WRITTEN_EVERY_SECONDS
 
     def close(self) -> None:
         """Say that the service has stopped, and close the file."""
-        os.pwrite(self._file, b"{}".ljust(_BYTES), 0)
+        system.overwrite(self._file, b"{}".ljust(_BYTES))
         os.close(self._file)
 
     def _facts(self) -> dict[str, Any]:

@@ -26,10 +26,10 @@ from wsgiref.util import setup_testing_defaults
 import urllib3
 
 from app import make_services
+from orders import system
 from orders.clock import Clock
 from orders.domain import EventType
 from orders.settings import Settings
-from orders.store.care import files
 from orders.store.care.backups import Backups
 from orders.store.database.errors import StoreUnavailable
 from orders.webhooks import endpoints, sender
@@ -130,7 +130,7 @@ class Shop:
         self.disk: Disk | None = None
         self._chance = chance
         self._app: Any = shared_app(self.settings)
-        files.make_private_folder(folder)
+        system.make_private_folder(folder)
 
     def open(self) -> None:
         began = time.process_time()

@@ -1,0 +1,141 @@
+"""What differs between systems: private files, syncing, locks, signals, users, local sockets.
+
+Nothing else asks which system it is. What is here is POSIX's, as Linux and macOS have it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pwd
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import filelock
+
+
+def keep_new_files_private() -> None:
+    """Let only their owner read the files that this process makes from now on."""
+    os.umask(0o077)
+
+
+def make_private_folder(path: Path) -> None:
+    """Make the folder, and its parents, for its owner only; revoke the rights of others."""
+    for each in (*reversed(path.parents), path):
+        if not each.is_dir():
+            each.mkdir(mode=0o700, exist_ok=True)
+            leave_to_owner(each, each.parent)
+    if path.stat().st_mode & 0o077:
+        path.chmod(0o700)
+
+
+def make_private_file(path: Path) -> None:
+    """Make an empty file that only its owner can read; SQLite gives its own files the same rights.
+
+    FileExistsError is raised where there is one, or a link, which is not followed.
+    """
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+
+def open_private_file(path: Path) -> int:
+    """Return the descriptor of a file to read and write, which is made where there is none."""
+    return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+
+
+def overwrite(descriptor: int, content: bytes) -> None:
+    """Write at the beginning of a file, in one call: who reads it meanwhile sees old or new."""
+    os.pwrite(descriptor, content, 0)
+
+
+def leave_to_owner(path: Path, folder: Path) -> None:
+    """Give what root has just made to the owner of a folder, whose service is to use it."""
+    if os.geteuid() == 0:
+        owner = folder.stat()
+        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+
+
+def revoke_rights_of_others(path: Path) -> None:
+    """Let only its owner read and write a file, if there is one."""
+    if path.exists() and path.stat().st_mode & 0o077:
+        path.chmod(0o600)
+
+
+def sync(path: Path) -> None:
+    """Write a file, or the names in a folder, through to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def locked_file(
+    path: Path, patience: float, unless: Callable[[], bool] | None = None
+) -> Iterator[None]:
+    """Lock a file, which is made where there is none; TimeoutError where another process has.
+
+    Waits for at most so many seconds, or until `unless` returns true. The system releases the lock
+    when the process ends, however it ends.
+    """
+    lock = filelock.FileLock(path, mode=0o600)
+    lock.acquire(timeout=patience, cancel_check=unless)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def locked_folder(path: Path, *, wait: bool) -> Iterator[bool]:
+    """Lock a folder, not what a link leads to; yield whether it is this user's.
+
+    OSError is raised where it can't be locked: at once, unless it is to wait for another process.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield os.fstat(descriptor).st_uid == os.geteuid()
+    finally:
+        os.close(descriptor)
+
+
+def ignore_hangups() -> None:
+    """Don't end when the terminal closes, or a program that rotates logs says so (SIGHUP)."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def ignore_stop_signals() -> None:
+    """Ignore SIGTERM and SIGINT from now on, also while Python ends."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def stop_this_process() -> None:
+    """Ask this process to stop, as a supervisor does."""
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def user_name() -> str:
+    """Return the name of the user who runs this process; the number where there is no name."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # in a container
+        return str(os.getuid())
+
+
+def is_user(name: str) -> bool:
+    """Return whether a user has this name."""
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True
+
+
+def local_socket(kind: socket.SocketKind) -> socket.socket:
+    """Return a new socket for another program of this computer, whose address is a path."""
+    return socket.socket(socket.AF_UNIX, kind)
