@@ -1,16 +1,14 @@
 """Version 1's list, and single orders, as JSON made by the database.
 
-A list of fewer than 4,000 orders is cached until the next commit, and then updated by the events
-since: reading 2,000 orders again takes ten times as long. A longer list is read in chunks by key
-inside one read transaction, so that it shows one moment of the store however long it takes to send,
-and no more than a chunk is in memory.
+A list of fewer than 4,000 orders is cached until the next commit. A longer one is read in chunks by
+key inside one read transaction, so that it shows one moment of the store however long it takes to
+send, and no more than a chunk is in memory.
 """
 
 from __future__ import annotations
 
 import contextlib
-import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,8 +30,6 @@ from orders.store.database.database import Database, Query
 from orders.store.tables import EventRow, OrderRow
 
 CHUNK_ROWS = 4_000
-# After so many events, reading a short list again costs no more than updating it.
-_MOST_EVENTS = 500
 
 # For version 1, which can't tell it apart, a cancelled order is gone.
 _VISIBLE = OrderRow.c.status != Status.CANCELLED.value
@@ -103,17 +99,6 @@ _CHUNK = Query(
         _joined(_CHUNK_ON_POSTGRES).aggregate_order_by(_CHUNK_ON_POSTGRES.c.id),
     ),
 )
-_SHORT = Query(_CHUNK_ORDERS.order_by(OrderRow.c.id), select(_CHUNK_ON_POSTGRES))
-_SIZE = Query(
-    select(func.count(), events.REVISION).select_from(_CHUNK_IDS),
-    select(func.count(), events.REVISION).select_from(_CHUNK_ON_POSTGRES),
-)
-_CHANGES = Query(
-    select(EventRow.c.id, EventRow.c.order_id, EventRow.c.status, orders_json.order_v1(EventRow))
-    .where(EventRow.c.id > bindparam("after", type_=BigInteger))
-    .order_by(EventRow.c.id)
-    .limit(bindparam("size"))
-)
 _LATEST_EVENT = (
     select(func.max(EventRow.c.id)).where(EventRow.c.order_id == OrderRow.c.id).scalar_subquery()
 )
@@ -146,31 +131,8 @@ def one_order(database: Database, order_id: int, version: int) -> Entity | None:
     return Entity(rows[0][0].encode(), rows[0][1]) if rows else None
 
 
-@dataclass(slots=True)
-class _ShortList:
-    """Orders as JSON texts, by id in rising order, and the event that they are as of."""
-
-    orders: dict[int, str]
-    revision: int
-
-    def update(self, changes: Iterable[tuple[Any, ...]]) -> bool:
-        """Apply the events since; return whether it is a short list still."""
-        newest = next(reversed(self.orders), 0)
-        for event_id, order_id, status, text in changes:
-            if status == Status.CANCELLED.value:
-                self.orders.pop(order_id, None)
-            elif order_id in self.orders or order_id > newest:
-                self.orders[order_id] = text
-                newest = max(newest, order_id)
-            else:
-                # An import may bring ids that lie between others.
-                return False
-            self.revision = event_id
-        return len(self.orders) < CHUNK_ROWS
-
-
 class CurrentList:
-    """The list of all orders of version 1, cached where it is short."""
+    """The list of all orders of version 1, cached until the next commit where it is short."""
 
     def __init__(self, database: Database) -> None:
         """Take the database. Reads nothing."""
@@ -178,8 +140,6 @@ class CurrentList:
         self._cache = CommitCache[Listed](database, most=1)
         # As of the last reading by any thread; at first, to be on the safe side.
         self.is_long = True
-        # Each thread updates its own.
-        self._thread = threading.local()
 
     def now(self) -> Listed:
         """Return the current list, without its body where that is long.
@@ -190,29 +150,9 @@ class CurrentList:
         return self._cache.get("list", self._read)
 
     def _read(self) -> Listed:
-        short: _ShortList | None = getattr(self._thread, "short", None)
-        # Should updating it fail, it is not used again.
-        self._thread.short = None
-        if short is None or not self._is_updated(short):
-            revision, short = self._read_all()
-            self.is_long = short is None
-            if short is None:
-                return Listed(revision, None)
-        self._thread.short = short
-        return Listed(short.revision, f"[{','.join(short.orders.values())}]".encode())
-
-    def _is_updated(self, short: _ShortList) -> bool:
-        changes = self._database.ask(_CHANGES, after=short.revision, size=_MOST_EVENTS)
-        # A commit without events may be of a person who repairs rows by hand: then read all.
-        return 0 < len(changes) < _MOST_EVENTS and short.update(changes)
-
-    def _read_all(self) -> tuple[int, _ShortList | None]:
-        with self._database.snapshot() as connection:
-            ((count, revision),) = _SIZE.execute(connection, after=0, size=CHUNK_ROWS).fetchall()
-            if count == CHUNK_ROWS:
-                return revision, None
-            rows = _SHORT.execute(connection, after=0, size=CHUNK_ROWS).fetchall()
-            return revision, _ShortList(dict(rows), revision)
+        ((text, _, count, revision),) = self._database.ask(_CHUNK, after=0, size=CHUNK_ROWS)
+        self.is_long = count == CHUNK_ROWS
+        return Listed(revision, None if self.is_long else f"[{text}]".encode())
 
 
 class OrderList:
