@@ -4,9 +4,8 @@
 import { change, mustWait, newName, NoAnswer } from "./api.js";
 import { bdi, byId, el, refocus, setText } from "./dom.js";
 import { count, counted, doubt, fromField, instant, isUnfinished, UNFINISHED } from "./format.js";
-import { announce, countdown } from "./notices.js";
+import { announce, countdown, describe } from "./notices.js";
 import { now } from "./time.js";
-import { describe } from "./words.js";
 
 const MOST_TOGETHER = 100;
 const SHIPPED_HINT = "Leave empty to use the current time.";

@@ -3,25 +3,22 @@
 import { leaveUndone } from "./actions.js";
 import { clearCache, get, limits, mustWait, serviceEvents } from "./api.js";
 import { byId, el } from "./dom.js";
+import { figuresView } from "./figures.js";
 import { searchPlace } from "./filters.js";
 import { clock, counted, inSentence, keepTrue, lasting } from "./format.js";
-import { arrive, askForAttention, isSilenced, seen } from "./arrivals.js";
-import { areDuesKnown, followDue, forgetDues, readDues } from "./dues.js";
-import { figuresView } from "./figures.js";
+import { forgetScans, watchHands } from "./hands.js";
 import { access, keyView } from "./key.js";
 import { newView } from "./new.js";
-import { announce, banner } from "./notices.js";
+import { areDuesKnown, arrive, askForAttention, followDue, forgetDues, isSilenced, readDues, seen } from "./news.js";
+import { announce, banner, NO_LONGER_VALID } from "./notices.js";
 import { orderView } from "./order.js";
 import { ordersView } from "./orders.js";
-import { watchHands } from "./hands.js";
 import { go, here, onArrival, restoreScroll } from "./router.js";
-import { forgetScans, prepareScans } from "./scan.js";
 import { session } from "./session.js";
 import { resumeShipping, sendAll, shipments, stopShipping, unshipped } from "./shipping.js";
 import { disableSignIn, prepareSignIn, showSignIn } from "./signin.js";
 import { clockError, now } from "./time.js";
 import { Watch } from "./watch.js";
-import { NO_LONGER_VALID } from "./words.js";
 
 const VIEWS = { orders: ordersView, order: orderView, figures: figuresView, key: keyView, new: newView };
 const CHANGES = { "order.placed": "was placed", "order.shipped": "was shipped", "order.cancelled": "was cancelled", "order.imported": "was imported from a file" };
@@ -307,8 +304,7 @@ async function begin() {
   if (session.isPossible) watchUse();
   // What is typed survives a reload, but not the tab.
   addEventListener("beforeunload", (event) => session.isPossible && session.unsaved && event.preventDefault());
-  watchHands();
-  prepareScans(lookUp);
+  watchHands(lookUp);
   shipments.addEventListener("change", ({ detail }) => {
     if (detail.isShipped && !detail.isReplayed) shop.count("shipped");
     if (detail.isShipped) followDue(detail.order);

@@ -3,9 +3,8 @@
 import { change, newName, NoAnswer } from "./api.js";
 import { bdi, el, refocus, setText } from "./dom.js";
 import { clean, count, doubt, fromField, instant, isUnfinished, toField, UNFINISHED } from "./format.js";
-import { announce, banner } from "./notices.js";
+import { announce, banner, describe, faults } from "./notices.js";
 import { session } from "./session.js";
-import { describe, faults } from "./words.js";
 
 const FIELDS = {
   petId: ["Pet number", { inputmode: "numeric", required: true }],

@@ -2,8 +2,8 @@
 
 import { el, icon } from "./dom.js";
 import { counted } from "./format.js";
+import { find } from "./hands.js";
 import { hash } from "./router.js";
-import { find } from "./scan.js";
 import { midnight as today, now } from "./time.js";
 
 const PER_PAGE = 50;

@@ -3,7 +3,7 @@
 import { get, limits, serviceEvents } from "./api.js";
 import { docsLink, el, svg } from "./dom.js";
 import { count, inSentence, lasting, when } from "./format.js";
-import { ring } from "./arrivals.js";
+import { ring } from "./news.js";
 import { failurePanel } from "./notices.js";
 import { session } from "./session.js";
 import { now } from "./time.js";

@@ -3,10 +3,9 @@
 import { change, mustWait, newName, NoAnswer } from "./api.js";
 import { el, refocus, setText } from "./dom.js";
 import { clean, count, doubt, fromField, isUnfinished, UNFINISHED } from "./format.js";
-import { announce, countdown } from "./notices.js";
+import { announce, countdown, describe, faults } from "./notices.js";
 import { go } from "./router.js";
 import { session } from "./session.js";
-import { describe, faults } from "./words.js";
 
 const MOST_PETS = 9223372036854775807n;
 const MOST_AT_ONCE = 2147483647n;

@@ -5,11 +5,10 @@ import { etagOf, get, Refusal } from "./api.js";
 import { changeForm } from "./change.js";
 import { bdi, el, icon } from "./dom.js";
 import { chip, count, instant, lateTag } from "./format.js";
-import { announce, banner, failurePanel } from "./notices.js";
+import { announce, banner, describe, failurePanel } from "./notices.js";
 import { go } from "./router.js";
 import { session } from "./session.js";
 import { canUndo, isShipping, progress, shipSoon, takeBack } from "./shipping.js";
-import { describe } from "./words.js";
 
 const CHANGES = {
   "order.placed": "Placed",

@@ -2,19 +2,16 @@
 
 import { shipSeveral } from "./actions.js";
 import { cached, get } from "./api.js";
-import { blank, link } from "./blank.js";
 import { el, icon, setText } from "./dom.js";
-import { dueCount } from "./dues.js";
 import * as filters from "./filters.js";
 import { count, counted, STATUSES } from "./format.js";
-import { announce, banner, failurePanel } from "./notices.js";
+import { dueCount } from "./news.js";
+import { announce, banner, describe, describeResult, failurePanel } from "./notices.js";
 import { AT_ONCE, printing, readAll, save } from "./packing.js";
 import { go, hash, restoreScroll, trail } from "./router.js";
-import { nameShipDates, replaceRows, row, state, table } from "./rows.js";
+import { blank, freezeColumns, inPlace, link, nameShipDates, replaceRows, row, state, table, watchList } from "./rows.js";
 import { session } from "./session.js";
 import { isShipping } from "./shipping.js";
-import { freezeColumns, inPlace, watchList } from "./steady.js";
-import { describe, describeResult } from "./words.js";
 
 const FRESH_MS = 4000;
 

@@ -1,8 +1,10 @@
-// The rows of the list of orders. Those that stay are kept in place, with hover, focus and selection.
+// The rows of the list of orders, which stay where they are, and what a list without orders says.
 
-import { isNew } from "./arrivals.js";
-import { bdi, el } from "./dom.js";
+import { bdi, byId, docsLink, el } from "./dom.js";
+import * as filters from "./filters.js";
 import { chip, count, instant, lateTag } from "./format.js";
+import { isNew } from "./news.js";
+import { announce } from "./notices.js";
 import { session } from "./session.js";
 import { canUndo, isShipping, progress, shipSoon, takeBack } from "./shipping.js";
 
@@ -115,4 +117,128 @@ function choose(event, box, choice) {
   for (const each of range) each.checked = box.checked;
   lastBox = box;
   choice(range.map((each) => Number(each.closest("tr").dataset.id)), box.checked);
+}
+
+// Rows stay where they are while a hand is in the list, and a moment longer: nobody presses a row that
+// slid under the pointer.
+
+const AFTERWARDS_MS = 2000;
+// A pointer that rests this long is nobody's hand.
+const LEFT_ALONE_MS = 60_000;
+// As long as it takes to see that what is about to be pressed has moved.
+const REACTION_MS = 400;
+const HANDS = ["pointermove", "pointerdown", "pointerup", "pointerleave", "keydown", "focusin", "focusout"];
+
+/**
+ * Watch the hands in a list. Returns whether one `isHeld` there, whether it `isPressed`, and what to call when rows
+ * have `moved`: what slid under a finger at the last moment is not pressed.
+ */
+export function watchList(list) {
+  let touchedAt = -Infinity;
+  let isDown = false;
+  let movedAt = -Infinity;
+  let isTooSoon = false;
+  for (const type of HANDS) {
+    list.addEventListener(type, () => {
+      touchedAt = performance.now();
+    });
+  }
+  list.addEventListener("pointerdown", () => {
+    isDown = true;
+    isTooSoon = performance.now() - movedAt < REACTION_MS;
+    const up = () => {
+      isDown = false;
+    };
+    for (const type of ["click", "pointercancel", "dragend"]) addEventListener(type, up, { once: true, capture: true });
+    addEventListener("pointerup", () => setTimeout(up), { once: true });
+  });
+  const moved = () => {
+    movedAt = performance.now();
+  };
+  list.addEventListener("click", (event) => {
+    if (!isTooSoon || !event.detail || !event.target.closest(".act")) return;
+    event.stopImmediatePropagation();
+    announce("The list has just moved. Look, and press again.");
+  }, true);
+  // A banner moves the list; an observer reports once as it begins, too.
+  let height = byId("banners").offsetHeight;
+  const banners = new ResizeObserver(() => {
+    if (byId("banners").offsetHeight !== height) moved();
+    height = byId("banners").offsetHeight;
+  });
+  banners.observe(byId("banners"));
+  const isIn = () => list.matches(":hover") || list.querySelector(":focus-visible") !== null;
+  const isHeld = () => {
+    const since = performance.now() - touchedAt;
+    return since < AFTERWARDS_MS || (since < LEFT_ALONE_MS && isIn());
+  };
+  return { isHeld, isPressed: () => isDown, moved, stop: () => banners.disconnect() };
+}
+
+/**
+ * Return the orders to show where rows stay in their place: those that were shown, as they are now,
+ * then those that have come. `latest` has what became of those that are gone.
+ */
+export function inPlace(shown, orders, latest) {
+  const now = new Map(orders.map((order) => [order.id, order]));
+  const stay = shown.map((order) => now.get(order.id) ?? latest.get(order.id) ?? order);
+  const ids = new Set(shown.map(({ id }) => id));
+  return [...stay, ...orders.filter(({ id }) => !ids.has(id))];
+}
+
+/** Keep the widths of a list's columns, or let them go by what is in them. */
+export function freezeColumns(list, isFrozen) {
+  const table = list.querySelector("table");
+  if (!table || Boolean(table.style.tableLayout) === isFrozen) return;
+  const heads = [...table.querySelectorAll("th")];
+  const widths = heads.map((each) => (isFrozen ? `${(100 * each.offsetWidth) / table.offsetWidth}%` : ""));
+  heads.forEach((each, index) => {
+    each.style.width = widths[index];
+  });
+  table.style.tableLayout = isFrozen ? "fixed" : "";
+}
+
+// What a list without orders says, and what to do then.
+
+/** Make what is shown in place of a list without orders. `counts` are those of each status, if known. */
+export function blank(query, counts) {
+  const total = counts && Object.values(counts).reduce((sum, each) => sum + each, 0);
+  if (query.after) return panel("This page is empty now", "Its orders have moved to other pages.",
+    link("Go to the first page", filters.place(query, {})));
+  if (filters.isNarrowed(query)) return nothingFound(query);
+  if (total === 0) return firstSteps();
+  if (query.due) return panel(`${filters.DUES[query.due]}: none`, "Orders appear here automatically.", link("Show all to ship", "#/orders"));
+  if (query.status === "pending") return panel("Nothing to ship", "All orders are shipped or cancelled. New ones appear here automatically.");
+  return panel(`No ${query.status === "all" ? "" : query.status} orders`, "They will appear here automatically.");
+}
+
+function nothingFound(query) {
+  return panel("No orders found", query.search
+    ? `No order has this number, or a reference like “${query.search}”.`
+    : "No order matches all filters. Try removing one.", link("Show all orders", "#/orders?status=all"));
+}
+
+/** Make a link that looks like a button. */
+export function link(text, href) {
+  return el("a", { class: "button", href, text });
+}
+
+function panel(title, text, ...more) {
+  return el("div", { class: "panel blank" }, el("h2", { text: title }), el("p", { text }),
+    more.some(Boolean) ? el("div", { class: "buttons" }, ...more) : null);
+}
+
+function firstSteps() {
+  const steps = [
+    session.mayWrite
+      ? ["Place your first order", "Enter one by hand to see how it works.", el("a", { class: "button main", href: "#/new", text: "New order" })]
+      : ["Wait for the first order", "Your key can view orders, but not place them. New orders appear here automatically."],
+    ["Import your existing orders", "Your administrator can import them from a spreadsheet (CSV). The README explains how."],
+    ["Connect your web shop", "It needs a key of its own. The documentation has everything a developer needs.", docsLink()],
+  ];
+  return el("div", { class: "panel steps" },
+    el("h2", { text: "No orders yet" }),
+    el("p", { text: "Your orders will appear here. To get started:" }),
+    el("ol", {}, ...steps.map(([title, text, more]) => el("li", {},
+      el("h3", { text: title }), el("p", { text }), more))));
 }

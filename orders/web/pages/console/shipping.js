@@ -4,9 +4,8 @@
 import { change, get, mustWait, newName, NoAnswer, serviceEvents } from "./api.js";
 import { byId, el } from "./dom.js";
 import { counted, lasting } from "./format.js";
-import { announce, banner } from "./notices.js";
+import { announce, banner, describe } from "./notices.js";
 import { session } from "./session.js";
-import { describe } from "./words.js";
 
 const UNDO_MS = 10_000;
 // Somebody who moves to a button needs more time; a pointer that rests doesn't.

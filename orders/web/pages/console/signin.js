@@ -3,9 +3,8 @@
 import { get, mustWait } from "./api.js";
 import { byId, setText } from "./dom.js";
 import { lasting } from "./format.js";
-import { announce } from "./notices.js";
+import { announce, describe, NO_LONGER_VALID } from "./notices.js";
 import { session } from "./session.js";
-import { describe, NO_LONGER_VALID } from "./words.js";
 
 const KEY_PATTERN = /^sok_[0-9A-Za-z]+$/;
 // Hashes of keys that worked here, so that what ended them is not taken for a mistake.

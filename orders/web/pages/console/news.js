@@ -1,8 +1,9 @@
-// New orders: counted in the tab's title until somebody touches the page, marked in the list, and
-// told by a sound or a notification where that was asked for.
+// What comes by itself: new orders, which are told, and how many orders are due.
 
-import { counted } from "./format.js";
+import { get } from "./api.js";
+import { count, counted } from "./format.js";
 import { session } from "./session.js";
+import { midnight, now } from "./time.js";
 
 const SEEN_MS = 4000;
 const unseen = new Set();
@@ -58,18 +59,57 @@ export function isSilenced() {
 /** Play the sound of a new order. */
 export function ring() {
   audio ??= new AudioContext();
-  const [tone, volume, now] = [audio.createOscillator(), audio.createGain(), audio.currentTime];
-  tone.frequency.setValueAtTime(660, now);
-  tone.frequency.setValueAtTime(880, now + 0.15);
-  volume.gain.setValueAtTime(0.2, now);
-  volume.gain.exponentialRampToValueAtTime(0.001, now + 0.6);
+  const [tone, volume, start] = [audio.createOscillator(), audio.createGain(), audio.currentTime];
+  tone.frequency.setValueAtTime(660, start);
+  tone.frequency.setValueAtTime(880, start + 0.15);
+  volume.gain.setValueAtTime(0.2, start);
+  volume.gain.exponentialRampToValueAtTime(0.001, start + 0.6);
   tone.connect(volume).connect(audio.destination);
-  tone.start(now);
-  tone.stop(now + 0.6);
+  tone.start(start);
+  tone.stop(start + 0.6);
 }
 
 function notify(events) {
   const text = events.length === 1 ? `Order ${events[0].orderId} was placed.` : `${counted(events.length, "order")} were placed.`;
   const made = new Notification("Store Orders", { body: text, tag: "orders" });
   made.addEventListener("click", () => focus());
+}
+
+// How many orders to ship are late, and how many due today: read once, then followed by the events.
+
+const MOST = 200;
+let known = null;
+
+/** Return whether the counts are known, of this day. */
+export function areDuesKnown() {
+  return known?.until === midnight(1);
+}
+
+/** Forget the counts, which are read again. */
+export function forgetDues() {
+  known = null;
+}
+
+/** Read which orders are due until midnight. */
+export async function readDues(signal) {
+  const until = midnight(1);
+  const { orders, next } = await get(`store/orders?limit=${MOST}&sort=shipDate&status=pending&shipsBefore=${until}`, { signal });
+  known = { until, hasMore: Boolean(next), dates: new Map(orders.map(({ id, shipDate }) => [id, Date.parse(shipDate)])) };
+}
+
+/** Take in what has become of an order. */
+export function followDue({ id, status, shipDate }) {
+  if (status === "pending" && shipDate < known?.until) known.dates.set(id, Date.parse(shipDate));
+  else known?.dates.delete(id);
+}
+
+/** Return how many are `late`, or due `today`, as a text: "200+" where there are more than can be known. */
+export function dueCount(due) {
+  if (!known || due === "none") return "";
+  const [from, to] = due === "late" ? [-Infinity, now()] : [Date.parse(midnight()), Infinity];
+  const dates = [...known.dates.values()];
+  const number = dates.filter((date) => date >= from && date < to).length;
+  // What is not known is due later than what is.
+  const isCut = known.hasMore && (due === "today" || number === dates.length);
+  return `${count(number)}${isCut ? "+" : ""}`;
 }
