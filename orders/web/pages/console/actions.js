@@ -3,7 +3,8 @@
 
 import { change, mustWait, newName, NoAnswer } from "./api.js";
 import { bdi, byId, el, refocus, setText } from "./dom.js";
-import { count, counted, doubt, fromField, instant, isUnfinished, UNFINISHED } from "./format.js";
+import { facts, readTime } from "./fields.js";
+import { counted, fromField } from "./format.js";
 import { announce, countdown, describe } from "./notices.js";
 import { now } from "./time.js";
 
@@ -32,7 +33,7 @@ export function shippedAlready(order) {
   time.addEventListener("input", show);
   return confirm({
     title: `Order ${order.id} already shipped: when?`,
-    body: [facts(order), at],
+    body: [facts(order, { isBrief: true }), at],
     yes: "It has shipped",
     no: "Not yet",
     success: () => (isExpected ? `Order ${order.id} has another ship date.` : `Order ${order.id} shipped.`),
@@ -71,7 +72,7 @@ export async function shipSeveral(orders) {
 export function cancel(order) {
   return confirm({
     title: `Cancel order ${order.id}?`,
-    body: [facts(order), el("p", { text: "Cancelling can't be undone." })],
+    body: [facts(order, { isBrief: true }), el("p", { text: "Cancelling can't be undone." })],
     yes: "Cancel the order",
     no: "Keep it",
     danger: true,
@@ -90,18 +91,6 @@ export function leaveUndone(what) {
     danger: true,
     work: async () => {},
   });
-}
-
-function facts(order) {
-  const pairs = [
-    ["Pet", `No. ${order.petId}`],
-    ["Quantity", count(order.quantity)],
-    order.note && ["Note", bdi(order.note)],
-    order.reference && ["Reference", bdi(order.reference)],
-    ["Placed", instant(order.placedAt)],
-  ].filter(Boolean);
-  return el("dl", { class: "facts" }, ...pairs.map(([name, value]) =>
-    el("div", {}, el("dt", { text: name }), el("dd", {}, value))));
 }
 
 function confirm({ title, body, yes, no, danger, success, date, work }) {
@@ -142,8 +131,7 @@ function confirm({ title, body, yes, no, danger, success, date, work }) {
     // Shipping can't be undone: an incomplete date must not mean now.
     const isComplete = () => {
       if (!date) return true;
-      const fault = isUnfinished(date) ? UNFINISHED : date.value !== state.doubted && date.value ? doubt(fromField(date.value)) : "";
-      state.doubted = date.value;
+      const { fault = "" } = readTime(date);
       setText(notice, fault);
       date.setAttribute("aria-invalid", `${Boolean(fault)}`);
       if (fault) date.focus();

@@ -122,19 +122,6 @@ export function toField(iso) {
   return new Date(then - then.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
 }
 
-/** Return a typed or pasted text as the service takes it: only line breaks, and no other control characters. */
-export function clean(text) {
-  return text.replace(/\r\n?/g, "\n").replace(/[^\P{Cc}\n]/gu, " ").trim();
-}
-
-/** Shown for an incomplete date: the value of its field is empty. */
-export const UNFINISHED = "Complete the date, or clear it.";
-
-/** Return whether a date field was left incomplete. */
-export function isUnfinished(field) {
-  return field.validity.badInput;
-}
-
 /** Make the badge of a status. */
 export function chip(status) {
   return el("span", { class: `chip ${status}`, text: STATUSES[status] || status });

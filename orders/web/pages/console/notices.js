@@ -2,6 +2,7 @@
 
 import { mustWait, NoAnswer, Refusal } from "./api.js";
 import { byId, el } from "./dom.js";
+import { ENTERED } from "./fields.js";
 import { lasting } from "./format.js";
 
 const SHOWN_FOR_MS = 8000;
@@ -76,13 +77,7 @@ function headline(failure) {
 
 // Error messages for the person at the counter, without codes and field names.
 
-const FIELDS = {
-  petId: "Pet number",
-  quantity: "Quantity",
-  reference: "Reference",
-  shipDate: "Ship date",
-  note: "Note",
-};
+const LABELS = new Map(ENTERED.map(({ name, label }) => [name, label]));
 
 const STATUSES = {
   400: "The service couldn't read this. Check what you entered, then try again.",
@@ -118,7 +113,7 @@ export function faults(failure) {
   const result = {};
   for (const part of (failure.message || "").replace(/\.$/, "").split("; ")) {
     const [, name, fault] = part.match(/^(\w+): (.*)$/s) || [];
-    if (Object.hasOwn(FIELDS, name)) result[name] = fault;
+    if (LABELS.has(name)) result[name] = fault;
   }
   return result;
 }
@@ -129,7 +124,7 @@ function describeConflict({ code }) {
 }
 
 function describeFaults(failure) {
-  const sentences = Object.entries(faults(failure)).map(([name, fault]) => `${FIELDS[name]} ${fault}.`);
+  const sentences = Object.entries(faults(failure)).map(([name, fault]) => `${LABELS.get(name)} ${fault}.`);
   return sentences.join(" ") || "Something you entered isn't valid. Check it, then try again.";
 }
 

@@ -3,8 +3,9 @@
 import { cancel, shippedAlready } from "./actions.js";
 import { etagOf, get, Refusal } from "./api.js";
 import { changeForm } from "./change.js";
-import { bdi, el, icon } from "./dom.js";
-import { chip, count, instant, lateTag } from "./format.js";
+import { el, icon } from "./dom.js";
+import { facts } from "./fields.js";
+import { chip, instant } from "./format.js";
 import { announce, banner, describe, failurePanel } from "./notices.js";
 import { go } from "./router.js";
 import { session } from "./session.js";
@@ -178,24 +179,7 @@ function goBack(event) {
 }
 
 function about(order) {
-  const pairs = [
-    ["Reference", order.reference ? bdi(order.reference) : "none"],
-    order.note && ["Note", el("bdi", { class: "lines", text: order.note })],
-    ["Pet", `No. ${order.petId}`],
-    ["Quantity", count(order.quantity)],
-    ["Placed", instant(order.placedAt)],
-    [order.status === "shipped" ? "Shipped" : "Ship date", shipDate(order)],
-    ["Last changed", instant(order.updatedAt)],
-  ].filter(Boolean);
-  return el("section", { class: "panel", "aria-labelledby": "about" },
-    el("h2", { id: "about", text: "Details" }),
-    el("dl", { class: "facts" }, ...pairs.map(([name, value]) =>
-      el("div", {}, el("dt", { text: name }), el("dd", {}, value)))));
-}
-
-function shipDate(order) {
-  if (!order.shipDate) return "not set";
-  return el("span", {}, instant(order.shipDate), " ", lateTag(order));
+  return el("section", { class: "panel", "aria-labelledby": "about" }, el("h2", { id: "about", text: "Details" }), facts(order));
 }
 
 function who({ actor, requestId }) {

@@ -1,12 +1,13 @@
 // Orders on paper and as a file: the packing list, which is printed in place of the page, and CSV.
 
 import { get, mustWait } from "./api.js";
-import { bdi, byId, el } from "./dom.js";
-import { clock, count, counted, dated, STATUSES } from "./format.js";
+import { byId, el } from "./dom.js";
+import { asides, FIELDS, isSet, shown, title } from "./fields.js";
+import { clock, counted, dated, STATUSES } from "./format.js";
 import { announce } from "./notices.js";
 import { now } from "./time.js";
 
-const FIELDS = ["id", "reference", "petId", "quantity", "note", "status", "placedAt", "shipDate", "updatedAt"];
+const COLUMNS = FIELDS.filter(({ name, column }) => column && name !== "placedAt");
 // What a spreadsheet would take for a formula.
 const FORMULA = /^[=+\-@\t\r]/;
 export const AT_ONCE = 200;
@@ -25,7 +26,7 @@ addEventListener("beforeprint", () => {
 addEventListener("afterprint", () => byId("packing").replaceChildren());
 
 function list(orders) {
-  const heads = ["Packed", "Order", "Reference", "Pet", "Quantity", "Due"];
+  const heads = ["Packed", ...COLUMNS.map((field) => field.titleOnPaper ?? title(field))];
   return [
     el("h1", { text: "Packing list" }),
     el("p", { text: `${counted(orders.length, "order")}, ${dated(now())}` }),
@@ -34,31 +35,32 @@ function list(orders) {
   ];
 }
 
-// Numbers and dates stay on one line. A note has the width of the page.
+// Numbers and dates stay on one line. What has no column, such as a note, has the width of the page.
 function entry(order) {
-  const note = order.note && el("tr", {}, el("td"), el("td", { class: "text", colspan: 5 }, bdi(order.note)));
+  const below = asides(order, "td", { class: "text", colspan: COLUMNS.length }).map((each) => el("tr", {}, el("td"), each));
   return el("tbody", {}, el("tr", {},
-    el("td", { class: "tick" }, el("span", { role: "img", "aria-label": "not ticked" })),
-    el("td", { text: order.id }), el("td", { class: "text" }, bdi(order.reference || "–")), el("td", { text: `No. ${order.petId}` }),
-    el("td", { text: count(order.quantity) }), el("td", { text: due(order) })), note || null);
+    el("td", { class: "tick" }, el("span", { role: "img", "aria-label": "not ticked" })), ...COLUMNS.map((field) => cell(field, order))), ...below);
 }
 
-function due({ status, shipDate }) {
-  if (status !== "pending") return STATUSES[status];
-  return shipDate ? dated(shipDate) : "–";
+function cell(field, order) {
+  const { name, onPaper } = field;
+  if (name === "shipDate" && order.status !== "pending") return el("td", { text: STATUSES[order.status] });
+  const value = !isSet(field, order) ? "–" : onPaper ? onPaper(order[name]) : shown(field, order);
+  return el("td", { class: name === "reference" && "text" }, value);
 }
 
 /** Save orders as a CSV file. */
 export function save(orders) {
-  const lines = [FIELDS, ...orders.map((order) => FIELDS.map((name) => order[name] ?? ""))];
-  const text = lines.map((line) => line.map(cell).join(",")).join("\r\n");
+  const names = FIELDS.map(({ name }) => name);
+  const lines = [names, ...orders.map((order) => names.map((name) => order[name] ?? ""))];
+  const text = lines.map((line) => line.map(csv).join(",")).join("\r\n");
   const address = URL.createObjectURL(new Blob(["\ufeff", text, "\r\n"], { type: "text/csv" }));
   el("a", { href: address, download: "orders.csv" }).click();
   setTimeout(() => URL.revokeObjectURL(address), 60_000);
   announce(`${counted(orders.length, "order")} saved as orders.csv.`);
 }
 
-function cell(value) {
+function csv(value) {
   const text = typeof value === "string" && FORMULA.test(value) ? `'${value}` : `${value}`;
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }

@@ -1,19 +1,20 @@
 // The rows of the list of orders, which stay where they are, and what a list without orders says.
 
-import { bdi, byId, docsLink, el } from "./dom.js";
+import { byId, docsLink, el } from "./dom.js";
+import { asides, FIELDS, isSet, shown, title } from "./fields.js";
 import * as filters from "./filters.js";
-import { chip, count, instant, lateTag } from "./format.js";
+import { chip } from "./format.js";
 import { isNew } from "./news.js";
 import { announce } from "./notices.js";
 import { session } from "./session.js";
 import { canUndo, isShipping, progress, shipSoon, takeBack } from "./shipping.js";
 
-const COLUMNS = { order: "Order", reference: "Reference", pet: "Pet", quantity: "Quantity", placed: "Placed", ships: "Ship date", status: "Status" };
-const NAMES = Object.keys(COLUMNS);
+const COLUMNS = FIELDS.filter(({ column }) => column);
 
 /** Make the table of orders. `choice` says which are chosen, and hears of changes. */
 export function table(rows, choice) {
-  const heads = NAMES.map((name) => el("th", { role: "columnheader", scope: "col", class: name, text: COLUMNS[name] }));
+  const head = (name, text) => el("th", { role: "columnheader", scope: "col", class: name, text });
+  const heads = [...COLUMNS.map((field) => head(field.column, title(field))), head("status", "Status")];
   const all = el("label", { class: "box" }, el("input", { type: "checkbox", id: "choose-all", autocomplete: "off", "aria-label": "Choose all orders on this page" }));
   heads.unshift(el("th", { role: "columnheader", scope: "col", class: "choose" }, all));
   if (session.mayWrite) heads.push(el("th", { role: "columnheader", scope: "col" }, el("span", { class: "unseen", text: "Action" })));
@@ -27,21 +28,13 @@ export function table(rows, choice) {
 
 /** Make the row of an order. */
 export function row(order, { isChosen, isFresh }) {
-  const cells = [
-    el("a", { href: `#/orders/${order.id}`, text: `${order.id}`, "aria-label": `Order ${order.id}` }),
-    reference(order),
-    el("span", { text: `No.\u00a0${order.petId}` }),
-    el("span", { text: `${count(order.quantity)} ×` }),
-    instant(order.placedAt),
-    shipping(order),
-    isShipping(order) ? el("span", { class: "chip pending slow", text: progress(order) }) : chip(order.status),
-  ];
   const made = el("tr", { role: "row", "data-id": order.id, "data-state": state(order), class: className(order, isFresh) });
   const box = el("input", { type: "checkbox", autocomplete: "off", "aria-label": `Choose order ${order.id}` });
   box.checked = isChosen;
   made.append(el("td", { role: "cell", class: "choose" }, el("label", { class: "box" }, box)));
-  made.append(...cells.map((cell, index) =>
-    el("td", { role: "cell", "data-name": COLUMNS[NAMES[index]], class: NAMES[index] }, cell)));
+  made.append(...COLUMNS.map((field) => el("td", { role: "cell", "data-name": title(field), class: field.column }, cell(field, order))));
+  made.append(el("td", { role: "cell", "data-name": "Status", class: "status" },
+    isShipping(order) ? el("span", { class: "chip pending slow", text: progress(order) }) : chip(order.status)));
   if (session.mayWrite) made.append(el("td", { role: "cell", class: "act" }, action(order)));
   return made;
 }
@@ -62,23 +55,20 @@ export function replaceRows(body, rows) {
 
 /** Name the column of dates by what they are where all orders are shipped. */
 export function nameShipDates(results, isShipped) {
-  const name = isShipped ? "Shipped" : COLUMNS.ships;
+  const name = title(COLUMNS.find(({ column }) => column === "ships"), { isShipped });
   results.querySelector("th.ships").textContent = name;
-  for (const cell of results.querySelectorAll("td.ships")) cell.dataset.name = name;
+  for (const each of results.querySelectorAll("td.ships")) each.dataset.name = name;
 }
 
 function className(order, isFresh) {
   return [isFresh && "fresh", isNew(order) && "new"].filter(Boolean).join(" ");
 }
 
-function reference(order) {
-  const text = order.reference ? bdi(order.reference) : none("no reference");
-  return el("span", {}, text, order.note ? el("span", { class: "note" }, el("span", { class: "unseen", text: "Note: " }), bdi(order.note)) : null);
-}
-
-function shipping(order) {
-  if (!order.shipDate || order.status === "cancelled") return none("no date");
-  return el("span", {}, instant(order.shipDate), " ", lateTag(order));
+function cell(field, order) {
+  const isNone = !isSet(field, order) || (field.column === "ships" && order.status === "cancelled");
+  const value = isNone ? none(`no ${field.label.toLowerCase()}`) : shown(field, order);
+  if (field.column === "order") return el("a", { href: `#/orders/${order.id}`, "aria-label": `Order ${order.id}` }, value);
+  return field.column === "reference" ? el("span", {}, value, ...asides(order, "span", { class: "note" })) : el("span", {}, value);
 }
 
 function action(order) {
