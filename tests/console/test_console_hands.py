@@ -16,6 +16,7 @@ from tests.support.console import (
     press,
     requests_of,
     row,
+    send_now,
     sign_in,
 )
 from tests.support.machine import wait_until
@@ -242,6 +243,26 @@ def test_what_waits_is_asked_about_before_signing_out_and_after_a_key_has_ended(
     wait_until(lambda: shop.order(order_id)["status"] == "shipped")
 
 
+def test_what_was_refused_because_its_key_had_ended_did_not_ship(shop, at_desk):
+    orders = [shop.place(68) for _ in range(2)]
+    page = at_desk(refusals=(401,), is_clock_ours=True, viewport=TALL)
+    sent = requests_of(page)
+    for order_id in orders:
+        press(page, f"Ship order {order_id}")
+    # No poll finds out first.
+    stop_clock(page)
+    shop.revoke(page.key_id)
+    wait_until(lambda: shop.api("GET", "/v2/usage", key=page.secret).status == 401)
+    send_now(page)
+    expect(page.get_by_role("alert")).to_contain_text("Not shipped yet")
+    assert len(pressed(sent)) == 2
+    sign_in(page, shop.store.issue()[1])
+    press(page, "Don't ship")
+    expect(page.locator("#shipping")).to_be_hidden()
+    expect(page.locator("[id^=banner-ship]")).to_have_count(0)
+    assert {shop.order(each)["status"] for each in orders} == {"pending"}
+
+
 def test_a_pointer_that_rests_on_the_countdown_stops_it_for_a_moment_only(shop, at_desk):
     order_id = shop.place(65)
     page = at_desk(is_clock_ours=True)
@@ -309,6 +330,7 @@ def test_what_was_typed_outlives_a_colleague_a_reload_and_the_key(shop, at_desk)
     expect(page.locator("#view .facts")).to_contain_text("Ring twice")
     told = page.locator(f"#banner-change-{order_id}")
     expect(told).to_contain_text("shipped by someone else meanwhile. Not saved: Quantity 3")
+    expect(told).to_contain_text("Saved: Note.")
     changed = shop.order(order_id)
     assert (changed["note"], changed["quantity"]) == ("Ring twice", 2)
     assert page.evaluate("sessionStorage.getItem('changes')") is None

@@ -17,6 +17,7 @@ from tests.support.console import (
     press,
     requests_of,
     row,
+    send_now,
     wait_for_rows,
 )
 
@@ -63,7 +64,7 @@ def test_what_is_left_while_shipping_is_sent_and_what_failed_is_told_at_the_next
     assert shop.order(4)["status"] == "shipped"
     page.evaluate("localStorage.setItem('left', '[5]')")
     page.reload()
-    expect(page.locator("#banner-ship-5")).to_contain_text("The order is still to ship.")
+    expect(page.locator("#banner-ship")).to_contain_text("The order is still to ship.")
 
 
 def test_another_scan_finds_the_next_order_and_ships_nothing(shop, at_desk):
@@ -101,6 +102,23 @@ def test_several_are_shipped_by_one_request_and_each_that_failed_is_named(shop, 
     assert [shop.order(each)["status"] for each in chosen] == [
         *("shipped", "cancelled", "shipped", "shipped")
     ]
+
+
+def test_orders_that_did_not_ship_are_told_in_one_banner_with_a_list(shop, at_desk):
+    page = at_desk(refusals=(409,), viewport={"width": 1280, "height": 2400})
+    gone = [shop.place(10) for _ in range(3)]
+    go_to(page, "orders?pet=10")
+    for order_id in gone:
+        press(page, f"Ship order {order_id}")
+    for order_id in gone:
+        shop.cancel(order_id)
+    send_now(page)
+    told = page.locator("#banner-ship")
+    expect(told.locator("li")).to_have_count(3)
+    expect(told.locator("li").first).to_contain_text("was not shipped. Someone else was faster")
+    expect(page.locator("#banners .bad")).to_have_count(1)
+    told.get_by_role("button", name="Close").click()
+    expect(told).to_have_count(0)
 
 
 def test_what_is_due_comes_first_and_has_filters(shop, at_desk):

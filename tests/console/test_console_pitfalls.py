@@ -64,6 +64,23 @@ def test_an_incomplete_date_never_means_now_or_none(shop, at_desk):
     assert page.url == f"{shop.url}/#/orders"
 
 
+def test_a_date_begun_in_a_question_that_a_scan_closes_is_told(shop, at_desk):
+    page = at_desk()
+    go_to(page, "orders/2")
+    press(page, "Already shipped")
+    begin_a_date(page, "Shipped at")
+    page.get_by_role("button", name="Not yet").focus()
+    page.keyboard.type("3\n", delay=4)
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Order 3 ")
+    expect(page.locator("#banner-question")).to_contain_text("about order 2 was closed")
+    # Without a date there is nothing to tell.
+    page.locator("#banner-question").get_by_role("button", name="Close").click()
+    press(page, "Already shipped")
+    page.keyboard.type("2\n", delay=4)
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Order 2 ")
+    expect(page.locator("#banner-question")).to_have_count(0)
+
+
 def test_an_address_with_a_name_that_every_object_has_leads_to_the_orders(shop, at_desk):
     page = at_desk(refusals=(422,))
     for name in ("constructor", "__proto__", "toString"):

@@ -86,7 +86,7 @@ def test_a_key_that_lost_its_right_to_write(shop, at_desk):
     # A change is in force within a second.
     wait_until(lambda: shop.api("DELETE", f"{ORDERS}/99999", key=page.secret).status == 403)
     ship(page, 2)
-    expect(page.locator("#banner-ship-2")).to_contain_text("can view orders, but not edit them.")
+    expect(page.locator("#banner-ship")).to_contain_text("can view orders, but not edit them.")
     no_violations(page)
     assert shop.order(2)["status"] == "pending"
 

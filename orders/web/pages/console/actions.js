@@ -3,12 +3,13 @@
 
 import { change, mustWait, newName, NoAnswer } from "./api.js";
 import { bdi, byId, el, refocus, setText } from "./dom.js";
-import { facts, readTime } from "./fields.js";
+import { facts, isUnfinished, readTime } from "./fields.js";
 import { counted, fromField } from "./format.js";
-import { announce, countdown, describe } from "./notices.js";
+import { announce, banner, countdown, describe } from "./notices.js";
 import { now } from "./time.js";
 
 const MOST_TOGETHER = 100;
+const LEFT = "left";
 const SHIPPED_HINT = "Leave empty to use the current time.";
 const EXPECTED_HINT = "This is still to come, so nothing ships now: the order is expected to ship then.";
 const UNCERTAIN =
@@ -38,6 +39,7 @@ export function shippedAlready(order) {
     no: "Not yet",
     success: () => (isExpected ? `Order ${order.id} has another ship date.` : `Order ${order.id} shipped.`),
     date: time,
+    dropped: `The question about order ${order.id} was closed before you answered it: the date in it is not kept. Open the order to enter it again.`,
     work: (name) => {
       const shipDate = fromField(time.value);
       return isExpected
@@ -93,7 +95,12 @@ export function leaveUndone(what) {
   });
 }
 
-function confirm({ title, body, yes, no, danger, success, date, work }) {
+/** Close a question as the page goes on to something else. A date in it is not dropped without a word. */
+export function closeQuestion() {
+  byId("confirm").close(LEFT);
+}
+
+function confirm({ title, body, yes, no, danger, success, date, dropped, work }) {
   const dialog = byId("confirm");
   const [form, accept, refuse, notice] = [
     dialog.firstElementChild, byId("confirm-yes"), byId("confirm-no"), byId("confirm-notice"),
@@ -106,6 +113,7 @@ function confirm({ title, body, yes, no, danger, success, date, work }) {
   accept.className = danger ? "button bad" : "button main";
   accept.hidden = false;
   accept.disabled = false;
+  dialog.returnValue = "";
   dialog.showModal();
   refuse.focus();
   // Tried again after a lost answer, it is done once.
@@ -171,6 +179,8 @@ function confirm({ title, body, yes, no, danger, success, date, work }) {
     };
     const end = () => {
       state.isOver = true;
+      const isBegun = date && !state.changed && (date.value || isUnfinished(date));
+      if (dialog.returnValue === LEFT && isBegun && !dialog.hasAttribute("aria-busy")) banner("question", dropped, { canClose: true });
       state.stop?.();
       dialog.removeAttribute("aria-busy");
       form.removeEventListener("submit", submit);

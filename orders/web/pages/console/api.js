@@ -109,7 +109,7 @@ async function send(method, path, { headers, body, signal, key, keepalive, isPro
     redirect: "error",
   });
   // After signing out, answers must not reach the next person who signs in.
-  if (!key && sent !== session.key) throw aborted();
+  if (!key && sent !== session.key) throw Object.assign(aborted(), { status: answer.status });
   if (method !== "GET") session.own = answer.headers.get("X-Request-Id");
   if (compareClock(answer.headers.get("Date"))) dispatch("clock");
   updateLimits(answer);

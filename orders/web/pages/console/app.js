@@ -1,6 +1,6 @@
 // The start of the page: the frame around the views, news and connection.
 
-import { leaveUndone } from "./actions.js";
+import { closeQuestion, leaveUndone } from "./actions.js";
 import { clearCache, get, limits, mustWait, serviceEvents } from "./api.js";
 import { byId, el } from "./dom.js";
 import { figuresView } from "./figures.js";
@@ -151,7 +151,7 @@ async function startWatch() {
 function showView() {
   if (!session.profile) return;
   // A question about what was shown before is not asked any more.
-  byId("confirm").close();
+  closeQuestion();
   const place = here();
   const name = place.name === "orders" && place.id ? "order" : place.name;
   const isAllowed = Object.hasOwn(VIEWS, name) && (name !== "new" || session.mayWrite);

@@ -19,21 +19,32 @@ export function announce(text, { isShown = false } = {}) {
   }, SHOWN_FOR_MS);
 }
 
-/** Show the banner of this name, or remove it if `text` is empty. */
-export function banner(name, text, { isBad = false, canClose = false, where = "banners" } = {}) {
+/**
+ * Show the banner of this name: a text, or several as a list. Remove it if there is none. `closed` is called when
+ * somebody closes it.
+ */
+export function banner(name, said, { isBad = false, canClose = false, where = "banners", closed } = {}) {
   const id = `banner-${name}`;
   const there = byId(id);
-  if (!text) return there?.remove();
-  // Screen readers announce changes within an existing element. Nothing is announced twice.
-  if (there?.firstChild.textContent === text) return undefined;
-  if (there) {
-    there.firstChild.textContent = text;
-    return undefined;
-  }
-  const made = el("div", { id, class: isBad ? "notice bad" : "notice" }, el("p", { text }));
-  if (canClose) made.append(el("button", { class: "button small", type: "button", text: "Close", on: { click: () => made.remove() } }));
+  const texts = [said].flat().filter(Boolean);
+  if (!texts.length) return there?.remove();
+  if (there) return showTexts(there.firstChild, texts);
+  const made = el("div", { id, class: isBad ? "notice bad" : "notice" }, el(Array.isArray(said) ? "ul" : "div"));
+  showTexts(made.firstChild, texts);
+  const close = () => {
+    made.remove();
+    closed?.();
+  };
+  if (canClose) made.append(el("button", { class: "button small", type: "button", text: "Close", on: { click: close } }));
   byId(where).append(made);
   return undefined;
+}
+
+// Screen readers announce what is added to an existing element. What is there already stays: nothing is announced twice.
+function showTexts(element, texts) {
+  for (const each of [...element.children]) if (!texts.includes(each.textContent)) each.remove();
+  const shown = new Set([...element.children].map((each) => each.textContent));
+  for (const text of texts) if (!shown.has(text)) element.append(el(element.matches("ul") ? "li" : "p", { text }));
 }
 
 /** Count down in an element until requests may be sent, then call `done`; return a function that stops. */

@@ -244,7 +244,7 @@ export function ordersView(root, shop) {
       shop.count("shipped");
       replace(order, { isQuiet: true });
     }
-    banner("several", failed.map(({ orderId, error }) => `Order ${orderId} was not shipped. ${describeResult(error)}`).join(" "), { isBad: true, canClose: true });
+    banner("several", failed.map(({ orderId, error }) => `Order ${orderId} was not shipped. ${describeResult(error)}`), { isBad: true, canClose: true });
     announce(`${counted(results.length - failed.length, "order")} shipped.`);
     showTabs();
     await load();

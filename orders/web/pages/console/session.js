@@ -65,7 +65,10 @@ export const session = {
     sessionStorage.setItem(USED, `${now}`);
   },
 
-  /** Whether nobody used the page for so long that the key is to be forgotten. */
+  /**
+   * Whether nobody used the page for so long that the key is to be forgotten: by this computer's clock, since after a
+   * reload nothing is known of the service's, and days could lie between both.
+   */
   isUnused(now = Date.now()) {
     return Boolean(this.key) && !this.isRemembered && now - Number(sessionStorage.getItem(USED)) > UNUSED_MS;
   },

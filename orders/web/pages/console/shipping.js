@@ -21,6 +21,8 @@ const WHY = { limit: "This key's request limit is reached", connection: "Can't c
 // By order, what was pressed: its request's `name`, when it is `due`, whether it `isSent` and not
 // answered yet, and whether it `isUncertain`, since an answer was lost.
 const outbox = new Map();
+// By order, what is told of one that did not ship.
+const failed = new Map();
 const tabs = new BroadcastChannel("outbox");
 let trouble = "";
 let failures = 0;
@@ -58,7 +60,8 @@ export function shipSoon({ id }) {
   if (outbox.has(id)) return;
   outbox.set(id, { id, name: newName(), due: now() + UNDO_MS, faults: 0, isSent: false, isUncertain: false });
   announce(`Shipping order ${id}. You have ${UNDO_MS / 1000} seconds to undo it.`, { isShown: true });
-  banner(`ship-${id}`, "");
+  failed.delete(id);
+  showFailed();
   changed(id);
 }
 
@@ -97,6 +100,7 @@ export function resumeShipping({ isNew }) {
 /** Stop shipping. What the tab keeps is asked about when somebody signs in. */
 export function stopShipping() {
   outbox.clear();
+  failed.clear();
   [trouble, failures, retryAt, isAsking] = ["", 0, 0, false];
   show();
 }
@@ -174,13 +178,15 @@ async function send(entry, keepalive = false) {
     const { data, isReplayed } = await change("POST", `store/orders/${id}/ship`, undefined, { name, keepalive });
     succeed(data, isReplayed);
   } catch (failure) {
+    // Refused for its key or a limit, it did not ship.
+    if ([401, 429].includes(failure.status)) entry.isUncertain = wasUncertain;
     // It was taken back, or is kept for whoever signs in next.
-    if (outbox.get(id) !== entry) return;
+    if (outbox.get(id) !== entry) return keepLeft(entry);
     entry.isSent = false;
-    if (failure.status === 429) entry.isUncertain = wasUncertain;
     if (failure.name !== "AbortError") refused(entry, failure);
     if (outbox.has(id)) changed(id);
   }
+  return undefined;
 }
 
 function refused(entry, failure) {
@@ -202,7 +208,8 @@ function succeed(order, isReplayed) {
   drop(order.id);
   failures = 0;
   worry("");
-  banner(`ship-${order.id}`, "");
+  failed.delete(order.id);
+  showFailed();
   announce(`Order ${order.id} shipped.`);
   tell(order, order.status ? { isShipped: true, isReplayed } : { isUnknown: true });
   sendDue();
@@ -225,7 +232,12 @@ function settle(id) {
 }
 
 function fail(id, why, what = "was not shipped") {
-  banner(`ship-${id}`, `Order ${id} ${what}. ${why}`, { isBad: true, canClose: true });
+  failed.set(id, `Order ${id} ${what}. ${why}`);
+  showFailed();
+}
+
+function showFailed() {
+  banner("ship", [...failed.values()], { isBad: true, canClose: true, closed: () => failed.clear() });
 }
 
 // Rows say what keeps their orders.
@@ -233,6 +245,11 @@ function worry(about) {
   if (trouble === about) return;
   trouble = about;
   for (const entry of outbox.values()) if (isDue(entry)) tell(entry);
+}
+
+// After a 401 nobody is signed in, and what was pressed is only kept in the tab.
+function keepLeft({ name, isUncertain }) {
+  session.outbox = session.outbox.map((each) => (each.name === name ? { ...each, isUncertain } : each));
 }
 
 function changed(id) {
