@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -172,13 +173,18 @@ class StatusFile:
         facts = {**self._facts(), **self._recent.facts()}
         while len(text := json.dumps(facts).encode()) > _BYTES:
             facts["failed"].pop()
-        system.overwrite(self._file, text.ljust(_BYTES))
+        self._overwrite(text)
         return WRITTEN_EVERY_SECONDS
 
     def close(self) -> None:
         """Say that the service has stopped, and close the file."""
-        system.overwrite(self._file, b"{}".ljust(_BYTES))
+        self._overwrite(b"{}")
         os.close(self._file)
+
+    def _overwrite(self, text: bytes) -> None:
+        # On a full disk the service goes on, and what fails is logged where it matters.
+        with suppress(OSError):
+            system.overwrite(self._file, text.ljust(_BYTES))
 
     def _facts(self) -> dict[str, Any]:
         services = self._services
