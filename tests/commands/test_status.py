@@ -19,14 +19,17 @@ from orders.web.monitoring import health
 from orders.web.monitoring.health import Recent, StatusFile
 from orders.webhooks import endpoints
 from tests.support.commands import command, rejected
+from tests.support.databases import DATABASES
 
 LIST = "/v1/store/orders"
 NAMES = ["service", "store", "disk", "backups", "copy", "webhooks", "keys", "failed", "queue"]
 
 
 @pytest.fixture
-def served(store):
+def served(make_store, monkeypatch):
     """A store as a service has it: locked, with its file of what happened of late."""
+    monkeypatch.setattr(DATABASES.module, "BUSY_SECONDS", 0.05)
+    store = make_store()
     seen = Recent(store.clock)
     note = store.services.note_answer
 

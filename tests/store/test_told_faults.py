@@ -8,6 +8,7 @@ import pytest
 
 from orders.store.database.errors import DAMAGED, PROBE_SECONDS, Part, words_of
 from tests.support import faults as real_faults
+from tests.support.databases import DATABASES
 from tests.support.machine import wait_until
 from tests.support.running_shop import open_shop
 from tests.support.stores import logged
@@ -22,7 +23,8 @@ def followed(store, seconds=PROBE_SECONDS):
 
 
 @pytest.mark.parametrize("fault", ["away", "locked"])
-def test_a_fault_is_logged_once_with_its_cause_and_its_end(make_store, fault):
+def test_a_fault_is_logged_once_with_its_cause_and_its_end(make_store, fault, monkeypatch):
+    monkeypatch.setattr(DATABASES.module, "BUSY_SECONDS", 0.05)
     store = make_store(metrics=True)
     client = store.client()
     client.place()
