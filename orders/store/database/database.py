@@ -22,9 +22,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 from weakref import WeakSet
 
 from sqlalchemy import (
@@ -61,8 +61,8 @@ from orders.store.database.errors import (
     Faults,
     Part,
     StoreUnavailable,
-    Watch,
     discard_connection_on_error,
+    is_fatal,
     translate,
     unavailable_cause,
 )
@@ -125,8 +125,6 @@ class Database(ABC):
         self._kept: WeakSet[PoolProxiedConnection] = WeakSet()
         self._long_locked = False
         self.faults = Faults()
-        self._reading = Watch(partial(self._note, Part.READING))
-        self._writing = Watch(partial(self._note, Part.WRITING))
 
     def answer_by(self, moment: float | None) -> None:
         """Have this thread wait for the database until a monotonic time, or None, as usual."""
@@ -164,10 +162,8 @@ class Database(ABC):
     @contextlib.contextmanager
     def read(self) -> Iterator[Connection]:
         """Yield a connection for reading, each statement by itself."""
-        with self._reading:
-            self._check_usable()
-            with self._reader.connect() as connection, discard_connection_on_error(connection):
-                yield connection
+        with self._connected(self._reader, Part.READING) as connection:
+            yield connection
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[Connection]:
@@ -176,9 +172,21 @@ class Database(ABC):
             self._begin_to_read(connection)
             yield connection
 
-    @abstractmethod
     def ask(self, query: Query, **parameters: Any) -> list[tuple[Any, ...]]:
         """Return the rows of one query, on this thread's own connection."""
+        try:
+            return self._rows(query, parameters)
+        except Exception as error:  # noqa: BLE001 - raised again
+            self._raise(Part.READING, error)
+
+    @contextlib.contextmanager
+    def _connected(self, engine: Engine, part: Part) -> Iterator[Connection]:
+        try:
+            self._check_usable()
+            with engine.connect() as connection, discard_connection_on_error(connection):
+                yield connection
+        except Exception as error:  # noqa: BLE001 - raised again
+            self._raise(part, error)
 
     def probe(self, part: Part) -> None:
         """Raise StoreUnavailable if the database can't be read, or written."""
@@ -194,7 +202,8 @@ class Database(ABC):
     def _make_room(self, connection: Connection) -> None:
         """Raise an error if there is no room for more rows: a change of one may need none."""
 
-    def _note(self, part: Part, error: Exception) -> None:
+    def _raise(self, part: Part, error: Exception) -> NoReturn:
+        """Raise an error as StoreUnavailable if it means that, and record what fails."""
         is_translated = isinstance(error, StoreUnavailable)
         cause = str(error) if is_translated else unavailable_cause(error)
         # A silence is logged by who waits for its end.
@@ -268,11 +277,15 @@ class Database(ABC):
 
     def _rows(self, query: Query, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
         connection = self._own_connection()
-        with discard_connection_on_error(connection):
+        try:
             rows: list[tuple[Any, ...]] = query.execute_on(
                 connection.driver_connection, self._reader.dialect, parameters
             ).fetchall()
-            return rows
+        except Exception as error:
+            if is_fatal(error):
+                connection.invalidate()
+            raise
+        return rows
 
     def _own_connection(self) -> PoolProxiedConnection:
         connection: PoolProxiedConnection | None = getattr(self._own, "connection", None)

@@ -13,8 +13,9 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from enum import StrEnum
+from typing import NoReturn
 
-from sqlalchemy import Connection, PoolProxiedConnection
+from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -121,27 +122,21 @@ def means_unavailable(error: Exception) -> bool:
     return isinstance(error, StoreUnavailable) or unavailable_cause(error) is not None
 
 
-class Watch(contextlib.ContextDecorator):
-    """Calls a function with the error, if any, that leaves a block.
-
-    As a class, because around each query a generator would take as long as the query.
-    """
-
-    def __init__(self, judge: Callable[[Exception], None]) -> None:
-        self._judge = judge
-
-    def __enter__(self) -> None:
-        """Begin."""
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        """Judge the error. What that raises takes the error's place."""
-        if isinstance(error, Exception):
-            self._judge(error)
+def translate(error: Exception) -> NoReturn:
+    """Raise StoreUnavailable for an error that means an unavailable database, or the error."""
+    cause = unavailable_cause(error)
+    if cause is None:
+        raise error
+    raise StoreUnavailable(cause, retryable=is_retryable(error)) from error
 
 
-def translate_driver_errors() -> Watch:
+@contextlib.contextmanager
+def translate_driver_errors() -> Iterator[None]:
     """Turn errors that mean an unavailable database into StoreUnavailable."""
-    return _TRANSLATING
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - raised again
+        translate(error)
 
 
 @contextlib.contextmanager
@@ -156,22 +151,19 @@ def commit_outcome_unknown() -> Iterator[None]:
         raise
 
 
-def discard_connection_on_error(connection: Connection | PoolProxiedConnection) -> Watch:
+@contextlib.contextmanager
+def discard_connection_on_error(connection: Connection) -> Iterator[None]:
     """Have the pool replace the connection after an error that makes it unusable."""
-    return Watch(lambda error: connection.invalidate() if _is_fatal(error) else None)
+    try:
+        yield
+    except Exception as error:
+        if is_fatal(error):
+            connection.invalidate()
+        raise
 
 
-def translate(error: Exception) -> None:
-    """Raise StoreUnavailable in the place of an error that means an unavailable database."""
-    cause = unavailable_cause(error)
-    if cause is not None:
-        raise StoreUnavailable(cause, retryable=is_retryable(error)) from error
-
-
-_TRANSLATING = Watch(translate)
-
-
-def _is_fatal(error: Exception) -> bool:
+def is_fatal(error: Exception) -> bool:
+    """Return whether an error makes a connection unusable."""
     return isinstance(error, StoreUnavailable) or unavailable_cause(error) in _FATAL
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, PoolProxiedConnection, text
 
 from orders.store.database.database import (
     BESIDE,
@@ -38,6 +38,7 @@ from orders.store.database.database import (
 )
 from orders.store.database.errors import (
     FULL,
+    Part,
     StoreUnavailable,
     discard_connection_on_error,
     translate_driver_errors,
@@ -145,9 +146,7 @@ class SqliteDatabase(Database):
     def write(self, beside: Beside | None = None) -> Iterator[Connection]:
         """Yield a connection in a write transaction; it commits unless left by an exception."""
         with (
-            self._writing,
-            self._writer.connect() as connection,
-            discard_connection_on_error(connection),
+            self._connected(self._writer, Part.WRITING) as connection,
             _attached(connection, beside) if beside else contextlib.nullcontext(),
         ):
             # On the driver: SQLAlchemy's transactions cost as much as an order's statements.
@@ -162,16 +161,6 @@ class SqliteDatabase(Database):
                 # Of what SQLAlchemy executed, it has its own idea of a transaction.
                 connection.rollback()
                 driver.rollback()
-
-    def ask(self, query: Query, **parameters: Any) -> list[tuple[Any, ...]]:
-        """Return the rows of one query, on this thread's own connection."""
-        with self._reading:
-            # Not at each query: it would cost as much as most of them. A file that is gone or was
-            # replaced still shows what was true a moment ago; only writes would be lost.
-            if time.monotonic() - self._identity_checked_at > IDENTITY_CHECK_SECONDS:
-                self._check_usable()
-                self._identity_checked_at = time.monotonic()
-            return self._rows(query, parameters)
 
     def version(self) -> tuple[int, int]:
         """Return a value that changes with any commit, by this process or another."""
@@ -245,6 +234,14 @@ class SqliteDatabase(Database):
 
     def _begin_to_read(self, connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN")
+
+    def _own_connection(self) -> PoolProxiedConnection:
+        # Not at each query: it would cost as much as most of them. A file that is gone or was
+        # replaced still shows what was true a moment ago; only writes would be lost.
+        if time.monotonic() - self._identity_checked_at > IDENTITY_CHECK_SECONDS:
+            self._check_usable()
+            self._identity_checked_at = time.monotonic()
+        return super()._own_connection()
 
     def _connection_changed(self) -> None:
         self._own.number = next(_numbers)

@@ -44,6 +44,7 @@ from orders.store.database.database import (
     driver_of,
 )
 from orders.store.database.errors import (
+    Part,
     StoreUnavailable,
     Superseded,
     commit_outcome_unknown,
@@ -138,10 +139,8 @@ class PostgresDatabase(Database):
         for the writers' lock, if that is longer than requests do.
         """
         with (
-            self._writing,
             self._turn_to_write(),
-            self._writer.connect() as connection,
-            discard_connection_on_error(connection),
+            self._connected(self._writer, Part.WRITING) as connection,
             _prepared(connection, beside) if beside or patience else contextlib.nullcontext(),
         ):
             self._patience = patience
@@ -151,16 +150,15 @@ class PostgresDatabase(Database):
                 with commit_outcome_unknown():
                     transaction.commit()
 
-    def ask(self, query: Query, **parameters: Any) -> list[tuple[Any, ...]]:
-        """Return the rows of one query, which is retried once if the connection was lost."""
-        with self._reading:
-            self._check_usable()
-            try:
-                return self._rows(query, parameters)
-            except psycopg.Error as error:
-                if not is_retryable(error):
-                    raise
-                return self._rows(query, parameters)
+    def _rows(self, query: Query, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+        # Retried once if the connection was lost.
+        self._check_usable()
+        try:
+            return super()._rows(query, parameters)
+        except psycopg.Error as error:
+            if not is_retryable(error):
+                raise
+            return super()._rows(query, parameters)
 
     def version(self) -> str:
         """Return a value that changes with any commit, by this process or another."""
@@ -201,7 +199,6 @@ class PostgresDatabase(Database):
         if not self._write_turns.acquire(timeout=min(BUSY_SECONDS, self.seconds_left())):
             raise StoreUnavailable("the database is busy")
         try:
-            self._check_usable()
             yield
         finally:
             self._write_turns.release()
