@@ -9,7 +9,7 @@ import pwd
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from orders import demo, system
+from orders import demo
 from orders.store.care import restoring
 from tests.support.commands import command, rejected
 from tests.support.receiver import answer_with
@@ -164,6 +164,6 @@ def test_who_called_sudo_is_listed_with_the_user_that_it_acted_as(store, monkeyp
 
 @pytest.mark.sqlite_only
 def test_a_user_without_a_name_is_listed_by_number(store, monkeypatch):
-    monkeypatch.setattr(system.os, "getuid", lambda: 4_000_000_000)
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)
     command(store, "keys", "issue", "shop", "--plan", "pro")
     assert trail(store)[0]["who"] == "4000000000"

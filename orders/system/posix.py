@@ -1,7 +1,4 @@
-"""What differs between systems: private files, syncing, locks, signals, users, local sockets.
-
-Nothing else asks which system it is. What is here is POSIX's, as Linux and macOS have it.
-"""
+"""What differs between systems, as POSIX has it: Linux and macOS."""
 
 from __future__ import annotations
 

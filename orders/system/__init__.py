@@ -1,0 +1,42 @@
+"""What differs between systems: private files, syncing, locks, signals, users, local sockets.
+
+Nothing else asks which system it is. `posix` is Linux' and macOS' part.
+"""
+
+from orders.system.posix import (
+    ignore_hangups,
+    ignore_stop_signals,
+    is_user,
+    keep_new_files_private,
+    leave_to_owner,
+    local_socket,
+    locked_file,
+    locked_folder,
+    make_private_file,
+    make_private_folder,
+    open_private_file,
+    overwrite,
+    revoke_rights_of_others,
+    stop_this_process,
+    sync,
+    user_name,
+)
+
+__all__ = [
+    "ignore_hangups",
+    "ignore_stop_signals",
+    "is_user",
+    "keep_new_files_private",
+    "leave_to_owner",
+    "local_socket",
+    "locked_file",
+    "locked_folder",
+    "make_private_file",
+    "make_private_folder",
+    "open_private_file",
+    "overwrite",
+    "revoke_rights_of_others",
+    "stop_this_process",
+    "sync",
+    "user_name",
+]
