@@ -14,7 +14,7 @@ from orders.files.rows import ORDERS
 from orders.store import orders_json
 from orders.store.database.database import Database, InstantText, Query
 from orders.store.orders_json import joined
-from orders.store.tables import OrderRow
+from orders.store.tables import orders
 
 HEADERS = {".csv": ",".join(ORDERS.checks) + "\n"}
 _BATCH = 5_000
@@ -55,9 +55,9 @@ def _csv(of: Any) -> Any:
 
 def _batches(line: Any) -> Query:
     rows = (
-        select(OrderRow.c.id, joined(line, "\n").label("line"))
-        .where(OrderRow.c.id > bindparam("after"))
-        .order_by(OrderRow.c.id)
+        select(orders.c.id, joined(line, "\n").label("line"))
+        .where(orders.c.id > bindparam("after"))
+        .order_by(orders.c.id)
         .limit(literal_column(str(_BATCH)))
         .subquery()
     )
@@ -69,7 +69,7 @@ def _batches(line: Any) -> Query:
 
 
 _JSON_LINES = _batches(orders_json.order_line())
-_BATCHES = {".csv": _batches(_csv(OrderRow.c)), ".jsonl": _JSON_LINES, ".ndjson": _JSON_LINES}
+_BATCHES = {".csv": _batches(_csv(orders.c)), ".jsonl": _JSON_LINES, ".ndjson": _JSON_LINES}
 
 
 def lines(database: Database, ending: str) -> Iterator[tuple[str, int]]:
@@ -88,4 +88,4 @@ def lines(database: Database, ending: str) -> Iterator[tuple[str, int]]:
 def count_all(database: Database) -> int:
     """Return how many orders there are."""
     with database.read() as connection:
-        return connection.scalar(select(func.count()).select_from(OrderRow)) or 0
+        return connection.scalar(select(func.count()).select_from(orders)) or 0

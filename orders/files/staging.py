@@ -30,9 +30,9 @@ from orders.store.care.files import scratch_folder
 from orders.store.care.triggers import QUARTER
 from orders.store.database import sqlite
 from orders.store.database.database import BESIDE, Beside, continue_ids_above, highest_id
-from orders.store.tables import EVER, OrderRow, QuarterRow
+from orders.store.tables import EVER, order_quarters, orders
 
-_ORDER = [name.key for name in OrderRow.columns]
+_ORDER = [name.key for name in orders.columns]
 # The store assigns ids to the rows without one, of which this is the nth.
 _COLUMNS = ["line", "nth", *_ORDER]
 _IF_ABSENT = {"id": "0", "ship_date": "''", "reference": "''", "note": "''"}
@@ -44,10 +44,10 @@ _STAGED = Table(
     _BESIDE,
     Column("line", BigInteger),
     Column("nth", BigInteger),
-    *(Column(each.key, each.type) for each in OrderRow.columns),
+    *(Column(each.key, each.type) for each in orders.columns),
 )
 
-# What the rows add to each quarter of an hour (`tables.QuarterRow`), and to all.
+# What the rows add to each quarter of an hour (`tables.order_quarters`), and to all.
 _SUMMARIZE = (
     f"""
     CREATE TABLE quarters AS
@@ -66,7 +66,7 @@ _SUMMARIZE = (
     """,  # noqa: S608 # nosec B608 - our own names
 )
 _QUARTERS = Table(
-    "quarters", _BESIDE, *(Column(each.key, each.type) for each in QuarterRow.columns)
+    "quarters", _BESIDE, *(Column(each.key, each.type) for each in order_quarters.columns)
 )
 
 
@@ -121,7 +121,7 @@ def existing_ids(connection: Connection) -> list[tuple[int, int]]:
 
     The connection must have a staging beside it.
     """
-    existing = select(_STAGED.c.line, _STAGED.c.id).join(OrderRow, OrderRow.c.id == _STAGED.c.id)
+    existing = select(_STAGED.c.line, _STAGED.c.id).join(orders, orders.c.id == _STAGED.c.id)
     return [(row.line, row.id) for row in connection.execute(existing.order_by(_STAGED.c.line))]
 
 
@@ -131,13 +131,13 @@ def copy_to_store(connection: Connection, origin: Origin, now: datetime) -> int:
     The rows must have been summarized.
     """
     highest = connection.scalar(select(func.max(_STAGED.c.id))) or 0
-    last_id = max(highest, highest_id(connection, OrderRow.name))
+    last_id = max(highest, highest_id(connection, orders.name))
     order_id = func.coalesce(_STAGED.c.id, last_id + _STAGED.c.nth)
     rows = select(order_id, *(_STAGED.c[name] for name in _ORDER[1:])).order_by(_STAGED.c.line)
     days.add_all(connection, _QUARTERS)
-    copied = insert(OrderRow).from_select(_ORDER, rows)
+    copied = insert(orders).from_select(_ORDER, rows)
     inserted = connection.execute(copied.execution_options(preserve_rowcount=True)).rowcount
     newest = connection.scalar(select(func.max(order_id))) or 0
-    continue_ids_above(connection, OrderRow.name, newest)
+    continue_ids_above(connection, orders.name, newest)
     events.append_for_all(connection, EventType.IMPORTED, rows, origin, now)
     return inserted

@@ -8,7 +8,7 @@ from datetime import datetime
 from sqlalchemy import Connection, insert, select
 
 from orders import settings, system
-from orders.store.tables import AuditRow
+from orders.store.tables import audit_trail
 
 SERVICE = "service"
 
@@ -31,15 +31,15 @@ def note(
     That is who called `sudo`, too: `anna as store-orders`.
     """
     values = {"at": at, "who": who or _user(), "action": action, "subject": subject}
-    connection.execute(insert(AuditRow).values(values))
+    connection.execute(insert(audit_trail).values(values))
 
 
 def get_all(connection: Connection) -> list[Act]:
     """Return all entries, the oldest first."""
-    columns = (AuditRow.c.at, AuditRow.c.who, AuditRow.c.action, AuditRow.c.subject)
+    columns = (audit_trail.c.at, audit_trail.c.who, audit_trail.c.action, audit_trail.c.subject)
     return [
         Act(*row)
-        for row in connection.execute(select(*columns).order_by(AuditRow.c.at, AuditRow.c.id))
+        for row in connection.execute(select(*columns).order_by(audit_trail.c.at, audit_trail.c.id))
     ]
 
 

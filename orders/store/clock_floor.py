@@ -14,7 +14,7 @@ from datetime import datetime
 from sqlalchemy import Connection, func, or_, select, update
 
 from orders.domain import format_instant
-from orders.store.tables import EventRow, StoreRow
+from orders.store.tables import order_events, store
 
 log = logging.getLogger(__name__)
 
@@ -22,9 +22,9 @@ log = logging.getLogger(__name__)
 _NEWEST_EVENTS = 1_000
 
 _NEWEST = (
-    select(EventRow.c.at)
-    .where(EventRow.c.id > select(func.coalesce(StoreRow.c.misdated_events, 0)).scalar_subquery())
-    .order_by(EventRow.c.id.desc())
+    select(order_events.c.at)
+    .where(order_events.c.id > select(func.coalesce(store.c.misdated_events, 0)).scalar_subquery())
+    .order_by(order_events.c.id.desc())
     .limit(_NEWEST_EVENTS)
     .subquery()
 )
@@ -33,20 +33,20 @@ _LATEST = select(func.max(_NEWEST.c.at)).scalar_subquery()
 
 def find(connection: Connection) -> datetime | None:
     """Return the latest time that the store knows of."""
-    latest, floor = connection.execute(select(_LATEST, StoreRow.c.clock_floor)).one()
+    latest, floor = connection.execute(select(_LATEST, store.c.clock_floor)).one()
     return max((at for at in (latest, floor) if at), default=None)
 
 
 def note(connection: Connection, seen: datetime) -> None:
     """Have keys judged by the later of the clock and this time, or a later one noted before."""
-    is_earlier = or_(StoreRow.c.clock_floor.is_(None), StoreRow.c.clock_floor < seen)
-    connection.execute(update(StoreRow).where(is_earlier).values(clock_floor=seen))
+    is_earlier = or_(store.c.clock_floor.is_(None), store.c.clock_floor < seen)
+    connection.execute(update(store).where(is_earlier).values(clock_floor=seen))
 
 
 def trust_clock(connection: Connection) -> None:
     """Have keys judged by the clock: the events so far were dated by one that was ahead."""
-    newest = select(func.max(EventRow.c.id)).scalar_subquery()
-    connection.execute(update(StoreRow).values(clock_floor=None, misdated_events=newest))
+    newest = select(func.max(order_events.c.id)).scalar_subquery()
+    connection.execute(update(store).values(clock_floor=None, misdated_events=newest))
 
 
 def warn(latest: datetime) -> None:

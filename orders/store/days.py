@@ -21,12 +21,12 @@ from sqlalchemy.sql.expression import FromClause
 
 from orders.domain import Status
 from orders.store.database.database import Database, Query
-from orders.store.tables import EVER, QuarterRow
+from orders.store.tables import EVER, order_quarters
 
 _BEGIN = datetime(1, 1, 1, tzinfo=UTC)
 _QUARTER = timedelta(minutes=15)
-COLUMNS = [column.name for column in QuarterRow.columns]
-_COUNTS = [getattr(QuarterRow.c, name) for name in COLUMNS[1:]]
+COLUMNS = [column.name for column in order_quarters.columns]
+_COUNTS = [getattr(order_quarters.c, name) for name in COLUMNS[1:]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def add_all(connection: Connection, counted: FromClause) -> None:
     rows = select(counted).where(true())
     # Only the dialect in use is loaded: loading both takes a twentieth of a start's time.
     dialect: Any = import_module(f"sqlalchemy.dialects.{connection.dialect.name}")
-    adding = dialect.insert(QuarterRow).from_select(COLUMNS, rows)
+    adding = dialect.insert(order_quarters).from_select(COLUMNS, rows)
     sums = {each.key: each + adding.excluded[each.key] for each in _COUNTS}
     connection.execute(adding.on_conflict_do_update(index_elements=[COLUMNS[0]], set_=sums))
 

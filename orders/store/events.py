@@ -28,10 +28,10 @@ from sqlalchemy import (
 from orders.domain import EventType, NotPending, Order, Origin, Status
 from orders.store import orders_json
 from orders.store.database.database import LISTED, Database, Instant, Query, converted, instant_of
-from orders.store.tables import EventRow, OrderRow
+from orders.store.tables import order_events, orders
 
 # The part of an order that each of its events repeats, as it stood after the change.
-COPIED = [column.name for column in OrderRow.columns if column.name != "id"]
+COPIED = [column.name for column in orders.columns if column.name != "id"]
 _COLUMNS = ("order_id", *COPIED, "type", "at", "actor", "request_id")
 _OF_EVENT = (
     bindparam("event", type_=String),
@@ -41,37 +41,40 @@ _OF_EVENT = (
 )
 
 # The order as it stands in this transaction, as the columns of an event of it.
-_COPIES = select(OrderRow.c.id, *(getattr(OrderRow.c, name) for name in COPIED), *_OF_EVENT)
+_COPIES = select(orders.c.id, *(getattr(orders.c, name) for name in COPIED), *_OF_EVENT)
 _CHANGED = (
-    EventRow.c.id,
-    EventRow.c.order_id,
-    orders_json.order_v1(EventRow),
-    orders_json.order_v2(EventRow),
+    order_events.c.id,
+    order_events.c.order_id,
+    orders_json.order_v1(order_events),
+    orders_json.order_v2(order_events),
 )
 _APPEND = Query(
-    insert(EventRow)
-    .from_select(_COLUMNS, _COPIES.where(OrderRow.c.id == bindparam("order_id")))
+    insert(order_events)
+    .from_select(_COLUMNS, _COPIES.where(orders.c.id == bindparam("order_id")))
     .returning(*_CHANGED)
 )
 _APPEND_EACH = Query(
     *(
-        insert(EventRow)
-        .from_select(_COLUMNS, _COPIES.where(OrderRow.c.id.in_(ids)).order_by(OrderRow.c.id))
+        insert(order_events)
+        .from_select(_COLUMNS, _COPIES.where(orders.c.id.in_(ids)).order_by(orders.c.id))
         .returning(*_CHANGED)
         for ids in LISTED
     )
 )
-_RECALL = Query(select(*_CHANGED).where(EventRow.c.id == bindparam("event_id")))
+_RECALL = Query(select(*_CHANGED).where(order_events.c.id == bindparam("event_id")))
 # The id of the newest event, 0 where there is none: the revision behind the lists.
-REVISION = select(func.coalesce(func.max(EventRow.c.id), 0)).scalar_subquery()
+REVISION = select(func.coalesce(func.max(order_events.c.id), 0)).scalar_subquery()
 _NEWEST = Query(select(REVISION))
 _ORDER_AFTER = Query(
-    select(EventRow.c.order_id, *(getattr(EventRow.c, name) for name in COPIED)).where(
-        EventRow.c.id == bindparam("event_id")
+    select(order_events.c.order_id, *(getattr(order_events.c, name) for name in COPIED)).where(
+        order_events.c.id == bindparam("event_id")
     )
 )
 _NEWEST_BUT = Query(
-    select(EventRow.c.id).order_by(EventRow.c.id.desc()).limit(1).offset(bindparam("skipped"))
+    select(order_events.c.id)
+    .order_by(order_events.c.id.desc())
+    .limit(1)
+    .offset(bindparam("skipped"))
 )
 
 
@@ -104,25 +107,27 @@ class EventPage:
 
 def _in_order(query: Any) -> Any:
     after = bindparam("after", type_=BigInteger)
-    return query.where(EventRow.c.id > after).order_by(EventRow.c.id).limit(bindparam("size"))
+    return (
+        query.where(order_events.c.id > after).order_by(order_events.c.id).limit(bindparam("size"))
+    )
 
 
-_PAGE = _in_order(select(orders_json.event(), EventRow.c.id))
+_PAGE = _in_order(select(orders_json.event(), order_events.c.id))
 _ALL = Query(_PAGE)
 # Without an index, which every order would pay for: it reads the whole log.
-_OF_REQUEST = Query(_PAGE.where(EventRow.c.request_id == bindparam("request_id", type_=String)))
-_OF_ORDER = Query(_PAGE.where(EventRow.c.order_id == bindparam("order_id", type_=BigInteger)))
+_OF_REQUEST = Query(_PAGE.where(order_events.c.request_id == bindparam("request_id", type_=String)))
+_OF_ORDER = Query(_PAGE.where(order_events.c.order_id == bindparam("order_id", type_=BigInteger)))
 
 
 @cache
 def _of_types(number: int) -> Query:
     """Return the statement for a page of some types: it walks the index of each."""
     walks = [
-        _in_order(select(EventRow.c.id).where(EventRow.c.type == bindparam(f"type_{nth}")))
+        _in_order(select(order_events.c.id).where(order_events.c.type == bindparam(f"type_{nth}")))
         for nth in range(number)
     ]
     ids = union_all(*(select(each.subquery()) for each in walks))
-    return Query(_PAGE.where(EventRow.c.id.in_(ids)))
+    return Query(_PAGE.where(order_events.c.id.in_(ids)))
 
 
 def append(
@@ -145,12 +150,12 @@ def append_for_each(
 def append_for_all(
     connection: Connection,
     event: EventType,
-    orders: Select[Any],
+    rows: Select[Any],
     origin: Origin,
     at: datetime,
 ) -> None:
     """Append an event for each order that a query selects with all its columns."""
-    appended = insert(EventRow).from_select(_COLUMNS, orders.add_columns(*_OF_EVENT))
+    appended = insert(order_events).from_select(_COLUMNS, rows.add_columns(*_OF_EVENT))
     connection.execute(appended, _values(event, origin, at))
 
 
@@ -177,7 +182,7 @@ def revision(database: Database) -> int:
 
 def newest_id_of(connection: Connection, order_id: int) -> int:
     """Return the id of an order's newest event, 0 where there is none: its revision."""
-    newest = select(func.max(EventRow.c.id)).where(EventRow.c.order_id == order_id)
+    newest = select(func.max(order_events.c.id)).where(order_events.c.order_id == order_id)
     return connection.scalar(newest) or 0
 
 

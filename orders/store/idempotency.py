@@ -21,7 +21,7 @@ from orders.domain import (
 from orders.store import events
 from orders.store.database.database import Query
 from orders.store.events import Changed, Outcome
-from orders.store.tables import IdempotencyRow
+from orders.store.tables import idempotency_keys
 
 REMEMBERED_FOR = timedelta(hours=24)
 # A few at a time, so that no request pays for all of a busy day before.
@@ -38,19 +38,19 @@ class IdempotencyKey:
 
 
 _IS_KEY = (
-    IdempotencyRow.c.key_id == bindparam("api_key_id"),
-    IdempotencyRow.c.version == bindparam("api_version"),
-    IdempotencyRow.c.value == bindparam("sent"),
+    idempotency_keys.c.key_id == bindparam("api_key_id"),
+    idempotency_keys.c.version == bindparam("api_version"),
+    idempotency_keys.c.value == bindparam("sent"),
 )
-_IDENTITY = (IdempotencyRow.c.key_id, IdempotencyRow.c.version, IdempotencyRow.c.value)
+_IDENTITY = (idempotency_keys.c.key_id, idempotency_keys.c.version, idempotency_keys.c.value)
 _FIND = Query(
-    select(IdempotencyRow.c.event_id, IdempotencyRow.c.request, IdempotencyRow.c.outcomes).where(
-        *_IS_KEY, IdempotencyRow.c.at > bindparam("since")
-    )
+    select(
+        idempotency_keys.c.event_id, idempotency_keys.c.request, idempotency_keys.c.outcomes
+    ).where(*_IS_KEY, idempotency_keys.c.at > bindparam("since"))
 )
-_FORGET = Query(delete(IdempotencyRow).where(*_IS_KEY))
+_FORGET = Query(delete(idempotency_keys).where(*_IS_KEY))
 _REMEMBER = Query(
-    insert(IdempotencyRow).values(
+    insert(idempotency_keys).values(
         key_id=bindparam("api_key_id"),
         version=bindparam("api_version"),
         value=bindparam("sent"),
@@ -62,13 +62,15 @@ _REMEMBER = Query(
 )
 _EXPIRED = (
     select(*_IDENTITY)
-    .where(IdempotencyRow.c.at <= bindparam("since"))
-    .order_by(IdempotencyRow.c.at)
+    .where(idempotency_keys.c.at <= bindparam("since"))
+    .order_by(idempotency_keys.c.at)
     .limit(_SWEPT_AT_ONCE)
 )
 # What a clock has dated that was ahead would be remembered until then.
 _BRING_BACK = Query(
-    update(IdempotencyRow).where(IdempotencyRow.c.at > bindparam("now")).values(at=bindparam("now"))
+    update(idempotency_keys)
+    .where(idempotency_keys.c.at > bindparam("now"))
+    .values(at=bindparam("now"))
 )
 _SHIFT = Query(
     text(
@@ -77,7 +79,7 @@ _SHIFT = Query(
     ),
     text("UPDATE idempotency_keys SET at = at + CAST(:step AS interval)"),
 )
-_SWEEP = Query(delete(IdempotencyRow).where(tuple_(*_IDENTITY).in_(_EXPIRED)))
+_SWEEP = Query(delete(idempotency_keys).where(tuple_(*_IDENTITY).in_(_EXPIRED)))
 
 
 def recall(

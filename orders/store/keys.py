@@ -23,11 +23,11 @@ from sqlalchemy import (
 
 from orders.keys import digest, shown_prefix
 from orders.store.database.database import Instant, Query, instant_of
-from orders.store.tables import KeyRow, StoreRow
+from orders.store.tables import api_keys, store
 
 _PUBLIC = [
     column
-    for column in KeyRow.columns
+    for column in api_keys.columns
     if column.name not in {"secret_hash", "previous_hash", "previous_until"}
 ]
 
@@ -86,7 +86,7 @@ class NewKey:
 def issue(connection: Connection, new: NewKey, secret: str, now: datetime) -> int:
     """Insert a key, whose secret is kept as a hash; return its id."""
     values = asdict(new) | {"scopes": " ".join(new.scopes), "created_at": now} | _kept(secret)
-    inserting = insert(KeyRow).values(values).returning(KeyRow.c.id)
+    inserting = insert(api_keys).values(values).returning(api_keys.c.id)
     return int(connection.execute(inserting).scalar_one())
 
 
@@ -95,12 +95,12 @@ def _kept(secret: str) -> dict[str, Any]:
 
 
 _HAS_SECRET = or_(
-    KeyRow.c.secret_hash == bindparam("secret_hash"),
-    KeyRow.c.previous_hash == bindparam("secret_hash"),
+    api_keys.c.secret_hash == bindparam("secret_hash"),
+    api_keys.c.previous_hash == bindparam("secret_hash"),
 )
 _NOW: BindParameter[datetime] = bindparam("now", type_=Instant)
 # Of the two, both must be earlier than the end.
-_FLOOR = func.coalesce(select(StoreRow.c.clock_floor).scalar_subquery(), _NOW)
+_FLOOR = func.coalesce(select(store.c.clock_floor).scalar_subquery(), _NOW)
 
 
 def _is_later(end: Any) -> ColumnElement[bool]:
@@ -111,20 +111,22 @@ def _is_later(end: Any) -> ColumnElement[bool]:
 # that is revoked, expired or past its grace takes no more work than one that never was, so that
 # response times don't tell them apart.
 IS_VALID = Query(
-    select(KeyRow.c.id).where(
+    select(api_keys.c.id).where(
         _HAS_SECRET,
-        or_(KeyRow.c.secret_hash == bindparam("secret_hash"), _is_later(KeyRow.c.previous_until)),
-        KeyRow.c.revoked_at.is_(None),
-        or_(KeyRow.c.expires_at.is_(None), _is_later(KeyRow.c.expires_at)),
+        or_(
+            api_keys.c.secret_hash == bindparam("secret_hash"), _is_later(api_keys.c.previous_until)
+        ),
+        api_keys.c.revoked_at.is_(None),
+        or_(api_keys.c.expires_at.is_(None), _is_later(api_keys.c.expires_at)),
     )
 )
 
 
 _BY_SECRET = Query(
-    select(*_PUBLIC, KeyRow.c.secret_hash, KeyRow.c.previous_until).where(_HAS_SECRET)
+    select(*_PUBLIC, api_keys.c.secret_hash, api_keys.c.previous_until).where(_HAS_SECRET)
 )
-_BY_ID = Query(select(*_PUBLIC).where(KeyRow.c.id == bindparam("key_id")))
-_ALL = Query(select(*_PUBLIC).order_by(KeyRow.c.id))
+_BY_ID = Query(select(*_PUBLIC).where(api_keys.c.id == bindparam("key_id")))
+_ALL = Query(select(*_PUBLIC).order_by(api_keys.c.id))
 
 
 def find_by_secret(connection: Connection, secret_hash: bytes) -> ApiKey | None:
@@ -152,12 +154,12 @@ def get_all(connection: Connection) -> list[ApiKey]:
 
 def grace_until(connection: Connection, key_id: int) -> datetime | None:
     """Return until when the key's previous secret works, or None where it has none."""
-    return connection.scalar(select(KeyRow.c.previous_until).where(KeyRow.c.id == key_id))
+    return connection.scalar(select(api_keys.c.previous_until).where(api_keys.c.id == key_id))
 
 
 def graces(connection: Connection, now: datetime) -> dict[int, datetime]:
     """Return until when previous secrets work, by the ids of their keys."""
-    living = select(KeyRow.c.id, KeyRow.c.previous_until).where(KeyRow.c.previous_until > now)
+    living = select(api_keys.c.id, api_keys.c.previous_until).where(api_keys.c.previous_until > now)
     return {row.id: row.previous_until for row in connection.execute(living)}
 
 
@@ -168,7 +170,7 @@ def rotate(
 
     A secret still in its grace from an earlier rotation stops working: at most two are live.
     """
-    previous_hash = KeyRow.c.secret_hash if previous_until is not None else None
+    previous_hash = api_keys.c.secret_hash if previous_until is not None else None
     previous = {"previous_hash": previous_hash, "previous_until": previous_until}
     change(connection, key_id, **_kept(secret), **previous)
 
@@ -183,13 +185,13 @@ def change_plan(
         plan=plan,
         per_minute=per_minute,
         per_day=per_day,
-        plan_revision=KeyRow.c.plan_revision + 1,
+        plan_revision=api_keys.c.plan_revision + 1,
     )
 
 
 def change(connection: Connection, key_id: int, **values: object) -> None:
     """Set columns of a key, or raise KeyNotFound."""
-    changed = connection.execute(update(KeyRow).where(KeyRow.c.id == key_id).values(**values))
+    changed = connection.execute(update(api_keys).where(api_keys.c.id == key_id).values(**values))
     if changed.rowcount == 0:
         raise KeyNotFound(key_id)
 
@@ -197,22 +199,22 @@ def change(connection: Connection, key_id: int, **values: object) -> None:
 def write_last_used(connection: Connection, used: Mapping[int, datetime]) -> None:
     """Write when keys were last used, by their ids."""
     for key_id, at in used.items():
-        connection.execute(update(KeyRow).where(KeyRow.c.id == key_id).values(last_used_at=at))
+        connection.execute(update(api_keys).where(api_keys.c.id == key_id).values(last_used_at=at))
 
 
 def store_id(connection: Connection) -> str:
     """Return the store's random id."""
-    return str(connection.execute(select(StoreRow.c.store_id)).scalar_one())
+    return str(connection.execute(select(store.c.store_id)).scalar_one())
 
 
 def demo_key_id(connection: Connection) -> int | None:
     """Return the id of the demo's key; None in a database that is no demo."""
-    return connection.scalar(select(StoreRow.c.demo_key_id))
+    return connection.scalar(select(store.c.demo_key_id))
 
 
 def set_demo_key_id(connection: Connection, key_id: int) -> None:
     """Make this a demo database, with this key."""
-    connection.execute(update(StoreRow).values(demo_key_id=key_id))
+    connection.execute(update(store).values(demo_key_id=key_id))
 
 
 def _api_key(row: Sequence[Any], secret_until: datetime | None = None) -> ApiKey:

@@ -27,12 +27,12 @@ from orders.domain import Status
 from orders.store import events, orders_json
 from orders.store.database.commits import CommitCache
 from orders.store.database.database import Database, Query
-from orders.store.tables import EventRow, OrderRow
+from orders.store.tables import order_events, orders
 
 CHUNK_ROWS = 4_000
 
 # For version 1, which can't tell it apart, a cancelled order is gone.
-_VISIBLE = OrderRow.c.status != Status.CANCELLED.value
+_VISIBLE = orders.c.status != Status.CANCELLED.value
 _VISIBLE_STATUSES = [status for status in Status if status is not Status.CANCELLED]
 
 # Merged from an index of each status, so that cancelled orders, of which there may be any number,
@@ -40,9 +40,9 @@ _VISIBLE_STATUSES = [status for status in Status if status is not Status.CANCELL
 _CHUNK_IDS = (
     union_all(
         *(
-            select(OrderRow.c.id.label("order_id")).where(
-                OrderRow.c.status == status.value,
-                OrderRow.c.id > bindparam("after", type_=BigInteger),
+            select(orders.c.id.label("order_id")).where(
+                orders.c.status == status.value,
+                orders.c.id > bindparam("after", type_=BigInteger),
             )
             for status in _VISIBLE_STATUSES
         )
@@ -52,9 +52,9 @@ _CHUNK_IDS = (
     .subquery()
 )
 _CHUNK_ORDERS = (
-    select(OrderRow.c.id, orders_json.order_v1().label("json"))
+    select(orders.c.id, orders_json.order_v1().label("json"))
     .select_from(_CHUNK_IDS)
-    .join(OrderRow, OrderRow.c.id == _CHUNK_IDS.c.order_id)
+    .join(orders, orders.c.id == _CHUNK_IDS.c.order_id)
 )
 _CHUNK_JSON = _CHUNK_ORDERS.subquery()
 # Not a parameter, which this function alone would have rendered anew at each execution.
@@ -65,12 +65,12 @@ _CHUNK_ON_POSTGRES = (
     union_all(
         *(
             select(
-                select(OrderRow.c.id, orders_json.order_v1().label("json"))
+                select(orders.c.id, orders_json.order_v1().label("json"))
                 .where(
-                    OrderRow.c.status == status.value,
-                    OrderRow.c.id > bindparam("after", type_=BigInteger),
+                    orders.c.status == status.value,
+                    orders.c.id > bindparam("after", type_=BigInteger),
                 )
-                .order_by(OrderRow.c.id)
+                .order_by(orders.c.id)
                 .limit(bindparam("size"))
                 .subquery()
             )
@@ -100,9 +100,11 @@ _CHUNK = Query(
     ),
 )
 _LATEST_EVENT = (
-    select(func.max(EventRow.c.id)).where(EventRow.c.order_id == OrderRow.c.id).scalar_subquery()
+    select(func.max(order_events.c.id))
+    .where(order_events.c.order_id == orders.c.id)
+    .scalar_subquery()
 )
-_HAS_ID = OrderRow.c.id == bindparam("order_id")
+_HAS_ID = orders.c.id == bindparam("order_id")
 _ONE = {
     1: Query(select(orders_json.order_v1(), _LATEST_EVENT).where(_HAS_ID, _VISIBLE)),
     2: Query(select(orders_json.order_v2(), _LATEST_EVENT).where(_HAS_ID)),

@@ -27,10 +27,10 @@ from orders.domain import EventType, NewOrder, Order, Origin, Status
 from orders.store import events
 from orders.store.database.database import LISTED, Query
 from orders.store.events import Changed, order_of
-from orders.store.tables import OrderRow
+from orders.store.tables import orders
 
 _INSERT = Query(
-    insert(OrderRow)
+    insert(orders)
     .values(
         pet_id=bindparam("new_pet_id"),
         quantity=bindparam("new_quantity"),
@@ -41,21 +41,21 @@ _INSERT = Query(
         reference=bindparam("new_reference"),
         note=bindparam("new_note"),
     )
-    .returning(OrderRow.c.id)
+    .returning(orders.c.id)
 )
-_HAS_ID = OrderRow.c.id == bindparam("order_id")
-_IS_PENDING = OrderRow.c.status == Status.PENDING.value
-_FIND = Query(select(*OrderRow.columns).where(_HAS_ID))
+_HAS_ID = orders.c.id == bindparam("order_id")
+_IS_PENDING = orders.c.status == Status.PENDING.value
+_FIND = Query(select(*orders.columns).where(_HAS_ID))
 
 
 def _change_of_pending(which: ColumnElement[bool], **values: object) -> ReturningUpdate[int]:
     # The condition is part of the statement, so that one of two racing changes wins.
-    changing = update(OrderRow).where(which, _IS_PENDING)
-    return changing.values(updated_at=bindparam("now"), **values).returning(OrderRow.c.id)
+    changing = update(orders).where(which, _IS_PENDING)
+    return changing.values(updated_at=bindparam("now"), **values).returning(orders.c.id)
 
 
 _SHIPPED = {"status": Status.SHIPPED.value, "ship_date": bindparam("new_ship_date")}
-_SHIP = Query(*(_change_of_pending(OrderRow.c.id.in_(ids), **_SHIPPED) for ids in LISTED))
+_SHIP = Query(*(_change_of_pending(orders.c.id.in_(ids), **_SHIPPED) for ids in LISTED))
 _CANCEL = Query(_change_of_pending(_HAS_ID, status=Status.CANCELLED.value))
 
 
@@ -64,14 +64,14 @@ def _patch(names: tuple[str, ...]) -> Query:
     """Return the statement that changes some fields: all while it is pending, a note always."""
     new: dict[str, Any] = {name: bindparam(f"new_{name}") for name in names}
     same = {
-        name: getattr(OrderRow.c, name).is_not_distinct_from(value) for name, value in new.items()
+        name: getattr(orders.c, name).is_not_distinct_from(value) for name, value in new.items()
     }
     only_its_note = and_(true(), *(same[name] for name in names if name != "note"))
     return Query(
-        update(OrderRow)
+        update(orders)
         .where(_HAS_ID, or_(_IS_PENDING, only_its_note), not_(and_(true(), *same.values())))
         .values(updated_at=bindparam("now"), **new)
-        .returning(OrderRow.c.id)
+        .returning(orders.c.id)
     )
 
 
@@ -123,7 +123,7 @@ def find(connection: Connection, order_id: int) -> Order | None:
 
 def newest_id(connection: Connection) -> int:
     """Return the highest id of an order, 0 where there is none."""
-    return connection.scalar(select(func.max(OrderRow.c.id))) or 0
+    return connection.scalar(select(func.max(orders.c.id))) or 0
 
 
 def _changed(

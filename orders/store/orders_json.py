@@ -16,7 +16,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from orders.domain import Status
 from orders.store.database.database import InstantText
-from orders.store.tables import EventRow, OrderRow
+from orders.store.tables import order_events, orders
 
 _EMPTY: ColumnElement[str] = literal_column("''", String)
 
@@ -38,7 +38,7 @@ def _quoted_by_postgres(element: _Quoted, compiler: SQLCompiler, **options: Any)
     return f"CAST(to_json(CAST({compiler.process(element.clauses, **options)} AS text)) AS text)"
 
 
-def order_v1(of: Table = OrderRow) -> ColumnElement[str]:
+def order_v1(of: Table = orders) -> ColumnElement[str]:
     """Return the SQL for an order of version 1, as it stands or stood after an event.
 
     None of its five fields can hold free text.
@@ -46,30 +46,30 @@ def order_v1(of: Table = OrderRow) -> ColumnElement[str]:
     return joined(*_order_v1(of), "}")
 
 
-def order_v2(of: Table = OrderRow) -> ColumnElement[str]:
+def order_v2(of: Table = orders) -> ColumnElement[str]:
     """Return the SQL for an order of version 2, as it stands or stood after an event."""
     return joined(*_order_v2(of))
 
 
 def order_line() -> ColumnElement[str]:
     """Return the SQL for an order as a line of a file: version 2's without `complete`."""
-    return joined(*_given(OrderRow), *_since_v2(OrderRow))
+    return joined(*_given(orders), *_since_v2(orders))
 
 
 def event() -> ColumnElement[str]:
     """Return the SQL for an event, with its order in version 2's form as it stood after it."""
     request_id = case(
-        (EventRow.c.request_id.is_(None), literal_column("'null'", String)),
-        else_=_Quoted(EventRow.c.request_id),
+        (order_events.c.request_id.is_(None), literal_column("'null'", String)),
+        else_=_Quoted(order_events.c.request_id),
     )
     return joined(
-        *('{"id":', EventRow.c.id),
-        *(',"type":"', EventRow.c.type),
-        *('","orderId":', EventRow.c.order_id),
-        *(',"at":"', InstantText(EventRow.c.at)),
-        *('","actor":', _Quoted(EventRow.c.actor)),
+        *('{"id":', order_events.c.id),
+        *(',"type":"', order_events.c.type),
+        *('","orderId":', order_events.c.order_id),
+        *(',"at":"', InstantText(order_events.c.at)),
+        *('","actor":', _Quoted(order_events.c.actor)),
         *(',"requestId":', request_id),
-        *(',"order":', *_order_v2(EventRow)),
+        *(',"order":', *_order_v2(order_events)),
         "}",
     )
 
@@ -85,7 +85,7 @@ def _order_v1(table: Table) -> list[Any]:
 def _given(table: Table) -> list[Any]:
     of = table.c
     return [
-        *('{"id":', of.order_id if table is EventRow else of.id),
+        *('{"id":', of.order_id if table is order_events else of.id),
         *(',"petId":', of.pet_id),
         *(',"quantity":', of.quantity),
         _unless_null(',"shipDate":"', InstantText(of.ship_date), '"'),

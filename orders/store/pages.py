@@ -50,10 +50,10 @@ from orders.store.database.database import (
     Unindexed,
     instant_of,
 )
-from orders.store.tables import OrderRow, WordRow
+from orders.store.tables import order_words, orders
 
 Conditions = list[ColumnElement[bool]]
-ORDERS: Any = OrderRow.c
+ORDERS: Any = orders.c
 # So many orders are read and sorted in some milliseconds.
 FEW = 20_000
 # As many shapes as clients may think of would fill the memory.
@@ -197,9 +197,9 @@ def words() -> Any:
 
     One that has several such parts is there several times.
     """
-    return select(WordRow.c.order_id).where(
-        WordRow.c.word >= bindparam(SEARCH, type_=String),
-        WordRow.c.word < bindparam("search_end", type_=String),
+    return select(order_words.c.order_id).where(
+        order_words.c.word >= bindparam(SEARCH, type_=String),
+        order_words.c.word < bindparam("search_end", type_=String),
     )
 
 
@@ -288,9 +288,9 @@ def read_page(database: Database, query: PageQuery) -> Page:
         values |= {"after_key": query.after.key, "after_id": query.after.id}
     # One more row says whether there is more. The first row is there even where no order is.
     rows = database.ask(_page(_shape(query), few), size=query.size + 1, **values)
-    orders = [row[1:] for row in rows if row[1] is not None]
-    shown = orders[: query.size]
-    last = Position(instant_of(shown[-1][2]), shown[-1][1]) if len(orders) > query.size else None
+    found = [row[1:] for row in rows if row[1] is not None]
+    shown = found[: query.size]
+    last = Position(instant_of(shown[-1][2]), shown[-1][1]) if len(found) > query.size else None
     return Page([order[0] for order in shown], last, rows[0][0])
 
 
@@ -376,7 +376,7 @@ def _page(shape: _Shape, few: str | None) -> Query:
     chosen = ids.order_by(*_last_without_date(shape, ids.selected_columns))
     page = chosen.limit(bindparam("size")).subquery("page")
     newest = select(events.REVISION.label("revision")).subquery("newest")
-    rows = newest.outerjoin(page, true()).outerjoin(OrderRow, OrderRow.c.id == page.c.order_id)
+    rows = newest.outerjoin(page, true()).outerjoin(orders, orders.c.id == page.c.order_id)
     shown = select(newest, orders_json.order_v2(), page.c.order_id, page.c.sort_key)
     return Query(shown.select_from(rows).order_by(*_last_without_date(shape, page.c)))
 

@@ -51,7 +51,7 @@ METADATA = MetaData()
 
 
 # The one row about the store itself.
-StoreRow = Table(
+store = Table(
     "store",
     METADATA,
     Column("id", Integer, primary_key=True, autoincrement=False),
@@ -80,7 +80,7 @@ def _order_columns() -> list[Column[Any]]:
 
 
 # The current state of an order.
-OrderRow = Table(
+orders = Table(
     "orders",
     METADATA,
     Column("id", RowId, primary_key=True),
@@ -115,14 +115,14 @@ OrderRow = Table(
 # PostgreSQL is set in `postgres.database`: set here, it would load that dialect at every start.
 Index(
     "orders_by_reference",
-    *(Folded(OrderRow.c.reference), OrderRow.c.id, OrderRow.c.reference),
+    *(Folded(orders.c.reference), orders.c.id, orders.c.reference),
     sqlite_where=_HAS_REFERENCE,
 )
 
 
 # Each further part of an order's reference, with what follows it: `10040-b` and `b` of
 # `WEB-10040-b`, in lower case. The search finds orders by how one begins. Triggers write it.
-WordRow = Table(
+order_words = Table(
     "order_words",
     METADATA,
     Column("word", String(64).with_variant(Text(collation="C"), "postgresql"), primary_key=True),
@@ -132,7 +132,7 @@ WordRow = Table(
 
 
 # One change of an order, and the order as it stood after it. Never updated, never deleted.
-EventRow = Table(
+order_events = Table(
     "order_events",
     METADATA,
     Column("id", RowId, primary_key=True),
@@ -157,7 +157,7 @@ EventRow = Table(
 #
 # Counting a year's orders takes longer than a request may. Every time zone's days begin with a
 # quarter. Those of ever are how many orders there are of each status.
-QuarterRow = Table(
+order_quarters = Table(
     "order_quarters",
     METADATA,
     # Since the beginning of the year 1, in UTC.
@@ -169,7 +169,7 @@ QuarterRow = Table(
 
 
 # An Idempotency-Key of a write. The event has the order as the response had it.
-IdempotencyRow = Table(
+idempotency_keys = Table(
     "idempotency_keys",
     METADATA,
     Column("key_id", ForeignKey("api_keys.id"), primary_key=True),
@@ -187,7 +187,7 @@ IdempotencyRow = Table(
 
 
 # An API key. At most two of its secrets are live: the newest, and one during its grace.
-KeyRow = Table(
+api_keys = Table(
     "api_keys",
     METADATA,
     Column("id", RowId, primary_key=True),
@@ -215,7 +215,7 @@ KeyRow = Table(
 
 
 # What somebody did to a key, a webhook or the store. Never updated, never deleted.
-AuditRow = Table(
+audit_trail = Table(
     "audit_trail",
     METADATA,
     Column("id", RowId, primary_key=True),
@@ -228,7 +228,7 @@ AuditRow = Table(
 
 
 # A pet of the catalogue. The catalogue is leaving this service.
-PetRow = Table(
+pets = Table(
     "pets",
     METADATA,
     Column("id", RowId, primary_key=True, autoincrement=False),
@@ -240,7 +240,7 @@ PetRow = Table(
 
 
 # A webhook's endpoint, and how far the event log was delivered to it.
-EndpointRow = Table(
+webhook_endpoints = Table(
     "webhook_endpoints",
     METADATA,
     Column("id", RowId, primary_key=True),
@@ -268,7 +268,7 @@ EndpointRow = Table(
 
 
 # An event that an endpoint refused, set aside so that later events can pass.
-RefusedRow = Table(
+webhook_refused = Table(
     "webhook_refused",
     METADATA,
     Column("endpoint_id", ForeignKey("webhook_endpoints.id"), primary_key=True),
@@ -280,7 +280,7 @@ RefusedRow = Table(
 
 
 # One attempt to deliver an event, or a ping, and its outcome.
-DeliveryRow = Table(
+webhook_deliveries = Table(
     "webhook_deliveries",
     METADATA,
     Column("id", RowId, primary_key=True),

@@ -28,7 +28,7 @@ from sqlalchemy import (
 from orders.domain import EventType
 from orders.store import orders_json
 from orders.store.database.database import Query, converted, instant_of
-from orders.store.tables import DeliveryRow, EndpointRow, EventRow, RefusedRow
+from orders.store.tables import order_events, webhook_deliveries, webhook_endpoints, webhook_refused
 from orders.webhooks.endpoints import Endpoint, EventNotFound, get_all
 
 CLAIM_LASTS = timedelta(seconds=3)
@@ -37,8 +37,13 @@ CLOCKS_DIFFER = timedelta(seconds=1)
 # A backlog is counted within this many events, which takes some milliseconds.
 _COUNTED_AT_MOST = 10_000
 _SWEPT_AT_ONCE = 500
-_REFUSED = (RefusedRow.c.event_id, RefusedRow.c.tries, RefusedRow.c.next_at)
-_EVENT = (EventRow.c.id, EventRow.c.type, EventRow.c.at, orders_json.order_v2(EventRow))
+_REFUSED = (webhook_refused.c.event_id, webhook_refused.c.tries, webhook_refused.c.next_at)
+_EVENT = (
+    order_events.c.id,
+    order_events.c.type,
+    order_events.c.at,
+    orders_json.order_v2(order_events),
+)
 # One for each type of event, so that the compiled statement fits every endpoint.
 _TYPES = [f"type_{number}" for number, _ in enumerate(EventType)]
 
@@ -64,7 +69,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """An attempt and its outcome; see `DeliveryRow` for its columns."""
+    """An attempt and its outcome; see `webhook_deliveries` for its columns."""
 
     endpoint_id: int
     event_id: int | None
@@ -96,49 +101,52 @@ class Standing:
 # The statements of every delivery are compiled once; those after failures are not.
 _NEXT_WANTED = Query(
     select(*_EVENT)
-    .where(EventRow.c.id > bindparam("after"), EventRow.c.type.in_([bindparam(t) for t in _TYPES]))
-    .order_by(EventRow.c.id)
+    .where(
+        order_events.c.id > bindparam("after"),
+        order_events.c.type.in_([bindparam(t) for t in _TYPES]),
+    )
+    .order_by(order_events.c.id)
     .limit(1)
 )
 NEXT_REFUSED = Query(
     select(*_REFUSED)
-    .where(RefusedRow.c.endpoint_id == bindparam("of_endpoint"))
-    .order_by(RefusedRow.c.next_at, RefusedRow.c.event_id)
+    .where(webhook_refused.c.endpoint_id == bindparam("of_endpoint"))
+    .order_by(webhook_refused.c.next_at, webhook_refused.c.event_id)
     .limit(1)
 )
 _CLAIM = Query(
-    update(EndpointRow)
+    update(webhook_endpoints)
     .where(
-        EndpointRow.c.id == bindparam("of_endpoint"),
+        webhook_endpoints.c.id == bindparam("of_endpoint"),
         or_(
-            EndpointRow.c.claimed_by.is_(None),
-            EndpointRow.c.claimed_by == bindparam("process"),
-            EndpointRow.c.claimed_until <= bindparam("now"),
+            webhook_endpoints.c.claimed_by.is_(None),
+            webhook_endpoints.c.claimed_by == bindparam("process"),
+            webhook_endpoints.c.claimed_until <= bindparam("now"),
             # Made before the clock was set back.
-            EndpointRow.c.claimed_until > bindparam("beyond"),
+            webhook_endpoints.c.claimed_until > bindparam("beyond"),
         ),
     )
     .values(claimed_by=bindparam("process"), claimed_until=bindparam("until"))
 )
 _ADVANCE = Query(
-    update(EndpointRow)
+    update(webhook_endpoints)
     .where(
-        EndpointRow.c.id == bindparam("of_endpoint"),
-        EndpointRow.c.position == bindparam("from_position"),
+        webhook_endpoints.c.id == bindparam("of_endpoint"),
+        webhook_endpoints.c.position == bindparam("from_position"),
     )
     .values(position=bindparam("to_position"), tries=0, next_at=None)
 )
 # Inserts nothing if the endpoint was removed.
 _LOG = Query(
-    insert(DeliveryRow).from_select(
+    insert(webhook_deliveries).from_select(
         Delivery.__slots__,
         select(
-            EndpointRow.c.id,
+            webhook_endpoints.c.id,
             *(
-                bindparam(f"made_{name}", type_=DeliveryRow.c[name].type)
+                bindparam(f"made_{name}", type_=webhook_deliveries.c[name].type)
                 for name in Delivery.__slots__[1:]
             ),
-        ).where(EndpointRow.c.id == bindparam("of_endpoint")),
+        ).where(webhook_endpoints.c.id == bindparam("of_endpoint")),
     )
 )
 
@@ -153,7 +161,7 @@ def next_wanted(connection: Connection, endpoint: Endpoint, after: int) -> Event
 
 def event(connection: Connection, event_id: int) -> Event:
     """Return an event, or raise EventNotFound."""
-    row = connection.execute(select(*_EVENT).where(EventRow.c.id == event_id)).one_or_none()
+    row = connection.execute(select(*_EVENT).where(order_events.c.id == event_id)).one_or_none()
     if row is None:
         raise EventNotFound(event_id)
     return _event(row)
@@ -165,9 +173,9 @@ def backlog(connection: Connection, endpoint: Endpoint, after: int) -> tuple[int
     Only the next 10,000 events, of any type, are considered.
     """
     later = (
-        select(EventRow.c.type, EventRow.c.at)
-        .where(EventRow.c.id > after)
-        .order_by(EventRow.c.id)
+        select(order_events.c.type, order_events.c.at)
+        .where(order_events.c.id > after)
+        .order_by(order_events.c.id)
         .limit(_COUNTED_AT_MOST)
         .subquery()
     )
@@ -187,7 +195,9 @@ def next_refused(connection: Connection, endpoint_id: int) -> Refused | None:
 
 def refused_counts(connection: Connection) -> dict[int, int]:
     """Return how many events each endpoint, by its id, has put aside; only where there are any."""
-    counts = select(RefusedRow.c.endpoint_id, func.count()).group_by(RefusedRow.c.endpoint_id)
+    counts = select(webhook_refused.c.endpoint_id, func.count()).group_by(
+        webhook_refused.c.endpoint_id
+    )
     return dict(connection.execute(counts).all())
 
 
@@ -207,10 +217,10 @@ def claim(connection: Connection, endpoint_id: int, process: str, now: datetime)
 
 def release(connection: Connection, process: str | None = None) -> None:
     """Release the claims of a process that ends, or those of all."""
-    owner = EndpointRow.c.claimed_by
+    owner = webhook_endpoints.c.claimed_by
     claimed = owner.is_not(None) if process is None else owner == process
     connection.execute(
-        update(EndpointRow).where(claimed).values(claimed_by=None, claimed_until=None)
+        update(webhook_endpoints).where(claimed).values(claimed_by=None, claimed_until=None)
     )
 
 
@@ -235,8 +245,8 @@ def schedule_retry(
     connection: Connection, endpoint: Endpoint, tries: int, next_at: datetime
 ) -> None:
     """Schedule a retry of the event after the position, unless a command moved it meanwhile."""
-    same = update(EndpointRow).where(
-        EndpointRow.c.id == endpoint.id, EndpointRow.c.position == endpoint.position
+    same = update(webhook_endpoints).where(
+        webhook_endpoints.c.id == endpoint.id, webhook_endpoints.c.position == endpoint.position
     )
     connection.execute(same.values(tries=tries, next_at=next_at))
 
@@ -245,13 +255,15 @@ def put_aside(connection: Connection, endpoint: Endpoint, refused: Refused) -> N
     """Advance past an event that is retried by itself, unless a command moved it meanwhile."""
     if advance(connection, endpoint, refused.event_id):
         forget_refused(connection, endpoint.id, refused.event_id)
-        connection.execute(insert(RefusedRow).values(endpoint_id=endpoint.id, **asdict(refused)))
+        connection.execute(
+            insert(webhook_refused).values(endpoint_id=endpoint.id, **asdict(refused))
+        )
 
 
 def reschedule(connection: Connection, endpoint_id: int, refused: Refused) -> None:
     """Reschedule an event that was put aside."""
     connection.execute(
-        update(RefusedRow)
+        update(webhook_refused)
         .where(_is_refused(endpoint_id, refused.event_id))
         .values(tries=refused.tries, next_at=refused.next_at)
     )
@@ -259,22 +271,22 @@ def reschedule(connection: Connection, endpoint_id: int, refused: Refused) -> No
 
 def forget_refused(connection: Connection, endpoint_id: int, event_id: int) -> None:
     """Stop retrying an event that was put aside."""
-    connection.execute(delete(RefusedRow).where(_is_refused(endpoint_id, event_id)))
+    connection.execute(delete(webhook_refused).where(_is_refused(endpoint_id, event_id)))
 
 
 def newest_at(connection: Connection) -> datetime | None:
     """Return the latest time in the log, or None where it is empty."""
-    newest: datetime | None = connection.scalar(select(func.max(DeliveryRow.c.at)))
+    newest: datetime | None = connection.scalar(select(func.max(webhook_deliveries.c.at)))
     return newest
 
 
 def latest(connection: Connection, endpoint_id: int, limit: int) -> list[Delivery]:
     """Return the last attempts at an endpoint, newest first."""
-    columns = [getattr(DeliveryRow.c, name) for name in Delivery.__slots__]
-    own = select(*columns).where(DeliveryRow.c.endpoint_id == endpoint_id)
+    columns = [getattr(webhook_deliveries.c, name) for name in Delivery.__slots__]
+    own = select(*columns).where(webhook_deliveries.c.endpoint_id == endpoint_id)
     return [
         Delivery(*row)
-        for row in connection.execute(own.order_by(DeliveryRow.c.id.desc()).limit(limit))
+        for row in connection.execute(own.order_by(webhook_deliveries.c.id.desc()).limit(limit))
     ]
 
 
@@ -293,22 +305,28 @@ def standings(connection: Connection) -> list[Standing]:
 
 
 def _count_behind(connection: Connection, endpoint: Endpoint) -> int:
-    wanted = EventRow.c.id > endpoint.position, EventRow.c.type.in_(endpoint.events)
+    wanted = order_events.c.id > endpoint.position, order_events.c.type.in_(endpoint.events)
     count: int = connection.execute(select(func.count()).where(*wanted)).scalar_one()
     return count
 
 
 def sweep(connection: Connection, before: datetime) -> bool:
     """Delete some log lines older than `before`; return whether there may be more."""
-    old = select(DeliveryRow.c.id).where(DeliveryRow.c.at < before).order_by(DeliveryRow.c.at)
+    old = (
+        select(webhook_deliveries.c.id)
+        .where(webhook_deliveries.c.at < before)
+        .order_by(webhook_deliveries.c.at)
+    )
     swept = connection.execute(
-        delete(DeliveryRow).where(DeliveryRow.c.id.in_(old.limit(_SWEPT_AT_ONCE)))
+        delete(webhook_deliveries).where(webhook_deliveries.c.id.in_(old.limit(_SWEPT_AT_ONCE)))
     )
     return swept.rowcount == _SWEPT_AT_ONCE
 
 
 def _is_refused(endpoint_id: int, event_id: int) -> ColumnElement[bool]:
-    return and_(RefusedRow.c.endpoint_id == endpoint_id, RefusedRow.c.event_id == event_id)
+    return and_(
+        webhook_refused.c.endpoint_id == endpoint_id, webhook_refused.c.event_id == event_id
+    )
 
 
 def _event(row: Sequence[Any]) -> Event:

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select, upda
 from orders.domain import EventType
 from orders.store import events
 from orders.store.database.database import Database, Query, instant_of
-from orders.store.tables import DeliveryRow, EndpointRow, RefusedRow
+from orders.store.tables import webhook_deliveries, webhook_endpoints, webhook_refused
 
 # Each of them may have a thread of its own: see `orders.webhooks.outbox`.
 MAX_ENDPOINTS = 32
@@ -44,7 +44,7 @@ class TooManyEndpoints(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An endpoint; see `EndpointRow` for its columns."""
+    """An endpoint; see `webhook_endpoints` for its columns."""
 
     id: int
     url: str
@@ -71,9 +71,9 @@ class Endpoint:
 
 _NAMES = Endpoint.__slots__
 _INSTANTS = ("previous_until", "created_at", "next_at", "paused_at", "claimed_until")
-_COLUMNS = [getattr(EndpointRow.c, name) for name in _NAMES]
-_FIND = Query(select(*_COLUMNS).where(EndpointRow.c.id == bindparam("endpoint_id")))
-_ALL = Query(select(*_COLUMNS).order_by(EndpointRow.c.id))
+_COLUMNS = [getattr(webhook_endpoints.c, name) for name in _NAMES]
+_FIND = Query(select(*_COLUMNS).where(webhook_endpoints.c.id == bindparam("endpoint_id")))
+_ALL = Query(select(*_COLUMNS).order_by(webhook_endpoints.c.id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +88,13 @@ class NewEndpoint:
 
 def add(connection: Connection, new: NewEndpoint, now: datetime) -> int:
     """Add an endpoint, which starts at the next event; return its id, or raise TooManyEndpoints."""
-    count: int = connection.execute(select(func.count()).select_from(EndpointRow)).scalar_one()
+    count: int = connection.execute(
+        select(func.count()).select_from(webhook_endpoints)
+    ).scalar_one()
     if count >= MAX_ENDPOINTS:
         raise TooManyEndpoints
     endpoint_id: int = connection.execute(
-        insert(EndpointRow)
+        insert(webhook_endpoints)
         .values(
             url=new.url,
             events=" ".join(new.events),
@@ -102,7 +104,7 @@ def add(connection: Connection, new: NewEndpoint, now: datetime) -> int:
             position=events.REVISION,
             tries=0,
         )
-        .returning(EndpointRow.c.id)
+        .returning(webhook_endpoints.c.id)
     ).scalar_one()
     return endpoint_id
 
@@ -136,15 +138,15 @@ def paused(database: Database) -> list[tuple[int, datetime]]:
 def remove(connection: Connection, endpoint_id: int) -> None:
     """Remove an endpoint, its events put aside and its log."""
     get(connection, endpoint_id)
-    for table in (RefusedRow, DeliveryRow):
+    for table in (webhook_refused, webhook_deliveries):
         connection.execute(delete(table).where(table.c.endpoint_id == endpoint_id))
-    connection.execute(delete(EndpointRow).where(EndpointRow.c.id == endpoint_id))
+    connection.execute(delete(webhook_endpoints).where(webhook_endpoints.c.id == endpoint_id))
 
 
 def pause(connection: Connection, endpoint_id: int, because: str, now: datetime) -> bool:
     """Pause an endpoint; return False if it was paused before."""
-    live = update(EndpointRow).where(
-        EndpointRow.c.id == endpoint_id, EndpointRow.c.paused_at.is_(None)
+    live = update(webhook_endpoints).where(
+        webhook_endpoints.c.id == endpoint_id, webhook_endpoints.c.paused_at.is_(None)
     )
     changed = connection.execute(live.values(paused_at=now, paused_because=because))
     return changed.rowcount > 0
@@ -158,13 +160,13 @@ def resume(connection: Connection, endpoint_id: int, now: datetime, after: int |
     """
     get(connection, endpoint_id)
     values: dict[str, Any] = {"paused_at": None, "paused_because": None, "tries": 0}
-    own = RefusedRow.c.endpoint_id == endpoint_id
+    own = webhook_refused.c.endpoint_id == endpoint_id
     if after is None:
-        connection.execute(update(RefusedRow).where(own).values(tries=0, next_at=now))
+        connection.execute(update(webhook_refused).where(own).values(tries=0, next_at=now))
     else:
         if after > events.newest_id(connection):
             raise EventNotFound(after)
-        connection.execute(delete(RefusedRow).where(own))
+        connection.execute(delete(webhook_refused).where(own))
         values["position"] = after
     _change(connection, endpoint_id, next_at=None, **values)
 
@@ -181,7 +183,9 @@ def change_events(connection: Connection, endpoint_id: int, events: Sequence[Eve
 
 
 def _change(connection: Connection, endpoint_id: int, **values: Any) -> None:
-    connection.execute(update(EndpointRow).where(EndpointRow.c.id == endpoint_id).values(**values))
+    connection.execute(
+        update(webhook_endpoints).where(webhook_endpoints.c.id == endpoint_id).values(**values)
+    )
 
 
 def _endpoint(row: Sequence[Any]) -> Endpoint:

@@ -14,7 +14,7 @@ from sqlalchemy import insert
 from werkzeug.exceptions import NotFound
 
 from orders import keys
-from orders.store.tables import PetRow
+from orders.store import tables
 from orders.web.api import PROTECTION
 from orders.web.call import Reply
 from tests.support.databases import DATABASES
@@ -254,7 +254,7 @@ def shared(shared_store):
     store = shared_store
     writer = store.client()
     with store.database.write() as connection:
-        connection.execute(insert(PetRow).values(id=7, name="Rex", status="sold"))
+        connection.execute(insert(tables.pets).values(id=7, name="Rex", status="sold"))
     for _ in range(3):
         writer.place()
     writer.ship(2)

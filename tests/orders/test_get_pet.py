@@ -11,8 +11,7 @@ from sqlalchemy import insert
 from orders import keys
 from orders.domain import MAX_INT64
 from orders.store import keys as key_store
-from orders.store import pets
-from orders.store.tables import PetRow
+from orders.store import pets, tables
 from tests.support.stores import Client, assert_error
 
 DEPRECATION, SUNSET = "@1764892800", "Thu, 05 Dec 2030 00:00:00 GMT"
@@ -25,7 +24,7 @@ PETS = [
 
 def stocked(store):
     with store.database.write() as connection:
-        connection.execute(insert(PetRow), PETS)
+        connection.execute(insert(tables.pets), PETS)
     return store
 
 

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from sqlalchemy import delete, insert, text
 
 from orders.domain import MAX_INT64, MAX_QUANTITY, Order, Status
-from orders.store import listing
+from orders.store import listing, tables
 from orders.store.database.database import Query
-from orders.store.tables import OrderRow
 from schemas import order, order_v2
 from tests.support.stores import BOTH_VERSIONS, Client
 
@@ -27,12 +26,12 @@ NOON = datetime(2026, 12, 1, 12, tzinfo=UTC)
 
 def store_orders(store, orders):
     """Write orders into the table, in the place of those that are there."""
-    columns = OrderRow.columns.keys()
+    columns = tables.orders.columns.keys()
     rows = [{name: getattr(each, name) for name in columns} for each in orders]
     with store.database.write() as connection:
-        connection.execute(delete(OrderRow))
+        connection.execute(delete(tables.orders))
         if rows:
-            connection.execute(insert(OrderRow), rows)
+            connection.execute(insert(tables.orders), rows)
 
 
 # What is in the list.

@@ -11,9 +11,8 @@ from contextlib import closing
 import pytest
 from sqlalchemy import insert
 
-from orders.store import events, keys, listing, pets
+from orders.store import events, keys, listing, pets, tables
 from orders.store.database import sqlite
-from orders.store.tables import PetRow
 from tests.support.running_shop import ORDERS, PET
 from tests.support.stores import assert_error, logged
 
@@ -38,7 +37,7 @@ BAD_VALUES = {
 def client(store):
     client = store.client()
     with store.database.write() as connection:
-        connection.execute(insert(PetRow).values(id=7, name="Rex", status="sold"))
+        connection.execute(insert(tables.pets).values(id=7, name="Rex", status="sold"))
     assert client.place().status_code == 201
     return client
 

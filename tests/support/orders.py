@@ -5,7 +5,8 @@ from __future__ import annotations
 from sqlalchemy import insert
 
 from orders.domain import parse_instant
-from orders.store.tables import METADATA, EventRow, OrderRow
+from orders.store import tables
+from orders.store.tables import METADATA
 
 # When tests' clocks begin.
 NOON = "2026-12-01T12:00:00.000Z"
@@ -16,8 +17,8 @@ OPTIONAL = {
     "note": "A gift\nfor Anna",
 }
 # What an event repeats of its order, for SQL.
-COLUMNS = OrderRow.columns.keys()
-REPEATED = ", ".join(name for name in COLUMNS if name in EventRow.columns and name != "id")
+COLUMNS = tables.orders.columns.keys()
+REPEATED = ", ".join(name for name in COLUMNS if name in tables.order_events.c and name != "id")
 
 
 def order_v1(**changed):
@@ -57,7 +58,7 @@ def event_row(order, **event):
 def put_rows(database, orders, events=()):
     """Write rows of orders, and of events, past all rules but the tables' own."""
     with database.write() as connection:
-        for table, rows in ((OrderRow, [*orders]), (EventRow, [*events])):
+        for table, rows in ((tables.orders, [*orders]), (tables.order_events, [*events])):
             if rows:
                 connection.execute(insert(table), rows)
 

@@ -12,9 +12,9 @@ from itertools import pairwise
 import pytest
 from sqlalchemy import insert
 
+from orders.store import tables
 from orders.store.database import commits
 from orders.store.database.errors import StoreUnavailable
-from orders.store.tables import DeliveryRow
 from orders.webhooks import deliveries, endpoints, outbox
 from orders.webhooks.sender import Sender
 from tests.proofs.core.placing import Placing
@@ -308,7 +308,7 @@ def test_the_log_of_deliveries_is_swept_after_30_days_a_few_lines_at_a_time(
     old = datetime(2026, 1, 1, tzinfo=UTC)
     row = {"endpoint_id": 1, "at": old, "outcome": "down", "milliseconds": 1, "answer": ""}
     with store.database.write() as connection:
-        connection.execute(insert(DeliveryRow), [row] * 1_200)
+        connection.execute(insert(tables.webhook_deliveries), [row] * 1_200)
     assert not hooks.change(deliveries.sweep, store.clock.now() - timedelta(days=500))
     assert hooks.change(deliveries.sweep, store.clock.now() - outbox.LOG_RETENTION)
     assert len(hooks.ask(deliveries.latest, 1, 2_000)) == 703

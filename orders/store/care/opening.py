@@ -27,7 +27,7 @@ from orders.store.care.checks import UnfitDatabase
 from orders.store.care.files import LOCK, InstanceLocked, locked_file
 from orders.store.database import errors, sqlite
 from orders.store.database.sqlite import SqliteDatabase
-from orders.store.tables import EVER, METADATA, QuarterRow, StoreRow
+from orders.store.tables import EVER, METADATA, order_quarters, store
 
 log = logging.getLogger(__name__)
 
@@ -137,9 +137,9 @@ def make_tables(connection: Connection) -> None:
     """Make the tables of a new store, as the migrations leave them, in the transaction."""
     METADATA.create_all(connection)
     triggers.create_all(connection)
-    nothing = {count.name: 0 for count in QuarterRow.columns}
-    connection.execute(insert(QuarterRow).values(nothing | {"quarter": EVER}))
-    connection.execute(insert(StoreRow).values(id=1, store_id=secrets.token_hex(8)))
+    nothing = {count.name: 0 for count in order_quarters.columns}
+    connection.execute(insert(order_quarters).values(nothing | {"quarter": EVER}))
+    connection.execute(insert(store).values(id=1, store_id=secrets.token_hex(8)))
     connection.exec_driver_sql(_ALEMBIC)
     connection.exec_driver_sql(
         f"INSERT INTO alembic_version VALUES ('{checks.schema_version():04}')"  # noqa: S608 # nosec B608 - a number

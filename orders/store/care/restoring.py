@@ -31,14 +31,14 @@ from orders.store.database.database import Database, continue_ids_above, highest
 from orders.store.database.sqlite import SqliteDatabase
 from orders.store.tables import (
     METADATA,
-    AuditRow,
-    DeliveryRow,
-    EndpointRow,
-    EventRow,
-    KeyRow,
-    OrderRow,
-    RefusedRow,
-    StoreRow,
+    api_keys,
+    audit_trail,
+    order_events,
+    orders,
+    store,
+    webhook_deliveries,
+    webhook_endpoints,
+    webhook_refused,
 )
 
 SKIPPED_IDS = 1_000_000
@@ -48,7 +48,7 @@ _NUMBERED = [
     if table.dialect_options["sqlite"]["autoincrement"]
 ]
 # What the restored store has of the replaced one: a backup knows too little of it.
-_KEPT = (KeyRow, EndpointRow, RefusedRow, AuditRow)
+_KEPT = (api_keys, webhook_endpoints, webhook_refused, audit_trail)
 # Of the orders there are, how many a backup lacks, and how many it has in another state.
 _COMPARED = """
     SELECT count(*) FILTER (WHERE other.id IS NULL),
@@ -185,12 +185,12 @@ class _Replaced:
 
 def _contents(copied: Path, replaced: _Replaced | None) -> Contents:
     with closing(SqliteDatabase(copied)) as database, database.read() as connection:
-        newest = select(EventRow.c.at).order_by(EventRow.c.id.desc()).limit(1)
-        orders = connection.scalar(select(func.count()).select_from(OrderRow)) or 0
+        newest = select(order_events.c.at).order_by(order_events.c.id.desc()).limit(1)
+        count = connection.scalar(select(func.count()).select_from(orders)) or 0
         same = replaced if replaced and replaced.is_same else None
         return Contents(
             connection.scalar(newest),
-            orders,
+            count,
             same.lacking if same else None,
             same.differing if same else None,
             replaced is not None and replaced.is_anothers,
@@ -265,14 +265,14 @@ def _carry_over(
     connection: Connection, replaced: _Replaced | None, now: datetime, *, keep_keys: bool
 ) -> tuple[int, int, int]:
     """Return how many keys are revoked now, how many were taken over, and how many webhooks."""
-    connection.execute(update(StoreRow).values(store_id=secrets.token_hex(8)))
+    connection.execute(update(store).values(store_id=secrets.token_hex(8)))
     _skip_ids(connection, replaced)
     rows: Rows = replaced.rows if replaced and replaced.is_same else {}
     revoked = _carry_keys(connection, rows, now, keep=keep_keys)
     webhooks = _carry_webhooks(connection, rows, now, keep=keep_keys)
     if replaced:
         _carry_audit(connection, replaced)
-    return revoked, len(rows.get(KeyRow.name, [])), webhooks
+    return revoked, len(rows.get(api_keys.name, [])), webhooks
 
 
 def _skip_ids(connection: Connection, replaced: _Replaced | None) -> None:
@@ -285,39 +285,41 @@ def _skip_ids(connection: Connection, replaced: _Replaced | None) -> None:
 
 
 def _carry_audit(connection: Connection, replaced: _Replaced) -> None:
-    acts = replaced.rows.get(AuditRow.name, [])
+    acts = replaced.rows.get(audit_trail.name, [])
     if replaced.is_same:
-        known = set(connection.scalars(select(AuditRow.c.id)))
+        known = set(connection.scalars(select(audit_trail.c.id)))
         acts = [act for act in acts if act["id"] not in known]
     else:  # the other shop's have the same ids
         acts = [{name: value for name, value in act.items() if name != "id"} for act in acts]
-    _insert(connection, AuditRow, acts)
+    _insert(connection, audit_trail, acts)
 
 
 def _carry_keys(connection: Connection, rows: Rows, now: datetime, *, keep: bool) -> int:
-    is_live = KeyRow.c.revoked_at.is_(None)
-    if KeyRow.name in rows:
-        live = set(connection.scalars(select(KeyRow.c.id).where(is_live)))
-        _replace(connection, KeyRow, rows)
-        return sum(key["id"] in live and bool(key["revoked_at"]) for key in rows[KeyRow.name])
+    is_live = api_keys.c.revoked_at.is_(None)
+    if api_keys.name in rows:
+        live = set(connection.scalars(select(api_keys.c.id).where(is_live)))
+        _replace(connection, api_keys, rows)
+        return sum(key["id"] in live and bool(key["revoked_at"]) for key in rows[api_keys.name])
     if keep:
         return 0
-    return connection.execute(update(KeyRow).where(is_live).values(revoked_at=now)).rowcount
+    return connection.execute(update(api_keys).where(is_live).values(revoked_at=now)).rowcount
 
 
 def _carry_webhooks(connection: Connection, rows: Rows, now: datetime, *, keep: bool) -> int:
-    if EndpointRow.name in rows:
-        _replace(connection, EndpointRow, rows)
-        ids = select(EndpointRow.c.id)
-        connection.execute(delete(DeliveryRow).where(DeliveryRow.c.endpoint_id.not_in(ids)))
-        _replace(connection, RefusedRow, rows)
+    if webhook_endpoints.name in rows:
+        _replace(connection, webhook_endpoints, rows)
+        ids = select(webhook_endpoints.c.id)
+        connection.execute(
+            delete(webhook_deliveries).where(webhook_deliveries.c.endpoint_id.not_in(ids))
+        )
+        _replace(connection, webhook_refused, rows)
         # Events after the backup no longer exist.
-        lost = RefusedRow.c.event_id.not_in(select(EventRow.c.id))
-        connection.execute(delete(RefusedRow).where(lost))
-        return len(rows[EndpointRow.name])
+        lost = webhook_refused.c.event_id.not_in(select(order_events.c.id))
+        connection.execute(delete(webhook_refused).where(lost))
+        return len(rows[webhook_endpoints.name])
     if keep:
         return 0
-    live = update(EndpointRow).where(EndpointRow.c.paused_at.is_(None))
+    live = update(webhook_endpoints).where(webhook_endpoints.c.paused_at.is_(None))
     paused = live.values(paused_at=now, paused_because=PAUSED_BECAUSE)
     return connection.execute(paused).rowcount
 

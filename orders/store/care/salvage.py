@@ -26,7 +26,14 @@ from orders.store.care import checks, files, opening, triggers
 from orders.store.care.checks import UnfitDatabase
 from orders.store.database import errors, sqlite
 from orders.store.events import COPIED
-from orders.store.tables import METADATA, EventRow, KeyRow, OrderRow, QuarterRow, WordRow
+from orders.store.tables import (
+    METADATA,
+    api_keys,
+    order_events,
+    order_quarters,
+    order_words,
+    orders,
+)
 
 # Row ids are positive but for EVER's. How high they can be where that can't be read, too.
 _LOWEST, _HIGHEST = -1, 2**53
@@ -35,8 +42,8 @@ _ONE, _SOME = "= max(?, ?)", "BETWEEN ? AND ?"
 # Of a table whose every page is damaged, not every id is tried: this takes some seconds.
 _MOST_FAILURES = 200_000
 # Whose rows are told from other tables' by their CHECKs, or by how many columns they have.
-_HAVE_CHECKS = (EventRow.name, OrderRow.name)
-_KNOWN_BY_SHAPE = (*_HAVE_CHECKS, KeyRow.name)
+_HAVE_CHECKS = (order_events.name, orders.name)
+_KNOWN_BY_SHAPE = (*_HAVE_CHECKS, api_keys.name)
 _SCHEMA = (
     "SELECT type, name, sql FROM {}.sqlite_schema "
     "WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
@@ -129,7 +136,7 @@ def _fill(target: Path, damaged: Path, source: Path, done: Salvaged) -> None:
         _make(connection, schema, "table", "")
         _make(connection, schema, "index", "CREATE UNIQUE")
         # Those that triggers write are made again from the others.
-        tables = [name for kind, name, _ in schema if kind == "table" and name != WordRow.name]
+        tables = [name for kind, name, _ in schema if kind == "table" and name != order_words.name]
         if is_readable:
             done.unread = {name: lost for name in tables if (lost := _copy_rows(connection, name))}
             _copy_sequences(connection)
@@ -163,7 +170,7 @@ def _read_schema(connection: Any, damaged: Path, source: Path) -> tuple[Schema, 
         if errors.unavailable_cause(error) not in {None, errors.DAMAGED}:
             raise
         return own, checks.schema_version(), False
-    if OrderRow.name not in {name for _, name, _ in schema}:
+    if orders.name not in {name for _, name, _ in schema}:
         raise UnfitDatabase(f"{source} is not a database of this program.")
     return schema, version, True
 
@@ -273,7 +280,7 @@ def _columns(connection: Any, table: str) -> list[str]:
 
 def _complete(connection: Any, done: Salvaged) -> None:
     """Make orders and events agree, and leave out rows that refer to lost ones."""
-    own = set(_columns(connection, OrderRow.name))
+    own = set(_columns(connection, orders.name))
     copied = ", ".join(name for name in COPIED if name in own)
     newest = "SELECT max(id) FROM order_events GROUP BY order_id"
     done.remade = _changed(
@@ -295,7 +302,7 @@ def _complete(connection: Any, done: Salvaged) -> None:
         )
     for table, row, *_ in connection.execute("PRAGMA foreign_key_check").fetchall():
         done.dangling += _changed(connection, f'DELETE FROM "{table}" WHERE rowid = {row:d}')  # noqa: S608 # nosec B608 - as above
-    done.orders = _count(connection, OrderRow.name)
+    done.orders = _count(connection, orders.name)
     done.lost = sum(_missing(connection, low, high) for low, high in done.unread.get("orders", []))
     if not _count(connection, "store"):
         connection.execute("INSERT INTO store (id, store_id) VALUES (1, lower(hex(randomblob(8))))")
@@ -317,8 +324,8 @@ def _missing(connection: Any, low: int, high: int) -> int:
 def _write_derived(path: Path) -> None:
     """Write again what triggers write from orders and events."""
     derived = {
-        QuarterRow.name: checks.quarters_anew("sqlite"),
-        WordRow.name: triggers.words_of("sqlite", OrderRow.name),
+        order_quarters.name: checks.quarters_anew("sqlite"),
+        order_words.name: triggers.words_of("sqlite", orders.name),
     }
     with closing(sqlite.connect(path)) as connection:
         connection.execute("BEGIN")

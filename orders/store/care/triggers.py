@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
-from orders.store.tables import EVER, AuditRow, EventRow, OrderRow
+from orders.store.tables import EVER, audit_trail, order_events, orders
 
 # Each type of event counts in one column, at one of its instants.
 _COUNTED = {"placed": "placed_at", "shipped": "ship_date", "cancelled": "at"}
@@ -44,7 +44,7 @@ def words_of(kind: str, row: str) -> str:
     """Return the SELECT for `order_words` of a trigger's row, NEW or OLD, or of all `orders`."""
     reference, separator = f"{row}.reference", _SEPARATOR[kind]
     places = _PLACES[kind].replace("ROW", row)
-    source = f"{row}, {places}" if row == OrderRow.name else places
+    source = f"{row}, {places}" if row == orders.name else places
     word = f"lower(substr({reference}, value){_COLLATION[kind]})"
     return (
         f"SELECT {word}, {row}.id FROM {source} "  # noqa: S608 # nosec B608 - our own names
@@ -99,8 +99,8 @@ def _remove_words(kind: str) -> str:
 
 def create_all(connection: Connection) -> None:
     """Create the triggers of a new store."""
-    forbid_changes(connection, EventRow.name, "the event log is never changed")
-    forbid_changes(connection, AuditRow.name, "the audit trail is never changed")
+    forbid_changes(connection, order_events.name, "the event log is never changed")
+    forbid_changes(connection, audit_trail.name, "the audit trail is never changed")
     count_quarters(connection)
     write_words(connection)
 

@@ -38,16 +38,16 @@ from orders.store.database.database import (
 from orders.store.database.errors import StoreUnavailable, translate_driver_errors
 from orders.store.postgres.database import PostgresDatabase, copy_into
 from orders.store.postgres.upkeep import PostgresUpkeep
-from orders.store.tables import METADATA, EventRow, OrderRow, QuarterRow, StoreRow
+from orders.store.tables import METADATA, order_events, order_quarters, orders, store
 
 # How many rows of each side are in memory.
 BATCH = 2_000
 # Off while copying: what they write is copied as it is.
-_TRIGGERS = {EventRow.name: "order_quarters_kept", OrderRow.name: "order_words_placed"}
+_TRIGGERS = {order_events.name: "order_quarters_kept", orders.name: "order_words_placed"}
 # In the order of their foreign keys.
 _TABLES: Sequence[Table] = METADATA.sorted_tables
 # Which have a row in a new database: the store itself, and that nothing happened yet.
-_NEVER_EMPTY = (StoreRow.name, QuarterRow.name)
+_NEVER_EMPTY = (store.name, order_quarters.name)
 # Makes a progress bar for a number of steps, which is called with the steps done.
 Show = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
@@ -125,7 +125,7 @@ class _Side:
 
     def store_id(self) -> str:
         """Return the store's id."""
-        return str(self.connection.scalars(select(StoreRow.c.store_id)).one())
+        return str(self.connection.scalars(select(store.c.store_id)).one())
 
 
 def _all_rows(table: Table, dialect: str) -> Select[Any]:
