@@ -13,13 +13,13 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
-from orders import keys
+from orders import apikeys
 from orders.clock import Clock
 from orders.domain import NewOrder, Origin, Pet, PetStatus
+from orders.store import apikeys as key_store
 from orders.store import audit, orders, pets
-from orders.store import keys as key_store
+from orders.store.apikeys import NewKey
 from orders.store.database.database import Database
-from orders.store.keys import NewKey
 
 ORDERS = 40
 DAYS = 28
@@ -51,7 +51,7 @@ def prepare(database: Database, clock: Clock) -> Demo | None:
     Returns None, and changes nothing, where the database has orders of a shop's own.
     """
     now = clock.now()
-    secret = keys.generate()
+    secret = apikeys.generate()
     with database.write() as connection:
         demo_key_id = key_store.demo_key_id(connection)
         if demo_key_id is None and orders.newest_id(connection):

@@ -15,9 +15,10 @@ from typing import Any
 import click
 from flask.cli import AppGroup
 
-from orders import domain, keys
+from orders import apikeys, domain
 from orders.domain import MAX_INT64, Refusal
 from orders.settings import Settings, SettingsError
+from orders.store.apikeys import KeyNotFound
 from orders.store.care import checks
 from orders.store.care.files import (
     LOCKED_SECONDS,
@@ -28,7 +29,6 @@ from orders.store.care.files import (
 from orders.store.care.opening import InUse
 from orders.store.database.errors import StoreUnavailable, unavailable_cause
 from orders.store.database.sqlite import sqlite_module
-from orders.store.keys import KeyNotFound
 from orders.web.services import Services, current_services
 from orders.webhooks.endpoints import EndpointNotFound, EventNotFound, TooManyEndpoints
 
@@ -107,7 +107,7 @@ def _in_a_line(error: Exception | str) -> str:
         message = unavailable_cause(error) or message
     message = " ".join(message.split())
     # Keys that were passed by mistake are hidden, and control characters replaced.
-    return keys.redact("".join(each if each.isprintable() else "?" for each in message))
+    return apikeys.redact("".join(each if each.isprintable() else "?" for each in message))
 
 
 def open_services(*, make: bool = False) -> Services:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import click
 from sqlalchemy import Connection
 
-from orders import keys
+from orders import apikeys
 from orders.cli.common import (
     CommandGroup,
     Id,
@@ -21,9 +21,9 @@ from orders.cli.common import (
     time_text,
 )
 from orders.settings import MAX_FIGURE, Settings
+from orders.store import apikeys as key_store
 from orders.store import audit
-from orders.store import keys as key_store
-from orders.store.keys import ApiKey, NewKey
+from orders.store.apikeys import ApiKey, NewKey
 
 ALL_SCOPES = ("read", "write")
 _LONGEST_DAYS = 36_500
@@ -75,7 +75,7 @@ def issue(  # noqa: PLR0913, PLR0917 - one for each option
         per_day,
         now + timedelta(days=expires) if expires else None,
     )
-    secret = keys.generate()
+    secret = apikeys.generate()
     with services.database.write() as connection:
         key_id = key_store.issue(connection, new, secret, now)
         subject = f"key {key_id} ({new.name}): {plan}, {' '.join(new.scopes)}"
@@ -157,7 +157,7 @@ def rotate(key_id: int, grace: int, *, force: bool) -> None:
     """Replace the secret of key ID; print the new one once, alone. All else about the key stays."""
     services = open_services()
     now = services.clock.now()
-    secret = keys.generate()
+    secret = apikeys.generate()
     with services.database.write() as connection:
         key = key_store.get(connection, key_id)
         if not key.is_valid(now):
@@ -182,7 +182,7 @@ def _checked_name(name: str) -> str:
     name = name.strip()
     if not 1 <= len(name) <= _LONGEST_NAME or not name.isprintable():
         raise click.ClickException(f"A key's name is 1 to {_LONGEST_NAME} printable characters.")
-    if keys.PREFIX in name:
+    if apikeys.PREFIX in name:
         raise click.ClickException("That looks like a key. Enter the name of its user instead.")
     return name
 

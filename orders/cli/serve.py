@@ -32,7 +32,7 @@ from orders import settings as settings_of
 from orders.counters import CountersRefused
 from orders.server import Server
 from orders.settings import Settings, SettingsError
-from orders.store import keys
+from orders.store import apikeys
 from orders.store.care import checks
 from orders.store.care.files import (
     LOCKED_SECONDS,
@@ -258,11 +258,11 @@ def _prepare_database(services: Services) -> None:
         except InUse:
             raise _in_use(services) from None
         with services.database.read() as connection:
-            all_keys = keys.get_all(connection)
+            all_keys = apikeys.get_all(connection)
     _check_plans(services, all_keys)
 
 
-def _check_plans(services: Services, all_keys: list[keys.ApiKey]) -> None:
+def _check_plans(services: Services, all_keys: list[apikeys.ApiKey]) -> None:
     now = services.clock.now()
     without_plan = [
         f"{key.id} ({key.name}, {key.plan})"
@@ -317,7 +317,7 @@ def _welcome(services: Services, server: Server, *, with_demo: bool) -> None:
     if with_demo:
         _show_demo(services, server.addresses[0])
     with services.database.read() as connection:
-        if not keys.get_all(connection):
+        if not apikeys.get_all(connection):
             log.info("There is no API key yet. Issue one: flask keys issue NAME --plan business")
     log.info("Serving on %s. Ctrl-C stops it.", " and ".join(server.addresses))
 

@@ -16,8 +16,8 @@ from sqlalchemy import Connection
 
 from orders import VERSION, domain
 from orders.cli.common import PlainCommand, time_text
+from orders.store import apikeys as key_store
 from orders.store import days
-from orders.store import keys as key_store
 from orders.store.care import checks
 from orders.store.care.files import InstanceLocked, locked
 from orders.store.database.errors import StoreUnavailable, words_of

@@ -34,16 +34,16 @@ from flask import Flask
 from flask_limiter import Limiter
 from limits import parse_many
 
-from orders import keys
+from orders import apikeys
 from orders.clock import STEP_SECONDS, Clock, instant
 from orders.counters.memory import CounterStorage
 from orders.counters.windows import ADDRESS_PREFIX, Counters, Quota, Usage
 from orders.settings import Network, Plan, Settings
+from orders.store import apikeys as key_store
 from orders.store import clock_floor
-from orders.store import keys as key_store
+from orders.store.apikeys import ApiKey
 from orders.store.database.database import Database
 from orders.store.database.errors import StoreUnavailable
-from orders.store.keys import ApiKey
 from orders.web.refusals import (
     InsufficientScope,
     InvalidKey,
@@ -132,7 +132,7 @@ class KeyRing:
         For what a refusal shows, not for what a caller may do.
         """
         token = bearer_token(authorization)
-        cached = self._cache.get(keys.digest(token)) if token else None
+        cached = self._cache.get(apikeys.digest(token)) if token else None
         if cached is None or self._time() >= cached.valid_until:
             return Caller(address, presented=token is not None)
         return Caller(address, True, cached.key, cached.as_of)
@@ -175,12 +175,12 @@ class KeyRing:
         return self._latest
 
     def _find(self, token: str) -> _CachedKey | None:
-        secret_hash = keys.digest(token)
+        secret_hash = apikeys.digest(token)
         now = self._clock.monotonic()
         cached = self._cache.get(secret_hash)
         if cached is not None and now - cached.as_of < CACHED_SECONDS:
             return cached
-        key = self._look_up(secret_hash) if keys.is_well_formed(token) else None
+        key = self._look_up(secret_hash) if apikeys.is_well_formed(token) else None
         if key is None:
             # Only valid keys are cached: a new key works at once, guesses take no memory, and a
             # revoked key is looked up each time, like one that never was.

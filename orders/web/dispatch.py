@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable
 
-from orders.keys import is_well_formed
+from orders.apikeys import is_well_formed
 from orders.server import MAX_HEAD_BYTES, MAX_HEADERS, Refused, Work
 from orders.store.database.errors import StoreUnavailable
 from orders.web import bodies, etags

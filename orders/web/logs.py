@@ -24,7 +24,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from orders import keys
+from orders import apikeys
 from orders.web.call import Call
 
 # About 10 MB where paths are long: seconds of requests under full load.
@@ -75,7 +75,7 @@ class TextFormatter(logging.Formatter):
             # Indented, so that no text in it can look like a line of its own.
             traceback = self.formatException(record.exc_info).split("\n")
             lines += ["  " + _printable(line) for line in traceback]
-        return keys.redact("\n".join(lines))
+        return apikeys.redact("\n".join(lines))
 
     def access(self, line: AccessLine) -> str:
         """Return the line of a request."""
@@ -95,10 +95,10 @@ class JsonFormatter(logging.Formatter):
             "time": _when(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": keys.redact(record.getMessage()),
+            "message": apikeys.redact(record.getMessage()),
         }
         if record.exc_info:
-            facts["traceback"] = keys.redact(self.formatException(record.exc_info))
+            facts["traceback"] = apikeys.redact(self.formatException(record.exc_info))
         return json.dumps(facts)
 
     def access(self, line: AccessLine) -> str:
@@ -243,7 +243,7 @@ def configure(style: str, write: Write) -> LogWriter:
 
 @lru_cache(maxsize=1024)
 def _escaped(text: str, harmless: str = "") -> str:
-    return keys.redact(quote(text, harmless, "latin-1"))
+    return apikeys.redact(quote(text, harmless, "latin-1"))
 
 
 def _printable(text: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from werkzeug import exceptions as http
 
-from orders import domain, keys
+from orders import apikeys, domain
 from orders.store.database.errors import OutcomeUnknown, StoreUnavailable
 from orders.strictjson import to_json
 
@@ -271,7 +271,7 @@ def answer_to(error: Exception) -> Answer | None:
 def error_body(code: str, message: str, status: int) -> bytes:
     """Return the one shape of every response of 400 and above, as JSON, with no key in it."""
     # Half a surrogate pair, which a name in JSON may have, is no text to many parsers.
-    message = keys.redact(message).encode(errors="replace").decode()
+    message = apikeys.redact(message).encode(errors="replace").decode()
     return to_json({"code": code, "message": message, "status": status}).encode()
 
 

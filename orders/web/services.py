@@ -16,8 +16,8 @@ from flask import Flask, current_app
 from orders.clock import Clock
 from orders.service import OrderService
 from orders.settings import Settings
+from orders.store import apikeys as key_store
 from orders.store import clock_floor
-from orders.store import keys as key_store
 from orders.store.care import checks
 from orders.store.care.backups import Backups, ContinuousCopy
 from orders.store.database.commits import CommitCache, GroupCommit

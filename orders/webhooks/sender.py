@@ -35,7 +35,7 @@ from http import HTTPStatus
 from random import Random
 from typing import Any
 
-from orders import keys
+from orders import apikeys
 from orders.domain import format_instant
 from orders.webhooks import addresses
 from orders.webhooks.addresses import InvalidURL, PrivateAddress, Resolver, Target
@@ -77,7 +77,7 @@ _FAULTS = (OSError, http.client.HTTPException, ValueError)
 
 def generate_secret() -> str:
     """Return a new secret from the operating system's random source."""
-    return keys.WEBHOOK_PREFIX + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
+    return apikeys.WEBHOOK_PREFIX + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,9 +273,9 @@ class Sender:
                 wire = _Wire(connection, deadline, MAX_ANSWER)
                 status, text, retry_after = _exchange(target, wire, headers, body)
         except (*_FAULTS, InvalidURL, PrivateAddress) as error:
-            fault = keys.redact(_describe(error, self._seconds))
+            fault = apikeys.redact(_describe(error, self._seconds))
             return Answer(None, fault, "", time.monotonic() - began)
-        return Answer(status, None, keys.redact(text), time.monotonic() - began, retry_after)
+        return Answer(status, None, apikeys.redact(text), time.monotonic() - began, retry_after)
 
     def cancel(self) -> None:
         """Abort messages on their way, and send no more."""

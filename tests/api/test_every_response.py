@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import insert
 from werkzeug.exceptions import NotFound
 
-from orders import keys
+from orders import apikeys
 from orders.store import tables
 from orders.web.api import PROTECTION
 from orders.web.call import Reply
@@ -263,7 +263,7 @@ def shared(shared_store):
         "writer": writer,
         "reader": store.client(scopes=("read",)),
         "nobody": store.anonymous(),
-        "stranger": Client(store, None, keys.generate(), "127.0.0.2"),
+        "stranger": Client(store, None, apikeys.generate(), "127.0.0.2"),
     }
     return store
 
@@ -490,7 +490,7 @@ BREAKS = {
     "orders.store.listing.one_order": ("GET", f"{ORDERS}/1", {}),
     "orders.store.listing.CurrentList.now": ("GET", ORDERS, {}),
     "orders.store.pets.find": ("GET", "/v1/pets/7", {}),
-    "orders.store.keys.find_by_secret": ("GET", ORDERS, {}),
+    "orders.store.apikeys.find_by_secret": ("GET", ORDERS, {}),
 }
 
 

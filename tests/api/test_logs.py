@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote
 
 import pytest
 
-from orders import keys
+from orders import apikeys
 from orders.web import logs
 from tests.support.machine import wait_until
 from tests.support.stores import assert_error, logged
@@ -85,7 +85,7 @@ def test_a_request_without_a_valid_key_has_none_in_its_line(store):
     anonymous = store.anonymous()
     _, text = line_of(anonymous, "GET", LIST)
     assert re.match(rf"{TIME} 127\.0\.0\.1 - GET /v1/store/orders 401 ", text)
-    unknown = {"Authorization": f"Bearer {keys.generate()}"}
+    unknown = {"Authorization": f"Bearer {apikeys.generate()}"}
     assert facts_of(anonymous, "GET", LIST, headers=unknown)["key"] is None
 
 
@@ -179,7 +179,7 @@ def test_a_key_in_the_target_is_not_logged(store, style):
 
 @BOTH_STYLES
 def test_a_key_in_a_message_of_the_log_is_hidden(style):
-    secret = keys.generate()
+    secret = apikeys.generate()
     with logged(style) as log:
         logging.getLogger("orders").warning("It was %s, and %r.", secret, {secret: 1})
         logging.getLogger("orders").error("It failed", exc_info=ValueError(secret))
@@ -203,7 +203,7 @@ FORGERIES = [
 
 
 def test_a_forged_line_stays_in_its_own(behind_proxy):
-    secret = keys.generate()
+    secret = apikeys.generate()
     for method, target, entry in FORGERIES:
         request = {
             "headers": {"X-Forwarded-For": entry.format(key=secret)},
@@ -254,7 +254,7 @@ def test_a_traceback_shows_nothing_that_clients_sent(store):
     client = store.client()
     store.execute("ALTER TABLE api_keys RENAME TO gone")
     with logged() as log:
-        client.get(LIST, headers={"Authorization": f"Bearer {keys.generate()}"})
+        client.get(LIST, headers={"Authorization": f"Bearer {apikeys.generate()}"})
     assert re.search('no such table: api_keys|"api_keys" does not exist', log.getvalue())
     assert "[parameters: " not in log.getvalue()
 

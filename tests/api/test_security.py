@@ -11,7 +11,7 @@ from stat import S_IMODE
 
 import pytest
 
-from orders import keys
+from orders import apikeys
 from orders.store.care import opening
 from tests.support import stores
 from tests.support.databases import DATABASES
@@ -188,7 +188,7 @@ def test_a_key_is_in_no_log_no_answer_no_file_and_no_process_list(start, tmp_pat
     assert {"counters.db", "out.csv"} <= set(kept)
     if not DATABASES.are_on_postgres:
         assert {"orders.db", "orders.db-wal", "copy.db"} <= set(kept)
-        assert keys.digest(first) in kept["copy.db"]
+        assert apikeys.digest(first) in kept["copy.db"]
 
 
 def test_no_tracked_file_holds_a_key():
@@ -198,16 +198,16 @@ def test_no_tracked_file_holds_a_key():
     for name in filter(None, names):
         text = (ROOT / name).read_text(encoding="utf-8", errors="replace")
         assert not [
-            found for found in re.findall(r"sok_\w{38}", text) if keys.is_well_formed(found)
+            found for found in re.findall(r"sok_\w{38}", text) if apikeys.is_well_formed(found)
         ]
 
 
 def test_the_pattern_for_scanners_finds_keys_and_not_what_is_shown_of_them():
     pattern = re.compile(re.search(r"^    (\S*sok_\S+)$", SECURITY, re.MULTILINE)[1])
     for _ in range(100):
-        secret = keys.generate()
+        secret = apikeys.generate()
         assert pattern.findall(f"key={secret};") == [secret]
-        assert not pattern.search(keys.shown_prefix(secret) + "… " + keys.redact(secret))
+        assert not pattern.search(apikeys.shown_prefix(secret) + "… " + apikeys.redact(secret))
 
 
 # Another user of the same machine.

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from orders import keys
+from orders import apikeys
 from orders.domain import Status
 from tests.support import year
 from tests.support.service import environment_for, run_flask
@@ -116,7 +116,7 @@ class Stocks:
         (instance / "config.toml").write_text(_CONFIG, encoding="utf-8")
         issue = ("keys", "issue", "bench", "--plan", "enterprise")
         good = _flask(instance, *issue, *_PLENTY)
-        return Keys(good, _flask(instance, *issue, *_NEARLY_NOTHING), keys.generate())
+        return Keys(good, _flask(instance, *issue, *_NEARLY_NOTHING), apikeys.generate())
 
 
 def _flask(instance: Path, *arguments: str) -> str:

@@ -13,10 +13,10 @@ from stat import S_IMODE
 
 import pytest
 
-from orders import keys
+from orders import apikeys
 from orders.clock import Clock
 from orders.settings import DEFAULT_PLANS, Plan
-from orders.store import keys as key_store
+from orders.store import apikeys as key_store
 from tests.support.commands import command, rejected, said
 from tests.support.databases import DATABASES
 from tests.support.service import ROOT, run_flask
@@ -115,7 +115,7 @@ def test_a_key_that_makes_no_sense_is_not_issued(store, arguments, words):
 
 
 def test_a_key_passed_by_mistake_is_not_repeated(store):
-    secret = keys.generate()
+    secret = apikeys.generate()
     assert secret not in rejected(store, "keys", "issue", secret, "--plan", "free")
     assert listed(store) == []
     for name in ("revoke", "unban", "rotate"):
@@ -242,7 +242,7 @@ def test_rotate_prints_a_new_secret_alone_and_ends_the_old_one(store, clock):
     client.get(LIST)
     done = command(store, "keys", "rotate", client.key_id)
     new = done.stdout.strip()
-    assert (done.exit_code, keys.is_well_formed(new)) == (0, True)
+    assert (done.exit_code, apikeys.is_well_formed(new)) == (0, True)
     assert new not in done.stderr
     clock.advance(SOON)
     assert_error(client.get(LIST), 401, "invalid_api_key")
@@ -327,7 +327,7 @@ def test_the_first_key_is_issued_before_the_first_start(tmp_path):
     finally:
         os.umask(before)
     assert done.returncode == 0, done.stderr
-    assert keys.is_well_formed(done.stdout.removesuffix("\n"))
+    assert apikeys.is_well_formed(done.stdout.removesuffix("\n"))
     assert S_IMODE(instance.stat().st_mode) == 0o700
     assert {S_IMODE(path.stat().st_mode) for path in instance.iterdir()} == {0o600}
     found = Store(DATABASES.settings(instance), Clock())
@@ -382,7 +382,7 @@ def issue_beside(store, *plan):
     """Issue a key on the folder of the running service; return its id and its secret."""
     secret = run(store, "issue", "test", "--plan", *plan).strip()
     with store.database.read() as connection:
-        return key_store.find_by_secret(connection, keys.digest(secret)).id, secret
+        return key_store.find_by_secret(connection, apikeys.digest(secret)).id, secret
 
 
 def test_changes_reach_a_running_service(service, beside):

@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 import urllib3
 
-from orders import keys, settings
+from orders import apikeys, settings
 from orders.store.care import opening
 from tests.support.clocks import SetClock
 from tests.support.machine import in_thread
@@ -168,7 +168,7 @@ def use_up_quotas(instance, began):
     for situation, (plan, used, _) in SITUATIONS.items():
         for client in COMMANDS:
             user = store.client(plan=plan) if plan else store.anonymous()
-            secrets[situation, client] = user.secret or keys.generate()
+            secrets[situation, client] = user.secret or apikeys.generate()
             for _ in range(used):
                 assert user.get(LIST).status_code == 200
     store.services.end()

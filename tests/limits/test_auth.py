@@ -9,8 +9,8 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import Pool, event
 
-from orders import keys
-from orders.store import keys as key_store
+from orders import apikeys
+from orders.store import apikeys as key_store
 from tests.support.commands import command
 from tests.support.stores import assert_error
 
@@ -32,7 +32,7 @@ def at(clock, seconds):
 
 def rotate(store, client, grace=None):
     """Rotate a client's key as the command does; return its new secret."""
-    new = keys.generate()
+    new = apikeys.generate()
     until = store.clock.now() + grace if grace else None
     with store.database.write() as connection:
         key_store.rotate(connection, client.key_id, new, until)
@@ -120,7 +120,7 @@ def test_unknown_revoked_and_expired_keys_are_answered_alike(store):
     expired = store.client(name="expired", expires_at=store.clock.now())
     answers = [
         send(store, f"Bearer {secret}")
-        for secret in (keys.generate(), "nonsense", revoked.secret, expired.secret)
+        for secret in (apikeys.generate(), "nonsense", revoked.secret, expired.secret)
     ]
     assert {(each.status_code, each.data) for each in answers} == {(401, answers[0].data)}
     assert len({each.headers["WWW-Authenticate"] for each in answers}) == 1
@@ -145,7 +145,7 @@ def test_invalid_keys_take_the_same_work(store, clock):
     store.database.close()
     event.listen(Pool, "connect", watch)
     try:
-        for secret in (keys.generate(), revoked.secret, expired.secret, rotated.secret):
+        for secret in (apikeys.generate(), revoked.secret, expired.secret, rotated.secret):
             for _ in range(3):  # a valid one would be cached
                 assert not works(store, secret)
     finally:
@@ -158,7 +158,7 @@ def test_invalid_keys_take_the_same_work(store, clock):
 
 
 def test_a_new_key_works_at_once_though_it_was_tried_before(store):
-    secret = keys.generate()
+    secret = apikeys.generate()
     assert not works(store, secret)
     with store.database.write() as connection:
         key_store.issue(

@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from orders import keys
+from orders import apikeys
 from orders.domain import format_instant
-from orders.store import keys as key_store
+from orders.store import apikeys as key_store
 from tests.support.clocks import WHERE_COUNTED
 from tests.support.stores import assert_error
 
@@ -271,7 +271,7 @@ def test_an_address_is_never_banned(store, clock):
 def test_a_ban_holds_for_both_secrets_of_a_rotated_key_and_on_another_plan(store, clock):
     client = own(store)
     ban(client)
-    new = keys.generate()
+    new = apikeys.generate()
     until = clock.now() + timedelta(hours=1)
     with store.database.write() as connection:
         key_store.rotate(connection, client.key_id, new, until)

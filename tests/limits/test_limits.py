@@ -10,7 +10,7 @@ from test_bans import own
 
 from orders.server import loop
 from orders.settings import DEFAULT_PLANS, Plan
-from orders.store import keys as key_store
+from orders.store import apikeys as key_store
 from orders.web.dispatch import Dispatch
 from tests.support.clocks import ONLY_WHERE_TIME_STANDS_STILL, WHERE_COUNTED
 from tests.support.serving import serving

@@ -8,9 +8,9 @@ from datetime import date, timedelta
 import pytest
 from sqlalchemy import insert
 
-from orders import keys
+from orders import apikeys
 from orders.domain import MAX_INT64
-from orders.store import keys as key_store
+from orders.store import apikeys as key_store
 from orders.store import pets, tables
 from tests.support.stores import Client, assert_error
 
@@ -133,7 +133,7 @@ def test_without_a_valid_key_nothing_is_announced(store, clock):
     for nobody in (
         store.anonymous(),
         Client(store, None, "nonsense"),
-        Client(store, None, keys.generate()),
+        Client(store, None, apikeys.generate()),
         store.client(expires_at=past),
         revoked,
     ):

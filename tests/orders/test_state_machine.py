@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 
 from orders import domain
 from orders.settings import DEFAULT_PLANS, Plan
-from orders.store import keys as key_store
+from orders.store import apikeys as key_store
 from tests.support.clocks import SetClock
 from tests.support.databases import DATABASES
 from tests.support.stores import Client, Store, assert_error

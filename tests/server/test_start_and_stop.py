@@ -22,7 +22,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from orders import VERSION, keys
+from orders import VERSION, apikeys
 from orders.clock import Clock
 from orders.domain import NewOrder, Origin
 from orders.settings import DEFAULT_PLANS, Plan
@@ -500,7 +500,7 @@ def test_the_demo_fills_an_empty_store_and_on_the_next_start_changes_its_key(sta
     assert {order["complete"] for order in orders} == {True, False}
     statuses, secret = follow(first, output)
     assert statuses == STATUSES
-    assert keys.is_well_formed(secret)
+    assert apikeys.is_well_formed(secret)
     assert secret in output.splitlines()
     assert f"Open {first.url} in a browser and sign in with it." in output.splitlines()
     policy = first.request("GET", "/v1/pets/1", key=secret).headers["RateLimit-Policy"]

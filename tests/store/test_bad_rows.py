@@ -11,7 +11,7 @@ from contextlib import closing
 import pytest
 from sqlalchemy import insert
 
-from orders.store import events, keys, listing, pets, tables
+from orders.store import apikeys, events, listing, pets, tables
 from orders.store.database import sqlite
 from tests.support.running_shop import ORDERS, PET
 from tests.support.stores import assert_error, logged
@@ -23,7 +23,7 @@ MADE = {
     ORDERS: (listing, "Listed"),
     PET: (pets, "Pet"),
     "a placing": (events, "Changed"),
-    "an unknown key": (keys, "ApiKey"),
+    "an unknown key": (apikeys, "ApiKey"),
 }
 # A statement that writes what the service would not, and what the value is not.
 BAD_VALUES = {

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from orders.clock import Clock
 from orders.settings import Settings
-from orders.store import keys as key_store
+from orders.store import apikeys as key_store
 from tests.support import stores
 from tests.support.browser import expect
 from tests.support.service import running

@@ -15,15 +15,15 @@ import pytest
 from sqlalchemy import text
 
 from app import create_app, make_services
-from orders import keys
+from orders import apikeys
 from orders.clock import Clock
 from orders.domain import format_instant
 from orders.settings import Settings
-from orders.store import keys as key_store
+from orders.store import apikeys as key_store
+from orders.store.apikeys import NewKey
 from orders.store.care import opening
 from orders.store.database.database import Database
 from orders.store.database.sqlite import SqliteDatabase
-from orders.store.keys import NewKey
 from orders.system import make_private_folder
 from orders.web import logs
 from orders.web.services import Services, services_of
@@ -171,7 +171,7 @@ class Client:
 
 
 def _issue(connection, now, plan, scopes=("read", "write"), name="test", **figures):
-    secret = keys.generate()
+    secret = apikeys.generate()
     new = NewKey(name, plan, tuple(scopes), **figures)
     key_id = key_store.issue(connection, new, secret, now)
     return key_id, secret

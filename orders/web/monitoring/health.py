@@ -19,7 +19,7 @@ from typing import Any
 
 from flask import Flask
 
-from orders import VERSION, keys, system
+from orders import VERSION, apikeys, system
 from orders.clock import Clock
 from orders.domain import format_instant
 from orders.store import events
@@ -111,7 +111,7 @@ class Recent(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Note a warning or an error of the log."""
-        text = keys.redact(" ".join(record.getMessage().split()))[:_LONGEST_TEXT]
+        text = apikeys.redact(" ".join(record.getMessage().split()))[:_LONGEST_TEXT]
         with self._guard:
             self._note(record.levelname.lower(), text, None)
 

@@ -17,18 +17,18 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from orders import keys
+from orders import apikeys
 from orders.clock import Clock
 from orders.domain import EventType, NewOrder, Origin, Refusal
 from orders.files.faults import Faults
 from orders.service import OrderService
-from orders.store import keys as key_store
+from orders.store import apikeys as key_store
+from orders.store.apikeys import NewKey
 from orders.store.care import checks, opening
 from orders.store.database.database import continue_ids_above
 from orders.store.database.errors import StoreUnavailable
 from orders.store.database.sqlite import SqliteDatabase
 from orders.store.idempotency import IdempotencyKey
-from orders.store.keys import NewKey
 from tests.proofs.power_cut import apsw_driver
 from tests.proofs.power_cut.disk import Disk
 from tests.support.orders import REPEATED
@@ -193,7 +193,7 @@ class Store:
 
 
 def _issue_key(path: Path) -> int:
-    secret = keys.generate()
+    secret = apikeys.generate()
     key = NewKey("power cuts", "business", ("read", "write"))
     with closing(SqliteDatabase(path)) as database, database.write() as connection:
         continue_ids_above(connection, "orders", LAST_IMPORTED_ID)

@@ -21,7 +21,7 @@ from sqlalchemy import (
     update,
 )
 
-from orders.keys import digest, shown_prefix
+from orders.apikeys import digest, shown_prefix
 from orders.store.database.database import Instant, Query, instant_of
 from orders.store.tables import api_keys, store
 
