@@ -24,7 +24,8 @@ from orders.cli.common import (
     time_text,
 )
 from orders.settings import Settings
-from orders.store import audit, clock_floor
+from orders.store import apikeys as key_store
+from orders.store import audit
 from orders.store.care import checks, opening, restoring
 from orders.store.care import salvage as salvaging
 from orders.store.care.backups import Backups
@@ -76,7 +77,7 @@ def check(*, clock_is_right: bool) -> None:
     say(f"{services.database.where} is sound.")
     if clock_is_right:
         with services.database.write() as connection:
-            clock_floor.trust_clock(connection)
+            key_store.trust_clock(connection)
             audit.note(connection, services.clock.now(), "clock.trusted", "the store")
         say("Keys are judged by the clock.")
 

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 from orders import VERSION, domain
 from orders.cli.common import PlainCommand, time_text
 from orders.store import apikeys as key_store
-from orders.store import days
+from orders.store import stats
 from orders.store.care import checks
 from orders.store.care.files import InstanceLocked, locked
 from orders.store.database.errors import StoreUnavailable, words_of
@@ -117,7 +117,7 @@ def _store(services: Services, said: dict[str, Any]) -> Item:
     began = time.perf_counter()
     try:
         services.upkeep.check()
-        counts = days.statistics(services.database, services.clock.now(), 1).by_status
+        counts = stats.statistics(services.database, services.clock.now(), 1).by_status
     except (checks.UnfitDatabase, StoreUnavailable) as error:
         return Item("store", str(error), True, {"where": where, "fault": str(error)})
     seconds = round(time.perf_counter() - began, 3)

@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 
 from orders.domain import EventType, Origin
-from orders.store import days, events
+from orders.store import events, stats
 from orders.store.care.files import scratch_folder
 from orders.store.care.triggers import QUARTER
 from orders.store.database import sqlite
@@ -134,7 +134,7 @@ def copy_to_store(connection: Connection, origin: Origin, now: datetime) -> int:
     last_id = max(highest, highest_id(connection, orders.name))
     order_id = func.coalesce(_STAGED.c.id, last_id + _STAGED.c.nth)
     rows = select(order_id, *(_STAGED.c[name] for name in _ORDER[1:])).order_by(_STAGED.c.line)
-    days.add_all(connection, _QUARTERS)
+    stats.add_all(connection, _QUARTERS)
     copied = insert(orders).from_select(_ORDER, rows)
     inserted = connection.execute(copied.execution_options(preserve_rowcount=True)).rowcount
     newest = connection.scalar(select(func.max(order_id))) or 0

@@ -59,7 +59,7 @@ store = Table(
     Column("store_id", words(32), nullable=False),
     # The key that `--demo` issued, which is what makes this a demo database.
     Column("demo_key_id", ForeignKey("api_keys.id")),
-    # The latest time seen: see `clock_floor`. Events up to that id say nothing of it.
+    # The latest time seen: see `store.apikeys`. Events up to that id say nothing of it.
     Column("clock_floor", Instant),
     Column("misdated_events", BigInteger),
 )

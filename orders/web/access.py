@@ -40,7 +40,6 @@ from orders.counters.memory import CounterStorage
 from orders.counters.windows import ADDRESS_PREFIX, Counters, Quota, Usage
 from orders.settings import Network, Plan, Settings
 from orders.store import apikeys as key_store
-from orders.store import clock_floor
 from orders.store.apikeys import ApiKey
 from orders.store.database.database import Database
 from orders.store.database.errors import StoreUnavailable
@@ -149,7 +148,7 @@ class KeyRing:
         try:
             with self._database.write() as connection:
                 key_store.write_last_used(connection, used)
-                clock_floor.note(connection, instant(latest))
+                key_store.raise_clock_floor(connection, instant(latest))
         except StoreUnavailable as error:
             log.debug("When keys were last used is written later: %s", error)
             with self._lock:
@@ -157,7 +156,7 @@ class KeyRing:
             return
         self._stored = latest
         if is_set_back:
-            clock_floor.warn(instant(latest))
+            key_store.warn_of_clock(instant(latest))
             # From here on, the store's own judgement: a command may end it.
             self._cache.clear()
             self._latest = self._stored = now
@@ -166,7 +165,7 @@ class KeyRing:
         """Write the latest time that keys were judged by, if any were."""
         if self._latest > self._stored:
             with contextlib.suppress(StoreUnavailable), self._database.write() as connection:
-                clock_floor.note(connection, instant(self._latest))
+                key_store.raise_clock_floor(connection, instant(self._latest))
                 self._stored = self._latest
 
     def _time(self) -> float:

@@ -17,7 +17,6 @@ from orders.clock import Clock
 from orders.service import OrderService
 from orders.settings import Settings
 from orders.store import apikeys as key_store
-from orders.store import clock_floor
 from orders.store.care import checks
 from orders.store.care.backups import Backups, ContinuousCopy
 from orders.store.database.commits import CommitCache, GroupCommit
@@ -147,11 +146,11 @@ class Services:
 
     def _check_clock(self) -> None:
         with self.database.read() as connection:
-            latest = clock_floor.find(connection)
+            latest = key_store.latest_time(connection)
         if latest is not None and latest > self.clock.now():
             with self.database.write() as connection:
-                clock_floor.note(connection, latest)
-            clock_floor.warn(latest)
+                key_store.raise_clock_floor(connection, latest)
+            key_store.warn_of_clock(latest)
 
     def check_behind(self) -> None:
         """Check a large database in a background thread; log and note the result."""

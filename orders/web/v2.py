@@ -13,7 +13,7 @@ from flask import request
 
 from orders.domain import NewOrder, OrderNotFound
 from orders.service import Written
-from orders.store import days, events, listing
+from orders.store import events, listing, stats
 from orders.store.events import Changed, EventPage, Outcome
 from orders.strictjson import to_json
 from orders.web import compression, etags, pagination
@@ -244,17 +244,17 @@ def get_stats(query: dict[str, Any]) -> Reply:
     """Return the store's figures by status and by day."""
     services = current_services()
     now, zone = services.clock.now(), ZoneInfo(query["zone"])
-    figures = days.statistics(services.database, now, query["days"], zone)
+    figures = stats.statistics(services.database, now, query["days"], zone)
     standing = services.backups and services.backups.standing()
     paused = endpoints.paused(services.database)
-    stats = {
+    report = {
         "by_status": figures.by_status,
         "days": [{"date": day, **asdict(each)} for day, each in figures.days.items()],
         # Left out where there are none.
         "backups": standing and {"last": standing.newest, "same_disk": standing.is_on_same_disk},
         "paused_webhooks": [{"id": each, "since": since} for each, since in paused] or None,
     }
-    return _json(to_json(_STATS.dump(stats)))
+    return _json(to_json(_STATS.dump(report)))
 
 
 @blueprint.get("/usage", tags=["reports"])

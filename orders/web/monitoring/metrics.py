@@ -37,7 +37,7 @@ from prometheus_client.registry import Collector
 from sqlalchemy import Connection
 
 from orders import VERSION
-from orders.store import days, events
+from orders.store import events, stats
 from orders.store.care import checks
 from orders.store.database import sqlite
 from orders.store.database.errors import Part, StoreUnavailable
@@ -335,7 +335,7 @@ class StateCollector(Collector):
             newest = events.newest_id(connection)
             seconds = time.perf_counter() - began
             webhooks = self._webhooks(connection)
-        counts = days.statistics(services.database, services.clock.now(), 1).by_status
+        counts = stats.statistics(services.database, services.clock.now(), 1).by_status
         return [
             _gauge("database_answer_seconds", "Duration of one query.", seconds),
             _gauge("last_event_id", "Id of the newest event.", newest),
