@@ -27,10 +27,9 @@ from sqlalchemy import (
 from orders.domain import EventType, Origin
 from orders.store import events, stats
 from orders.store.care.files import scratch_folder
-from orders.store.care.triggers import QUARTER
 from orders.store.database import sqlite
 from orders.store.database.database import BESIDE, Beside, continue_ids_above, highest_id
-from orders.store.tables import EVER, order_quarters, orders
+from orders.store.tables import EVER, QUARTER, order_quarters, orders
 
 _ORDER = [name.key for name in orders.columns]
 # The store assigns ids to the rows without one, of which this is the nth.

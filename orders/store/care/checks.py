@@ -20,11 +20,10 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from orders.store.care.triggers import QUARTER
 from orders.store.database import errors, sqlite
 from orders.store.database.database import highest_ids
 from orders.store.events import COPIED
-from orders.store.tables import EVER
+from orders.store.tables import EVER, QUARTER
 
 # "SOrd" in ASCII.
 APPLICATION_ID = 0x534F7264

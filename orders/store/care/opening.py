@@ -22,12 +22,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from orders import system
 from orders.settings import DATABASE_NAME
 from orders.store import audit
-from orders.store.care import checks, files, triggers
+from orders.store.care import checks, files
 from orders.store.care.checks import UnfitDatabase
 from orders.store.care.files import LOCK, InstanceLocked, locked_file
 from orders.store.database import errors, sqlite
 from orders.store.database.sqlite import SqliteDatabase
-from orders.store.tables import EVER, METADATA, order_quarters, store
+from orders.store.tables import EVER, METADATA, create_triggers, order_quarters, store
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +136,7 @@ def _change(path: Path, change: Callable[[Connection], None]) -> None:
 def make_tables(connection: Connection) -> None:
     """Make the tables of a new store, as the migrations leave them, in the transaction."""
     METADATA.create_all(connection)
-    triggers.create_all(connection)
+    create_triggers(connection)
     nothing = {count.name: 0 for count in order_quarters.columns}
     connection.execute(insert(order_quarters).values(nothing | {"quarter": EVER}))
     connection.execute(insert(store).values(id=1, store_id=secrets.token_hex(8)))

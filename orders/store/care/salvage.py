@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from orders import system
-from orders.store.care import checks, files, opening, triggers
+from orders.store.care import checks, files, opening
 from orders.store.care.checks import UnfitDatabase
 from orders.store.database import errors, sqlite
 from orders.store.events import COPIED
@@ -33,6 +33,7 @@ from orders.store.tables import (
     order_quarters,
     order_words,
     orders,
+    words_of,
 )
 
 # Row ids are positive but for EVER's. How high they can be where that can't be read, too.
@@ -325,7 +326,7 @@ def _write_derived(path: Path) -> None:
     """Write again what triggers write from orders and events."""
     derived = {
         order_quarters.name: checks.quarters_anew("sqlite"),
-        order_words.name: triggers.words_of("sqlite", orders.name),
+        order_words.name: words_of("sqlite", orders.name),
     }
     with closing(sqlite.connect(path)) as connection:
         connection.execute("BEGIN")
