@@ -22,8 +22,7 @@ from orders import domain
 from orders.clock import STEP_SECONDS, Clock
 from orders.domain import NewOrder, NotPending, Origin
 from orders.files import staging
-from orders.files.faults import Fault, Faults
-from orders.files.rows import PETS, Cells, checked, orders, pet
+from orders.files.rows import PETS, Cells, Fault, Faults, checked, orders, pet
 from orders.files.staging import Staging
 from orders.store import events, idempotency, pets
 from orders.store import orders as order_store

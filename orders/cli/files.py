@@ -15,8 +15,7 @@ import click
 
 from orders.cli.common import CommandGroup, open_services, overwrite, progress, say
 from orders.files import exporting, formats
-from orders.files.faults import Faults
-from orders.files.rows import ORDERS, PETS, Cells, Sheet
+from orders.files.rows import ORDERS, PETS, Cells, Faults, Sheet
 from orders.store.care.files import complete_file
 
 # Progress is shown after this many bytes.

@@ -12,8 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from orders import strictjson
-from orders.files.faults import MAX_NAME_SHOWN, Fault, Faults, FileRefused
-from orders.files.rows import WHOLE_NUMBERS, Cells
+from orders.files.rows import MAX_NAME_SHOWN, WHOLE_NUMBERS, Cells, Fault, Faults, FileRefused
 
 ENDINGS = {".csv", ".jsonl", ".ndjson"}
 _MAX_DIGITS = 19

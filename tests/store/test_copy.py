@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import pytest
 
-from orders.files.faults import Faults
+from orders.files.rows import Faults
 from orders.settings import Settings
 from orders.store.database import sqlite
 from orders.store.tables import METADATA

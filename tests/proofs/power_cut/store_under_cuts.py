@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 from orders import apikeys
 from orders.clock import Clock
 from orders.domain import EventType, NewOrder, Origin, Refusal
-from orders.files.faults import Faults
+from orders.files.rows import Faults
 from orders.service import OrderService
 from orders.store import apikeys as key_store
 from orders.store.apikeys import NewKey
