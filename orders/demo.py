@@ -54,7 +54,7 @@ def prepare(database: Database, clock: Clock) -> Demo | None:
     secret = apikeys.generate()
     with database.write() as connection:
         demo_key_id = key_store.demo_key_id(connection)
-        if demo_key_id is None and orders.newest_id(connection):
+        if demo_key_id is None and orders.newest_order(connection):
             return None
         if demo_key_id is None:
             _fill(connection, now)
@@ -63,7 +63,7 @@ def prepare(database: Database, clock: Clock) -> Demo | None:
             audit.note(connection, now, "key.rotated", f"key {demo_key_id} (demo)")
         else:
             key_store.set_demo_key_id(connection, _issue(connection, secret, now))
-        next_order_id = orders.newest_id(connection) + 1
+        next_order_id = orders.newest_order(connection) + 1
     return Demo(secret, demo_key_id is None, next_order_id)
 
 

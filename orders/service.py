@@ -24,12 +24,12 @@ from orders.domain import NewOrder, NotPending, Origin
 from orders.files import staging
 from orders.files.rows import PETS, Cells, Fault, Faults, checked, orders, pet
 from orders.files.staging import Staging
-from orders.store import events, idempotency, pets
+from orders.store import idempotency, pets
 from orders.store import orders as order_store
 from orders.store.database.commits import GroupCommit
 from orders.store.database.database import Database
-from orders.store.events import Changed, Outcome
 from orders.store.idempotency import IdempotencyKey
+from orders.store.orders import Changed, Outcome
 
 # Whether an order, or the list, with this revision may be changed.
 Condition = Callable[[int], bool]
@@ -231,7 +231,7 @@ class OrderService:
 
 
 def _require_list(connection: Connection, condition: Condition | None) -> None:
-    if condition is not None and not condition(events.newest_id(connection)):
+    if condition is not None and not condition(order_store.newest_event(connection)):
         raise domain.PreconditionFailed
 
 
@@ -242,7 +242,7 @@ def _require(
     fields: Mapping[str, Any] | None = None,
 ) -> None:
     # In the transaction of the change, before which no other can come: it has the writers' lock.
-    if condition is None or condition(events.newest_id_of(connection, order_id)):
+    if condition is None or condition(order_store.newest_event_of(connection, order_id)):
         return
     # Why it can't be changed at all comes first (RFC 9110, section 13.2.1).
     if fields is not None:
@@ -258,7 +258,7 @@ def _unchanged(connection: Connection, order_id: int, fields: Mapping[str, Any])
     others = {name: value for name, value in fields.items() if name != "note"}
     if order is None or not (order.is_pending or order.has(others)):
         _refuse(connection, order_id)
-    return events.recall(connection, events.newest_id_of(connection, order_id))
+    return order_store.recall(connection, order_store.newest_event_of(connection, order_id))
 
 
 def _refuse(connection: Connection, order_id: int) -> NoReturn:

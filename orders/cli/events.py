@@ -12,7 +12,8 @@ import click
 
 from orders.cli.common import CommandGroup, open_services
 from orders.cli.files import orders_group
-from orders.store import events, listing
+from orders.store import lists
+from orders.store import orders as order_store
 from orders.store.database.database import Database
 
 _BATCH = 200
@@ -30,13 +31,13 @@ def events_group() -> None:
 def show(order_id: int) -> None:
     """Show the order ID and its history."""
     database = open_services().database
-    order = listing.one_order(database, order_id, 2)
+    order = lists.one_order(database, order_id, 2)
     if order is None:
         raise click.ClickException(f"There is no order {order_id}.")
     for name, value in json.loads(order.body).items():
         click.echo(f"{name:<10} {value if isinstance(value, str) else json.dumps(value)}")
     click.echo()
-    for event in events.read_history(database, order_id, 0, _WHOLE_HISTORY).events:
+    for event in order_store.read_history(database, order_id, 0, _WHOLE_HISTORY).events:
         click.echo(_line(json.loads(event)))
 
 
@@ -65,7 +66,7 @@ def tail(
     if request_id is not None:
         _show_request(database, request_id, as_json=as_json)
         return
-    start = events.id_before_last(database, number) if after is None else after
+    start = order_store.id_before_last(database, number) if after is None else after
     try:
         for event in _events(database, start, follow=follow):
             click.echo(event if as_json else _line(json.loads(event)))
@@ -76,7 +77,7 @@ def tail(
 
 
 def _show_request(database: Database, request_id: str, *, as_json: bool) -> None:
-    done = events.read_request(database, request_id, 0, _WHOLE_HISTORY).events
+    done = order_store.read_request(database, request_id, 0, _WHOLE_HISTORY).events
     if not done:
         raise click.ClickException(
             f"No event is of a request {request_id}: it changed no order, or is another store's."
@@ -87,7 +88,7 @@ def _show_request(database: Database, request_id: str, *, as_json: bool) -> None
 
 def _events(database: Database, after: int, *, follow: bool) -> Iterator[str]:
     while True:
-        page = events.read_page(database, after, _BATCH)
+        page = order_store.read_events(database, after, _BATCH)
         yield from page.events
         after = page.next
         if not page.more:

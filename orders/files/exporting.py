@@ -11,9 +11,9 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from orders.files.rows import ORDERS
-from orders.store import orders_json
+from orders.store import lists
 from orders.store.database.database import Database, InstantText, Query
-from orders.store.orders_json import joined
+from orders.store.lists import joined
 from orders.store.tables import orders
 
 HEADERS = {".csv": ",".join(ORDERS.checks) + "\n"}
@@ -68,7 +68,7 @@ def _batches(line: Any) -> Query:
     )
 
 
-_JSON_LINES = _batches(orders_json.order_line())
+_JSON_LINES = _batches(lists.order_line())
 _BATCHES = {".csv": _batches(_csv(orders.c)), ".jsonl": _JSON_LINES, ".ndjson": _JSON_LINES}
 
 

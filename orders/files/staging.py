@@ -25,7 +25,8 @@ from sqlalchemy import (
 )
 
 from orders.domain import EventType, Origin
-from orders.store import events, stats
+from orders.store import orders as order_store
+from orders.store import stats
 from orders.store.care.files import scratch_folder
 from orders.store.database import sqlite
 from orders.store.database.database import BESIDE, Beside, continue_ids_above, highest_id
@@ -138,5 +139,5 @@ def copy_to_store(connection: Connection, origin: Origin, now: datetime) -> int:
     inserted = connection.execute(copied.execution_options(preserve_rowcount=True)).rowcount
     newest = connection.scalar(select(func.max(order_id))) or 0
     continue_ids_above(connection, orders.name, newest)
-    events.append_for_all(connection, EventType.IMPORTED, rows, origin, now)
+    order_store.append_for_all(connection, EventType.IMPORTED, rows, origin, now)
     return inserted

@@ -18,9 +18,9 @@ from orders.domain import (
     Status,
     refusal_to_change,
 )
-from orders.store import events
+from orders.store import orders as order_store
 from orders.store.database.database import Query
-from orders.store.events import Changed, Outcome
+from orders.store.orders import Changed, Outcome
 from orders.store.tables import idempotency_keys
 
 REMEMBERED_FOR = timedelta(hours=24)
@@ -95,13 +95,13 @@ def recall(
         return None
     ((event_id, digest, outcomes),) = rows
     if digest is None:
-        is_same = events.order_after(connection, event_id).as_sent() == request
+        is_same = order_store.order_after(connection, event_id).as_sent() == request
     else:
         is_same = digest == _digest(request)
     if not is_same:
         raise IdempotencyKeyReused
     if event_id is not None:
-        return [events.recall(connection, event_id)]
+        return [order_store.recall(connection, event_id)]
     return [_outcome(connection, *fact) for fact in json.loads(outcomes)]
 
 
@@ -152,7 +152,7 @@ def _fact(outcome: Any) -> tuple[int, int | str | None]:
 
 def _outcome(connection: Connection, order_id: int, fact: int | str | None) -> Outcome:
     if isinstance(fact, int):
-        return events.recall(connection, fact)
+        return order_store.recall(connection, fact)
     return refusal_to_change(order_id, None if fact is None else Status(fact))
 
 

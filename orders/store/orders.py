@@ -1,16 +1,24 @@
-"""The orders. Each change is one conditional statement, and its event."""
+"""The orders and their events. Each change is one conditional statement, and appends its event.
+
+Events are appended, never changed. Their ids rise in the order of commit, because only one
+transaction writes at a time: a client that has seen an event has seen all events before it.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import (
+    BigInteger,
     ColumnElement,
     Connection,
+    Select,
+    String,
     and_,
     bindparam,
     func,
@@ -19,15 +27,227 @@ from sqlalchemy import (
     or_,
     select,
     true,
+    union_all,
     update,
 )
 from sqlalchemy.sql.dml import ReturningUpdate
 
-from orders.domain import EventType, NewOrder, Order, Origin, Status
-from orders.store import events
-from orders.store.database.database import LISTED, Query
-from orders.store.events import Changed, order_of
-from orders.store.tables import orders
+from orders.domain import EventType, NewOrder, NotPending, Order, Origin, Status
+from orders.store import lists
+from orders.store.database.database import LISTED, Database, Instant, Query, converted, instant_of
+from orders.store.tables import order_events, orders
+
+# The part of an order that each of its events repeats, as it stood after the change.
+COPIED = [column.name for column in orders.columns if column.name != "id"]
+_COLUMNS = ("order_id", *COPIED, "type", "at", "actor", "request_id")
+_OF_EVENT = (
+    bindparam("event", type_=String),
+    bindparam("now", type_=Instant),
+    bindparam("actor", type_=String),
+    bindparam("request_id", type_=String),
+)
+
+# The order as it stands in this transaction, as the columns of an event of it.
+_COPIES = select(orders.c.id, *(getattr(orders.c, name) for name in COPIED), *_OF_EVENT)
+_CHANGED = (
+    order_events.c.id,
+    order_events.c.order_id,
+    lists.order_v1(order_events),
+    lists.order_v2(order_events),
+)
+_APPEND = Query(
+    insert(order_events)
+    .from_select(_COLUMNS, _COPIES.where(orders.c.id == bindparam("order_id")))
+    .returning(*_CHANGED)
+)
+_APPEND_EACH = Query(
+    *(
+        insert(order_events)
+        .from_select(_COLUMNS, _COPIES.where(orders.c.id.in_(ids)).order_by(orders.c.id))
+        .returning(*_CHANGED)
+        for ids in LISTED
+    )
+)
+_RECALL = Query(select(*_CHANGED).where(order_events.c.id == bindparam("event_id")))
+_NEWEST = Query(select(lists.REVISION))
+_ORDER_AFTER = Query(
+    select(order_events.c.order_id, *(getattr(order_events.c, name) for name in COPIED)).where(
+        order_events.c.id == bindparam("event_id")
+    )
+)
+_NEWEST_BUT = Query(
+    select(order_events.c.id)
+    .order_by(order_events.c.id.desc())
+    .limit(1)
+    .offset(bindparam("skipped"))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """An order after one of its events, as both versions of the API show it."""
+
+    event_id: int
+    order_id: int
+    v1: str
+    v2: str
+
+    def shown(self, version: int) -> bytes:
+        """Return it as a version shows it."""
+        return (self.v1 if version == 1 else self.v2).encode()
+
+
+# What became of an order that was to be changed.
+Outcome = Changed | NotPending
+
+
+@dataclass(frozen=True, slots=True)
+class EventPage:
+    """Events as JSON texts, the id to go on from, and whether others follow."""
+
+    events: list[str]
+    next: int
+    more: bool
+
+
+def _in_order(query: Any) -> Any:
+    after = bindparam("after", type_=BigInteger)
+    return (
+        query.where(order_events.c.id > after).order_by(order_events.c.id).limit(bindparam("size"))
+    )
+
+
+_PAGE = _in_order(select(lists.event(), order_events.c.id))
+_ALL = Query(_PAGE)
+# Without an index, which every order would pay for: it reads the whole log.
+_OF_REQUEST = Query(_PAGE.where(order_events.c.request_id == bindparam("request_id", type_=String)))
+_OF_ORDER = Query(_PAGE.where(order_events.c.order_id == bindparam("order_id", type_=BigInteger)))
+
+
+@cache
+def _of_types(number: int) -> Query:
+    """Return the statement for a page of some types: it walks the index of each."""
+    walks = [
+        _in_order(select(order_events.c.id).where(order_events.c.type == bindparam(f"type_{nth}")))
+        for nth in range(number)
+    ]
+    ids = union_all(*(select(each.subquery()) for each in walks))
+    return Query(_PAGE.where(order_events.c.id.in_(ids)))
+
+
+def append(
+    connection: Connection, event: EventType, order_id: int, origin: Origin, at: datetime
+) -> Changed:
+    """Append an event with the order as it stands in this transaction; return both."""
+    rows = _APPEND.execute(connection, order_id=order_id, **_values(event, origin, at)).fetchall()
+    (row,) = rows
+    return Changed(*row)
+
+
+def append_for_each(
+    connection: Connection, event: EventType, order_ids: list[int], origin: Origin, at: datetime
+) -> list[Changed]:
+    """Append an event for each of some orders; return them."""
+    values = {**_values(event, origin, at), "order_ids": json.dumps(order_ids)}
+    return [Changed(*row) for row in _APPEND_EACH.execute(connection, **values).fetchall()]
+
+
+def append_for_all(
+    connection: Connection,
+    event: EventType,
+    rows: Select[Any],
+    origin: Origin,
+    at: datetime,
+) -> None:
+    """Append an event for each order that a query selects with all its columns."""
+    appended = insert(order_events).from_select(_COLUMNS, rows.add_columns(*_OF_EVENT))
+    connection.execute(appended, _values(event, origin, at))
+
+
+def _values(event: EventType, origin: Origin, at: datetime) -> dict[str, object]:
+    return {
+        "event": event.value,
+        "now": at,
+        "actor": origin.actor,
+        "request_id": origin.request_id,
+    }
+
+
+def newest_event(connection: Connection) -> int:
+    """Return the id of the newest event as a transaction sees it, 0 where there is none."""
+    ((event_id,),) = _NEWEST.execute(connection).fetchall()
+    return int(event_id)
+
+
+def revision(database: Database) -> int:
+    """Return the id of the newest event, 0 where there is none: what the lists' ETags are of."""
+    ((event_id,),) = database.ask(_NEWEST)
+    return int(event_id)
+
+
+def newest_event_of(connection: Connection, order_id: int) -> int:
+    """Return the id of an order's newest event, 0 where there is none: its revision."""
+    newest = select(func.max(order_events.c.id)).where(order_events.c.order_id == order_id)
+    return connection.scalar(newest) or 0
+
+
+def recall(connection: Connection, event_id: int) -> Changed:
+    """Return an event's order, as it was shown after the event."""
+    (row,) = _RECALL.execute(connection, event_id=event_id).fetchall()
+    return Changed(*row)
+
+
+def order_after(connection: Connection, event_id: int) -> Order:
+    """Return an event's order, as it stood after the event."""
+    (row,) = _ORDER_AFTER.execute(connection, event_id=event_id).fetchall()
+    return order_of(row)
+
+
+def order_of(row: Sequence[Any]) -> Order:
+    """Return the order of a driver's row: the id, then the columns that events repeat."""
+    order_id, pet_id, quantity, ship_date, status, placed_at, updated_at, reference, note = row
+    return Order(
+        order_id,
+        pet_id,
+        quantity,
+        instant_of(ship_date),
+        converted(Status, status),
+        cast("datetime", instant_of(placed_at)),
+        cast("datetime", instant_of(updated_at)),
+        reference,
+        note,
+    )
+
+
+def read_events(
+    database: Database, after: int, size: int, types: Collection[str] = ()
+) -> EventPage:
+    """Return at most `size` of the events that follow one, of these types or of all."""
+    wanted = {f"type_{nth}": each for nth, each in enumerate(sorted(types))}
+    return _read(database, _of_types(len(wanted)) if wanted else _ALL, after, size, **wanted)
+
+
+def read_history(database: Database, order_id: int, after: int, size: int) -> EventPage:
+    """Return at most `size` of an order's events that follow one."""
+    return _read(database, _OF_ORDER, after, size, order_id=order_id)
+
+
+def read_request(database: Database, request_id: str, after: int, size: int) -> EventPage:
+    """Return at most `size` of the events of one request that follow one."""
+    return _read(database, _OF_REQUEST, after, size, request_id=request_id)
+
+
+def _read(database: Database, query: Query, after: int, size: int, **values: Any) -> EventPage:
+    rows = database.ask(query, after=after, size=size + 1, **values)
+    shown = rows[:size]
+    return EventPage([row[0] for row in shown], shown[-1][1] if shown else after, len(rows) > size)
+
+
+def id_before_last(database: Database, number: int) -> int:
+    """Return the id after which exactly `number` events follow, 0 where there are fewer."""
+    rows = database.ask(_NEWEST_BUT, skipped=number)
+    return int(rows[0][0]) if rows else 0
+
 
 _INSERT = Query(
     insert(orders)
@@ -86,7 +306,7 @@ def insert_pending(connection: Connection, new: NewOrder, origin: Origin, now: d
         new_note=new.note,
         now=now,
     ).fetchall()
-    return events.append(connection, EventType.PLACED, order_id, origin, now)
+    return append(connection, EventType.PLACED, order_id, origin, now)
 
 
 def ship_pending(
@@ -95,7 +315,7 @@ def ship_pending(
     """Ship those of the orders that are pending; return them."""
     values = {"order_ids": json.dumps(order_ids), "new_ship_date": ship_date, "now": now}
     shipped = [row[0] for row in _SHIP.execute(connection, **values).fetchall()]
-    return events.append_for_each(connection, EventType.SHIPPED, shipped, origin, now)
+    return append_for_each(connection, EventType.SHIPPED, shipped, origin, now)
 
 
 def cancel_pending(
@@ -121,7 +341,7 @@ def find(connection: Connection, order_id: int) -> Order | None:
     return order_of(rows[0]) if rows else None
 
 
-def newest_id(connection: Connection) -> int:
+def newest_order(connection: Connection) -> int:
     """Return the highest id of an order, 0 where there is none."""
     return connection.scalar(select(func.max(orders.c.id))) or 0
 
@@ -133,4 +353,4 @@ def _changed(
     origin: Origin,
     now: datetime,
 ) -> Changed | None:
-    return events.append(connection, event, rows[0][0], origin, now) if rows else None
+    return append(connection, event, rows[0][0], origin, now) if rows else None

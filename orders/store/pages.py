@@ -41,7 +41,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from orders import domain
 from orders.domain import Status
-from orders.store import events, orders_json
+from orders.store import lists
 from orders.store.database.database import (
     Database,
     Folded,
@@ -375,9 +375,9 @@ def _page(shape: _Shape, few: str | None) -> Query:
     ids = select(union_all(*parts).subquery()) if len(parts) > 1 else parts[0]
     chosen = ids.order_by(*_last_without_date(shape, ids.selected_columns))
     page = chosen.limit(bindparam("size")).subquery("page")
-    newest = select(events.REVISION.label("revision")).subquery("newest")
+    newest = select(lists.REVISION.label("revision")).subquery("newest")
     rows = newest.outerjoin(page, true()).outerjoin(orders, orders.c.id == page.c.order_id)
-    shown = select(newest, orders_json.order_v2(), page.c.order_id, page.c.sort_key)
+    shown = select(newest, lists.order_v2(), page.c.order_id, page.c.sort_key)
     return Query(shown.select_from(rows).order_by(*_last_without_date(shape, page.c)))
 
 

@@ -15,7 +15,7 @@ from werkzeug.http import parse_etags
 
 from orders.domain import PreconditionFailed
 from orders.service import Condition
-from orders.store.listing import Entity
+from orders.store.lists import Entity
 from orders.web.call import Reply
 from orders.web.compression import encoded, is_large
 from orders.web.services import current_services

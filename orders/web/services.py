@@ -23,7 +23,7 @@ from orders.store.database.commits import CommitCache, GroupCommit
 from orders.store.database.database import Database, LongReads
 from orders.store.database.errors import StoreUnavailable
 from orders.store.databases import Upkeep
-from orders.store.listing import CurrentList
+from orders.store.lists import CurrentList
 from orders.web.access import KeyRing, Limits, Verdict
 from orders.web.call import NoteAnswer
 from orders.web.logs import log_queue

@@ -9,8 +9,8 @@ from flask import request
 from orders import domain
 from orders.domain import NewOrder, OrderAlreadyCancelled, OrderNotFound, Pet, PetNotFound
 from orders.server import BUSY
-from orders.store import listing, pets
-from orders.store.listing import OrderList
+from orders.store import lists, pets
+from orders.store.lists import OrderList
 from orders.web import etags
 from orders.web.api import ApiBlueprint, render
 from orders.web.call import NO_CONTENT, Reply
@@ -96,7 +96,7 @@ def place_order(new: NewOrder) -> Reply:
 def get_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
     """Return one order."""
     order_id = parse_order_id(orderId)
-    order = listing.one_order(current_services().database, order_id, VERSION)
+    order = lists.one_order(current_services().database, order_id, VERSION)
     if order is None:
         raise OrderNotFound(orderId)
     return etags.order_reply(order_id, order, strong=False)

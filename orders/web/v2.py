@@ -13,8 +13,9 @@ from flask import request
 
 from orders.domain import NewOrder, OrderNotFound
 from orders.service import Written
-from orders.store import events, listing, stats
-from orders.store.events import Changed, EventPage, Outcome
+from orders.store import lists, stats
+from orders.store import orders as order_store
+from orders.store.orders import Changed, EventPage, Outcome
 from orders.strictjson import to_json
 from orders.web import compression, etags, pagination
 from orders.web.api import ApiBlueprint
@@ -78,7 +79,7 @@ def list_orders(parameters: dict[str, Any]) -> Reply:
     """Return a page of the orders that match the filters."""
     services = current_services()
     query = pagination.page_query(parameters, services.store_id)
-    unchanged = etags.if_current(lambda: events.revision(services.database), varies=True)
+    unchanged = etags.if_current(lambda: order_store.revision(services.database), varies=True)
     if unchanged is not None:
         return unchanged
     page = services.pages.get(request.query_string, lambda: pagination.read_listed_page(query))
@@ -114,7 +115,7 @@ def place_order(new: NewOrder) -> Reply:
 def get_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
     """Return one order."""
     order_id = parse_order_id(orderId)
-    order = listing.one_order(current_services().database, order_id, VERSION)
+    order = lists.one_order(current_services().database, order_id, VERSION)
     if order is None:
         raise OrderNotFound(orderId)
     return etags.order_reply(order_id, order, strong=True)
@@ -208,9 +209,9 @@ def _shipment(outcome: Outcome) -> str:
 def list_order_events(query: dict[str, int], orderId: str) -> Reply:  # noqa: N803 - as documented
     """Return the history of one order."""
     database, order_id = current_services().database, parse_order_id(orderId)
-    page = events.read_history(database, order_id, query["after"], query["limit"])
+    page = order_store.read_history(database, order_id, query["after"], query["limit"])
     # An order has at least the event that made it.
-    if not page.events and not events.read_history(database, order_id, 0, 1).events:
+    if not page.events and not order_store.read_history(database, order_id, 0, 1).events:
         raise OrderNotFound(orderId)
     return _event_page(page)
 
@@ -226,11 +227,12 @@ def list_order_events(query: dict[str, int], orderId: str) -> Reply:  # noqa: N8
 def list_events(query: dict[str, Any]) -> Reply:
     """Return the events after a given one."""
     database, types = current_services().database, query.get("type", ())
-    return _event_page(events.read_page(database, query["after"], query["limit"], types))
+    return _event_page(order_store.read_events(database, query["after"], query["limit"], types))
 
 
 def _event_page(page: EventPage) -> Reply:
-    if not page.events and page.next > (newest := events.revision(current_services().database)):
+    database = current_services().database
+    if not page.events and page.next > (newest := order_store.revision(database)):
         raise ValidationFailed({"after": f"is after the newest event, {newest}"})
     more = "true" if page.more else "false"
     return _json(f'{{"events":[{",".join(page.events)}],"next":{page.next},"more":{more}}}')

@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 
 from orders.domain import EventType
-from orders.store import orders_json
+from orders.store import lists
 from orders.store.database.database import Query, converted, instant_of
 from orders.store.tables import order_events, webhook_deliveries, webhook_endpoints, webhook_refused
 from orders.webhooks.endpoints import Endpoint, EventNotFound, get_all
@@ -42,7 +42,7 @@ _EVENT = (
     order_events.c.id,
     order_events.c.type,
     order_events.c.at,
-    orders_json.order_v2(order_events),
+    lists.order_v2(order_events),
 )
 # One for each type of event, so that the compiled statement fits every endpoint.
 _TYPES = [f"type_{number}" for number, _ in enumerate(EventType)]

@@ -10,7 +10,8 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from orders.domain import EventType
-from orders.store import events
+from orders.store import lists
+from orders.store import orders as order_store
 from orders.store.database.database import Database, Query, instant_of
 from orders.store.tables import webhook_deliveries, webhook_endpoints, webhook_refused
 
@@ -101,7 +102,7 @@ def add(connection: Connection, new: NewEndpoint, now: datetime) -> int:
             secret=new.secret,
             allow_private=new.allow_private,
             created_at=now,
-            position=events.REVISION,
+            position=lists.REVISION,
             tries=0,
         )
         .returning(webhook_endpoints.c.id)
@@ -164,7 +165,7 @@ def resume(connection: Connection, endpoint_id: int, now: datetime, after: int |
     if after is None:
         connection.execute(update(webhook_refused).where(own).values(tries=0, next_at=now))
     else:
-        if after > events.newest_id(connection):
+        if after > order_store.newest_event(connection):
             raise EventNotFound(after)
         connection.execute(delete(webhook_refused).where(own))
         values["position"] = after

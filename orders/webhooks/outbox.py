@@ -34,7 +34,8 @@ from random import Random, SystemRandom
 from sqlalchemy import Connection
 
 from orders.clock import Clock
-from orders.store import audit, events
+from orders.store import audit
+from orders.store import orders as order_store
 from orders.store.database.commits import GroupCommit
 from orders.store.database.database import Database
 from orders.store.database.errors import StoreUnavailable
@@ -257,7 +258,7 @@ class Courier:
         return _Task(endpoint, deliveries.event(connection, refused.event_id), refused)
 
     def _next_in_order(self, connection: Connection, endpoint: Endpoint) -> _Task | None:
-        newest = events.newest_id(connection)
+        newest = order_store.newest_event(connection)
         event = deliveries.next_wanted(connection, endpoint, self.scanned_to(endpoint))
         if event is None:
             self._scanned[endpoint.id] = (endpoint.position, newest)
@@ -495,7 +496,7 @@ class Outbox:
         self._seen = None  # everything is polled again, unless all of this succeeds
         with self._database.read() as connection:
             all_endpoints = endpoints.get_all(connection)
-            newest = events.newest_id(connection)
+            newest = order_store.newest_event(connection)
             waits = {
                 each.id: self.courier.seconds_until_due(connection, each, newest)
                 for each in all_endpoints

@@ -487,8 +487,8 @@ BREAKS = {
     "orders.store.orders.insert_pending": ("POST", ORDERS, body(b'{"petId":7}')),
     "orders.store.orders.cancel_pending": ("DELETE", f"{ORDERS}/1", {}),
     "orders.store.orders.ship_pending": ("POST", f"{ORDERS}/1/ship", {}),
-    "orders.store.listing.one_order": ("GET", f"{ORDERS}/1", {}),
-    "orders.store.listing.CurrentList.now": ("GET", ORDERS, {}),
+    "orders.store.lists.one_order": ("GET", f"{ORDERS}/1", {}),
+    "orders.store.lists.CurrentList.now": ("GET", ORDERS, {}),
     "orders.store.pets.find": ("GET", "/v1/pets/7", {}),
     "orders.store.apikeys.find_by_secret": ("GET", ORDERS, {}),
 }
@@ -517,7 +517,7 @@ def test_an_internal_error_is_reported_by_its_request_id_only(
 
 
 def test_what_goes_wrong_outside_of_the_api_is_an_error_too(send, monkeypatch):
-    monkeypatch.setattr("orders.store.events.newest_id", lambda _: 1 / 0)
+    monkeypatch.setattr("orders.store.orders.newest_event", lambda _: 1 / 0)
     response = send(Case("nobody", "GET", "/readyz", 500))
     assert_answer(response, Case("nobody", "GET", "/readyz", 500, "internal_error"))
     assert "division" not in response.text

@@ -11,7 +11,8 @@ from contextlib import closing
 import pytest
 from sqlalchemy import insert
 
-from orders.store import apikeys, events, listing, pets, tables
+from orders.store import apikeys, lists, pets, tables
+from orders.store import orders as order_store
 from orders.store.database import sqlite
 from tests.support.running_shop import ORDERS, PET
 from tests.support.stores import assert_error, logged
@@ -19,10 +20,10 @@ from tests.support.stores import assert_error, logged
 ORDER = f"{ORDERS}/1"
 # What each request makes of the rows that it reads.
 MADE = {
-    ORDER: (listing, "Entity"),
-    ORDERS: (listing, "Listed"),
+    ORDER: (lists, "Entity"),
+    ORDERS: (lists, "Listed"),
     PET: (pets, "Pet"),
-    "a placing": (events, "Changed"),
+    "a placing": (order_store, "Changed"),
     "an unknown key": (apikeys, "ApiKey"),
 }
 # A statement that writes what the service would not, and what the value is not.

@@ -22,7 +22,8 @@ import urllib3
 from orders.cli.serve import difference, digests
 from orders.domain import Status
 from orders.settings import DEFAULT_PLANS, Plan, Settings
-from orders.store import events, listing
+from orders.store import lists
+from orders.store import orders as order_store
 from orders.store.care import checks
 from orders.store.care.opening import InUse
 from orders.store.database.errors import StoreUnavailable
@@ -272,7 +273,7 @@ def test_events_become_visible_in_the_order_of_their_ids_whoever_writes(settings
     seen, last, is_done = [], 0, False
     while not is_done:
         have_ended = all(writer.poll() is not None for writer in writers)
-        page = events.read_page(store.database, last, 200)
+        page = order_store.read_events(store.database, last, 200)
         seen += [json.loads(each)["id"] for each in page.events]
         last = page.next
         is_done = have_ended and not page.events
@@ -597,7 +598,7 @@ def test_pages_and_long_lists_are_read_by_an_index(server, name, store):
         sort = Sort(by, descending)
         first = read_page(explained, PageQuery(filters, sort, 50))
         read_page(explained, PageQuery(filters, sort, 50, first.next))
-    explained.ask(listing._CHUNK, after=4_000, size=4_000)  # noqa: SLF001 - as it is streamed
+    explained.ask(lists._CHUNK, after=4_000, size=4_000)  # noqa: SLF001 - as it is streamed
     assert len(explained.plans) > 2 * len(FILTERS)
     for plan in map(str, explained.plans):
         assert "Seq Scan on orders" not in plan, plan

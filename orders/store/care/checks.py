@@ -22,7 +22,7 @@ from sqlalchemy import Connection, text
 
 from orders.store.database import errors, sqlite
 from orders.store.database.database import highest_ids
-from orders.store.events import COPIED
+from orders.store.orders import COPIED
 from orders.store.tables import EVER, QUARTER
 
 # "SOrd" in ASCII.

@@ -25,7 +25,7 @@ from orders import system
 from orders.store.care import checks, files, opening
 from orders.store.care.checks import UnfitDatabase
 from orders.store.database import errors, sqlite
-from orders.store.events import COPIED
+from orders.store.orders import COPIED
 from orders.store.tables import (
     METADATA,
     api_keys,

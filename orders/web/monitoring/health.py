@@ -22,7 +22,7 @@ from flask import Flask
 from orders import VERSION, apikeys, system
 from orders.clock import Clock
 from orders.domain import format_instant
-from orders.store import events
+from orders.store import orders as order_store
 from orders.store.database.database import Database
 from orders.store.database.errors import Part, StoreUnavailable
 from orders.web.call import Call, Reply, json_reply
@@ -73,7 +73,7 @@ def _check_database(database: Database) -> None:
     # What this raises is answered 503 with the reason, like any request.
     database.answer_by(time.monotonic() + _PATIENCE_SECONDS)
     with database.read() as connection:
-        events.newest_id(connection)
+        order_store.newest_event(connection)
         if database.is_read_only(connection):
             raise StoreUnavailable("the database can't be written to")
 

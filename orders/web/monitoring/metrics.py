@@ -37,7 +37,8 @@ from prometheus_client.registry import Collector
 from sqlalchemy import Connection
 
 from orders import VERSION
-from orders.store import events, stats
+from orders.store import orders as order_store
+from orders.store import stats
 from orders.store.care import checks
 from orders.store.database import sqlite
 from orders.store.database.errors import Part, StoreUnavailable
@@ -332,7 +333,7 @@ class StateCollector(Collector):
         services = self._services
         began = time.perf_counter()
         with services.database.read() as connection:
-            newest = events.newest_id(connection)
+            newest = order_store.newest_event(connection)
             seconds = time.perf_counter() - began
             webhooks = self._webhooks(connection)
         counts = stats.statistics(services.database, services.clock.now(), 1).by_status

@@ -11,7 +11,8 @@ from typing import Any
 from unittest import mock
 
 from orders import service
-from orders.store import events, idempotency
+from orders.store import idempotency
+from orders.store import orders as order_store
 from orders.store.care import backups, opening
 from orders.store.database import sqlite
 from orders.webhooks import outbox, sender
@@ -42,7 +43,7 @@ def _now_and_then(place: Any, name: str, instead: Callable[..., Any]) -> Planted
 
 
 def _no_event(_: object, connection: Any, *__: object) -> int:
-    return events.newest_id(connection)
+    return order_store.newest_event(connection)
 
 
 def _twice(original: Callable[..., Any], *arguments: Any) -> Any:
@@ -81,8 +82,8 @@ def _not_full() -> Planted:
 _NOTHING = mock.Mock(execute=lambda *_, **__: None)
 FAULTS: dict[str, Callable[[], Planted]] = {
     "": nullcontext,
-    "lost-event": lambda: _now_and_then(events, "append", _no_event),
-    "doubled-event": lambda: _now_and_then(events, "append", _twice),
+    "lost-event": lambda: _now_and_then(order_store, "append", _no_event),
+    "doubled-event": lambda: _now_and_then(order_store, "append", _twice),
     "missing-sync": _not_full,
     "greedy-sweep": lambda: mock.patch.object(outbox, "LOG_RETENTION", timedelta(hours=12)),
     "idle-sweep": lambda: mock.patch.object(idempotency, "_SWEEP", _NOTHING),

@@ -1,4 +1,8 @@
-"""Version 1's list, and single orders, as JSON made by the database.
+"""Orders and events as JSON, written in SQL, and what reads them: version 1's list, one order.
+
+Making 100,000 orders into JSON in Python takes two seconds; SQLite does it in 40 ms, and other
+threads run meanwhile. Columns of free text are quoted by the database's own JSON functions.
+Both databases make the same bytes: a test compares them.
 
 A list of fewer than 4,000 orders is cached until the next commit. A longer one is read in chunks by
 key inside one read transaction, so that it shows one moment of the store however long it takes to
@@ -14,20 +18,139 @@ from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    ColumnElement,
     Connection,
     Select,
+    String,
+    Table,
     bindparam,
+    case,
     func,
     literal_column,
     select,
     union_all,
 )
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
 
 from orders.domain import Status
-from orders.store import events, orders_json
 from orders.store.database.commits import CommitCache
-from orders.store.database.database import Database, Query
+from orders.store.database.database import Database, InstantText, Query
 from orders.store.tables import order_events, orders
+
+# The id of the newest event, 0 where there is none: the revision behind the lists.
+REVISION = select(func.coalesce(func.max(order_events.c.id), 0)).scalar_subquery()
+_EMPTY: ColumnElement[str] = literal_column("''", String)
+
+
+class _Quoted(FunctionElement[str]):
+    """A text as JSON."""
+
+    type = String()
+    inherit_cache = True
+
+
+@compiles(_Quoted, "sqlite")
+def _quoted_by_sqlite(element: _Quoted, compiler: SQLCompiler, **options: Any) -> str:
+    return f"json_quote({compiler.process(element.clauses, **options)})"
+
+
+@compiles(_Quoted, "postgresql")
+def _quoted_by_postgres(element: _Quoted, compiler: SQLCompiler, **options: Any) -> str:
+    return f"CAST(to_json(CAST({compiler.process(element.clauses, **options)} AS text)) AS text)"
+
+
+def order_v1(of: Table = orders) -> ColumnElement[str]:
+    """Return the SQL for an order of version 1, as it stands or stood after an event.
+
+    None of its five fields can hold free text.
+    """
+    return joined(*_order_v1(of), "}")
+
+
+def order_v2(of: Table = orders) -> ColumnElement[str]:
+    """Return the SQL for an order of version 2, as it stands or stood after an event."""
+    return joined(*_order_v2(of))
+
+
+def order_line() -> ColumnElement[str]:
+    """Return the SQL for an order as a line of a file: version 2's without `complete`."""
+    return joined(*_given(orders), *_since_v2(orders))
+
+
+def event() -> ColumnElement[str]:
+    """Return the SQL for an event, with its order in version 2's form as it stood after it."""
+    request_id = case(
+        (order_events.c.request_id.is_(None), literal_column("'null'", String)),
+        else_=_Quoted(order_events.c.request_id),
+    )
+    return joined(
+        *('{"id":', order_events.c.id),
+        *(',"type":"', order_events.c.type),
+        *('","orderId":', order_events.c.order_id),
+        *(',"at":"', InstantText(order_events.c.at)),
+        *('","actor":', _Quoted(order_events.c.actor)),
+        *(',"requestId":', request_id),
+        *(',"order":', *_order_v2(order_events)),
+        "}",
+    )
+
+
+def _order_v1(table: Table) -> list[Any]:
+    complete = case(
+        (table.c.status == Status.SHIPPED.value, literal_column("'true'", String)),
+        else_=literal_column("'false'", String),
+    )
+    return [*_given(table), *(',"complete":', complete)]
+
+
+def _given(table: Table) -> list[Any]:
+    of = table.c
+    return [
+        *('{"id":', of.order_id if table is order_events else of.id),
+        *(',"petId":', of.pet_id),
+        *(',"quantity":', of.quantity),
+        _unless_null(',"shipDate":"', InstantText(of.ship_date), '"'),
+    ]
+
+
+def _order_v2(table: Table) -> list[Any]:
+    return [*_order_v1(table), *_since_v2(table)]
+
+
+def _since_v2(table: Table) -> list[Any]:
+    of = table.c
+    return [
+        *(',"status":"', of.status),
+        *('","placedAt":"', InstantText(of.placed_at)),
+        *('","updatedAt":"', InstantText(of.updated_at)),
+        '"',
+        _if_not_null(of.reference, ',"reference":', _Quoted(of.reference)),
+        _if_not_null(of.note, ',"note":', _Quoted(of.note)),
+        "}",
+    ]
+
+
+def _if_not_null(column: Any, *parts: Any) -> ColumnElement[str]:
+    # Not `_unless_null`: of NULL, SQLite's json_quote makes the text null.
+    return case((column.is_(None), _EMPTY), else_=joined(*parts))
+
+
+def _unless_null(*parts: Any) -> ColumnElement[str]:
+    # A text joined to NULL is NULL.
+    return func.coalesce(joined(*parts), _EMPTY)
+
+
+def joined(*parts: Any) -> ColumnElement[str]:
+    """Return the SQL that joins texts: fixed ones, without quotes in them, and columns."""
+    whole: ColumnElement[str] = _EMPTY
+    for part in parts:
+        # These texts are part of the statement: parameters would be sent each time.
+        piece = literal_column(f"'{part}'", String) if isinstance(part, str) else part
+        whole = piece if whole is _EMPTY else whole.concat(piece)
+    return whole
+
 
 CHUNK_ROWS = 4_000
 
@@ -52,7 +175,7 @@ _CHUNK_IDS = (
     .subquery()
 )
 _CHUNK_ORDERS = (
-    select(orders.c.id, orders_json.order_v1().label("json"))
+    select(orders.c.id, order_v1().label("json"))
     .select_from(_CHUNK_IDS)
     .join(orders, orders.c.id == _CHUNK_IDS.c.order_id)
 )
@@ -65,7 +188,7 @@ _CHUNK_ON_POSTGRES = (
     union_all(
         *(
             select(
-                select(orders.c.id, orders_json.order_v1().label("json"))
+                select(orders.c.id, order_v1().label("json"))
                 .where(
                     orders.c.status == status.value,
                     orders.c.id > bindparam("after", type_=BigInteger),
@@ -89,7 +212,7 @@ def _joined(rows: Any) -> Any:
 
 def _chunk(rows: Any, joined: Any) -> Select[Any]:
     # One statement, so that the orders and the revision are of the same moment.
-    return select(func.coalesce(joined, ""), func.max(rows.c.id), func.count(), events.REVISION)
+    return select(func.coalesce(joined, ""), func.max(rows.c.id), func.count(), REVISION)
 
 
 _CHUNK = Query(
@@ -106,8 +229,8 @@ _LATEST_EVENT = (
 )
 _HAS_ID = orders.c.id == bindparam("order_id")
 _ONE = {
-    1: Query(select(orders_json.order_v1(), _LATEST_EVENT).where(_HAS_ID, _VISIBLE)),
-    2: Query(select(orders_json.order_v2(), _LATEST_EVENT).where(_HAS_ID)),
+    1: Query(select(order_v1(), _LATEST_EVENT).where(_HAS_ID, _VISIBLE)),
+    2: Query(select(order_v2(), _LATEST_EVENT).where(_HAS_ID)),
 }
 
 
