@@ -1,8 +1,9 @@
-"""What differs between systems: private files, syncing, locks, signals, users, local sockets.
+"""What differs between systems: private files, syncing, locks, signals, users, starts at boot.
 
-Nothing else asks which system it is. `posix` is Linux' and macOS' part.
+Nothing else asks which system it is. `at_boot` is for all of them; `posix` is Linux' and macOS' part.
 """
 
+from orders.system.at_boot import install_at_boot, remove_at_boot
 from orders.system.posix import (
     ignore_hangups,
     ignore_stop_signals,
@@ -25,6 +26,7 @@ from orders.system.posix import (
 __all__ = [
     "ignore_hangups",
     "ignore_stop_signals",
+    "install_at_boot",
     "is_user",
     "keep_new_files_private",
     "leave_to_owner",
@@ -35,6 +37,7 @@ __all__ = [
     "make_private_folder",
     "open_private_file",
     "overwrite",
+    "remove_at_boot",
     "revoke_rights_of_others",
     "stop_this_process",
     "sync",

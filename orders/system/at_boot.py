@@ -1,0 +1,184 @@
+"""Starts the service at boot, or when its user logs in: systemd's user units, launchd's agents."""
+
+from __future__ import annotations
+
+import os
+import platform
+import plistlib
+import shlex
+import subprocess  # nosec B404 - the system's own programs
+import time
+from contextlib import suppress
+from pathlib import Path
+
+# As systemd and launchd know it.
+_SERVICE = "store-orders"
+# A stop answers what has been received, for at most 30 s, and ends webhooks, for at most 6.
+_STOP_SECONDS = 45
+
+
+def install_at_boot(command: list[str], folder: Path) -> str:
+    """Have the system run a service for this user from now on; return what it does, and its log.
+
+    The service runs on this instance folder, which must exist; what was installed before is replaced. OSError says
+    why it can't be done.
+    """
+    return (_to_launchd if platform.system() == "Darwin" else _to_systemd)(command, folder)
+
+
+def remove_at_boot() -> str:
+    """Undo `install_at_boot`, and stop that service; return what was done."""
+    return _from_launchd() if platform.system() == "Darwin" else _from_systemd()
+
+
+def systemd_unit(command: list[str], folder: Path) -> str:
+    """Return the unit of a service for one user (systemd.service(5))."""
+    program, *arguments = (_in_unit(each) for each in command)
+    return f"""\
+# Made by `store-orders at-boot`, which also removes it.
+[Unit]
+Description=Store Orders
+
+[Service]
+Type=notify
+TimeoutStartSec=infinity
+# Its loop reports every second that it runs. If it stands still, it is ended with a report of
+# where, and started again.
+WatchdogSec=30
+Environment=PYTHONFAULTHANDLER=1 {_in_unit(f"ORDERS_INSTANCE={folder}")}
+ExecStart=:{" ".join([program, *arguments])}
+Restart=always
+RestartSec=5
+TimeoutStopSec={_STOP_SECONDS}
+KillMode=mixed
+
+[Install]
+WantedBy=default.target
+"""
+
+
+def _in_unit(word: str) -> str:
+    # Percent signs are specifiers. The colon before the program keeps dollars as they are.
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped.replace("%", "%%")}"'
+
+
+def _unit_path() -> Path:
+    return Path.home() / ".config" / "systemd" / "user" / f"{_SERVICE}.service"
+
+
+def _to_systemd(command: list[str], folder: Path) -> str:
+    path = _unit_path()
+    try:
+        _run("systemctl", "--user", "daemon-reload")
+    except OSError as error:
+        line = shlex.join(["env", f"ORDERS_INSTANCE={folder}", *command])
+        raise OSError(
+            f"systemd runs no services for this user here ({error}). After su or sudo, log in as "
+            f"the user itself. Without systemd, add this line by crontab -e: @reboot {line}"
+        ) from None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(systemd_unit(command, folder), encoding="utf-8")
+    _run("systemctl", "--user", "daemon-reload")
+    _run("systemctl", "--user", "enable", _SERVICE)
+    # It waits for nothing: a folder may be in use, and a store may be upgraded for minutes.
+    _run("systemctl", "--user", "restart", "--no-block", _SERVICE)
+    return (
+        f"{path} is installed, and the service is being started. "
+        f"If it fails, it is started again. {_starts_when()}\n"
+        f"How it is: systemctl --user status {_SERVICE}\n"
+        f"Its log: journalctl --user -u {_SERVICE}"
+    )
+
+
+def _starts_when() -> str:
+    # Without this, a user's services run while the user is logged in.
+    try:
+        _run("loginctl", "--no-ask-password", "enable-linger")
+    except OSError:
+        return (
+            "It starts when you log in, and stops when you log out, until this is done once: "
+            'sudo loginctl enable-linger "$USER"'
+        )
+    return "It starts when the computer does."
+
+
+def _from_systemd() -> str:
+    path = _unit_path()
+    if not path.exists():
+        return f"Nothing to remove: there is no {path}."
+    _run("systemctl", "--user", "disable", "--now", _SERVICE)
+    path.unlink()
+    _run("systemctl", "--user", "daemon-reload")
+    return (
+        f"The service is stopped, and {path} is removed. "
+        "If nothing else needs to run while you are logged out: loginctl disable-linger"
+    )
+
+
+def launchd_agent(command: list[str], folder: Path) -> bytes:
+    """Return the property list of a service for one user (launchd.plist(5))."""
+    log = str(folder / "log.txt")
+    return plistlib.dumps(
+        {
+            "Label": _SERVICE,
+            "ProgramArguments": command,
+            "EnvironmentVariables": {"ORDERS_INSTANCE": str(folder)},
+            "WorkingDirectory": str(folder),
+            "RunAtLoad": True,
+            "KeepAlive": True,
+            "ExitTimeOut": _STOP_SECONDS,
+            # Of the log. launchd takes a number: 63 is 077.
+            "Umask": 0o077,
+            "StandardOutPath": log,
+            "StandardErrorPath": log,
+        }
+    )
+
+
+def _agent_path() -> Path:
+    return Path.home() / "Library" / "LaunchAgents" / f"{_SERVICE}.plist"
+
+
+def _to_launchd(command: list[str], folder: Path) -> str:
+    path, domain = _agent_path(), f"gui/{os.getuid()}"
+    if path.exists():
+        _from_launchd()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(launchd_agent(command, folder))
+    _run("launchctl", "bootstrap", domain, str(path))
+    return (
+        f"{path} is installed, and the service is being started. It starts when you log in, and "
+        "again if it fails.\n"
+        f"How it is: launchctl print {domain}/{_SERVICE}\n"
+        f"Its log: {folder / 'log.txt'}"
+    )
+
+
+def _from_launchd() -> str:
+    path = _agent_path()
+    if not path.exists():
+        return f"Nothing to remove: there is no {path}."
+    path.unlink()
+    agent = f"gui/{os.getuid()}/{_SERVICE}"
+    with suppress(OSError):  # it may be gone already
+        _run("launchctl", "bootout", agent)
+        _wait_until_gone(agent)
+    return f"The service is stopped, and {path} is removed."
+
+
+def _wait_until_gone(agent: str) -> None:
+    # `bootout` doesn't wait until the service has ended, and until then there can't be another.
+    for _ in range(_STOP_SECONDS):
+        _run("launchctl", "print", agent)  # OSError where there is none of that name
+        time.sleep(1)
+
+
+def _run(*command: str) -> None:
+    # Fixed words and paths of our own; the program is found as the user's shell finds it.
+    done = subprocess.run(  # noqa: S603 # nosec B603
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        said = " ".join(done.stderr.split()) or f"it ended with {done.returncode}"
+        raise OSError(f"`{shlex.join(command)}` failed: {said}")

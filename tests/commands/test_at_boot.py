@@ -1,0 +1,212 @@
+"""The service starts at boot, or at log-in: what systemd and launchd are told."""
+
+from __future__ import annotations
+
+import os
+import plistlib
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orders import system
+from tests.support.machine import installed
+from tests.support.service import ROOT
+
+COMMAND = [sys.executable, "-P", "-m", "orders"]
+# All that a unit gives a meaning to.
+AWKWARD = 'Hans\' shop, 100% $HOME "x" \\y'
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A user's home."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def told(home, monkeypatch):
+    """Programs of the system that do nothing but note how they are called; return the notes.
+
+    Those in `told.refuses` fail.
+    """
+
+    class Notes(list):
+        refuses = home / "refuses"
+
+        def read(self):
+            notes = home / "notes"
+            self[:] = notes.read_text(encoding="utf-8").splitlines() if notes.exists() else []
+            notes.unlink(missing_ok=True)
+            return self
+
+    folder = home / "bin"
+    folder.mkdir()
+    for name in ("systemctl", "loginctl", "launchctl"):
+        program = folder / name
+        program.write_text(
+            f'#!/bin/sh\necho "{name} $*" >> {home}/notes\n'
+            f'if grep -qs "^{name} $1" {home}/refuses; then echo "{name} says no" >&2; exit 1; fi\n'
+        )
+        program.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return Notes()
+
+
+@pytest.fixture
+def on_macos(monkeypatch):
+    monkeypatch.setattr("platform.system", lambda: "Darwin")
+
+
+@pytest.fixture
+def on_linux(monkeypatch):
+    monkeypatch.setattr("platform.system", lambda: "Linux")
+
+
+def lines(path):
+    """Return what each line of a unit sets, unquoted as systemd does."""
+    pairs = (line.split("=", 1) for line in path.read_text().splitlines() if "=" in line)
+    return {name: shlex.split(words.replace("%%", "%")) for name, words in pairs}
+
+
+@pytest.mark.usefixtures("on_linux")
+def test_systemd_gets_a_unit_of_this_program_and_folder_and_starts_it(home, told):
+    said = system.install_at_boot(COMMAND, home / AWKWARD)
+    unit = lines(home / ".config/systemd/user/store-orders.service")
+    assert unit["ExecStart"] == [f":{COMMAND[0]}", *COMMAND[1:]]
+    assert f"ORDERS_INSTANCE={home / AWKWARD}" in unit["Environment"]
+    assert told.read() == [
+        "systemctl --user daemon-reload",
+        "systemctl --user daemon-reload",
+        "systemctl --user enable store-orders",
+        "systemctl --user restart --no-block store-orders",
+        "loginctl --no-ask-password enable-linger",
+    ]
+    assert "It starts when the computer does." in said
+    assert "journalctl --user -u store-orders" in said
+
+
+@pytest.mark.usefixtures("on_linux")
+def test_it_is_said_where_it_can_start_only_when_the_user_logs_in(home, told):
+    told.refuses.write_text("loginctl --no-ask-password")
+    said = system.install_at_boot(COMMAND, home)
+    assert 'sudo loginctl enable-linger "$USER"' in said
+    assert "when the computer does" not in said
+
+
+@pytest.mark.usefixtures("on_linux")
+def test_installing_and_removing_again_do_no_harm(home, told):
+    system.install_at_boot(COMMAND, home / "one")
+    system.install_at_boot(COMMAND, home / "two")
+    unit = home / ".config/systemd/user/store-orders.service"
+    assert f"ORDERS_INSTANCE={home}/two" in lines(unit)["Environment"]
+    told.read()
+    assert str(unit) in system.remove_at_boot()
+    assert not unit.exists()
+    assert told.read() == [
+        "systemctl --user disable --now store-orders",
+        "systemctl --user daemon-reload",
+    ]
+    assert system.remove_at_boot().startswith("Nothing to remove")
+    assert told.read() == []
+
+
+@pytest.mark.usefixtures("on_linux")
+def test_without_systemd_nothing_is_written_and_cron_is_named(home, told):
+    told.refuses.write_text("systemctl --user")
+    with pytest.raises(OSError, match=r"systemctl says no.*crontab") as raised:
+        system.install_at_boot(COMMAND, home / AWKWARD)
+    line = str(raised.value).partition("@reboot ")[2]
+    assert shlex.split(line) == ["env", f"ORDERS_INSTANCE={home / AWKWARD}", *COMMAND]
+    assert not (home / ".config").exists()
+
+
+@pytest.mark.usefixtures("on_macos")
+def test_launchd_gets_an_agent_of_this_program_and_folder(home, told):
+    folder = home / AWKWARD
+    said = system.install_at_boot(COMMAND, folder)
+    path = home / "Library/LaunchAgents/store-orders.plist"
+    agent = plistlib.loads(path.read_bytes())
+    assert agent["ProgramArguments"] == COMMAND
+    assert agent["EnvironmentVariables"] == {"ORDERS_INSTANCE": str(folder)}
+    assert (agent["RunAtLoad"], agent["KeepAlive"], agent["Umask"]) == (True, True, 0o077)
+    assert agent["StandardErrorPath"] == f"{folder}/log.txt"
+    assert told.read() == [f"launchctl bootstrap gui/{os.getuid()} {path}"]
+    assert f"{folder}/log.txt" in said
+
+
+@pytest.mark.usefixtures("on_macos")
+def test_an_agent_is_replaced_once_the_one_before_has_ended(home, told):
+    told.refuses.write_text("launchctl print")  # it knows none of that name any more
+    system.install_at_boot(COMMAND, home / "one")
+    told.read()
+    system.install_at_boot(COMMAND, home / "two")
+    calls = [each.split()[1] for each in told.read()]
+    assert calls == ["bootout", "print", "bootstrap"]
+    path = home / "Library/LaunchAgents/store-orders.plist"
+    assert str(path) in system.remove_at_boot()
+    assert not path.exists()
+    assert system.remove_at_boot().startswith("Nothing to remove")
+
+
+# A user's systemd, which runs only where the whole system seems to run on systemd.
+WITH_SYSTEMD = """
+mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/system
+{systemd} --user > "$HOME/systemd.log" 2>&1 &
+for _ in $(seq 100); do systemctl --user is-system-running 2> /dev/null && break; sleep 0.1; done
+"$@"
+status=$?
+kill $! && wait $!
+exit $status
+"""
+IN_ITS_LIFE = """
+import subprocess, sys, time
+from pathlib import Path
+from orders import system
+
+def asked(what):
+    command = ["systemctl", "--user", what, "store-orders"]
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+
+for _ in range(2):
+    system.install_at_boot([sys.executable, sys.argv[1]], Path(sys.argv[2]))
+    ends = time.monotonic() + 60
+    while asked("is-active") != "active" and time.monotonic() < ends:
+        time.sleep(0.1)
+    print(asked("is-active"), asked("is-enabled"))
+system.remove_at_boot()
+print(asked("is-active"), asked("is-enabled"))
+"""
+
+
+@pytest.mark.slow
+def test_a_real_systemd_starts_it_and_ends_it(home):
+    systemd = installed("/lib/systemd/systemd", package="systemd")
+    (home / "run").mkdir(mode=0o700)
+    folder = home / AWKWARD
+    folder.mkdir(mode=0o700)
+    (folder / "config.toml").write_text('port = 0\nbackups = "off"\n')
+    done = subprocess.run(
+        [
+            *("unshare", "--mount", "sh", "-c", WITH_SYSTEMD.format(systemd=systemd), "sh"),
+            *(sys.executable, "-c", IN_ITS_LIFE, ROOT / "app.py", folder),
+        ],
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "XDG_RUNTIME_DIR": str(home / "run"),
+            "DBUS_SESSION_BUS_ADDRESS": f"unix:path={home}/run/bus",
+        },
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    log = Path(home / "systemd.log").read_text(encoding="utf-8")
+    said = done.stdout.splitlines()[-3:]
+    assert said == ["active enabled", "active enabled", "inactive "], (done, log)
+    assert (folder / "orders.db").exists()
