@@ -1,6 +1,6 @@
 """What differs between systems: private files, syncing, locks, signals, users, starts at boot.
 
-Nothing else asks which system it is. `at_boot` is for all of them; `posix` is Linux' and macOS' part.
+Nothing else asks which system it is. `posix` is Linux' and macOS' part; `at_boot` has all systems'.
 """
 
 from orders.system.at_boot import install_at_boot, remove_at_boot

@@ -20,8 +20,8 @@ _STOP_SECONDS = 45
 def install_at_boot(command: list[str], folder: Path) -> str:
     """Have the system run a service for this user from now on; return what it does, and its log.
 
-    The service runs on this instance folder, which must exist; what was installed before is replaced. OSError says
-    why it can't be done.
+    The service runs on this instance folder, which must exist. What was installed before is
+    replaced. OSError says why it can't be done.
     """
     return (_to_launchd if platform.system() == "Darwin" else _to_systemd)(command, folder)
 
