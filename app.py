@@ -13,8 +13,6 @@ if __name__ == "__main__":
     # be a tenth of the start.
     gc.disable()
 
-from flask import Flask
-
 from orders.cli import serve
 from orders.cli.audit import audit
 from orders.cli.database import db_group
@@ -26,16 +24,15 @@ from orders.cli.webhooks import webhooks_group
 from orders.clock import Clock
 from orders.server import EXTRA_THREADS
 from orders.settings import Settings
-from orders.store.databases import database_of
+from orders.shop import Shop, database_of
 from orders.web import v1, v2
-from orders.web.access import KeyRing, Limits
+from orders.web.access import counters_of
 from orders.web.api import Api, OrdersFlask
 from orders.web.monitoring import health
 from orders.web.pages import site
-from orders.web.services import Services
 
 
-def create_app(settings: Settings | None = None, clock: Clock | None = None) -> Flask:
+def create_app(settings: Settings | None = None, clock: Clock | None = None) -> OrdersFlask:
     """Make the application. Opens nothing until it is used.
 
     Without settings, they are read from config.toml and the environment.
@@ -45,24 +42,23 @@ def create_app(settings: Settings | None = None, clock: Clock | None = None) -> 
     """
     if settings is None:
         settings = serve.settings_for_flask()
-    app, services = make_routes(settings), make_services(settings, clock or Clock())
-    services.install(app)
+    app = make_routes(settings)
+    app.shop = make_shop(settings, clock or Clock())
     if settings.metrics:
         from orders.web.monitoring import metrics  # with a library that only they need
 
-        metrics.install(app, services)
+        metrics.install(app)
     return app
 
 
-def make_services(settings: Settings, clock: Clock) -> Services:
+def make_shop(settings: Settings, clock: Clock) -> Shop:
     """Make what serves requests. Opens nothing until it is used."""
     database, upkeep = database_of(settings, settings.threads + EXTRA_THREADS)
-    limits = Limits(settings, database, clock)
-    return Services(settings, clock, database, upkeep, KeyRing(database, clock), limits)
+    return Shop(settings, clock, database, upkeep, counters_of(settings, database, clock))
 
 
-def make_routes(settings: Settings) -> Flask:
-    """Make a Flask application with its routes and commands, but without services."""
+def make_routes(settings: Settings) -> OrdersFlask:
+    """Make a Flask application with its routes and commands, but without a shop."""
     app = OrdersFlask("app", static_folder=None)
     Api(app, settings, v1.blueprint, v1.VERSION)
     Api(app, settings, v2.blueprint, v2.VERSION)

@@ -194,6 +194,14 @@ def parse_id(text: str) -> int | None:
     return number if number <= MAX_INT64 else None
 
 
+def parse_order_id(text: str) -> int:
+    """Return the id of an order in a path, or raise OrderNotFound where none can have it."""
+    number = parse_id(text)
+    if number is None:
+        raise OrderNotFound(text)
+    return number
+
+
 # Python's own parser allows more: hour 24, any separator.
 _INSTANT = re.compile(
     r"\d{4}-\d\d-\d\d[Tt](?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d+)?"

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 from orders import urls
 
@@ -109,6 +110,11 @@ class Settings:
         if self.is_on_postgres or not self.backups:
             return None
         return self.instance / self.backups
+
+    @property
+    def path_prefix(self) -> str:
+        """The path of the public address without the version: empty, or such as `/shop`."""
+        return urlsplit(self.base_url).path.removesuffix("/v1")
 
     @property
     def counters_path(self) -> Path:

@@ -1,4 +1,4 @@
-"""What the commands share: services that are ready to use, options, errors in one line, output.
+"""What the commands share: a shop that is ready to use, options, errors in one line, output.
 
 Data go to standard output; messages and progress to standard error.
 """
@@ -10,14 +10,16 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 import click
+from flask import current_app
 from flask.cli import AppGroup
 
 from orders import apikeys, domain
 from orders.domain import MAX_INT64, Refusal
 from orders.settings import Settings, SettingsError
+from orders.shop import Shop
 from orders.store.apikeys import KeyNotFound
 from orders.store.care import checks
 from orders.store.care.files import (
@@ -29,7 +31,7 @@ from orders.store.care.files import (
 from orders.store.care.opening import InUse
 from orders.store.database.errors import StoreUnavailable, unavailable_cause
 from orders.store.database.sqlite import sqlite_module
-from orders.web.services import Services, current_services
+from orders.web.api import OrdersFlask
 from orders.webhooks.endpoints import EndpointNotFound, EventNotFound, TooManyEndpoints
 
 as_json = click.option("--json", "as_json", is_flag=True, help="As a JSON array.")
@@ -110,74 +112,79 @@ def _in_a_line(error: Exception | str) -> str:
     return apikeys.redact("".join(each if each.isprintable() else "?" for each in message))
 
 
-def open_services(*, make: bool = False) -> Services:
-    """Return the services of the store that the settings name, with a database fit for use.
+def open_shop(*, make: bool = False) -> Shop:
+    """Return the shop that the settings name, with a database fit for use.
 
     Where there is no store, it is made (`make`), or the command is refused.
     """
-    services = services_of_settings()
-    if not services.upkeep.exists():
+    shop = shop_of_settings()
+    if not shop.upkeep.exists():
         if not make:
-            raise _no_store(services)
-        _make_unless_another_does(services)
-    services.upkeep.check()
-    return services
+            raise _no_store(shop)
+        _make_unless_another_does(shop)
+    shop.upkeep.check()
+    return shop
 
 
-def _make_unless_another_does(services: Services) -> None:
-    exists = services.upkeep.exists
+def _make_unless_another_does(shop: Shop) -> None:
+    exists = shop.upkeep.exists
     try:
-        with locked(services.settings.instance, MAKING_SECONDS, unless=exists):
-            make_store(services)
+        with locked(shop.settings.instance, MAKING_SECONDS, unless=exists):
+            make_store(shop)
     except InstanceLocked:
         if not exists():
             raise
 
 
 @contextmanager
-def stopped_services(*, make: bool = False) -> Iterator[Services]:
-    """Yield those services while no service runs on the store, and none can start.
+def stopped_shop(*, make: bool = False) -> Iterator[Shop]:
+    """Yield that shop while no service runs on the store, and none can start.
 
     With `make`, there need be no store: `make_store` makes it.
     """
-    services = services_of_settings()
-    exists = services.upkeep.exists()
+    shop = shop_of_settings()
+    exists = shop.upkeep.exists()
     if not exists and not make:
-        raise _no_store(services)
+        raise _no_store(shop)
     try:
         with (
-            locked(services.settings.instance, LOCKED_SECONDS if exists else MAKING_SECONDS),
-            services.upkeep.hold(alone=True),
+            locked(shop.settings.instance, LOCKED_SECONDS if exists else MAKING_SECONDS),
+            shop.upkeep.hold(alone=True),
         ):
-            yield services
+            yield shop
     except InUse:
         raise click.ClickException(
-            f"A service uses {services.database.where}. Stop it first, then try again."
+            f"A service uses {shop.database.where}. Stop it first, then try again."
         ) from None
 
 
-def make_store(services: Services) -> None:
+def make_store(shop: Shop) -> None:
     """Make the store where there is none, and say so. The instance folder must be locked."""
-    if not services.upkeep.exists():
-        services.upkeep.create()
-        say(f"There was no store yet: {services.database.where} is new.")
+    if not shop.upkeep.exists():
+        shop.upkeep.create()
+        say(f"There was no store yet: {shop.database.where} is new.")
 
 
-def _no_store(services: Services) -> click.ClickException:
+def _no_store(shop: Shop) -> click.ClickException:
     return click.ClickException(
-        f"There is no store in {services.database.where}. If it is elsewhere, run the command with "
+        f"There is no store in {shop.database.where}. If it is elsewhere, run the command with "
         "the service's own settings (ORDERS_INSTANCE, ORDERS_DATABASE_URL). If it is to be new, "
         "start the service, or issue a key."
     )
 
 
-def services_of_settings() -> Services:
-    """Return the services of the settings' store, whether or not there is one, or a sound one."""
-    services = current_services()
-    click.get_current_context().call_on_close(services.database.close)
-    if services.database.where != str(Settings().database_path):
-        say(f"Store: {services.database.where}")
-    return services
+def current_shop() -> Shop:
+    """Return the shop of the application that the command belongs to."""
+    return cast("OrdersFlask", current_app).shop
+
+
+def shop_of_settings() -> Shop:
+    """Return the shop of the settings, whether or not it has a store, or a sound one."""
+    shop = current_shop()
+    click.get_current_context().call_on_close(shop.database.close)
+    if shop.database.where != str(Settings().database_path):
+        say(f"Store: {shop.database.where}")
+    return shop
 
 
 def say(message: str) -> None:

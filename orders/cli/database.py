@@ -11,16 +11,17 @@ import click
 
 from orders.cli.common import (
     CommandGroup,
+    current_shop,
     make_store,
-    open_services,
+    open_shop,
     overwrite,
     print_table,
     progress,
     say,
     say_working,
-    services_of_settings,
+    shop_of_settings,
     show,
-    stopped_services,
+    stopped_shop,
     time_text,
 )
 from orders.settings import Settings
@@ -29,7 +30,6 @@ from orders.store import audit
 from orders.store.care import checks, opening, restoring
 from orders.store.care import salvage as salvaging
 from orders.store.care.backups import Backups
-from orders.web.services import current_services
 
 # Of what a salvage could not read of a table.
 _SHOWN_RANGES = 5
@@ -43,13 +43,13 @@ def db_group() -> None:
 @db_group.command("upgrade")
 def upgrade() -> None:
     """Bring the database's schema up to date, keeping a copy. The service must be stopped."""
-    settings = current_services().settings
+    settings = current_shop().settings
     if settings.is_on_postgres:
         _check_no_file(settings.instance)
-    with stopped_services(make=True) as services:
-        make_store(services)
+    with stopped_shop(make=True) as shop:
+        make_store(shop)
         say_working("Upgrading, if there is need: 1,000,000 orders can take half a minute")
-        done = services.upkeep.upgrade()
+        done = shop.upkeep.upgrade()
     say(done)
 
 
@@ -71,14 +71,14 @@ def _check_no_file(instance: Path) -> None:
 )
 def check(*, clock_is_right: bool) -> None:
     """Check every page and index of the database. The service may go on running."""
-    services = open_services()
+    shop = open_shop()
     say_working("Checking")
-    services.upkeep.check_whole()
-    say(f"{services.database.where} is sound.")
+    shop.upkeep.check_whole()
+    say(f"{shop.database.where} is sound.")
     if clock_is_right:
-        with services.database.write() as connection:
+        with shop.database.write() as connection:
             key_store.trust_clock(connection)
-            audit.note(connection, services.clock.now(), "clock.trusted", "the store")
+            audit.note(connection, shop.clock.now(), "clock.trusted", "the store")
         say("Keys are judged by the clock.")
 
 
@@ -87,8 +87,8 @@ def check(*, clock_is_right: bool) -> None:
 @overwrite
 def back_up(file: Path, *, overwrite: bool) -> None:
     """Copy the database to the new FILE, checked. The service may go on running."""
-    services = open_services()
-    database = services.upkeep.file()
+    shop = open_shop()
+    database = shop.upkeep.file()
     say_working("Copying")
     opening.copy(database, file, overwrite=overwrite)
     say(f"Copied to {file}, and checked.")
@@ -100,9 +100,9 @@ def back_up(file: Path, *, overwrite: bool) -> None:
 @click.option("--check", is_flag=True, help="Read each through, and restore the newest for a test.")
 def list_backups(*, make_now: bool, new_folder: bool, check: bool) -> None:
     """List the service's automatic backups. The service may go on running."""
-    services = open_services()
-    services.upkeep.file()  # which a server's database has none of
-    backups = services.backups
+    shop = open_shop()
+    shop.upkeep.file()  # which a server's database has none of
+    backups = shop.backups
     if backups is None:
         raise click.ClickException("There are none: ORDERS_BACKUPS is off.")
     if new_folder:
@@ -169,11 +169,11 @@ def restore(file: Path, keep_keys: bool, another_shop: bool, yes: bool) -> None:
         if sys.stdin.isatty() and not yes:
             click.confirm("Replace the store by it?", abort=True, err=True)
 
-    with stopped_services(make=True) as services:
+    with stopped_shop(make=True) as shop:
         say_working("Reading")
-        database = services.upkeep.file()
+        database = shop.upkeep.file()
         done = restoring.restore(
-            file, database, services.clock.now(), keep_keys=keep_keys, announce=announce
+            file, database, shop.clock.now(), keep_keys=keep_keys, announce=announce
         )
     say(f"Restored from {file}.")
     if done.replaced:
@@ -215,7 +215,7 @@ def salvage(file: Path) -> None:
     if file.exists():
         source, target = file, _salvaged_name(file)
     else:
-        source, target = services_of_settings().upkeep.file(), file
+        source, target = shop_of_settings().upkeep.file(), file
     say_working("Reading")
     done = salvaging.salvage(source, target)
     print_table([{"table": table, "rows": f"{count:,}"} for table, count in done.rows.items()])
@@ -225,7 +225,7 @@ def salvage(file: Path) -> None:
 
 
 def _salvaged_name(file: Path) -> Path:
-    now = current_services().clock.now()
+    now = current_shop().clock.now()
     return file.with_name(f"{file.stem}-salvaged-{now:%Y%m%dT%H%M%S}.db")
 
 
@@ -259,12 +259,10 @@ def renew(keep_keys: bool) -> None:
     matches nothing; keys are revoked and webhooks paused, because it can't be known which were
     revoked or removed since the backup.
     """
-    with stopped_services() as services:
-        services.upkeep.check()
-        revoked, paused = restoring.renew(
-            services.database, services.clock.now(), keep_keys=keep_keys
-        )
-        services.upkeep.accept()
+    with stopped_shop() as shop:
+        shop.upkeep.check()
+        revoked, paused = restoring.renew(shop.database, shop.clock.now(), keep_keys=keep_keys)
+        shop.upkeep.accept()
     say(f"The store has a new id, and new ids continue {restoring.SKIPPED_IDS:,} higher.")
     if revoked:
         say(f"All keys are revoked, {revoked} of them just now: issue new ones.")
@@ -286,20 +284,20 @@ def copy() -> None:
     is left there, and the command can be run again. Afterwards set ORDERS_DATABASE_URL to serve
     the shop from there. The SQLite file is kept, and no longer served.
     """
-    _check_copy(current_services().settings)
+    _check_copy(current_shop().settings)
     from orders.store.postgres import copying  # which loads the driver
 
     began = time.monotonic()
-    with stopped_services() as services:
-        services.upkeep.check()
+    with stopped_shop() as shop:
+        shop.upkeep.check()
         say_working("Checking")
-        services.upkeep.check_whole()
-        copied = copying.copy(services.database, services.settings, progress)
+        shop.upkeep.check_whole()
+        copied = copying.copy(shop.database, shop.settings, progress)
     print_table([{"table": table, "rows": f"{rows:,}"} for table, rows in copied.rows.items()])
     total, seconds = sum(copied.rows.values()), time.monotonic() - began
     say(f"Copied {total:,} rows to {copied.where} and compared each, in {seconds:.1f} s.")
     say("Now set ORDERS_DATABASE_URL to what ORDERS_COPY_TO is, and start the service.")
-    say(f"Keep {services.database.where}: it is unchanged, but marked as no longer served.")
+    say(f"Keep {shop.database.where}: it is unchanged, but marked as no longer served.")
 
 
 def _check_copy(settings: Settings) -> None:

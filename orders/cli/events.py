@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from orders.cli.common import CommandGroup, open_services
+from orders.cli.common import CommandGroup, open_shop
 from orders.cli.files import orders_group
 from orders.store import lists
 from orders.store import orders as order_store
@@ -30,7 +30,7 @@ def events_group() -> None:
 @click.argument("order_id", metavar="ID", type=click.IntRange(1, 2**63 - 1))
 def show(order_id: int) -> None:
     """Show the order ID and its history."""
-    database = open_services().database
+    database = open_shop().database
     order = lists.one_order(database, order_id, 2)
     if order is None:
         raise click.ClickException(f"There is no order {order_id}.")
@@ -62,7 +62,7 @@ def tail(
     number: int, after: int | None, request_id: str | None, *, follow: bool, as_json: bool
 ) -> None:
     """Show the last events: id, time, type, order, actor, request."""
-    database = open_services().database
+    database = open_shop().database
     if request_id is not None:
         _show_request(database, request_id, as_json=as_json)
         return

@@ -13,7 +13,7 @@ from typing import IO, BinaryIO
 
 import click
 
-from orders.cli.common import CommandGroup, open_services, overwrite, progress, say
+from orders.cli.common import CommandGroup, open_shop, overwrite, progress, say
 from orders.files import exporting, formats
 from orders.files.rows import ORDERS, PETS, Cells, Faults, Sheet
 from orders.store.care.files import complete_file
@@ -42,8 +42,8 @@ def import_orders(file: Path) -> None:
     Columns: petId; and where present id, quantity (1), shipDate, status (pending), placedAt (now),
     updatedAt (placedAt), reference, note. The service may go on running.
     """
-    services = open_services(make=True)
-    count = _import(file, ORDERS, services.orders.import_orders)
+    shop = open_shop(make=True)
+    count = _import(file, ORDERS, shop.orders.import_orders)
     say(f"Imported {count:,} orders.")
 
 
@@ -54,8 +54,8 @@ def import_pets(file: Path) -> None:
 
     A pet replaces one with the same id; others are kept.
     """
-    services = open_services(make=True)
-    count = _import(file, PETS, services.orders.import_pets)
+    shop = open_shop(make=True)
+    count = _import(file, PETS, shop.orders.import_pets)
     say(f"Imported {count:,} pets.")
 
 
@@ -64,11 +64,11 @@ def import_pets(file: Path) -> None:
 @overwrite
 def export_orders(file: Path | None, *, overwrite: bool) -> None:
     """Export all orders to FILE (.csv or .jsonl), or as CSV to standard output."""
-    services = open_services()
+    shop = open_shop()
     ending = formats.ending_of(file) if file else ".csv"
     if ending not in formats.ENDINGS:
         raise click.ClickException(f"{file} must end in .csv or .jsonl.")
-    database = services.database
+    database = shop.database
     total, count = exporting.count_all(database), 0
     with (
         _target(file, database.folder, overwrite=overwrite) as target,

@@ -14,7 +14,7 @@ from orders.cli.common import (
     as_json,
     check_grace,
     force,
-    open_services,
+    open_shop,
     say,
     say_secret,
     show,
@@ -64,9 +64,9 @@ def issue(  # noqa: PLR0913, PLR0917 - one for each option
     per_day: int | None,
 ) -> None:
     """Issue a key to NAME. It is printed once, alone; only its hash is kept."""
-    services = open_services(make=True)
-    _check_plan(services.settings, plan, per_minute, per_day)
-    now = services.clock.now()
+    shop = open_shop(make=True)
+    _check_plan(shop.settings, plan, per_minute, per_day)
+    now = shop.clock.now()
     new = NewKey(
         _checked_name(name),
         plan,
@@ -76,7 +76,7 @@ def issue(  # noqa: PLR0913, PLR0917 - one for each option
         now + timedelta(days=expires) if expires else None,
     )
     secret = apikeys.generate()
-    with services.database.write() as connection:
+    with shop.database.write() as connection:
         key_id = key_store.issue(connection, new, secret, now)
         subject = f"key {key_id} ({new.name}): {plan}, {' '.join(new.scopes)}"
         audit.note(connection, now, "key.issued", subject)
@@ -87,12 +87,12 @@ def issue(  # noqa: PLR0913, PLR0917 - one for each option
 @as_json
 def list_keys(*, as_json: bool) -> None:
     """List all keys, without their secrets."""
-    services = open_services()
-    now = services.clock.now()
-    with services.database.read() as connection:
+    shop = open_shop()
+    now = shop.clock.now()
+    with shop.database.read() as connection:
         graces = key_store.graces(connection, now)
         rows = [
-            _row(key, services.settings, now) | {"graceUntil": time_text(graces.get(key.id))}
+            _row(key, shop.settings, now) | {"graceUntil": time_text(graces.get(key.id))}
             for key in key_store.get_all(connection)
         ]
     nothing = "There are no keys. `flask keys issue NAME --plan business` issues one."
@@ -103,11 +103,11 @@ def list_keys(*, as_json: bool) -> None:
 @_key_id
 def revoke(key_id: int) -> None:
     """Revoke key ID for good. It stops working within a second."""
-    services = open_services()
-    with services.database.write() as connection:
+    shop = open_shop()
+    with shop.database.write() as connection:
         key = key_store.get(connection, key_id)
         if key.revoked_at is None:
-            now = services.clock.now()
+            now = shop.clock.now()
             key_store.change(connection, key_id, revoked_at=now)
             _note(connection, now, "key.revoked", key_id)
     say(f"Key {key_id} ({key.name}) is revoked.")
@@ -117,13 +117,13 @@ def revoke(key_id: int) -> None:
 @_key_id
 def unban(key_id: int) -> None:
     """Lift the ban of key ID. Its windows stay as they are."""
-    services = open_services()
-    with services.database.write() as connection:
+    shop = open_shop()
+    with shop.database.write() as connection:
         key = key_store.get(connection, key_id)
         if key.banned_until is None:
             raise click.ClickException(f"Key {key_id} ({key.name}) is not banned.")
         key_store.change(connection, key_id, banned_until=None)
-        _note(connection, services.clock.now(), "key.unbanned", key_id)
+        _note(connection, shop.clock.now(), "key.unbanned", key_id)
     say(f"Key {key_id} ({key.name}) is no longer banned.")
 
 
@@ -134,11 +134,11 @@ def unban(key_id: int) -> None:
 @_per_day
 def change_plan(key_id: int, plan: str, per_minute: int | None, per_day: int | None) -> None:
     """Put key ID on PLAN. New windows begin."""
-    services = open_services()
-    _check_plan(services.settings, plan, per_minute, per_day)
-    with services.database.write() as connection:
+    shop = open_shop()
+    _check_plan(shop.settings, plan, per_minute, per_day)
+    with shop.database.write() as connection:
         key_store.change_plan(connection, key_id, plan, per_minute, per_day)
-        _note(connection, services.clock.now(), "key.plan", key_id, f": {plan}")
+        _note(connection, shop.clock.now(), "key.plan", key_id, f": {plan}")
         name = key_store.get(connection, key_id).name
     say(f"Key {key_id} ({name}) is on the plan {plan}.")
 
@@ -155,10 +155,10 @@ def change_plan(key_id: int, plan: str, per_minute: int | None, per_day: int | N
 @force
 def rotate(key_id: int, grace: int, *, force: bool) -> None:
     """Replace the secret of key ID; print the new one once, alone. All else about the key stays."""
-    services = open_services()
-    now = services.clock.now()
+    shop = open_shop()
+    now = shop.clock.now()
     secret = apikeys.generate()
-    with services.database.write() as connection:
+    with shop.database.write() as connection:
         key = key_store.get(connection, key_id)
         if not key.is_valid(now):
             raise click.ClickException(

@@ -9,22 +9,18 @@ from __future__ import annotations
 import argparse
 import errno
 import gc
-import hashlib
 import ipaddress
 import logging
 import os
 import platform
 import socket
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from enum import StrEnum
 from functools import partial
 
 import click
-from flask import Flask
 from sqlalchemy.exc import SQLAlchemyError
 
 from orders import VERSION, demo, system
@@ -32,6 +28,7 @@ from orders import settings as settings_of
 from orders.counters import CountersRefused
 from orders.server import Server
 from orders.settings import Settings, SettingsError
+from orders.shop import Keeper, Shop
 from orders.store import apikeys
 from orders.store.care import checks
 from orders.store.care.files import (
@@ -42,14 +39,11 @@ from orders.store.care.files import (
 )
 from orders.store.care.opening import Hold, InUse
 from orders.store.database import sqlite
-from orders.store.database.errors import StoreUnavailable, Superseded
-from orders.urls import place_of_redis
+from orders.store.database.errors import StoreUnavailable
 from orders.web import logs
-from orders.web.call import Call
-from orders.web.dispatch import Dispatch
+from orders.web.api import Dispatch, OrdersFlask
 from orders.web.monitoring.health import Recent, StatusFile
 from orders.web.pages import site
-from orders.web.services import Services, services_of
 
 log = logging.getLogger("orders")
 
@@ -58,19 +52,13 @@ EXIT_CANNOT_START = 2
 EXIT_LOST = 1
 # For 700, 10, 10. https://docs.python.org/3/library/gc.html#gc.set_threshold
 COLLECTOR_THRESHOLDS = (10_000, 20, 50)
-# A killed process loses what was counted since the last flush: less than a second's requests.
-INTERVAL_SECONDS = 0.5
-_COMPARED_EVERY_SECONDS = 10.0
-_PROGRAM = "store-orders"
-# What must be the same in all processes, in the order of their digests.
-_SHARED = ("other plans", "other ban figures", "another Redis, or another database of it")
 
 
 class CannotStart(Exception):
     """The service can't start. The message is one line that says why and how to fix it."""
 
 
-def main(create_app: Callable[[Settings], Flask]) -> int:
+def main(create_app: Callable[[Settings], OrdersFlask]) -> int:
     """Serve the application until a signal ends it; return the exit status."""
     arguments = _parser().parse_args()
     system.keep_new_files_private()
@@ -133,38 +121,39 @@ def _versions() -> str:
     )
 
 
-def _serve_instance(app: Flask, *, with_demo: bool) -> int:
-    services = services_of(app)
-    with _locked(services.settings), closing(services.database):
-        _prepare_database(services)
-        with _hold(services) as hold:
-            return _serve(app, services, hold, with_demo=with_demo)
+def _serve_instance(app: OrdersFlask, *, with_demo: bool) -> int:
+    shop = app.shop
+    with _locked(shop.settings), closing(shop.database):
+        _prepare_database(shop)
+        with _hold(shop) as hold:
+            return _serve(app, hold, with_demo=with_demo)
 
 
-def _serve(app: Flask, services: Services, hold: Hold, *, with_demo: bool) -> int:
-    with _database_needed(services):
-        keeper = Keeper(services, hold)
-        services.begin()
-        services.check_behind()
+def _serve(app: OrdersFlask, hold: Hold, *, with_demo: bool) -> int:
+    shop = app.shop
+    with _database_needed(shop):
+        keeper = Keeper(shop, hold)
+        shop.begin()
+        shop.check_behind()
         site.load(app)
-        server = _bind(app, services)
+        server = _bind(app)
         server.stop_on_signals()
-        recent, status = _begin_status(services, server)
-        _welcome(services, server, with_demo=with_demo)
-    housekeeping = Housekeeping(
-        services.write_counters,
-        services.write_keys,
-        services.follow_faults,
-        services.long_reads.tend,
-        keeper.keep,
-        status.write,
-        *([services.backups.tend] if services.backups else []),
-        *([services.continuous_copy.tend] if services.continuous_copy else []),
-    )
-    housekeeping.start()
-    services.outbox.start(alone=services.is_alone)
+        recent, status = _begin_status(app, server)
+        _welcome(shop, server, with_demo=with_demo)
+    shop.start(keeper.keep, status.write)
     _spare_the_collector()
-    supervisor = services.settings.notify_socket
+    try:
+        _run(server, shop.settings.notify_socket)
+    finally:
+        shop.stop()
+        logging.getLogger().removeHandler(recent)
+        status.close()
+        shop.end()
+    log.info("Stopped.")
+    return EXIT_LOST if keeper.has_lost else 0
+
+
+def _run(server: Server, supervisor: str) -> None:
     notify(supervisor, State.READY)
     try:
         server.run()
@@ -173,27 +162,13 @@ def _serve(app: Flask, services: Services, hold: Hold, *, with_demo: bool) -> in
         # A supervisor may send a second SIGTERM. While Python ends, it would put back the default
         # handlers, and such a signal would turn a clean stop into status -15.
         system.ignore_stop_signals()
-        if services.backups:
-            services.backups.stop()
-        services.outbox.stop()
-        housekeeping.stop()
-        logging.getLogger().removeHandler(recent)
-        status.close()
-        services.end()
-    log.info("Stopped.")
-    return EXIT_LOST if keeper.has_lost else 0
 
 
-def _begin_status(services: Services, server: Server) -> tuple[Recent, StatusFile]:
-    recent, note = Recent(services.clock), services.note_answer
-
-    def note_both(call: Call, status: int, ended: float) -> None:
-        note(call, status, ended)
-        recent.note_answer(call, status, ended)
-
-    services.note_answer = note_both
+def _begin_status(app: OrdersFlask, server: Server) -> tuple[Recent, StatusFile]:
+    recent = Recent(app.shop.clock)
+    app.listeners.append(recent.note_answer)
     logging.getLogger().addHandler(recent)
-    return recent, StatusFile(services, recent, server.addresses)
+    return recent, StatusFile(app.shop, recent, server.addresses)
 
 
 def _spare_the_collector() -> None:
@@ -225,49 +200,49 @@ def _locked(settings: Settings) -> Iterator[None]:
         yield
 
 
-def _hold(services: Services) -> Hold:
+def _hold(shop: Shop) -> Hold:
     try:
-        return services.upkeep.hold(alone=services.is_alone)
+        return shop.upkeep.hold(alone=shop.is_alone)
     except InUse:
-        raise _in_use(services) from None
+        raise _in_use(shop) from None
 
 
-def _in_use(services: Services) -> CannotStart:
+def _in_use(shop: Shop) -> CannotStart:
     on_server = ", or let both count their limits together, in Redis, with ORDERS_LIMITS_URL"
     return CannotStart(
-        f"Another service uses the database {services.database.where}. "
-        f"Stop that one{on_server if services.settings.is_on_postgres else ''}."
+        f"Another service uses the database {shop.database.where}. "
+        f"Stop that one{on_server if shop.settings.is_on_postgres else ''}."
     )
 
 
 @contextmanager
-def _database_needed(services: Services) -> Iterator[None]:
+def _database_needed(shop: Shop) -> Iterator[None]:
     try:
         yield
     except (OSError, StoreUnavailable, SQLAlchemyError) as error:
         raise CannotStart(
-            f"The database {services.database.where} can't be used: {error}. "
+            f"The database {shop.database.where} can't be used: {error}. "
             "Fix that, then start again."
         ) from None
 
 
-def _prepare_database(services: Services) -> None:
-    with _database_needed(services):
+def _prepare_database(shop: Shop) -> None:
+    with _database_needed(shop):
         try:
-            services.upkeep.prepare()
+            shop.upkeep.prepare()
         except InUse:
-            raise _in_use(services) from None
-        with services.database.read() as connection:
+            raise _in_use(shop) from None
+        with shop.database.read() as connection:
             all_keys = apikeys.get_all(connection)
-    _check_plans(services, all_keys)
+    _check_plans(shop, all_keys)
 
 
-def _check_plans(services: Services, all_keys: list[apikeys.ApiKey]) -> None:
-    now = services.clock.now()
+def _check_plans(shop: Shop, all_keys: list[apikeys.ApiKey]) -> None:
+    now = shop.clock.now()
     without_plan = [
         f"{key.id} ({key.name}, {key.plan})"
         for key in all_keys
-        if key.plan not in services.settings.plans and key.is_valid(now)
+        if key.plan not in shop.settings.plans and key.is_valid(now)
     ]
     if without_plan:
         raise CannotStart(
@@ -276,13 +251,13 @@ def _check_plans(services: Services, all_keys: list[apikeys.ApiKey]) -> None:
         )
 
 
-def _bind(app: Flask, services: Services) -> Server:
-    settings = services.settings
+def _bind(app: OrdersFlask) -> Server:
+    settings = app.shop.settings
     try:
         alive = partial(notify, settings.notify_socket, State.ALIVE)
         server = Server(
             app,
-            Dispatch(services, alive),
+            Dispatch(app, alive),
             (settings.host, settings.port),
             settings.threads,
             (settings.head_seconds, settings.body_seconds),
@@ -296,12 +271,12 @@ def _bind(app: Flask, services: Services) -> Server:
             f"Port {settings.port} on {settings.host} can't be listened on: "
             f"{os.strerror(error.errno or 0)}. {hint}"
         ) from None
-    services.server = server
+    app.server = server
     return server
 
 
-def _welcome(services: Services, server: Server, *, with_demo: bool) -> None:
-    settings = services.settings
+def _welcome(shop: Shop, server: Server, *, with_demo: bool) -> None:
+    settings = shop.settings
     if not _is_loopback(settings.host):
         log.warning(
             "Listening on %s: keys cross the network. Put a server with TLS in front (README).",
@@ -315,8 +290,8 @@ def _welcome(services: Services, server: Server, *, with_demo: bool) -> None:
             module.sqlite_version,
         )
     if with_demo:
-        _show_demo(services, server.addresses[0])
-    with services.database.read() as connection:
+        _show_demo(shop, server.addresses[0])
+    with shop.database.read() as connection:
         if not apikeys.get_all(connection):
             log.info("There is no API key yet. Issue one: flask keys issue NAME --plan business")
     log.info("Serving on %s. Ctrl-C stops it.", " and ".join(server.addresses))
@@ -329,8 +304,8 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _show_demo(services: Services, address: str) -> None:
-    prepared = demo.prepare(services.database, services.clock)
+def _show_demo(shop: Shop, address: str) -> None:
+    prepared = demo.prepare(shop.database, shop.clock)
     text = (
         "This store has orders of its own: the demo leaves it as it is."
         if prepared is None
@@ -342,111 +317,6 @@ def _show_demo(services: Services, address: str) -> None:
         # The key is lost. A later start with --demo shows another.
         log.warning("The demo's key can't be shown: %s.", error.strerror)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-class Housekeeping:
-    """Repeats chores until it is stopped, each in a thread of its own.
-
-    The limits' counters are therefore written in time while an import locks the database.
-    """
-
-    def __init__(self, *chores: Callable[[], float | None]) -> None:
-        """Prepare the threads. A chore that fails is logged, and retried the next time.
-
-        One that returns seconds is repeated after them.
-        """
-        self._stopped = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._run, args=(chore,), name="housekeeping", daemon=True)
-            for chore in chores
-        ]
-
-    def start(self) -> None:
-        """Start the threads."""
-        for thread in self._threads:
-            thread.start()
-
-    def stop(self) -> None:
-        """Stop, and wait for the chores that are under way."""
-        self._stopped.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _run(self, chore: Callable[[], float | None]) -> None:
-        seconds: float | None = None
-        while not self._stopped.wait(seconds or INTERVAL_SECONDS):
-            seconds = None
-            try:
-                seconds = chore()
-            except Exception:
-                log.exception("Housekeeping failed; it is retried in a moment.")
-
-
-class Keeper:
-    """Keeps the hold on the database, and ends the service that lost it."""
-
-    def __init__(self, services: Services, hold: Hold) -> None:
-        """Begin to serve, where the other processes see it."""
-        self._services, self._hold = services, hold
-        self.has_lost = False
-        self._compared = -_COMPARED_EVERY_SECONDS
-        self._kind = f"{VERSION} {digests(services.settings)}"
-        address = f"{socket.gethostname()}:{services.settings.port}"
-        hold.serve(f"{_PROGRAM} {self._kind} {address}")
-
-    def keep(self) -> None:
-        """Re-acquire the lock if it was lost, and compare now and then. Called twice a second."""
-        try:
-            if self._hold.keep():
-                self._compare()
-            else:
-                self._stop("Another service took over the database during an outage.")
-        except Superseded:
-            self._stop("The database was upgraded, or renewed, by another program.")
-        except StoreUnavailable:
-            pass  # requests report it; the lock is tried again in a moment
-
-    def _stop(self, why: str) -> None:
-        if not self.has_lost:
-            self.has_lost = True
-            log.error("%s This service stops.", why)
-            system.stop_this_process()
-
-    def _compare(self) -> None:
-        now = time.monotonic()
-        if now - self._compared < _COMPARED_EVERY_SECONDS:
-            return
-        self._compared = now
-        others = (difference(self._kind, name) for name in self._hold.others())
-        differing = sorted(filter(None, others))
-        if differing != self._services.differing and differing:
-            log.warning(
-                "Other processes on this database differ from this one, and so treat the same "
-                "request in another way: %s.",
-                "; ".join(differing),
-            )
-        self._services.differing = differing
-
-
-def digests(settings: Settings) -> str:
-    """Return digests of what must be the same in all processes over a database, see `_SHARED`."""
-    redis = place_of_redis(settings.limits_url) if settings.limits_url else ""
-    bans = (settings.ban_after, settings.ban_window, settings.ban_seconds)
-    shared = (sorted(map(repr, settings.plans.values())), bans, redis)
-    return ".".join(hashlib.sha256(repr(part).encode()).hexdigest()[:5] for part in shared)
-
-
-def difference(kind: str, name: str) -> str:
-    """Return how a process differs from one of this kind, by its name; empty if it does not."""
-    version, own = kind.split()
-    match name.split():
-        case [program, its_version, digests, address] if program == _PROGRAM:
-            parts = zip(_SHARED, own.split("."), digests.split("."), strict=False)
-            differing = [words for words, here, there in parts if here != there]
-            if its_version != version:
-                differing.insert(0, f"version {its_version}")
-            return f"{address} has {', '.join(differing)}" if differing else ""
-    return f"{name} is another program"
 
 
 class State(StrEnum):

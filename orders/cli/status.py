@@ -15,14 +15,14 @@ from flask.cli import with_appcontext
 from sqlalchemy import Connection
 
 from orders import VERSION, domain
-from orders.cli.common import PlainCommand, time_text
+from orders.cli.common import PlainCommand, current_shop, time_text
+from orders.shop import Shop
 from orders.store import apikeys as key_store
 from orders.store import stats
 from orders.store.care import checks
 from orders.store.care.files import InstanceLocked, locked
 from orders.store.database.errors import StoreUnavailable, words_of
 from orders.web.monitoring import health
-from orders.web.services import Services, current_services
 from orders.webhooks import deliveries, endpoints
 
 # It writes every five seconds.
@@ -48,11 +48,11 @@ class Item:
 @with_appcontext
 def status(*, as_json: bool) -> None:
     """Show how the service and its store are. Exits 1 where something needs a person (!)."""
-    services = current_services()
-    click.get_current_context().call_on_close(services.database.close)
-    if not services.settings.is_on_postgres and not services.upkeep.exists():
-        raise click.ClickException(f"There is no store in {services.database.where}.")
-    items = list(_items(services, health.read(services.settings.instance)))
+    shop = current_shop()
+    click.get_current_context().call_on_close(shop.database.close)
+    if not shop.settings.is_on_postgres and not shop.upkeep.exists():
+        raise click.ClickException(f"There is no store in {shop.database.where}.")
+    items = list(_items(shop, health.read(shop.settings.instance)))
     if as_json:
         shown = {each.name: {"ok": not each.needs_person, **each.facts} for each in items}
         click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
@@ -63,44 +63,44 @@ def status(*, as_json: bool) -> None:
         raise SystemExit(1)
 
 
-def _items(services: Services, said: dict[str, Any]) -> Iterator[Item]:
-    yield _service(services, said)
-    yield _store(services, said)
-    yield _disk(services)
-    if services.backups is not None:
-        yield _backups(services)
+def _items(shop: Shop, said: dict[str, Any]) -> Iterator[Item]:
+    yield _service(shop, said)
+    yield _store(shop, said)
+    yield _disk(shop)
+    if shop.backups is not None:
+        yield _backups(shop)
     yield _copy(said)
     for name, make in (("webhooks", _webhooks), ("keys", _keys)):
-        yield _asked(services, name, make)
+        yield _asked(shop, name, make)
     yield _failed(said)
     yield _queue(said)
 
 
-def _asked(services: Services, name: str, make: Callable[[Services, Connection], Item]) -> Item:
+def _asked(shop: Shop, name: str, make: Callable[[Shop, Connection], Item]) -> Item:
     try:
-        with services.database.read() as connection:
-            return make(services, connection)
+        with shop.database.read() as connection:
+            return make(shop, connection)
     except StoreUnavailable as error:
         return Item(name, f"not known: {error}", needs_person=True)
 
 
-def _is_running(services: Services) -> bool:
+def _is_running(shop: Shop) -> bool:
     try:
-        with locked(services.settings.instance, 0):
+        with locked(shop.settings.instance, 0):
             return False
     except InstanceLocked:
         return True
 
 
-def _service(services: Services, said: dict[str, Any]) -> Item:
+def _service(shop: Shop, said: dict[str, Any]) -> Item:
     facts = {name: said.get(name) for name in ("version", "started", "at", "addresses")}
-    facts |= {"running": _is_running(services), "installed": VERSION}
+    facts |= {"running": _is_running(shop), "installed": VERSION}
     if not facts["running"]:
         last = f"; it was last seen at {said['at']}" if said else ""
         return Item("service", f"not running{last}", True, facts)
     if not said:
         return Item("service", "starting, or a command has locked its folder", True, facts)
-    seen = services.clock.now() - datetime.fromisoformat(said["at"])
+    seen = shop.clock.now() - datetime.fromisoformat(said["at"])
     trouble = [
         *([f"it stands still since {said['at']}"] if seen > _SILENT_AFTER else []),
         *([f"restart it: {VERSION} is installed"] if said["version"] != VERSION else []),
@@ -112,12 +112,12 @@ def _service(services: Services, said: dict[str, Any]) -> Item:
     return Item("service", "; ".join([words, *trouble]), bool(trouble), facts)
 
 
-def _store(services: Services, said: dict[str, Any]) -> Item:
-    where = services.database.where
+def _store(shop: Shop, said: dict[str, Any]) -> Item:
+    where = shop.database.where
     began = time.perf_counter()
     try:
-        services.upkeep.check()
-        counts = stats.statistics(services.database, services.clock.now(), 1).by_status
+        shop.upkeep.check()
+        counts = stats.statistics(shop.database, shop.clock.now(), 1).by_status
     except (checks.UnfitDatabase, StoreUnavailable) as error:
         return Item("store", str(error), True, {"where": where, "fault": str(error)})
     seconds = round(time.perf_counter() - began, 3)
@@ -131,10 +131,10 @@ def _store(services: Services, said: dict[str, Any]) -> Item:
     return Item("store", words, bool(faults), facts)
 
 
-def _disk(services: Services) -> Item:
-    folder = services.settings.instance
-    if not services.settings.is_on_postgres:
-        folder = services.settings.database_path.parent
+def _disk(shop: Shop) -> Item:
+    folder = shop.settings.instance
+    if not shop.settings.is_on_postgres:
+        folder = shop.settings.database_path.parent
     usage = shutil.disk_usage(folder)
     size = sum(each.stat().st_size for each in folder.glob("orders.db*"))
     words = f"{_size(usage.free)} of {_size(usage.total)} free, where {folder} is"
@@ -143,8 +143,8 @@ def _disk(services: Services) -> Item:
     return Item("disk", words + ("; make room" if is_short else ""), is_short, facts)
 
 
-def _backups(services: Services) -> Item:
-    backups = services.backups
+def _backups(shop: Shop) -> Item:
+    backups = shop.backups
     assert backups is not None  # noqa: S101 # nosec B101 - for mypy
     standing = backups.standing()
     newest = time_text(standing.newest)
@@ -173,8 +173,8 @@ def _copy(said: dict[str, Any]) -> Item:
     return Item("copy", words, behind > _LONGEST_BEHIND_SECONDS, facts)
 
 
-def _webhooks(services: Services, connection: Connection) -> Item:
-    now = services.clock.now()
+def _webhooks(shop: Shop, connection: Connection) -> Item:
+    now = shop.clock.now()
     hooks: list[dict[str, Any]] = []
     shown = []
     for hook in endpoints.get_all(connection):
@@ -191,8 +191,8 @@ def _webhooks(services: Services, connection: Connection) -> Item:
     return Item("webhooks", words, needs, {"webhooks": hooks})
 
 
-def _keys(services: Services, connection: Connection) -> Item:
-    now = services.clock.now()
+def _keys(shop: Shop, connection: Connection) -> Item:
+    now = shop.clock.now()
     all_keys = key_store.get_all(connection)
     banned = [
         {"id": key.id, "name": key.name, "until": domain.format_instant(key.banned_until)}

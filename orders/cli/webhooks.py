@@ -17,15 +17,15 @@ from orders.cli.common import (
     as_json,
     check_grace,
     force,
-    open_services,
+    open_shop,
     say,
     say_secret,
     show,
     time_text,
 )
 from orders.domain import EventType
+from orders.shop import Shop
 from orders.store import audit
-from orders.web.services import Services
 from orders.webhooks import addresses, sender
 from orders.webhooks import deliveries as delivery_store
 from orders.webhooks import endpoints as store
@@ -61,14 +61,14 @@ def webhooks_group() -> None:
 )
 def add(url: str, events: tuple[str, ...], allow_private: bool) -> None:
     """Send events to URL, starting with the next one. Prints its secret, only this once."""
-    services = open_services()
+    shop = open_shop()
     _check_url(url, allow_private=allow_private)
     wanted = tuple(each for each in EventType if each in (events or _DEFAULT_EVENTS))
     secret = sender.generate_secret()
-    with services.database.write() as connection:
+    with shop.database.write() as connection:
         new = NewEndpoint(url, wanted, secret, allow_private)
-        endpoint_id = store.add(connection, new, services.clock.now())
-        _note(services, connection, "webhook.added", endpoint_id)
+        endpoint_id = store.add(connection, new, shop.clock.now())
+        _note(shop, connection, "webhook.added", endpoint_id)
     say_secret(f"Webhook {endpoint_id} receives {', '.join(wanted)}.", "Its secret", secret)
 
 
@@ -76,7 +76,7 @@ def add(url: str, events: tuple[str, ...], allow_private: bool) -> None:
 @as_json
 def list_webhooks(*, as_json: bool) -> None:
     """List all webhooks and their state, without their secrets."""
-    with open_services().database.read() as connection:
+    with open_shop().database.read() as connection:
         rows = [_row(each) for each in delivery_store.standings(connection)]
     show(rows, "There are no webhooks. Add one with `flask webhooks add URL`.", as_json=as_json)
 
@@ -85,10 +85,10 @@ def list_webhooks(*, as_json: bool) -> None:
 @_webhook_id
 def remove(endpoint_id: int) -> None:
     """Remove webhook ID and its delivery log."""
-    services = open_services()
-    with services.database.write() as connection:
+    shop = open_shop()
+    with shop.database.write() as connection:
         host = addresses.host_of(store.get(connection, endpoint_id).url)
-        _note(services, connection, "webhook.removed", endpoint_id)
+        _note(shop, connection, "webhook.removed", endpoint_id)
         store.remove(connection, endpoint_id)
     say(f"Webhook {endpoint_id} ({host}) is removed.")
 
@@ -97,11 +97,11 @@ def remove(endpoint_id: int) -> None:
 @_webhook_id
 def pause(endpoint_id: int) -> None:
     """Pause webhook ID. Its events wait until it is resumed."""
-    services = open_services()
-    with services.database.write() as connection:
+    shop = open_shop()
+    with shop.database.write() as connection:
         host = addresses.host_of(store.get(connection, endpoint_id).url)
-        if store.pause(connection, endpoint_id, "paused by command", services.clock.now()):
-            _note(services, connection, "webhook.paused", endpoint_id)
+        if store.pause(connection, endpoint_id, "paused by command", shop.clock.now()):
+            _note(shop, connection, "webhook.paused", endpoint_id)
     say(f"Webhook {endpoint_id} ({host}) is paused.")
 
 
@@ -115,10 +115,10 @@ def pause(endpoint_id: int) -> None:
 )
 def resume(endpoint_id: int, after: int | None) -> None:
     """Resume webhook ID at once. Waiting events come first, with all their attempts again."""
-    services = open_services()
-    with services.database.write() as connection:
-        store.resume(connection, endpoint_id, services.clock.now(), after)
-        _note(services, connection, "webhook.resumed", endpoint_id)
+    shop = open_shop()
+    with shop.database.write() as connection:
+        store.resume(connection, endpoint_id, shop.clock.now(), after)
+        _note(shop, connection, "webhook.resumed", endpoint_id)
         position = store.get(connection, endpoint_id).position
     say(f"Webhook {endpoint_id} resumes after event {position}.")
 
@@ -135,10 +135,10 @@ def resume(endpoint_id: int, after: int | None) -> None:
 )
 def change_events(endpoint_id: int, events: tuple[str, ...]) -> None:
     """Change the events that webhook ID receives from now on to those named."""
-    services = open_services()
+    shop = open_shop()
     wanted = tuple(each for each in EventType if each in events)
-    with services.database.write() as connection:
-        _note(services, connection, "webhook.changed", endpoint_id)
+    with shop.database.write() as connection:
+        _note(shop, connection, "webhook.changed", endpoint_id)
         store.change_events(connection, endpoint_id, wanted)
     say(f"Webhook {endpoint_id} receives {', '.join(wanted)}.")
 
@@ -148,13 +148,13 @@ def change_events(endpoint_id: int, events: tuple[str, ...]) -> None:
 @force
 def rotate(endpoint_id: int, *, force: bool) -> None:
     """Replace the secret of webhook ID; print the new one. The old one also signs for 24 hours."""
-    services = open_services()
-    now, secret = services.clock.now(), sender.generate_secret()
-    with services.database.write() as connection:
+    shop = open_shop()
+    now, secret = shop.clock.now(), sender.generate_secret()
+    with shop.database.write() as connection:
         until = store.get(connection, endpoint_id).previous_until
         check_grace(f"webhook {endpoint_id}", until, now, force=force)
         store.rotate(connection, endpoint_id, secret, now + sender.GRACE)
-        _note(services, connection, "webhook.rotated", endpoint_id)
+        _note(shop, connection, "webhook.rotated", endpoint_id)
     say_secret(f"Webhook {endpoint_id} has a new secret.", "It", secret)
 
 
@@ -170,7 +170,7 @@ def rotate(endpoint_id: int, *, force: bool) -> None:
 @as_json
 def deliveries(endpoint_id: int, limit: int, *, as_json: bool) -> None:
     """List the attempts to deliver to webhook ID in the last 30 days, newest first."""
-    with open_services().database.read() as connection:
+    with open_shop().database.read() as connection:
         store.get(connection, endpoint_id)
         made = delivery_store.latest(connection, endpoint_id, limit)
     rows = [_delivery_row(each) for each in made]
@@ -182,19 +182,17 @@ def deliveries(endpoint_id: int, limit: int, *, as_json: bool) -> None:
 @click.argument("event_id", metavar="EVENT", type=Id)
 def redeliver(endpoint_id: int, event_id: int) -> None:
     """Send event EVENT to webhook ID once, now, out of order, and print the outcome."""
-    services = open_services()
-    with services.database.read() as connection:
+    shop = open_shop()
+    with shop.database.read() as connection:
         event = delivery_store.event(connection, event_id)
-    made = _send(
-        services, endpoint_id, lambda _: Message.of_event(event, services.store_id), event_id
-    )
-    with services.database.write() as connection:
+    made = _send(shop, endpoint_id, lambda _: Message.of_event(event, shop.store_id), event_id)
+    with shop.database.write() as connection:
         if made.outcome == Outcome.DELIVERED:
             delivery_store.forget_refused(connection, endpoint_id, event_id)
         elif made.outcome == Outcome.GONE and store.pause(
-            connection, endpoint_id, sender.GONE, services.clock.now()
+            connection, endpoint_id, sender.GONE, shop.clock.now()
         ):
-            _note(services, connection, "webhook.paused", endpoint_id)
+            _note(shop, connection, "webhook.paused", endpoint_id)
     _report(made)
 
 
@@ -202,19 +200,15 @@ def redeliver(endpoint_id: int, event_id: int) -> None:
 @_webhook_id
 def ping(endpoint_id: int) -> None:
     """Send a ping to webhook ID now, even if it is paused, and print the outcome."""
-    services = open_services()
-    now = services.clock.now()
-    _report(
-        _send(
-            services, endpoint_id, lambda each: Message.ping(each.id, services.store_id, now), None
-        )
-    )
+    shop = open_shop()
+    now = shop.clock.now()
+    _report(_send(shop, endpoint_id, lambda each: Message.ping(each.id, shop.store_id, now), None))
 
 
-def _note(services: Services, connection: Connection, action: str, endpoint_id: int) -> None:
+def _note(shop: Shop, connection: Connection, action: str, endpoint_id: int) -> None:
     # The rest of its address may have a secret in it.
     host = addresses.host_of(store.get(connection, endpoint_id).url)
-    audit.note(connection, services.clock.now(), action, f"webhook {endpoint_id} ({host})")
+    audit.note(connection, shop.clock.now(), action, f"webhook {endpoint_id} ({host})")
 
 
 def _check_url(url: str, *, allow_private: bool) -> None:
@@ -233,12 +227,12 @@ def _check_url(url: str, *, allow_private: bool) -> None:
 
 
 def _send(
-    services: Services, endpoint_id: int, make: Callable[[Endpoint], Message], event_id: int | None
+    shop: Shop, endpoint_id: int, make: Callable[[Endpoint], Message], event_id: int | None
 ) -> Delivery:
-    with services.database.read() as connection:
+    with shop.database.read() as connection:
         endpoint = store.get(connection, endpoint_id)
-    made = services.outbox.courier.attempt(endpoint, make(endpoint), event_id)
-    with services.database.write() as connection:
+    made = shop.outbox.courier.attempt(endpoint, make(endpoint), event_id)
+    with shop.database.write() as connection:
         delivery_store.log_delivery(connection, made)
     return made
 

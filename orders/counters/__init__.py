@@ -1,7 +1,7 @@
 """The rate limits' counters: in memory with a journal on disk, or shared in Redis.
 
-Only `web.access` uses `windows` (Quota, Usage) and the two storages, `memory` and `redis`; the
-start handles CountersRefused. `redis` needs the package of that name, and is imported only where
+Others use `windows` (Counters, Quota, Usage) and the two storages, `memory` and `redis`; the start
+handles CountersRefused. `redis` needs the package of that name, and is imported only where
 ORDERS_LIMITS_URL is set.
 """
 

@@ -1,44 +1,34 @@
-"""Who may send requests, and how many: identify, rate-limit, authenticate, authorize; bans.
+"""Who may send requests, and how many: identify, rate-limit, authenticate, authorize.
 
-**Keys.** A caller is identified before the rate limits, which depend on it, and authorized after
-them. Keys are looked up by their hash. A valid key is cached for less than a second: revoking it,
-and any other change, is in force within that.
+A caller is identified before the rate limits, which depend on it, and authorized after them.
 
 **Limits.** Plans to quotas, quotas to verdicts, verdicts to headers. Flask-Limiter makes the
 storage from its name, and the `limits` notation makes a plan's two windows from its figures. Its
 own check of each request is left out: it tries one window after the other, so that a request
 refused by the second has already used up the first, and it writes neither our headers nor any on
 404. Our storages count in both windows or in none.
-
-**Bans.** A key that goes on sending requests after 429 is blocked for a while. A ban is in two
-places. The key's row has it in wall time, so that it survives a restart, can be seen and lifted,
-and reaches other processes over the same database. Memory has it in monotonic time, so that setting
-the clock changes nothing, and so that it is in force even where the row could not be written.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
 import logging
 import math
 import re
-import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from flask import Flask
+from flask import Flask, g
 from flask_limiter import Limiter
 from limits import parse_many
 
-from orders import apikeys
-from orders.clock import STEP_SECONDS, Clock, instant
-from orders.counters.memory import CounterStorage
-from orders.counters.windows import ADDRESS_PREFIX, Counters, Quota, Usage
+from orders.clock import Clock
+from orders.counters.windows import ADDRESS_PREFIX, Quota, Usage
+from orders.domain import Origin
 from orders.settings import Network, Plan, Settings
+from orders.shop import CountersStorage, Shop
 from orders.store import apikeys as key_store
 from orders.store.apikeys import ApiKey
 from orders.store.database.database import Database
@@ -51,14 +41,8 @@ from orders.web.refusals import (
     RateLimited,
 )
 
-if TYPE_CHECKING:
-    from orders.counters.redis import RedisCounterStorage
-
 log = logging.getLogger(__name__)
 
-CACHED_SECONDS = 0.8
-# How often the time is noted of a service that nobody uses.
-_NOTE_SECONDS = 3_600.0
 # An address as proxies write it: some add brackets to one of IPv6, and the port.
 _PORT = "(?::[0-9]{1,5})?"
 _FORWARDED = re.compile(rf"\[([0-9A-Fa-f:.]+)\]{_PORT}|([0-9.]+){_PORT}|([0-9A-Fa-f:.]+)")
@@ -85,120 +69,173 @@ class Caller:
         return f"key:{self.key.id}.{self.key.plan_revision}"
 
 
-@dataclass(frozen=True, slots=True)
-class _CachedKey:
-    """A key as the database had it at a monotonic time, and the Unix time when it expires."""
+@dataclass(slots=True)
+class Verdict:
+    """The limits' verdict on one request. `banned_for` is in seconds, 0 without a ban."""
 
-    key: ApiKey
-    as_of: float
-    valid_until: float
+    windows: list[Usage]
+    admitted: bool = True
+    banned_for: float = 0.0
 
+    @property
+    def retry_after(self) -> int:
+        """Whole seconds, at least 1, to the end of the longest restriction in force."""
+        return max(1, math.ceil(self._limited_for))
 
-class KeyRing:
-    """Looks up keys, and records when they are used."""
-
-    def __init__(self, database: Database, clock: Clock) -> None:
-        """Begin with nothing cached. Opens nothing."""
-        self._database = database
-        self._clock = clock
-        self._cache: dict[bytes, _CachedKey] = {}
-        self._lock = threading.Lock()
-        # By id, the minutes since 1970 in which keys were last used: to be written, and noted.
-        self._unwritten: dict[int, int] = {}
-        self._noted: dict[int, int] = {}
-        # The latest Unix time that the clock has shown, and that the store knows of.
-        self._latest = 0.0
-        self._stored = 0.0
-
-    def identify(self, authorization: str | None, address: str) -> Caller:
-        """Return the caller that a header and an address stand for.
+    def raise_if_limited(self) -> None:
+        """Raise the refusal of the request, if it was not admitted.
 
         Raises:
-            StoreUnavailable: the key can't be looked up.
+            RateLimited, KeyBanned: with the seconds to wait.
         """
-        token = bearer_token(authorization)
-        if token is None:
-            return Caller(address)
-        cached = self._find(token)
-        if cached is None or self._time() >= cached.valid_until:
-            return Caller(address, presented=True)
-        self._note_use(cached.key.id, int(self._clock.time() // 60))
-        return Caller(address, True, cached.key, cached.as_of)
+        if self.banned_for > 0:
+            raise KeyBanned(self.retry_after)
+        if not self.admitted:
+            raise RateLimited(self.retry_after)
 
-    def recall(self, authorization: str | None, address: str) -> Caller:
-        """Return the caller as memory knows it, however long ago it was read. Asks nothing.
+    def headers(self, wall: float) -> list[tuple[str, str]]:
+        """Return the headers of this verdict. `wall` is the Unix time now.
 
-        For what a refusal shows, not for what a caller may do.
+        X-RateLimit-* are the specification's ("Limits"); RateLimit-Policy and RateLimit are those
+        of draft-ietf-httpapi-ratelimit-headers-10, sections 3 and 4.
         """
-        token = bearer_token(authorization)
-        cached = self._cache.get(apikeys.digest(token)) if token else None
-        if cached is None or self._time() >= cached.valid_until:
-            return Caller(address, presented=token is not None)
-        return Caller(address, True, cached.key, cached.as_of)
+        limit, remaining, reset = self._summary(wall)
+        quotas = [each.quota for each in self.windows]
+        policy = [f'"{each.name}";q={each.limit};w={each.length}' for each in quotas]
+        standing = [
+            f'"{each.quota.name}";r={each.remaining};t={math.ceil(each.ends_in)}'
+            for each in self.windows
+        ]
+        return [
+            ("X-RateLimit-Limit", str(limit)),
+            ("X-RateLimit-Remaining", str(remaining)),
+            ("X-RateLimit-Reset", str(reset)),
+            ("RateLimit-Policy", ", ".join(policy)),
+            ("RateLimit", ", ".join(standing)),
+        ]
 
-    def flush(self) -> None:
-        """Write when keys were last used. What can't be written is retried the next time."""
-        latest, now = self._time(), self._clock.time()
-        is_set_back = latest - now > STEP_SECONDS
-        with self._lock:
-            pending, self._unwritten = self._unwritten, {}
-        if not pending and not is_set_back and latest < self._stored + _NOTE_SECONDS:
-            return
-        used = {key: datetime.fromtimestamp(minute * 60, UTC) for key, minute in pending.items()}
-        try:
-            with self._database.write() as connection:
-                key_store.write_last_used(connection, used)
-                key_store.raise_clock_floor(connection, instant(latest))
-        except StoreUnavailable as error:
-            log.debug("When keys were last used is written later: %s", error)
-            with self._lock:
-                self._unwritten = {**pending, **self._unwritten}
-            return
-        self._stored = latest
-        if is_set_back:
-            key_store.warn_of_clock(instant(latest))
-            # From here on, the store's own judgement: a command may end it.
-            self._cache.clear()
-            self._latest = self._stored = now
+    def _summary(self, wall: float) -> tuple[int, int, int]:
+        # The window with the fewest requests left; when equal, the one that resets later.
+        if self.admitted:
+            window = min(self.windows, key=lambda window: (window.remaining, -window.ends_in))
+            return window.quota.limit, window.remaining, math.ceil(wall + window.ends_in)
+        window = max(self._exhausted or self.windows[:1], key=lambda window: window.ends_in)
+        return window.quota.limit, 0, math.ceil(wall + self._limited_for)
 
-    def note_time(self) -> None:
-        """Write the latest time that keys were judged by, if any were."""
-        if self._latest > self._stored:
-            with contextlib.suppress(StoreUnavailable), self._database.write() as connection:
-                key_store.raise_clock_floor(connection, instant(self._latest))
-                self._stored = self._latest
+    @property
+    def _limited_for(self) -> float:
+        return max([self.banned_for, *(window.ends_in for window in self._exhausted)])
 
-    def _time(self) -> float:
-        """Return the Unix time that keys are judged by: no earlier than any before."""
-        self._latest = max(self._latest, self._clock.time())
-        return self._latest
+    @property
+    def _exhausted(self) -> list[Usage]:
+        return [window for window in self.windows if window.remaining == 0]
 
-    def _find(self, token: str) -> _CachedKey | None:
-        secret_hash = apikeys.digest(token)
-        now = self._clock.monotonic()
-        cached = self._cache.get(secret_hash)
-        if cached is not None and now - cached.as_of < CACHED_SECONDS:
-            return cached
-        key = self._look_up(secret_hash) if apikeys.is_well_formed(token) else None
-        if key is None:
-            # Only valid keys are cached: a new key works at once, guesses take no memory, and a
-            # revoked key is looked up each time, like one that never was.
-            self._cache.pop(secret_hash, None)
-            return None
-        self._cache[secret_hash] = cached = _CachedKey(key, now, key.valid_until())
-        return cached
 
-    def _look_up(self, secret_hash: bytes) -> ApiKey | None:
-        now = instant(self._time())
-        if not self._database.ask(key_store.IS_VALID, secret_hash=secret_hash, now=now):
-            return None
-        with self._database.read() as connection:
-            return key_store.find_by_secret(connection, secret_hash)
+@dataclass(slots=True)
+class Call:
+    """One request. `began` is in monotonic seconds; `path` is decoded, as WSGI writes it.
 
-    def _note_use(self, key_id: int, minute: int) -> None:
-        if self._noted.get(key_id) != minute:
-            with self._lock:
-                self._noted[key_id] = self._unwritten[key_id] = minute
+    `waited` is for how many seconds its last byte had been received before that.
+
+    `judged_at` is the wall time of the verdict, 0 without one. `headers` are sent with any response
+    to it. `endpoint` is Flask's name of the route, None where there is none; `refusal` is the error
+    code of a response of 400 and above.
+    """
+
+    shop: Shop
+    request_id: str
+    began: float
+    is_api: bool
+    address: str
+    method: str
+    path: str
+    caller: Caller | None = None
+    verdict: Verdict | None = None
+    judged_at: float = 0.0
+    waited: float = 0.0
+    headers: dict[str, str] = field(default_factory=dict)
+    endpoint: str | None = None
+    refusal: str | None = None
+
+    @property
+    def key_name(self) -> str | None:
+        """The name of the request's key in the log and in events; None without a valid key."""
+        key = self.caller.key if self.caller else None
+        return f"key:{key.id}" if key else None
+
+    @property
+    def origin(self) -> Origin:
+        """Who changes an order by this request."""
+        return Origin(self.key_name or "nobody", self.request_id)
+
+
+def current_call() -> Call:
+    """Return the call of the request being answered."""
+    call: Call = g.call
+    return call
+
+
+def admit(call: Call, authorization: str | None) -> None:
+    """Identify the caller, rate-limit, authenticate and authorize, or raise what stands against it.
+
+    Raises:
+        StoreUnavailable, RateLimited, KeyBanned, MissingKey, InvalidKey, InsufficientScope
+    """
+    shop = call.shop
+    try:
+        call.caller = identify(shop, authorization, call.address)
+    except StoreUnavailable:
+        # A key that memory knows sees its own figures, as on every refusal.
+        call.verdict = standing(shop, authorization)
+        raise
+    call.judged_at = shop.clock.time()
+    call.verdict = judge(shop, call.caller)
+    call.verdict.raise_if_limited()
+    authorize(call.caller, call.method)
+
+
+def identify(shop: Shop, authorization: str | None, address: str) -> Caller:
+    """Return the caller that a header and an address stand for.
+
+    Raises:
+        StoreUnavailable: the key can't be looked up.
+    """
+    token = bearer_token(authorization)
+    if token is None:
+        return Caller(address)
+    found = shop.keyring.find(token)
+    if found is None:
+        return Caller(address, presented=True)
+    return Caller(address, True, found.key, found.as_of)
+
+
+def judge(shop: Shop, caller: Caller) -> Verdict:
+    """Count a request, unless it is refused: a refused one takes nothing from any window."""
+    quotas = _quotas(caller.identity, *figures_in_force(caller, shop.settings.plans))
+    key = caller.key
+    banned_for = shop.bans.ends_in(key, caller.key_as_of) if key else 0.0
+    if banned_for > 0:
+        return Verdict(shop.counters.peek(quotas), False, banned_for)
+    admitted, usages = shop.counters.hit(quotas)
+    if not admitted and key is not None:
+        banned_for = shop.bans.strike(key)
+    return Verdict(usages, admitted, banned_for)
+
+
+def standing(shop: Shop, authorization: str | None) -> Verdict:
+    """Return what a key has left as memory knows it, and count nothing. Must not block.
+
+    Without a key that memory knows: the free plan's full figures.
+    """
+    token, plans = bearer_token(authorization), shop.settings.plans
+    known = shop.keyring.recall(token) if token else None
+    if known is None:
+        quotas = _quotas("nobody", *_figures(plans["free"]))
+        return Verdict([Usage(quota, 0, quota.length) for quota in quotas])
+    caller = Caller("-", True, known.key, known.as_of)
+    quotas = _quotas(caller.identity, *figures_in_force(caller, plans))
+    banned_for = shop.bans.ends_in(known.key, known.as_of)
+    return Verdict(shop.counters.recall(quotas), banned_for == 0, banned_for)
 
 
 def authorize(caller: Caller, method: str) -> ApiKey:
@@ -270,115 +307,6 @@ def network_of(text: str) -> str:
     return str(address or text)
 
 
-@dataclass(slots=True)
-class Verdict:
-    """The limits' verdict on one request. `banned_for` is in seconds, 0 without a ban."""
-
-    windows: list[Usage]
-    admitted: bool = True
-    banned_for: float = 0.0
-
-    @property
-    def retry_after(self) -> int:
-        """Whole seconds, at least 1, to the end of the longest restriction in force."""
-        return max(1, math.ceil(self._limited_for))
-
-    def raise_if_limited(self) -> None:
-        """Raise the refusal of the request, if it was not admitted.
-
-        Raises:
-            RateLimited, KeyBanned: with the seconds to wait.
-        """
-        if self.banned_for > 0:
-            raise KeyBanned(self.retry_after)
-        if not self.admitted:
-            raise RateLimited(self.retry_after)
-
-    def headers(self, wall: float) -> list[tuple[str, str]]:
-        """Return the headers of this verdict. `wall` is the Unix time now.
-
-        X-RateLimit-* are the specification's ("Limits"); RateLimit-Policy and RateLimit are those
-        of draft-ietf-httpapi-ratelimit-headers-10, sections 3 and 4.
-        """
-        limit, remaining, reset = self._summary(wall)
-        quotas = [each.quota for each in self.windows]
-        policy = [f'"{each.name}";q={each.limit};w={each.length}' for each in quotas]
-        standing = [
-            f'"{each.quota.name}";r={each.remaining};t={math.ceil(each.ends_in)}'
-            for each in self.windows
-        ]
-        return [
-            ("X-RateLimit-Limit", str(limit)),
-            ("X-RateLimit-Remaining", str(remaining)),
-            ("X-RateLimit-Reset", str(reset)),
-            ("RateLimit-Policy", ", ".join(policy)),
-            ("RateLimit", ", ".join(standing)),
-        ]
-
-    def _summary(self, wall: float) -> tuple[int, int, int]:
-        # The window with the fewest requests left; when equal, the one that resets later.
-        if self.admitted:
-            window = min(self.windows, key=lambda window: (window.remaining, -window.ends_in))
-            return window.quota.limit, window.remaining, math.ceil(wall + window.ends_in)
-        window = max(self._exhausted or self.windows[:1], key=lambda window: window.ends_in)
-        return window.quota.limit, 0, math.ceil(wall + self._limited_for)
-
-    @property
-    def _limited_for(self) -> float:
-        return max([self.banned_for, *(window.ends_in for window in self._exhausted)])
-
-    @property
-    def _exhausted(self) -> list[Usage]:
-        return [window for window in self.windows if window.remaining == 0]
-
-
-class Limits:
-    """Rate-limits requests by their callers' plans."""
-
-    def __init__(self, settings: Settings, database: Database, clock: Clock) -> None:
-        """Set up the counters. Opens nothing."""
-        uri, options = _storage(settings, database, clock)
-        limiter = Limiter(
-            # Never called, as its check is left out; `Caller.identity` says who is counted.
-            key_func=lambda: "",
-            # Its hooks go to an application that serves nothing.
-            app=Flask("limits", static_folder=None),
-            storage_uri=uri,
-            storage_options=cast("dict[str, str | int]", options),
-        )
-        self.storage = cast("CounterStorage | RedisCounterStorage", limiter.storage)
-        self.bans = Bans(settings, database, self.storage, clock)
-        self._plans = settings.plans
-        self._quotas = lru_cache(maxsize=1024)(_make_quotas)
-
-    def judge(self, caller: Caller) -> Verdict:
-        """Count a request, unless it is refused: a refused one takes nothing from any window."""
-        quotas = self._quotas(caller.identity, *figures_in_force(caller, self._plans))
-        key = caller.key
-        banned_for = self.bans.ends_in(key, caller.key_as_of) if key else 0.0
-        if banned_for > 0:
-            return Verdict(self.storage.peek(quotas), False, banned_for)
-        admitted, usages = self.storage.hit(quotas)
-        if not admitted and key is not None:
-            banned_for = self.bans.strike(key)
-        return Verdict(usages, admitted, banned_for)
-
-    def standing(self, caller: Caller) -> Verdict:
-        """Return what a key has left as memory knows it, and count nothing. Must not block.
-
-        Without a key: the free plan's full figures.
-        """
-        if (key := caller.key) is None:
-            return self._full_free_quota()
-        quotas = self._quotas(caller.identity, *figures_in_force(caller, self._plans))
-        banned_for = self.bans.ends_in(key, caller.key_as_of)
-        return Verdict(self.storage.recall(quotas), banned_for == 0, banned_for)
-
-    def _full_free_quota(self) -> Verdict:
-        quotas = self._quotas("nobody", *_figures(self._plans["free"]))
-        return Verdict([Usage(quota, 0, quota.length) for quota in quotas])
-
-
 def figures_in_force(caller: Caller, plans: Mapping[str, Plan]) -> tuple[int, int]:
     """Return the requests a minute and a day that a caller has."""
     key = caller.key
@@ -392,6 +320,20 @@ def figures_in_force(caller: Caller, plans: Mapping[str, Plan]) -> tuple[int, in
         log.warning("Key %d is on the plan %r, which needs a restart.", key.id, key.plan)
         plan = plans["free"]
     return _figures(plan)
+
+
+def counters_of(settings: Settings, database: Database, clock: Clock) -> CountersStorage:
+    """Return where the requests of a shop are counted, as Flask-Limiter makes it. Opens nothing."""
+    uri, options = _storage(settings, database, clock)
+    limiter = Limiter(
+        # Never called, as its check is left out; `Caller.identity` says who is counted.
+        key_func=lambda: "",
+        # Its hooks go to an application that serves nothing.
+        app=Flask("limits", static_folder=None),
+        storage_uri=uri,
+        storage_options=cast("dict[str, str | int]", options),
+    )
+    return cast("CountersStorage", limiter.storage)
 
 
 def _storage(settings: Settings, database: Database, clock: Clock) -> tuple[str, dict[str, object]]:
@@ -419,7 +361,8 @@ def _figures(plan: Plan) -> tuple[int, int]:
     return plan.per_minute, plan.per_day
 
 
-def _make_quotas(identity: str, per_minute: int, per_day: int) -> tuple[Quota, ...]:
+@lru_cache(maxsize=1024)
+def _quotas(identity: str, per_minute: int, per_day: int) -> tuple[Quota, ...]:
     items = parse_many(f"{per_minute}/minute;{per_day}/day")
     # Not the items' own keys, which have the figures in them: going back to earlier figures would
     # go back to their old windows.
@@ -428,132 +371,3 @@ def _make_quotas(identity: str, per_minute: int, per_day: int) -> tuple[Quota, .
         Quota(f"{identity}/{item.GRANULARITY.name}", item.amount, item.get_expiry(), terms)
         for item in items
     )
-
-
-@dataclass(slots=True)
-class _Ban:
-    """`ends` is in monotonic seconds, and so is `seen`: when the row was read or written with it.
-
-    `seen` is None for a ban that could not be written yet.
-    """
-
-    until: datetime
-    ends: float
-    seen: float | None
-
-
-class Bans:
-    """The keys that are banned, and until when."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        database: Database,
-        counters: Counters | RedisCounterStorage,
-        clock: Clock,
-    ) -> None:
-        """Begin without any ban."""
-        self._after = settings.ban_after
-        self._window = settings.ban_window
-        self._seconds = settings.ban_seconds
-        self._database = database
-        self._counters = counters
-        self._clock = clock
-        self._bans: dict[int, _Ban] = {}
-        self._lock = threading.Lock()
-        # How many bans this process has begun.
-        self.begun = 0
-
-    @property
-    def in_force(self) -> int:
-        """How many keys are banned now, as far as this process knows."""
-        now = self._clock.monotonic()
-        with self._lock:
-            return sum(ban.ends > now for ban in self._bans.values())
-
-    def load(self) -> None:
-        """Read the bans from the keys' rows, at the start: later the clock may be set."""
-        as_of = self._clock.monotonic()
-        with self._database.read() as connection:
-            banned = [key for key in key_store.get_all(connection) if key.banned_until]
-        with self._lock:
-            for key in banned:
-                self._adopt(key, as_of)
-
-    def ends_in(self, key: ApiKey, as_of: float) -> float:
-        """Return for how many seconds the key is still banned: 0 if it is not.
-
-        `as_of` is when its row was read: a ban of this process's own may be newer than that.
-        """
-        if key.banned_until is None and key.id not in self._bans:
-            return 0.0
-        with self._lock:
-            ban = self._bans.get(key.id)
-            row_is_newer = ban is None or (ban.seen is not None and as_of > ban.seen)
-            if row_is_newer and (ban is None or ban.until != key.banned_until):
-                ban = self._adopt(key, as_of)
-            return self._left(ban)
-
-    def strike(self, key: ApiKey) -> float:
-        """Count an answer of 429; return for how many seconds the key is banned after it."""
-        with self._lock:
-            if left := self._left(self._bans.get(key.id)):
-                return left
-            count = self._counters.strike(_strikes(key.id), self._window, self._after)
-            if count < self._after:
-                return 0.0
-            if count > self._after:
-                # Another process has just banned the key; its row will say until when.
-                return float(self._seconds)
-            ban = self._begin(key.id)
-        log.warning("Key %d is banned for %d s: it continued after 429.", key.id, self._seconds)
-        self._write(key.id, ban)
-        return float(self._seconds)
-
-    def flush(self) -> None:
-        """Write bans that could not be written when they began, and forget those that are over."""
-        now = self._clock.monotonic()
-        with self._lock:
-            self._bans = {
-                key_id: ban
-                for key_id, ban in self._bans.items()
-                if ban.ends > now or ban.seen is not None
-            }
-            unwritten = [item for item in self._bans.items() if item[1].seen is None]
-        for key_id, ban in unwritten:
-            self._write(key_id, ban)
-
-    def _left(self, ban: _Ban | None) -> float:
-        return max(0.0, ban.ends - self._clock.monotonic()) if ban else 0.0
-
-    def _begin(self, key_id: int) -> _Ban:
-        until = self._clock.now() + timedelta(seconds=self._seconds)
-        ban = _Ban(until, self._clock.monotonic() + self._seconds, None)
-        self._bans[key_id] = ban
-        self.begun += 1
-        return ban
-
-    def _adopt(self, key: ApiKey, as_of: float) -> _Ban | None:
-        """Have the ban of a key's row in force, or none where the row has none."""
-        if key.banned_until is None:
-            self._bans.pop(key.id, None)
-            return None
-        # Further off than a ban is long: the clock was set back since, or the setting made shorter.
-        ends_in = min(key.banned_until.timestamp() - self._clock.time(), self._seconds)
-        ban = _Ban(key.banned_until, self._clock.monotonic() + ends_in, as_of)
-        self._bans[key.id] = ban
-        return ban
-
-    def _write(self, key_id: int, ban: _Ban) -> None:
-        try:
-            with self._database.write() as connection:
-                key_store.change(connection, key_id, banned_until=ban.until)
-        except StoreUnavailable as error:
-            log.warning("The ban of key %d is kept in memory for now: %s", key_id, error)
-        else:
-            ban.seen = self._clock.monotonic()
-            self._counters.settle(_strikes(key_id))
-
-
-def _strikes(key_id: int) -> str:
-    return f"key:{key_id}/strikes"

@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import logging
 import random
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from datetime import time as dt_time
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 import flask_smorest
 from flask import Flask, Request, current_app, g, request
@@ -25,17 +26,27 @@ from werkzeug import exceptions as http
 from werkzeug.http import http_date
 from werkzeug.routing import MapAdapter, UnicodeConverter
 
-from orders.server import WHOLE_AT, path_of_target
-from orders.settings import Network, Settings
+from orders.apikeys import is_well_formed
+from orders.server import MAX_HEAD_BYTES, MAX_HEADERS, WHOLE_AT, Refused, Work, path_of_target
+from orders.settings import Settings
+from orders.shop import Shop
 from orders.store.database.database import WAIT_SECONDS
 from orders.store.database.errors import StoreUnavailable
-from orders.web import bodies, compression
-from orders.web.access import authorize, client_address
-from orders.web.call import JSON, NO_CONTENT, Call, Reply, current_call, is_api_path, json_reply
+from orders.web import bodies
+from orders.web.access import (
+    Call,
+    admit,
+    bearer_token,
+    client_address,
+    current_call,
+    network_of,
+    standing,
+)
+from orders.web.logs import log_queue
 from orders.web.openapi import document
 from orders.web.openapi.document import documented
-from orders.web.refusals import InternalError, answer_to, error_body
-from orders.web.services import Services, services_of
+from orders.web.refusals import ANSWERS, SERVER_ANSWERS, InternalError, answer_to, error_body
+from orders.web.replies import JSON, NO_CONTENT, Constant, Reply, json_reply, tag_of
 from schemas.base import ErrorSchema
 from schemas.fields import Instant, Int64, Whole
 
@@ -57,6 +68,14 @@ _NOWHERE = "/ "
 _OPENAPI = {1: "3.0.3", 2: "3.1.0"}
 # Request ids are names, not secrets: guessing one opens nothing.
 _random_bits = random.Random().getrandbits  # noqa: S311 # nosec B311
+
+
+_API_PATH = re.compile(r"/+v[12](/|$)")
+
+
+def is_api_path(path: str) -> bool:
+    """Return whether a path belongs to the API: `/v1` or `/v2`, or below; leading slashes fold."""
+    return _API_PATH.match(path) is not None
 
 
 # Here Flask, flask-smorest and Werkzeug are not used as they come. An override that changes no
@@ -86,15 +105,37 @@ class _StrictRequest(Request):
         self.method = environ["REQUEST_METHOD"]
 
 
+class ServerLoad(Protocol):
+    """The load of the HTTP server."""
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+
+    @property
+    def waiting(self) -> int:
+        """How many whole requests wait for a thread."""
+
+
+# Takes the call of an answer that has been sent, its status and the monotonic time.
+NoteAnswer = Callable[[Call, int, float], None]
+
+
 class OrdersFlask(Flask):
     """Flask with strict paths and methods, and its own answer to OPTIONS."""
 
     session_interface = _NoSessions()
     request_class = _StrictRequest
+    # The shop that it serves.
+    shop: Shop
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Accept the arguments of Flask."""
         super().__init__(*args, **kwargs)
+        # Set while it serves.
+        self.server: ServerLoad | None = None
+        # Called when an answer has been sent.
+        self.listeners: list[NoteAnswer] = [log_queue.note_request]
         self.url_map.merge_slashes = False
         self.url_map.converters["id"] = IdConverter
 
@@ -117,7 +158,7 @@ class OrdersFlask(Flask):
 
     def preprocess_request(self) -> None:
         """Admit the request, or raise why it is refused. Saves 3 % over Flask's list of hooks."""
-        _admit(services_of(self), _plain(request))
+        _admit(self.shop, _plain(request))
 
     def handle_user_exception(self, e: Exception) -> Any:
         """Render an exception, and let go of it: it leads back to the request."""
@@ -131,11 +172,16 @@ class OrdersFlask(Flask):
 
     def process_response(self, response: Any) -> Any:
         """Complete the reply's headers. Saves 4 % over Flask's list of hooks."""
-        return _finish(services_of(self), response)
+        return _finish(self, response)
 
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
         """Return every view and hook as it is: none is asynchronous. Saves 4 %."""
         return func
+
+    def note_answer(self, call: Call, status: int, ended: float) -> None:
+        """Record an answer that has been sent. `ended` is in monotonic seconds."""
+        for listener in self.listeners:
+            listener(call, status, ended)
 
     def make_default_options_response(self) -> Any:
         """Answer OPTIONS with 204 and Allow."""
@@ -261,7 +307,7 @@ class Api(flask_smorest.Api):
         app.add_url_rule(
             f"/openapi/v{version}.json",
             f"openapi_v{version}",
-            compression.Constant(document_as_json, JSON, {"Cache-Control": "no-cache"}),
+            Constant(document_as_json, JSON, {"Cache-Control": "no-cache"}),
         )
 
     def _register_responses(self) -> None:
@@ -294,14 +340,19 @@ def render(error: Exception) -> Reply:
     )
 
 
-def _admit(services: Services, incoming: Request) -> None:
+def _admit(shop: Shop, incoming: Request) -> None:
     environ = incoming.environ
     path = environ["PATH_INFO"]
     g.call = call = Call(
+        shop,
         f"{_random_bits(64):016x}",
-        services.clock.monotonic(),
+        shop.clock.monotonic(),
         is_api_path(path),
-        _address(environ, services.settings.trusted_proxy),
+        client_address(
+            environ.get("REMOTE_ADDR") or "unknown",
+            environ.get("HTTP_X_FORWARDED_FOR"),
+            shop.settings.trusted_proxy,
+        ),
         incoming.method,
         path,
         endpoint=incoming.endpoint,
@@ -310,51 +361,39 @@ def _admit(services: Services, incoming: Request) -> None:
     now = time.monotonic()
     whole_at = environ.get(WHOLE_AT) or now
     call.waited = now - whole_at
-    services.database.answer_by(whole_at + WAIT_SECONDS)
+    shop.database.answer_by(whole_at + WAIT_SECONDS)
     if call.is_api:
-        _admit_to_api(services, call, incoming)
+        admit(call, environ.get("HTTP_AUTHORIZATION"))
 
 
-def _finish(services: Services, reply: Reply) -> Reply:
+def _finish(app: OrdersFlask, reply: Reply) -> Reply:
     call = current_call()
+    shop = call.shop
     # What is left to send is not waited for by this deadline.
-    services.database.answer_by(None)
+    shop.database.answer_by(None)
     headers = reply.headers
     own = {name for name, _ in headers}
     headers += [each for each in PROTECTION.items() if each[0] not in own]
     if call.is_api:
-        verdict = call.verdict or services.standing(None)
-        headers += verdict.headers(call.judged_at or services.clock.time())
-        headers += [("X-Request-Id", call.request_id), *call.headers.items()]
+        verdict = call.verdict or standing(shop, None)
+        headers += verdict.headers(call.judged_at or shop.clock.time())
+        headers.append(("X-Request-Id", call.request_id))
+        if call.caller is not None and call.caller.key is not None:
+            headers += _announcements(shop.settings)
     status = reply.status
-    reply.call_when_sent(lambda: services.note_answer(call, status, services.clock.monotonic()))
+    reply.call_when_sent(lambda: app.note_answer(call, status, shop.clock.monotonic()))
     return reply
 
 
-def _admit_to_api(services: Services, call: Call, incoming: Request) -> None:
-    authorization = incoming.environ.get("HTTP_AUTHORIZATION")
-    try:
-        call.caller = services.keyring.identify(authorization, call.address)
-    except StoreUnavailable:
-        # A key that memory knows sees its own figures, as on every refusal.
-        call.verdict = services.standing(authorization)
-        raise
-    if call.caller.key is not None:
-        call.headers.update(_announcements(services.settings, incoming))
-    call.judged_at = services.clock.time()
-    call.verdict = services.limits.judge(call.caller)
-    call.verdict.raise_if_limited()
-    authorize(call.caller, call.method)
-
-
-def _announcements(settings: Settings, incoming: Request) -> dict[str, str]:
+def _announcements(settings: Settings) -> list[tuple[str, str]]:
     """Return the headers of every answer of a deprecated route, of refusals, too."""
+    incoming = request_ctx.request
     view = current_app.view_functions.get(incoming.endpoint or _endpoint_of_path(incoming))
     deprecated_at = getattr(view, "deprecated_at", None)
     if deprecated_at is None:
-        return {}
+        return []
     sunset = datetime.combine(settings.pets_sunset, dt_time(), UTC)
-    return {"Deprecation": f"@{deprecated_at}", "Sunset": http_date(sunset)}
+    return [("Deprecation", f"@{deprecated_at}"), ("Sunset", http_date(sunset))]
 
 
 def _endpoint_of_path(incoming: Request) -> str:
@@ -366,13 +405,107 @@ def _endpoint_of_path(incoming: Request) -> str:
     return cast("str", endpoint)
 
 
-def _address(environ: Mapping[str, str], trusted: tuple[Network, ...]) -> str:
-    return client_address(
-        environ.get("REMOTE_ADDR") or "unknown", environ.get("HTTP_X_FORWARDED_FOR"), trusted
-    )
-
-
 def _plain(proxy: Any) -> Request:
     # The proxy looks the request up again at each use.
     plain: Request = proxy._get_current_object()  # noqa: SLF001 - documented for just this
     return plain
+
+
+# The messages of the server's own errors. A rejection may name its cause after the first.
+WORDS = {
+    400: "The request is not HTTP that can be read",
+    408: "The request took too long to arrive. Send it again, whole.",
+    413: f"The body may be at most {bodies.MAX_BYTES:,} bytes long.",
+    431: f"There may be at most {MAX_HEADERS} headers, of {MAX_HEAD_BYTES:,} bytes in all.",
+    501: "This Transfer-Encoding is not known here; send the body as it is, or chunked.",
+    503: "The store is unavailable: too many requests wait for it. Try again in a few seconds.",
+}
+_UNAVAILABLE = 503
+_RETRY = ANSWERS[StoreUnavailable].headers(None).items()
+_READS = frozenset({"GET", "HEAD", "OPTIONS"})
+# Of what is no API, these ask the store.
+_ASKING = frozenset({"/readyz", "/metrics"})
+_LIST = "/v1/store/orders"
+
+
+class Dispatch:
+    """Decides by a request's head, and asks no other server."""
+
+    probe = "/healthz"
+    body_bytes = bodies.MAX_BYTES
+    outages: tuple[type[Exception], ...] = (StoreUnavailable,)
+
+    def __init__(self, app: OrdersFlask, on_turn: Callable[[], None]) -> None:
+        """Take the application, and what is called while the loop runs."""
+        self._app, self._shop = app, app.shop
+        self.on_turn = on_turn
+        settings = app.shop.settings
+        # Each request asks another server, which may stand still.
+        self._is_remote = settings.is_on_postgres or bool(settings.limits_url)
+
+    def work(self, method: str, path: str, headers: dict[str, str]) -> Work:
+        """Return what a request takes."""
+        if not is_api_path(path):
+            return Work.WAITING if path in _ASKING else Work.INSTANT
+        try:
+            if path == _LIST and method == "GET" and self._is_long(headers.get("IF_NONE_MATCH")):
+                return Work.LONG
+        except StoreUnavailable:
+            return Work.WAITING  # which will say so
+        return Work.SHORT if method in _READS and not self._is_remote else Work.WAITING
+
+    def wants_body(self, method: str, path: str, headers: dict[str, str]) -> bool:
+        """Return whether a body matters: not where the head alone leads to 401, 413 or 415.
+
+        A key is only looked at: looking it up could block.
+        """
+        if not is_api_path(path):
+            return True
+        token = bearer_token(headers.get("AUTHORIZATION"))
+        is_key = token is not None and is_well_formed(token)
+        return is_key and bodies.may_be_read(method, headers)
+
+    def has_room_for_long(self) -> bool:
+        """Return whether a long answer may begin now."""
+        return self._shop.long_reads.is_open
+
+    def owner(self, address: str, authorization: str | None) -> str:
+        """Return the key that a header presents, or else the network of the address."""
+        return bearer_token(authorization) or network_of(address)
+
+    def refusal(self, refused: Refused) -> tuple[list[tuple[str, str]], bytes]:
+        """Return the headers and the Error body of a refusal, and log it."""
+        shop, now = self._shop, time.monotonic()
+        is_api = refused.path is None or is_api_path(refused.path)
+        call = Call(shop, f"{_random_bits(64):016x}", now, is_api, refused.address, "-", "-")
+        call.waited = now - refused.whole_at
+        headers, body = answer_to_refused(refused, call)
+        if is_api:  # it counts nothing
+            verdict = standing(shop, refused.authorization)
+            headers += verdict.headers(shop.clock.time())
+        self._app.note_answer(call, refused.status, time.monotonic())
+        return headers, body
+
+    def _is_long(self, if_none_match: str | None) -> bool:
+        if not self._shop.list.is_long:
+            return False
+        # A client whose copy is current is answered 304, which is short.
+        return (
+            if_none_match is None
+            or self._is_remote
+            or tag_of(self._shop.store_id, self._shop.list.now().revision) not in if_none_match
+        )
+
+
+def answer_to_refused(refused: Refused, call: Call) -> tuple[list[tuple[str, str]], bytes]:
+    """Return the headers and the body of a refusal, without the rate limits'."""
+    status, cause = refused.status, refused.cause
+    call.refusal = SERVER_ANSWERS[status]
+    words = WORDS.get(status) or ANSWERS[InternalError].words(InternalError(call.request_id))
+    headers = [
+        ("Content-Type", "application/json"),
+        ("X-Request-Id", call.request_id),
+        *PROTECTION.items(),
+        *(_RETRY if status == _UNAVAILABLE else ()),
+    ]
+    return headers, error_body(call.refusal, f"{words}: {cause}." if cause else words, status)

@@ -1,4 +1,4 @@
-"""Parses request bodies and queries strictly, and rejects others with what is wrong in them.
+"""Parses bodies, queries and Idempotency-Keys strictly; rejects others with what is wrong in them.
 
 Not by webargs, whose parser treats a missing Content-Type as an empty body, and fails with 500 on
 some bodies.
@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
 import marshmallow as ma
-from flask import Request
+from flask import Request, request
 from werkzeug.http import parse_options_header
 
 from orders import strictjson
+from orders.store.idempotency import IdempotencyKey
 from orders.strictjson import NotStrictJson
+from orders.web.access import current_call
 from orders.web.refusals import (
     MalformedRequest,
     PayloadTooLarge,
@@ -38,19 +40,20 @@ _TYPES = {"merge_patch": (MERGE_PATCH, *_JSON)}
 _LONGEST_TYPE = 500
 _ACCEPTED = {"Accept": ", ".join(_JSON)}
 ACCEPT_PATCH = ("Accept-Patch", ", ".join(_TYPES["merge_patch"]))
+_IDEMPOTENCY_KEY = re.compile(r"[!-+\--~]{1,255}")
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 # Longer queries are not cached, in bytes.
 _LONGEST_CACHED = 500
 
 
-def load(schema: ma.Schema, location: str, request: Request) -> Any:
+def load(schema: ma.Schema, location: str, incoming: Request) -> Any:
     """Return a part of a request as its schema loads it, or raise what is wrong with it.
 
     It is the `query`, or the body: `json`, `optional_json` or `merge_patch`.
     """
     if location == "query":
-        return _load_query(schema, request.query_string)
-    return _load(schema, _read_json(request.environ, location))
+        return _load_query(schema, incoming.query_string)
+    return _load(schema, _read_json(incoming.environ, location))
 
 
 def _load(schema: ma.Schema, data: Any) -> Any:
@@ -206,3 +209,19 @@ def _faults_by_field(messages: Mapping[str, Any]) -> dict[str, str]:
             field = "body" if faults == [NOT_AN_OBJECT] else str(name)
             named[field] = " and ".join(map(str, faults))
     return named
+
+
+def idempotency_key(version: int) -> IdempotencyKey | None:
+    """Return the Idempotency-Key of this request, if it has one; it must be a valid one."""
+    # A repeated header arrives as one with a comma in it.
+    value = request.environ.get("HTTP_IDEMPOTENCY_KEY")
+    if value is None:
+        return None
+    caller = current_call().caller
+    if caller is None or caller.key is None:
+        return None
+    if not _IDEMPOTENCY_KEY.fullmatch(value):
+        raise MalformedRequest(
+            "Send one Idempotency-Key, of 1 to 255 visible ASCII characters without a comma."
+        )
+    return IdempotencyKey(caller.key.id, version, value)

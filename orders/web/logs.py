@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from orders import apikeys
-from orders.web.call import Call
+from orders.web.access import Call
 
 # About 10 MB where paths are long: seconds of requests under full load.
 MAX_WAITING = 10_000

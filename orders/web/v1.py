@@ -11,24 +11,19 @@ from orders.domain import NewOrder, OrderAlreadyCancelled, OrderNotFound, Pet, P
 from orders.server import BUSY
 from orders.store import lists, pets
 from orders.store.lists import OrderList
-from orders.web import etags
+from orders.web import replies
+from orders.web.access import current_call
 from orders.web.api import ApiBlueprint, render
-from orders.web.call import NO_CONTENT, Reply
-from orders.web.compression import is_large
-from orders.web.openapi.document import operation
-from orders.web.operations import (
+from orders.web.bodies import idempotency_key
+from orders.web.openapi.document import (
     BODY_REFUSALS,
     CHANGE_REFUSALS,
     LIST_CONDITIONS,
     PLACE_REFUSALS,
-    idempotency_key,
-    location,
-    origin,
-    parse_order_id,
-    written,
+    operation,
 )
 from orders.web.refusals import ServerBusy
-from orders.web.services import current_services
+from orders.web.replies import NO_CONTENT, Reply, location, written
 from schemas.order import NewOrderSchema, OrderSchema, ShipmentSchema
 from schemas.pet import PetSchema
 
@@ -55,18 +50,18 @@ blueprint = ApiBlueprint("v1", __name__, url_prefix=f"/v{VERSION}")
 )
 def list_orders() -> Reply:
     """Return all orders placed in the store."""
-    services = current_services()
-    orders = services.list.now()
-    varies = orders.body is None or is_large(orders.body)
-    unchanged = etags.if_current(lambda: orders.revision, varies=varies)
+    shop = current_call().shop
+    orders = shop.list.now()
+    varies = orders.body is None or replies.is_large(orders.body)
+    unchanged = replies.if_current(lambda: orders.revision, varies=varies)
     if unchanged is not None:
         return unchanged
     if orders.body is not None:
-        return etags.entity(orders.body, orders.revision)
+        return replies.entity(orders.body, orders.revision)
     if request.environ.get(BUSY):
         raise ServerBusy
-    stream = OrderList(services.database)
-    return etags.entity(stream, stream.revision)
+    stream = OrderList(shop.database)
+    return replies.entity(stream, stream.revision)
 
 
 @blueprint.post("/store/orders", tags=["orders"])
@@ -80,8 +75,9 @@ def list_orders() -> Reply:
 @blueprint.response(201, OrderSchema, description="The placed order.")
 def place_order(new: NewOrder) -> Reply:
     """Place an order."""
-    condition, key = etags.precondition_of_list(), idempotency_key(VERSION)
-    placed = current_services().orders.place(new, origin(), key, condition)
+    call = current_call()
+    condition, key = replies.precondition_of_list(), idempotency_key(VERSION)
+    placed = call.shop.orders.place(new, call.origin, key, condition)
     return written(placed, VERSION, 201, [location(placed.order.order_id, VERSION)])
 
 
@@ -95,11 +91,11 @@ def place_order(new: NewOrder) -> Reply:
 @blueprint.response(200, OrderSchema, description="The order.")
 def get_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
     """Return one order."""
-    order_id = parse_order_id(orderId)
-    order = lists.one_order(current_services().database, order_id, VERSION)
+    order_id = domain.parse_order_id(orderId)
+    order = lists.one_order(current_call().shop.database, order_id, VERSION)
     if order is None:
         raise OrderNotFound(orderId)
-    return etags.order_reply(order_id, order, strong=False)
+    return replies.order_reply(order_id, order, strong=False)
 
 
 @blueprint.delete("/store/orders/<id:orderId>", tags=["orders"])
@@ -107,8 +103,9 @@ def get_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
 @blueprint.response(204, description="Order cancelled successfully.")
 def cancel_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
     """Cancel one order by its identifier."""
-    order_id, condition = parse_order_id(orderId), etags.precondition(strong=False)
-    cancelled = current_services().orders.cancel(order_id, origin(), condition)
+    call = current_call()
+    order_id, condition = domain.parse_order_id(orderId), replies.precondition(strong=False)
+    cancelled = call.shop.orders.cancel(order_id, call.origin, condition)
     return written(cancelled, VERSION, NO_CONTENT)
 
 
@@ -122,9 +119,10 @@ def cancel_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
 )
 def ship_order(shipment: dict[str, datetime], orderId: str) -> Reply:  # noqa: N803 - as documented
     """Ship one order."""
-    order_id, condition = parse_order_id(orderId), etags.precondition(strong=False)
+    call = current_call()
+    order_id, condition = domain.parse_order_id(orderId), replies.precondition(strong=False)
     at = shipment.get("ship_date")
-    return written(current_services().orders.ship(order_id, at, origin(), condition), VERSION)
+    return written(call.shop.orders.ship(order_id, at, call.origin, condition), VERSION)
 
 
 @blueprint.get("/pets/<id:petId>", tags=["pets"])
@@ -137,7 +135,7 @@ def ship_order(shipment: dict[str, datetime], orderId: str) -> Reply:  # noqa: N
 def get_pet(petId: str) -> Pet:  # noqa: N803 - named in the interface
     """Return one pet. Deprecated: the catalogue is leaving this service."""
     number = domain.parse_id(petId)
-    with current_services().database.read() as connection:
+    with current_call().shop.database.read() as connection:
         pet = None if number is None else pets.find(connection, number)
     if pet is None:
         raise PetNotFound(petId)

@@ -2,39 +2,42 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
+import json
 import math
-from collections.abc import Iterable
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
+from urllib.parse import quote, urlencode
 from zoneinfo import ZoneInfo
 
 from flask import request
 
-from orders.domain import NewOrder, OrderNotFound
+from orders import domain
+from orders.domain import NewOrder, OrderNotFound, Status
 from orders.service import Written
+from orders.shop import ListedPage
 from orders.store import lists, stats
 from orders.store import orders as order_store
 from orders.store.orders import Changed, EventPage, Outcome
+from orders.store.pages import FILTERS, LATER, Filters, PageQuery, Position, Sort, SortBy, read_page
 from orders.strictjson import to_json
-from orders.web import compression, etags, pagination
+from orders.web import replies
+from orders.web.access import current_call
 from orders.web.api import ApiBlueprint
-from orders.web.call import NO_CONTENT, Reply, current_call
-from orders.web.openapi.document import operation
-from orders.web.operations import (
+from orders.web.bodies import idempotency_key, read_query
+from orders.web.openapi.document import (
     BODY_REFUSALS,
     CHANGE_REFUSALS,
     LIST_CONDITIONS,
     PLACE_REFUSALS,
-    REPLAYED,
-    idempotency_key,
-    location,
-    origin,
-    parse_order_id,
-    written,
+    operation,
 )
 from orders.web.refusals import MissingKey, ValidationFailed, body_of
-from orders.web.services import current_services
+from orders.web.replies import NO_CONTENT, REPLAYED, Reply, location, written
 from orders.webhooks import endpoints
 from schemas.event import EventPageSchema
 from schemas.order import ShipmentSchema
@@ -56,6 +59,13 @@ from schemas.report import StatsSchema, UsageSchema
 
 VERSION = 2
 _STATS = StatsSchema()
+_SORTS = {
+    "id": SortBy.ID,
+    "placedAt": SortBy.PLACED_AT,
+    "shipDate": SortBy.SHIP_DATE,
+    "dueAt": SortBy.DUE_AT,
+}
+_CURSOR_DIGEST_BYTES = 12
 # What a write to an order heeds, and the headers of its answer.
 _CONDITIONS = ("If-Match", "If-None-Match of a write", "Idempotency-Key")
 _WRITE_HEADERS = ("ETag", "Vary", "Idempotent-Replayed")
@@ -77,15 +87,92 @@ blueprint = ApiBlueprint("v2", __name__, url_prefix=f"/v{VERSION}", is_strict=Tr
 )
 def list_orders(parameters: dict[str, Any]) -> Reply:
     """Return a page of the orders that match the filters."""
-    services = current_services()
-    query = pagination.page_query(parameters, services.store_id)
-    unchanged = etags.if_current(lambda: order_store.revision(services.database), varies=True)
+    shop = current_call().shop
+    query = _page_query(parameters, shop.store_id)
+    unchanged = replies.if_current(lambda: order_store.revision(shop.database), varies=True)
     if unchanged is not None:
         return unchanged
-    page = services.pages.get(request.query_string, lambda: pagination.read_listed_page(query))
+    page = shop.pages.get(request.query_string, lambda: _read_listed_page(query))
     if page.link is not None:
         current_call().headers["Link"] = page.link
-    return etags.entity(page.body, page.revision, varies=True)
+    return replies.entity(page.body, page.revision, varies=True)
+
+
+def _page_query(parameters: Mapping[str, Any], store_id: str) -> PageQuery:
+    """Return the query of the parameters of listOrders.
+
+    ValidationFailed is raised where `after` is not a cursor of this store and query.
+    """
+    statuses = _statuses(parameters.get("status"), parameters.get("complete"))
+    chosen = {name: parameters[name] for name in FILTERS if name in parameters}
+    filters = Filters(statuses, **chosen)
+    by, descending = parameters["sort"].removeprefix("-"), parameters["sort"].startswith("-")
+    query = PageQuery(filters, Sort(_SORTS[by], descending), parameters["limit"])
+    if "after" not in parameters:
+        return query
+    return replace(query, after=_read_cursor(parameters["after"], query, store_id))
+
+
+def _read_listed_page(query: PageQuery) -> ListedPage:
+    """Return the requested page as JSON, with a Link to the next."""
+    shop = current_call().shop
+    page = read_page(shop.database, query)
+    orders = ",".join(page.orders)
+    if page.next is None:
+        return ListedPage(f'{{"orders":[{orders}]}}'.encode(), None, page.revision)
+    cursor = _cursor(page.next, query, shop.store_id)
+    body = f'{{"orders":[{orders}],"next":"{cursor}"}}'.encode()
+    return ListedPage(body, _next_link(shop.settings.path_prefix, cursor), page.revision)
+
+
+def _next_link(path_prefix: str, cursor: str) -> str:
+    # https://www.rfc-editor.org/rfc/rfc8288
+    parameters = read_query(request.query_string) | {"after": [cursor]}
+    query = urlencode(parameters, doseq=True, quote_via=quote)
+    return f'<{path_prefix}{request.environ["PATH_INFO"]}?{query}>; rel="next"'
+
+
+def _statuses(wanted: frozenset[str] | None, complete: bool | None) -> tuple[Status, ...]:
+    return tuple(
+        status
+        for status in Status
+        if (wanted is None or status in wanted)
+        and (complete is None or complete == (status is Status.SHIPPED))
+    )
+
+
+# A cursor is the position at which a page ended, with a digest of the position and the query, keyed
+# by the store's id: it is invalid with another query, at another store, or if it was changed.
+
+
+def _cursor(position: Position, query: PageQuery, store_id: str) -> str:
+    key = None if position.key is None else domain.format_instant(position.key)
+    facts = [key, position.id]
+    text = json.dumps([*facts, _digest(facts, query, store_id)], separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _read_cursor(cursor: str, query: PageQuery, store_id: str) -> Position:
+    try:
+        padded = cursor + "=" * (-len(cursor) % 4)
+        text = base64.b64decode(padded.encode("ascii"), b"-_", validate=True)
+        *facts, digest = json.loads(text)
+        if digest == _digest(facts, query, store_id):
+            key, order_id = facts
+            return Position(None if key is None else domain.parse_instant(key), order_id)
+    except (binascii.Error, ValueError, TypeError, RecursionError):
+        pass
+    raise ValidationFailed(
+        {"after": "is not a cursor of this list: use `next` of its last page, or begin again"}
+    )
+
+
+def _digest(facts: list[Any], query: PageQuery, store_id: str) -> str:
+    later = [(name, str(value)) for name, value in query.filters.values().items() if name in LATER]
+    text = json.dumps([facts, repr(query.filters), repr(query.sort), *later])
+    return hashlib.blake2b(
+        text.encode(), key=store_id.encode(), digest_size=_CURSOR_DIGEST_BYTES
+    ).hexdigest()
 
 
 @blueprint.post("/store/orders", tags=["orders"])
@@ -99,8 +186,9 @@ def list_orders(parameters: dict[str, Any]) -> Reply:
 @blueprint.response(201, OrderSchema, description="The placed order.")
 def place_order(new: NewOrder) -> Reply:
     """Place an order."""
-    condition, key = etags.precondition_of_list(), idempotency_key(VERSION)
-    placed = current_services().orders.place(new, origin(), key, condition)
+    call = current_call()
+    condition, key = replies.precondition_of_list(), idempotency_key(VERSION)
+    placed = call.shop.orders.place(new, call.origin, key, condition)
     return _written(placed, 201, [location(placed.order.order_id, VERSION)])
 
 
@@ -114,11 +202,11 @@ def place_order(new: NewOrder) -> Reply:
 @blueprint.response(200, OrderSchema, description="The order.")
 def get_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
     """Return one order."""
-    order_id = parse_order_id(orderId)
-    order = lists.one_order(current_services().database, order_id, VERSION)
+    order_id = domain.parse_order_id(orderId)
+    order = lists.one_order(current_call().shop.database, order_id, VERSION)
     if order is None:
         raise OrderNotFound(orderId)
-    return etags.order_reply(order_id, order, strong=True)
+    return replies.order_reply(order_id, order, strong=True)
 
 
 @blueprint.delete("/store/orders/<id:orderId>", tags=["orders"])
@@ -131,9 +219,10 @@ def get_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
 @blueprint.response(204, description="Order cancelled successfully.")
 def cancel_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
     """Cancel one order by its identifier."""
-    order_id, condition = parse_order_id(orderId), etags.precondition(strong=True)
+    call = current_call()
+    order_id, condition = domain.parse_order_id(orderId), replies.precondition(strong=True)
     key = idempotency_key(VERSION)
-    cancelled = current_services().orders.cancel(order_id, origin(), condition, key)
+    cancelled = call.shop.orders.cancel(order_id, call.origin, condition, key)
     return _written(cancelled, NO_CONTENT)
 
 
@@ -150,9 +239,10 @@ def cancel_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
 )
 def ship_order(shipment: dict[str, datetime], orderId: str) -> Reply:  # noqa: N803 - as documented
     """Ship one order."""
-    order_id, condition = parse_order_id(orderId), etags.precondition(strong=True)
+    call = current_call()
+    order_id, condition = domain.parse_order_id(orderId), replies.precondition(strong=True)
     at, key = shipment.get("ship_date"), idempotency_key(VERSION)
-    return _written(current_services().orders.ship(order_id, at, origin(), condition, key))
+    return _written(call.shop.orders.ship(order_id, at, call.origin, condition, key))
 
 
 @blueprint.patch("/store/orders/<id:orderId>", tags=["orders"])
@@ -166,13 +256,14 @@ def ship_order(shipment: dict[str, datetime], orderId: str) -> Reply:  # noqa: N
 @blueprint.response(200, OrderSchema, description="The order after the change.")
 def change_order(fields: dict[str, Any], orderId: str) -> Reply:  # noqa: N803 - named in the interface
     """Change an order that is pending, or the note of any."""
-    order_id, condition = parse_order_id(orderId), etags.precondition(strong=True)
+    call = current_call()
+    order_id, condition = domain.parse_order_id(orderId), replies.precondition(strong=True)
     key = idempotency_key(VERSION)
-    return _written(current_services().orders.change(order_id, fields, origin(), condition, key))
+    return _written(call.shop.orders.change(order_id, fields, call.origin, condition, key))
 
 
 def _written(done: Written, status: int = 200, headers: Iterable[tuple[str, str]] = ()) -> Reply:
-    etag = etags.strong_headers(done.order.event_id)
+    etag = replies.strong_headers(done.order.event_id)
     return written(done, VERSION, status, [*etag, *headers])
 
 
@@ -187,9 +278,10 @@ def _written(done: Written, status: int = 200, headers: Iterable[tuple[str, str]
 @blueprint.response(200, ShipmentResultsSchema, description="What became of each order.")
 def ship_orders(shipments: dict[str, Any]) -> Reply:
     """Ship up to 100 orders, each of which ships or not by itself."""
-    condition, key = etags.precondition_of_list(), idempotency_key(VERSION)
-    shipped = current_services().orders.ship_all(
-        shipments["order_ids"], shipments.get("ship_date"), origin(), condition, key
+    call = current_call()
+    condition, key = replies.precondition_of_list(), idempotency_key(VERSION)
+    shipped = call.shop.orders.ship_all(
+        shipments["order_ids"], shipments.get("ship_date"), call.origin, condition, key
     )
     results = ",".join(map(_shipment, shipped.outcomes))
     headers = [REPLAYED] if shipped.replayed else []
@@ -208,7 +300,7 @@ def _shipment(outcome: Outcome) -> str:
 @blueprint.response(200, EventPageSchema, description="Events of the order, oldest first.")
 def list_order_events(query: dict[str, int], orderId: str) -> Reply:  # noqa: N803 - as documented
     """Return the history of one order."""
-    database, order_id = current_services().database, parse_order_id(orderId)
+    database, order_id = current_call().shop.database, domain.parse_order_id(orderId)
     page = order_store.read_history(database, order_id, query["after"], query["limit"])
     # An order has at least the event that made it.
     if not page.events and not order_store.read_history(database, order_id, 0, 1).events:
@@ -226,12 +318,12 @@ def list_order_events(query: dict[str, int], orderId: str) -> Reply:  # noqa: N8
 )
 def list_events(query: dict[str, Any]) -> Reply:
     """Return the events after a given one."""
-    database, types = current_services().database, query.get("type", ())
+    database, types = current_call().shop.database, query.get("type", ())
     return _event_page(order_store.read_events(database, query["after"], query["limit"], types))
 
 
 def _event_page(page: EventPage) -> Reply:
-    database = current_services().database
+    database = current_call().shop.database
     if not page.events and page.next > (newest := order_store.revision(database)):
         raise ValidationFailed({"after": f"is after the newest event, {newest}"})
     more = "true" if page.more else "false"
@@ -244,11 +336,11 @@ def _event_page(page: EventPage) -> Reply:
 @blueprint.response(200, StatsSchema, description="The figures.")
 def get_stats(query: dict[str, Any]) -> Reply:
     """Return the store's figures by status and by day."""
-    services = current_services()
-    now, zone = services.clock.now(), ZoneInfo(query["zone"])
-    figures = stats.statistics(services.database, now, query["days"], zone)
-    standing = services.backups and services.backups.standing()
-    paused = endpoints.paused(services.database)
+    shop = current_call().shop
+    now, zone = shop.clock.now(), ZoneInfo(query["zone"])
+    figures = stats.statistics(shop.database, now, query["days"], zone)
+    standing = shop.backups and shop.backups.standing()
+    paused = endpoints.paused(shop.database)
     report = {
         "by_status": figures.by_status,
         "days": [{"date": day, **asdict(each)} for day, each in figures.days.items()],
@@ -287,4 +379,4 @@ def get_usage() -> dict[str, Any]:
 
 
 def _json(text: str) -> Reply:
-    return compression.json_reply(text.encode())
+    return replies.text_reply(text.encode())

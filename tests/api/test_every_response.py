@@ -16,7 +16,7 @@ from werkzeug.exceptions import NotFound
 from orders import apikeys
 from orders.store import tables
 from orders.web.api import PROTECTION
-from orders.web.call import Reply
+from orders.web.replies import Reply
 from tests.support.databases import DATABASES
 from tests.support.stores import Client, assert_error, logged
 

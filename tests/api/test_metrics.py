@@ -241,7 +241,7 @@ def test_the_store_is_measured(store):
         assert samples("orders", status=status) == 1
     assert 0 < samples("disk_free_bytes") <= samples("disk_size_bytes")
     assert samples("database_answer_seconds") > 0
-    store.services.soundness = "damaged"  # by the check at a start
+    store.shop.soundness = "damaged"  # by the check at a start
     assert read(store)("database_damaged") == 1
 
 
@@ -302,13 +302,13 @@ def test_counters_that_can_not_be_kept_are_samples(store):
     store.client().place()
     assert read(store)("limits_store_up") == 1
     store.settings.counters_path.mkdir()
-    store.services.write_counters()
+    store.shop.counters.flush()
     assert read(store)("limits_store_up") == 0
 
 
 def test_webhooks_are_measured(hooks, store, receiver):
     hooks.add(receiver.url, EventType.PLACED)
-    courier, client = store.services.outbox.courier, store.client()
+    courier, client = store.shop.outbox.courier, store.client()
     client.place()
     store.clock.advance(90)
     client.place()

@@ -134,7 +134,7 @@ def endless(tmp_path_factory):
     _, secret = store.issue("endless")
     with store.database.write() as connection:
         pets.replace_all(connection, PETS)
-    store.services.end()
+    store.shop.end()
     with running(instance) as service:
         yield SimpleNamespace(service=service, secret=secret)
 

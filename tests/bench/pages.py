@@ -25,8 +25,8 @@ from sqlalchemy import text
 
 from orders.domain import Status
 from orders.settings import Settings
+from orders.shop import database_of
 from orders.store.database.database import Database, Query
-from orders.store.databases import database_of
 from orders.store.pages import Filters, PageQuery, Position, Sort, SortBy, read_page
 from tests.support.postgres import Postgres
 

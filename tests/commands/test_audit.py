@@ -139,7 +139,7 @@ def test_a_restore_keeps_what_was_done_since_the_backup_and_is_listed(store, clo
     command(store, "keys", "issue", "shop", "--plan", "pro")
     command(store, "db", "backup", tmp_path / "backup.db")
     command(store, "keys", "revoke", 1)
-    store.services.end()
+    store.shop.end()
     for _ in range(2):
         clock.advance(1)
         done = command(store, "db", "restore", tmp_path / "backup.db")

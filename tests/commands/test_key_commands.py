@@ -159,7 +159,7 @@ def banned(store):
 
 
 def test_list_shows_use_ban_and_revocation(store, clock, banned):
-    store.services.keyring.flush()
+    store.shop.keyring.flush()
     clock.advance(61)
     run(store, "revoke", banned.key_id)
     clock.advance(238.999)

@@ -31,16 +31,10 @@ def served(make_store, monkeypatch):
     monkeypatch.setattr(DATABASES.module, "BUSY_SECONDS", 0.05)
     store = make_store()
     seen = Recent(store.clock)
-    note = store.services.note_answer
-
-    def note_both(call, status, ended):
-        note(call, status, ended)
-        seen.note_answer(call, status, ended)
-
-    store.services.note_answer = note_both
-    store.services.backups.make()
+    store.app.listeners.append(seen.note_answer)
+    store.shop.backups.make()
     with locked(store.settings.instance):
-        file = StatusFile(store.services, seen, ["http://127.0.0.1:8080"])
+        file = StatusFile(store.shop, seen, ["http://127.0.0.1:8080"])
         store.seen, store.write_status = seen, file.write
         yield store
         file.close()
@@ -100,10 +94,10 @@ def test_what_failed_in_the_last_hour_is_counted_with_the_cause(served, caplog):
     assert (failed["what"], failed["count"]) == ("503 store_unavailable", 2)
     assert failed["request"] == response.headers["X-Request-Id"]
     served.clock.advance(5)
-    served.services.follow_faults()
+    served.shop.follow_faults()
     served.clock.advance(3_660)
-    served.services.follow_faults()
-    served.services.backups.make()
+    served.shop.follow_faults()
+    served.shop.backups.make()
     served.write_status()
     assert in_need(served) == []
 
@@ -124,7 +118,7 @@ def test_warnings_are_shown_and_errors_need_a_person(served):
 
 
 def test_each_trouble_needs_a_person(served, hooks):
-    served.services.soundness = "damaged"
+    served.shop.soundness = "damaged"
     hooks.add("http://127.0.0.1:9/")
     hooks.change(endpoints.pause, 1, "it is down", served.clock.now())
     (served.settings.instance / ".orders.db-litestream").mkdir()

@@ -6,8 +6,8 @@ import gzip
 import re
 
 import pytest
-
 from orders.web.compression import LARGE_BYTES
+
 from orders.web.pages.site import POLICY, load, serve_page
 from tests.support.stores import assert_error
 

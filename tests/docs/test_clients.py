@@ -171,7 +171,7 @@ def use_up_quotas(instance, began):
             secrets[situation, client] = user.secret or apikeys.generate()
             for _ in range(used):
                 assert user.get(LIST).status_code == 200
-    store.services.end()
+    store.shop.end()
     return secrets
 
 

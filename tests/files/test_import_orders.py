@@ -348,7 +348,7 @@ def test_what_waits_to_be_imported_takes_no_room_outside_of_the_instance_folder(
 
 def assert_sound(store):
     """Check that the store's database is whole, and that each order has one event."""
-    store.services.upkeep.check_whole()
+    store.shop.upkeep.check_whole()
     (orders,) = store.rows("SELECT count(*) AS n FROM orders")
     assert store.rows("SELECT count(*) AS n FROM order_events") == [orders]
     return orders["n"]

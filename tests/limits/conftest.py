@@ -10,9 +10,9 @@ def start_again(make_store):
     """Stop a client's store and start another over the same folder; return the client there."""
 
     def again(client, **changes):
-        client.store.services.end()
+        client.store.shop.end()
         store = make_store(**changes)
-        store.services.begin()
+        store.shop.begin()
         return type(client)(store, client.key_id, client.secret, client.address)
 
     return again

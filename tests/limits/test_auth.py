@@ -224,7 +224,7 @@ def test_a_clock_that_is_set_back_while_running_revives_nothing(
     clock.set_wall(-3_600)
     assert not works(store, expiring.secret)
     if is_noticed:
-        store.services.write_keys()
+        store.shop.write_keys()
         assert len(caplog.messages) == 1
     assert [works(store, each.secret) for each in (expiring, other)] == [False, True]
     assert other.place().status_code == 201
@@ -234,16 +234,16 @@ def test_a_clock_that_is_set_back_while_running_revives_nothing(
     assert command(expiring.store, "db", "check", "--clock-is-right").exit_code == 0
     for _ in range(2):
         assert works(expiring.store, expiring.secret)
-        expiring.store.services.write_keys()
+        expiring.store.shop.write_keys()
 
 
 def test_a_service_that_only_ran_past_an_expiry_keeps_that(store, clock, make_store):
     expiring = store.client(expires_at=at(clock, 10))
     clock.advance(7_200)
-    store.services.write_keys()  # as every half second; then it is killed
+    store.shop.write_keys()  # as every half second; then it is killed
     clock.set_wall(-7_200)
     again = make_store()
-    again.services.begin()
+    again.shop.begin()
     assert not works(again, expiring.secret)
 
 
@@ -297,23 +297,23 @@ def test_the_last_use_is_written_by_a_flush_once_a_minute(store, clock):
     clock.advance(0.5)
     client.get(LIST)
     assert last_used(store) == [None]
-    store.services.keyring.flush()
+    store.shop.keyring.flush()
     assert last_used(store) == ["2026-12-01T12:00:00.000Z"]
     change(store, client, last_used_at=None)
     clock.advance(59)
     client.get(LIST)
-    store.services.keyring.flush()
+    store.shop.keyring.flush()
     assert last_used(store) == [None]
     clock.advance(42.5)
     client.get(LIST)
-    store.services.keyring.flush()
+    store.shop.keyring.flush()
     assert last_used(store) == ["2026-12-01T12:01:00.000Z"]
 
 
 def test_a_refused_request_uses_a_valid_key_and_no_other(store):
     store.client(expires_at=store.clock.now()).get(LIST)
     store.client(scopes=("read",)).place()
-    store.services.keyring.flush()
+    store.shop.keyring.flush()
     assert last_used(store) == [None, "2026-12-01T12:00:00.000Z"]
 
 
@@ -321,10 +321,10 @@ def test_a_last_use_that_cannot_be_written_fails_no_request_and_is_written_later
     one, other = store.client(), store.client()
     one.get(LIST)
     with store.away():
-        store.services.keyring.flush()
+        store.shop.keyring.flush()
     assert last_used(store) == [None, None]
     assert other.get(LIST).status_code == 200
-    store.services.keyring.flush()
+    store.shop.keyring.flush()
     assert last_used(store) == ["2026-12-01T12:00:00.000Z"] * 2
 
 

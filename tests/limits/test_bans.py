@@ -139,7 +139,7 @@ def test_a_key_lives_through_refusals_and_bans(store, clock, start_again, window
             case ["restart"]:
                 client = start_again(client)
             case ["flush"]:
-                client.store.services.limits.bans.flush()
+                client.store.shop.bans.flush()
             case ["wait", seconds]:
                 response = client.get(LIST)
                 wait = int(seconds)
@@ -215,7 +215,7 @@ def test_a_request_that_was_under_way_when_the_ban_began_is_told_its_end(store, 
     clock.advance(10)
     with store.database.read() as connection:
         (key,) = key_store.get_all(connection)
-    assert store.services.limits.bans.strike(key) == BAN - 10
+    assert store.shop.bans.strike(key) == BAN - 10
 
 
 # The figures of a key; the requests before, with the seconds after them; and the answer to the next
@@ -360,9 +360,9 @@ def test_a_ban_that_could_not_be_written_is_written_later_and_can_be_lifted(stor
     until = format_instant(clock.now() + timedelta(seconds=BAN))
     with store.away():
         client.get(LIST)
-        store.services.limits.bans.flush()
+        store.shop.bans.flush()
     clock.advance(2)
-    store.services.limits.bans.flush()
+    store.shop.bans.flush()
     assert store.rows("SELECT banned_until FROM api_keys") == [{"banned_until": until}]
     unban(store, client)
     assert client.get(LIST).status_code == 429, "the window is still full"

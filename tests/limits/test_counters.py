@@ -388,7 +388,7 @@ def test_a_stop_writes_everything_to_a_new_file_where_the_old_one_fails(counters
 
 
 def test_requests_go_on_while_the_journal_cannot_be_written(store, caplog):
-    storage, client = store.services.limits.storage, store.client()
+    storage, client = store.shop.counters, store.client()
     path = store.settings.counters_path
     storage.flush()
     assert client.get("/readyz").get_json()["counters"] == "ok"

@@ -11,7 +11,7 @@ from test_bans import own
 from orders.server import loop
 from orders.settings import DEFAULT_PLANS, Plan
 from orders.store import apikeys as key_store
-from orders.web.dispatch import Dispatch
+from orders.web.api import Dispatch
 from tests.support.clocks import ONLY_WHERE_TIME_STANDS_STILL, WHERE_COUNTED
 from tests.support.serving import serving
 from tests.support.stores import assert_error
@@ -226,7 +226,7 @@ def test_a_known_key_sees_its_own_figures_when_the_server_itself_refuses(store, 
     use(banned, 2)
     monkeypatch.setattr(loop, "QUEUE_SECONDS", -1)  # each request has waited for too long
     shown = []
-    with serving(store.app, Dispatch(store.services, lambda: None)) as address:
+    with serving(store.app, Dispatch(store.app, lambda: None)) as address:
         for key in (client.secret, banned.secret, "unknown"):
             for length in (0, 2_000_000):
                 head = f"Host: a\r\nAuthorization: Bearer {key}\r\nContent-Length: {length}"
@@ -351,7 +351,7 @@ def test_counts_and_ends_survive_a_restart_exactly(store, clock, start_again):
     use(client, 4)
     use(store.anonymous("203.0.113.9"), 7)
     clock.advance(12.5)
-    store.services.end()
+    store.shop.end()
     clock.advance(10)
     client = start_again(client)
     assert client.get(LIST).headers["RateLimit"] == '"minute";r=0;t=38, "day";r=45;t=86378'

@@ -320,7 +320,7 @@ def test_the_other_process_knows_of_the_ban_until_it_is_in_the_keys_row(impatien
         banned_by(one, other)
         clock.advance(3)
         assert codes(other, 2) == ["api_key_banned"] * 2
-    one.store.services.write_keys()
+    one.store.shop.write_keys()
     clock.advance(1)
     assert codes(other, 2) == ["api_key_banned"] * 2
     unban(one.store, one)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-
 from orders.web.etags import FORMAT
+
 from schemas.order import NewOrderSchema
 from schemas.order_v2 import NewOrderSchema as NewOrderSchemaV2
 from tests.support.orders import OPTIONAL
@@ -128,4 +128,4 @@ def test_an_etag_survives_a_restart(client, paths):
     restarted = Client(again, client.key_id, client.secret)
     for path, tag in zip(paths, tags, strict=True):
         assert restarted.get(path, headers={"If-None-Match": tag}).status_code == 304
-    again.services.end()
+    again.shop.end()

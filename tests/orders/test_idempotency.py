@@ -124,11 +124,11 @@ YEAR = 365 * DAY
 def set_clock(client, clock, seconds, *, is_restarted):
     """Set the clock, before a start or while the service runs; return the client."""
     if is_restarted:
-        client.store.services.end()
+        client.store.shop.end()
     clock.set_wall(seconds)
     if is_restarted:
         client = type(client)(client.store.restarted(), client.key_id, client.secret)
-    client.store.services.write_keys()
+    client.store.shop.write_keys()
     return client
 
 
@@ -167,7 +167,7 @@ def test_a_value_keeps_its_age_though_nobody_noticed_yet_that_the_clock_was_set(
 @pytest.mark.redis  # whose client it needs
 def test_beside_others_a_clock_that_is_set_moves_only_what_is_ahead(make_store, clock):
     client = make_store(limits_url="redis://nowhere").client()
-    service = client.store.services.orders
+    service = client.store.shop.orders
     key = idempotency.IdempotencyKey(client.key_id, 1, KEY)
     placed = service.place(NewOrder(7), Origin("test"), key)
     clock.set_wall(YEAR)

@@ -175,7 +175,7 @@ def local_day(at, zone):
 def test_the_newest_backup_is_reported_where_the_service_makes_some(make_store):
     with_backups = make_store(backups="backups").client()
     assert stats(with_backups)["backups"] == {"sameDisk": True}
-    with_backups.store.services.backups.make()
+    with_backups.store.shop.backups.make()
     assert stats(with_backups)["backups"]["last"] == "2026-12-01T12:00:00.000Z"
     assert "backups" not in stats(make_store(backups="").client())
 

@@ -385,8 +385,8 @@ class Shopping(RuleBasedStateMachine):
     def let_pass(self, seconds):
         """Let seconds pass, and have the service flush what it counted."""
         self.clock.advance(seconds)
-        self.store.services.write_counters()
-        self.store.services.write_keys()
+        self.store.shop.counters.flush()
+        self.store.shop.write_keys()
         self.remember_flushed()
 
     def remember_flushed(self):
@@ -434,14 +434,14 @@ class Shopping(RuleBasedStateMachine):
         old, self.sent = self.store, 0
         settings = replace(old.settings, instance=self.folder / str(next(self.numbers)))
         shutil.copytree(old.settings.instance, settings.instance)
-        old.services.end()
+        old.shop.end()
         self.store = Store(settings, self.clock)
-        self.store.services.begin()
+        self.store.shop.begin()
         for key in self.keys:
             key.limits = copy.deepcopy(key.flushed)
 
     def teardown(self):
-        self.store.services.end()
+        self.store.shop.end()
         for folder in self.folder.iterdir():
             shutil.rmtree(folder)
 

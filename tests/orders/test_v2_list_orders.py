@@ -252,7 +252,7 @@ def test_a_cursor_survives_a_restart_and_changes_of_the_limit_and_of_its_order(o
     again = own_shelf.store.restarted()
     client = type(own_shelf)(again, own_shelf.key_id, own_shelf.secret)
     assert ids(client.get(f"{PATH}?limit=200&status=pending&after={cursor}")) == [5, 6]
-    again.services.end()
+    again.shop.end()
 
 
 FOREIGN = (

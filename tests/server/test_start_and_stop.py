@@ -44,11 +44,11 @@ def opened(instance, **changes):
     """Open the store of a folder in this process, as a service that starts there would."""
     store = Store(DATABASES.settings(instance, **changes), Clock())
     DATABASES.make(store.settings)
-    store.services.begin()
+    store.shop.begin()
     try:
         yield store
     finally:
-        store.services.end()
+        store.shop.end()
 
 
 def left(response):
@@ -215,13 +215,13 @@ def test_where_the_log_is_json_so_is_why_a_start_cannot_work(ended, name, words)
 
 # Starts a service whose database goes away just before one of its steps.
 _GOES_AWAY = """
-from orders.web.services import Services
+from orders.shop import Shop
 name = sys.argv.pop()
-step = getattr(Services, name)
+step = getattr(Shop, name)
 def without(self):
     self.settings.database_path.rename(self.settings.instance / "moved.db")
     step(self)
-setattr(Services, name, without)
+setattr(Shop, name, without)
 """
 
 
@@ -447,7 +447,7 @@ def counted(instance):
 @pytest.mark.slow
 def test_a_demo_over_a_shops_own_orders_leaves_them_alone_warns_and_ends_by_ctrl_c(instance):
     with opened(instance) as store:
-        store.services.orders.place(NewOrder(7), Origin("cli"))
+        store.shop.orders.place(NewOrder(7), Origin("cli"))
     service = Service(instance, "--demo", ORDERS_HOST="0.0.0.0", **DATABASES.environment(instance))
     output = printed(service)
     service.process.send_signal(signal.SIGINT)  # at once: it has said that it serves

@@ -28,15 +28,15 @@ DAY = 86_400
 
 
 @pytest.fixture
-def shop(store, client):
+def filled(store, client):
     client.place()
     client.ship(1)
     return store
 
 
 @pytest.fixture
-def backups(shop):
-    return shop.services.backups
+def backups(filled):
+    return filled.shop.backups
 
 
 def names(backups):
@@ -52,7 +52,7 @@ def live(backups, clock, seconds, step=1_800):
     backups.tend()
 
 
-def test_the_first_is_made_within_a_minute_of_a_start_and_then_one_a_day(shop, backups, clock):
+def test_the_first_is_made_within_a_minute_of_a_start_and_then_one_a_day(filled, backups, clock):
     assert backups.tend() <= 60
     assert names(backups) == []
     clock.advance(45)
@@ -61,15 +61,15 @@ def test_the_first_is_made_within_a_minute_of_a_start_and_then_one_a_day(shop, b
     live(backups, clock, 2 * DAY)
     assert [name[:8] for name in names(backups)] == ["20261203", "20261202", "20261201"]
     # A start finds that there is one of today.
-    again = shop.restarted()
-    live(again.services.backups, clock, 3_600)
+    again = filled.restarted()
+    live(again.shop.backups, clock, 3_600)
     assert len(names(backups)) == 3
-    again.services.end()
+    again.shop.end()
 
 
-def test_a_backup_is_for_its_owner_only_with_its_sum_beside_it_and_whole(backups, shop, tmp_path):
+def test_a_backup_is_for_its_owner_only_with_its_sum_beside_it_and_whole(backups, filled, tmp_path):
     made = backups.make()
-    assert made.path == shop.settings.instance / "backups" / "orders-20261201T120000Z.db"
+    assert made.path == filled.settings.instance / "backups" / "orders-20261201T120000Z.db"
     sums = made.path.with_name(f"{made.path.name}.sha256")
     assert sums.read_text() == f"{sha256(made.path.read_bytes()).hexdigest()}  {made.path.name}\n"
     assert names_in(backups.folder) == {made.path.name, sums.name}
@@ -113,24 +113,26 @@ def test_a_year_keeps_seven_days_and_four_weeks_and_what_is_not_a_backup(backups
     assert len(names_in(backups.folder) - others) == 2 * len(ages) + 1
 
 
-def told(shop):
+def told(filled):
     """Return what `flask db backups` says beside its table."""
-    return command(shop, "db", "backups").stderr
+    return command(filled, "db", "backups").stderr
 
 
 def test_what_failed_is_told_at_once_and_tried_again_in_an_hour(
-    shop, backups, clock, monkeypatch, caplog
+    filled, backups, clock, monkeypatch, caplog
 ):
     usage = SimpleNamespace(free=1_000, total=10**9)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     clock.advance(60)
     backups.tend()
     assert "20261201T120100Z: it takes" in backups.standing().failure
-    assert "The service can't make its backup (20261201T120100Z: it takes" in told(shop)
+    assert "The service can't make its backup (20261201T120100Z: it takes" in told(filled)
     # What a person can do, elsewhere or as another user, says nothing of the service.
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10**9))
-        assert "The service can't make its backup" in command(shop, "db", "backups", "--now").stderr
+        assert (
+            "The service can't make its backup" in command(filled, "db", "backups", "--now").stderr
+        )
     for file in backups.folder.iterdir():
         file.unlink()
     live(backups, clock, 3 * 3_600)
@@ -146,7 +148,7 @@ def test_what_failed_is_told_at_once_and_tried_again_in_an_hour(
     assert len(names(backups)) == 1
     assert not backups.standing().is_old
     assert not backups.standing().failure
-    assert "The service can't" not in told(shop)
+    assert "The service can't" not in told(filled)
 
 
 def test_a_copy_that_is_not_sound_or_cut_off_is_not_kept(backups, clock, monkeypatch):
@@ -238,49 +240,49 @@ def test_a_flipped_byte_is_found_by_the_weekly_drill_and_another_backup_made(
         "UPDATE orders SET status = 'cancelled'",
     ],
 )
-def test_a_drill_finds_orders_and_days_that_differ_from_the_log(shop, backups, fault):
-    shop.execute(fault)
+def test_a_drill_finds_orders_and_days_that_differ_from_the_log(filled, backups, fault):
+    filled.execute(fault)
     made = backups.make()
     with pytest.raises(module.NotSound, match="can't be restored whole"):
         backups.drill(made)
 
 
-def test_a_drill_takes_no_longer_for_each_quarter_of_an_hour_that_there_is(shop, tmp_path):
+def test_a_drill_takes_no_longer_for_each_quarter_of_an_hour_that_there_is(filled, tmp_path):
     # Orders of 2,000 quarters and more: SQLite's steps are as many on any machine.
     year.write(tmp_path / "year.csv", year.rows(2_000, seed=1))
-    assert command(shop, "orders", "import", str(tmp_path / "year.csv")).exit_code == 0
-    with shop.database.read() as connection:
+    assert command(filled, "orders", "import", str(tmp_path / "year.csv")).exit_code == 0
+    with filled.database.read() as connection:
         thousands = itertools.count()
         driver_of(connection).set_progress_handler(lambda: next(thousands) > 2_000, 1_000)
         assert checks.complaint(connection) is None
 
 
-def test_the_command_lists_makes_and_checks(shop, backups, clock):
-    assert "There are no backups yet." in command(shop, "db", "backups").stderr
-    assert "is on the same disk as the store" in command(shop, "db", "backups", "--now").stderr
+def test_the_command_lists_makes_and_checks(filled, backups, clock):
+    assert "There are no backups yet." in command(filled, "db", "backups").stderr
+    assert "is on the same disk as the store" in command(filled, "db", "backups", "--now").stderr
     clock.advance(DAY)
-    done = command(shop, "db", "backups", "--now", "--check")
+    done = command(filled, "db", "backups", "--now", "--check")
     assert done.exit_code == 0, done.stderr
     assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == [
         "2026-12-02T12:00:00.000Z",
         "2026-12-01T12:00:00.000Z",
     ]
     flip(backups.all()[1].path, 5_000)
-    done = command(shop, "db", "backups", "--check")
+    done = command(filled, "db", "backups", "--check")
     assert "A backup is not sound." in messages(done)
     assert "has changed since it was made" in done.stdout.splitlines()[2]
     flip(backups.all()[0].path, 5_000)
-    assert command(shop, "db", "backups", "--check").exit_code == 1
+    assert command(filled, "db", "backups", "--check").exit_code == 1
     # Which the list remembers of the newest.
-    assert command(shop, "db", "backups").exit_code == 1
+    assert command(filled, "db", "backups").exit_code == 1
 
 
-def test_a_backup_by_hand_displaces_none_of_the_day_and_goes_with_it(shop, backups, clock):
+def test_a_backup_by_hand_displaces_none_of_the_day_and_goes_with_it(filled, backups, clock):
     clock.advance(60)
     backups.tend()
     for hours in (1, 2):
         clock.advance(3_600)
-        command(shop, "db", "backups", "--now")
+        command(filled, "db", "backups", "--now")
         assert len(names(backups)) == 1 + hours
     live(backups, clock, DAY)
     assert [name[:8] for name in names(backups)] == ["20261202"] + 3 * ["20261201"]
@@ -289,7 +291,7 @@ def test_a_backup_by_hand_displaces_none_of_the_day_and_goes_with_it(shop, backu
     assert not [name for name in names(backups) if name.startswith("20261201")]
     # On a day that has no other, one counts as the day's.
     clock.advance(DAY - 7_200)
-    command(shop, "db", "backups", "--now")
+    command(filled, "db", "backups", "--now")
     live(backups, clock, 3_600)
     assert [name[16:] for name in names(backups)][:2] == ["-manual", ""]
 
@@ -301,7 +303,7 @@ def elsewhere(make_store, tmp_path, clock):
     disk.mkdir()
     store = make_store(backups=str(disk / "shop"))
     clock.advance(60)
-    return store, store.services.backups, disk
+    return store, store.shop.backups, disk
 
 
 def test_a_folder_that_vanished_is_a_failure_until_it_is_back_or_begun_anew(
@@ -332,26 +334,26 @@ def test_a_folder_that_vanished_is_a_failure_until_it_is_back_or_begun_anew(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_what_root_makes_is_the_folder_owners(shop, backups, tmp_path):
-    folder = shop.settings.instance
-    shop.services.end()
+def test_what_root_makes_is_the_folder_owners(filled, backups, tmp_path):
+    folder = filled.settings.instance
+    filled.shop.end()
     os.chown(folder, 65_534, 65_534)
     for arguments in (["backups", "--now"], ["restore", folder / "mine.db"], ["check"]):
         if arguments[0] == "restore":
             backups.all()[0].path.rename(folder / "mine.db")
-        done = command(shop, "db", *arguments)
+        done = command(filled, "db", *arguments)
         assert done.exit_code == 0, done.stderr
     (folder / "orders.db").unlink()
     (folder / "lock").unlink()
-    command(shop, "keys", "issue", "first", "--plan", "free")
-    shop.database.close()
+    command(filled, "keys", "issue", "first", "--plan", "free")
+    filled.database.close()
     owned = {path.name: path.stat().st_uid for path in folder.rglob("*")}
     made = {name for name in owned if not re.search(r"replaced|mine|counters", name)}
     assert made >= {"lock", "orders.db", "backups"}
     assert {name for name in made if owned[name] != 65_534} == set()
 
 
-def test_what_is_no_whole_backup_is_said_without_reading_it_through(shop, backups, clock):
+def test_what_is_no_whole_backup_is_said_without_reading_it_through(filled, backups, clock):
     clock.advance(60)
     backups.tend()
     clock.advance(DAY)
@@ -361,7 +363,7 @@ def test_what_is_no_whole_backup_is_said_without_reading_it_through(shop, backup
     shutil.copy(good.path, bare)
     newest = backups.folder / "orders-20261202T120200Z.db"
     newest.touch()
-    done = command(shop, "db", "backups")
+    done = command(filled, "db", "backups")
     assert done.exit_code == 1
     assert "A backup is not sound." in done.stderr
     assert [line.count("is cut off") for line in done.stdout.splitlines()] == [0, 1, 0, 0, 0, 1]

@@ -64,18 +64,18 @@ def move(make_store):
     moved = []
 
     def run(store):
-        store.services.end()
+        store.shop.end()
         done = command(store, "db", "copy")
         assert done.exit_code == 0, done.stderr
         moved.append(
             Store(replace(store.settings, database_url=store.settings.copy_to), store.clock)
         )
-        moved[-1].services.begin()
+        moved[-1].shop.begin()
         return moved[-1]
 
     yield run
     for store in moved:
-        store.services.end()
+        store.shop.end()
 
 
 @pytest.fixture
@@ -86,8 +86,8 @@ def busy(store, client):
         (3, {"petId": 8, "status": "shipped", "shipDate": "1999-12-31T00:00:00+01:00"}),
         (4, {"petId": 7, "status": "cancelled", "reference": '\\N \\. "'}),
     ]
-    store.services.orders.import_orders(rows, Faults())
-    store.services.orders.import_pets([(2, {"id": 7, "name": "Ru\\x", "status": "sold"})], Faults())
+    store.shop.orders.import_orders(rows, Faults())
+    store.shop.orders.import_pets([(2, {"id": 7, "name": "Ru\\x", "status": "sold"})], Faults())
     for pet in range(1, 6):
         store.clock.advance(30_000)
         placed = client.place(pet, quantity=pet, headers={"Idempotency-Key": f"B{pet}"})
@@ -115,7 +115,7 @@ def refusal(store, url=None):
     """Check that the move fails; return the one line that says why."""
     # A store that does not exist was never served.
     if store.settings.database_path.exists():
-        store.services.end()
+        store.shop.end()
     message = rejected(store if url is None else elsewhere(store, url), "db", "copy")
     assert SECRET not in message
     return message
@@ -202,7 +202,7 @@ def test_the_schema_is_that_of_a_database_made_by_a_start(busy, move, server, na
 def test_a_shop_without_orders_moves_into_a_database_with_empty_tables(store, move, server):
     after = move(elsewhere(store, server.url(server.create_store())))
     assert after.client().get(LIST).get_json() == []
-    assert after.services.store_id == store.services.store_id
+    assert after.shop.store_id == store.shop.store_id
     (act,) = json.loads(command(after, "audit", "--json").stdout)
     assert (act["action"], act["subject"].startswith("to postgresql")) == ("store.copied", True)
 
@@ -211,7 +211,7 @@ def test_a_shop_without_orders_moves_into_a_database_with_empty_tables(store, mo
 
 
 def test_the_summary_has_the_rows_of_each_table_and_the_next_steps(busy):
-    busy.services.end()
+    busy.shop.end()
     done = command(busy, "db", "copy")
     counted = dict(line.split() for line in done.stdout.splitlines()[1:])
     assert set(counted) == set(METADATA.tables)
@@ -243,14 +243,14 @@ def test_the_old_file_is_not_served_until_it_is_restored(store, client, move):
     answer = new.get(LIST, headers={"If-None-Match": tag})
     assert (answer.status_code, len(answer.get_json())) == (200, 1)
     assert new.place().get_json()["id"] > 1_000_000
-    back.services.end()
+    back.shop.end()
 
 
 # What is rejected.
 
 
 def test_a_shop_that_is_served_is_not_copied(store, start, server, name):
-    store.services.end()
+    store.shop.end()
     start(ORDERS_COPY_TO=server.url(name))  # which is of no concern to a service
     assert "Stop it first" in refusal(store)
     assert tables(server, name) == []
@@ -265,7 +265,7 @@ def test_a_file_that_another_program_writes_is_not_copied(store, server, name, m
 
 def test_the_file_is_locked_while_it_is_copied(store, server, name, monkeypatch):
     # The copy waits for the server's lock, and has the file's.
-    store.services.end()
+    store.shop.end()
     with server.locked(name), begun(store) as process:
         wait_until(lambda: server.waiting_writers(name))
         monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.1)
@@ -306,7 +306,7 @@ def other(settings, clock, server):
     url = server.url(server.create_store())
     store = Store(replace(settings, copy_to="", database_url=url), clock)
     yield store
-    store.services.database.close()
+    store.shop.database.close()
 
 
 def test_a_database_with_another_shop_is_left_as_it_is(store, other):
@@ -317,7 +317,7 @@ def test_a_database_with_another_shop_is_left_as_it_is(store, other):
 
 
 def test_a_database_that_a_service_uses_is_rejected(store, other):
-    with other.services.upkeep.hold(alone=True):
+    with other.shop.upkeep.hold(alone=True):
         assert "A service uses" in refusal(store, other.settings.database_url)
 
 
@@ -344,7 +344,7 @@ def test_a_shop_that_is_on_postgresql_or_missing_is_not_copied(settings, clock, 
 
 
 def test_a_damaged_file_is_not_copied(busy, server, name):
-    busy.services.end()
+    busy.shop.end()
     overwrite(busy.database.path, 3, b"x" * 3_808)
     assert "damaged" in refusal(busy)
     assert tables(server, name) == []
@@ -359,7 +359,7 @@ def test_a_damaged_file_is_not_copied(busy, server, name):
     ],
 )
 def test_a_row_that_postgresql_rejects_is_named_without_its_values(busy, damage, words):
-    busy.services.end()
+    busy.shop.end()
     with closing(sqlite.connect(busy.database.path)) as connection:
         connection.execute("PRAGMA foreign_keys = OFF")
         connection.execute(damage)
@@ -427,7 +427,7 @@ def test_a_move_that_is_killed_leaves_nothing_behind_and_can_be_retried(
     client = store.client()
     for pet in range(1, 100):
         assert client.place(pet).status_code == 201
-    store.services.end()
+    store.shop.end()
     store = elsewhere(store, server.url(slow))
     with begun(store) as process:
         wait_until(lambda: server.is_being_written(slow))
@@ -459,7 +459,7 @@ def test_a_server_that_goes_away_meanwhile_is_reported(store, client, server, sl
 
 def test_more_rows_than_fit_in_a_batch_are_copied(store, client, move):
     rows = ((line, {"petId": 1 + line % 50}) for line in range(2, 6_503))
-    store.services.orders.import_orders(rows, Faults())
+    store.shop.orders.import_orders(rows, Faults())
     before = client.get(LIST).get_json()
     assert len(before) == 6_501
     assert same(client, move(store)).get(LIST).get_json() == before

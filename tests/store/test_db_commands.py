@@ -87,8 +87,8 @@ def test_one_file_through_two_folders_has_one_service(store, tmp_path):
         with locked(store.settings.instance):
             assert "A service uses" in rejected(stopped, "db", "renew")
             with pytest.raises(InUse):
-                stopped.services.upkeep.prepare()
-        stopped.services.upkeep.prepare()
+                stopped.shop.upkeep.prepare()
+        stopped.shop.upkeep.prepare()
         stopped.database.close()
 
 

@@ -136,7 +136,7 @@ def issue_three(instance):
     """Issue a key that stays below its limits, one that reaches them, and one to be banned."""
     store = Store(Settings(instance=instance), Clock())
     secrets = [store.issue("enterprise", per_minute=most, per_day=100)[1] for most in (50, 2, 1)]
-    store.services.end()
+    store.shop.end()
     return secrets
 
 

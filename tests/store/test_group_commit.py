@@ -83,7 +83,7 @@ def placing(store):
 @pytest.fixture
 def waiting_for_its_turn(store):
     """Wait until a change waits in the queue of the store's own writers."""
-    changes = store.services.orders._changes  # noqa: SLF001 - not visible otherwise
+    changes = store.shop.orders._changes  # noqa: SLF001 - not visible otherwise
     return lambda: wait_until(lambda: changes._is_writing)  # noqa: SLF001
 
 

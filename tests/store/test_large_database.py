@@ -18,7 +18,7 @@ def checked(store, monkeypatch):
     monkeypatch.setattr(checks, "QUICK_CHECK_BYTES", 0)
 
     def check():
-        store.services.check_behind()
+        store.shop.check_behind()
         for thread in threading.enumerate():
             if thread.name == "check":
                 thread.join()
@@ -41,5 +41,5 @@ def test_damage_is_reported_by_the_log_and_readyz(store, checked, caplog):
 
 
 def test_a_small_one_was_checked_at_the_start(store):
-    store.services.check_behind()
+    store.shop.check_behind()
     assert store.anonymous().get("/readyz").get_json()["database"] == "ok"

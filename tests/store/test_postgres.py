@@ -19,15 +19,14 @@ import psycopg
 import pytest
 import urllib3
 
-from orders.cli.serve import difference, digests
 from orders.domain import Status
 from orders.settings import DEFAULT_PLANS, Plan, Settings
+from orders.shop import database_of, difference, digests
 from orders.store import lists
 from orders.store import orders as order_store
 from orders.store.care import checks
 from orders.store.care.opening import InUse
 from orders.store.database.errors import StoreUnavailable
-from orders.store.databases import database_of
 from orders.store.pages import Filters, PageQuery, Sort, SortBy, read_page
 from orders.store.postgres import database as postgres_database
 from orders.store.postgres import upkeep as postgres_upkeep
@@ -51,10 +50,9 @@ from pathlib import Path
 from app import create_app
 from orders.domain import NewOrder, Origin
 from orders.settings import DEFAULT_PLANS, Plan, Settings
-from orders.web.services import services_of
-services = services_of(create_app(Settings(instance=Path(sys.argv[1]), database_url=sys.argv[2])))
+shop = create_app(Settings(instance=Path(sys.argv[1]), database_url=sys.argv[2])).shop
 for number in range(int(sys.argv[3])):
-    services.orders.place(NewOrder(1 + number, 1, None, None), Origin("cli"))
+    shop.orders.place(NewOrder(1 + number, 1, None, None), Origin("cli"))
 """
 
 
@@ -310,7 +308,7 @@ def test_the_lock_is_acquired_again_after_a_restart_unless_another_process_has_i
     server, settings, store, upkeep_of
 ):
     other = upkeep_of(settings)
-    with store.services.upkeep.hold(alone=True) as hold:
+    with store.shop.upkeep.hold(alone=True) as hold:
         assert is_in_use(other, alone=True)
         server.restart()
         assert hold.keep()
@@ -642,7 +640,7 @@ def test_backup_and_restore_name_the_commands_to_use_instead(store, tmp_path, su
 def test_a_restored_database_misleads_no_client_once_it_is_renewed(
     server, name, store, tmp_path, caplog
 ):
-    store.services.upkeep.prepare()
+    store.shop.upkeep.prepare()
     client = store.client()
     client.place()
     tag = client.get(ORDERS).headers["ETag"]
@@ -655,11 +653,11 @@ def test_a_restored_database_misleads_no_client_once_it_is_renewed(
     run([server.bin / "pg_restore", *options, dump])
     restored = Store(store.settings, store.clock)
     assert caplog.messages == []
-    restored.services.upkeep.prepare()
+    restored.shop.upkeep.prepare()
     (warning,) = caplog.messages
     assert "was restored from a dump, or moved, and not renewed" in warning
     assert command(restored, "db", "renew").exit_code == 0
-    restored.services.upkeep.prepare()
+    restored.shop.upkeep.prepare()
     assert caplog.messages == [warning]
     revoked = Client(restored, client.key_id, client.secret)
     assert_error(revoked.get(ORDERS), 401, "invalid_api_key")

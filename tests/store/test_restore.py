@@ -50,12 +50,12 @@ def restored(store):
     with ExitStack() as at_the_end:
 
         def restore(backup, *options):
-            store.services.end()
+            store.shop.end()
             done = command(store, "db", "restore", backup, *options)
             assert done.exit_code == 0, done.output
             after = Store(store.settings, store.clock)
-            after.services.begin()
-            at_the_end.callback(after.services.end)
+            after.shop.begin()
+            at_the_end.callback(after.shop.end)
             return after, done.stderr
 
         yield restore
@@ -105,12 +105,12 @@ def test_the_replaced_database_is_kept_also_where_there_are_no_hard_links(
     if refusal:  # as on FAT, and on some network disks
         monkeypatch.setattr(os, "link", Mock(side_effect=OSError(refusal, os.strerror(refusal))))
     after, messages = restored(backup)
-    after.services.end()
+    after.shop.end()
     kept = re.search(r"kept in (\S+)\.\n", messages)[1]
     shutil.copyfile(kept, after.database.path)
     as_before = Store(store.settings, store.clock)
     assert len(as_before.rows("SELECT * FROM orders")) == 4
-    as_before.services.end()
+    as_before.shop.end()
 
 
 def test_it_says_before_it_acts_what_the_file_has_and_lacks(shop, restored, client):
@@ -134,14 +134,14 @@ def test_another_shops_backup_takes_a_word_and_keeps_this_shops_audit_trail(shop
     backup = store.settings.instance.parent / "theirs.db"
     said(other, "db", "backup", backup)
     mine = [act["subject"] for act in trail(store)]
-    store.services.end()
+    store.shop.end()
     done = command(store, "db", "restore", backup)
     assert done.exit_code == 1
     assert f"{backup} has 1 orders" in done.stderr
     assert "is the backup of another shop" in done.stderr
     assert "--another-shop" in done.stderr
     assert len(store.rows("SELECT * FROM orders")) == 4
-    store.services.end()
+    store.shop.end()
     done = command(store, "db", "restore", backup, "--another-shop", "--keep-keys")
     assert done.exit_code == 0, done.stderr
     theirs = [act["subject"] for act in trail(other)]
@@ -167,7 +167,7 @@ def test_a_store_that_was_never_used_is_nobodys(shop, make_store):
 )
 def test_a_file_that_cannot_be_restored_is_said_as_it_is(shop, tmp_path, name, content, words):
     store, backup, *_ = shop
-    store.services.end()
+    store.shop.end()
     file = tmp_path / name
     if name == "changed.db":
         shutil.copy(backup, file)
@@ -183,7 +183,7 @@ def test_a_file_that_cannot_be_restored_is_said_as_it_is(shop, tmp_path, name, c
 
 def test_a_file_that_is_no_backup_changes_nothing(shop, tmp_path):
     store, *_ = shop
-    store.services.end()
+    store.shop.end()
     before = store.database.path.read_bytes()
     bad = tmp_path / "bad.db"
     bad.write_text("no database")
@@ -209,7 +209,7 @@ def crash(store):
     with store.database.read():
         for file in files:
             shutil.copy(file, file.with_name(f"{file.name}.crashed"))
-    store.services.end()
+    store.shop.end()
     for file in files:
         file.with_name(f"{file.name}.crashed").replace(file)
 
@@ -228,7 +228,7 @@ def test_the_log_of_a_database_that_is_gone_is_not_applied_to_the_restored_one(s
 
 def test_it_is_rejected_while_another_program_uses_the_database(shop):
     store, backup, client, *_ = shop
-    store.services.end()
+    store.shop.end()
     with closing(sqlite.connect(store.database.path)) as connection:
         connection.execute("BEGIN")
         before = connection.execute("SELECT count(*) FROM orders").fetchone()
@@ -269,7 +269,7 @@ restoring.restore(Path(sys.argv[1]), Path(sys.argv[2]), now)
 @pytest.mark.parametrize("links", ["with links", "without links"])
 def test_a_restore_that_is_killed_leaves_the_database_of_before_or_the_restored_one(shop, links):
     store, backup, *_ = shop
-    store.services.end()
+    store.shop.end()
     path, found = store.database.path, []
     before = path.read_bytes()
     for step in range(1, 100):
@@ -304,7 +304,7 @@ def test_a_new_database_puts_the_log_of_one_that_is_gone_aside(shop):
     assert store.rows("SELECT * FROM orders") == []
     (kept,) = store.settings.instance.glob("orders-left-*.db-wal")
     assert kept.read_bytes() == content
-    store.services.end()
+    store.shop.end()
 
 
 def test_a_change_that_waited_for_a_restore_is_not_made_in_the_replaced_database(shop):

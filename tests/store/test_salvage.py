@@ -30,7 +30,7 @@ def sound(tmp_path_factory, module_store):
     client = module_store.client()
     client.place(note="ä" * 500)
     client.ship(COUNT + 1)
-    module_store.services.end()
+    module_store.shop.end()
     shutil.copy(module_store.database.path, folder / "orders.db")
     return folder / "orders.db", trees(folder / "orders.db")
 
@@ -98,7 +98,7 @@ def test_every_order_is_there_after_damage_in(sound, store, tmp_path, case):
         assert rows(saved, table) == rows(path, table), table
     assert damaged.read_bytes() == before == store.database.path.read_bytes()
     # It can take the store's place, as a backup can.
-    store.services.end()
+    store.shop.end()
     done = command(store, "db", "restore", saved, "--keep-keys")
     assert done.exit_code == 0, done.output
     checks.check_whole(store.database.path)

@@ -18,7 +18,7 @@ def followed(store, seconds=PROBE_SECONDS):
     """Let time pass and the service follow what fails; return what it logs, without the times."""
     with logged() as log:
         store.clock.advance(seconds)
-        store.services.follow_faults()
+        store.shop.follow_faults()
     return [line.partition(" ")[2] for line in log.getvalue().splitlines()]
 
 

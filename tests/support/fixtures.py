@@ -183,8 +183,8 @@ def make_store(settings, clock, empty_database):
 
     yield make
     for store in made:
-        store.services.limits.storage.close()
-        store.services.database.close()
+        store.shop.counters.close()
+        store.shop.database.close()
 
 
 @pytest.fixture
@@ -199,8 +199,8 @@ def shared_store(tmp_path_factory, databases, empty_database):
     databases.make(settings, empty_database)
     store = Store(settings, SetClock())
     yield store
-    store.services.limits.storage.close()
-    store.services.database.close()
+    store.shop.counters.close()
+    store.shop.database.close()
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ import psycopg
 from psycopg import sql
 
 from orders.settings import Settings
-from orders.store.databases import database_of
+from orders.shop import database_of
 from orders.store.postgres.database import LOCKS, WRITING
 from tests.support.machine import begin, installed
 

@@ -132,7 +132,7 @@ def fill(instance, empty_database, orders=20):
     with store.database.write() as connection:
         connection.exec_driver_sql("INSERT INTO pets VALUES (7, 'Rex', 1, 'available')")
     placed = [client.place(pet_id).get_json() for pet_id in range(1, orders + 1)]
-    store.services.end()
+    store.shop.end()
     return client.secret, {order["id"]: order for order in placed}
 
 

@@ -9,17 +9,18 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 import urllib3
-from flask import Flask
 
-from app import make_routes, make_services
+from app import make_routes, make_shop
 from orders.clock import Clock
 from orders.settings import Settings, load
+from orders.web.api import OrdersFlask
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 STOP_SECONDS = 40
@@ -30,16 +31,19 @@ INHERITED = {
     for name, value in os.environ.items()
     if name in {"PATH", "PYTHONPATH"} or name.startswith("COVERAGE_")
 }
-_apps: dict[str, Flask] = {}
+_apps: dict[str, OrdersFlask] = {}
 
 
-def shared_app(settings: Settings) -> Flask:
-    """Return an application for these settings, in which a store's services can be installed."""
-    # Making one takes longer than most tests; it is the same wherever the data are.
+def app_with_shared_routes(settings: Settings, clock: Clock) -> OrdersFlask:
+    """Return an application as `create_app` does, with the routes of others like it."""
+    # Making them takes longer than most tests; they are the same wherever the data are.
     shape = repr(replace(settings, instance=ROOT))
     if shape not in _apps:
         _apps[shape] = make_routes(settings)
-    return _apps[shape]
+    app = copy(_apps[shape])
+    app.listeners = [*app.listeners]
+    app.shop = make_shop(settings, clock)
+    return app
 
 
 class Service:
@@ -92,8 +96,7 @@ class Service:
         if self.root == ROOT:
             # In this process: starting another takes longest.
             settings = load(self.environment)
-            app = shared_app(settings)
-            make_services(settings, Clock()).install(app)
+            app = app_with_shared_routes(settings, Clock())
             done = app.test_cli_runner().invoke(args=command)
             status, output, said = done.exit_code, done.stdout, done.stderr
         else:

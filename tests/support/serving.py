@@ -9,15 +9,15 @@ from urllib.parse import urlsplit
 
 from orders.server import Server, Work
 from orders.settings import Settings
-from orders.web import dispatch
-from orders.web.call import Call
+from orders.web import api
+from orders.web.access import Call
 
 
 class Policy:
     """Everything waits, but for what is long by its path. Nothing is counted or logged."""
 
     probe = "/healthz"
-    body_bytes = dispatch.Dispatch.body_bytes
+    body_bytes = api.Dispatch.body_bytes
     outages = ()
 
     def work(self, method, path, headers):
@@ -34,11 +34,11 @@ class Policy:
 
     def owner(self, address, authorization):
         """Return the client, as the service does."""
-        return dispatch.Dispatch.owner(self, address, authorization)
+        return api.Dispatch.owner(self, address, authorization)
 
     def refusal(self, refused):
         """Return the service's refusal."""
-        return dispatch.answer_to_refused(refused, Call("0", 0, True, refused.address, "-", "-"))
+        return api.answer_to_refused(refused, Call(None, "0", 0, True, refused.address, "-", "-"))
 
     def on_turn(self):
         """Forget a turn."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from app import create_app, make_services
+from app import create_app
 from orders import apikeys
 from orders.clock import Clock
 from orders.domain import format_instant
@@ -26,10 +26,10 @@ from orders.store.database.database import Database
 from orders.store.database.sqlite import SqliteDatabase
 from orders.system import make_private_folder
 from orders.web import logs
-from orders.web.services import Services, services_of
+from orders.web.api import OrdersFlask
 from tests.support.clocks import SetClock
 from tests.support.databases import DATABASES
-from tests.support.service import shared_app
+from tests.support.service import app_with_shared_routes
 
 
 @dataclass
@@ -38,30 +38,25 @@ class Store:
 
     settings: Settings
     clock: SetClock
-    services: Services = field(init=False)
+    app: OrdersFlask = field(init=False)
 
     def __post_init__(self):
-        if self.settings.metrics:
-            self._app = create_app(self.settings, self.clock)
-            self.services = services_of(self._app)
-        else:
-            self._app = shared_app(self.settings)
-            self.services = make_services(self.settings, self.clock)
-
-    @property
-    def app(self):
-        """The application, which serves this store until another store's is used."""
-        self.services.install(self._app)
-        return self._app
+        make = create_app if self.settings.metrics else app_with_shared_routes
+        self.app = make(self.settings, self.clock)
 
     def own_app(self):
-        """Make an application that no other store shares, for a test that adds to it."""
-        self._app = create_app(self.settings, self.clock)
+        """Make an application whose routes no other store shares, for a test that adds some."""
+        shop, self.app = self.shop, create_app(self.settings, self.clock)
+        self.app.shop = shop
         return self.app
 
     @property
+    def shop(self):
+        return self.app.shop
+
+    @property
     def database(self):
-        return self.services.database
+        return self.shop.database
 
     def issue(self, plan="business", **key):
         """Issue a key; return its id and its secret."""
@@ -77,9 +72,9 @@ class Store:
 
     def restarted(self):
         """Stop in order, and start again over the same folder."""
-        self.services.end()
+        self.shop.end()
         again = Store(self.settings, self.clock)
-        again.services.begin()
+        again.shop.begin()
         return again
 
     def events(self):

@@ -20,13 +20,13 @@ class Hooks:
 
     def another_courier(self, changes=None):
         """Return a courier like another process'."""
-        services = self.store.services
+        shop = self.store.shop
         return Courier(
-            services.database,
-            changes or services.changes,
+            shop.database,
+            changes or shop.changes,
             self.store.clock,
             self.sender,
-            store_id=lambda: services.store_id,
+            store_id=lambda: shop.store_id,
             stopped=threading.Event(),
             chance=Random(1),
         )

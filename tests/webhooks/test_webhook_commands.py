@@ -236,7 +236,7 @@ def test_ping_sends_a_signed_message_of_its_own_even_while_paused(store, receive
     (received,) = receiver.received
     message = Webhook(secret).verify(received.body, received.headers)
     assert (message["type"], message["data"]) == ("ping", {"webhook": 1})
-    assert received.id.startswith(f"ping_{store.services.store_id}_")
+    assert received.id.startswith(f"ping_{store.shop.store_id}_")
     run(store, "ping", 1)
     assert receiver.received[0].id != receiver.received[1].id
     assert [row["event"] for row in json.loads(run(store, "deliveries", 1, "--json"))] == [None] * 2

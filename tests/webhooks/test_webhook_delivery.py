@@ -61,7 +61,7 @@ def test_an_event_arrives_as_standard_webhooks_says(store, client, hook, receive
     place(client, petId=7)
     hook.deliver(3)
     (received,) = receiver.received
-    assert received.id == f"evt_{store.services.store_id}_1"
+    assert received.id == f"evt_{store.shop.store_id}_1"
     assert received.headers["webhook-timestamp"] == str(int(store.clock.time()))
     assert received.headers["content-type"] == "application/json"
     assert received.headers["host"] == f"127.0.0.1:{receiver.server_port}"
@@ -424,7 +424,7 @@ def test_what_another_process_delivered_a_moment_ago_is_not_sent_again(
             if not receiver.events:
                 hook.deliver()
                 hook.courier.claims.release()
-            return store.services.changes.run(work)
+            return store.shop.changes.run(work)
 
     another = hook.another_courier(Changes())
     assert another.deliver(1) == 0

@@ -32,7 +32,7 @@ ANY_TIME = 60
 def store(make_store):
     """A store that gives up no attempt, however long a test takes on a busy machine."""
     store = make_store()
-    parts = store.services
+    parts = store.shop
     parts.outbox = outbox.Outbox(
         parts.database,
         parts.changes,
@@ -46,11 +46,11 @@ def store(make_store):
 @contextmanager
 def at_work(store):
     """Let a store's outbox deliver."""
-    store.services.outbox.start()
+    store.shop.outbox.start()
     try:
-        yield store.services.outbox
+        yield store.shop.outbox
     finally:
-        store.services.outbox.stop()
+        store.shop.outbox.stop()
 
 
 def arrived(receiver, count):
@@ -108,7 +108,7 @@ def test_a_stop_waits_for_an_attempt_under_way(store, client, hooks, receiver):
         client.place()
         client.place()
         arrived(receiver, 1)
-        stopping = threading.Thread(target=store.services.outbox.stop)
+        stopping = threading.Thread(target=store.shop.outbox.stop)
         stopping.start()
         answered.set()
         stopping.join(ANY_TIME)
@@ -132,7 +132,7 @@ def test_a_stop_cancels_an_attempt_that_hangs_and_the_next_start_repeats_it(
     again = store.restarted()
     with at_work(again):
         assert arrived(receiver, 1) == [1]
-    again.services.end()
+    again.shop.end()
 
 
 def test_a_restart_does_not_wait_for_an_old_claim(store, client, hooks, receiver):
@@ -149,11 +149,11 @@ def test_a_restart_does_not_wait_for_an_old_claim(store, client, hooks, receiver
 def test_one_of_several_processes_releases_its_claims_when_it_stops(store, client, hooks, receiver):
     hooks.add(receiver.url)
     client.place()
-    store.services.outbox.start(alone=False)
+    store.shop.outbox.start(alone=False)
     assert arrived(receiver, 1) == [1]
     wait_until(lambda: hooks.get().position == 1)
     assert hooks.get().claimed_by is not None
-    store.services.outbox.stop()
+    store.shop.outbox.stop()
     assert hooks.get().claimed_by is None
 
 
@@ -205,9 +205,9 @@ def test_an_endpoint_that_waits_for_the_database_is_logged_once(make_store, rece
     store = make_store()
     Hooks(store).add(receiver.url)
     store.client().place()
-    tries, deliver = [], store.services.outbox.courier.deliver
+    tries, deliver = [], store.shop.outbox.courier.deliver
     monkeypatch.setattr(
-        store.services.outbox.courier, "deliver", lambda each: tries.append(1) or deliver(each)
+        store.shop.outbox.courier, "deliver", lambda each: tries.append(1) or deliver(each)
     )
     with logged() as log, ExitStack() as others:
         others.enter_context(store.locked())
@@ -258,7 +258,7 @@ def test_an_endpoint_whose_courier_failed_is_served_though_the_next_look_fails_t
 ):
     for name in ("_REST_SECONDS", "POLL_SECONDS"):
         monkeypatch.setattr(outbox, name, 0.01)
-    courier, failed = store.services.outbox.courier, []
+    courier, failed = store.shop.outbox.courier, []
     deliver, get_all = courier.deliver, endpoints.get_all
 
     def fail(name):
@@ -287,15 +287,15 @@ def test_after_a_kill_another_process_looks_again_the_moment_the_claim_lapses(
     hooks.deliver()  # as a process that is then killed
     client.place()
     store.clock.advance(2.9)
-    courier, looks = store.services.outbox.courier, []
+    courier, looks = store.shop.outbox.courier, []
     deliver = courier.deliver
     monkeypatch.setattr(courier, "deliver", lambda each: looks.append(deliver(each)) or looks[-1])
-    store.services.outbox.start(alone=False)
+    store.shop.outbox.start(alone=False)
     wait_until(lambda: looks)
     assert (receiver.events, looks) == ([1], [pytest.approx(0.1)])
     store.clock.advance(0.1)
     assert arrived(receiver, 2) == [1, 2]
-    store.services.outbox.stop()
+    store.shop.outbox.stop()
 
 
 def test_the_log_of_deliveries_is_swept_after_30_days_a_few_lines_at_a_time(

@@ -101,7 +101,7 @@ class PostgresUpkeep:
         elif noted != here:
             log.warning(
                 "%s was restored from a dump, or moved, and not renewed: keys that were revoked "
-                "since are valid again, and clients may see ids used twice. Stop all services, "
+                "since are valid again, and clients may see ids used twice. Stop all shop, "
                 "and run `flask db renew` (with --keep-keys if none was revoked).",
                 self._database.where,
             )
@@ -203,7 +203,7 @@ class PostgresUpkeep:
                 if time.monotonic() > ends:
                     raise UnfitDatabase(
                         f"{self._database.where} was made by an older version of this program, and "
-                        "a service uses it. Stop all of its services, then start again."
+                        "a service uses it. Stop all of its shop, then start again."
                     ) from None
                 time.sleep(_POLL_SECONDS)
 

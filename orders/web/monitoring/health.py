@@ -22,11 +22,12 @@ from flask import Flask
 from orders import VERSION, apikeys, system
 from orders.clock import Clock
 from orders.domain import format_instant
+from orders.shop import Shop
 from orders.store import orders as order_store
 from orders.store.database.database import Database
 from orders.store.database.errors import Part, StoreUnavailable
-from orders.web.call import Call, Reply, json_reply
-from orders.web.services import Services, current_services
+from orders.web.access import Call, current_call
+from orders.web.replies import Reply, json_reply
 
 FILE = "status.json"
 WRITTEN_EVERY_SECONDS = 5.0
@@ -50,18 +51,18 @@ def _healthz() -> Reply:
 
 
 def _readyz() -> Reply:
-    services = current_services()
-    _check_database(services.database)
+    shop = current_call().shop
+    _check_database(shop.database)
     # Without their journal or Redis, limits are counted in memory: worth reporting, but no reason
     # to send clients elsewhere.
-    trouble = services.limits.storage.trouble
+    trouble = shop.counters.trouble
     # Reads go on, which nobody would get from a process that is taken out.
-    writing = services.database.faults.cause(Part.WRITING)
-    differing = "; ".join(services.differing)
+    writing = shop.database.faults.cause(Part.WRITING)
+    differing = "; ".join(shop.differing)
     return json_reply(
         {
             "status": "ready",
-            "database": services.soundness,
+            "database": shop.soundness,
             "writes": f"failing: {writing}" if writing else "ok",
             "counters": f"degraded: {trouble}" if trouble else "ok",
             "processes": f"differing: {differing}" if differing else "ok",
@@ -161,10 +162,10 @@ class Recent(logging.Handler):
 class StatusFile:
     """The file of one service, while that runs."""
 
-    def __init__(self, services: Services, recent: Recent, addresses: list[str]) -> None:
+    def __init__(self, shop: Shop, recent: Recent, addresses: list[str]) -> None:
         """Open the file, and write to it for the first time."""
-        self._services, self._recent, self._addresses = services, recent, addresses
-        path = services.settings.instance / FILE
+        self._shop, self._recent, self._addresses = shop, recent, addresses
+        path = shop.settings.instance / FILE
         self._file = system.open_private_file(path)
         self.write()
 
@@ -187,16 +188,16 @@ class StatusFile:
             system.overwrite(self._file, text.ljust(_BYTES))
 
     def _facts(self) -> dict[str, Any]:
-        services = self._services
-        copy = services.continuous_copy
+        shop = self._shop
+        copy = shop.continuous_copy
         return {
-            "at": format_instant(services.clock.now()),
+            "at": format_instant(shop.clock.now()),
             "version": VERSION,
             "addresses": self._addresses,
-            "soundness": services.soundness,
-            "counters": services.limits.storage.trouble,
-            "differing": list(services.differing),
-            "faults": services.database.faults.words,
+            "soundness": shop.soundness,
+            "counters": shop.counters.trouble,
+            "differing": list(shop.differing),
+            "faults": shop.database.faults.words,
             "copySecondsBehind": copy and copy.seconds_behind,
         }
 

@@ -21,7 +21,7 @@ from ipaddress import ip_address
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
-from flask import Flask, request
+from flask import request
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -42,10 +42,11 @@ from orders.store import stats
 from orders.store.care import checks
 from orders.store.database import sqlite
 from orders.store.database.errors import Part, StoreUnavailable
-from orders.web.call import Call, Reply
+from orders.web.access import Call
+from orders.web.api import OrdersFlask
 from orders.web.logs import log_queue
 from orders.web.refusals import UnknownHost
-from orders.web.services import Services
+from orders.web.replies import Reply
 from orders.webhooks import deliveries, endpoints
 
 log = logging.getLogger(__name__)
@@ -76,9 +77,9 @@ _READABLE = re.compile(
 class Metrics:
     """The metrics of one application, in a registry of their own."""
 
-    def __init__(self, app: Flask, services: Services) -> None:
+    def __init__(self, app: OrdersFlask) -> None:
         self._app = app
-        self._plans = services.settings.plans
+        self._plans = app.shop.settings.plans
         self._registry = CollectorRegistry()
         operation = ("version", "operation")
         labels = (*operation, "method", "status")
@@ -109,7 +110,7 @@ class Metrics:
         }
         # Of each kind of request: the library takes longer to find them.
         self._series: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
-        self._registry.register(StateCollector(services))
+        self._registry.register(StateCollector(app))
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self._registry)
 
@@ -170,18 +171,12 @@ class Metrics:
         return call.endpoint.partition(".")[0], operation
 
 
-def install(app: Flask, services: Services) -> None:
+def install(app: OrdersFlask) -> None:
     """Add /metrics to an application, and count its answers."""
     # The time at which each series began would be as many series again.
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    metrics, log_answer = Metrics(app, services), services.note_answer
-    settings = services.settings
-
-    def note(call: Call, status: int, ended: float) -> None:
-        log_answer(call, status, ended)
-        metrics.note(call, status, ended)
-
-    services.note_answer = note
+    metrics, settings = Metrics(app), app.shop.settings
+    app.listeners.append(metrics.note)
     named = {"localhost", settings.host, urlsplit(settings.base_url).hostname}
 
     def view() -> Reply:
@@ -243,8 +238,8 @@ class BoundedQuery(Generic[Result]):
 class StateCollector(Collector):
     """The metrics of one application that are not counted request by request."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, app: OrdersFlask) -> None:
+        self._app, self._shop = app, app.shop
         self._store = BoundedQuery(self._query_store)
         self._last: list[Metric] = []
 
@@ -258,14 +253,14 @@ class StateCollector(Collector):
         yield from self._limits()
         yield from self._disk()
         yield from self._backups()
-        copy = self._services.continuous_copy
+        copy = self._shop.continuous_copy
         if copy is not None and (behind := copy.seconds_behind) is not None:
             yield _gauge("copy_behind_seconds", "Since the continuous copy was whole.", behind)
-        store = None if self._services.database.is_away else self._store.result()
+        store = None if self._shop.database.is_away else self._store.result()
         self._last = store or self._last
-        damaged = self._services.soundness == "damaged"
+        damaged = self._shop.soundness == "damaged"
         yield _gauge("database_up", "Whether the database answers.", store is not None)
-        can_write = store is not None and not self._services.database.faults.cause(Part.WRITING)
+        can_write = store is not None and not self._shop.database.faults.cause(Part.WRITING)
         yield _gauge("database_writable", "Whether changes can be written.", can_write)
         yield _gauge("database_damaged", "Whether the check at the start found damage.", damaged)
         yield self._deliveries()
@@ -279,22 +274,22 @@ class StateCollector(Collector):
         }
         yield InfoMetricFamily(PREFIX + "build", "What runs here.", facts)
         yield _gauge("threads", "Threads of the process.", threading.active_count())
-        differing = len(self._services.differing)
+        differing = len(self._shop.differing)
         yield _gauge("processes_differing", "Others over this store that differ.", differing)
         yield _counter("log_lines_dropped", "Log lines not written in time.", log_queue.dropped)
-        if (server := self._services.server) is not None:
+        if (server := self._app.server) is not None:
             yield _gauge("http_connections", "Open connections.", server.connections)
             yield _gauge("http_requests_waiting", "Requests waiting for a thread.", server.waiting)
 
     def _limits(self) -> Iterator[Metric]:
-        limits = self._services.limits
-        yield _counter("bans", "Bans imposed.", limits.bans.begun)
-        yield _gauge("banned_keys", "Keys that are banned now.", limits.bans.in_force)
-        is_up = limits.storage.check()
+        bans, counters = self._shop.bans, self._shop.counters
+        yield _counter("bans", "Bans imposed.", bans.begun)
+        yield _gauge("banned_keys", "Keys that are banned now.", bans.in_force)
+        is_up = counters.check()
         yield _gauge("limits_store_up", "0 while counters are in memory only.", is_up)
 
     def _disk(self) -> Iterator[Metric]:
-        settings = self._services.settings
+        settings = self._shop.settings
         files, folder = {"counters": settings.counters_path}, settings.instance
         if not settings.is_on_postgres:
             database = settings.database_path
@@ -310,9 +305,9 @@ class StateCollector(Collector):
         yield _gauge("disk_size_bytes", "Size of the database's disk.", usage.total)
 
     def _backups(self) -> Iterator[Metric]:
-        if (backups := self._services.backups) is None:
+        if (backups := self._shop.backups) is None:
             return
-        standing, now = backups.standing(), self._services.clock.now()
+        standing, now = backups.standing(), self._shop.clock.now()
         newest = standing.newest
         age = max((now - newest).total_seconds(), 0) if newest else math.inf
         yield _gauge("backup_age_seconds", "Age of the newest backup.", age)
@@ -325,18 +320,18 @@ class StateCollector(Collector):
     def _deliveries(self) -> Metric:
         words, labels = "Attempts to deliver, by outcome.", ("endpoint", "outcome")
         family = CounterMetricFamily(PREFIX + "webhook_deliveries", words, labels=labels)
-        for (endpoint, outcome), count in self._services.outbox.courier.outcomes.items():
+        for (endpoint, outcome), count in self._shop.outbox.courier.outcomes.items():
             family.add_metric((str(endpoint), outcome), count)
         return family
 
     def _query_store(self) -> list[Metric]:
-        services = self._services
+        shop = self._shop
         began = time.perf_counter()
-        with services.database.read() as connection:
+        with shop.database.read() as connection:
             newest = order_store.newest_event(connection)
             seconds = time.perf_counter() - began
             webhooks = self._webhooks(connection)
-        counts = stats.statistics(services.database, services.clock.now(), 1).by_status
+        counts = stats.statistics(shop.database, shop.clock.now(), 1).by_status
         return [
             _gauge("database_answer_seconds", "Duration of one query.", seconds),
             _gauge("last_event_id", "Id of the newest event.", newest),
@@ -345,7 +340,7 @@ class StateCollector(Collector):
         ]
 
     def _webhooks(self, connection: Connection) -> list[Metric]:
-        now, known = self._services.clock.now(), self._services.outbox.courier.scanned_to
+        now, known = self._shop.clock.now(), self._shop.outbox.courier.scanned_to
         hooks = {str(each.id): each for each in endpoints.get_all(connection)}
         counts = deliveries.refused_counts(connection)
         paused = {name: hook.paused_at is not None for name, hook in hooks.items()}

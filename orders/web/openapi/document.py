@@ -44,6 +44,28 @@ _ALWAYS_POSSIBLE = (
     "internal_error",
     "store_unavailable",
 )
+# The codes that operations of both versions share.
+BODY_REFUSALS = (
+    "malformed_request",
+    "payload_too_large",
+    "unsupported_media_type",
+    "validation_failed",
+)
+PLACE_REFUSALS = (
+    *BODY_REFUSALS,
+    "insufficient_scope",
+    "precondition_failed",
+    "idempotency_key_reused",
+)
+CHANGE_REFUSALS = (
+    "insufficient_scope",
+    "order_not_found",
+    "order_already_shipped",
+    "order_already_cancelled",
+    "precondition_failed",
+)
+# What a write to the list of all heeds.
+LIST_CONDITIONS = ("If-Match of a list", "If-None-Match of a write to the list")
 # Codes and headers that only one version has.
 _ONLY_IN = {
     "order_already_cancelled": 2,

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from flask import Flask
 
-from orders.web.compression import Constant
+from orders.web.replies import Constant
 
 TYPES = {
     ".css": "text/css; charset=utf-8",

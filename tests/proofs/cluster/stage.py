@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from orders.settings import Settings
-from orders.store.databases import database_of
+from orders.shop import database_of
 from tests.proofs.core.clients import Key
 from tests.support import stores as store
 from tests.support.nginx import UNLIMITED, Nginx, free_port

@@ -83,7 +83,7 @@ class Year:
         key, reader = (
             Key(secret, f"key:{number}")
             for scopes in (("read", "write"), ("read",))
-            for secret, number in stores.issue(self.shop.services.database, quotas, scopes).items()
+            for secret, number in stores.issue(self.shop.parts.database, quotas, scopes).items()
         )
         self._key = key
         self.customer = Regular(self.shop, self._history, key, reader, str(seed), per_day=orders)
@@ -130,7 +130,7 @@ class Year:
             self.book.look(self._newest_event())
 
     def _newest_event(self) -> int:
-        with self.shop.services.database.read() as connection:
+        with self.shop.parts.database.read() as connection:
             found = connection.exec_driver_sql("SELECT max(id) FROM order_events").scalar()
         return int(found or 0)
 
@@ -168,7 +168,7 @@ class Year:
         ahead, behind = (self.chance.uniform(*hours) * 3_600 for hours in (AHEAD, BEHIND))
         for seconds in (ahead, -ahead, -behind, behind):
             self.shop.clock.wall += seconds
-            self.shop.services.write_keys()
+            self.shop.parts.write_keys()
             self.customer.repeat_some()
             for _ in range(6):
                 self._step()
@@ -266,7 +266,7 @@ class Year:
         for earlier, later in pairwise(self._slices):
             if slice_of(self.shop.path, earlier, later.order, later.event) != later:
                 self.faults.append(f"what was until event {later.event} has changed since")
-        with self.shop.services.database.read() as connection:
+        with self.shop.parts.database.read() as connection:
             complaint = checks.complaint(connection)
         self.faults += [complaint] if complaint else []
         self.faults += history.damage(self.shop.path)

@@ -25,7 +25,6 @@ from wsgiref.util import setup_testing_defaults
 
 import urllib3
 
-from app import make_services
 from orders import system
 from orders.clock import Clock
 from orders.domain import EventType
@@ -39,7 +38,7 @@ from tests.proofs.power_cut import apsw_driver
 from tests.proofs.power_cut.__main__ import own_driver
 from tests.proofs.power_cut.disk import LOSSES, Disk
 from tests.support.receiver import Handler, Received, Receiver
-from tests.support.service import shared_app
+from tests.support.service import app_with_shared_routes
 
 WANTED = EventType.CANCELLED
 # Whose rows an upgrade leaves as they are.
@@ -129,30 +128,29 @@ class Shop:
         self.starts: list[float] = []
         self.disk: Disk | None = None
         self._chance = chance
-        self._app: Any = shared_app(self.settings)
         system.make_private_folder(folder)
 
     def open(self) -> None:
         began = time.process_time()
-        self.services = make_services(self.settings, self.clock)
-        self.services.upkeep.prepare()
-        self.services.begin()
-        self.services.install(self._app)
-        self.backups = cast("Backups", self.services.backups)
+        self._app = app_with_shared_routes(self.settings, self.clock)
+        self.parts = self._app.shop
+        self.parts.upkeep.prepare()
+        self.parts.begin()
+        self.backups = cast("Backups", self.parts.backups)
         self._trouble = _Trouble(self)
         self._courier = Courier(
-            self.services.database,
-            self.services.changes,
+            self.parts.database,
+            self.parts.changes,
             self.clock,
-            self.services.outbox.sender,
-            store_id=lambda: self.services.store_id,
+            self.parts.outbox.sender,
+            store_id=lambda: self.parts.store_id,
             stopped=self._trouble,
             chance=self._chance,
         )
         self.starts.append(time.process_time() - began)
 
     def close(self) -> None:
-        self.services.end()
+        self.parts.end()
 
     def request(self, method: str, path: str, headers: dict[str, str], **body: Any) -> Answer:
         """Send a request, with a body if one is given as `json`.
@@ -195,30 +193,29 @@ class Shop:
         return self.disk is not None and self.disk.is_off
 
     def _tend(self) -> None:
-        services = self.services
-        services.write_counters()
-        services.write_keys()
-        services.long_reads.tend()
+        self.parts.counters.flush()
+        self.parts.write_keys()
+        self.parts.long_reads.tend()
         self.backups.tend()
         self.subscriber.now = self.clock.monotonic()
         self._trouble.clear()
         for each in self.endpoints():
             self._courier.deliver(each.id)
-        services.outbox.sweep()
+        self.parts.outbox.sweep()
 
     def endpoints(self) -> list[endpoints.Endpoint]:
-        with self.services.database.read() as connection:
+        with self.parts.database.read() as connection:
             return endpoints.get_all(connection)
 
     def has_messages_waiting(self) -> bool:
         """Return whether a message is to be sent again."""
-        with self.services.database.read() as connection:
+        with self.parts.database.read() as connection:
             is_aside = connection.exec_driver_sql("SELECT 1 FROM webhook_refused").first()
         return bool(is_aside) or any(each.tries for each in self.endpoints())
 
     def subscribe(self) -> None:
         new = NewEndpoint(self.subscriber.url, (WANTED,), sender.generate_secret(), True)
-        with self.services.database.write() as connection:
+        with self.parts.database.write() as connection:
             endpoints.add(connection, new, self.clock.now())
 
     @contextmanager
@@ -232,7 +229,7 @@ class Shop:
             yield disk
             with suppress(Exception) if disk.is_off else nullcontext():
                 self.close()
-            self.services.database.close()
+            self.parts.database.close()
             if disk.is_off:
                 disk.power_up(self._chance.choice(LOSSES))
         disk.unregister()

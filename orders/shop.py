@@ -1,0 +1,342 @@
+"""A shop: the parts that serve one store, and their work in the background.
+
+Several shops may be in one process, each with its own store, keys, counters and webhooks: nothing
+here belongs to the process, such as the HTTP server and the log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
+
+from sqlalchemy import make_url
+
+from orders import VERSION, system
+from orders.clock import Clock
+from orders.counters.memory import CounterStorage
+from orders.keyring import Bans, KeyRing
+from orders.service import OrderService
+from orders.settings import Settings
+from orders.store import apikeys as key_store
+from orders.store.care import checks
+from orders.store.care.backups import Backups, ContinuousCopy
+from orders.store.care.opening import Hold, SqliteUpkeep
+from orders.store.database.commits import CommitCache, GroupCommit
+from orders.store.database.database import Database, LongReads
+from orders.store.database.errors import StoreUnavailable, Superseded
+from orders.store.database.sqlite import SqliteDatabase
+from orders.store.lists import CurrentList
+from orders.urls import place_of_redis
+from orders.webhooks.outbox import Outbox
+
+if TYPE_CHECKING:
+    from orders.counters.redis import RedisCounterStorage
+    from orders.store.postgres.upkeep import PostgresUpkeep
+
+Upkeep: TypeAlias = "SqliteUpkeep | PostgresUpkeep"
+CountersStorage: TypeAlias = "CounterStorage | RedisCounterStorage"
+
+log = logging.getLogger(__name__)
+
+# A killed process loses what was counted since the last flush: less than a second's requests.
+INTERVAL_SECONDS = 0.5
+_COMPARED_EVERY_SECONDS = 10.0
+_PROGRAM = "store-orders"
+# What must be the same in all processes, in the order of their digests.
+_SHARED = ("other plans", "other ban figures", "another Redis, or another database of it")
+# In each thread. A page has at most 200 orders, about 50 KB.
+_CACHED_PAGES = 16
+
+
+def database_of(settings: Settings, threads: int) -> tuple[Database, Upkeep]:
+    """Return the database that the settings name, and its upkeep. Opens nothing.
+
+    `threads` is how many will read at the same time. PostgreSQL's modules load only where it is
+    named.
+    """
+    if not settings.is_on_postgres:
+        file = SqliteDatabase(settings.database_path, threads)
+        return file, SqliteUpkeep(file, settings.instance)
+    from orders.store.postgres.database import PostgresDatabase
+    from orders.store.postgres.upkeep import PostgresUpkeep
+
+    server = PostgresDatabase(make_url(settings.database_url), settings.instance, threads)
+    return server, PostgresUpkeep(server)
+
+
+@dataclass(frozen=True, slots=True)
+class ListedPage:
+    """A page of orders as JSON, the Link to the next, and the newest event it reflects."""
+
+    body: bytes
+    link: str | None
+    revision: int
+
+
+@dataclass
+class Shop:
+    """The parts of one shop. None opens anything until it is used."""
+
+    settings: Settings
+    clock: Clock
+    database: Database
+    upkeep: Upkeep
+    counters: CountersStorage
+    # The database: ok, being checked, or damaged.
+    soundness: str = "ok"
+    # Processes that serve the same database with another version, or other figures.
+    differing: Sequence[str] = ()
+    keyring: KeyRing = field(init=False)
+    bans: Bans = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.keyring = KeyRing(self.database, self.clock)
+        self.bans = Bans(self.settings, self.database, self.counters, self.clock)
+        self._housekeeping = Housekeeping()
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other process may serve the database: each would count limits for itself."""
+        return not self.settings.limits_url
+
+    @cached_property
+    def changes(self) -> GroupCommit:
+        """The group commit that all changes share."""
+        return GroupCommit(self.database)
+
+    @cached_property
+    def orders(self) -> OrderService:
+        """The use cases."""
+        return OrderService(
+            self.database, self.clock, self.changes, self.outbox.wake, is_alone=self.is_alone
+        )
+
+    @cached_property
+    def outbox(self) -> Outbox:
+        """The sender of webhooks."""
+        return Outbox(self.database, self.changes, self.clock, lambda: self.store_id)
+
+    @cached_property
+    def backups(self) -> Backups | None:
+        """The backups that the service makes by itself, if it makes any."""
+        settings = self.settings
+        if (folder := settings.backups_path) is None:
+            return None
+        return Backups(settings.database_path, folder, settings.backups_keep, self.clock)
+
+    @cached_property
+    def continuous_copy(self) -> ContinuousCopy | None:
+        """The copy that Litestream makes, if there may be one."""
+        if self.settings.is_on_postgres:
+            return None
+        return ContinuousCopy(self.settings.database_path, self.clock)
+
+    @cached_property
+    def list(self) -> CurrentList:
+        """Version 1's list of orders."""
+        return CurrentList(self.database)
+
+    @cached_property
+    def pages(self) -> CommitCache[ListedPage]:
+        """Version 2's pages of orders, cached until the next commit."""
+        return CommitCache(self.database, _CACHED_PAGES)
+
+    @cached_property
+    def store_id(self) -> str:
+        """The random id of the store, which never changes."""
+        with self.database.read() as connection:
+            return key_store.store_id(connection)
+
+    @property
+    def long_reads(self) -> LongReads:
+        """The gate that long reads of the store wait at."""
+        return self.database.long_reads
+
+    def begin(self) -> None:
+        """Load an earlier process' counters and bans, and compare the clock with the store."""
+        self.counters.load()
+        self.bans.load()
+        self._check_clock()
+
+    def _check_clock(self) -> None:
+        with self.database.read() as connection:
+            latest = key_store.latest_time(connection)
+        if latest is not None and latest > self.clock.now():
+            with self.database.write() as connection:
+                key_store.raise_clock_floor(connection, latest)
+            key_store.warn_of_clock(latest)
+
+    def check_behind(self) -> None:
+        """Check a large database in a background thread; log and note the result."""
+        check = self.upkeep.long_check()
+        if check is not None:
+            self.soundness = "being checked"
+            threading.Thread(target=self._check, args=(check,), name="check", daemon=True).start()
+
+    def _check(self, check: Callable[[], None]) -> None:
+        try:
+            check()
+        except checks.UnfitDatabase as error:
+            self.soundness = "damaged"
+            log.error("%s", error)  # noqa: TRY400 - the message says all
+        else:
+            self.soundness = "ok"
+            log.info("The database is sound.")
+
+    def start(self, *chores: Callable[[], float | None]) -> None:
+        """Begin the work in the background, and these chores beside it."""
+        self._housekeeping = Housekeeping(
+            self.counters.flush,
+            self.write_keys,
+            self.follow_faults,
+            self.long_reads.tend,
+            *([self.backups.tend] if self.backups else []),
+            *([self.continuous_copy.tend] if self.continuous_copy else []),
+            *chores,
+        )
+        self._housekeeping.start()
+        self.outbox.start(alone=self.is_alone)
+
+    def stop(self) -> None:
+        """Stop the work in the background, and wait for what is under way."""
+        if self.backups:
+            self.backups.stop()
+        self.outbox.stop()
+        self._housekeeping.stop()
+
+    def write_keys(self) -> None:
+        """Write bans and last uses of keys, and what a clock that was set changes of the store's.
+
+        May wait for the database. Called twice a second.
+        """
+        self._flush_keys()
+        with suppress(StoreUnavailable):
+            self.orders.follow_clock()
+
+    def follow_faults(self) -> None:
+        """Log what fails of the database, and its end. Called twice a second."""
+        self.database.faults.follow(self.database.probe, self.clock.monotonic())
+
+    def end(self) -> None:
+        """Write everything, and close all files and connections."""
+        self.counters.close()
+        self._flush_keys()
+        self.keyring.note_time()
+        self.database.close()
+
+    def _flush_keys(self) -> None:
+        self.bans.flush()
+        self.keyring.flush()
+
+
+class Housekeeping:
+    """Repeats chores until it is stopped, each in a thread of its own.
+
+    The limits' counters are therefore written in time while an import locks the database.
+    """
+
+    def __init__(self, *chores: Callable[[], float | None]) -> None:
+        """Prepare the threads. A chore that fails is logged, and retried the next time.
+
+        One that returns seconds is repeated after them.
+        """
+        self._stopped = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, args=(chore,), name="housekeeping", daemon=True)
+            for chore in chores
+        ]
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Stop, and wait for the chores that are under way."""
+        self._stopped.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self, chore: Callable[[], float | None]) -> None:
+        seconds: float | None = None
+        while not self._stopped.wait(seconds or INTERVAL_SECONDS):
+            seconds = None
+            try:
+                seconds = chore()
+            except Exception:
+                log.exception("Housekeeping failed; it is retried in a moment.")
+
+
+class Keeper:
+    """Keeps the hold on the database, and ends the service that lost it."""
+
+    def __init__(self, shop: Shop, hold: Hold) -> None:
+        """Begin to serve, where the other processes see it."""
+        self._shop, self._hold = shop, hold
+        self.has_lost = False
+        self._compared = -_COMPARED_EVERY_SECONDS
+        self._kind = f"{VERSION} {digests(shop.settings)}"
+        address = f"{socket.gethostname()}:{shop.settings.port}"
+        hold.serve(f"{_PROGRAM} {self._kind} {address}")
+
+    def keep(self) -> None:
+        """Re-acquire the lock if it was lost, and compare now and then. Called twice a second."""
+        try:
+            if self._hold.keep():
+                self._compare()
+            else:
+                self._stop("Another service took over the database during an outage.")
+        except Superseded:
+            self._stop("The database was upgraded, or renewed, by another program.")
+        except StoreUnavailable:
+            pass  # requests report it; the lock is tried again in a moment
+
+    def _stop(self, why: str) -> None:
+        if not self.has_lost:
+            self.has_lost = True
+            log.error("%s This service stops.", why)
+            system.stop_this_process()
+
+    def _compare(self) -> None:
+        now = time.monotonic()
+        if now - self._compared < _COMPARED_EVERY_SECONDS:
+            return
+        self._compared = now
+        others = (difference(self._kind, name) for name in self._hold.others())
+        differing = sorted(filter(None, others))
+        if differing != self._shop.differing and differing:
+            log.warning(
+                "Other processes on this database differ from this one, and so treat the same "
+                "request in another way: %s.",
+                "; ".join(differing),
+            )
+        self._shop.differing = differing
+
+
+def digests(settings: Settings) -> str:
+    """Return digests of what must be the same in all processes over a database, see `_SHARED`."""
+    redis = place_of_redis(settings.limits_url) if settings.limits_url else ""
+    bans = (settings.ban_after, settings.ban_window, settings.ban_seconds)
+    shared = (sorted(map(repr, settings.plans.values())), bans, redis)
+    return ".".join(hashlib.sha256(repr(part).encode()).hexdigest()[:5] for part in shared)
+
+
+def difference(kind: str, name: str) -> str:
+    """Return how a process differs from one of this kind, by its name; empty if it does not."""
+    version, own = kind.split()
+    match name.split():
+        case [program, its_version, digests, address] if program == _PROGRAM:
+            parts = zip(_SHARED, own.split("."), digests.split("."), strict=False)
+            differing = [words for words, here, there in parts if here != there]
+            if its_version != version:
+                differing.insert(0, f"version {its_version}")
+            return f"{address} has {', '.join(differing)}" if differing else ""
+    return f"{name} is another program"
