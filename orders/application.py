@@ -1,20 +1,18 @@
-"""The application: `python app.py` serves it, `flask …` finds `create_app` here.
+"""The application, which serves requests, and the program, which serves it or runs a command.
 
-Nothing imports this file.
+Only `orders.__main__` and app.py import it.
 """
 
 from __future__ import annotations
 
 import gc
-import sys
 
-if __name__ == "__main__":
-    # Until it serves. Passes over all that is imported, of which next to nothing is garbage, would
-    # be a tenth of the start.
-    gc.disable()
+import click
+from flask.cli import ScriptInfo
 
 from orders.cli import serve
 from orders.cli.audit import audit
+from orders.cli.common import Program
 from orders.cli.database import db_group
 from orders.cli.events import events_group
 from orders.cli.files import orders_group, pets_group
@@ -30,6 +28,11 @@ from orders.web.access import counters_of
 from orders.web.api import Api, OrdersFlask
 from orders.web.monitoring import health
 from orders.web.pages import site
+
+COMMANDS = (
+    *(keys_group, orders_group, pets_group, events_group, webhooks_group, db_group),
+    *(audit, status),
+)
 
 
 def create_app(settings: Settings | None = None, clock: Clock | None = None) -> OrdersFlask:
@@ -64,16 +67,29 @@ def make_routes(settings: Settings) -> OrdersFlask:
     Api(app, settings, v2.blueprint, v2.VERSION)
     health.register(app)
     site.register(app)
-    groups = (keys_group, orders_group, pets_group, events_group, webhooks_group, db_group)
-    for command in (*groups, audit, status):
+    for command in COMMANDS:
         app.cli.add_command(command)
     return app
 
 
-def main() -> int:
-    """Serve until a signal ends it; return the exit status."""
-    return serve.main(create_app)
+@click.group(
+    cls=Program,
+    commands=COMMANDS,
+    invoke_without_command=True,
+    subcommand_metavar="[COMMAND]",
+    context_settings={"obj": ScriptInfo(create_app=create_app)},
+)
+@click.option("--demo", is_flag=True, help="First fill an empty database, and print a key to try.")
+@click.version_option(serve.versions(), message="%(version)s")
+@click.pass_context
+def program(context: click.Context, *, demo: bool) -> None:
+    """Serve the orders of a pet store over HTTP, or run a command.
 
-
-if __name__ == "__main__":
-    sys.exit(main())
+    Settings come from config.toml in the folder of the data and the environment (ORDERS_…);
+    docs/settings.md has them all.
+    """
+    if context.invoked_subcommand is None:
+        context.exit(serve.main(create_app, with_demo=demo))
+    if demo:
+        raise click.ClickException("--demo is for the service: no command takes it.")
+    gc.enable()  # again: see __main__

@@ -20,12 +20,11 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from orders import urls
+from orders.installation import instance_folder
 
 PREFIX = "ORDERS_"
 CONFIG_FILE = "config.toml"
 DATABASE_NAME = "orders.db"
-# Beside app.py.
-DEFAULT_INSTANCE = Path(__file__).resolve().parent.parent / "instance"
 
 # These may hold a password, and are not shown in messages.
 _SECRET = {"database_url", "copy_to", "limits_url"}
@@ -66,7 +65,7 @@ _SWITCHES = dict.fromkeys(("on", "true", "1"), True) | dict.fromkeys(
 class Settings:
     """All settings, checked. Times are in seconds."""
 
-    instance: Path = DEFAULT_INSTANCE
+    instance: Path = field(default_factory=instance_folder)
     host: str = "127.0.0.1"
     port: int = 8080
     threads: int = 4
@@ -131,7 +130,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         for name, value in environ.items()
         if name.startswith(PREFIX)
     }
-    instance = Path(raw.pop("instance", ("", ""))[1] or DEFAULT_INSTANCE).absolute()
+    instance = _instance(raw.pop("instance", ("", ""))[1])
     config = _read_config(instance / CONFIG_FILE)
     plans = _read_plans(config.pop("plans", {}))
     for name, value in config.items():
@@ -145,8 +144,8 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
 def log_style(environ: Mapping[str, str] | None = None) -> str:
     """Return how the log is to be written, also where another setting can't be used."""
     environ = os.environ if environ is None else environ
-    instance = Path(environ.get(f"{PREFIX}INSTANCE") or DEFAULT_INSTANCE)
     with suppress(SettingsError, ValueError):
+        instance = _instance(environ.get(f"{PREFIX}INSTANCE", ""))
         config = _read_config(instance / CONFIG_FILE)
         return _log(environ.get(f"{PREFIX}LOG", config.get("log", Settings.log)))
     return Settings.log
@@ -155,6 +154,15 @@ def log_style(environ: Mapping[str, str] | None = None) -> str:
 def sudo_user(environ: Mapping[str, str] | None = None) -> str:
     """Return who had `sudo` run this program, as it says; empty without."""
     return (os.environ if environ is None else environ).get("SUDO_USER", "")
+
+
+def _instance(named: str) -> Path:
+    folder = Path(named) if named else instance_folder()
+    if not named and not folder.is_absolute():
+        raise SettingsError(
+            "This user has no home folder for the data. Name a folder with ORDERS_INSTANCE."
+        )
+    return folder.absolute()
 
 
 def _default_base_url(values: Mapping[str, Any]) -> str:

@@ -9,6 +9,8 @@ import importlib.util
 import re
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
+from orders.installation import how_to_add
+
 POSTGRES = "postgresql+psycopg://"
 REDIS_PORT = 6379
 # Valkey speaks Redis' protocol, and the package redis works with both.
@@ -72,8 +74,7 @@ def _postgres_url(url: str) -> str:
 def _require(package: str, extra: str) -> None:
     if importlib.util.find_spec(package) is None:
         raise ValueError(
-            f"it needs {package}, which is not installed by default: "
-            f"run .venv/bin/pip install -e '.[{extra}]'"
+            f"it needs {package}, which is not installed by default: {how_to_add(extra)}"
         )
 
 

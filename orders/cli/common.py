@@ -16,7 +16,7 @@ import click
 from flask import current_app
 from flask.cli import AppGroup
 
-from orders import apikeys, domain
+from orders import apikeys, domain, installation
 from orders.domain import MAX_INT64, Refusal
 from orders.settings import Settings, SettingsError
 from orders.shop import Shop
@@ -75,6 +75,33 @@ class PlainCommand(click.Command):
 
 class CommandGroup(PlainCommand, AppGroup):
     """A group of such commands."""
+
+
+class Program(CommandGroup):
+    """The program itself, which serves where no command is given."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run, under the name that was typed, and end this process."""
+        named = {"prog_name": installation.program(), "complete_var": "_STORE_ORDERS_COMPLETE"}
+        return super().main(*args, **kwargs | named)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """Find the command of that name."""
+        with _errors_in_a_line():
+            return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Serve, or run the command, which reports its own errors."""
+        # A service needs no standard output, and an error that ends it shows where it came from.
+        return click.Group.invoke(self, ctx)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write where the data are."""
+        formatter.write_paragraph()
+        formatter.write_text(
+            f"The folder of the data is {installation.instance_folder()}, unless ORDERS_INSTANCE "
+            "names another."
+        )
 
 
 def check_grace(name: str, until: datetime | None, now: datetime, *, force: bool) -> None:

@@ -24,6 +24,7 @@ from orders.cli.common import (
     stopped_shop,
     time_text,
 )
+from orders.installation import command
 from orders.settings import Settings
 from orders.store import apikeys as key_store
 from orders.store import audit
@@ -127,7 +128,8 @@ def list_backups(*, make_now: bool, new_folder: bool, check: bool) -> None:
     _say_standing(backups)
     if any(row["state"] != "sound" for row in rows):
         raise click.ClickException(
-            "A backup is not sound. Make another (flask db backups --now), and move that one away."
+            f"A backup is not sound. Make another ({command('db backups --now')}), "
+            "and move that one away."
         )
 
 
@@ -221,7 +223,7 @@ def salvage(file: Path) -> None:
     print_table([{"table": table, "rows": f"{count:,}"} for table, count in done.rows.items()])
     _say_missing(done)
     say(f"Saved in {target}, and checked. Nothing was replaced: to do that, stop the service and")
-    say(f"run `flask db restore {target}`.")
+    say(f"run `{command(f'db restore {target}')}`.")
 
 
 def _salvaged_name(file: Path) -> Path:
@@ -271,7 +273,8 @@ def renew(keep_keys: bool) -> None:
 
 def _say_paused(webhooks: int) -> None:
     if webhooks:
-        say(f"{webhooks} webhooks are paused: run `flask webhooks resume ID` or remove each.")
+        resume = command("webhooks resume ID")
+        say(f"{webhooks} webhooks are paused: run `{resume}` or remove each.")
 
 
 @db_group.command("copy")

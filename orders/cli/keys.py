@@ -20,6 +20,7 @@ from orders.cli.common import (
     show,
     time_text,
 )
+from orders.installation import command
 from orders.settings import MAX_FIGURE, Settings
 from orders.store import apikeys as key_store
 from orders.store import audit
@@ -95,7 +96,7 @@ def list_keys(*, as_json: bool) -> None:
             _row(key, shop.settings, now) | {"graceUntil": time_text(graces.get(key.id))}
             for key in key_store.get_all(connection)
         ]
-    nothing = "There are no keys. `flask keys issue NAME --plan business` issues one."
+    nothing = f"There are no keys. `{command('keys issue NAME --plan business')}` issues one."
     show(rows, nothing, as_json=as_json)
 
 
@@ -162,7 +163,8 @@ def rotate(key_id: int, grace: int, *, force: bool) -> None:
         key = key_store.get(connection, key_id)
         if not key.is_valid(now):
             raise click.ClickException(
-                f"Key {key_id} is revoked or expired. Issue a new one with `flask keys issue`."
+                f"Key {key_id} is revoked or expired. "
+                f"Issue a new one with `{command('keys issue')}`."
             )
         check_grace(f"key {key_id}", key_store.grace_until(connection, key_id), now, force=force)
         until = now + timedelta(hours=grace) if grace else None

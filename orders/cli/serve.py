@@ -1,4 +1,4 @@
-"""`python app.py`: lock the instance folder, prepare the database, serve, and stop in order.
+"""The service: lock the instance folder, prepare the database, serve, and stop in order.
 
 Meanwhile chores run in the background, such as flushes every 0.5 s, and one that keeps the database
 for this process and compares it with the others that serve it. systemd is notified.
@@ -6,7 +6,6 @@ for this process and compares it with the others that serve it. systemd is notif
 
 from __future__ import annotations
 
-import argparse
 import errno
 import gc
 import ipaddress
@@ -23,7 +22,7 @@ from functools import partial
 import click
 from sqlalchemy.exc import SQLAlchemyError
 
-from orders import VERSION, demo, system
+from orders import VERSION, demo, installation, system
 from orders import settings as settings_of
 from orders.counters import CountersRefused
 from orders.server import Server
@@ -58,9 +57,8 @@ class CannotStart(Exception):
     """The service can't start. The message is one line that says why and how to fix it."""
 
 
-def main(create_app: Callable[[Settings], OrdersFlask]) -> int:
+def main(create_app: Callable[[Settings], OrdersFlask], *, with_demo: bool) -> int:
     """Serve the application until a signal ends it; return the exit status."""
-    arguments = _parser().parse_args()
     system.keep_new_files_private()
     # systemd would count that end as meant, and programs that rotate logs ask for it. A person who
     # closes the terminal that shows the log means the service to end.
@@ -69,7 +67,7 @@ def main(create_app: Callable[[Settings], OrdersFlask]) -> int:
     try:
         settings = settings_of.load()
         with logs.logging_to_stderr(settings.log):
-            return _serve_instance(create_app(settings), with_demo=arguments.demo)
+            return _serve_instance(create_app(settings), with_demo=with_demo)
     except (CannotStart, SettingsError, checks.UnfitDatabase, CountersRefused) as error:
         _say_why(" ".join(str(error).split()))
         return EXIT_CANNOT_START
@@ -100,20 +98,8 @@ def settings_for_flask() -> Settings:
         raise SystemExit(EXIT_CANNOT_START) from None
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python app.py",
-        description="Serves the orders of a pet store over HTTP. Settings come from "
-        "instance/config.toml and the environment (ORDERS_…); docs/settings.md has them all.",
-    )
-    parser.add_argument(
-        "--demo", action="store_true", help="first fill an empty database, and print a key to try"
-    )
-    parser.add_argument("--version", action="version", version=_versions())
-    return parser
-
-
-def _versions() -> str:
+def versions() -> str:
+    """Return the versions of the service, Python and SQLite, for people."""
     module = sqlite.sqlite_module()
     return (
         f"Store Orders {VERSION}, Python {platform.python_version()}, "
@@ -176,7 +162,7 @@ def _spare_the_collector() -> None:
     # requests leave little behind that only the collector finds.
     gc.freeze()
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
-    gc.enable()  # again: see app.py
+    gc.enable()  # again: see __main__
 
 
 @contextmanager
@@ -293,7 +279,8 @@ def _welcome(shop: Shop, server: Server, *, with_demo: bool) -> None:
         _show_demo(shop, server.addresses[0])
     with shop.database.read() as connection:
         if not apikeys.get_all(connection):
-            log.info("There is no API key yet. Issue one: flask keys issue NAME --plan business")
+            issue = installation.command("keys issue NAME --plan business")
+            log.info("There is no API key yet. Issue one: %s", issue)
     log.info("Serving on %s. Ctrl-C stops it.", " and ".join(server.addresses))
 
 

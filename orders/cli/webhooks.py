@@ -24,6 +24,7 @@ from orders.cli.common import (
     time_text,
 )
 from orders.domain import EventType
+from orders.installation import command
 from orders.shop import Shop
 from orders.store import audit
 from orders.webhooks import addresses, sender
@@ -78,7 +79,8 @@ def list_webhooks(*, as_json: bool) -> None:
     """List all webhooks and their state, without their secrets."""
     with open_shop().database.read() as connection:
         rows = [_row(each) for each in delivery_store.standings(connection)]
-    show(rows, "There are no webhooks. Add one with `flask webhooks add URL`.", as_json=as_json)
+    nothing = f"There are no webhooks. Add one with `{command('webhooks add URL')}`."
+    show(rows, nothing, as_json=as_json)
 
 
 @webhooks_group.command("remove")

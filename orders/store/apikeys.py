@@ -32,6 +32,7 @@ from sqlalchemy import (
 
 from orders.apikeys import digest, shown_prefix
 from orders.domain import format_instant
+from orders.installation import command
 from orders.store.database.database import Instant, Query, instant_of
 from orders.store.tables import api_keys, order_events, store
 
@@ -48,7 +49,7 @@ class KeyNotFound(Exception):
     """There is no API key of that id."""
 
     def __init__(self, key_id: int) -> None:
-        super().__init__(f"There is no key {key_id}. `flask keys list` shows them all.")
+        super().__init__(f"There is no key {key_id}. `{command('keys list')}` shows them all.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +274,7 @@ def warn_of_clock(latest: datetime) -> None:
     """Log that the clock is behind, and what to do."""
     log.warning(
         "The clock is behind: it has been %s before. Until then, keys and secrets that had expired "
-        "stay so. If the clock is right, and was ahead before, run "
-        "`flask db check --clock-is-right`.",
+        "stay so. If the clock is right, and was ahead before, run `%s`.",
         format_instant(latest),
+        command("db check --clock-is-right"),
     )

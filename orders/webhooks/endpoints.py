@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from orders.domain import EventType
+from orders.installation import command
 from orders.store import lists
 from orders.store import orders as order_store
 from orders.store.database.database import Database, Query, instant_of
@@ -23,7 +24,9 @@ class EndpointNotFound(Exception):
     """No endpoint has this id."""
 
     def __init__(self, endpoint_id: int) -> None:
-        super().__init__(f"There is no webhook {endpoint_id}. `flask webhooks list` lists them.")
+        super().__init__(
+            f"There is no webhook {endpoint_id}. `{command('webhooks list')}` lists them."
+        )
 
 
 class EventNotFound(Exception):
@@ -39,7 +42,7 @@ class TooManyEndpoints(Exception):
     def __init__(self) -> None:
         super().__init__(
             f"There are {MAX_ENDPOINTS} webhooks, which is the maximum. "
-            "Remove one with `flask webhooks remove ID`."
+            f"Remove one with `{command('webhooks remove ID')}`."
         )
 
 

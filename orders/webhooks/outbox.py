@@ -34,6 +34,7 @@ from random import Random, SystemRandom
 from sqlalchemy import Connection
 
 from orders.clock import Clock
+from orders.installation import command
 from orders.store import audit
 from orders.store import orders as order_store
 from orders.store.database.commits import GroupCommit
@@ -343,9 +344,10 @@ class Courier:
             deliveries.reschedule(connection, endpoint.id, again)
             return None
         self._finish(connection, task)
+        redeliver = command(f"webhooks redeliver {endpoint.id} {event_id}")
         return (
             f"Webhook {_name(endpoint)} did not accept event {event_id} at the last attempt ("
-            f"{answer.cause}). `flask webhooks redeliver {endpoint.id} {event_id}` tries once more."
+            f"{answer.cause}). `{redeliver}` tries once more."
         )
 
     def _next_at(self, tries: int, answer: Answer) -> datetime:
@@ -359,7 +361,7 @@ class Courier:
         audit.note(connection, now, "webhook.paused", f"webhook {name}", audit.SERVICE)
         return (
             f"Webhook {name} is paused: {because}. "
-            f"Resume it with `flask webhooks resume {endpoint.id}`."
+            f"Resume it with `{command(f'webhooks resume {endpoint.id}')}`."
         )
 
 

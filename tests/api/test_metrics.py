@@ -84,7 +84,8 @@ def requests_of(samples, version, operation, status, method="GET"):
 
 def test_where_metrics_are_off_there_are_none_and_their_library_is_not_loaded(tmp_path):
     lines = (
-        "import app, sys; answer = app.create_app().test_client().get('/metrics'); "
+        "import sys; from orders.application import create_app; "
+        "answer = create_app().test_client().get('/metrics'); "
         "sys.exit('prometheus_client' in sys.modules or answer.status_code != 404)"
     )
     environment = environment_for(tmp_path, ORDERS_METRICS="off")

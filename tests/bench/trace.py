@@ -26,11 +26,12 @@ from http.client import HTTPConnection
 from pathlib import Path
 from types import FrameType
 
-import app
+from orders.application import create_app
+from orders.cli import serve
 from tests.support.service import environment_for, run_flask
 
 ROOT = Path(__file__).resolve().parents[2]
-OWN = tuple(str(ROOT / name) for name in ("app.py", "orders", "schemas"))
+OWN = tuple(str(ROOT / name) for name in ("orders", "schemas"))
 # Method, path and body.
 Request = tuple[str, str, dict[str, int] | None]
 # The crossings, and the files.
@@ -145,7 +146,7 @@ def main() -> int:
         client.start()
         threading.setprofile(trace)
         sys.setprofile(trace)
-        status = app.main()
+        status = serve.main(create_app, with_demo=False)
         client.join()
         return status
 

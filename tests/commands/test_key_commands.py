@@ -185,7 +185,7 @@ def test_an_empty_list_says_how_to_issue_a_key(store):
     assert listed(store) == []
     done = command(store, "keys", "list")
     assert (done.exit_code, done.stdout) == (0, "")
-    assert "flask keys issue" in done.stderr
+    assert "store-orders keys issue" in done.stderr
 
 
 # revoke, unban, plan, rotate

@@ -205,7 +205,7 @@ def test_a_start_with_the_clock_behind_revives_nothing(store, clock, start_again
         assert other.place().status_code == 201
     warning = "The clock is behind: it has been 2026-12-01T12:00:10.000Z before."
     assert caplog.messages[-1].startswith(warning)
-    assert "`flask db check --clock-is-right`" in caplog.messages[-1]
+    assert "`store-orders db check --clock-is-right`" in caplog.messages[-1]
     clock.set_wall(3_600)
     caplog.clear()
     other = start_again(other)

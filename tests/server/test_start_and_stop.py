@@ -279,7 +279,7 @@ def test_the_version_is_that_of_the_service_of_python_and_of_sqlite(ended):
 
 def test_a_start_without_a_key_prints_the_command_that_issues_one(service):
     before_serving, _, _ = "".join(service.log).partition("Serving on")
-    assert "flask keys issue NAME --plan business" in before_serving
+    assert "app.py keys issue NAME --plan business" in before_serving
     assert "TLS" not in before_serving  # of loopback there is nothing to warn
 
 
@@ -455,7 +455,7 @@ def test_a_demo_over_a_shops_own_orders_leaves_them_alone_warns_and_ends_by_ctrl
     assert "orders of its own" in output
     assert "sok_" not in output
     log = "".join(service.log)
-    assert "flask keys issue NAME --plan business" in output + log
+    assert "app.py keys issue NAME --plan business" in output + log
     assert "warning: Listening on 0.0.0.0: keys cross the network" in log
     assert "TLS" in log
     # Python would warn behind it of what is left open.

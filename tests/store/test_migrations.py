@@ -315,7 +315,7 @@ def in_folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("version", "words"),
     [
-        (None, ["older version", "flask db upgrade"]),
+        (None, ["older version", "store-orders db upgrade"]),
         (9998, ["newer version", "9998", "Start that version"]),
         (13, ["before version 1.0.0", "flask orders export orders.csv", "import them into a new"]),
     ],

@@ -47,7 +47,7 @@ EACH = 150
 _PLACE = """
 import sys
 from pathlib import Path
-from app import create_app
+from orders.application import create_app
 from orders.domain import NewOrder, Origin
 from orders.settings import DEFAULT_PLANS, Plan, Settings
 shop = create_app(Settings(instance=Path(sys.argv[1]), database_url=sys.argv[2])).shop
@@ -633,7 +633,7 @@ def test_check_says_that_a_database_is_sound_or_what_is_wrong(server, name, stor
 def test_backup_and_restore_name_the_commands_to_use_instead(store, tmp_path, subcommand):
     (tmp_path / "copy.db").write_bytes(b"")
     message = rejected(store, "db", subcommand, tmp_path / "copy.db")
-    for word in ("pg_dump", "pg_restore", "flask db renew"):
+    for word in ("pg_dump", "pg_restore", "store-orders db renew"):
         assert word in message
 
 
@@ -671,6 +671,9 @@ def test_a_restored_database_misleads_no_client_once_it_is_renewed(
 
 
 def test_a_plain_install_does_not_load_the_driver(tmp_path):
-    code = "import app, sys; app.create_app(); sys.exit('psycopg' in sys.modules)"
+    code = (
+        "import sys; from orders.application import create_app; create_app(); "
+        "sys.exit('psycopg' in sys.modules)"
+    )
     environment = environment_for(tmp_path)
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, check=True, timeout=60)

@@ -25,7 +25,7 @@ from tests.support.service import ROOT, environment_for
 HOST = """
 import gc, json, os, resource, signal, socket, sys
 import alembic.command, flask.cli
-import app, orders.store.care.backups
+import orders.application, orders.store.care.backups, platformdirs
 gc.freeze()
 link = socket.socket(fileno=int(sys.argv[1]))
 while True:
@@ -55,7 +55,7 @@ if order["limit"]:
     resource.setrlimit(resource.RLIMIT_FSIZE, (order["limit"], order["limit"]))
 sys.argv[:] = order["arguments"]
 exec(order["first"])
-sys.exit(flask.cli.main() if sys.argv[0] == "flask" else app.main())
+flask.cli.main() if sys.argv[0] == "flask" else orders.application.program.main()
 """
 COMMAND_SECONDS = 60
 SERVICE_SECONDS = 1_800

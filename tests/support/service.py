@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import urllib3
 
-from app import make_routes, make_shop
+from orders.application import make_routes, make_shop
 from orders.clock import Clock
 from orders.settings import Settings, load
 from orders.web.api import OrdersFlask

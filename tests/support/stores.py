@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from app import create_app
 from orders import apikeys
+from orders.application import create_app
 from orders.clock import Clock
 from orders.domain import format_instant
 from orders.settings import Settings

@@ -89,7 +89,7 @@ def test_without_event_it_means_all_but_imported(store, receiver):
 def test_add_rejects_urls_that_are_not_public_and_unknown_events(store, arguments, words):
     assert words in refused(store, "add", *arguments.split())
     assert run(store, "list", "--json") == "[]\n"
-    assert "flask webhooks add URL" in command(store, "list").stderr
+    assert "store-orders webhooks add URL" in command(store, "list").stderr
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,9 @@ def test_rotate_prints_a_new_secret_and_both_sign_for_24_hours(store, client, ho
 )
 def test_an_unknown_webhook_is_named(store, client, arguments):
     client.place()
-    assert "There is no webhook 9. `flask webhooks list`" in refused(store, *arguments.split())
+    assert "There is no webhook 9. `store-orders webhooks list`" in refused(
+        store, *arguments.split()
+    )
 
 
 def test_deliveries_lists_attempts_newest_first(store, client, hooks, receiver):

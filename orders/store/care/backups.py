@@ -27,6 +27,7 @@ from pathlib import Path
 
 from orders import system
 from orders.clock import Clock
+from orders.installation import command
 from orders.store.care import checks, files, opening, restoring
 from orders.store.care.files import digest, sum_of
 from orders.store.database.errors import StoreUnavailable
@@ -57,7 +58,7 @@ DRILL_EVERY = timedelta(days=7)
 OLD_AFTER = timedelta(hours=48)
 _VANISHED = (
     "{0} had backups, and has no {1} any more: is its disk mounted? If the folder is to begin "
-    "anew, such as on another disk, run `flask db backups --now --new-folder`."
+    "anew, such as on another disk, run `{2}`."
 )
 _CANT_WRITE = (
     "{} can't be written: {}. Give the folder to the service's user. The system unit also needs "
@@ -342,7 +343,7 @@ class Backups:
         """Return what is wrong where the folder has lost its marker; nothing where it has not."""
         if self._noted_folder() != str(self.folder) or (self.folder / MARKER).exists():
             return ""
-        return _VANISHED.format(self.folder, MARKER)
+        return _VANISHED.format(self.folder, MARKER, command("db backups --now --new-folder"))
 
     def _noted_folder(self) -> str:
         with suppress(OSError):

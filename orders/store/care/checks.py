@@ -20,6 +20,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from orders.installation import command
 from orders.store.database import errors, sqlite
 from orders.store.database.database import highest_ids
 from orders.store.orders import COPIED
@@ -39,14 +40,14 @@ MIGRATIONS = Path(__file__).parent / "migrations"
 # Version 1.0.0's, above those of the programs before it.
 FIRST_SCHEMA = 100
 
-OLDER = (
+_OLDER = (
     "{} was made by an older version of this program. "
-    "Start the service, or run `flask db upgrade`, to bring it up to date."
+    "Start the service, or run `{}`, to bring it up to date."
 )
 _BEFORE_RELEASE = (
     "{} was made before version 1.0.0 of this program, which can't read it. Export its orders with "
     "the program that made it (`flask orders export orders.csv`), and import them into a new store "
-    "(`flask orders import orders.csv`)."
+    "(`{}`)."
 )
 _NEWER = (
     "{} was made by a newer version of this program (its schema is {}, "
@@ -54,11 +55,10 @@ _NEWER = (
 )
 _MOVED = (
     "{0} was moved to PostgreSQL, where the shop goes on: set ORDERS_DATABASE_URL to that "
-    "database. To go back to what is in the file, run `flask db restore {0}`."
+    "database. To go back to what is in the file, run `{1}`."
 )
 _NO_DATABASE = (
-    "{} is damaged, or no database at all. Restore a backup, or save what can be read "
-    "(`flask db salvage`)."
+    "{} is damaged, or no database at all. Restore a backup, or save what can be read (`{}`)."
 )
 # How compressed files begin, and what makes them plain.
 _COMPRESSED = {
@@ -124,9 +124,14 @@ def check(path: Path) -> None:
     version = identify(path)
     refuse_moved(path)
     if version < schema_version():
-        raise UnfitDatabase(OLDER.format(path))
+        raise UnfitDatabase(older(path))
     if not is_large(path):
         check_quickly(path)
+
+
+def older(where: object) -> str:
+    """Return what to say of a database that is to be upgraded."""
+    return _OLDER.format(where, command("db upgrade"))
 
 
 def is_large(path: Path) -> bool:
@@ -170,7 +175,7 @@ def identify(path: Path) -> int:
         if header.startswith(beginning):
             raise UnfitDatabase(f"{path} is compressed: run `{program} {path.name}` on it first.")
     if header and not header.startswith(_MAGIC):
-        raise UnfitDatabase(_NO_DATABASE.format(path))
+        raise UnfitDatabase(_NO_DATABASE.format(path, command("db salvage")))
     if int.from_bytes(header[_APPLICATION_ID_AT:][:4]) not in {APPLICATION_ID, _MOVED_ID}:
         raise UnfitDatabase(
             f"{path} is not a database of this program. Move it away, "
@@ -186,13 +191,13 @@ def check_version(version: int, where: object) -> None:
     if version > schema_version():
         raise UnfitDatabase(_NEWER.format(where, version, schema_version()))
     if version < FIRST_SCHEMA:
-        raise UnfitDatabase(_BEFORE_RELEASE.format(where))
+        raise UnfitDatabase(_BEFORE_RELEASE.format(where, command("orders import orders.csv")))
 
 
 def refuse_moved(path: Path) -> None:
     """Check that the file's shop has not moved to PostgreSQL."""
     if is_moved(path):
-        raise UnfitDatabase(_MOVED.format(path))
+        raise UnfitDatabase(_MOVED.format(path, command(f"db restore {path}")))
 
 
 def is_moved(path: Path) -> bool:
@@ -217,7 +222,7 @@ def _check_soundness(path: Path, pragma: str) -> None:
     if complaint != "ok":
         raise UnfitDatabase(
             f"{path} is damaged ({complaint}). Restore a backup, or save what can be read "
-            "(`flask db salvage`)."
+            f"(`{command('db salvage')}`)."
         )
 
 
@@ -228,7 +233,7 @@ def _query(path: Path, statement: str) -> Any:
     except sqlite.sqlite_module().Error as error:
         cause = errors.unavailable_cause(error) or str(error)
         if cause == errors.DAMAGED:
-            raise UnfitDatabase(_NO_DATABASE.format(path)) from None
+            raise UnfitDatabase(_NO_DATABASE.format(path, command("db salvage"))) from None
         raise AwayDatabase(f"{path}: {cause}. Fix that, then try again.") from None
 
 

@@ -17,8 +17,9 @@ import psycopg
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import SQLAlchemyError
 
+from orders.installation import command
 from orders.store.care import checks, files, opening
-from orders.store.care.checks import OLDER, AwayDatabase, UnfitDatabase, schema_version
+from orders.store.care.checks import AwayDatabase, UnfitDatabase, older, schema_version
 from orders.store.care.opening import Hold, InUse
 from orders.store.database.database import BUSY_SECONDS, Query
 from orders.store.database.errors import StoreUnavailable, translate_driver_errors
@@ -63,7 +64,7 @@ _VERSION = text("SELECT version_num FROM alembic_version")
 _NO_FILE = (
     "The database is on a PostgreSQL server, not in a file. Copy it with `pg_dump "
     "--format=custom`. To restore a copy, stop the service, run `pg_restore "
-    "--clean --if-exists --single-transaction`, then `flask db renew` before the service starts: "
+    "--clean --if-exists --single-transaction`, then `{}` before the service starts: "
     "it gives the store a new id, continues ids above the highest and revokes all keys, so that "
     "no client is misled and no revoked key comes back."
 )
@@ -101,9 +102,10 @@ class PostgresUpkeep:
         elif noted != here:
             log.warning(
                 "%s was restored from a dump, or moved, and not renewed: keys that were revoked "
-                "since are valid again, and clients may see ids used twice. Stop all shop, "
-                "and run `flask db renew` (with --keep-keys if none was revoked).",
+                "since are valid again, and clients may see ids used twice. Stop all services, "
+                "and run `%s` (with --keep-keys if none was revoked).",
                 self._database.where,
+                command("db renew"),
             )
 
     def accept(self) -> None:
@@ -115,7 +117,7 @@ class PostgresUpkeep:
     def check(self) -> None:
         """Check that the tables are ours, and of this schema."""
         if self._version() < schema_version():
-            raise UnfitDatabase(OLDER.format(self._database.where))
+            raise UnfitDatabase(older(self._database.where))
 
     def check_whole(self) -> None:
         """Check that the tables agree with the event log, and that ids continue above theirs."""
@@ -160,7 +162,7 @@ class PostgresUpkeep:
 
     def file(self) -> Path:
         """Raise UnfitDatabase: there is no file."""
-        raise UnfitDatabase(_NO_FILE)
+        raise UnfitDatabase(_NO_FILE.format(command("db renew")))
 
     def _version(self) -> int:
         with self._as_unfit(), self._database.read() as connection:

@@ -59,7 +59,7 @@ _DELIVERY = (
     "answer, 3xx, 408, 425, 429, 5xx) is paused after the last attempt, and at once after 410. Any "
     "other 4xx refuses the event; later events are sent after its second attempt."
 )
-_PING_SUMMARY = "A test: `flask webhooks ping ID`."
+_PING_SUMMARY = "A test, sent by the command `webhooks ping ID`."
 _PING = "About no event. Sent once, whatever types the endpoint wants; a 2xx answer accepts it."
 _PING_DATA = {
     "type": "object",

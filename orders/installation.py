@@ -1,0 +1,70 @@
+"""How this program is installed: in a checkout, as a package, or as a single file to run.
+
+That decides where its data are, what is typed to run a command, and how a package is added.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+NAME = "store-orders"
+# Only a checkout has app.py beside the package.
+_CHECKOUT = Path(__file__).resolve().parent.parent
+_IS_CHECKOUT = (_CHECKOUT / "app.py").exists()
+# https://pyinstaller.org/en/stable/runtime-information.html
+_IS_SINGLE_FILE = hasattr(sys, "frozen")
+_PACKAGES = {"postgres": "psycopg[binary]", "redis": "redis[hiredis]"}
+
+
+def instance_folder() -> Path:
+    """Return the folder of the data, unless ORDERS_INSTANCE names another.
+
+    It is relative where this user has no home.
+    """
+    if _IS_CHECKOUT:
+        return _CHECKOUT / "instance"
+    import platformdirs  # which a checkout does not need
+
+    try:
+        return platformdirs.user_data_path(NAME, appauthor=False)
+    except RuntimeError:
+        return Path("~", NAME)
+
+
+def command(words: str) -> str:
+    """Return a command, such as `keys list`, as it is typed where this process was started."""
+    return f"{program()} {words}"
+
+
+def program() -> str:
+    """Return what is typed to start this program, as this process was started."""
+    started = Path(sys.argv[0])
+    if started.name == "app.py":
+        return f"{_typed(sys.executable)} {_typed(sys.argv[0])}"
+    if started.name == "__main__.py":  # of orders, or of flask
+        return f"{_typed(sys.executable)} -m {started.parent.name}"
+    if _IS_SINGLE_FILE or started.stem in {NAME, "flask"}:
+        return _typed(sys.argv[0])
+    return NAME  # imported by another program, such as pytest
+
+
+def how_to_add(extra: str) -> str:
+    """Return how to add the package of an extra, which is not installed."""
+    if _IS_SINGLE_FILE:
+        return f"install {NAME} with pipx or pip, as this executable can't be added to"
+    package = f"-e '.[{extra}]'" if _IS_CHECKOUT else f"'{_PACKAGES[extra]}'"
+    return f"run {_typed(sys.executable)} -m pip install {package}"
+
+
+def _typed(path: str) -> str:
+    name = Path(path).stem if path.endswith(".exe") else Path(path).name
+    with suppress(OSError):
+        if Path(shutil.which(name) or "").samefile(path):
+            return name
+    with suppress(OSError, ValueError):
+        path = str(Path(path).relative_to(Path.cwd()))
+    return shlex.quote(path)

@@ -1,0 +1,141 @@
+"""`store-orders`, `python -m orders`, `python app.py`: one program, however it is installed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import orders
+from orders import installation, settings
+from orders.application import COMMANDS, program
+from orders.settings import Settings, SettingsError
+from tests.support.service import ROOT, environment_for
+
+HERE = Path(orders.__file__).parents[1]
+TOPS = ("orders", "schemas")
+
+
+def test_without_a_command_it_serves_and_its_help_names_every_command():
+    shown = CliRunner().invoke(program, ["--help"]).stdout
+    assert "--demo" in shown
+    for each in COMMANDS:
+        assert f"  {each.name} " in shown
+    assert str(installation.instance_folder()) in shown.replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["kyes"], "No such command 'kyes'. Did you mean 'keys'? See store-orders --help."),
+        (["--dmo"], "No such option '--dmo'. Did you mean '--demo'? See store-orders --help."),
+        (["keys", "lst"], "No such command 'lst'. Did you mean 'list'? See store-orders keys --h"),
+        (["--demo", "keys", "list"], "--demo is for the service: no command takes it."),
+    ],
+)
+def test_what_it_does_not_know_is_one_line(arguments, words):
+    done = CliRunner().invoke(program, arguments)
+    assert (done.exit_code != 0, done.stderr.count("\n"), done.stdout) == (True, 1, "")
+    assert words in done.stderr
+
+
+def test_a_module_that_is_run_has_the_commands_under_the_name_that_was_typed(tmp_path):
+    def run(*arguments):
+        return subprocess.run(
+            [sys.executable, *arguments],
+            cwd=ROOT,
+            env=environment_for(tmp_path),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+
+    for start in (["-m", "orders"], ["app.py"]):
+        said = run(*start, "keys", "issue", "till", "--plan", "pro").stdout
+        assert said.startswith("sok_")
+        shown = run(*start, "keys", "list", "--help").stdout
+        assert f"{Path(sys.executable).name} {' '.join(start)} keys list [OPTIONS]" in shown
+
+
+@pytest.mark.parametrize(
+    ("started", "typed"),
+    [
+        ("app.py", "bin/python app.py"),
+        ("shop/app.py", "bin/python shop/app.py"),
+        ("{here}/my shop/app.py", "bin/python 'my shop/app.py'"),
+        ("/lib/orders/__main__.py", "bin/python -m orders"),
+        ("/lib/flask/__main__.py", "bin/python -m flask"),
+        ("bin/flask", "bin/flask"),
+        ("{here}/bin/store-orders", "bin/store-orders"),
+        ("{here}/found/store-orders", "store-orders"),
+        ("/usr/bin/pytest", "store-orders"),
+    ],
+)
+def test_a_hint_says_what_works_where_the_program_was_started(
+    started, typed, tmp_path, monkeypatch
+):
+    for name in ("bin/python", "bin/store-orders", "found/store-orders"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch(mode=0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path / "found"))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
+    monkeypatch.setattr(sys, "argv", [started.format(here=tmp_path)])
+    assert installation.command("keys list") == f"{typed} keys list"
+
+
+# Where the data are.
+
+
+@pytest.fixture
+def a_package(tmp_path, monkeypatch):
+    """Let this process run a package that was installed; return its user's home."""
+    monkeypatch.setattr(installation, "_IS_CHECKOUT", False)
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_the_data_of_a_package_are_where_the_system_keeps_a_users(a_package):
+    folder = a_package / ".local" / "share" / "store-orders"
+    assert settings.load({}).instance == Settings().instance == folder
+    named = settings.load({"ORDERS_INSTANCE": str(a_package)})
+    assert named.instance == a_package
+
+
+@pytest.mark.usefixtures("a_package")
+def test_a_user_without_a_home_has_to_name_a_folder(monkeypatch):
+    def unknown(_):
+        raise KeyError
+
+    monkeypatch.setenv("HOME", "nowhere")
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    with pytest.raises(SettingsError, match="Name a folder with ORDERS_INSTANCE"):
+        settings.load({})
+    assert settings.log_style({}) == "text"
+
+
+@pytest.mark.usefixtures("a_package")
+def test_what_a_package_lacks_is_installed_beside_it(monkeypatch):
+    assert installation.how_to_add("postgres").endswith(" -m pip install 'psycopg[binary]'")
+    monkeypatch.setattr(installation, "_IS_SINGLE_FILE", True)
+    assert "pipx" in installation.how_to_add("postgres")
+
+
+def test_a_package_takes_every_file_along():
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
+    data = {
+        path
+        for package, patterns in tools["package-data"].items()
+        for pattern in patterns
+        for path in (HERE / package.replace(".", "/")).glob(pattern)
+    }
+    modules = {path for top in TOPS for path in (HERE / top).rglob("*.py")}
+    assert {path for path in modules if not (path.parent / "__init__.py").exists()} == set()
+    files = {path for top in TOPS for path in (HERE / top).rglob("*") if path.is_file()}
+    assert {path for path in files - data - modules if path.suffix != ".pyc"} == set()
+    assert {path.suffix for path in data} == {".css", ".html", ".js", ".mako", ".svg"}
