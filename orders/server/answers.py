@@ -8,7 +8,6 @@ client wishes. The files are limited in all, and for each client.
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import tempfile
 import threading
@@ -28,6 +27,7 @@ from typing import Any, Protocol
 from waitress.adjustments import Adjustments
 from waitress.task import WSGITask
 
+from orders.server import sockets
 from orders.server.parser import Parser
 
 log = logging.getLogger(__name__)
@@ -331,7 +331,7 @@ class Spool:
         Raises:
             OSError: there is no room for it.
         """
-        self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed by `close`
+        self._file = sockets.SpoolFile()
         self.size = 0
 
     def write(self, data: bytes) -> None:
@@ -342,14 +342,14 @@ class Spool:
         """
         left = memoryview(data)
         while left:
-            left = left[self._file.write(left) :]
+            left = left[self._file.append(left) :]
         # Only now may they be sent.
         self.size += len(data)
 
     def send(self, connected: socket, position: int) -> int:
         """Send bytes from a position on; return how many the system took. For the loop."""
         count = min(SENT_AT_ONCE, self.size - position)
-        return os.sendfile(connected.fileno(), self._file.fileno(), position, count) if count else 0
+        return self._file.send(connected, position, count) if count else 0
 
     def close(self) -> None:
         """Give the disk's space back."""

@@ -7,12 +7,8 @@ ask for more. Where the places, or the system's memory for answers, are all take
 
 from __future__ import annotations
 
-import fcntl
 import math
-import socket as sockets
 import struct
-import sys
-import termios
 import time
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Collection
@@ -21,9 +17,10 @@ from enum import Enum, auto
 from itertools import islice
 from operator import attrgetter
 from selectors import EVENT_READ, EVENT_WRITE
-from socket import IPPROTO_TCP, SHUT_WR, SO_LINGER, SOL_SOCKET, socket
+from socket import SHUT_WR, SO_LINGER, SOL_SOCKET, socket
 from typing import Any, Protocol
 
+from orders.server import sockets
 from orders.server.answers import SENT_AT_ONCE, Exchange, Listener, Policy, Spool
 from orders.server.parser import Parser, RequestTimeout
 
@@ -35,11 +32,6 @@ _PIECE_BYTES = 512
 IDLE_SECONDS = 60
 # Before a stop: as much as the system buffers of what was sent.
 _LAST_READS = 16
-# In Linux' `struct tcp_info`, the milliseconds since bytes last arrived, counted in the system's
-# ticks of up to 10 ms: what is within two of them is no wait.
-_TCP_INFO = getattr(sockets, "TCP_INFO", None)
-_LAST_RECEIVED = slice(52, 56)
-_TICKS_SECONDS = 0.02
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 # What a client has acknowledged is recorded so often, for a minute.
 _MARK_SECONDS = 10
@@ -295,7 +287,7 @@ class Connection:
         self.outgoing.begin()
         self.loop.watch(self, self.watched & EVENT_READ)
         # One that has waited for the answer before it, or is not whole, waits only from now on.
-        waited = 0 if was_waiting or request.error else _waited(self.socket)
+        waited = 0 if was_waiting or request.error else sockets.waited(self.socket)
         self.exchange = Exchange(self, request, self.loop.now - waited)
         is_probe = request.path == self.loop.policy.probe
         self.loop.enqueue(self.exchange, first=is_probe and not was_waiting)
@@ -344,18 +336,6 @@ class Connection:
             self.close(drop=True)
 
 
-def _waited(connected: socket) -> float:
-    """Return for how many seconds what was received last has waited; 0 if the system says less."""
-    if _TCP_INFO is None:
-        return 0
-    try:
-        facts = connected.getsockopt(IPPROTO_TCP, _TCP_INFO, _LAST_RECEIVED.stop)
-    except OSError:  # the client is gone
-        return 0
-    seconds = int.from_bytes(facts[_LAST_RECEIVED], sys.byteorder) / 1000
-    return seconds if seconds > _TICKS_SECONDS else 0
-
-
 class Outgoing:
     """What is sent over a connection: one answer after the other."""
 
@@ -390,7 +370,8 @@ class Outgoing:
                 # Not joined: that would copy a page for each of its readers.
                 is_cut = len(self._unsent[0]) > SENT_AT_ONCE
                 next_ones = islice(self._unsent, 1 if is_cut else 2)
-                sent = self._socket.sendmsg([each[:SENT_AT_ONCE] for each in next_ones])
+                pieces = [each[:SENT_AT_ONCE] for each in next_ones]
+                sent = sockets.send_pieces(self._socket, pieces)
                 self._forget(sent)
             elif answer.spool is not None:
                 sent = answer.spool.send(self._socket, self._position)
@@ -404,11 +385,7 @@ class Outgoing:
 
     def unacknowledged(self) -> int:
         """Return how many bytes the system buffers that the client has not acknowledged."""
-        try:
-            packed = fcntl.ioctl(self._socket, termios.TIOCOUTQ, bytes(4))
-        except (OSError, ValueError):  # which says that it is closed
-            return 0
-        return int.from_bytes(packed, sys.byteorder)
+        return sockets.unacknowledged(self._socket, self._sent)
 
     def pace(self, now: float) -> float:
         """Return how many bytes a second the client took in its last minute."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import resource
 import signal
 import socket
 import threading
@@ -12,6 +11,7 @@ from typing import Any
 
 from waitress.adjustments import Adjustments
 
+from orders.server import sockets
 from orders.server.answers import MOST_LONG, Listener, Policy
 from orders.server.loop import Loop
 from orders.server.parser import MAX_BODY_BYTES, MAX_HEAD_BYTES
@@ -20,8 +20,6 @@ MAX_CONNECTIONS = 4_000
 # The two that lead by turns, and one for each long answer.
 EXTRA_THREADS = 2 + MOST_LONG
 BACKLOG = 1024
-# Of each connection, for bytes that its client has not acknowledged. Linux doubles the figure.
-SEND_BUFFER_BYTES = 128 * 1024
 # For what clients send before it is read.
 RECEIVE_BUFFER_BYTES = 64 * 1024
 # One thread may be held up in an answer whose client is gone.
@@ -65,12 +63,13 @@ class Server:
             Listener(each, app, adjustments, *each.getsockname()[:2])
             for each in _bound_sockets(*address)
         ]
+        wanted = MAX_CONNECTIONS + _SPARE_DESCRIPTORS
         self._loop = Loop(
             self._listeners,
             policy,
             threads,
             deadlines,
-            connections_within(_descriptors()),
+            connections_within(sockets.descriptors(wanted, _SPARE_DESCRIPTORS)),
         )
 
     @property
@@ -93,8 +92,7 @@ class Server:
 
     def stop_on_signals(self) -> None:
         """From now on, SIGTERM and Ctrl-C stop the server, even before it runs."""
-        for name in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(name, lambda *_: self.stop())
+        sockets.on_stop_signals(self.stop)
 
     def run(self) -> None:
         """Serve until `stop`, then finish what has arrived; ServerFailed if the loop fails."""
@@ -134,10 +132,10 @@ def _bound_sockets(host: str, port: int) -> list[socket.socket]:
     bound: list[socket.socket] = []
     try:
         for family, *_, address in dict.fromkeys(resolved):
-            each = socket.create_server(address[:2], family=family, backlog=BACKLOG)
+            each = sockets.listen(family, address[:2], BACKLOG)
             bound.append(each)
             # Accepted sockets inherit these.
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, sockets.SEND_BUFFER_BYTES)
             each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
             each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             # HTTP has no urgent bytes: they are read like others, and rejected.
@@ -151,13 +149,3 @@ def _bound_sockets(host: str, port: int) -> list[socket.socket]:
 
 def _shown_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host
-
-
-def _descriptors() -> int:
-    """Raise the limit of open files as far as needed and allowed; return the limit."""
-    wanted = MAX_CONNECTIONS + _SPARE_DESCRIPTORS
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        wanted = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    return wanted
