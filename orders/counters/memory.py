@@ -30,8 +30,6 @@ from orders.store.database import errors, sqlite
 
 log = logging.getLogger(__name__)
 
-# Inode, size, and time of the last change.
-_State = tuple[int, int, int]
 # Requests wait while so many rows are made for the journal: some tenths of a millisecond.
 _SLICE = 256
 
@@ -55,7 +53,7 @@ class Journal:
         """Take the path. Opens nothing."""
         self._path = path
         self._connection: Any = None
-        self._left_as: _State | None = None
+        self._left_as: tuple[int, ...] | None = None
         self.failed = False
 
     def read(self) -> list[Row]:
@@ -121,12 +119,11 @@ class Journal:
             self._left_as = self._state()
         return self._connection
 
-    def _state(self) -> _State | None:
+    def _state(self) -> tuple[int, ...] | None:
         try:
-            status = self._path.stat()
+            return system.state_of(self._path)
         except OSError:
             return None
-        return status.st_ino, status.st_size, status.st_mtime_ns
 
     def _fail(self, error: Exception) -> None:
         # Only the first time: the file that is begun after that is evidence of nothing.
@@ -148,7 +145,7 @@ class Journal:
         self.close()
         with contextlib.suppress(OSError):
             if self._path.is_file():
-                self._path.replace(f"{self._path}{_ASIDE}")
+                system.replace(self._path, Path(f"{self._path}{_ASIDE}"))
         for suffix in ("-wal", "-shm", "-journal"):
             with contextlib.suppress(OSError):
                 self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)

@@ -7,11 +7,16 @@ import os
 import pwd
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import filelock
+# A file that is open, too, can be renamed and replaced.
+REPLACES_OPEN_FILES = True
+
+
+def write_utf8() -> None:
+    """Do nothing: what the locale says is respected, and is UTF-8 almost everywhere."""
 
 
 def keep_new_files_private() -> None:
@@ -69,21 +74,15 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-@contextmanager
-def locked_file(
-    path: Path, patience: float, unless: Callable[[], bool] | None = None
-) -> Iterator[None]:
-    """Lock a file, which is made where there is none; TimeoutError where another process has.
+def replace(source: Path, target: Path) -> None:
+    """Give a file another name, and replace what has that name."""
+    source.replace(target)
 
-    Waits for at most so many seconds, or until `unless` returns true. The system releases the lock
-    when the process ends, however it ends.
-    """
-    lock = filelock.FileLock(path, mode=0o600)
-    lock.acquire(timeout=patience, cancel_check=unless)
-    try:
-        yield
-    finally:
-        lock.release()
+
+def state_of(path: Path) -> tuple[int, ...]:
+    """Return what changes when another program changes a file."""
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 @contextmanager
@@ -103,17 +102,6 @@ def locked_folder(path: Path, *, wait: bool) -> Iterator[bool]:
 def ignore_hangups() -> None:
     """Don't end when the terminal closes, or a program that rotates logs says so (SIGHUP)."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-
-
-def ignore_stop_signals() -> None:
-    """Ignore SIGTERM and SIGINT from now on, also while Python ends."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
-
-
-def stop_this_process() -> None:
-    """Ask this process to stop, as a supervisor does."""
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def user_name() -> str:
@@ -136,3 +124,13 @@ def is_user(name: str) -> bool:
 def local_socket(kind: socket.SocketKind) -> socket.socket:
     """Return a new socket for another program of this computer, whose address is a path."""
     return socket.socket(socket.AF_UNIX, kind)
+
+
+def is_read_only(path: Path) -> bool:
+    """Return whether a file is on a disk that is mounted for reading only."""
+    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+
+
+def unfit_place(folder: Path) -> str:  # noqa: ARG001 - as elsewhere
+    """Return why a database can't be in a folder; nothing: which are fit can't be told."""
+    return ""

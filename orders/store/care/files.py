@@ -77,6 +77,7 @@ def scratch_folder(parent: Path, purpose: str) -> Iterator[Path]:
         while True:
             new = TemporaryDirectory(_UNFINISHED, f"{purpose}-", parent, ignore_cleanup_errors=True)
             path = Path(resources.enter_context(new))
+            system.make_private_folder(path)
             with suppress(OSError):
                 resources.enter_context(system.locked_folder(path, wait=True))
             if path.exists():  # otherwise another process swept it before it was locked
@@ -97,7 +98,7 @@ def complete_file(target: Path, purpose: str, *, overwrite: bool = False) -> Ite
         system.make_private_file(unfinished / target.name)
         yield unfinished / target.name
         system.sync(unfinished / target.name)
-        (unfinished / target.name).replace(target)
+        system.replace(unfinished / target.name, target)
         system.sync(target.parent)
 
 
@@ -105,9 +106,13 @@ def sweep(parent: Path) -> None:
     """Remove the folders inside `parent` that killed processes left."""
     for path in list(parent.iterdir()):
         if _SCRATCH_NAME.fullmatch(path.name):
-            with suppress(OSError), system.locked_folder(path, wait=False) as is_ours:
+            with suppress(OSError):
+                with system.locked_folder(path, wait=False) as is_ours:
+                    if is_ours:
+                        shutil.rmtree(path, ignore_errors=True)
+                # Where the lock is a file in it.
                 if is_ours:
-                    shutil.rmtree(path, ignore_errors=True)
+                    path.rmdir()
 
 
 def sum_of(path: Path) -> Path:

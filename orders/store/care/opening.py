@@ -55,7 +55,7 @@ def create(path: Path) -> None:
         _change(unfinished, make_tables)
         system.leave_to_owner(unfinished, path.parent)
         _keep_orphaned_log(path)
-        unfinished.replace(path)
+        system.replace(unfinished, path)
         system.sync(path.parent)
 
 
@@ -72,7 +72,7 @@ def _keep_orphaned_log(path: Path) -> None:
     if log_file.exists() and log_file.stat().st_size:
         since = datetime.fromtimestamp(log_file.stat().st_mtime, UTC)
         kept = path.with_name(f"{path.stem}-left-{since:%Y%m%dT%H%M%S}{path.suffix}-wal")
-        log_file.replace(kept)
+        system.replace(log_file, kept)
         log.warning("%s was missing. Its write-ahead log is kept in %s", path, kept)
     for companion in _companions(path):
         companion.unlink(missing_ok=True)
@@ -105,7 +105,7 @@ def _keep_copy(path: Path) -> Path:
             # the disk. Any other is somebody's way back.
             if not kept.exists() or filecmp.cmp(copied, kept, shallow=False):
                 break
-        copied.replace(kept)
+        system.replace(copied, kept)
         system.sync(path.parent)
     log.info("A copy of the database as it was is in %s", kept)
     return kept
@@ -266,6 +266,8 @@ class SqliteUpkeep:
 
         InUse is raised where another process serves it.
         """
+        if reason := system.unfit_place(self._path.parent.absolute()):
+            raise UnfitDatabase(reason)
         with self.hold(alone=True):
             files.sweep(self._path.parent)
             if not self.exists():

@@ -126,7 +126,9 @@ def restore(
         _empty_log(copied)
         system.leave_to_owner(copied, target.parent)
         kept = _keep(target, now, folder, held)
-        copied.replace(target)
+        if not system.REPLACES_OPEN_FILES:
+            held.close()  # who opens the database now keeps it from being replaced
+        system.replace(copied, target)
         system.sync(target.parent)
     was_read = replaced is not None and replaced.is_same
     return Restored(kept, was_read, revoked, keys, webhooks)
@@ -379,4 +381,4 @@ def _name_also(file: Path, name: Path, folder: Path, held: ExitStack) -> None:
         with copied.open("wb") as target:
             shutil.copyfileobj(held.enter_context(file.open("rb")), target)
         system.sync(copied)
-        copied.replace(name)
+        system.replace(copied, name)

@@ -15,7 +15,6 @@ import importlib
 import itertools
 import logging
 import math
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +26,7 @@ from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, PoolProxiedConnection, text
 
+from orders import system
 from orders.store.database.database import (
     BESIDE,
     BUSY_SECONDS,
@@ -112,7 +112,7 @@ def _is_frozen(path: Path) -> bool:
     SQLite could not make its files beside it. StoreUnavailable where one of those has changes.
     """
     try:
-        if not os.statvfs(path).f_flag & os.ST_RDONLY:
+        if not system.is_read_only(path):
             return False
         log = path.with_name(f"{path.name}-wal")
         if log.exists() and log.stat().st_size:
