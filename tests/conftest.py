@@ -49,7 +49,8 @@ def pytest_xdist_auto_num_workers(config):
     if len(paths) == 1 and Path(*paths).is_file():
         return 0
     # More than there are cores, as some tests wait for other programs.
-    return len(os.sched_getaffinity(0)) + 1
+    affinity = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))
+    return len(affinity(0)) + 1
 
 
 def pytest_configure(config):

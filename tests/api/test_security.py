@@ -15,6 +15,7 @@ from orders import apikeys
 from orders.store.care import opening
 from tests.support import stores
 from tests.support.databases import DATABASES
+from tests.support.machine import IS_ROOT
 from tests.support.service import ROOT, run_flask, running
 from tests.support.stores import assert_error
 from tests.support.wire import exchange
@@ -236,7 +237,7 @@ def as_neighbour(*command):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.skipif(not IS_ROOT, reason="only root can become another user")
 def test_a_neighbour_reads_nothing_of_a_running_service(open_folder):
     (open_folder / "for-all").write_text("anything", encoding="utf-8")
     assert as_neighbour("cat", open_folder / "for-all").stdout == b"anything"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 
 import pytest
 from sqlalchemy.exc import IntegrityError
@@ -17,7 +16,12 @@ from tests.support.stores import Store
 
 pytestmark = pytest.mark.usefixtures("databases")
 
-WHO = pwd.getpwuid(os.getuid()).pw_name
+try:
+    import pwd
+except ImportError:  # on Windows
+    WHO = os.getlogin()
+else:
+    WHO = pwd.getpwuid(os.getuid()).pw_name
 NOON = "2026-12-01T12:00:00.000Z"
 URL = "http://127.0.0.1:9/hook?token=secret"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import select
 import subprocess
@@ -297,7 +296,7 @@ def test_a_pipe_that_nobody_reads_does_not_keep_the_log_from_being_reused(begin,
 
 
 def test_a_terminal_is_shown_the_progress_beside_the_data(begin, tmp_path):
-    terminal, end = pty.openpty()
+    terminal, end = os.openpty()
     ended = begin(stdout=tmp_path / "stdout", stderr=os.ttyname(end))
     assert ended() == (0, "")
     shown = os.read(terminal, 65_536)

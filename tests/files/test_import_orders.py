@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import pty
 import re
 import signal
 import tempfile
@@ -394,7 +393,7 @@ def test_an_import_that_is_interrupted_takes_its_things_away(importing, store):
 def test_a_terminal_is_shown_the_progress(importing, store, tmp_path):
     file = tmp_path / "some.csv"
     file.write_text(UNNUMBERED + unnumbered(5_000))
-    terminal, end = pty.openpty()
+    terminal, end = os.openpty()
     running = importing(file=file, stderr=os.ttyname(end))
     shown = b""
     while b"Imported" not in shown:

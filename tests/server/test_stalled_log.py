@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import re
 import socket
 import threading
@@ -30,6 +29,8 @@ class Unread:
         self.process = launch({**environment, "ORDERS_METRICS": "on"})
         self.log = self.process.stderr
         self.lines = []
+        import fcntl  # which Windows lacks
+
         fcntl.fcntl(self.log, fcntl.F_SETPIPE_SZ, 4_096)
         serving = next(line for line in self.log if "Serving on" in line)
         self.url = re.search(r"Serving on (\S+)\. ", serving)[1]

@@ -21,6 +21,7 @@ from orders.store.care.backups import RETRY_SECONDS, Backup
 from orders.store.database.database import driver_of
 from tests.support import year
 from tests.support.commands import command, messages, names_in, rejected
+from tests.support.machine import IS_ROOT
 
 pytestmark = pytest.mark.sqlite_only("backups of a file")
 
@@ -333,7 +334,7 @@ def test_a_folder_that_vanished_is_a_failure_until_it_is_back_or_begun_anew(
     assert not backups.standing().failure
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.skipif(not IS_ROOT, reason="only root can give files away")
 def test_what_root_makes_is_the_folder_owners(filled, backups, tmp_path):
     folder = filled.settings.instance
     filled.shop.end()

@@ -420,7 +420,7 @@ def slow(server):
     return name
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", ["SIGKILL", "SIGINT"])
 def test_a_move_that_is_killed_leaves_nothing_behind_and_can_be_retried(
     store, move, server, slow, number
 ):
@@ -431,7 +431,7 @@ def test_a_move_that_is_killed_leaves_nothing_behind_and_can_be_retried(
     store = elsewhere(store, server.url(slow))
     with begun(store) as process:
         wait_until(lambda: server.is_being_written(slow))
-        process.send_signal(number)
+        process.send_signal(signal.Signals[number])
         process.communicate(timeout=30)
     assert process.returncode != 0
     # The server notices it at the next row that does not come.

@@ -24,6 +24,7 @@ from orders.store.database import sqlite
 from orders.store.database.sqlite import SqliteDatabase
 from tests.support.clocks import SetClock
 from tests.support.commands import command, names_in, rejected, said
+from tests.support.machine import IS_ROOT
 from tests.support.orders import event_row, order_row, put_rows
 from tests.support.stores import Store
 
@@ -92,7 +93,7 @@ def test_one_file_through_two_folders_has_one_service(store, tmp_path):
         stopped.database.close()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk")
+@pytest.mark.skipif(not IS_ROOT, reason="only root can mount a disk")
 def test_a_store_on_a_read_only_disk_can_be_read_and_copied(full_database, settings, tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from stat import S_IMODE
 
@@ -12,6 +11,7 @@ from orders import system
 from orders.store.care import files, opening
 from orders.store.care.files import scratch_folder as scratch
 from tests.support.commands import names_in
+from tests.support.machine import IS_ROOT
 
 
 @pytest.fixture
@@ -68,6 +68,7 @@ def test_a_folder_that_is_swept_before_it_is_locked_is_made_again(tmp_path, monk
 
 
 def test_a_lock_on_the_parent_folder_stops_nobody(tmp_path):
+    fcntl = pytest.importorskip("fcntl")
     descriptor = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     with scratch(tmp_path, "backup") as folder:
@@ -87,7 +88,7 @@ def test_folders_of_other_names_behind_links_or_of_other_users_are_left_alone(tm
     for name in ("import-2026.unfinished", "import-abcdefgh", "old-abcdefgh.unfinished"):
         leftover(tmp_path, name)
     (tmp_path / "import-alinkaaa.unfinished").symlink_to(tmp_path / "import-abcdefgh")
-    if os.geteuid() == 0:  # only root can give a folder away
+    if IS_ROOT:  # only root can give a folder away
         os.chown(leftover(tmp_path, "backup-theirs00.unfinished"), 65_534, 65_534)
     before = names_in(tmp_path)
     leftover(tmp_path, "backup-own00000.unfinished")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import secrets
 import shutil
 import subprocess
@@ -62,6 +61,8 @@ def full(folder, but_for=0):
 @contextmanager
 def no_file_may_grow(process_id):
     """Make each write of a process to a file an error, as a quota does."""
+    import resource  # which Windows lacks
+
     before = resource.prlimit(process_id, resource.RLIMIT_FSIZE)
     resource.prlimit(process_id, resource.RLIMIT_FSIZE, (0, before[1]))
     try:

@@ -20,7 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.support.databases import DATABASES
-from tests.support.service import ROOT, environment_for
+from tests.support.service import ROOT, environment_for, launch, started
 
 HOST = """
 import gc, json, os, resource, signal, socket, sys
@@ -56,6 +56,11 @@ if order["limit"]:
 sys.argv[:] = order["arguments"]
 exec(order["first"])
 flask.cli.main() if sys.argv[0] == "flask" else orders.application.program.main()
+"""
+# Without forks.
+_START = """
+import app, flask.cli
+sys.exit(flask.cli.main() if sys.argv[0] == "flask" else app.main())
 """
 COMMAND_SECONDS = 60
 SERVICE_SECONDS = 1_800
@@ -163,9 +168,41 @@ class Forks:
         )
 
 
+class Starts:
+    """The same on a system without forks, where each process is started anew."""
+
+    def launch(self, environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
+        """Start `app.py` with this environment, and pipes for its output."""
+        return launch(environment, *arguments)
+
+    def begin(
+        self, *arguments, instance, stdout, stderr, limit=None, first="", **environment
+    ) -> subprocess.Popen[str]:
+        """Begin `flask …` or `app.py …` over an instance folder, with its output into files."""
+        assert limit is None, "there are no limits of files' sizes"
+        environment = environment_for(instance, **environment)
+        program = f"import sys\nsys.argv[:] = {list(map(str, arguments))!r}\n{first}\n{_START}"
+        with Path(stdout).open("wb") as out, Path(stderr).open("wb") as error:
+            return started("-c", program, environment=environment, stdout=out, stderr=error)
+
+    def run(self, *arguments, instance, **environment) -> subprocess.CompletedProcess[str]:
+        """Run one to its end; return the completed process."""
+        with TemporaryDirectory() as folder:
+            out, error = Path(folder, "out"), Path(folder, "error")
+            process = self.begin(
+                *arguments, instance=instance, stdout=out, stderr=error, **environment
+            )
+            status = process.wait(COMMAND_SECONDS)
+            texts = (path.read_text(encoding="utf-8") for path in (out, error))
+            return subprocess.CompletedProcess(arguments, status, *texts)
+
+
 @contextmanager
-def forking() -> Iterator[Forks]:
-    """Run the process that others fork from."""
+def forking() -> Iterator[Forks | Starts]:
+    """Run the process that others fork from, where there are forks."""
+    if not hasattr(os, "fork"):
+        yield Starts()
+        return
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with (
         ours,

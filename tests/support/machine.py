@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
@@ -14,6 +15,8 @@ from typing import Any
 
 # Nothing that tests wait for takes so long, unless it never comes.
 PATIENCE_SECONDS = 60
+# Windows has neither root nor what only root can do.
+IS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
 
 
 def free_port() -> int:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import pwd
 import shutil
 import signal
 import subprocess
@@ -42,6 +41,8 @@ def binaries() -> Path:
 def _as_somebody() -> dict[str, Any]:
     if os.geteuid() != 0:
         return {}
+    import pwd  # which Windows lacks
+
     names = {each.pw_name: each for each in pwd.getpwall()}
     user = names.get("postgres") or names["nobody"]
     return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}

@@ -6,7 +6,6 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-_TICKS = os.sysconf("SC_CLK_TCK")
 _KIB_PER_MIB = 1024
 # User, system, and the ended children's user and system time in /proc/PID/stat, after the name.
 _TIMES = slice(11, 15)
@@ -18,7 +17,7 @@ def cpu_seconds(pid: int) -> float:
     for each in _family(pid):
         _, _, rest = Path(f"/proc/{each}/stat").read_text(encoding="utf-8").rpartition(") ")
         ticks += sum(map(int, rest.split()[_TIMES]))
-    return ticks / _TICKS
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def resident_mib(pid: int | None = None) -> float:

@@ -29,7 +29,10 @@ COMMAND_SECONDS = 600
 INHERITED = {
     name: value
     for name, value in os.environ.items()
-    if name in {"PATH", "PYTHONPATH"} or name.startswith("COVERAGE_")
+    if name in {"PATH", "PYTHONPATH"}
+    or name.startswith("COVERAGE_")
+    # Without these, there are no sockets and no temporary files on Windows.
+    or (sys.platform == "win32" and name in {"SYSTEMROOT", "TEMP", "USERPROFILE"})
 }
 _apps: dict[str, OrdersFlask] = {}
 
@@ -111,7 +114,7 @@ class Service:
 
     def stop(self) -> int:
         """Ask it to stop, as the system does; return the exit status."""
-        self.process.terminate()
+        stop(self.process)
         return self.wait()
 
     def kill(self) -> None:
@@ -159,14 +162,49 @@ def launch(
     root: Path = ROOT,
 ) -> subprocess.Popen[str]:
     """Start `python app.py` with this environment; return the process, which may not serve yet."""
-    return subprocess.Popen(
-        [sys.executable, str(root / "app.py"), *arguments],
-        cwd=root,
-        env=_known_to(root, environment),
+    return started(
+        str(root / "app.py"),
+        *arguments,
+        environment=_known_to(root, environment),
         stdout=subprocess.PIPE,
         stderr=log,
-        text=True,
+        root=root,
     )
+
+
+def started(
+    *arguments: str,
+    environment: dict[str, str],
+    stdout: int | IO[Any],
+    stderr: int | IO[Any],
+    root: Path = ROOT,
+) -> subprocess.Popen[str]:
+    """Start Python with these arguments; `stop` can end the process."""
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=root,
+        env=environment,
+        stdout=stdout,
+        stderr=stderr,
+        encoding="utf-8",
+        # A console of its own, in which Ctrl-C stops nobody else.
+        creationflags=subprocess.CREATE_NO_WINDOW if sys.platform == "win32" else 0,
+    )
+
+
+def stop(process: Any) -> None:
+    """Ask a service to stop, as the system does: by SIGTERM, on Windows by Ctrl-C."""
+    if sys.platform != "win32":
+        process.terminate()
+        return
+    import ctypes
+
+    console = ctypes.WinDLL("kernel32")
+    console.FreeConsole()
+    if console.AttachConsole(process.pid):
+        console.SetConsoleCtrlHandler(None, True)
+        console.GenerateConsoleCtrlEvent(0, 0)
+        console.FreeConsole()
 
 
 def _known_to(root: Path, environment: dict[str, str]) -> dict[str, str]:
@@ -209,7 +247,7 @@ def _run(
         cwd=root,
         env=_known_to(root, environment),
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         check=False,
         timeout=COMMAND_SECONDS,
     )

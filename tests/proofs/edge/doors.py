@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import resource
 import socket
 import time
 from collections.abc import Callable
@@ -48,6 +47,8 @@ class Attack:
 
     def run(self, address: tuple[str, int], seconds: float) -> int:
         """Attack for so long; return how many that dripped got no 408. For a process of its own."""
+        import resource  # which Windows lacks
+
         resource.setrlimit(
             resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2
         )

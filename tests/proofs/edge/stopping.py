@@ -7,9 +7,7 @@ client sent, less those that its system still keeps to send again.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import struct
-import termios
 import threading
 import time
 from http import HTTPStatus
@@ -59,6 +57,9 @@ class Client(threading.Thread):
     def arrived(self) -> int:
         """Return how many requests have reached the service's side whole."""
         sent = self.sent
+        import fcntl  # these Windows lacks
+        import termios
+
         kept = struct.unpack("i", fcntl.ioctl(self.connection, termios.TIOCOUTQ, bytes(4)))[0]
         return max(0, sent - kept) // len(self.request)
 
