@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 MAX_INT64 = 2**63 - 1
@@ -53,19 +54,27 @@ class NewOrder:
     note: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
-    """A stored order. Datetimes are aware, in UTC, in whole milliseconds."""
+# When a field may change that a client sets. The others may while the order is pending.
+CHANGEABLE: Mapping[str, frozenset[Status]] = {"note": frozenset(Status)}
+_WHILE_PENDING = frozenset({Status.PENDING})
+
+
+def changeable_in(name: str) -> frozenset[Status]:
+    """Return the states of an order in which one of its fields may change."""
+    return CHANGEABLE.get(name, _WHILE_PENDING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order(NewOrder):
+    """A stored order: what was placed, and what the store sets.
+
+    Datetimes are aware, in UTC, in whole milliseconds.
+    """
 
     id: int
-    pet_id: int
-    quantity: int
-    ship_date: datetime | None
     status: Status
     placed_at: datetime
     updated_at: datetime
-    reference: str | None
-    note: str | None
 
     @property
     def complete(self) -> bool:
@@ -81,9 +90,12 @@ class Order:
         """Return the request that it was placed by."""
         return NewOrder(**{each.name: getattr(self, each.name) for each in fields(NewOrder)})
 
-    def has(self, fields: Mapping[str, Any]) -> bool:
-        """Return whether it has these values already."""
-        return all(getattr(self, name) == value for name, value in fields.items())
+    def allows(self, fields: Mapping[str, Any]) -> bool:
+        """Return whether its fields may have these values: they may change now, or would not."""
+        return all(
+            self.status in changeable_in(name) or getattr(self, name) == value
+            for name, value in fields.items()
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,21 +175,52 @@ def refusal_to_change(order_id: int, status: Status | None) -> NotPending:
     return OrderNotFound(order_id)
 
 
-# Control characters are not text, and half a surrogate pair can't be written as UTF-8.
-_REFERENCE = re.compile("[^\\x00-\\x1f\\x7f-\\x9f\\ud800-\\udfff]{1,64}")
+# Control characters: all, and all but those that break lines.
+_CONTROLS = r"\u0000-\u001f\u007f-\u009f"
+_CONTROLS_BUT_BREAKS = r"\u0000-\u0009\u000b\u000c\u000e-\u001f\u007f-\u009f"
 
 
-def is_reference(text: str) -> bool:
-    """Return whether a text can be a reference: 1 to 64 characters, no control characters."""
-    return _REFERENCE.fullmatch(text) is not None
+@dataclass(frozen=True)
+class TextRule:
+    """What a text may be: from one to so many characters; control characters never are text.
+
+    `has_lines` says whether it may have line breaks.
+    """
+
+    most: int
+    has_lines: bool = False
+
+    @property
+    def pattern(self) -> str:
+        """The characters that it may have, for JavaScript."""
+        return f"^[^{_CONTROLS_BUT_BREAKS if self.has_lines else _CONTROLS}]+$"
+
+    @property
+    def must(self) -> str:
+        """The rule in words."""
+        controls = ", without control characters but line breaks"
+        controls = controls if self.has_lines else " without control characters"
+        return f"must be 1 to {self.most} characters{controls}"
+
+    @cached_property
+    def _valid(self) -> re.Pattern[str]:
+        controls = _CONTROLS_BUT_BREAKS if self.has_lines else _CONTROLS
+        # Half a surrogate pair can't be written as UTF-8.
+        return re.compile(rf"[^{controls}\ud800-\udfff]{{1,{self.most}}}")
+
+    def is_met(self, text: object) -> bool:
+        """Return whether a value is such a text."""
+        return isinstance(text, str) and self._valid.fullmatch(text) is not None
 
 
-_NOTE = re.compile("[^\\x00-\\x09\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f\\ud800-\\udfff]{1,500}")
+# The texts of an order, by its fields.
+TEXTS = {"reference": TextRule(64), "note": TextRule(500, has_lines=True)}
 
 
-def is_note(text: str) -> bool:
-    """Return whether a text can be a note: 1 to 500 characters, of controls only line breaks."""
-    return _NOTE.fullmatch(text) is not None
+def name_in_api(name: str) -> str:
+    """Return what the API calls a field: `ship_date` is `shipDate`."""
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
 
 
 _CANONICAL_ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)

@@ -163,7 +163,7 @@ class OrderService:
         condition: Condition | None = None,
         key: IdempotencyKey | None = None,
     ) -> Written:
-        """Change fields of a pending order; its note, whatever its status."""
+        """Change fields of an order, as its status allows."""
 
         def change(connection: Connection, now: datetime) -> Changed:
             _require(connection, order_id, condition, fields)
@@ -255,8 +255,7 @@ def _require(
 def _unchanged(connection: Connection, order_id: int, fields: Mapping[str, Any]) -> Changed:
     """Return an order that new values of its fields leave as it is, or raise why they may not."""
     order = order_store.find(connection, order_id)
-    others = {name: value for name, value in fields.items() if name != "note"}
-    if order is None or not (order.is_pending or order.has(others)):
+    if order is None or not order.allows(fields):
         _refuse(connection, order_id)
     return order_store.recall(connection, order_store.newest_event_of(connection, order_id))
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import marshmallow as ma
 
+from orders.domain import name_in_api
 from schemas.fields import Text
 
 NOT_AN_OBJECT = "must be a JSON object"
@@ -17,8 +18,7 @@ class CamelSchema(ma.Schema):
 
     def on_bind_field(self, field_name: str, field_obj: ma.fields.Field[Any]) -> None:
         """Name a field as the API does."""
-        first, *others = field_name.split("_")
-        field_obj.data_key = first + "".join(map(str.capitalize, others))
+        field_obj.data_key = name_in_api(field_name)
 
 
 class SparseSchema(CamelSchema):

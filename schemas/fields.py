@@ -109,37 +109,21 @@ class Ids(Described, ma.fields.List[int]):
         return ids
 
 
-# Patterns are for the OpenAPI document: those of JavaScript.
+class OrderText(Described, ma.fields.String):
+    """One of an order's texts, by the rule of its field."""
 
-
-class Reference(Described, ma.fields.String):
-    """The shop's own text about an order."""
-
-    most = 64
-    pattern = r"^[^\u0000-\u001f\u007f-\u009f]+$"
-    is_valid = staticmethod(domain.is_reference)
-    refused = "must be 1 to 64 characters without control characters"
-
-    def __init__(self, description: str = "", **kwargs: Any) -> None:
-        metadata = {"pattern": self.pattern}
-        length = ma.validate.Length(1, self.most)
+    def __init__(self, name: str, description: str, **kwargs: Any) -> None:
+        self._rule = domain.TEXTS[name]
+        metadata = {"pattern": self._rule.pattern}
+        length = ma.validate.Length(1, self._rule.most)
         super().__init__(description, validate=length, metadata=metadata, **kwargs)
 
     def _deserialize(
         self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any
     ) -> str:
-        if not isinstance(value, str) or not self.is_valid(value):
-            raise ma.ValidationError(self.refused)
-        return value
-
-
-class Note(Reference):
-    """A text for whoever packs an order."""
-
-    most = 500
-    pattern = r"^[^\u0000-\u0009\u000b\u000c\u000e-\u001f\u007f-\u009f]+$"
-    is_valid = staticmethod(domain.is_note)
-    refused = "must be 1 to 500 characters, without control characters but line breaks"
+        if not self._rule.is_met(value):
+            raise ma.ValidationError(self._rule.must)
+        return str(value)
 
 
 # Parameters of a query. Each arrives as the list of its values.
@@ -190,8 +174,8 @@ class BoundParameter(Once, _Bound):
     """An RFC 3339 date-time with a time zone, that stored instants are compared with."""
 
 
-class ReferenceParameter(Once, Reference):
-    """An order's reference, exactly."""
+class OrderTextParameter(Once, OrderText):
+    """A text that is one of an order's, or could be."""
 
 
 class TextParameter(Once, Text):

@@ -9,7 +9,7 @@ import marshmallow as ma
 from orders.domain import MAX_QUANTITY, Status
 from schemas import order
 from schemas.base import ErrorSchema, SparseSchema, StrictSchema
-from schemas.fields import Ids, Instant, Note, Reference, Text, Whole, identifier
+from schemas.fields import Ids, Instant, OrderText, Text, Whole, identifier
 
 MOST_SHIPMENTS = 100
 
@@ -39,8 +39,8 @@ class OrderSchema(order.OrderSchema):
     )
     placed_at = Instant("When it was placed.")
     updated_at = Instant("When it last changed.")
-    reference = Reference("The shop's own text about it.")
-    note = Note("For whoever packs it; may have several lines.")
+    reference = OrderText("reference", "The shop's own text about it.")
+    note = OrderText("note", "For whoever packs it; may have several lines.")
 
 
 class NewOrderSchema(order.NewOrderSchema):
@@ -52,10 +52,14 @@ class NewOrderSchema(order.NewOrderSchema):
         "note": "A gift: no invoice.",
     }
 
-    reference = Reference(
-        "The shop's own text, such as its order number. Not unique.", error_messages=order.NOT_NULL
+    reference = OrderText(
+        "reference",
+        "The shop's own text, such as its order number. Not unique.",
+        error_messages=order.NOT_NULL,
     )
-    note = Note("For whoever packs it; may have several lines.", error_messages=order.NOT_NULL)
+    note = OrderText(
+        "note", "For whoever packs it; may have several lines.", error_messages=order.NOT_NULL
+    )
 
 
 class OrderPageSchema(SparseSchema):
@@ -75,8 +79,10 @@ class OrderPatchSchema(StrictSchema):
     pet_id = identifier(order.PET, error_messages=order.NOT_NULL)
     quantity = Whole("Number of units ordered.", 1, MAX_QUANTITY, error_messages=order.NOT_NULL)
     ship_date = Instant("Expected ship date.", allow_none=True)
-    reference = Reference("The shop's own text about it.", allow_none=True)
-    note = Note("For whoever packs it. May change whatever the order's status.", allow_none=True)
+    reference = OrderText("reference", "The shop's own text about it.", allow_none=True)
+    note = OrderText(
+        "note", "For whoever packs it. May change whatever the order's status.", allow_none=True
+    )
 
 
 class ShipmentsSchema(order.ShipmentSchema):

@@ -10,7 +10,7 @@ from schemas.fields import (
     ChoicesParameter,
     FlagParameter,
     Int64Parameter,
-    ReferenceParameter,
+    OrderTextParameter,
     TextParameter,
     WholeParameter,
     ZoneParameter,
@@ -41,7 +41,7 @@ class OrdersQuerySchema(QuerySchema):
 
     status = ChoicesParameter("Only orders of this status; may be repeated for several.", [*Status])
     pet_id = Int64Parameter("Only orders of this pet.", 1, MAX_INT64)
-    reference = ReferenceParameter("Only orders with exactly this reference.")
+    reference = OrderTextParameter("reference", "Only orders with exactly this reference.")
     complete = FlagParameter("Only orders that have shipped, or that have not.")
     dated = FlagParameter("Only orders that have a shipDate, or that have none.")
     placed_from = _bound("Only orders placed then or later.")
@@ -50,9 +50,10 @@ class OrdersQuerySchema(QuerySchema):
     ships_before = _bound("Only orders with an earlier shipDate.")
     updated_from = _bound("Only orders that last changed then or later.")
     updated_before = _bound("Only orders that last changed earlier.")
-    search = ReferenceParameter(
+    search = OrderTextParameter(
+        "reference",
         "Only the order of this number, with or without `#` or `No.`, and those of whose "
-        "reference a part begins so (`10040` finds `WEB-10040`), ASCII letters in either case."
+        "reference a part begins so (`10040` finds `WEB-10040`), ASCII letters in either case.",
     )
     sort = ChoiceParameter(
         "How to sort; - means descending. `dueAt` is an order's shipDate, or its placedAt where it "

@@ -91,7 +91,7 @@ def _import(
         progress("Checking", max(1, path.stat().st_size)) as advance,
     ):
         lines = _watched(file, advance)
-        return store(formats.read(lines, formats.ending_of(path), sheet.checks, faults), faults)
+        return store(formats.read(lines, formats.ending_of(path), sheet, faults), faults)
 
 
 def _watched(file: BinaryIO, advance: Callable[[int], None]) -> Iterator[bytes]:

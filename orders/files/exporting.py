@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from sqlalchemy import String, bindparam, case, func, literal_column, select
@@ -12,11 +13,11 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from orders.files.rows import ORDERS
 from orders.store import lists
-from orders.store.database.database import Database, InstantText, Query
-from orders.store.lists import joined
-from orders.store.tables import orders
+from orders.store.database.database import Database, Query
+from orders.store.lists import joined, unless_null
+from orders.store.tables import FreeText, orders
 
-HEADERS = {".csv": ",".join(ORDERS.checks) + "\n"}
+HEADERS = {".csv": ",".join(ORDERS.kinds) + "\n"}
 _BATCH = 5_000
 _NOTHING: Any = literal_column("''", String)
 
@@ -38,19 +39,17 @@ def _by_regex(element: _NeedsQuotes, compiler: SQLCompiler, **options: Any) -> s
     return f"""{compiler.process(element.clauses, **options)} ~ '[,"\\n\\r]'"""
 
 
-def _free_text(column: Any) -> Any:
-    doubled = func.replace(column, literal_column("'\"'"), literal_column("'\"\"'"))
-    quoted = case((_NeedsQuotes(column), joined('"', doubled, '"')), else_=column)
-    return func.coalesce(quoted, _NOTHING)
+def _cell(column: Any) -> Any:
+    text = lists.as_text(column)
+    if isinstance(column.type, FreeText):
+        doubled = func.replace(column, literal_column("'\"'"), literal_column("'\"\"'"))
+        text = case((_NeedsQuotes(column), joined('"', doubled, '"')), else_=column)
+    return unless_null(column, text) if column.nullable else text
 
 
-def _csv(of: Any) -> Any:
-    return joined(
-        *(of.id, ",", of.pet_id, ",", of.quantity, ","),
-        *(func.coalesce(InstantText(of.ship_date), _NOTHING), ",", of.status, ","),
-        *(InstantText(of.placed_at), ",", InstantText(of.updated_at), ","),
-        *(_free_text(of.reference), ",", _free_text(of.note)),
-    )
+def _csv() -> Any:
+    first, *others = map(_cell, orders.columns)
+    return joined(first, *chain.from_iterable((",", cell) for cell in others))
 
 
 def _batches(line: Any) -> Query:
@@ -69,7 +68,7 @@ def _batches(line: Any) -> Query:
 
 
 _JSON_LINES = _batches(lists.order_line())
-_BATCHES = {".csv": _batches(_csv(orders.c)), ".jsonl": _JSON_LINES, ".ndjson": _JSON_LINES}
+_BATCHES = {".csv": _batches(_csv()), ".jsonl": _JSON_LINES, ".ndjson": _JSON_LINES}
 
 
 def lines(database: Database, ending: str) -> Iterator[tuple[str, int]]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import codecs
 import csv
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from orders import strictjson
-from orders.files.rows import MAX_NAME_SHOWN, WHOLE_NUMBERS, Cells, Fault, Faults, FileRefused
+from orders.files.rows import MAX_NAME_SHOWN, Cells, Fault, Faults, FileRefused, Sheet
 
 ENDINGS = {".csv", ".jsonl", ".ndjson"}
-_MAX_DIGITS = 19
 
 
 def ending_of(path: Path) -> str:
@@ -24,11 +24,11 @@ def ending_of(path: Path) -> str:
 
 
 def read(
-    lines: Iterable[bytes], ending: str, columns: Collection[str], faults: Faults
+    lines: Iterable[bytes], ending: str, sheet: Sheet, faults: Faults
 ) -> Iterator[tuple[int, Cells]]:
     """Return the rows of a file as line numbers and cells; absent cells are left out.
 
-    `columns` are those that may occur. Rows that can't be read are left out and added to the
+    The sheet's columns may occur. Rows that can't be read are left out and added to the
     faults. A fault that makes the rest of the file unreadable ends it.
 
     Raises:
@@ -37,23 +37,21 @@ def read(
     if ending not in ENDINGS:
         raise FileRefused([Fault(1, "", "the name must end in .csv or .jsonl")], 1)
     read_rows = _read_csv if ending == ".csv" else _read_json_lines
-    return read_rows(lines, columns, faults)
+    return read_rows(lines, sheet, faults)
 
 
-def _read_csv(
-    lines: Iterable[bytes], columns: Collection[str], faults: Faults
-) -> Iterator[tuple[int, Cells]]:
+def _read_csv(lines: Iterable[bytes], sheet: Sheet, faults: Faults) -> Iterator[tuple[int, Cells]]:
     line = 1
     try:
         reader = csv.reader(_decoded(lines), strict=True, skipinitialspace=True)
         header = [name.strip() for name in next(reader, [])]
-        _check_header(header, columns)
-        numbers = [name for name in header if name in WHOLE_NUMBERS]
+        _check_header(header, sheet.kinds)
+        readers = [(name, read) for name in header if (read := sheet.kinds[name].of_text)]
         line = reader.line_num + 1
         for values in reader:
             if values:
                 if len(values) == len(header):
-                    yield line, _cells(header, values, numbers)
+                    yield line, _cells(header, values, readers)
                 else:
                     reason = f"it has {len(values)} cells and the header {len(header)}"
                     faults.add(Fault(line, "", reason))
@@ -86,24 +84,22 @@ def _check_header(header: Sequence[str], columns: Collection[str]) -> None:
     faults.raise_if_any()
 
 
-def _cells(header: Sequence[str], values: Sequence[str], numbers: Sequence[str]) -> Cells:
+def _cells(
+    header: Sequence[str],
+    values: Sequence[str],
+    readers: Sequence[tuple[str, Callable[[str], Any]]],
+) -> Cells:
     cells: Cells = {
         name: text for name, value in zip(header, values, strict=True) if (text := value.strip())
     }
-    for name in numbers:
+    for name, read_text in readers:
         if name in cells:
-            cells[name] = _number(cells[name])
+            cells[name] = read_text(cells[name])
     return cells
 
 
-def _number(text: str) -> int | str:
-    # Text that is not a number stays text; the check of the row rejects it.
-    digits = text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
-    return int(text) if digits else text
-
-
 def _read_json_lines(
-    lines: Iterable[bytes], columns: Collection[str], faults: Faults
+    lines: Iterable[bytes], sheet: Sheet, faults: Faults
 ) -> Iterator[tuple[int, Cells]]:
     for number, line in enumerate(lines, start=1):
         text = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
@@ -118,7 +114,7 @@ def _read_json_lines(
             faults.add(Fault(number, "", "it is not a JSON object"))
             continue
         for name in value:
-            if name not in columns:
+            if name not in sheet.kinds:
                 faults.add(Fault(number, name, "is not a column"))
-        cells = ((name, cell) for name, cell in value.items() if name in columns)
+        cells = ((name, cell) for name, cell in value.items() if name in sheet.kinds)
         yield number, {name: cell for name, cell in cells if cell is not None}

@@ -11,8 +11,20 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
+from sqlalchemy import BigInteger, Boolean, Column, Integer
+
 from orders import domain
-from orders.domain import MAX_INT64, MAX_QUANTITY, Pet, PetStatus, Refusal, Status
+from orders.domain import (
+    MAX_INT64,
+    MAX_QUANTITY,
+    Pet,
+    PetStatus,
+    Refusal,
+    Status,
+    name_in_api,
+)
+from orders.store.tables import FreeText
+from orders.store.tables import orders as order_table
 
 # The first faults are reported, the rest only counted.
 REPORTED = 100
@@ -69,30 +81,52 @@ class Faults:
             raise FileRefused(self._first, self._count)
 
 
-WHOLE_NUMBERS = {"id", "petId", "quantity", "categoryId"}
 # Numbers up to here are exact in every JSON reader and spreadsheet.
 MAX_IMPORTED_ID = 2**53 - 1
 _MAX_NAME = 255
-_REFERENCE = "must be 1 to 64 characters without control characters"
-_NOTE = "must be 1 to 500 characters, without control characters but line breaks"
+_MAX_DIGITS = 19
 _PENDING, _SHIPPED = Status.PENDING.value, Status.SHIPPED.value
 
 # By column; absent cells are left out.
 Cells = dict[str, Any]
-# Returns a cell's value as it is stored, or raises ValueError with the reason.
-Check = Callable[[Any], Any]
 
 
-def _whole(most: int) -> Check:
+@dataclass(frozen=True)
+class Kind:
+    """What a cell may be.
+
+    `check` returns its value as it is stored, or raises ValueError with the reason. `of_text` makes
+    it of the text of a cell of CSV, which may be none; that is for the check to say.
+    """
+
+    check: Callable[[Any], Any]
+    of_text: Callable[[str], Any] | None = None
+
+
+def _number(text: str) -> int | str:
+    digits = text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
+    return int(text) if digits else text
+
+
+def _whole(most: int) -> Kind:
     def check(value: Any) -> int:
         if type(value) is int and 1 <= value <= most:
             return value
         raise ValueError(f"must be a whole number from 1 to {most}")
 
-    return check
+    return Kind(check, _number)
 
 
-def _one_of(values: type[StrEnum]) -> Check:
+def _flag(value: Any) -> int:
+    if isinstance(value, bool):
+        return int(value)
+    raise ValueError("must be true or false")
+
+
+_FLAG = Kind(_flag, lambda text: {"true": True, "false": False}.get(text.lower(), text))
+
+
+def _one_of(values: type[StrEnum]) -> Kind:
     names = frozenset(each.value for each in values)
 
     def check(value: Any) -> str:
@@ -100,16 +134,16 @@ def _one_of(values: type[StrEnum]) -> Check:
             return value
         raise ValueError(f"must be one of {', '.join(sorted(names))}")
 
-    return check
+    return Kind(check)
 
 
-def _text(is_valid: Callable[[str], bool], must: str) -> Check:
+def _text(is_valid: Callable[[str], bool], must: str) -> Kind:
     def check(value: Any) -> str:
         if isinstance(value, str) and is_valid(value):
             return value
         raise ValueError(must)
 
-    return check
+    return Kind(check)
 
 
 # Two instants of a row are often the same.
@@ -130,28 +164,35 @@ def _is_name(text: str) -> bool:
     return 1 <= len(text) <= _MAX_NAME and text.isprintable()
 
 
+def _kind_of(column: Column[Any]) -> Kind:
+    """Return what a cell of a column of the orders may be."""
+    if column.name in _OWN_KINDS:
+        return _OWN_KINDS[column.name]
+    if isinstance(column.type, FreeText):
+        rule = domain.TEXTS[column.name]
+        return _text(rule.is_met, rule.must)
+    if isinstance(column.type, Integer):
+        return _whole(MAX_INT64 if isinstance(column.type, BigInteger) else MAX_QUANTITY)
+    return _FLAG if isinstance(column.type, Boolean) else Kind(_instant)
+
+
+_OWN_KINDS = {"id": _whole(MAX_IMPORTED_ID), "status": _one_of(Status)}
+
+
 @dataclass(frozen=True)
 class Sheet:
-    """A kind of table: the checks of its columns, and which of them every row must have."""
+    """A kind of table: what the cells of its columns may be, and those that every row must have."""
 
-    checks: dict[str, Check]
+    kinds: dict[str, Kind]
     required: tuple[str, ...]
 
 
 ORDERS = Sheet(
-    {
-        "id": _whole(MAX_IMPORTED_ID),
-        "petId": _whole(MAX_INT64),
-        "quantity": _whole(MAX_QUANTITY),
-        "shipDate": _instant,
-        "status": _one_of(Status),
-        "placedAt": _instant,
-        "updatedAt": _instant,
-        "reference": _text(domain.is_reference, _REFERENCE),
-        "note": _text(domain.is_note, _NOTE),
-    },
+    {name_in_api(column.name): _kind_of(column) for column in order_table.columns},
     required=("petId",),
 )
+# What is absent is empty, because the driver takes 3 µs for each None: it looks for an adapter.
+_IF_ABSENT: Cells = dict.fromkeys(ORDERS.kinds, "") | {"quantity": 1, "status": _PENDING}
 PETS = Sheet(
     {
         "id": _whole(MAX_INT64),
@@ -170,7 +211,7 @@ def checked(
 
     A cell that is wrong becomes None, which is never stored: a file with faults is refused.
     """
-    checks = sheet.checks
+    checks = {name: kind.check for name, kind in sheet.kinds.items()}
     for line, cells in rows:
         for name, value in cells.items():
             try:
@@ -189,23 +230,16 @@ def orders(
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the orders of rows, checked, with defaults: what `Staging` takes.
 
-    `now` is an instant as the API writes it, as are those of the orders. What is absent is 0 or
-    empty, because the driver takes 3 µs for each None: it looks for an adapter first.
+    `now` is an instant as the API writes it, as are those of the orders.
     """
-    unnumbered = 0
+    unnumbered, absent = 0, _IF_ABSENT | {"placedAt": now}
     for line, cells in checked(rows, ORDERS, faults):
-        get = cells.get
-        status = get("status", _PENDING)
-        if status == _SHIPPED and "shipDate" not in cells:
+        if cells.get("status") == _SHIPPED and "shipDate" not in cells:
             faults.add(Fault(line, "shipDate", "is required where status is shipped"))
         if "id" not in cells:
             unnumbered += 1
-        placed_at = get("placedAt", now)
-        yield (
-            *(line, unnumbered, get("id", 0), get("petId"), get("quantity", 1)),
-            *(get("shipDate", ""), status, placed_at, get("updatedAt", placed_at)),
-            *(get("reference", ""), get("note", "")),
-        )
+        unchanged = {"updatedAt": cells.get("placedAt", now)}
+        yield line, unnumbered, *(absent | unchanged | cells).values()
 
 
 def pet(cells: Cells) -> Pet:

@@ -35,8 +35,8 @@ from orders.store.tables import EVER, QUARTER, order_quarters, orders
 _ORDER = [name.key for name in orders.columns]
 # The store assigns ids to the rows without one, of which this is the nth.
 _COLUMNS = ["line", "nth", *_ORDER]
-_IF_ABSENT = {"id": "0", "ship_date": "''", "reference": "''", "note": "''"}
-_VALUES = [f"nullif(?, {_IF_ABSENT[name]})" if name in _IF_ABSENT else "?" for name in _COLUMNS]
+_MAY_BE_EMPTY = {"id", *(each.key for each in orders.columns if each.nullable)}
+_VALUES = ["nullif(?, '')" if name in _MAY_BE_EMPTY else "?" for name in _COLUMNS]
 _INSERT = f"INSERT INTO staged VALUES ({', '.join(_VALUES)})"  # noqa: S608 # nosec B608 - our own
 _BESIDE = MetaData(schema=BESIDE)
 _STAGED = Table(

@@ -12,14 +12,18 @@ send, and no more than a chunk is in memory.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import reduce
+from itertools import groupby
 from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     ColumnElement,
     Connection,
+    Integer,
     Select,
     String,
     Table,
@@ -34,10 +38,10 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
-from orders.domain import Status
+from orders.domain import Status, name_in_api
 from orders.store.database.commits import CommitCache
-from orders.store.database.database import Database, InstantText, Query
-from orders.store.tables import order_events, orders
+from orders.store.database.database import Database, Instant, InstantText, Query
+from orders.store.tables import FreeText, order_events, orders
 
 # The id of the newest event, 0 where there is none: the revision behind the lists.
 REVISION = select(func.coalesce(func.max(order_events.c.id), 0)).scalar_subquery()
@@ -61,12 +65,16 @@ def _quoted_by_postgres(element: _Quoted, compiler: SQLCompiler, **options: Any)
     return f"CAST(to_json(CAST({compiler.process(element.clauses, **options)} AS text)) AS text)"
 
 
+# The columns that version 1 shows, and `complete`; version 2 shows the others behind them.
+_OF_V1 = ("id", "pet_id", "quantity", "ship_date")
+
+
 def order_v1(of: Table = orders) -> ColumnElement[str]:
     """Return the SQL for an order of version 1, as it stands or stood after an event.
 
     None of its five fields can hold free text.
     """
-    return joined(*_order_v1(of), "}")
+    return joined("{", *_members(of, _OF_V1), *_complete(of), "}")
 
 
 def order_v2(of: Table = orders) -> ColumnElement[str]:
@@ -76,7 +84,7 @@ def order_v2(of: Table = orders) -> ColumnElement[str]:
 
 def order_line() -> ColumnElement[str]:
     """Return the SQL for an order as a line of a file: version 2's without `complete`."""
-    return joined(*_given(orders), *_since_v2(orders))
+    return joined("{", *_members(orders, orders.columns.keys()), "}")
 
 
 def event() -> ColumnElement[str]:
@@ -97,59 +105,60 @@ def event() -> ColumnElement[str]:
     )
 
 
-def _order_v1(table: Table) -> list[Any]:
-    complete = case(
-        (table.c.status == Status.SHIPPED.value, literal_column("'true'", String)),
-        else_=literal_column("'false'", String),
-    )
-    return [*_given(table), *(',"complete":', complete)]
-
-
-def _given(table: Table) -> list[Any]:
-    of = table.c
-    return [
-        *('{"id":', of.order_id if table is order_events else of.id),
-        *(',"petId":', of.pet_id),
-        *(',"quantity":', of.quantity),
-        _unless_null(',"shipDate":"', InstantText(of.ship_date), '"'),
-    ]
-
-
 def _order_v2(table: Table) -> list[Any]:
-    return [*_order_v1(table), *_since_v2(table)]
+    others = [name for name in orders.columns.keys() if name not in _OF_V1]  # noqa: SIM118 - no dict
+    return ["{", *_members(table, _OF_V1), *_complete(table), *_members(table, others), "}"]
 
 
-def _since_v2(table: Table) -> list[Any]:
-    of = table.c
-    return [
-        *(',"status":"', of.status),
-        *('","placedAt":"', InstantText(of.placed_at)),
-        *('","updatedAt":"', InstantText(of.updated_at)),
-        '"',
-        _if_not_null(of.reference, ',"reference":', _Quoted(of.reference)),
-        _if_not_null(of.note, ',"note":', _Quoted(of.note)),
-        "}",
-    ]
+def _complete(table: Table) -> tuple[str, Any]:
+    return ',"complete":', _flag(table.c.status == Status.SHIPPED.value)
 
 
-def _if_not_null(column: Any, *parts: Any) -> ColumnElement[str]:
-    # Not `_unless_null`: of NULL, SQLite's json_quote makes the text null.
-    return case((column.is_(None), _EMPTY), else_=joined(*parts))
+def _members(table: Table, names: Iterable[str]) -> Iterator[Any]:
+    """Return the members of an order's object, by the types of its columns."""
+    for name in names:
+        column = table.c.order_id if name == "id" and table is order_events else table.c[name]
+        before = f'{"" if name == "id" else ","}"{name_in_api(name)}":'
+        member = [before, *_value(column)]
+        yield from [unless_null(column, *member)] if orders.c[name].nullable else member
 
 
-def _unless_null(*parts: Any) -> ColumnElement[str]:
-    # A text joined to NULL is NULL.
+def unless_null(column: Any, *parts: Any) -> ColumnElement[str]:
+    """Return the SQL that joins texts made of a column, to an empty one where it is NULL."""
+    if isinstance(column.type, FreeText | Boolean):
+        return case((column.is_(None), _EMPTY), else_=joined(*parts))
+    # A text joined to NULL is NULL. Not so the above: of NULL, SQLite's json_quote makes null.
     return func.coalesce(joined(*parts), _EMPTY)
+
+
+def _value(column: Any) -> list[Any]:
+    if isinstance(column.type, FreeText):
+        return [_Quoted(column)]
+    if isinstance(column.type, Integer | Boolean):
+        return [as_text(column)]
+    return ['"', as_text(column), '"']
+
+
+def as_text(column: Any) -> ColumnElement[str]:
+    """Return the SQL for a column as the API's text, without quotes."""
+    if isinstance(column.type, Boolean):
+        return _flag(column)
+    return InstantText(column) if isinstance(column.type, Instant) else column
+
+
+def _flag(condition: Any) -> ColumnElement[str]:
+    true, false = (literal_column(f"'{word}'", String) for word in ("true", "false"))
+    return case((condition, true), else_=false)
 
 
 def joined(*parts: Any) -> ColumnElement[str]:
     """Return the SQL that joins texts: fixed ones, without quotes in them, and columns."""
-    whole: ColumnElement[str] = _EMPTY
-    for part in parts:
+    pieces: list[Any] = []
+    for is_fixed, run in groupby(parts, lambda part: isinstance(part, str)):
+        some = [*run]
         # These texts are part of the statement: parameters would be sent each time.
-        piece = literal_column(f"'{part}'", String) if isinstance(part, str) else part
-        whole = piece if whole is _EMPTY else whole.concat(piece)
-    return whole
+        pieces += [literal_column(f"'{''.join(some)}'", String)] if is_fixed else some
+    return reduce(ColumnElement.concat, pieces)
 
 
 CHUNK_ROWS = 4_000

@@ -7,14 +7,17 @@ transaction writes at a time: a client that has seen an event has seen all event
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime
-from functools import cache
-from typing import Any, cast
+from functools import cache, partial
+from itertools import groupby
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
+    Column,
     ColumnElement,
     Connection,
     Select,
@@ -32,7 +35,15 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.dml import ReturningUpdate
 
-from orders.domain import EventType, NewOrder, NotPending, Order, Origin, Status
+from orders.domain import (
+    EventType,
+    NewOrder,
+    NotPending,
+    Order,
+    Origin,
+    Status,
+    changeable_in,
+)
 from orders.store import lists
 from orders.store.database.database import LISTED, Database, Instant, Query, converted, instant_of
 from orders.store.tables import order_events, orders
@@ -205,18 +216,18 @@ def order_after(connection: Connection, event_id: int) -> Order:
 
 def order_of(row: Sequence[Any]) -> Order:
     """Return the order of a driver's row: the id, then the columns that events repeat."""
-    order_id, pet_id, quantity, ship_date, status, placed_at, updated_at, reference, note = row
-    return Order(
-        order_id,
-        pet_id,
-        quantity,
-        instant_of(ship_date),
-        converted(Status, status),
-        cast("datetime", instant_of(placed_at)),
-        cast("datetime", instant_of(updated_at)),
-        reference,
-        note,
-    )
+    return Order(**{name: read(value) for (name, read), value in zip(_READ, row, strict=True)})
+
+
+def _reader(column: Column[Any]) -> Callable[[Any], Any]:
+    if column.name == "status":
+        return partial(converted, Status)
+    if isinstance(column.type, Boolean):
+        return lambda value: None if value is None else bool(value)
+    return instant_of if isinstance(column.type, Instant) else lambda value: value
+
+
+_READ = [(column.name, _reader(column)) for column in orders.columns]
 
 
 def read_events(
@@ -249,17 +260,15 @@ def id_before_last(database: Database, number: int) -> int:
     return int(rows[0][0]) if rows else 0
 
 
+# What a client sets of an order.
+_PLACED = [field.name for field in fields(NewOrder)]
 _INSERT = Query(
     insert(orders)
     .values(
-        pet_id=bindparam("new_pet_id"),
-        quantity=bindparam("new_quantity"),
-        ship_date=bindparam("new_ship_date"),
         status=Status.PENDING.value,
         placed_at=bindparam("now"),
         updated_at=bindparam("now"),
-        reference=bindparam("new_reference"),
-        note=bindparam("new_note"),
+        **{name: bindparam(f"new_{name}") for name in _PLACED},
     )
     .returning(orders.c.id)
 )
@@ -279,17 +288,26 @@ _SHIP = Query(*(_change_of_pending(orders.c.id.in_(ids), **_SHIPPED) for ids in 
 _CANCEL = Query(_change_of_pending(_HAS_ID, status=Status.CANCELLED.value))
 
 
+def _statuses(name: str) -> list[str]:
+    """Return the statuses in which a field may change."""
+    return sorted(changeable_in(name))
+
+
 @cache
 def _patch(names: tuple[str, ...]) -> Query:
-    """Return the statement that changes some fields: all while it is pending, a note always."""
+    """Return the statement that changes some fields, unless one of them may not change any more."""
     new: dict[str, Any] = {name: bindparam(f"new_{name}") for name in names}
     same = {
         name: getattr(orders.c, name).is_not_distinct_from(value) for name, value in new.items()
     }
-    only_its_note = and_(true(), *(same[name] for name in names if name != "note"))
+    allowed = [
+        or_(*(orders.c.status == each for each in statuses), and_(*(same[name] for name in some)))
+        for statuses, some in groupby(sorted(names, key=_statuses), key=_statuses)
+        if {*statuses} != {*Status}
+    ]
     return Query(
         update(orders)
-        .where(_HAS_ID, or_(_IS_PENDING, only_its_note), not_(and_(true(), *same.values())))
+        .where(_HAS_ID, *allowed, not_(and_(true(), *same.values())))
         .values(updated_at=bindparam("now"), **new)
         .returning(orders.c.id)
     )
@@ -297,15 +315,8 @@ def _patch(names: tuple[str, ...]) -> Query:
 
 def insert_pending(connection: Connection, new: NewOrder, origin: Origin, now: datetime) -> Changed:
     """Insert a pending order and its event; return it."""
-    ((order_id,),) = _INSERT.execute(
-        connection,
-        new_pet_id=new.pet_id,
-        new_quantity=new.quantity,
-        new_ship_date=new.ship_date,
-        new_reference=new.reference,
-        new_note=new.note,
-        now=now,
-    ).fetchall()
+    values = {f"new_{name}": getattr(new, name) for name in _PLACED}
+    ((order_id,),) = _INSERT.execute(connection, now=now, **values).fetchall()
     return append(connection, EventType.PLACED, order_id, origin, now)
 
 
@@ -327,11 +338,11 @@ def cancel_pending(
 
 
 def patch(
-    connection: Connection, order_id: int, fields: Mapping[str, Any], origin: Origin, now: datetime
+    connection: Connection, order_id: int, changed: Mapping[str, Any], origin: Origin, now: datetime
 ) -> Changed | None:
     """Change fields of the order, if they may change and do; return it, or None if not."""
-    new = {f"new_{name}": value for name, value in fields.items()}
-    rows = _patch(tuple(sorted(fields))).execute(connection, order_id=order_id, now=now, **new)
+    new = {f"new_{name}": value for name, value in changed.items()}
+    rows = _patch(tuple(sorted(changed))).execute(connection, order_id=order_id, now=now, **new)
     return _changed(connection, rows.fetchall(), EventType.CHANGED, origin, now)
 
 

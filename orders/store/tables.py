@@ -24,6 +24,7 @@ from sqlalchemy import (
     text,
 )
 
+from orders.domain import TEXTS
 from orders.store.database.database import Folded, Instant
 
 
@@ -34,6 +35,15 @@ def words(length: int) -> String:
     does not either.
     """
     return String(length).with_variant(Text(), "postgresql")
+
+
+class FreeText(String):
+    """A text that anybody may write, as its rule allows: it is quoted wherever it goes."""
+
+
+def free_text(name: str) -> Column[str]:
+    """Return the column of one of an order's texts."""
+    return Column(name, FreeText(TEXTS[name].most).with_variant(Text(), "postgresql"))
 
 
 # SQLite numbers rows by itself only where the column's type is INTEGER.
@@ -67,7 +77,11 @@ store = Table(
 
 
 def _order_columns() -> list[Column[Any]]:
-    """Return the columns of an order that each of its events repeats."""
+    """Return the columns of an order that each of its events repeats: what it is, at one place.
+
+    The statements, an order as JSON in either version, files and the API's description follow from
+    their names, types and whether they may be empty.
+    """
     return [
         Column("pet_id", BigInteger, nullable=False),
         Column("quantity", Integer, nullable=False),
@@ -75,8 +89,8 @@ def _order_columns() -> list[Column[Any]]:
         Column("status", words(16), nullable=False),
         Column("placed_at", Instant, nullable=False),
         Column("updated_at", Instant, nullable=False),
-        Column("reference", words(64)),
-        Column("note", words(500)),
+        free_text("reference"),
+        free_text("note"),
     ]
 
 

@@ -25,6 +25,7 @@ from werkzeug.http import parse_accept_header, parse_etags
 from orders.domain import PreconditionFailed
 from orders.service import Condition, Written
 from orders.store.lists import Entity
+from orders.store.tables import orders
 from orders.strictjson import to_json
 from orders.web.access import current_call
 
@@ -33,8 +34,10 @@ NO_CONTENT = 204
 REPLAYED = ("Idempotent-Replayed", "true")
 _WITHOUT_BODY = {NO_CONTENT, 304}
 _STATUS_LINES = {each.value: f"{each.value} {each.phrase}" for each in HTTPStatus}
-# Of ETags: raised when a release changes what a representation looks like.
-FORMAT = 1
+# Of ETags: raised when a release changes what a representation looks like, but for an order's
+# fields, whose names follow.
+_FORMAT = 1
+FORMAT = f"{_FORMAT}{zlib.crc32(','.join(orders.columns.keys()).encode()):08x}"
 # A smaller response fits in a few packets as it is.
 LARGE_BYTES = 8 * 1024
 # Lower: these are compressed only once.

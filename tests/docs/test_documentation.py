@@ -188,7 +188,7 @@ def test_the_tables_of_fields_have_all_fields():
 
 def test_the_columns_of_files_are_all_described():
     text = section("## Import and export", page("commands.md")).split("```")[0]
-    assert set(rows.ORDERS.checks) <= set(names(text))
+    assert set(rows.ORDERS.kinds) <= set(names(text))
 
 
 @pytest.mark.parametrize("name", ["api.md", "webhooks.md"])

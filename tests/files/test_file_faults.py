@@ -12,7 +12,7 @@ from orders.files.rows import ORDERS, PETS
 from tests.support.commands import messages
 from tests.support.imports import lines, table
 
-ORDER_COLUMNS, PET_COLUMNS = list(ORDERS.checks), list(PETS.checks)
+ORDER_COLUMNS, PET_COLUMNS = list(ORDERS.kinds), list(PETS.kinds)
 MAX_ID = 2**53 - 1
 MAX_INT64 = 2**63 - 1
 MAX_QUANTITY = 2**31 - 1

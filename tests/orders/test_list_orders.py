@@ -193,7 +193,9 @@ def test_a_client_that_does_not_read_to_the_end_keeps_no_connection(
 def large(client, monkeypatch, request):
     """A client of a shop with a large list, cached or streamed."""
     monkeypatch.setattr(lists, "CHUNK_ROWS", request.param)
-    some = Order(1, 7, 1, NOON, Status.SHIPPED, NOON, NOON, None, None)
+    some = Order(
+        id=1, pet_id=7, ship_date=NOON, status=Status.SHIPPED, placed_at=NOON, updated_at=NOON
+    )
     store_orders(client.store, [replace(some, id=number) for number in range(1, 121)])
     return client
 

@@ -13,7 +13,9 @@ from typing import Any, TypeVar
 
 from flask_smorest import Blueprint
 
+from orders.domain import name_in_api
 from orders.settings import Settings
+from orders.store.tables import orders
 from orders.web.bodies import MERGE_PATCH
 from orders.web.openapi import webhooks
 from orders.web.openapi.parts import (
@@ -134,7 +136,7 @@ _OPERATIONS = {
     "getUsage": "The request itself is counted.",
 }
 # Of the fields of answers that are not declared as required, those that may be absent.
-_MAY_BE_ABSENT = {"Order": {"shipDate", "reference", "note"}}
+_MAY_BE_ABSENT = {"Order": {name_in_api(each.name) for each in orders.columns if each.nullable}}
 
 
 def operation(  # noqa: PLR0913 - the facts of an operation, each by its name
@@ -163,7 +165,7 @@ def operation(  # noqa: PLR0913 - the facts of an operation, each by its name
 
     def decorate(view: View) -> View:
         vars(view)["deprecated_at"] = deprecated_at
-        return documented(view, Blueprint.doc(operationId=_camel(view.__name__), **facts))
+        return documented(view, Blueprint.doc(operationId=name_in_api(view.__name__), **facts))
 
     return decorate
 
@@ -172,11 +174,6 @@ def documented(view: View, decorator: Callable[[View], Any]) -> View:
     """Return a view with what a decorator of flask-smorest documents, but not wrapped by it."""
     vars(view)["_apidoc"] = vars(decorator(view))["_apidoc"]
     return view
-
-
-def _camel(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(map(str.capitalize, others))
 
 
 def complete(spec: dict[str, Any], version: int, settings: Settings) -> dict[str, Any]:
