@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -26,7 +25,6 @@ from orders.web.refusals import SERVER_ANSWERS
 from orders.webhooks import endpoints
 from tests.support.machine import wait_until
 from tests.support.receiver import answer_with
-from tests.support.service import ROOT, environment_for
 from tests.support.stores import assert_error, logged
 from tests.support.wire import exchange
 
@@ -82,14 +80,14 @@ def requests_of(samples, version, operation, status, method="GET"):
     return samples("http_requests_total", **labels)
 
 
-def test_where_metrics_are_off_there_are_none_and_their_library_is_not_loaded(tmp_path):
+def test_where_metrics_are_off_there_are_none_and_their_library_is_not_loaded(forks, tmp_path):
     lines = (
         "import sys; from orders.application import create_app; "
         "answer = create_app().test_client().get('/metrics'); "
         "sys.exit('prometheus_client' in sys.modules or answer.status_code != 404)"
     )
-    environment = environment_for(tmp_path, ORDERS_METRICS="off")
-    subprocess.run([sys.executable, "-c", lines], cwd=ROOT, env=environment, check=True)
+    done = forks.run("app.py", instance=tmp_path, first=lines, ORDERS_METRICS="off")
+    assert done.returncode == 0, done.stderr
 
 
 def test_metrics_are_for_those_who_ask_this_service_by_a_name_of_its_own(make_store):

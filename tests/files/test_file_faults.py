@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import accumulate
 
 import pytest
 from hypothesis import given
@@ -97,30 +98,28 @@ BAD = [
 ]
 
 
-def bad_values():
-    """Yield a CSV file for each bad cell and a JSON Lines file for each bad value, on line 3."""
+def bad_files():
+    """Yield a CSV file of the bad cells of each case, and a JSON Lines file of its bad values."""
     for kind, column, reason, cells, values in BAD:
         good = ORDER if kind == "orders" else PET
         header = list(good | {column: ""})
-        for cell in cells:
-            rows = (
-                [{**row}.get(name, "") for name in header] for row in (good, {**good, column: cell})
-            )
-            yield f"{kind}.csv", table(header, *rows), f"line 3, {column}: {reason}", cell
-        for value in values:
-            content = "\n" + lines(good, {**good, column: value})
-            yield f"{kind}.jsonl", content, f"line 3, {column}: {reason}", value
+        rows = [good, *({**good, column: cell} for cell in cells)]
+        # A cell may have several lines.
+        begins = accumulate((cell.count("\n") + 1 for cell in cells[:-1]), initial=3)
+        content = table(header, *([row.get(name, "") for name in header] for row in rows))
+        yield f"{kind}.csv", content, [f"line {line}, {column}: {reason}" for line in begins]
+        if values:
+            content = "\n" + lines(good, *({**good, column: value} for value in values))
+            faults = [f"line {line}, {column}: {reason}" for line in range(3, 3 + len(values))]
+            yield f"{kind}.jsonl", content, faults
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "fault"),
-    [
-        pytest.param(name, content, fault, id=f"{name} {fault.split(':')[0]} {ascii(value)[:30]}")
-        for name, content, fault, value in bad_values()
-    ],
+    ("name", "content", "faults"),
+    [pytest.param(*case, id=f"{case[0]} {case[2][0][:40]}") for case in bad_files()],
 )
-def test_a_bad_value_is_named_by_line_and_column(rejected, name, content, fault):
-    assert_named(rejected(content, name), fault)
+def test_a_bad_value_is_named_by_line_and_column(rejected, name, content, faults):
+    assert_named(rejected(content, name), *faults)
 
 
 def assert_named(message, *faults):

@@ -11,7 +11,6 @@ import re
 import shlex
 import signal
 import socket
-import subprocess
 import sys
 import time
 from contextlib import closing, contextmanager
@@ -30,7 +29,7 @@ from orders.store.care.files import locked
 from orders.store.database import sqlite
 from tests.support.databases import DATABASES
 from tests.support.machine import wait_until
-from tests.support.service import ROOT, Service, environment_for
+from tests.support.service import Service
 from tests.support.stores import Store
 
 # A start makes a store by itself.
@@ -525,19 +524,15 @@ def test_the_demo_fills_an_empty_store_and_on_the_next_start_changes_its_key(sta
 # What it does before it serves.
 
 REPORT_INSTEAD_OF_SERVING = """
-import gc, runpy
+import gc
 from orders.server import Server
+gc.unfreeze()
 Server.run = lambda _: print(gc.isenabled(), gc.get_freeze_count(), *gc.get_threshold())
-runpy.run_path("app.py", run_name="__main__")
 """
 
 
-def test_what_was_imported_is_left_to_no_pass_of_the_collector(tmp_path):
-    environment = environment_for(tmp_path / "instance", **DATABASES.environment(tmp_path))
-    command = [sys.executable, "-c", REPORT_INSTEAD_OF_SERVING]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
-    )
+def test_what_was_imported_is_left_to_no_pass_of_the_collector(forks, tmp_path):
+    done = forks.run("app.py", instance=tmp_path / "instance", first=REPORT_INSTEAD_OF_SERVING)
     is_enabled, frozen, *thresholds = done.stdout.split()
     assert is_enabled == "True"
     assert int(frozen) > 50_000

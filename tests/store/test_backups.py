@@ -45,8 +45,9 @@ def names(backups):
     return [one.path.stem.removeprefix("orders-") for one in backups.all()]
 
 
-def live(backups, clock, seconds, step=1_800):
+def live(backups, clock, seconds):
     """Let time pass as for a running service."""
+    step = max(1_800, seconds // 12 if seconds <= 3 * DAY else DAY // 2)
     for _ in range(0, seconds, step):
         backups.tend()
         clock.advance(step)
@@ -104,7 +105,7 @@ def test_a_year_keeps_seven_days_and_four_weeks_and_what_is_not_a_backup(backups
     others = {"mine.db", "orders-99999999T999999Z.db", "orders-20261201T120000Z.db.bak"}
     for name in others:
         (backups.folder / name).touch()
-    live(backups, clock, 40 * DAY, step=12 * 3_600)
+    live(backups, clock, 40 * DAY)
     ages = [(clock.now() - one.at).days for one in backups.all()]
     assert ages[:7] == [0, 1, 2, 3, 4, 5, 6]
     assert 8 <= len(ages) <= 11
@@ -288,7 +289,7 @@ def test_a_backup_by_hand_displaces_none_of_the_day_and_goes_with_it(filled, bac
     live(backups, clock, DAY)
     assert [name[:8] for name in names(backups)] == ["20261202"] + 3 * ["20261201"]
     assert [name[16:] for name in names(backups)] == ["", "-manual", "-manual", ""]
-    live(backups, clock, 30 * DAY, step=12 * 3_600)
+    live(backups, clock, 30 * DAY)
     assert not [name for name in names(backups) if name.startswith("20261201")]
     # On a day that has no other, one counts as the day's.
     clock.advance(DAY - 7_200)

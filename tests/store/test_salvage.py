@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from orders.store.care import checks, opening
+from orders.store.care import checks, opening, salvage
 from orders.store.database import sqlite
 from tests.support import year
 from tests.support.commands import command, messages, rejected
@@ -126,7 +126,10 @@ def damage(source, target, pages):
     target.write_bytes(content)
 
 
-def test_what_is_in_no_page_is_said_to_be_missing_and_the_rest_agrees(sound, store, tmp_path):
+def test_what_is_in_no_page_is_said_to_be_missing_and_the_rest_agrees(
+    sound, store, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(salvage, "_MOST_FAILURES", 2_000)
     path, tree = sound
     damaged = tmp_path / "damaged.db"
     damage(path, damaged, [tree["orders"][3], *tree["order_events"][5:8], tree["pets"][0]])

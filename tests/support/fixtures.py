@@ -88,8 +88,8 @@ def _of_postgres(items):
 
 def pytest_collection_finish():
     # What is there by now stays to the end: looking through it again would take a tenth of all.
-    gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(5_000, 20, 50)
 
 

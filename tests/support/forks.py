@@ -23,10 +23,13 @@ from tests.support.databases import DATABASES
 from tests.support.service import ROOT, environment_for, launch, started
 
 HOST = """
-import gc, json, os, resource, signal, socket, sys
-import alembic.command, flask.cli
+import gc
+gc.disable()
+import atexit, json, os, resource, signal, socket, sys, threading
+import alembic.command, flask.cli, flask_limiter.commands
 import orders.application, orders.store.care.backups, platformdirs
 gc.freeze()
+gc.enable()
 link = socket.socket(fileno=int(sys.argv[1]))
 while True:
     message, outputs, _, _ = socket.recv_fds(link, 2**20, 2)
@@ -55,7 +58,17 @@ if order["limit"]:
     resource.setrlimit(resource.RLIMIT_FSIZE, (order["limit"], order["limit"]))
 sys.argv[:] = order["arguments"]
 exec(order["first"])
-flask.cli.main() if sys.argv[0] == "flask" else orders.application.program.main()
+try:
+    flask.cli.main() if sys.argv[0] == "flask" else orders.application.program.main()
+    status = 0
+except SystemExit as end:
+    status = end.code or 0
+# What Python does at its end, but for freeing its memory piece by piece, which takes longest.
+threading._shutdown()
+atexit._run_exitfuncs()
+sys.stdout.flush()
+sys.stderr.flush()
+os._exit(status)
 """
 # Without forks.
 _START = """
