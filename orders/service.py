@@ -1,20 +1,19 @@
 """The use cases: what a shop does with its orders, each in one transaction.
 
-Simultaneous changes share a transaction (see `commits`), which may run a change in another
-thread and more than once: so each is a function of its connection. The rule that a change depends
-on is part of its statement, so that one of any number of racing requests wins; the others then
-learn the order's new state. Changes are dated in their transaction, so that events are in the order
-of their times.
+Simultaneous changes share a transaction (see `commits`). The rule that a change depends on is part
+of its statement, so that one of any number of racing requests wins; the others then learn the
+order's new state. Changes are dated in their transaction, so that events are in the order of their
+times.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 from sqlalchemy import Connection
 
@@ -26,7 +25,7 @@ from orders.files.rows import PETS, Cells, Fault, Faults, checked, orders, pet
 from orders.files.staging import Staging
 from orders.store import idempotency, pets
 from orders.store import orders as order_store
-from orders.store.database.commits import GroupCommit
+from orders.store.database.commits import GroupCommit, retried
 from orders.store.database.database import Database
 from orders.store.idempotency import IdempotencyKey
 from orders.store.orders import Changed, Outcome
@@ -39,7 +38,7 @@ Condition = Callable[[int], bool]
 class Written:
     """What became of each order of a request; `replayed` if an earlier request did it."""
 
-    outcomes: list[Outcome]
+    outcomes: Sequence[Outcome]
     replayed: bool = False
 
     @property
@@ -84,9 +83,11 @@ class OrderService:
             # What others placed is dated by their clocks.
             step = to_wall - self._to_wall if self._to_wall is not None and self._is_alone else 0.0
             now = self._clock.now()
-            self._changes.run(lambda connection: idempotency.follow_clock(connection, step, now))
+            with self._changes.transaction() as connection:
+                idempotency.follow_clock(connection, step, now)
             self._to_wall = to_wall
 
+    @retried
     def place(
         self,
         new: NewOrder,
@@ -95,13 +96,14 @@ class OrderService:
         condition: Condition | None = None,
     ) -> Written:
         """Place an order. An Idempotency-Key makes it, as all writes, at most once in 24 hours."""
-
-        def place(connection: Connection, now: datetime) -> Changed:
+        with self._change(key) as (connection, now):
+            if earlier := idempotency.recall(connection, key, new, now):
+                return Written(earlier, replayed=True)
             _require_list(connection, condition)
-            return order_store.insert_pending(connection, new, origin, now)
+            outcomes = [order_store.insert_pending(connection, new, origin, now)]
+            return Written(idempotency.remember(connection, key, new, outcomes, now))
 
-        return self._write_one(place, key, new)
-
+    @retried
     def ship(
         self,
         order_id: int,
@@ -111,15 +113,18 @@ class OrderService:
         key: IdempotencyKey | None = None,
     ) -> Written:
         """Ship a pending order, at the time given or now."""
-
-        def ship(connection: Connection, now: datetime) -> Changed:
+        request = ("ship", order_id, ship_date)
+        with self._change(key) as (connection, now):
+            if earlier := idempotency.recall(connection, key, request, now):
+                return Written(earlier, replayed=True)
             _require(connection, order_id, condition)
             at = ship_date or now
-            shipped = order_store.ship_pending(connection, [order_id], at, origin, now)
-            return shipped[0] if shipped else _refuse(connection, order_id)
+            outcomes = order_store.ship_pending(connection, [order_id], at, origin, now)
+            if not outcomes:
+                raise _refusal(connection, order_id)
+            return Written(idempotency.remember(connection, key, request, outcomes, now))
 
-        return self._write_one(ship, key, ("ship", order_id, ship_date))
-
+    @retried
     def ship_all(
         self,
         order_ids: list[int],
@@ -129,16 +134,20 @@ class OrderService:
         key: IdempotencyKey | None = None,
     ) -> Written:
         """Ship each of some orders that is pending, at the time given or now."""
-
-        def ship(connection: Connection, now: datetime) -> list[Outcome]:
+        request = ("ship", order_ids, ship_date)
+        with self._change(key) as (connection, now):
+            if earlier := idempotency.recall(connection, key, request, now):
+                return Written(earlier, replayed=True)
             _require_list(connection, condition)
             at = ship_date or now
-            shipped = order_store.ship_pending(connection, order_ids, at, origin, now)
-            outcomes = {order.order_id: order for order in shipped}
-            return [outcomes.get(each) or _refusal(connection, each) for each in order_ids]
+            shipped = {
+                order.order_id: order
+                for order in order_store.ship_pending(connection, order_ids, at, origin, now)
+            }
+            outcomes = [shipped.get(each) or _refusal(connection, each) for each in order_ids]
+            return Written(idempotency.remember(connection, key, request, outcomes, now))
 
-        return self._write(ship, key, ("ship", order_ids, ship_date))
-
+    @retried
     def cancel(
         self,
         order_id: int,
@@ -147,14 +156,17 @@ class OrderService:
         key: IdempotencyKey | None = None,
     ) -> Written:
         """Cancel a pending order."""
-
-        def cancel(connection: Connection, now: datetime) -> Changed:
+        request = ("cancel", order_id)
+        with self._change(key) as (connection, now):
+            if earlier := idempotency.recall(connection, key, request, now):
+                return Written(earlier, replayed=True)
             _require(connection, order_id, condition)
-            order = order_store.cancel_pending(connection, order_id, origin, now)
-            return order or _refuse(connection, order_id)
+            cancelled = order_store.cancel_pending(connection, order_id, origin, now)
+            if cancelled is None:
+                raise _refusal(connection, order_id)
+            return Written(idempotency.remember(connection, key, request, [cancelled], now))
 
-        return self._write_one(cancel, key, ("cancel", order_id))
-
+    @retried
     def change(
         self,
         order_id: int,
@@ -164,44 +176,23 @@ class OrderService:
         key: IdempotencyKey | None = None,
     ) -> Written:
         """Change fields of an order, as its status allows."""
-
-        def change(connection: Connection, now: datetime) -> Changed:
-            _require(connection, order_id, condition, fields)
-            order = order_store.patch(connection, order_id, fields, origin, now)
-            return order or _unchanged(connection, order_id, fields)
-
-        return self._write_one(change, key, ("change", order_id, dict(fields)))
-
-    def _write_one(
-        self,
-        make: Callable[[Connection, datetime], Changed],
-        key: IdempotencyKey | None,
-        request: Any,
-    ) -> Written:
-        return self._write(lambda connection, now: [make(connection, now)], key, request)
-
-    def _write(
-        self,
-        make: Callable[[Connection, datetime], list[Outcome]],
-        key: IdempotencyKey | None,
-        request: Any,
-    ) -> Written:
-        def write(connection: Connection) -> Written:
-            now = self._clock.now()
-            if key is None:
-                return Written(make(connection, now))
-            earlier = idempotency.recall(connection, key, request, now)
-            if earlier is not None:
+        request = ("change", order_id, dict(fields))
+        with self._change(key) as (connection, now):
+            if earlier := idempotency.recall(connection, key, request, now):
                 return Written(earlier, replayed=True)
-            outcomes = make(connection, now)
-            idempotency.remember(connection, key, request, outcomes, now)
-            return Written(outcomes)
+            _require(connection, order_id, condition, fields)
+            changed = order_store.patch(connection, order_id, fields, origin, now)
+            outcomes = [changed or _unchanged(connection, order_id, fields)]
+            return Written(idempotency.remember(connection, key, request, outcomes, now))
 
+    @contextmanager
+    def _change(self, key: IdempotencyKey | None) -> Iterator[tuple[Connection, datetime]]:
+        """Yield a transaction and the time that dates the change; when left, it is committed."""
         if key is not None:
             self.follow_clock()
-        written = self._changes.run(write)
+        with self._changes.transaction() as connection:
+            yield connection, self._clock.now()
         self._changed()
-        return written
 
     def import_orders(self, rows: Iterable[tuple[int, Cells]], faults: Faults) -> int:
         """Import all rows of a file or none; return their number.
@@ -248,7 +239,7 @@ def _require(
     if fields is not None:
         _unchanged(connection, order_id, fields)
     elif (order := order_store.find(connection, order_id)) is None or not order.is_pending:
-        _refuse(connection, order_id)
+        raise _refusal(connection, order_id)
     raise domain.PreconditionFailed(order_id)
 
 
@@ -256,12 +247,8 @@ def _unchanged(connection: Connection, order_id: int, fields: Mapping[str, Any])
     """Return an order that new values of its fields leave as it is, or raise why they may not."""
     order = order_store.find(connection, order_id)
     if order is None or not order.allows(fields):
-        _refuse(connection, order_id)
+        raise _refusal(connection, order_id)
     return order_store.recall(connection, order_store.newest_event_of(connection, order_id))
-
-
-def _refuse(connection: Connection, order_id: int) -> NoReturn:
-    raise _refusal(connection, order_id)
 
 
 def _refusal(connection: Connection, order_id: int) -> NotPending:

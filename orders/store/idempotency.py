@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -83,12 +84,14 @@ _SWEEP = Query(delete(idempotency_keys).where(tuple_(*_IDENTITY).in_(_EXPIRED)))
 
 
 def recall(
-    connection: Connection, key: IdempotencyKey, request: Any, now: datetime
+    connection: Connection, key: IdempotencyKey | None, request: Any, now: datetime
 ) -> list[Outcome] | None:
     """Return the outcomes of a request that was sent with this key within 24 hours, or None.
 
     IdempotencyKeyReused is raised if it was a different request.
     """
+    if key is None:
+        return None
     since = now - REMEMBERED_FOR
     rows = _FIND.execute(connection, **_values(key), since=since).fetchall()
     if not rows:
@@ -107,15 +110,17 @@ def recall(
 
 def remember(
     connection: Connection,
-    key: IdempotencyKey,
+    key: IdempotencyKey | None,
     request: Any,
-    outcomes: list[Outcome],
+    outcomes: Sequence[Outcome],
     now: datetime,
-) -> None:
+) -> Sequence[Outcome]:
     """Remember what was done with this key, and delete a few keys that are older than a day.
 
-    Those that are dated in the future are dated now.
+    Those that are dated in the future are dated now. Return what was done.
     """
+    if key is None:
+        return outcomes
     event_id = outcomes[0].event_id if isinstance(outcomes[0], Changed) else None
     facts = None
     if len(outcomes) > 1 or event_id is None:
@@ -131,6 +136,7 @@ def remember(
     )
     _SWEEP.execute(connection, since=now - REMEMBERED_FOR)
     _BRING_BACK.execute(connection, now=now)
+    return outcomes
 
 
 def _digest(request: Any) -> str:

@@ -88,7 +88,8 @@ class Claims:
             left = endpoint.claimed_until - self._clock.now()
             if timedelta(0) < left <= deliveries.CLAIM_LASTS + deliveries.CLOCKS_DIFFER:
                 return left.total_seconds()  # as just read, without taking the write lock
-        is_ours = self._changes.run(lambda connection: self.claim(connection, endpoint.id))
+        with self._changes.transaction() as connection:
+            is_ours = self.claim(connection, endpoint.id)
         return 0.0 if is_ours else deliveries.CLAIM_LASTS.total_seconds()
 
     def claim(self, connection: Connection, endpoint_id: int) -> bool:
@@ -109,12 +110,15 @@ class Claims:
         now = self._clock.monotonic()
         in_use = list(self._in_use)
         if in_use and now - self._renewed_at >= _RENEWED_EVERY_SECONDS:
-            self._changes.run(lambda connection: [self.claim(connection, each) for each in in_use])
+            with self._changes.transaction() as connection:
+                for each in in_use:
+                    self.claim(connection, each)
             self._renewed_at = now
 
     def release(self) -> None:
         """Release the claims of this process, so that another can deliver at once."""
-        self._changes.run(lambda connection: deliveries.release(connection, self._process))
+        with self._changes.transaction() as connection:
+            deliveries.release(connection, self._process)
 
 
 class _Waits:
@@ -280,9 +284,8 @@ class Courier:
         has_warned = False
         while True:
             try:
-                warning = self._changes.run(
-                    lambda connection: self._settle(connection, task, at, answer)
-                )
+                with self._changes.transaction() as connection:
+                    warning = self._settle(connection, task, at, answer)
             except StoreUnavailable as error:
                 if not has_warned:
                     log.warning("The outcome of a webhook can't be recorded yet: %s.", error)
@@ -487,7 +490,8 @@ class Outbox:
         with self._database.read() as connection:
             is_claimed = any(each.claimed_by for each in endpoints.get_all(connection))
         if is_claimed:
-            self._changes.run(deliveries.release)
+            with self._changes.transaction() as connection:
+                deliveries.release(connection)
 
     def _poll(self) -> None:
         self._renew_claims()
@@ -554,7 +558,10 @@ class Outbox:
             return
         self._swept = now
         before = self._believable_time(now) - LOG_RETENTION
-        while self._changes.run(lambda connection: deliveries.sweep(connection, before)):
+        has_more = True
+        while has_more:
+            with self._changes.transaction() as connection:
+                has_more = deliveries.sweep(connection, before)
             self._renew_claims()
 
     def _believable_time(self, now: float) -> datetime:

@@ -420,11 +420,11 @@ def test_what_another_process_delivered_a_moment_ago_is_not_sent_again(
     class Changes:
         """Has the first process deliver and end between the second's look and its claim."""
 
-        def run(self, work):
+        def transaction(self):
             if not receiver.events:
                 hook.deliver()
                 hook.courier.claims.release()
-            return store.shop.changes.run(work)
+            return store.shop.changes.transaction()
 
     another = hook.another_courier(Changes())
     assert another.deliver(1) == 0

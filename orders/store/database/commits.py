@@ -1,13 +1,11 @@
 """Group commit: changes that arrive together share a transaction, and so one wait for the disk.
 
 A commit is acknowledged when it is on the disk, which takes 0.1 to 10 ms. While one commit waits,
-changes queue up, and the next commit takes all of them: where the disk takes 5 ms, 4 or 8 threads
+changes queue up. The next transaction goes from thread to thread: each makes its change, hands the
+transaction on and waits; the last one commits for all. Where the disk takes 5 ms, 4 or 8 threads
 place 1.8 to 2.1 times as many orders so, and none waits for long (one after another, some wait for
-seconds, as locks are not fair). If one of them fails, the transaction is rolled back: the others
-are applied again without it, and then it is retried by itself, because it may have failed for what
-the others did and then undid. That is rare, and a savepoint for each change would cost all of them
-two more calls into the database. All are applied once more, too, if the connection was lost before
-the commit was sent.
+seconds, as locks are not fair). A change that fails is undone alone. Where the transaction is lost
+before its commit, nothing was done, and each change can be retried by itself (`retried`).
 
 Results of reading are cached until the next commit (`CommitCache`).
 """
@@ -15,148 +13,179 @@ Results of reading are cached until the next commit (`CommitCache`).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Generic, TypeVar, cast
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Generic, ParamSpec, TypeVar
 
 from sqlalchemy import Connection
 
-from orders.store.database.database import BUSY_SECONDS, Database
-from orders.store.database.errors import (
-    OutcomeUnknown,
-    StoreUnavailable,
-    is_retryable,
-    means_unavailable,
-)
+from orders.store.database.database import BUSY_SECONDS, Database, driver_of
+from orders.store.database.errors import OutcomeUnknown, StoreUnavailable, means_unavailable
 
-Result = TypeVar("Result")
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class _Change(Generic[Result]):
-    """A change that waits for its commit, and then its outcome."""
+class _Shared:
+    """A write transaction that goes from thread to thread."""
 
-    def __init__(self, work: Callable[[Connection], Result]) -> None:
-        self._work = work
-        self._result: Result | None = None
-        # The outcome until it is known to be on the disk.
-        self._error: Exception | None = StoreUnavailable("the change was not made")
-        self.ended = False
-        # Set when it has ended, or when it is its thread's turn to apply those that wait.
-        self.called = threading.Event()
+    def __init__(self, database: Database) -> None:
+        self._writing = database.write()
+        self.connection = self._writing.__enter__()
+        self._has_changes = self._has_savepoint = False
+        self._ended = threading.Event()
+        # The outcome until it is known to be on the disk, of a change that did nothing to end it.
+        self._error: StoreUnavailable | None = StoreUnavailable("it was undone", retryable=True)
 
-    def make(self, connection: Connection) -> None:
-        self._result = self._work(connection)
+    def begin_change(self) -> None:
+        """Begin a change that can be undone without those before it."""
+        # Without its own, a change must not be undone to the savepoint of the one before.
+        self._has_savepoint = False
+        if self._has_changes:
+            driver_of(self.connection).execute("SAVEPOINT change")
+            self._has_savepoint = True
+        self._has_changes = True
 
-    def was_committed(self) -> None:
-        self._error = None
+    def undo_change(self, error: BaseException) -> bool:
+        """Undo the latest change; return False if that takes ending the transaction."""
+        is_lost = not isinstance(error, Exception) or means_unavailable(error)
+        if is_lost or not self._has_savepoint:
+            return False
+        try:
+            driver_of(self.connection).execute("ROLLBACK TO change")
+        except Exception:  # noqa: BLE001 - the error that led to it is raised
+            return False  # as SQLite has rolled all back, being out of memory
+        return True
 
-    def failed(self, error: Exception) -> None:
-        self._error = error
-        if isinstance(error, StoreUnavailable):
-            # A copy: each thread that raises it adds to the traceback.
-            self._error = type(error)(*error.args)
+    def end(self, error: BaseException | None = None) -> None:
+        """Commit, or roll back for an error, which StoreUnavailable may replace."""
+        left_by = (type(error), error, error.__traceback__) if error else (None, None, None)
+        try:
+            self._writing.__exit__(*left_by)
+            if error is None or isinstance(error, StoreUnavailable):
+                self._error = error
+        except StoreUnavailable as unavailable:
+            self._error = unavailable
+            raise
+        finally:
+            self._ended.set()
 
-    def result(self) -> Result:
+    def wait(self, seconds: float) -> None:
+        """Wait until it is on the disk; raise StoreUnavailable if it is not."""
+        if not self._ended.wait(seconds):
+            raise OutcomeUnknown("the database does not answer")
         if self._error is not None:
-            raise self._error
-        return cast("Result", self._result)
+            # Another one: each thread that raises it adds to the traceback.
+            raise type(self._error)(*self._error.args, retryable=self._error.retryable)
+
+
+class _Turn:
+    """A thread's place in the queue, and the transaction that was handed to it, if one is open."""
+
+    def __init__(self) -> None:
+        self.has_come = threading.Event()
+        self.shared: _Shared | None = None
 
 
 class GroupCommit:
-    """Applies changes to a database. The thread whose turn it is applies those of all that wait.
+    """The write transactions that all changes to a database share.
 
     Turns are in order. A lock that all wait for would go to threads that have only just come, and
     changes that are on the disk would wait for the commits of later ones.
     """
 
     def __init__(self, database: Database) -> None:
-        """Take the database."""
         self._database = database
         self._lock = threading.Lock()
-        self._waiting: list[_Change[Any]] = []
+        self._waiting: deque[_Turn] = deque()
         self._is_writing = False
 
-    def run(self, work: Callable[[Connection], Result]) -> Result:
-        """Call a function with a connection, commit, and return its result.
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """Yield a connection for a change; when it is left, the change is on the disk.
 
-        The function may be called in another thread and more than once, in a transaction with
-        other changes. If it raises, what it changed is rolled back and the exception is raised
-        here.
+        Others may make theirs before and afterwards in the same transaction. Left by an exception,
+        the change is undone, and the others' are on the disk: what it found may be their doing.
 
         Raises:
             StoreUnavailable: the database can't be written; nothing was changed.
             OutcomeUnknown: it fell silent during the commit.
         """
-        change = _Change(work)
-        with self._lock:
-            self._waiting.append(change)
-            is_first, self._is_writing = not self._is_writing, True
-        if not is_first:
-            self._wait_for(change)
-        if not change.ended:
-            self._apply_waiting()
-        return change.result()
-
-    def _wait_for(self, change: _Change[Any]) -> None:
-        if change.called.wait(min(BUSY_SECONDS, self._database.seconds_left())):
-            return
-        with self._lock:
-            if change in self._waiting and not change.called.is_set():
-                self._waiting.remove(change)
-                raise StoreUnavailable("the database is busy")
-        # Another thread is applying it, and will be done soon.
-        if not change.called.wait(self._database.seconds_left()):
-            raise OutcomeUnknown("the database does not answer")
-
-    def _apply_waiting(self) -> None:
-        with self._lock:
-            changes, self._waiting = self._waiting, []
+        shared = self._take_turn()
         try:
-            self._commit(changes)
-        finally:
+            shared.begin_change()
+            yield shared.connection
+        except BaseException as error:
+            if shared.undo_change(error):
+                self._hand_on_or_commit(shared)
+            else:
+                self._end(shared, error)
+            raise
+        self._hand_on_or_commit(shared)
+
+    def _take_turn(self) -> _Shared:
+        shared = self._wait_for_turn()
+        if shared is not None:
+            return shared
+        try:
+            return _Shared(self._database)
+        except BaseException:
+            self._hand_on(None)
+            raise
+
+    def _wait_for_turn(self) -> _Shared | None:
+        with self._lock:
+            if not self._is_writing:
+                self._is_writing = True
+                return None
+            turn = _Turn()
+            self._waiting.append(turn)
+        if not turn.has_come.wait(min(BUSY_SECONDS, self._database.seconds_left())):
             with self._lock:
-                self._is_writing = bool(self._waiting)
-                for change in [*changes, *self._waiting[:1]]:
-                    change.called.set()
+                if turn in self._waiting:
+                    self._waiting.remove(turn)
+                    raise StoreUnavailable("the database is busy")
+        return turn.shared
 
-    def _commit(self, changes: Sequence[_Change[Any]]) -> None:
-        remaining, failed = list(changes), []
-        try:
-            while remaining and (one := self._make(remaining)):
-                remaining.remove(one)
-                failed.append(one)
-            if len(changes) > 1:
-                for one in failed:
-                    self._make([one])
-        finally:
-            for change in changes:
-                change.ended = True
+    def _hand_on(self, shared: _Shared | None) -> bool:
+        """Hand a transaction, or the right to begin one, to who waits the longest, if any."""
+        with self._lock:
+            if self._waiting:
+                turn = self._waiting.popleft()
+                turn.shared = shared
+                turn.has_come.set()
+                return True
+            self._is_writing = shared is not None
+            return False
 
-    def _make(
-        self, changes: Sequence[_Change[Any]], *, is_second: bool = False
-    ) -> _Change[Any] | None:
-        # Returns the change that made the transaction fail, if one did.
-        making = None
-        try:
-            with self._database.write() as connection:
-                for making in changes:
-                    making.make(connection)
-                making = None
-        except Exception as error:  # noqa: BLE001 - raised again by each change's own thread
-            if making is not None and not means_unavailable(error):
-                making.failed(error)
-                return making
-            if is_retryable(error) and not is_second:
-                return self._make(changes, is_second=True)
-            for change in changes:
-                change.failed(error)
+    def _hand_on_or_commit(self, shared: _Shared) -> None:
+        if self._hand_on(shared):
+            shared.wait(self._database.seconds_left())
         else:
-            for change in changes:
-                change.was_committed()
-        return None
+            self._end(shared)
+
+    def _end(self, shared: _Shared, error: BaseException | None = None) -> None:
+        try:
+            shared.end(error)
+        finally:
+            self._hand_on(None)
 
 
-# K Results cached until the next commit.
+def retried(work: Callable[P, T]) -> Callable[P, T]:
+    """Have a function called once more if it could not write, did nothing, and may at once."""
+
+    @wraps(work)
+    def call(*args: P.args, **options: P.kwargs) -> T:
+        try:
+            return work(*args, **options)
+        except StoreUnavailable as error:
+            if not error.retryable:
+                raise
+        return work(*args, **options)
+
+    return call
 
 
 class CommitCache(Generic[T]):
