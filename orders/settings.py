@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -110,7 +111,7 @@ class Settings:
             return None
         return self.instance / self.backups
 
-    @property
+    @cached_property
     def path_prefix(self) -> str:
         """The path of the public address without the version: empty, or such as `/shop`."""
         return urlsplit(self.base_url).path.removesuffix("/v1")

@@ -41,7 +41,7 @@ from orders.store.database import sqlite
 from orders.store.database.errors import StoreUnavailable
 from orders.web import logs
 from orders.web.api import Dispatch, OrdersFlask
-from orders.web.monitoring.health import Recent, StatusFile
+from orders.web.monitoring.health import StatusFile
 from orders.web.pages import site
 
 log = logging.getLogger("orders")
@@ -133,6 +133,7 @@ def _serve(app: OrdersFlask, hold: Hold, *, with_demo: bool) -> int:
     finally:
         shop.stop()
         logging.getLogger().removeHandler(recent)
+        logs.log_queue.recent = None
         status.close()
         shop.end()
     log.info("Stopped.")
@@ -150,9 +151,9 @@ def _run(server: Server, supervisor: str) -> None:
         system.ignore_stop_signals()
 
 
-def _begin_status(app: OrdersFlask, server: Server) -> tuple[Recent, StatusFile]:
-    recent = Recent(app.shop.clock)
-    app.listeners.append(recent.note_answer)
+def _begin_status(app: OrdersFlask, server: Server) -> tuple[logs.Recent, StatusFile]:
+    recent = logs.Recent(app.shop.clock)
+    logs.log_queue.recent = recent
     logging.getLogger().addHandler(recent)
     return recent, StatusFile(app.shop, recent, server.addresses)
 

@@ -131,11 +131,11 @@ class RedisCounterStorage(RedisStorage):
         return self._local.peek(quotas) if self._is_away else list(map(self._recall, quotas))
 
     def _recall(self, quota: Quota) -> Usage:
-        seen, as_of = self._seen.get(quota.key, (Usage(quota, 0, quota.length), 0.0))
+        seen, as_of = self._seen.get(quota.key, (Usage(quota, quota.limit, quota.length), 0.0))
         ends_in = seen.ends_in - (self._clock.monotonic() - as_of)
         if seen.quota != quota or ends_in <= 0:
-            return Usage(quota, 0, quota.length)
-        return Usage(quota, seen.counted, ends_in)
+            return Usage(quota, quota.limit, quota.length)
+        return Usage(quota, seen.remaining, ends_in)
 
     def strike(self, key: str, length: int, last: int) -> int:
         """Count a strike in a window of so many seconds; return which one it is, 0 if not counted.
@@ -224,7 +224,9 @@ class RedisCounterStorage(RedisStorage):
     def _count(self, quotas: Sequence[Quota], amount: int) -> tuple[bool, list[Usage]]:
         has_room, *answer = self._run(quotas, amount)
         windows = zip(quotas, answer[::2], answer[1::2], strict=True)
-        usages = [Usage(quota, count, left / 1000) for quota, count, left in windows]
+        usages = [
+            Usage(quota, max(0, quota.limit - count), left / 1000) for quota, count, left in windows
+        ]
         self._remember(usages)
         return has_room == 1, usages
 

@@ -47,16 +47,11 @@ class Quota:
 
 
 class Usage(NamedTuple):
-    """The state of a quota's window: requests counted, and seconds until it ends."""
+    """The state of a quota's window: how many requests it has room for, and seconds to its end."""
 
     quota: Quota
-    counted: int
+    remaining: int
     ends_in: float
-
-    @property
-    def remaining(self) -> int:
-        """How many requests the window still has room for."""
-        return max(0, self.quota.limit - self.counted)
 
 
 @dataclass(slots=True)
@@ -168,11 +163,11 @@ class Counters:
         now = self._clock.monotonic()
         with self._lock:
             usages = [self._usage(quota, now) for quota in quotas]
-            if any(usage.counted >= usage.quota.limit for usage in usages):
+            if any(usage.remaining == 0 for usage in usages):
                 return False, usages
             for quota in quotas:
                 self._shelf(quota.key, quota.length).count(quota.terms, quota.key, now)
-            return True, [Usage(quota, counted + 1, ends_in) for quota, counted, ends_in in usages]
+            return True, [Usage(quota, left - 1, ends_in) for quota, left, ends_in in usages]
 
     def peek(self, quotas: Sequence[Quota]) -> list[Usage]:
         """Return the windows' state, counting nothing."""
@@ -206,9 +201,10 @@ class Counters:
     def _usage(self, quota: Quota, now: float) -> Usage:
         window = self._shelf(quota.key, quota.length).live(quota.terms, quota.key, now)
         if window is None:
-            return Usage(quota, 0, quota.length)
+            return Usage(quota, quota.limit, quota.length)
         # A sum of floats may be off by its last digit, and then be rounded up to a second more.
-        return Usage(quota, window.count, min(window.ends - now, quota.length))
+        ends_in = min(window.ends - now, quota.length)
+        return Usage(quota, max(0, quota.limit - window.count), ends_in)
 
     def _shelf(self, key: str, length: int) -> Shelf:
         is_address = key.startswith(ADDRESS_PREFIX)

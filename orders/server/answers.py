@@ -225,7 +225,7 @@ class Exchange(WSGITask):
         is_old = self.request.version == "1.0"
         if self.content_length is None and self.has_body:
             self.chunked_response, self.close_on_finish = not is_old, self.close_on_finish or is_old
-        if self.request.is_last or self.channel.is_last():
+        if self.request.is_last or (self.channel.is_heard_out and self.channel.is_last()):
             self.close_on_finish = True
         lines = [f"HTTP/1.1 {self.status}"]
         lines += [f"{name}: {value}" for name, value in self.response_headers]

@@ -57,7 +57,7 @@ class Phase(Enum):
 
 
 _RESTING = frozenset({Phase.NEW, Phase.RESTING, Phase.LEAVING})
-_ARRIVING = frozenset({Phase.HEAD, Phase.BODY})
+ARRIVING = frozenset({Phase.HEAD, Phase.BODY})
 
 
 class Loop(Protocol):
@@ -75,7 +75,7 @@ class Loop(Protocol):
     buffered_at_most: int
 
     def watch(self, connection: Connection, events: int) -> None:
-        """Poll a connection for these events, or for none."""
+        """Poll a connection for these events, or for none; not for those that it is polled for."""
 
     def enqueue(self, exchange: Exchange, *, first: bool) -> None:
         """Have a whole request answered, perhaps before others."""
@@ -94,7 +94,7 @@ class Connection:
         self.is_closed = False
         # The client sends no more; nothing more is read, because of a stop.
         self._is_at_end = False
-        self._is_heard_out = False
+        self.is_heard_out = False
         self._unread = b""
         self._request: Parser | None = None
         self._whole: deque[Parser] = deque()
@@ -106,11 +106,6 @@ class Connection:
         return self.phase is Phase.BODY and self._request is not None and self._request.chunked
 
     @property
-    def is_arriving(self) -> bool:
-        """Whether the rest of a request is what is to be read next."""
-        return self.phase is Phase.HEAD or self.phase is Phase.BODY
-
-    @property
     def is_sending(self) -> bool:
         """Whether an answer waits for its reader."""
         exchange = self.exchange
@@ -118,7 +113,7 @@ class Connection:
 
     def is_last(self) -> bool:
         """Return whether the answer being made is the last, because of a stop."""
-        return self._is_heard_out and not self._whole
+        return self.is_heard_out and not self._whole
 
     def check_client_disconnected(self) -> bool:
         """Return whether the connection was closed. For waitress' task."""
@@ -144,7 +139,7 @@ class Connection:
         elif self.exchange is None:
             self._advance()
         else:  # more is read when it is the next's turn
-            self.loop.watch(self, self.watched & ~EVENT_READ)
+            self._watch(self.watched & ~EVENT_READ)
 
     def send(self) -> None:
         """Send as much of an answer as the client accepts now, at most a piece: others wait."""
@@ -158,23 +153,23 @@ class Connection:
             self.close()
             return
         if self.outgoing.has_more(exchange.spool):
-            self.loop.watch(self, EVENT_WRITE)
+            self._watch(EVENT_WRITE)
         elif has_ended:
             self._end_exchange(exchange)
         else:
-            self.loop.watch(self, 0)  # until the next piece is made
+            self._watch(0)  # until the next piece is made
 
     def hear_out(self) -> None:
         """Read what is here before a stop, and from then on nothing more."""
         for _ in range(_LAST_READS):
             if self.phase is Phase.LEAVING or not self._receive():
                 break
-        self._is_heard_out = True
+        self.is_heard_out = True
         if self.is_closed or self.phase is Phase.LEAVING:
             return
         self._parse()
         if self.exchange is not None:
-            self.loop.watch(self, self.watched & ~EVENT_READ)
+            self._watch(self.watched & ~EVENT_READ)
         elif self._whole:
             self._advance()
         else:
@@ -201,13 +196,17 @@ class Connection:
         self.is_closed = True
         self.loop.connections.pop(self, None)
         try:
-            self.loop.watch(self, 0)
+            self._watch(0)
             if drop:
                 self.socket.setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
         finally:
             self.socket.close()
             if self.exchange is not None and self.exchange.is_answered:
                 self.exchange.discard()
+
+    def _watch(self, events: int) -> None:
+        if events != self.watched:
+            self.loop.watch(self, events)
 
     def _enter(self, phase: Phase) -> None:
         self.phase, self.since = phase, self.loop.now
@@ -235,15 +234,15 @@ class Connection:
             self._begin(self._whole.popleft(), was_waiting=was_waiting)
         elif self._unread:
             self.loop.arriving[self] = None
-        elif self._is_at_end or self._is_heard_out:
+        elif self._is_at_end or self.is_heard_out:
             self._leave()
         else:
-            self.loop.watch(self, EVENT_READ)
+            self._watch(EVENT_READ)
 
     def _parse(self) -> None:
         """Parse a request of what was read, and before a stop the one that follows, too."""
-        wanted = 2 if self._is_heard_out else 1
-        ends = math.inf if self._is_heard_out else time.monotonic() + SLICE_SECONDS
+        wanted = 2 if self.is_heard_out else 1
+        ends = math.inf if self.is_heard_out else time.monotonic() + SLICE_SECONDS
         while self._unread and len(self._whole) < wanted:
             request = self._request or self._first_bytes()
             if request is None:
@@ -285,7 +284,7 @@ class Connection:
     def _begin(self, request: Parser, *, was_waiting: bool = False) -> None:
         self._enter(Phase.ANSWER)
         self.outgoing.begin()
-        self.loop.watch(self, self.watched & EVENT_READ)
+        self._watch(self.watched & EVENT_READ)
         # One that has waited for the answer before it, or is not whole, waits only from now on.
         waited = 0 if was_waiting or request.error else sockets.waited(self.socket)
         self.exchange = Exchange(self, request, self.loop.now - waited)
@@ -321,14 +320,14 @@ class Connection:
         if self._is_at_end:
             self._part()
         else:
-            self.loop.watch(self, EVENT_READ)
+            self._watch(EVENT_READ)
 
     def _part(self) -> None:
         # What the client has not acknowledged, the system would go on buffering unseen.
-        if self._is_heard_out or not self.outgoing.unacknowledged():
+        if self.is_heard_out or not self.outgoing.unacknowledged():
             self.close()
         else:
-            self.loop.watch(self, self.watched & (0 if self._is_at_end else EVENT_READ))
+            self._watch(self.watched & (0 if self._is_at_end else EVENT_READ))
             self._check_pace()
 
     def _check_pace(self) -> None:
@@ -423,7 +422,7 @@ def giving_way(connections: Collection[Connection], count: int, now: float) -> l
     """
     resting = sorted((each for each in connections if each.phase in _RESTING), key=_since)
     chosen = _of_the_most(connections, [each for each in resting if each.since < now - _NEW], count)
-    chosen += sorted((each for each in connections if each.phase in _ARRIVING), key=_since)
+    chosen += sorted((each for each in connections if each.phase in ARRIVING), key=_since)
     sending = [each for each in connections if each.is_sending]
     chosen += sorted(sending, key=lambda each: each.outgoing.pace(now))
     if len(chosen) < count:

@@ -23,6 +23,7 @@ from typing import Any
 
 from orders.server.answers import MOST_LONG, Exchange, Listener, LongAnswers, Policy, Work
 from orders.server.connections import (
+    ARRIVING,
     IDLE_SECONDS,
     SLICE_SECONDS,
     Connection,
@@ -138,9 +139,7 @@ class Loop:
         (self._urgent if first else self._ready).append(exchange)
 
     def watch(self, connection: Connection, events: int) -> None:
-        """Poll a connection for these events, or for none."""
-        if events == connection.watched:
-            return
+        """Poll a connection for these events, or for none; not for those that it is polled for."""
         if not connection.watched:
             self._selector.register(connection.socket, events, connection)
         elif events:
@@ -200,7 +199,7 @@ class Loop:
             self.now = time.monotonic()
 
     def _handle(self, connection: Connection, ready: int) -> None:
-        if connection.is_arriving:
+        if connection.phase in ARRIVING:
             self.arriving[connection] = None
         else:
             connection.on_event(ready)
@@ -209,7 +208,7 @@ class Loop:
         ends = self.now + min(TURN_SECONDS, max(SLICE_SECONDS, self._answering_took))
         while self.arriving:
             connection, _ = self.arriving.popitem(last=False)
-            if connection.is_arriving and not connection.is_closed:  # still
+            if connection.phase in ARRIVING and not connection.is_closed:  # still
                 self._guard(connection, connection.read)
             self.now = time.monotonic()
             if self.now >= ends:
@@ -281,6 +280,8 @@ class Loop:
                 self._guard(connection, connection.send)
 
     def _begin_long(self) -> None:
+        if not self._long.waiting:
+            return
         for exchange in self._long.pending():
             self._guard(exchange.channel, self._long.begin, exchange, self.now)
 

@@ -14,24 +14,27 @@ from __future__ import annotations
 import ipaddress
 import logging
 import math
+import random
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import cast
 
-from flask import Flask, g
+from flask import Flask, Request, g
 from flask_limiter import Limiter
 from limits import parse_many
 
 from orders.clock import Clock
 from orders.counters.windows import ADDRESS_PREFIX, Quota, Usage
 from orders.domain import Origin
+from orders.server import WHOLE_AT
 from orders.settings import Network, Plan, Settings
 from orders.shop import CountersStorage, Shop
 from orders.store import apikeys as key_store
 from orders.store.apikeys import ApiKey
-from orders.store.database.database import Database
+from orders.store.database.database import WAIT_SECONDS, Database
 from orders.store.database.errors import StoreUnavailable
 from orders.web.refusals import (
     InsufficientScope,
@@ -46,6 +49,10 @@ log = logging.getLogger(__name__)
 # An address as proxies write it: some add brackets to one of IPv6, and the port.
 _PORT = "(?::[0-9]{1,5})?"
 _FORWARDED = re.compile(rf"\[([0-9A-Fa-f:.]+)\]{_PORT}|([0-9.]+){_PORT}|([0-9A-Fa-f:.]+)")
+# The paths of the API: `/v1` or `/v2`, or below; leading slashes fold.
+API_PATH = re.compile(r"/+v[12](/|$)")
+# Request ids are names, not secrets: guessing one opens nothing.
+_random_bits = random.Random().getrandbits  # noqa: S311 # nosec B311
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -137,13 +144,11 @@ class Call:
 
     `waited` is for how many seconds its last byte had been received before that.
 
-    `judged_at` is the wall time of the verdict, 0 without one. `headers` are sent with any response
-    to it. `endpoint` is Flask's name of the route, None where there is none; `refusal` is the error
-    code of a response of 400 and above.
+    `judged_at` is the wall time of the verdict, 0 without one. `endpoint` is Flask's name of the
+    route, None where there is none; `refusal` is the error code of a response of 400 and above.
     """
 
     shop: Shop
-    request_id: str
     began: float
     is_api: bool
     address: str
@@ -153,15 +158,11 @@ class Call:
     verdict: Verdict | None = None
     judged_at: float = 0.0
     waited: float = 0.0
-    headers: dict[str, str] = field(default_factory=dict)
     endpoint: str | None = None
     refusal: str | None = None
-
-    @property
-    def key_name(self) -> str | None:
-        """The name of the request's key in the log and in events; None without a valid key."""
-        key = self.caller.key if self.caller else None
-        return f"key:{key.id}" if key else None
+    # The name of the request's key in the log and in events; None without a valid key.
+    key_name: str | None = None
+    request_id: str = field(default_factory=lambda: f"{_random_bits(64):016x}")
 
     @property
     def origin(self) -> Origin:
@@ -175,12 +176,37 @@ def current_call() -> Call:
     return call
 
 
-def admit(call: Call, authorization: str | None) -> None:
-    """Identify the caller, rate-limit, authenticate and authorize, or raise what stands against it.
+def admit(shop: Shop, incoming: Request) -> None:
+    """Begin the call of a request; of the API's, find out who sends it, and whether they may.
 
     Raises:
         StoreUnavailable, RateLimited, KeyBanned, MissingKey, InvalidKey, InsufficientScope
     """
+    environ = incoming.environ
+    path = environ["PATH_INFO"]
+    g.call = call = Call(
+        shop,
+        shop.clock.monotonic(),
+        API_PATH.match(path) is not None,
+        client_address(
+            environ.get("REMOTE_ADDR") or "unknown",
+            environ.get("HTTP_X_FORWARDED_FOR"),
+            shop.settings.trusted_proxy,
+        ),
+        incoming.method,
+        path,
+        endpoint=incoming.endpoint,
+    )
+    # The time in the server's queue counts, too.
+    now = time.monotonic()
+    whole_at = environ.get(WHOLE_AT) or now
+    call.waited = now - whole_at
+    shop.database.answer_by(whole_at + WAIT_SECONDS)
+    if call.is_api:
+        _admit_to_api(call, environ.get("HTTP_AUTHORIZATION"))
+
+
+def _admit_to_api(call: Call, authorization: str | None) -> None:
     shop = call.shop
     try:
         call.caller = identify(shop, authorization, call.address)
@@ -188,6 +214,8 @@ def admit(call: Call, authorization: str | None) -> None:
         # A key that memory knows sees its own figures, as on every refusal.
         call.verdict = standing(shop, authorization)
         raise
+    if (key := call.caller.key) is not None:
+        call.key_name = f"key:{key.id}"
     call.judged_at = shop.clock.time()
     call.verdict = judge(shop, call.caller)
     call.verdict.raise_if_limited()
@@ -231,7 +259,7 @@ def standing(shop: Shop, authorization: str | None) -> Verdict:
     known = shop.keyring.recall(token) if token else None
     if known is None:
         quotas = _quotas("nobody", *_figures(plans["free"]))
-        return Verdict([Usage(quota, 0, quota.length) for quota in quotas])
+        return Verdict([Usage(quota, quota.limit, quota.length) for quota in quotas])
     caller = Caller("-", True, known.key, known.as_of)
     quotas = _quotas(caller.identity, *figures_in_force(caller, plans))
     banned_for = shop.bans.ends_in(known.key, known.as_of)

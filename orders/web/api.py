@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import random
-import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -27,18 +25,16 @@ from werkzeug.http import http_date
 from werkzeug.routing import MapAdapter, UnicodeConverter
 
 from orders.apikeys import is_well_formed
-from orders.server import MAX_HEAD_BYTES, MAX_HEADERS, WHOLE_AT, Refused, Work, path_of_target
+from orders.server import MAX_HEAD_BYTES, MAX_HEADERS, Refused, Work, path_of_target
 from orders.settings import Settings
 from orders.shop import Shop
-from orders.store.database.database import WAIT_SECONDS
 from orders.store.database.errors import StoreUnavailable
 from orders.web import bodies
 from orders.web.access import (
+    API_PATH,
     Call,
     admit,
     bearer_token,
-    client_address,
-    current_call,
     network_of,
     standing,
 )
@@ -66,16 +62,6 @@ PROTECTION = {
 }
 _NOWHERE = "/ "
 _OPENAPI = {1: "3.0.3", 2: "3.1.0"}
-# Request ids are names, not secrets: guessing one opens nothing.
-_random_bits = random.Random().getrandbits  # noqa: S311 # nosec B311
-
-
-_API_PATH = re.compile(r"/+v[12](/|$)")
-
-
-def is_api_path(path: str) -> bool:
-    """Return whether a path belongs to the API: `/v1` or `/v2`, or below; leading slashes fold."""
-    return _API_PATH.match(path) is not None
 
 
 # Here Flask, flask-smorest and Werkzeug are not used as they come. An override that changes no
@@ -135,7 +121,7 @@ class OrdersFlask(Flask):
         # Set while it serves.
         self.server: ServerLoad | None = None
         # Called when an answer has been sent.
-        self.listeners: list[NoteAnswer] = [log_queue.note_request]
+        self.listeners: list[NoteAnswer] = [log_queue.note_answer]
         self.url_map.merge_slashes = False
         self.url_map.converters["id"] = IdConverter
 
@@ -158,13 +144,7 @@ class OrdersFlask(Flask):
 
     def preprocess_request(self) -> None:
         """Admit the request, or raise why it is refused. Saves 3 % over Flask's list of hooks."""
-        _admit(self.shop, _plain(request))
-
-    def handle_user_exception(self, e: Exception) -> Any:
-        """Render an exception, and let go of it: it leads back to the request."""
-        # Of a path that does not exist. Only the collector would free both.
-        request_ctx.request.routing_exception = None
-        return super().handle_user_exception(e)
+        admit(self.shop, _plain(request))
 
     def make_response(self, rv: Any) -> Any:
         """Return a view's reply as it is. Saves 50 %, with `Reply`."""
@@ -327,7 +307,7 @@ class Api(flask_smorest.Api):
 
 def render(error: Exception) -> Reply:
     """Return the answer to an exception: its documented code, or 500 and a line in the log."""
-    call = current_call()
+    call: Call = g.call
     answer = answer_to(error)
     if answer is None:
         log.error("Request %s failed", call.request_id, exc_info=error)
@@ -340,34 +320,8 @@ def render(error: Exception) -> Reply:
     )
 
 
-def _admit(shop: Shop, incoming: Request) -> None:
-    environ = incoming.environ
-    path = environ["PATH_INFO"]
-    g.call = call = Call(
-        shop,
-        f"{_random_bits(64):016x}",
-        shop.clock.monotonic(),
-        is_api_path(path),
-        client_address(
-            environ.get("REMOTE_ADDR") or "unknown",
-            environ.get("HTTP_X_FORWARDED_FOR"),
-            shop.settings.trusted_proxy,
-        ),
-        incoming.method,
-        path,
-        endpoint=incoming.endpoint,
-    )
-    # The time in the server's queue counts, too.
-    now = time.monotonic()
-    whole_at = environ.get(WHOLE_AT) or now
-    call.waited = now - whole_at
-    shop.database.answer_by(whole_at + WAIT_SECONDS)
-    if call.is_api:
-        admit(call, environ.get("HTTP_AUTHORIZATION"))
-
-
 def _finish(app: OrdersFlask, reply: Reply) -> Reply:
-    call = current_call()
+    call: Call = g.call
     shop = call.shop
     # What is left to send is not waited for by this deadline.
     shop.database.answer_by(None)
@@ -380,8 +334,12 @@ def _finish(app: OrdersFlask, reply: Reply) -> Reply:
         headers.append(("X-Request-Id", call.request_id))
         if call.caller is not None and call.caller.key is not None:
             headers += _announcements(shop.settings)
+    if call.refusal is not None:
+        # Of a path that does not exist: it leads back to the request, and only the collector would
+        # free both.
+        request_ctx.request.routing_exception = None
     status = reply.status
-    reply.call_when_sent(lambda: app.note_answer(call, status, shop.clock.monotonic()))
+    reply.end = lambda: app.note_answer(call, status, shop.clock.monotonic())
     return reply
 
 
@@ -445,7 +403,7 @@ class Dispatch:
 
     def work(self, method: str, path: str, headers: dict[str, str]) -> Work:
         """Return what a request takes."""
-        if not is_api_path(path):
+        if not API_PATH.match(path):
             return Work.WAITING if path in _ASKING else Work.INSTANT
         try:
             if path == _LIST and method == "GET" and self._is_long(headers.get("IF_NONE_MATCH")):
@@ -459,7 +417,7 @@ class Dispatch:
 
         A key is only looked at: looking it up could block.
         """
-        if not is_api_path(path):
+        if not API_PATH.match(path):
             return True
         token = bearer_token(headers.get("AUTHORIZATION"))
         is_key = token is not None and is_well_formed(token)
@@ -476,8 +434,8 @@ class Dispatch:
     def refusal(self, refused: Refused) -> tuple[list[tuple[str, str]], bytes]:
         """Return the headers and the Error body of a refusal, and log it."""
         shop, now = self._shop, time.monotonic()
-        is_api = refused.path is None or is_api_path(refused.path)
-        call = Call(shop, f"{_random_bits(64):016x}", now, is_api, refused.address, "-", "-")
+        is_api = refused.path is None or API_PATH.match(refused.path) is not None
+        call = Call(shop, now, is_api, refused.address, "-", "-")
         call.waited = now - refused.whole_at
         headers, body = answer_to_refused(refused, call)
         if is_api:  # it counts nothing

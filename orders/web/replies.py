@@ -18,7 +18,7 @@ from functools import cached_property, lru_cache
 from http import HTTPStatus
 from typing import Any
 
-from flask import request
+from flask import g, request
 from werkzeug.datastructures import Accept, ETags
 from werkzeug.http import parse_accept_header, parse_etags
 
@@ -27,9 +27,9 @@ from orders.service import Condition, Written
 from orders.store.lists import Entity
 from orders.store.tables import orders
 from orders.strictjson import to_json
-from orders.web.access import current_call
 
 JSON = "application/json"
+CREATED = 201
 NO_CONTENT = 204
 REPLAYED = ("Idempotent-Replayed", "true")
 _WITHOUT_BODY = {NO_CONTENT, 304}
@@ -57,7 +57,7 @@ class Reply:
     times. With it, a GET of one order takes half as long again.
     """
 
-    __slots__ = ("_ended", "_pieces", "body", "headers", "status")
+    __slots__ = ("_pieces", "body", "end", "headers", "status")
 
     def __init__(
         self,
@@ -70,16 +70,13 @@ class Reply:
         self.body = body
         self.status = status
         self.headers = [*headers]
-        self._ended: Callable[[], None] = lambda: None
+        # Called at the end of the response, however it ends.
+        self.end: Callable[[], None] = lambda: None
         if status not in _WITHOUT_BODY:
             self.headers.append(("Content-Type", content_type))
             if isinstance(body, bytes):
                 self.headers.append(("Content-Length", str(len(body))))
         self._pieces: Iterable[bytes] = (body,) if isinstance(body, bytes) else body
-
-    def call_when_sent(self, ended: Callable[[], None]) -> None:
-        """Have a function called at the end of the response, however it ends."""
-        self._ended = ended
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Reply:
         """Begin the response; return its body."""
@@ -99,7 +96,7 @@ class Reply:
             if close is not None:
                 close()
         finally:
-            self._ended()
+            self.end()
 
 
 def json_reply(value: Any, status: int = 200) -> Reply:
@@ -107,20 +104,18 @@ def json_reply(value: Any, status: int = 200) -> Reply:
     return Reply(to_json(value).encode(), status)
 
 
-def written(
-    done: Written, version: int, status: int = 200, headers: Iterable[tuple[str, str]] = ()
-) -> Reply:
+def written(done: Written, version: int, status: int = 200) -> Reply:
     """Return the answer of a write to one order: the order as a version shows it, if any."""
-    body = b"" if status == NO_CONTENT else done.order.shown(version)
-    return Reply(body, status, [*headers, *([REPLAYED] if done.replayed else [])])
-
-
-def location(order_id: int, version: int) -> tuple[str, str]:
-    """Return the header that says where an order is."""
-    return (
-        "Location",
-        f"{current_call().shop.settings.path_prefix}/v{version}/store/orders/{order_id}",
-    )
+    order = done.order
+    headers = []
+    if version > 1:
+        headers += _headers(tag_of(_store_id(), order.event_id), varies=False, strong=True)
+    if status == CREATED:
+        prefix = g.call.shop.settings.path_prefix
+        headers.append(("Location", f"{prefix}/v{version}/store/orders/{order.order_id}"))
+    if done.replayed:
+        headers.append(REPLAYED)
+    return Reply(b"" if status == NO_CONTENT else order.shown(version), status, headers)
 
 
 def order_reply(order_id: int, order: Entity, *, strong: bool) -> Reply:
@@ -129,7 +124,7 @@ def order_reply(order_id: int, order: Entity, *, strong: bool) -> Reply:
     PreconditionFailed is raised where If-Match names no such tag.
     """
     environ = request.environ
-    tag = tag_of(current_call().shop.store_id, order.revision)
+    tag = tag_of(_store_id(), order.revision)
     wanted, unwanted = environ.get("HTTP_IF_MATCH"), environ.get("HTTP_IF_NONE_MATCH", "")
     if wanted is not None and not _matches(wanted, tag, strong=strong):
         raise PreconditionFailed(order_id)
@@ -146,7 +141,7 @@ def precondition(*, strong: bool) -> Condition | None:
         return None
     # The change may be made in another thread.
     wanted, unwanted = environ.get("HTTP_IF_MATCH"), environ.get("HTTP_IF_NONE_MATCH", "")
-    store_id = current_call().shop.store_id
+    store_id = _store_id()
 
     def is_allowed(revision: int) -> bool:
         tag = tag_of(store_id, revision)
@@ -161,11 +156,6 @@ def precondition_of_list() -> Condition | None:
     return precondition(strong=False)
 
 
-def strong_headers(revision: int) -> list[tuple[str, str]]:
-    """Return the headers of the answer of a write to one order."""
-    return _headers(tag_of(current_call().shop.store_id, revision), varies=False, strong=True)
-
-
 def if_current(revision: Callable[[], int], *, varies: bool) -> Reply | None:
     """Return 304 if the client's If-None-Match names this revision, None if it needs the body.
 
@@ -177,7 +167,7 @@ def if_current(revision: Callable[[], int], *, varies: bool) -> Reply | None:
         raise PreconditionFailed
     if "HTTP_IF_NONE_MATCH" not in environ:
         return None
-    tag = tag_of(current_call().shop.store_id, revision())
+    tag = tag_of(_store_id(), revision())
     if _tags(environ["HTTP_IF_NONE_MATCH"], tag).contains_weak(tag):
         return Reply(status=304, headers=_headers(tag, varies=varies))
     return None
@@ -189,7 +179,7 @@ def entity(body: bytes | Iterable[bytes], revision: int, *, varies: bool | None 
     `varies` is whether any response at this address may be compressed; by default, whether this
     one may.
     """
-    tag = tag_of(current_call().shop.store_id, revision)
+    tag = tag_of(_store_id(), revision)
     headers = _headers(tag, varies=is_large(body) if varies is None else varies)
     return Reply(encoded(body, headers), headers=headers)
 
@@ -197,6 +187,11 @@ def entity(body: bytes | Iterable[bytes], revision: int, *, varies: bool | None 
 def tag_of(store_id: str, revision: int) -> str:
     """Return the tag of a store as of an event, without quotes."""
     return f"{store_id}-{FORMAT}-{revision}"
+
+
+def _store_id() -> str:
+    store_id: str = g.call.shop.store_id
+    return store_id
 
 
 def _matches(wanted: str, tag: str, *, strong: bool) -> bool:

@@ -23,7 +23,7 @@ from orders.web.openapi.document import (
     operation,
 )
 from orders.web.refusals import ServerBusy
-from orders.web.replies import NO_CONTENT, Reply, location, written
+from orders.web.replies import CREATED, NO_CONTENT, Reply, written
 from schemas.order import NewOrderSchema, OrderSchema, ShipmentSchema
 from schemas.pet import PetSchema
 
@@ -78,7 +78,7 @@ def place_order(new: NewOrder) -> Reply:
     call = current_call()
     condition, key = replies.precondition_of_list(), idempotency_key(VERSION)
     placed = call.shop.orders.place(new, call.origin, key, condition)
-    return written(placed, VERSION, 201, [location(placed.order.order_id, VERSION)])
+    return written(placed, VERSION, CREATED)
 
 
 @blueprint.get("/store/orders/<id:orderId>", tags=["orders"])

@@ -7,7 +7,7 @@ import binascii
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
@@ -18,7 +18,6 @@ from flask import request
 
 from orders import domain
 from orders.domain import NewOrder, OrderNotFound, Status
-from orders.service import Written
 from orders.shop import ListedPage
 from orders.store import lists, stats
 from orders.store import orders as order_store
@@ -37,7 +36,7 @@ from orders.web.openapi.document import (
     operation,
 )
 from orders.web.refusals import MissingKey, ValidationFailed, body_of
-from orders.web.replies import NO_CONTENT, REPLAYED, Reply, location, written
+from orders.web.replies import CREATED, NO_CONTENT, REPLAYED, Reply, written
 from orders.webhooks import endpoints
 from schemas.event import EventPageSchema
 from schemas.order import ShipmentSchema
@@ -93,9 +92,10 @@ def list_orders(parameters: dict[str, Any]) -> Reply:
     if unchanged is not None:
         return unchanged
     page = shop.pages.get(request.query_string, lambda: _read_listed_page(query))
+    reply = replies.entity(page.body, page.revision, varies=True)
     if page.link is not None:
-        current_call().headers["Link"] = page.link
-    return replies.entity(page.body, page.revision, varies=True)
+        reply.headers.append(("Link", page.link))
+    return reply
 
 
 def _page_query(parameters: Mapping[str, Any], store_id: str) -> PageQuery:
@@ -189,7 +189,7 @@ def place_order(new: NewOrder) -> Reply:
     call = current_call()
     condition, key = replies.precondition_of_list(), idempotency_key(VERSION)
     placed = call.shop.orders.place(new, call.origin, key, condition)
-    return _written(placed, 201, [location(placed.order.order_id, VERSION)])
+    return written(placed, VERSION, CREATED)
 
 
 @blueprint.get("/store/orders/<id:orderId>", tags=["orders"])
@@ -223,7 +223,7 @@ def cancel_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
     order_id, condition = domain.parse_order_id(orderId), replies.precondition(strong=True)
     key = idempotency_key(VERSION)
     cancelled = call.shop.orders.cancel(order_id, call.origin, condition, key)
-    return _written(cancelled, NO_CONTENT)
+    return written(cancelled, VERSION, NO_CONTENT)
 
 
 @blueprint.post("/store/orders/<id:orderId>/ship", tags=["orders"])
@@ -242,7 +242,7 @@ def ship_order(shipment: dict[str, datetime], orderId: str) -> Reply:  # noqa: N
     call = current_call()
     order_id, condition = domain.parse_order_id(orderId), replies.precondition(strong=True)
     at, key = shipment.get("ship_date"), idempotency_key(VERSION)
-    return _written(call.shop.orders.ship(order_id, at, call.origin, condition, key))
+    return written(call.shop.orders.ship(order_id, at, call.origin, condition, key), VERSION)
 
 
 @blueprint.patch("/store/orders/<id:orderId>", tags=["orders"])
@@ -259,12 +259,7 @@ def change_order(fields: dict[str, Any], orderId: str) -> Reply:  # noqa: N803 -
     call = current_call()
     order_id, condition = domain.parse_order_id(orderId), replies.precondition(strong=True)
     key = idempotency_key(VERSION)
-    return _written(call.shop.orders.change(order_id, fields, call.origin, condition, key))
-
-
-def _written(done: Written, status: int = 200, headers: Iterable[tuple[str, str]] = ()) -> Reply:
-    etag = replies.strong_headers(done.order.event_id)
-    return written(done, VERSION, status, [*etag, *headers])
+    return written(call.shop.orders.change(order_id, fields, call.origin, condition, key), VERSION)
 
 
 @blueprint.post("/store/shipments", tags=["orders"])

@@ -15,8 +15,9 @@ import pytest
 from orders.store import apikeys
 from orders.store.care.backups import ASKED_EVERY_SECONDS, SOCKET, ContinuousCopy
 from orders.store.care.files import locked
+from orders.web.logs import Recent
 from orders.web.monitoring import health
-from orders.web.monitoring.health import Recent, StatusFile
+from orders.web.monitoring.health import StatusFile
 from orders.webhooks import endpoints
 from tests.support.commands import command, rejected
 from tests.support.databases import DATABASES

@@ -6,9 +6,9 @@ import gzip
 import re
 
 import pytest
-from orders.web.compression import LARGE_BYTES
 
 from orders.web.pages.site import POLICY, load, serve_page
+from orders.web.replies import LARGE_BYTES
 from tests.support.stores import assert_error
 
 LARGE = "export const words = [" + "'pet', " * LARGE_BYTES + "]\n"

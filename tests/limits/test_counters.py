@@ -27,9 +27,13 @@ def quotas(identity="key:1.0", per_minute=5, per_day=50):
     ]
 
 
+def _count(usage):
+    return usage.quota.limit - usage.remaining
+
+
 def state(storage, *identity):
     """Return the counts of both windows of a client, and their seconds left."""
-    return [(usage.counted, usage.ends_in) for usage in storage.peek(quotas(*identity))]
+    return [(_count(usage), usage.ends_in) for usage in storage.peek(quotas(*identity))]
 
 
 def counts(storage, *identity):
@@ -52,7 +56,7 @@ def count(storage, key, length=DAY, times=1):
 
 def counted(storage, key, length=DAY):
     """Return the count of a single window."""
-    return storage.peek([Quota(key, 10**9, length)])[0].counted
+    return _count(storage.peek([Quota(key, 10**9, length)])[0])
 
 
 @pytest.fixture
