@@ -63,9 +63,16 @@ def put_rows(database, orders, events=()):
                 connection.execute(insert(table), rows)
 
 
-def sql_copy(table, row_id, *, verb="INSERT", **changed):
-    """Return the SQL that writes a row of a table again, some columns of which are other SQL."""
+def sql_copy(table, row_id, *, verb="INSERT", times=1, **changed):
+    """Return the SQL that writes a row of a table again, some columns of which are other SQL.
+
+    In that, `n` is the number of the copy, from 1.
+    """
     names = METADATA.tables[table].columns.keys()
     values = ", ".join(changed.get(name, name) for name in names)
     columns = ", ".join(names)
-    return f"{verb} INTO {table} ({columns}) SELECT {values} FROM {table} WHERE id = {row_id}"
+    numbers = f"SELECT 1 AS n UNION ALL SELECT n + 1 FROM numbers WHERE n < {times}"
+    return (
+        f"{verb} INTO {table} ({columns}) WITH RECURSIVE numbers AS ({numbers}) "
+        f"SELECT {values} FROM {table}, numbers WHERE id = {row_id}"
+    )
