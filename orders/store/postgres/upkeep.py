@@ -205,7 +205,7 @@ class PostgresUpkeep:
                 if time.monotonic() > ends:
                     raise UnfitDatabase(
                         f"{self._database.where} was made by an older version of this program, and "
-                        "a service uses it. Stop all of its shop, then start again."
+                        "a service uses it. Stop all of its services, then start again."
                     ) from None
                 time.sleep(_POLL_SECONDS)
 
