@@ -16,6 +16,7 @@ from orders.cli.common import Program
 from orders.cli.database import db_group
 from orders.cli.events import events_group
 from orders.cli.files import orders_group, pets_group
+from orders.cli.first_start import at_boot
 from orders.cli.keys import keys_group
 from orders.cli.status import status
 from orders.cli.webhooks import webhooks_group
@@ -31,7 +32,7 @@ from orders.web.pages import site
 
 COMMANDS = (
     *(keys_group, orders_group, pets_group, events_group, webhooks_group, db_group),
-    *(audit, status),
+    *(audit, status, at_boot),
 )
 
 
@@ -80,16 +81,23 @@ def make_routes(settings: Settings) -> OrdersFlask:
     context_settings={"obj": ScriptInfo(create_app=create_app)},
 )
 @click.option("--demo", is_flag=True, help="First fill an empty database, and print a key to try.")
+@click.option(
+    "--open/--no-open",
+    "opens",
+    default=None,
+    help="Open the console in your browser, with the first key where there is none yet.",
+)
 @click.version_option(serve.versions(), message="%(version)s")
 @click.pass_context
-def program(context: click.Context, *, demo: bool) -> None:
+def program(context: click.Context, *, demo: bool, opens: bool | None) -> None:
     """Serve the orders of a pet store over HTTP, or run a command.
 
     Settings come from config.toml in the folder of the data and the environment (ORDERS_…);
     docs/settings.md has them all.
     """
     if context.invoked_subcommand is None:
-        context.exit(serve.main(create_app, with_demo=demo))
-    if demo:
-        raise click.ClickException("--demo is for the service: no command takes it.")
+        context.exit(serve.main(create_app, with_demo=demo, opens=opens))
+    if demo or opens is not None:
+        option = "--demo" if demo else "--open"
+        raise click.ClickException(f"{option} is for the service: no command takes it.")
     gc.enable()  # again: see __main__

@@ -16,7 +16,7 @@ NAME = "store-orders"
 _CHECKOUT = Path(__file__).resolve().parent.parent
 _IS_CHECKOUT = (_CHECKOUT / "app.py").exists()
 # https://pyinstaller.org/en/stable/runtime-information.html
-_IS_SINGLE_FILE = hasattr(sys, "frozen")
+IS_SINGLE_FILE = hasattr(sys, "frozen")
 _PACKAGES = {"postgres": "psycopg[binary]", "redis": "redis[hiredis]"}
 
 
@@ -37,7 +37,24 @@ def instance_folder() -> Path:
 
 def command(words: str) -> str:
     """Return a command, such as `keys list`, as it is typed where this process was started."""
-    return f"{program()} {words}"
+    return f"{_flask_beside_python() or program()} {words}"
+
+
+def _flask_beside_python() -> str:
+    # After `python app.py` in its folder, it is the shorter and the documented one.
+    flask = Path(sys.executable).with_name("flask")
+    is_here = sys.argv[0] == "app.py" and Path("app.py").exists()
+    return _typed(str(flask)) if is_here and flask.exists() else ""
+
+
+def service_command() -> list[str]:
+    """Return the command that starts the service from any folder, for a supervisor."""
+    if IS_SINGLE_FILE:
+        return [sys.executable, "--no-open"]
+    if _IS_CHECKOUT:
+        return [sys.executable, str(_CHECKOUT / "app.py")]
+    # What is in the folder where it is started is not to be imported.
+    return [sys.executable, "-P", "-m", "orders"]
 
 
 def program() -> str:
@@ -47,14 +64,14 @@ def program() -> str:
         return f"{_typed(sys.executable)} {_typed(sys.argv[0])}"
     if started.name == "__main__.py":  # of orders, or of flask
         return f"{_typed(sys.executable)} -m {started.parent.name}"
-    if _IS_SINGLE_FILE or started.stem in {NAME, "flask"}:
+    if IS_SINGLE_FILE or started.stem in {NAME, "flask"}:
         return _typed(sys.argv[0])
     return NAME  # imported by another program, such as pytest
 
 
 def how_to_add(extra: str) -> str:
     """Return how to add the package of an extra, which is not installed."""
-    if _IS_SINGLE_FILE:
+    if IS_SINGLE_FILE:
         return f"install {NAME} with pipx or pip, as this executable can't be added to"
     package = f"-e '.[{extra}]'" if _IS_CHECKOUT else f"'{_PACKAGES[extra]}'"
     return f"run {_typed(sys.executable)} -m pip install {package}"

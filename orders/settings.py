@@ -152,6 +152,18 @@ def log_style(environ: Mapping[str, str] | None = None) -> str:
     return Settings.log
 
 
+def in_environment(environ: Mapping[str, str] | None = None) -> list[str]:
+    """Return the names of the settings in the environment, but for that of the folder."""
+    names = os.environ if environ is None else environ
+    return sorted(name for name in names if name.startswith(PREFIX) and name != f"{PREFIX}INSTANCE")
+
+
+def has_screen(environ: Mapping[str, str] | None = None) -> bool:
+    """Return whether a person at a screen started this program on Linux, without a terminal."""
+    names = os.environ if environ is None else environ
+    return "DISPLAY" in names or "WAYLAND_DISPLAY" in names
+
+
 def sudo_user(environ: Mapping[str, str] | None = None) -> str:
     """Return who had `sudo` run this program, as it says; empty without."""
     return (os.environ if environ is None else environ).get("SUDO_USER", "")

@@ -15,15 +15,16 @@ import platform
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from enum import StrEnum
 from functools import partial
 
 import click
 from sqlalchemy.exc import SQLAlchemyError
 
-from orders import VERSION, demo, installation, system
+from orders import VERSION, demo, system
 from orders import settings as settings_of
+from orders.cli import first_start
 from orders.counters import CountersRefused
 from orders.server import Server
 from orders.settings import Settings, SettingsError
@@ -57,8 +58,17 @@ class CannotStart(Exception):
     """The service can't start. The message is one line that says why and how to fix it."""
 
 
-def main(create_app: Callable[[Settings], OrdersFlask], *, with_demo: bool) -> int:
-    """Serve the application until a signal ends it; return the exit status."""
+class AlreadyServed(CannotStart):
+    """Another service has locked the instance folder."""
+
+
+def main(
+    create_app: Callable[[Settings], OrdersFlask], *, with_demo: bool, opens: bool | None = False
+) -> int:
+    """Serve the application until a signal ends it; return the exit status.
+
+    The console is opened in a browser if it `opens`; None means where that suits this start.
+    """
     system.keep_new_files_private()
     # systemd would count that end as meant, and programs that rotate logs ask for it. A person who
     # closes the terminal that shows the log means the service to end.
@@ -67,7 +77,15 @@ def main(create_app: Callable[[Settings], OrdersFlask], *, with_demo: bool) -> i
     try:
         settings = settings_of.load()
         with logs.logging_to_stderr(settings.log):
-            return _serve_instance(create_app(settings), with_demo=with_demo)
+            if opens is None:
+                opens = first_start.is_by_a_person(settings)
+            try:
+                return _serve_instance(create_app(settings), with_demo=with_demo, opens=opens)
+            except AlreadyServed:
+                # Of two double-clicks, the second opens what the first has started.
+                if not (opens and first_start.open_running(settings)):
+                    raise
+                return 0
     except (CannotStart, SettingsError, checks.UnfitDatabase, CountersRefused) as error:
         _say_why(" ".join(str(error).split()))
         return EXIT_CANNOT_START
@@ -107,15 +125,15 @@ def versions() -> str:
     )
 
 
-def _serve_instance(app: OrdersFlask, *, with_demo: bool) -> int:
+def _serve_instance(app: OrdersFlask, *, with_demo: bool, opens: bool) -> int:
     shop = app.shop
     with _locked(shop.settings), closing(shop.database):
         _prepare_database(shop)
         with _hold(shop) as hold:
-            return _serve(app, hold, with_demo=with_demo)
+            return _serve(app, hold, with_demo=with_demo, opens=opens)
 
 
-def _serve(app: OrdersFlask, hold: Hold, *, with_demo: bool) -> int:
+def _serve(app: OrdersFlask, hold: Hold, *, with_demo: bool, opens: bool) -> int:
     shop = app.shop
     with _database_needed(shop):
         keeper = Keeper(shop, hold)
@@ -125,11 +143,12 @@ def _serve(app: OrdersFlask, hold: Hold, *, with_demo: bool) -> int:
         server = _bind(app)
         server.stop_on_signals()
         recent, status = _begin_status(app, server)
-        _welcome(shop, server, with_demo=with_demo)
+        key = _welcome(shop, server, with_demo=with_demo, opens=opens)
     shop.start(keeper.keep, status.write)
     _spare_the_collector()
     try:
-        _run(server, shop.settings.notify_socket)
+        with first_start.console(app, server.addresses, key) if opens else nullcontext():
+            _run(server, shop.settings.notify_socket)
     finally:
         shop.stop()
         logging.getLogger().removeHandler(recent)
@@ -179,7 +198,7 @@ def _locked(settings: Settings) -> Iterator[None]:
                 "Let this user read and write it, or choose another with ORDERS_INSTANCE."
             ) from None
         except InstanceLocked:
-            raise CannotStart(
+            raise AlreadyServed(
                 f"Another service uses the folder {settings.instance}. "
                 "Stop that one, or choose another folder with ORDERS_INSTANCE. "
                 "docs/growing.md says how several serve one store."
@@ -262,7 +281,7 @@ def _bind(app: OrdersFlask) -> Server:
     return server
 
 
-def _welcome(shop: Shop, server: Server, *, with_demo: bool) -> None:
+def _welcome(shop: Shop, server: Server, *, with_demo: bool, opens: bool) -> str | None:
     settings = shop.settings
     if not _is_loopback(settings.host):
         log.warning(
@@ -276,13 +295,15 @@ def _welcome(shop: Shop, server: Server, *, with_demo: bool) -> None:
             "very rarely, lose what was written at the same moment. Stop it first.",
             module.sqlite_version,
         )
-    if with_demo:
-        _show_demo(shop, server.addresses[0])
+    key = _show_demo(shop, server.addresses[0]) if with_demo else None
+    if opens and key is None:
+        key = first_start.issue_first_key(shop)
     with shop.database.read() as connection:
         if not apikeys.get_all(connection):
-            issue = installation.command("keys issue NAME --plan business")
+            issue = first_start.issuing_command(settings)
             log.info("There is no API key yet. Issue one: %s", issue)
     log.info("Serving on %s. Ctrl-C stops it.", " and ".join(server.addresses))
+    return key
 
 
 def _is_loopback(host: str) -> bool:
@@ -292,7 +313,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _show_demo(shop: Shop, address: str) -> None:
+def _show_demo(shop: Shop, address: str) -> str | None:
     prepared = demo.prepare(shop.database, shop.clock)
     text = (
         "This store has orders of its own: the demo leaves it as it is."
@@ -305,6 +326,7 @@ def _show_demo(shop: Shop, address: str) -> None:
         # The key is lost. A later start with --demo shows another.
         log.warning("The demo's key can't be shown: %s.", error.strerror)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return None if prepared is None else prepared.secret
 
 
 class State(StrEnum):

@@ -6,7 +6,7 @@ import os
 import platform
 import plistlib
 import shlex
-import subprocess  # nosec B404 - the system's own programs
+import subprocess  # nosec B404
 import time
 from contextlib import suppress
 from pathlib import Path

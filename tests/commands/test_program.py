@@ -122,7 +122,7 @@ def test_a_user_without_a_home_has_to_name_a_folder(monkeypatch):
 @pytest.mark.usefixtures("a_package")
 def test_what_a_package_lacks_is_installed_beside_it(monkeypatch):
     assert installation.how_to_add("postgres").endswith(" -m pip install 'psycopg[binary]'")
-    monkeypatch.setattr(installation, "_IS_SINGLE_FILE", True)
+    monkeypatch.setattr(installation, "IS_SINGLE_FILE", True)
     assert "pipx" in installation.how_to_add("postgres")
 
 

@@ -278,7 +278,7 @@ def test_the_version_is_that_of_the_service_of_python_and_of_sqlite(ended):
 
 def test_a_start_without_a_key_prints_the_command_that_issues_one(service):
     before_serving, _, _ = "".join(service.log).partition("Serving on")
-    assert "app.py keys issue NAME --plan business" in before_serving
+    assert "flask keys issue owner --plan business" in before_serving
     assert "TLS" not in before_serving  # of loopback there is nothing to warn
 
 

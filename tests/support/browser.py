@@ -29,7 +29,8 @@ FLAGS = (
 _REFUSED = re.compile(r"Failed to load resource: the server responded with a status of (\d+)")
 # and when it gets none.
 _LOST = "Failed to load resource: net::ERR_"
-_OF_THE_BROWSER = ("about:", "blob:", "data:")
+# A file is the person's own: a page of the service can't request one.
+_OF_THE_BROWSER = ("about:", "blob:", "data:", "file:")
 # Only those that end: Swagger UI has others.
 _ANIMATIONS_END = """
     Promise.all(document.getAnimations()

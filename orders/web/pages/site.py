@@ -21,6 +21,7 @@ from pathlib import Path
 
 from flask import Flask
 
+from orders.web.pages import handover
 from orders.web.replies import Constant
 
 TYPES = {
@@ -48,6 +49,7 @@ _SWAGGER_FILES = ("swagger-ui-bundle.js", "swagger-ui.css", "favicon-32x32.png")
 def register(app: Flask) -> None:
     """Add the console and the API documentation to an application."""
     serve_page(app, "/", _HERE / "console", POLICY + _TEXT_ONLY)
+    handover.register(app)
     swagger = [(name, partial(_read_swagger, name)) for name in _SWAGGER_FILES]
     serve_page(app, "/docs", _HERE / "docs", more=swagger)
 

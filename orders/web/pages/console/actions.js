@@ -95,6 +95,31 @@ export function leaveUndone(what) {
   });
 }
 
+/** Ask whether to sign in with the key of a link in the place of the one in use. Resolves to whether to. */
+export function switchKey(used, brought) {
+  return confirm({
+    title: `Sign in as ${brought}?`,
+    body: [el("p", {}, "You're signed in here as “", bdi(used), "”. The link that was opened has the key “", bdi(brought), "”.")],
+    yes: `Sign in as ${brought}`,
+    no: `Stay ${used}`,
+    work: async () => {},
+  });
+}
+
+/** Ask whether to stay signed in on a computer that was handed a key. Resolves to whether to. */
+export function staySignedIn(name) {
+  return confirm({
+    title: "Stay signed in on this computer?",
+    body: [
+      el("p", {}, "You're signed in with the key “", bdi(name), "”. It was shown where the service was started: keep it like a password."),
+      el("p", { class: "hint", text: "Otherwise this tab forgets it after 12 hours without use, and you'll need it to sign in again." }),
+    ],
+    yes: "Stay signed in",
+    no: "Only in this tab",
+    work: async () => {},
+  });
+}
+
 /** Close a question as the page goes on to something else. A date in it is not dropped without a word. */
 export function closeQuestion() {
   byId("confirm").close(LEFT);

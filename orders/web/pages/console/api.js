@@ -84,6 +84,12 @@ export async function change(method, path, body, { name, etag, keepalive = false
   };
 }
 
+/** Return the key that the service hands over, once, for a code; null where it has none for that. */
+export async function redeem(code) {
+  const { ok, text } = await reach("console/key", null, { method: "POST", body: code, cache: "no-store", credentials: "omit", redirect: "error" });
+  return ok ? parse(text).key : null;
+}
+
 /** Return a new name for a change. Not randomUUID, which requires a secure connection. */
 export function newName() {
   return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");

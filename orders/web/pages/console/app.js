@@ -1,6 +1,6 @@
 // The start of the page: the frame around the views, news and connection.
 
-import { closeQuestion, leaveUndone } from "./actions.js";
+import { closeQuestion, leaveUndone, staySignedIn } from "./actions.js";
 import { clearCache, get, limits, mustWait, serviceEvents } from "./api.js";
 import { byId, el } from "./dom.js";
 import { figuresView } from "./figures.js";
@@ -14,9 +14,9 @@ import { announce, banner, NO_LONGER_VALID } from "./notices.js";
 import { orderView } from "./order.js";
 import { ordersView } from "./orders.js";
 import { go, here, onArrival, restoreScroll } from "./router.js";
-import { session } from "./session.js";
+import { session, takeFromAddress } from "./session.js";
 import { resumeShipping, sendAll, shipments, stopShipping, unshipped } from "./shipping.js";
-import { disableSignIn, prepareSignIn, showSignIn } from "./signin.js";
+import { disableSignIn, prepareSignIn, showSignIn, signInFromAddress } from "./signin.js";
 import { clockError, now } from "./time.js";
 import { Watch } from "./watch.js";
 
@@ -28,6 +28,7 @@ const FIGURES = "store/stats?days=1";
 const BACKUP_IS_OLD_MS = 2 * 86_400_000;
 const FIGURES_LAST_MS = 15 * 60_000;
 
+let brought = takeFromAddress();
 let view = null;
 let shown = "";
 let watch = null;
@@ -319,11 +320,30 @@ async function begin() {
   serviceEvents.addEventListener("connection", showConnection);
   serviceEvents.addEventListener("clock", showClock);
   serviceEvents.addEventListener("ended", () => session.profile && leave(NO_LONGER_VALID));
-  onArrival(showView);
+  onArrival(arriveHere);
   if (!session.isPossible) disableSignIn();
+  else if (brought) await takeOver();
   else if (session.isUnused()) leave("You were signed out after 12 hours without use.");
   else if (session.key && session.profile) await resume();
   else showSignIn("");
+}
+
+async function arriveHere() {
+  brought = takeFromAddress();
+  if (brought) await takeOver();
+  else showView();
+}
+
+// A key that a link brought, or the one in use.
+async function takeOver() {
+  if (session.isUnused()) leave("");
+  const isNew = await signInFromAddress(brought, leave);
+  if (!session.key) return;
+  if (isNew) await enter({ isNew });
+  else if (view) showView();
+  else await resume();
+  const { key, profile } = session;
+  if (isNew && key !== brought && (await staySignedIn(profile.name))) session.begin(key, profile, true);
 }
 
 async function signOut() {
@@ -338,6 +358,7 @@ async function signOut() {
 // After a reload: the stored profile of the key is good enough to start with.
 async function resume() {
   await enter();
+  if (!session.key) return;
   const { scopes } = session.profile;
   try {
     const profile = await get("usage");

@@ -168,6 +168,16 @@ export const session = {
   },
 };
 
+/**
+ * Return what the address has after `#key=`, a key or a code for one, and remove it from there before anything else
+ * can see it; null without.
+ */
+export function takeFromAddress() {
+  const [, brought] = location.hash.match(/^#key=(\w+)$/) || [];
+  if (brought) history.replaceState(null, "", "#/");
+  return brought || null;
+}
+
 function home() {
   return localStorage.getItem(KEY) ? localStorage : sessionStorage;
 }

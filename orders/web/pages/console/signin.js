@@ -1,14 +1,51 @@
 // Signing in with a key.
 
-import { get, mustWait } from "./api.js";
+import { switchKey } from "./actions.js";
+import { get, mustWait, redeem } from "./api.js";
 import { byId, setText } from "./dom.js";
 import { lasting } from "./format.js";
 import { announce, describe, NO_LONGER_VALID } from "./notices.js";
 import { session } from "./session.js";
 
 const KEY_PATTERN = /^sok_[0-9A-Za-z]+$/;
+const SPENT = "This link works once, for five minutes. Enter your key, or start the service again.";
 // Hashes of keys that worked here, so that what ended them is not taken for a mistake.
 const worked = new Set();
+
+/**
+ * Sign in with what an address brought: a key, or a code for one, as the service's start opens it. Where another key is
+ * in use, which `leave` ends, the person is asked. Resolves to whether there is a new one in use.
+ */
+export async function signInFromAddress(brought, leave) {
+  try {
+    const isKey = KEY_PATTERN.test(brought);
+    const key = isKey ? brought : await redeem(brought);
+    if (!key) throw new Error(SPENT);
+    if (key === session.key) return false;
+    const profile = await get("usage", { key });
+    if (await isInUse()) {
+      if (!(await switchKey(session.profile.name, profile.name))) return false;
+      leave("");
+    }
+    session.begin(key, profile, false);
+    worked.add(fingerprint(key));
+    return true;
+  } catch (failure) {
+    if (!session.key) showSignIn(failure.message === SPENT ? SPENT : describe(failure));
+    return false;
+  }
+}
+
+// One that is no longer valid ends here: a new store knows none of an earlier one's.
+async function isInUse() {
+  if (!session.key || !session.profile) return false;
+  try {
+    await get("usage");
+  } catch (failure) {
+    if (failure.status !== 401) throw failure;
+  }
+  return Boolean(session.key);
+}
 
 /** Prepare the form; `enter` is called when somebody has signed in. */
 export function prepareSignIn(enter) {
