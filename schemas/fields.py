@@ -30,7 +30,14 @@ class Text(Described, ma.fields.String):
 
 
 class Flag(Described, ma.fields.Boolean):
-    """True or false."""
+    """True or false, and nothing that could stand for them."""
+
+    def _deserialize(
+        self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any
+    ) -> bool:
+        if not isinstance(value, bool):
+            raise ma.ValidationError("must be true or false")
+        return value
 
 
 class Whole(Described):
@@ -148,6 +155,14 @@ class Decimal:
         return super()._deserialize(number, *args, **kwargs)  # type: ignore[misc]
 
 
+class TrueOrFalse:
+    """Mixed into a flag: a parameter that is one of these words."""
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        flag = {"true": True, "false": False}.get(value)
+        return super()._deserialize(flag, *args, **kwargs)  # type: ignore[misc]
+
+
 class WholeParameter(Once, Decimal, Whole):
     """A whole number between two bounds."""
 
@@ -198,16 +213,8 @@ class ZoneParameter(TextParameter):
         return name
 
 
-class FlagParameter(Once, Flag):
+class FlagParameter(Once, TrueOrFalse, Flag):
     """`true` or `false`."""
-
-    def __init__(self, description: str) -> None:
-        super().__init__(
-            description,
-            truthy={"true"},
-            falsy={"false"},
-            error_messages={"invalid": "must be true or false"},
-        )
 
 
 class ChoiceParameter(TextParameter):

@@ -39,8 +39,8 @@ def pets_group() -> None:
 def import_orders(file: Path) -> None:
     """Import the orders of FILE (.csv or .jsonl), all of them or none.
 
-    Columns: petId; and where present id, quantity (1), shipDate, status (pending), placedAt (now),
-    updatedAt (placedAt), reference, note. The service may go on running.
+    Columns: petId, and any other that an export has; where they are absent, quantity is 1, status
+    pending, placedAt now and updatedAt the same. The service may go on running.
     """
     shop = open_shop(make=True)
     count = _import(file, ORDERS, shop.orders.import_orders)

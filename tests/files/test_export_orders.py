@@ -20,10 +20,12 @@ from orders import domain
 from orders.store.database.sqlite import Checkpoint
 from tests.support.commands import command, messages, names_in, rejected, without_store
 from tests.support.databases import DATABASES
-from tests.support.orders import order_row, put_rows, sql_copy
+from tests.support.imports import table
+from tests.support.orders import SHOWN, order_row, put_rows, sql_copy
 from tests.support.service import ROOT
 
-HEADER = "id,petId,quantity,shipDate,status,placedAt,updatedAt,reference,note\n"
+HEADER = ",".join(SHOWN.values()) + "\n"
+assert HEADER.startswith("id,petId,quantity,shipDate,status,placedAt,updatedAt,reference,note")
 LEFT_OUT = ", without their history and without keys and pets.\n"
 MAX_ID = 2**53 - 1
 MAX_INT64 = 2**63 - 1
@@ -73,17 +75,6 @@ def varied(store, client, tmp_path):
     return store
 
 
-CSV = """\
-id,petId,quantity,shipDate,status,placedAt,updatedAt,reference,note
-1,7,2,2026-12-05T08:00:00.000Z,pending,2026-12-01T12:00:00.000Z,2026-12-01T12:00:00.000Z,,
-2,8,1,2026-12-01T12:00:01.250Z,shipped,2026-12-01T12:00:00.000Z,2026-12-01T12:00:01.250Z,,
-3,9,1,,cancelled,2026-12-01T12:00:01.250Z,2026-12-01T12:00:01.250Z,,
-9007199254740991,9223372036854775807,2147483647,,pending,2026-12-01T12:00:01.250Z,\
-2026-12-01T12:00:01.250Z,"a ""b"", ö","First\rsecond\r
-third
-
-last"
-"""
 JSON_LINES = """\
 {"id":1,"petId":7,"quantity":2,"shipDate":"2026-12-05T08:00:00.000Z","status":"pending",\
 "placedAt":"2026-12-01T12:00:00.000Z","updatedAt":"2026-12-01T12:00:00.000Z"}
@@ -95,6 +86,8 @@ JSON_LINES = """\
 "placedAt":"2026-12-01T12:00:01.250Z","updatedAt":"2026-12-01T12:00:01.250Z",\
 "reference":"a \\"b\\", ö","note":"First\\rsecond\\r\\nthird\\n\\nlast"}
 """
+ROWS = map(json.loads, JSON_LINES.splitlines())
+CSV = HEADER + table(*([order.get(name) for name in SHOWN.values()] for order in ROWS))
 
 
 # What is exported.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import insert
 
-from orders.domain import parse_instant
+from orders.domain import name_in_api, parse_instant
 from orders.store import tables
 from orders.store.tables import METADATA
 
@@ -16,8 +16,10 @@ OPTIONAL = {
     "reference": "R-1041",
     "note": "A gift\nfor Anna",
 }
-# What an event repeats of its order, for SQL.
 COLUMNS = tables.orders.columns.keys()
+# What files call them.
+SHOWN = {name: name_in_api(name) for name in COLUMNS}
+# What an event repeats of its order, for SQL.
 REPEATED = ", ".join(name for name in COLUMNS if name in tables.order_events.c and name != "id")
 
 
@@ -30,7 +32,7 @@ def order_v1(**changed):
 
 def order_v2(**changed):
     """Return an order as version 2 shows it: placed at NOON unless said otherwise."""
-    own = dict.fromkeys(OPTIONAL) | {"status": "pending", "placedAt": NOON, "updatedAt": NOON}
+    own = {"status": "pending", "placedAt": NOON, "updatedAt": NOON, **dict.fromkeys(OPTIONAL)}
     status = changed.get("status", "pending")
     return order_v1(**{"complete": status == "shipped", **own, **changed})
 
@@ -46,6 +48,11 @@ def order_row(**changed):
     row = required | {"placed_at": noon, "updated_at": noon} | changed
     assert row.keys() <= {*COLUMNS}
     return dict.fromkeys(COLUMNS) | row
+
+
+def named_as_columns(order):
+    """Return an order, or a part of one, with its fields called as in the tables."""
+    return {name: order[shown] for name, shown in SHOWN.items() if shown in order}
 
 
 def event_row(order, **event):
