@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
@@ -85,10 +85,6 @@ class Order(NewOrder):
     def is_pending(self) -> bool:
         """Whether it can still be changed, shipped or cancelled."""
         return self.status is Status.PENDING
-
-    def as_sent(self) -> NewOrder:
-        """Return the request that it was placed by."""
-        return NewOrder(**{each.name: getattr(self, each.name) for each in fields(NewOrder)})
 
     def allows(self, fields: Mapping[str, Any]) -> bool:
         """Return whether its fields may have these values: they may change now, or would not."""

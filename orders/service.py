@@ -9,11 +9,10 @@ times.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -27,25 +26,11 @@ from orders.store import idempotency, pets
 from orders.store import orders as order_store
 from orders.store.database.commits import GroupCommit, retried
 from orders.store.database.database import Database
-from orders.store.idempotency import IdempotencyKey
+from orders.store.idempotency import IdempotencyKey, Written
 from orders.store.orders import Changed, Outcome
 
 # Whether an order, or the list, with this revision may be changed.
 Condition = Callable[[int], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What became of each order of a request; `replayed` if an earlier request did it."""
-
-    outcomes: Sequence[Outcome]
-    replayed: bool = False
-
-    @property
-    def order(self) -> Changed:
-        """The one order that was written."""
-        (order,) = self.outcomes
-        return cast("Changed", order)
 
 
 class OrderService:
@@ -96,12 +81,13 @@ class OrderService:
         condition: Condition | None = None,
     ) -> Written:
         """Place an order. An Idempotency-Key makes it, as all writes, at most once in 24 hours."""
+        request = ("place", new)
         with self._change(key) as (connection, now):
-            if earlier := idempotency.recall(connection, key, new, now):
-                return Written(earlier, replayed=True)
+            if earlier := idempotency.recall(connection, key, request, now):
+                return earlier
             _require_list(connection, condition)
-            outcomes = [order_store.insert_pending(connection, new, origin, now)]
-            return Written(idempotency.remember(connection, key, new, outcomes, now))
+            placed = Written(order_store.insert_pending(connection, new, origin, now))
+            return idempotency.remember(connection, key, request, placed, now)
 
     @retried
     def ship(
@@ -116,28 +102,33 @@ class OrderService:
         request = ("ship", order_id, ship_date)
         with self._change(key) as (connection, now):
             if earlier := idempotency.recall(connection, key, request, now):
-                return Written(earlier, replayed=True)
+                return earlier
             _require(connection, order_id, condition)
             at = ship_date or now
-            outcomes = order_store.ship_pending(connection, [order_id], at, origin, now)
-            if not outcomes:
+            shipped = order_store.ship_pending(connection, [order_id], at, origin, now)
+            if not shipped:
                 raise _refusal(connection, order_id)
-            return Written(idempotency.remember(connection, key, request, outcomes, now))
+            return idempotency.remember(connection, key, request, Written(shipped[0]), now)
 
     @retried
-    def ship_all(
+    def ship_all(  # noqa: PLR0913 - each by its name
         self,
         order_ids: list[int],
         ship_date: datetime | None,
         origin: Origin,
         condition: Condition | None = None,
         key: IdempotencyKey | None = None,
+        *,
+        show: Callable[[list[Outcome]], str],
     ) -> Written:
-        """Ship each of some orders that is pending, at the time given or now."""
+        """Ship each of some orders that is pending, at the time given or now.
+
+        `show` makes the answer's body of what became of each.
+        """
         request = ("ship", order_ids, ship_date)
         with self._change(key) as (connection, now):
             if earlier := idempotency.recall(connection, key, request, now):
-                return Written(earlier, replayed=True)
+                return earlier
             _require_list(connection, condition)
             at = ship_date or now
             shipped = {
@@ -145,7 +136,8 @@ class OrderService:
                 for order in order_store.ship_pending(connection, order_ids, at, origin, now)
             }
             outcomes = [shipped.get(each) or _refusal(connection, each) for each in order_ids]
-            return Written(idempotency.remember(connection, key, request, outcomes, now))
+            answer = Written(show(outcomes))
+            return idempotency.remember(connection, key, request, answer, now)
 
     @retried
     def cancel(
@@ -159,12 +151,12 @@ class OrderService:
         request = ("cancel", order_id)
         with self._change(key) as (connection, now):
             if earlier := idempotency.recall(connection, key, request, now):
-                return Written(earlier, replayed=True)
+                return earlier
             _require(connection, order_id, condition)
             cancelled = order_store.cancel_pending(connection, order_id, origin, now)
             if cancelled is None:
                 raise _refusal(connection, order_id)
-            return Written(idempotency.remember(connection, key, request, [cancelled], now))
+            return idempotency.remember(connection, key, request, Written(cancelled), now)
 
     @retried
     def change(
@@ -179,11 +171,11 @@ class OrderService:
         request = ("change", order_id, dict(fields))
         with self._change(key) as (connection, now):
             if earlier := idempotency.recall(connection, key, request, now):
-                return Written(earlier, replayed=True)
+                return earlier
             _require(connection, order_id, condition, fields)
             changed = order_store.patch(connection, order_id, fields, origin, now)
-            outcomes = [changed or _unchanged(connection, order_id, fields)]
-            return Written(idempotency.remember(connection, key, request, outcomes, now))
+            changed = changed or _unchanged(connection, order_id, fields)
+            return idempotency.remember(connection, key, request, Written(changed), now)
 
     @contextmanager
     def _change(self, key: IdempotencyKey | None) -> Iterator[tuple[Connection, datetime]]:

@@ -1,28 +1,19 @@
-"""Idempotency-Keys: what was done for a request, for 24 hours."""
+"""Idempotency-Keys: a request's digest and its answer, for 24 hours."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, text, tuple_, update
 
-from orders.domain import (
-    IdempotencyKeyReused,
-    NewOrder,
-    OrderAlreadyCancelled,
-    OrderAlreadyShipped,
-    Status,
-    refusal_to_change,
-)
-from orders.store import orders as order_store
+from orders.domain import IdempotencyKeyReused
 from orders.store.database.database import Query
-from orders.store.orders import Changed, Outcome
-from orders.store.tables import idempotency_keys
+from orders.store.orders import Changed
+from orders.store.tables import idempotency_keys, order_events
 
 REMEMBERED_FOR = timedelta(hours=24)
 # A few at a time, so that no request pays for all of a busy day before.
@@ -38,6 +29,26 @@ class IdempotencyKey:
     value: str
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The answer of a write: the order after it, or a text that says what became of several.
+
+    `replayed` says that an earlier request did it. Then the order is as its answer showed it.
+    """
+
+    answer: Changed | str
+    replayed: bool = False
+
+    @property
+    def order(self) -> Changed:
+        """The order, of a write to one."""
+        return cast("Changed", self.answer)
+
+    def shown(self, version: int) -> str:
+        """Return the answer's body in a version."""
+        return self.answer if isinstance(self.answer, str) else self.answer.shown(version)
+
+
 _IS_KEY = (
     idempotency_keys.c.key_id == bindparam("api_key_id"),
     idempotency_keys.c.version == bindparam("api_version"),
@@ -46,8 +57,13 @@ _IS_KEY = (
 _IDENTITY = (idempotency_keys.c.key_id, idempotency_keys.c.version, idempotency_keys.c.value)
 _FIND = Query(
     select(
-        idempotency_keys.c.event_id, idempotency_keys.c.request, idempotency_keys.c.outcomes
-    ).where(*_IS_KEY, idempotency_keys.c.at > bindparam("since"))
+        idempotency_keys.c.request,
+        idempotency_keys.c.answer,
+        idempotency_keys.c.event_id,
+        order_events.c.order_id,
+    )
+    .outerjoin_from(idempotency_keys, order_events)
+    .where(*_IS_KEY, idempotency_keys.c.at > bindparam("since"))
 )
 _FORGET = Query(delete(idempotency_keys).where(*_IS_KEY))
 _REMEMBER = Query(
@@ -58,7 +74,7 @@ _REMEMBER = Query(
         event_id=bindparam("done_by"),
         at=bindparam("now"),
         request=bindparam("digest"),
-        outcomes=bindparam("facts"),
+        answer=bindparam("shown"),
     )
 )
 _EXPIRED = (
@@ -85,81 +101,61 @@ _SWEEP = Query(delete(idempotency_keys).where(tuple_(*_IDENTITY).in_(_EXPIRED)))
 
 def recall(
     connection: Connection, key: IdempotencyKey | None, request: Any, now: datetime
-) -> list[Outcome] | None:
-    """Return the outcomes of a request that was sent with this key within 24 hours, or None.
+) -> Written | None:
+    """Return the answer of a request that was sent with this key within 24 hours, or None.
 
     IdempotencyKeyReused is raised if it was a different request.
     """
     if key is None:
         return None
-    since = now - REMEMBERED_FOR
-    rows = _FIND.execute(connection, **_values(key), since=since).fetchall()
+    rows = _FIND.execute(connection, **_values(key), since=now - REMEMBERED_FOR).fetchall()
     if not rows:
         return None
-    ((event_id, digest, outcomes),) = rows
-    if digest is None:
-        is_same = order_store.order_after(connection, event_id).as_sent() == request
-    else:
-        is_same = digest == _digest(request)
-    if not is_same:
+    ((digest, answer, event_id, order_id),) = rows
+    if digest != _digest(request):
         raise IdempotencyKeyReused
     if event_id is not None:
-        return [order_store.recall(connection, event_id)]
-    return [_outcome(connection, *fact) for fact in json.loads(outcomes)]
+        answer = Changed(event_id, order_id, answer, answer)
+    return Written(answer, replayed=True)
 
 
 def remember(
     connection: Connection,
     key: IdempotencyKey | None,
     request: Any,
-    outcomes: Sequence[Outcome],
+    written: Written,
     now: datetime,
-) -> Sequence[Outcome]:
-    """Remember what was done with this key, and delete a few keys that are older than a day.
+) -> Written:
+    """Remember the answer of a request with this key, and return it.
 
-    Those that are dated in the future are dated now. Return what was done.
+    A few keys that are older than a day are deleted; those dated in the future are dated now.
     """
     if key is None:
-        return outcomes
-    event_id = outcomes[0].event_id if isinstance(outcomes[0], Changed) else None
-    facts = None
-    if len(outcomes) > 1 or event_id is None:
-        event_id, facts = None, json.dumps(list(map(_fact, outcomes)))
+        return written
+    is_of_one = isinstance(written.answer, Changed)
     _FORGET.execute(connection, **_values(key))
     _REMEMBER.execute(
         connection,
         **_values(key),
-        done_by=event_id,
-        digest=None if isinstance(request, NewOrder) else _digest(request),
-        facts=facts,
+        done_by=written.order.event_id if is_of_one else None,
+        digest=_digest(request),
+        shown=written.shown(key.version),
         now=now,
     )
     _SWEEP.execute(connection, since=now - REMEMBERED_FOR)
     _BRING_BACK.execute(connection, now=now)
-    return outcomes
+    return written
 
 
 def _digest(request: Any) -> str:
-    return hashlib.sha256(json.dumps(request, default=str, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(request, default=_plain, sort_keys=True).encode()).hexdigest()
 
 
-_STATUS_OF: dict[type, Status] = {
-    OrderAlreadyShipped: Status.SHIPPED,
-    OrderAlreadyCancelled: Status.CANCELLED,
-}
-
-
-def _fact(outcome: Any) -> tuple[int, int | str | None]:
-    """Return an order's id, with its event's or, where it was not changed, with its status."""
-    if isinstance(outcome, Changed):
-        return outcome.order_id, outcome.event_id
-    return outcome.order_id, _STATUS_OF.get(type(outcome))
-
-
-def _outcome(connection: Connection, order_id: int, fact: int | str | None) -> Outcome:
-    if isinstance(fact, int):
-        return order_store.recall(connection, fact)
-    return refusal_to_change(order_id, None if fact is None else Status(fact))
+def _plain(value: Any) -> object:
+    if not is_dataclass(value) or isinstance(value, type):
+        return str(value)
+    # Without the fields that were not sent: a later version may have more of them.
+    return {name: each for name, each in asdict(value).items() if each is not None}
 
 
 def follow_clock(connection: Connection, seconds: float, now: datetime) -> None:

@@ -81,11 +81,6 @@ _APPEND_EACH = Query(
 )
 _RECALL = Query(select(*_CHANGED).where(order_events.c.id == bindparam("event_id")))
 _NEWEST = Query(select(lists.REVISION))
-_ORDER_AFTER = Query(
-    select(order_events.c.order_id, *(getattr(order_events.c, name) for name in COPIED)).where(
-        order_events.c.id == bindparam("event_id")
-    )
-)
 _NEWEST_BUT = Query(
     select(order_events.c.id)
     .order_by(order_events.c.id.desc())
@@ -103,9 +98,9 @@ class Changed:
     v1: str
     v2: str
 
-    def shown(self, version: int) -> bytes:
+    def shown(self, version: int) -> str:
         """Return it as a version shows it."""
-        return (self.v1 if version == 1 else self.v2).encode()
+        return self.v1 if version == 1 else self.v2
 
 
 # What became of an order that was to be changed.
@@ -206,12 +201,6 @@ def recall(connection: Connection, event_id: int) -> Changed:
     """Return an event's order, as it was shown after the event."""
     (row,) = _RECALL.execute(connection, event_id=event_id).fetchall()
     return Changed(*row)
-
-
-def order_after(connection: Connection, event_id: int) -> Order:
-    """Return an event's order, as it stood after the event."""
-    (row,) = _ORDER_AFTER.execute(connection, event_id=event_id).fetchall()
-    return order_of(row)
 
 
 def order_of(row: Sequence[Any]) -> Order:

@@ -183,20 +183,19 @@ order_quarters = Table(
 )
 
 
-# An Idempotency-Key of a write. The event has the order as the response had it.
+# An Idempotency-Key of a write, and what it was answered with.
 idempotency_keys = Table(
     "idempotency_keys",
     METADATA,
     Column("key_id", ForeignKey("api_keys.id"), primary_key=True),
     Column("version", Integer, primary_key=True, autoincrement=False),
     Column("value", words(255), primary_key=True),
-    # What was placed by the key, or changed; None where it was many.
+    # Of the order that the answer shows; None where the answer names several.
     Column("event_id", ForeignKey("order_events.id")),
     Column("at", Instant, nullable=False),
-    # A digest of the request; None of a placing, whose event says as much.
-    Column("request", words(64)),
-    # Of many orders: the event of each, or else its status.
-    Column("outcomes", Text),
+    # A digest of the request, and the answer's body.
+    Column("request", words(64), nullable=False),
+    Column("answer", Text, nullable=False),
     Index("idempotency_keys_by_age", "at"),
 )
 

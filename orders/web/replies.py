@@ -23,7 +23,8 @@ from werkzeug.datastructures import Accept, ETags
 from werkzeug.http import parse_accept_header, parse_etags
 
 from orders.domain import PreconditionFailed
-from orders.service import Condition, Written
+from orders.service import Condition
+from orders.store.idempotency import Written
 from orders.store.lists import Entity
 from orders.store.tables import orders
 from orders.strictjson import to_json
@@ -115,7 +116,7 @@ def written(done: Written, version: int, status: int = 200) -> Reply:
         headers.append(("Location", f"{prefix}/v{version}/store/orders/{order.order_id}"))
     if done.replayed:
         headers.append(REPLAYED)
-    return Reply(b"" if status == NO_CONTENT else order.shown(version), status, headers)
+    return Reply(b"" if status == NO_CONTENT else order.shown(version).encode(), status, headers)
 
 
 def order_reply(order_id: int, order: Entity, *, strong: bool) -> Reply:

@@ -275,15 +275,17 @@ def ship_orders(shipments: dict[str, Any]) -> Reply:
     """Ship up to 100 orders, each of which ships or not by itself."""
     call = current_call()
     condition, key = replies.precondition_of_list(), idempotency_key(VERSION)
-    shipped = call.shop.orders.ship_all(
-        shipments["order_ids"], shipments.get("ship_date"), call.origin, condition, key
-    )
-    results = ",".join(map(_shipment, shipped.outcomes))
+    ids, at = shipments["order_ids"], shipments.get("ship_date")
+    shipped = call.shop.orders.ship_all(ids, at, call.origin, condition, key, show=_results)
     headers = [REPLAYED] if shipped.replayed else []
-    return Reply(f'{{"results":[{results}]}}'.encode(), headers=headers)
+    return Reply(shipped.shown(VERSION).encode(), headers=headers)
 
 
-def _shipment(outcome: Outcome) -> str:
+def _results(outcomes: list[Outcome]) -> str:
+    return f'{{"results":[{",".join(map(_result, outcomes))}]}}'
+
+
+def _result(outcome: Outcome) -> str:
     if isinstance(outcome, Changed):
         return f'{{"orderId":{outcome.order_id},"order":{outcome.v2}}}'
     return f'{{"orderId":{outcome.order_id},"error":{body_of(outcome).decode()}}}'
