@@ -21,7 +21,7 @@ from orders.cli.common import (
     time_text,
 )
 from orders.installation import command
-from orders.settings import MAX_FIGURE, Settings
+from orders.settings import DEFAULT_PLANS, MAX_FIGURE, Settings
 from orders.store import apikeys as key_store
 from orders.store import audit
 from orders.store.apikeys import ApiKey, NewKey
@@ -44,7 +44,7 @@ def keys_group() -> None:
 
 @keys_group.command("issue")
 @click.argument("name")
-@click.option("--plan", required=True, help="free, pro, business, enterprise, or your own.")
+@click.option("--plan", required=True, help=f"{', '.join(DEFAULT_PLANS)}, or your own.")
 @click.option(
     "--scope",
     "scope",

@@ -313,7 +313,7 @@ def test_a_file_that_cannot_be_read_is_reported_by_its_name(tmp_path, content):
 def test_a_plan_can_be_added_or_changed(tmp_path):
     loaded = from_config(tmp_path, "[plans.gold]\nper_minute = 7\nper_day = 70")
     assert loaded.plans["gold"] == Plan("gold", 7, 70)
-    assert list(loaded.plans) == ["free", "pro", "business", "enterprise", "gold"]
+    assert list(loaded.plans) == [*settings.DEFAULT_PLANS, "gold"]
     loaded = from_config(tmp_path, "[plans.free]\nper_minute = 7\nper_day = 70")
     assert loaded.plans["free"] == Plan("free", 7, 70)
     assert loaded.plans["pro"] == Plan("pro", 300, 10_000)
