@@ -178,6 +178,10 @@ def restore(file: Path, keep_keys: bool, another_shop: bool, yes: bool) -> None:
             file, database, shop.clock.now(), keep_keys=keep_keys, announce=announce
         )
     say(f"Restored from {file}.")
+    _say_restored(done, database, keep_keys=keep_keys)
+
+
+def _say_restored(done: restoring.Restored, database: Path, *, keep_keys: bool) -> None:
     if done.replaced:
         say(f"The replaced database is kept in {done.replaced}.")
     else:

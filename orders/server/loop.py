@@ -64,6 +64,14 @@ QUIET_SECONDS = 60
 class Loop:
     """The connections, and what is to be done for them."""
 
+    is_stopping = False
+    buffered_at_most = 0
+    _stop_wanted = False
+    _stop_ends = 0.0
+    _answering_took = 0.0
+    _was_urgent = False
+    _is_woken = False
+
     def __init__(
         self,
         listeners: list[Listener],
@@ -79,16 +87,12 @@ class Loop:
         self.connections: dict[Connection, None] = {}
         self.now = time.monotonic()
         self.lead = Lead(self._turn)
-        self.is_stopping = False
         self._listeners = listeners
         self._most_connections = most_connections
-        self._stop_wanted = False
-        self._stop_ends = 0.0
         self._next_maintenance = self.now
         # What the system reported, and the connections whose requests go on, oldest first.
         self._events: OrderedDict[Connection | Listener | socket.socket, int] = OrderedDict()
         self.arriving: OrderedDict[Connection, None] = OrderedDict()
-        self._answering_took = 0.0
         # Not polled until the next maintenance: no connection could be accepted.
         self._full: list[Listener] = []
         self._repeats = Repeats(log)
@@ -98,24 +102,11 @@ class Loop:
         self._workers = Workers(threads, self.proceed)
         makers = Workers(MOST_LONG, self.proceed, "long")
         self._long = LongAnswers(makers.submit, self._workers.submit, policy.has_room_for_long)
-        self.buffered_at_most = 0
         # Filled by other threads: exchanges that have something to send, or are to be handed over.
         self._progress: deque[Exchange] = deque()
-        self._was_urgent = False
-        self._is_woken = False
         self._woken, self._waker = socket.socketpair()
         self._selector = DefaultSelector()
         self._poll()
-        self._steps = (
-            self._handle_events,
-            self._read_arriving,
-            self._take_progress,
-            self._begin_long,
-            self._make_room,
-            self._maintain,
-            self._stop,
-            self._answer_ready,
-        )
 
     @property
     def waiting(self) -> int:
@@ -171,7 +162,16 @@ class Loop:
         try:
             for key, ready in self._selector.select(self._timeout()):
                 self._events[key.data] = ready
-            for step in self._steps:
+            for step in (
+                self._handle_events,
+                self._read_arriving,
+                self._take_progress,
+                self._begin_long,
+                self._make_room,
+                self._maintain,
+                self._stop,
+                self._answer_ready,
+            ):
                 # Each by a clock of its own: none uses up another's time.
                 self.now = time.monotonic()
                 step()
