@@ -122,6 +122,7 @@ def complaint(load, *arguments, **values):
 # The defaults, whose figures `test_documentation` compares with the page of settings.
 
 
+@pytest.mark.checkout("its folder is in it")
 def test_the_instance_folder_is_beside_the_program_unless_given():
     root = Path(settings.__file__).resolve().parent.parent
     assert (root / "app.py").exists()
@@ -217,6 +218,7 @@ def test_postgresql_is_chosen_by_its_address(tmp_path):
     assert not from_environment(tmp_path).is_on_postgres
 
 
+@pytest.mark.checkout("is told of its extras; of a package, see test_program")
 def test_without_a_package_it_is_said_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     for name, url, extra in (

@@ -19,7 +19,7 @@ from waitress.rfc7230 import HEADER_FIELD_RE
 from orders.server.parser import MAX_HEAD_BYTES
 from orders.web.access import client_address
 from orders.web.api import Dispatch
-from tests.support.service import ROOT
+from tests.support.service import SOURCE
 from tests.support.serving import serving
 from tests.support.wire import exchange
 
@@ -86,10 +86,10 @@ def attacks(beginnings, pumps, ends, size):
 def patterns():
     """Yield the name of each pattern of the program, with each way in which it is used."""
     for top in ("orders", "schemas"):
-        for path in sorted((ROOT / top).rglob("*.py")):
+        for path in sorted((SOURCE / top).rglob("*.py")):
             source = path.read_text(encoding="utf-8")
             for name in re.findall(r"^(\w+) = re\.compile\(", source, re.MULTILINE):
-                module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+                module = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
                 for way in sorted(set(re.findall(rf"\b{name}\.(\w+)\(", source))):
                     yield f"{module}.{name}.{way}"
 

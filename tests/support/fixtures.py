@@ -19,7 +19,7 @@ from tests.support.databases import DATABASES
 from tests.support.forks import forking
 from tests.support.receiver import receiving
 from tests.support.redis_server import redis_running
-from tests.support.service import Service, running
+from tests.support.service import ROOT, SOURCE, Service, running
 from tests.support.stores import Store
 from tests.support.webhooks import Hooks
 
@@ -69,9 +69,14 @@ def pytest_collection_modifyitems(config, items):
     # With --no-loadscope-reorder, these are begun first: at the end, other processes would wait.
     items.sort(key=lambda item: item.path.stem not in LONGEST)
     if DATABASES.are_on_postgres:
-        kept = list(_of_postgres(items))
-        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-        items[:] = kept
+        _keep(config, items, set(_of_postgres(items)))
+    if SOURCE != ROOT:
+        _keep(config, items, {item for item in items if not item.get_closest_marker("checkout")})
+
+
+def _keep(config, items, kept):
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
 
 
 def _of_postgres(items):

@@ -17,12 +17,15 @@ from typing import IO, Any
 
 import urllib3
 
+import orders
 from orders.application import make_routes, make_shop
 from orders.clock import Clock
 from orders.settings import Settings, load
 from orders.web.api import OrdersFlask
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+# Where the program's packages are: there, or where they were installed.
+SOURCE = Path(orders.__file__).resolve().parent.parent
 STOP_SECONDS = 40
 COMMAND_SECONDS = 600
 # Processes inherit the paths, and what coverage measures them by.
