@@ -35,6 +35,11 @@ def instance_folder() -> Path:
         return Path("~", NAME)
 
 
+def unpacked_folder() -> Path | None:
+    """Return the temporary folder that a single file has unpacked itself to."""
+    return Path(vars(sys)["_MEIPASS"]) if IS_SINGLE_FILE else None
+
+
 def command(words: str) -> str:
     """Return a command, such as `keys list`, as it is typed where this process was started."""
     return f"{_flask_beside_python() or program()} {words}"

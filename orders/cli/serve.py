@@ -22,7 +22,7 @@ from functools import partial
 import click
 from sqlalchemy.exc import SQLAlchemyError
 
-from orders import VERSION, demo, system
+from orders import VERSION, demo, installation, system
 from orders import settings as settings_of
 from orders.cli import first_start
 from orders.counters import CountersRefused
@@ -188,6 +188,10 @@ def _spare_the_collector() -> None:
 @contextmanager
 def _locked(settings: Settings) -> Iterator[None]:
     with ExitStack() as held:
+        if folder := installation.unpacked_folder():
+            # Or systemd would remove its files after ten days: it leaves locked folders alone.
+            # https://www.freedesktop.org/software/systemd/man/latest/tmpfiles.d.html
+            held.enter_context(system.locked_folder(folder, wait=True))
         try:
             is_new = not settings.is_on_postgres and not settings.database_path.exists()
             patience = MAKING_SECONDS if is_new else LOCKED_SECONDS
