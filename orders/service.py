@@ -12,7 +12,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import datetime
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from sqlalchemy import Connection
 
@@ -24,13 +25,31 @@ from orders.files.rows import PETS, Cells, Fault, Faults, checked, orders, pet
 from orders.files.staging import Staging
 from orders.store import idempotency, pets
 from orders.store import orders as order_store
-from orders.store.database.commits import GroupCommit, retried
+from orders.store.database.commits import GroupCommit
 from orders.store.database.database import Database
+from orders.store.database.errors import StoreUnavailable
 from orders.store.idempotency import IdempotencyKey, Written
 from orders.store.orders import Changed, Outcome
 
 # Whether an order, or the list, with this revision may be changed.
 Condition = Callable[[int], bool]
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def retried(work: Callable[P, T]) -> Callable[P, T]:
+    """Have a function called once more if it could not write, did nothing, and may at once."""
+
+    @wraps(work)
+    def call(*args: P.args, **options: P.kwargs) -> T:
+        try:
+            return work(*args, **options)
+        except StoreUnavailable as error:
+            if not error.retryable:
+                raise
+        return work(*args, **options)
+
+    return call
 
 
 class OrderService:

@@ -10,8 +10,9 @@ import pytest
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from orders.domain import NewOrder, OrderNotFound, Origin
+from orders.service import retried
 from orders.store import orders
-from orders.store.database.commits import GroupCommit, retried
+from orders.store.database.commits import GroupCommit
 from orders.store.database.database import driver_of
 from orders.store.database.errors import StoreUnavailable
 from tests.support.machine import wait_until

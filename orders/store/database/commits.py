@@ -5,7 +5,7 @@ changes queue up. The next transaction goes from thread to thread: each makes it
 transaction on and waits; the last one commits for all. Where the disk takes 5 ms, 4 or 8 threads
 place 1.8 to 2.1 times as many orders so, and none waits for long (one after another, some wait for
 seconds, as locks are not fair). A change that fails is undone alone. Where the transaction is lost
-before its commit, nothing was done, and each change can be retried by itself (`retried`).
+before its commit, nothing was done, and each change can be retried by itself.
 
 Results of reading are cached until the next commit (`CommitCache`).
 """
@@ -16,16 +16,16 @@ import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from functools import wraps
-from typing import Generic, ParamSpec, TypeVar
+from typing import Generic, TypeVar
 
 from sqlalchemy import Connection
 
 from orders.store.database.database import BUSY_SECONDS, Database, driver_of
 from orders.store.database.errors import OutcomeUnknown, StoreUnavailable, means_unavailable
 
-P = ParamSpec("P")
 T = TypeVar("T")
+# A change that was lost with those of others, which can be made again.
+_UNDONE = StoreUnavailable("the change was undone", retryable=True)
 
 
 class _Shared:
@@ -36,8 +36,8 @@ class _Shared:
         self.connection = self._writing.__enter__()
         self._has_changes = self._has_savepoint = False
         self._ended = threading.Event()
-        # The outcome until it is known to be on the disk, of a change that did nothing to end it.
-        self._error: StoreUnavailable | None = StoreUnavailable("it was undone", retryable=True)
+        # The outcome until it is known to be on the disk.
+        self._error: StoreUnavailable | None = _UNDONE
 
     def begin_change(self) -> None:
         """Begin a change that can be undone without those before it."""
@@ -171,21 +171,6 @@ class GroupCommit:
             shared.end(error)
         finally:
             self._hand_on(None)
-
-
-def retried(work: Callable[P, T]) -> Callable[P, T]:
-    """Have a function called once more if it could not write, did nothing, and may at once."""
-
-    @wraps(work)
-    def call(*args: P.args, **options: P.kwargs) -> T:
-        try:
-            return work(*args, **options)
-        except StoreUnavailable as error:
-            if not error.retryable:
-                raise
-        return work(*args, **options)
-
-    return call
 
 
 class CommitCache(Generic[T]):

@@ -61,7 +61,6 @@ from orders.store.database.errors import (
     Faults,
     Part,
     StoreUnavailable,
-    discard_connection_on_error,
     is_fatal,
     translate,
     unavailable_cause,
@@ -183,8 +182,13 @@ class Database(ABC):
     def _connected(self, engine: Engine, part: Part) -> Iterator[Connection]:
         try:
             self._check_usable()
-            with engine.connect() as connection, discard_connection_on_error(connection):
-                yield connection
+            with engine.connect() as connection:
+                try:
+                    yield connection
+                except Exception as error:
+                    if is_fatal(error):
+                        connection.invalidate()
+                    raise
         except Exception as error:  # noqa: BLE001 - raised again
             self._raise(part, error)
 

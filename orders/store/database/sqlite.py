@@ -150,7 +150,7 @@ class SqliteDatabase(Database):
             _attached(connection, beside) if beside else contextlib.nullcontext(),
         ):
             # On the driver: SQLAlchemy's transactions cost as much as an order's statements.
-            driver = driver_of(connection)
+            driver: Any = connection.connection.driver_connection
             try:
                 self._begin_to_write(connection)
                 # Now, because it may have waited for a restore to end.
@@ -215,7 +215,8 @@ class SqliteDatabase(Database):
 
     def _begin_to_write(self, connection: Connection) -> None:
         # SQLAlchemy calls this again at the first statement that it executes.
-        if not driver_of(connection).in_transaction:
+        driver: Any = connection.connection.driver_connection
+        if not driver.in_transaction:
             super()._begin_to_write(connection)
 
     def _lock(self, driver: Any, seconds: float | None) -> None:
