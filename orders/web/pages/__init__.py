@@ -1,1 +1,4 @@
-"""The pages for people, the console and the API documentation. `app.py` uses `site.register`."""
+"""The pages for people, the console and the API documentation.
+
+`application` uses `site.register`, and the start `site.load`.
+"""
