@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -55,6 +57,39 @@ def test_numbers_on_the_packing_list_never_break_and_a_long_note_has_its_own_wid
     note = page.locator("#packing td", has_text="neighbour").bounding_box()
     assert note["width"] > 500
     assert page.pdf(format="A4").count(b"/Type /Page\n") <= 3
+
+
+# Which numbers of the list are on more than one line, and whether it is cut on the right.
+SQUEEZED = """
+() => [
+    [...document.querySelectorAll("tbody td:is(.order, .pet, .quantity)")].filter((each) => {
+        const tops = new Set();
+        const texts = document.createTreeWalker(each, NodeFilter.SHOW_TEXT);
+        while (texts.nextNode()) {
+            const text = document.createRange();
+            text.selectNode(texts.currentNode);
+            for (const { top } of text.getClientRects()) tops.add(Math.round(top));
+        }
+        return tops.size > 1;
+    }).map((each) => each.textContent),
+    document.querySelector("table").scrollWidth > document.querySelector("table").offsetWidth,
+]
+"""
+
+
+def test_numbers_in_the_list_never_break_whatever_the_notes_and_references_are(shop, at_desk):
+    with closing(sqlite3.connect(shop.database)) as database, database:
+        database.execute("UPDATE sqlite_sequence SET seq = 1234566 WHERE name = 'orders'")
+    order = {"quantity": 1234567, "shipDate": "2020-02-03T08:00:00Z"}
+    order_id = shop.place(1234567, reference="W" * 64, note="x" * 500, **order)
+    shop.place(1234567, reference="WEB-10040", note=LONG_NOTE, **order)
+    page = at_desk()
+    go_to(page, "orders?pet=1234567")
+    expect(row(page, order_id)).to_contain_text("1,234,567")
+    # From the narrowest table to cards.
+    for width in (1600, 1360, 1280, 1262, 900, 320):
+        page.set_viewport_size({"width": width, "height": 800})
+        assert page.evaluate(SQUEEZED) == [[], False], width
 
 
 def test_a_note_that_is_cut_ends_in_an_ellipsis(shop, at_desk):

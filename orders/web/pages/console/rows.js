@@ -10,6 +10,8 @@ import { session } from "./session.js";
 import { canUndo, isShipping, progress, shipSoon, takeBack } from "./shipping.js";
 
 const COLUMNS = FIELDS.filter(({ column }) => column);
+// Numbers below it stay on one line, whatever is beside them.
+const LONG = 9_999_999;
 
 /** Make the table of orders. `choice` says which are chosen, and hears of changes. */
 export function table(rows, choice) {
@@ -32,7 +34,7 @@ export function row(order, { isChosen, isFresh }) {
   const box = el("input", { type: "checkbox", autocomplete: "off", "aria-label": `Choose order ${order.id}` });
   box.checked = isChosen;
   made.append(el("td", { role: "cell", class: "choose" }, el("label", { class: "box" }, box)));
-  made.append(...COLUMNS.map((field) => el("td", { role: "cell", "data-name": title(field), class: field.column }, cell(field, order))));
+  made.append(...COLUMNS.map((field) => el("td", { role: "cell", "data-name": title(field), class: `${field.column}${order[field.name] > LONG ? " long" : ""}` }, cell(field, order))));
   made.append(el("td", { role: "cell", "data-name": "Status", class: "status" },
     isShipping(order) ? el("span", { class: "chip pending slow", text: progress(order) }) : chip(order.status)));
   if (session.mayWrite) made.append(el("td", { role: "cell", class: "act" }, action(order)));
