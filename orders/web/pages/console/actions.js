@@ -1,5 +1,5 @@
 // What is done after a question: shipping with a date of the past, and cancelling. One dialog
-// serves all.
+// serves all, also the question what to print.
 
 import { change, mustWait, newName, NoAnswer } from "./api.js";
 import { bdi, byId, el, refocus, setText } from "./dom.js";
@@ -39,6 +39,13 @@ export function shippedAlready(order) {
     no: "Not yet",
     success: () => (isExpected ? `Order ${order.id} has another ship date.` : `Order ${order.id} shipped.`),
     date: time,
+    // Shipping can't be undone: an incomplete date must not mean now.
+    check: () => {
+      const { fault = "" } = readTime(time);
+      time.setAttribute("aria-invalid", `${Boolean(fault)}`);
+      if (fault) time.focus();
+      return fault;
+    },
     dropped: `The question about order ${order.id} was closed before you answered it: the date in it is not kept. Open the order to enter it again.`,
     work: (name) => {
       const shipDate = fromField(time.value);
@@ -91,7 +98,6 @@ export function leaveUndone(what) {
     yes: "Sign out all the same",
     no: "Stay",
     danger: true,
-    work: async () => {},
   });
 }
 
@@ -125,7 +131,8 @@ export function closeQuestion() {
   byId("confirm").close(LEFT);
 }
 
-function confirm({ title, body, yes, no, danger, success, date, dropped, work }) {
+/** Ask a question; do the `work` if it is accepted, unless `check` returns a fault. Resolves to whether it was done. */
+export function confirm({ title, body, yes, no, danger, success, date, check = () => "", dropped, work = async () => {} }) {
   const dialog = byId("confirm");
   const [form, accept, refuse, notice] = [
     dialog.firstElementChild, byId("confirm-yes"), byId("confirm-no"), byId("confirm-notice"),
@@ -147,7 +154,10 @@ function confirm({ title, body, yes, no, danger, success, date, dropped, work })
     const state = { changed: false, isOver: false, stop: null, working: null };
     const submit = (event) => {
       event.preventDefault();
-      if (!accept.disabled && isComplete()) state.working = attempt();
+      if (accept.disabled) return;
+      const fault = check();
+      setText(notice, fault);
+      if (!fault) state.working = attempt();
     };
     const attempt = async () => {
       accept.disabled = true;
@@ -160,15 +170,6 @@ function confirm({ title, body, yes, no, danger, success, date, dropped, work })
       } finally {
         if (!state.isOver) dialog.removeAttribute("aria-busy");
       }
-    };
-    // Shipping can't be undone: an incomplete date must not mean now.
-    const isComplete = () => {
-      if (!date) return true;
-      const { fault = "" } = readTime(date);
-      setText(notice, fault);
-      date.setAttribute("aria-invalid", `${Boolean(fault)}`);
-      if (fault) date.focus();
-      return !fault;
     };
     const succeed = () => {
       state.changed = true;

@@ -7,6 +7,7 @@ import { el, icon } from "./dom.js";
 import { facts } from "./fields.js";
 import { chip, instant } from "./format.js";
 import { announce, banner, describe, failurePanel } from "./notices.js";
+import { printSlips } from "./packing.js";
 import { go } from "./router.js";
 import { session } from "./session.js";
 import { canUndo, isShipping, progress, shipSoon, takeBack } from "./shipping.js";
@@ -64,7 +65,7 @@ export function orderView(root, shop) {
       el("div", { class: "head" },
         el("h1", { tabindex: "-1" }, `Order ${order.id}`, " ",
           isShipping(order) ? el("span", { class: "chip pending", text: progress(order) }) : chip(order.status)),
-        session.mayWrite && !form ? actions(order) : null),
+        form ? null : el("div", { class: "buttons" }, paper(order), ...(session.mayWrite ? actions(order) : []))),
       el("div", { class: "two" }, form ?? about(order), timeline()));
     if (form?.contains(focused)) focused.focus();
     else if (hadFocus) root.querySelector("h1").focus();
@@ -106,7 +107,7 @@ export function orderView(root, shop) {
 
   function actions(order) {
     const editing = el("button", { class: "button", type: "button", text: order.status === "pending" ? "Change" : "Change note", on: { click: edit } });
-    if (order.status !== "pending" || (isShipping(order) && !canUndo(order))) return el("div", { class: "buttons" }, editing);
+    if (order.status !== "pending" || (isShipping(order) && !canUndo(order))) return [editing];
     const button = (text, kind, work) => {
       const act = async () => {
         const isChanged = await work(order);
@@ -117,10 +118,14 @@ export function orderView(root, shop) {
       return el("button", { class: `button ${kind}`, type: "button", text, on: { click: act } });
     };
     if (isShipping(order)) {
-      return el("button", { class: "button", type: "button", text: "Undo", on: { click: () => takeBack(order) } });
+      return [el("button", { class: "button", type: "button", text: "Undo", on: { click: () => takeBack(order) } })];
     }
     const shipNow = el("button", { class: "button main ship", type: "button", text: "Ship order", on: { click: () => shipped(order) } });
-    return el("div", { class: "buttons" }, editing, button("Cancel order", "", cancel), button("Already shipped", "", shippedAlready), shipNow);
+    return [editing, button("Cancel order", "", cancel), button("Already shipped", "", shippedAlready), shipNow];
+  }
+
+  function paper(order) {
+    return el("button", { class: "button quiet", type: "button", on: { click: () => printSlips([order]) } }, icon("print"), "Slip or label");
   }
 
   function shipped(order) {

@@ -7,7 +7,7 @@ import * as filters from "./filters.js";
 import { count, counted, STATUSES } from "./format.js";
 import { dueCount } from "./news.js";
 import { announce, banner, describe, describeResult, failurePanel } from "./notices.js";
-import { AT_ONCE, printing, readAll, save } from "./packing.js";
+import { AT_ONCE, printing, printSlips, readAll, save } from "./packing.js";
 import { go, hash, restoreScroll, trail } from "./router.js";
 import { blank, freezeColumns, inPlace, link, nameShipDates, replaceRows, row, state, table, watchList } from "./rows.js";
 import { session } from "./session.js";
@@ -224,6 +224,7 @@ export function ordersView(root, shop) {
     tools.replaceChildren(...[
       some && session.mayWrite && shipTool(),
       orders.length && tool("print", some ? `Print ${some}` : "Print packing list", () => print()),
+      orders.length && tool("print", "Slips and labels", () => printSlips(selected())),
       orders.length && tool("save", some ? `CSV of ${some}` : "CSV of this page", () => save(selected())),
       nextOf(orders) && !some && tool("save", `CSV of all ${total()}`, saveAll),
     ].filter(Boolean));

@@ -14,6 +14,7 @@ const OUTBOX = "outbox";
 const CHANGES = "changes";
 const USED = "used";
 const OWN = "own";
+const PAPER = "paper";
 const UNUSED_MS = 12 * 3600 * 1000;
 const MOST_OWN = 100;
 
@@ -73,12 +74,14 @@ export const session = {
     return Boolean(this.key) && !this.isRemembered && now - Number(sessionStorage.getItem(USED)) > UNUSED_MS;
   },
 
-  /** Forget everything but, with `keeps`, what somebody typed or pressed and is not done. */
+  /** Forget everything but the paper in the printer and, with `keeps`, what somebody typed or pressed and is not done. */
   end({ keeps = false } = {}) {
+    const { paper } = this;
     const kept = keeps ? [DRAFT, CHANGES, OUTBOX].map((name) => [name, read(name)]) : [];
     sessionStorage.clear();
     localStorage.clear();
     for (const [name, value] of kept) write(name, value);
+    if (paper) this.paper = paper;
   },
 
   get mayWrite() {
@@ -156,6 +159,15 @@ export const session = {
 
   set outbox(entries) {
     write(OUTBOX, entries.length ? entries : null);
+  },
+
+  /** What was printed last on this computer, slips or labels, and on which paper. */
+  get paper() {
+    return read(PAPER, localStorage);
+  },
+
+  set paper(value) {
+    write(PAPER, value, localStorage);
   },
 
   /** Ids of orders that were being shipped when the page was left. */
