@@ -84,9 +84,9 @@ def how_to_add(extra: str) -> str:
 
 def _typed(path: str) -> str:
     name = Path(path).stem if path.endswith(".exe") else Path(path).name
-    with suppress(OSError):
-        if Path(shutil.which(name) or "").samefile(path):
+    with suppress(OSError, ValueError):  # the working folder is gone, or another
+        # Not what a link leads to: an environment's Python is a link to one without its packages.
+        if Path(shutil.which(name) or "").absolute() == Path(path).absolute():
             return name
-    with suppress(OSError, ValueError):
         path = str(Path(path).relative_to(Path.cwd()))
     return shlex.quote(path)

@@ -72,9 +72,11 @@ def test_a_module_that_is_run_has_the_commands_under_the_name_that_was_typed(tmp
 def test_a_hint_says_what_works_where_the_program_was_started(
     started, typed, tmp_path, monkeypatch
 ):
-    for name in ("bin/python", "bin/store-orders", "found/store-orders"):
+    for name in ("bin/store-orders", "found/python", "found/store-orders"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch(mode=0o755)
+    # As in an environment, whose packages only its own has.
+    (tmp_path / "bin" / "python").symlink_to("../found/python")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path / "found"))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
