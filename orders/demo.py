@@ -60,7 +60,7 @@ def prepare(database: Database, clock: Clock) -> Demo | None:
             _fill(connection, now)
         if demo_key_id is not None and key_store.get(connection, demo_key_id).is_valid(now):
             key_store.rotate(connection, demo_key_id, secret, None)
-            audit.note(connection, now, "key.rotated", f"key {demo_key_id} (demo)")
+            audit.record(connection, now, "key.rotated", f"key {demo_key_id} (demo)")
         else:
             key_store.set_demo_key_id(connection, _issue(connection, secret, now))
         next_order_id = orders.newest_order(connection) + 1
@@ -99,7 +99,7 @@ See the limits of this key:
 def _issue(connection: Connection, secret: str, now: datetime) -> int:
     new = NewKey("demo", "business", ("read", "write"))
     key_id = key_store.issue(connection, new, secret, now)
-    audit.note(connection, now, "key.issued", f"key {key_id} (demo): business, read write")
+    audit.record(connection, now, "key.issued", f"key {key_id} (demo): business, read write")
     return key_id
 
 

@@ -79,7 +79,7 @@ def check(*, clock_is_right: bool) -> None:
     if clock_is_right:
         with shop.database.write() as connection:
             key_store.trust_clock(connection)
-            audit.note(connection, shop.clock.now(), "clock.trusted", "the store")
+            audit.record(connection, shop.clock.now(), "clock.trusted", "the store")
         say("Keys are judged by the clock.")
 
 

@@ -76,7 +76,7 @@ def issue_first_key(shop: Shop) -> str | None:
             new = NewKey(OWNER, PLAN, ALL_SCOPES)
             key_id = key_store.issue(connection, new, secret, now)
             subject = f"key {key_id} ({OWNER}): {PLAN}, {' '.join(ALL_SCOPES)}"
-            audit.note(connection, now, "key.issued", subject)
+            audit.record(connection, now, "key.issued", subject)
             _show(secret)
     except OSError as error:  # of the output: with nobody to read it, there is no such key
         log.warning("The first key can't be shown, so there is none yet: %s.", error.strerror)

@@ -80,7 +80,7 @@ def issue(  # noqa: PLR0913, PLR0917 - one for each option
     with shop.database.write() as connection:
         key_id = key_store.issue(connection, new, secret, now)
         subject = f"key {key_id} ({new.name}): {plan}, {' '.join(new.scopes)}"
-        audit.note(connection, now, "key.issued", subject)
+        audit.record(connection, now, "key.issued", subject)
     say_secret(f"Key {key_id} for {new.name} on the plan {plan}.", "It", secret)
 
 
@@ -110,7 +110,7 @@ def revoke(key_id: int) -> None:
         if key.revoked_at is None:
             now = shop.clock.now()
             key_store.change(connection, key_id, revoked_at=now)
-            _note(connection, now, "key.revoked", key_id)
+            _record(connection, now, "key.revoked", key_id)
     say(f"Key {key_id} ({key.name}) is revoked.")
 
 
@@ -124,7 +124,7 @@ def unban(key_id: int) -> None:
         if key.banned_until is None:
             raise click.ClickException(f"Key {key_id} ({key.name}) is not banned.")
         key_store.change(connection, key_id, banned_until=None)
-        _note(connection, shop.clock.now(), "key.unbanned", key_id)
+        _record(connection, shop.clock.now(), "key.unbanned", key_id)
     say(f"Key {key_id} ({key.name}) is no longer banned.")
 
 
@@ -139,7 +139,7 @@ def change_plan(key_id: int, plan: str, per_minute: int | None, per_day: int | N
     _check_plan(shop.settings, plan, per_minute, per_day)
     with shop.database.write() as connection:
         key_store.change_plan(connection, key_id, plan, per_minute, per_day)
-        _note(connection, shop.clock.now(), "key.plan", key_id, f": {plan}")
+        _record(connection, shop.clock.now(), "key.plan", key_id, f": {plan}")
         name = key_store.get(connection, key_id).name
     say(f"Key {key_id} ({name}) is on the plan {plan}.")
 
@@ -169,15 +169,15 @@ def rotate(key_id: int, grace: int, *, force: bool) -> None:
         check_grace(f"key {key_id}", key_store.grace_until(connection, key_id), now, force=force)
         until = now + timedelta(hours=grace) if grace else None
         key_store.rotate(connection, key_id, secret, until)
-        _note(connection, now, "key.rotated", key_id)
+        _record(connection, now, "key.rotated", key_id)
     say_secret(f"Key {key_id} ({key.name}) has a new secret.", "It", secret)
 
 
-def _note(
+def _record(
     connection: Connection, now: datetime, action: str, key_id: int, details: str = ""
 ) -> None:
     name = key_store.get(connection, key_id).name
-    audit.note(connection, now, action, f"key {key_id} ({name}){details}")
+    audit.record(connection, now, action, f"key {key_id} ({name}){details}")
 
 
 def _checked_name(name: str) -> str:

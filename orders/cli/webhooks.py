@@ -69,7 +69,7 @@ def add(url: str, events: tuple[str, ...], allow_private: bool) -> None:
     with shop.database.write() as connection:
         new = NewEndpoint(url, wanted, secret, allow_private)
         endpoint_id = store.add(connection, new, shop.clock.now())
-        _note(shop, connection, "webhook.added", endpoint_id)
+        _record(shop, connection, "webhook.added", endpoint_id)
     say_secret(f"Webhook {endpoint_id} receives {', '.join(wanted)}.", "Its secret", secret)
 
 
@@ -90,7 +90,7 @@ def remove(endpoint_id: int) -> None:
     shop = open_shop()
     with shop.database.write() as connection:
         host = addresses.host_of(store.get(connection, endpoint_id).url)
-        _note(shop, connection, "webhook.removed", endpoint_id)
+        _record(shop, connection, "webhook.removed", endpoint_id)
         store.remove(connection, endpoint_id)
     say(f"Webhook {endpoint_id} ({host}) is removed.")
 
@@ -103,7 +103,7 @@ def pause(endpoint_id: int) -> None:
     with shop.database.write() as connection:
         host = addresses.host_of(store.get(connection, endpoint_id).url)
         if store.pause(connection, endpoint_id, "paused by command", shop.clock.now()):
-            _note(shop, connection, "webhook.paused", endpoint_id)
+            _record(shop, connection, "webhook.paused", endpoint_id)
     say(f"Webhook {endpoint_id} ({host}) is paused.")
 
 
@@ -120,7 +120,7 @@ def resume(endpoint_id: int, after: int | None) -> None:
     shop = open_shop()
     with shop.database.write() as connection:
         store.resume(connection, endpoint_id, shop.clock.now(), after)
-        _note(shop, connection, "webhook.resumed", endpoint_id)
+        _record(shop, connection, "webhook.resumed", endpoint_id)
         position = store.get(connection, endpoint_id).position
     say(f"Webhook {endpoint_id} resumes after event {position}.")
 
@@ -140,7 +140,7 @@ def change_events(endpoint_id: int, events: tuple[str, ...]) -> None:
     shop = open_shop()
     wanted = tuple(each for each in EventType if each in events)
     with shop.database.write() as connection:
-        _note(shop, connection, "webhook.changed", endpoint_id)
+        _record(shop, connection, "webhook.changed", endpoint_id)
         store.change_events(connection, endpoint_id, wanted)
     say(f"Webhook {endpoint_id} receives {', '.join(wanted)}.")
 
@@ -156,7 +156,7 @@ def rotate(endpoint_id: int, *, force: bool) -> None:
         until = store.get(connection, endpoint_id).previous_until
         check_grace(f"webhook {endpoint_id}", until, now, force=force)
         store.rotate(connection, endpoint_id, secret, now + sender.GRACE)
-        _note(shop, connection, "webhook.rotated", endpoint_id)
+        _record(shop, connection, "webhook.rotated", endpoint_id)
     say_secret(f"Webhook {endpoint_id} has a new secret.", "It", secret)
 
 
@@ -194,7 +194,7 @@ def redeliver(endpoint_id: int, event_id: int) -> None:
         elif made.outcome == Outcome.GONE and store.pause(
             connection, endpoint_id, sender.GONE, shop.clock.now()
         ):
-            _note(shop, connection, "webhook.paused", endpoint_id)
+            _record(shop, connection, "webhook.paused", endpoint_id)
     _report(made)
 
 
@@ -207,10 +207,10 @@ def ping(endpoint_id: int) -> None:
     _report(_send(shop, endpoint_id, lambda each: Message.ping(each.id, shop.store_id, now), None))
 
 
-def _note(shop: Shop, connection: Connection, action: str, endpoint_id: int) -> None:
+def _record(shop: Shop, connection: Connection, action: str, endpoint_id: int) -> None:
     # The rest of its address may have a secret in it.
     host = addresses.host_of(store.get(connection, endpoint_id).url)
-    audit.note(connection, shop.clock.now(), action, f"webhook {endpoint_id} ({host})")
+    audit.record(connection, shop.clock.now(), action, f"webhook {endpoint_id} ({host})")
 
 
 def _check_url(url: str, *, allow_private: bool) -> None:

@@ -23,7 +23,7 @@ class Act:
     subject: str
 
 
-def note(
+def record(
     connection: Connection, at: datetime, action: str, subject: str, who: str | None = None
 ) -> None:
     """Add an entry, in the transaction of the act itself. Without `who`, the system's user.

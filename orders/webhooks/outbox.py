@@ -361,7 +361,7 @@ class Courier:
         now, name = self._clock.now(), _name(endpoint)
         if not endpoints.pause(connection, endpoint.id, because, now):
             return None
-        audit.note(connection, now, "webhook.paused", f"webhook {name}", audit.SERVICE)
+        audit.record(connection, now, "webhook.paused", f"webhook {name}", audit.SERVICE)
         return (
             f"Webhook {name} is paused: {because}. "
             f"Resume it with `{command(f'webhooks resume {endpoint.id}')}`."

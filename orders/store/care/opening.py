@@ -158,7 +158,7 @@ def run_migrations(connection: Connection) -> None:
     lacking = int(connection.exec_driver_sql(_VERSION).scalar_one())
     command.upgrade(config, "head")
     subject = f"from schema {lacking} to {checks.schema_version()}"
-    audit.note(connection, datetime.now(UTC), "store.upgraded", subject)
+    audit.record(connection, datetime.now(UTC), "store.upgraded", subject)
 
 
 def copy(source: Path, target: Path, *, overwrite: bool = False) -> None:

@@ -122,7 +122,7 @@ def restore(
         announce(_contents(copied, replaced))
         with closing(SqliteDatabase(copied)) as database, database.write() as connection:
             revoked, keys, webhooks = _carry_over(connection, replaced, now, keep_keys=keep_keys)
-            audit.note(connection, now, "store.restored", f"from {file.name}")
+            audit.record(connection, now, "store.restored", f"from {file.name}")
         _empty_log(copied)
         system.leave_to_owner(copied, target.parent)
         kept = _keep(target, now, folder, held)
@@ -152,7 +152,7 @@ def renew(database: Database, now: datetime, *, keep_keys: bool = False) -> tupl
     and how many webhooks were paused.
     """
     with database.write() as connection:
-        audit.note(connection, now, "store.renewed", "the store")
+        audit.record(connection, now, "store.renewed", "the store")
         revoked, _, webhooks = _carry_over(connection, None, now, keep_keys=keep_keys)
         return revoked, webhooks
 

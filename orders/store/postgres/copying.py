@@ -72,7 +72,7 @@ def copy(source: Database, settings: Settings, show: Show) -> Copied:
         with closing(target), _held(target) as upkeep, source.write() as connection:
             old = _Side(source.where, connection)
             # First, so that it is copied, too.
-            audit.note(connection, datetime.now(UTC), "store.copied", f"to {target.where}")
+            audit.record(connection, datetime.now(UTC), "store.copied", f"to {target.where}")
             with upkeep.write() as new:
                 rows = _copy_verified(old, _Side(target.where, new), show)
             is_copied = True
