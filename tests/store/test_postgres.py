@@ -30,7 +30,7 @@ from orders.store.database.errors import StoreUnavailable
 from orders.store.pages import Filters, PageQuery, Sort, SortBy, read_page
 from orders.store.postgres import database as postgres_database
 from orders.store.postgres import upkeep as postgres_upkeep
-from orders.web import api
+from orders.web import access
 from tests.support.clocks import SetClock
 from tests.support.commands import command, rejected, said
 from tests.support.databases import Explained, copy_database
@@ -202,7 +202,7 @@ def test_a_locked_table_is_waited_for_once(server, name, client, monkeypatch):
         other.execute("LOCK TABLE orders")
         assert_error(client.get(f"{ORDERS}/1"), 503, "store_unavailable")
         monkeypatch.setattr(postgres_database, "BUSY_SECONDS", 25)
-        monkeypatch.setattr(api, "WAIT_SECONDS", 25)
+        monkeypatch.setattr(access, "WAIT_SECONDS", 25)
         began = time.monotonic()
         for answer in (client.get(ORDERS), client.get(f"{ORDERS}/1"), client.place()):
             assert_error(answer, 503, "store_unavailable")
