@@ -166,8 +166,11 @@ def another_order(pet_id):
 
 
 def another_key(value, event_id):
-    row = f"1, 1, '{value}', {event_id}, '{DATE}'"
-    return f"INSERT INTO idempotency_keys (key_id, version, value, event_id, at) VALUES ({row})"
+    row = f"1, 1, '{value}', {event_id}, '{DATE}', '', ''"
+    return (
+        "INSERT INTO idempotency_keys (key_id, version, value, event_id, at, request, answer) "
+        f"VALUES ({row})"
+    )
 
 
 def rewritten(order_id, change):
