@@ -117,7 +117,8 @@ def console(app: OrdersFlask, addresses: list[str], secret: str | None) -> Itera
         yield
         return
     page = _private_page(app.shop.settings.instance)
-    code = handover.offer(app, secret, lambda: page.unlink(missing_ok=True))
+    now = app.shop.clock.monotonic()
+    code = handover.offer(app, now, secret, lambda: page.unlink(missing_ok=True))
     try:
         page.write_text(_PAGE.format(address=html.escape(f"{address}#key={code}")), "utf-8")
         _open(page.as_uri(), address)

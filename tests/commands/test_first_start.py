@@ -200,23 +200,55 @@ def take(store, code):
 
 def test_a_code_is_good_for_one_browser_and_for_a_while(store):
     done = []
-    code = handover.offer(store.app, "sok_one", lambda: done.append(1))
+    code = handover.offer(store.app, store.clock.run, "sok_one", lambda: done.append(1))
     for wrong in ("", code[:-1], f"{code} ", "é", code.upper()):
         assert take(store, wrong.encode()).status_code == 404
     answers = [take(store, code) for _ in range(2)]
     assert [answer.status_code for answer in answers] == [200, 404]
     assert answers[0].json == {"key": "sok_one"}
     assert done == [1]
-    code = handover.offer(store.app, "sok_two", lambda: done.append(2))
+    code = handover.offer(store.app, store.clock.run, "sok_two", lambda: done.append(2))
     store.clock.advance(handover.SECONDS)
     assert take(store, code).status_code == 404
 
 
 def test_without_a_first_start_there_is_nothing_to_hand_over(store):
-    store.app.extensions.pop("store-orders-handover", None)
     answer = take(store, "code")
     assert (answer.status_code, answer.json["code"]) == (404, "not_found")
     assert store.anonymous().get(HANDOVER).status_code == 405
+
+
+SECRET = apikeys.generate()
+
+
+@pytest.mark.parametrize(
+    ("base", "address"),
+    [
+        ("https://192.168.1.20/v1", "https://192.168.1.20/"),
+        ("https://shop.tail1234.ts.net/orders/v1", "https://shop.tail1234.ts.net/orders/"),
+        ("http://192.168.1.20/v1", None),
+        ("https://localhost/v1", None),
+        ("https://127.0.0.1/v1", None),
+        ("https://[::1]/v1", None),
+    ],
+)
+def test_a_phone_gets_a_code_only_for_an_encrypted_address_of_others(make_store, base, address):
+    store = make_store(base_url=base)
+    answer = store.anonymous().post("/console/phone", data=SECRET)
+    assert (answer.status_code, answer.json["address"]) == (200, address)
+    assert SECRET not in answer.text
+    assert ("path" in answer.json) is (address is not None)
+
+
+@pytest.mark.parametrize("body", ["", "sok_", SECRET[:-1], f"{SECRET}\n", "é", "a" * 70_000])
+def test_what_is_no_key_is_not_kept_for_a_phone(store, body):
+    assert store.anonymous().post("/console/phone", data=body.encode()).status_code == 400
+
+
+def test_of_many_codes_the_newest_wait(store):
+    codes = [handover.offer(store.app, store.clock.run, SECRET) for _ in range(handover.MOST + 3)]
+    assert [take(store, code).status_code for code in codes].count(200) == handover.MOST
+    assert take(store, codes[-1]).status_code == 404
 
 
 # The command.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.support.browser import expect, no_violations
-from tests.support.console import in_plain_words, press, sign_in
-from tests.support.machine import wait_until
+from tests.support.console import go_to, in_plain_words, press, sign_in
+from tests.support.machine import installed, wait_until
 from tests.support.service import running
 
 pytestmark = pytest.mark.browser
@@ -51,7 +52,7 @@ def test_what_a_first_start_opens_is_signed_in_once(service, visit):
     signed_in_as(page, "owner")
     in_tab, on_computer = key_of(page)
     assert (in_tab[:4], on_computer) == ("sok_", None)
-    expect(question(page)).to_contain_text("Stay signed in on this computer?")
+    expect(question(page)).to_contain_text("Stay signed in here?")
     assert in_plain_words(question(page).inner_text())
     no_violations(page)
     press(page, "Stay signed in")
@@ -69,6 +70,42 @@ def test_what_a_first_start_opens_is_signed_in_once(service, visit):
     # Whoever is signed in stays so.
     page.goto(link)
     signed_in_as(page, "owner")
+
+
+@pytest.fixture(scope="module")
+def public(tmp_path_factory, forks):
+    """A service that others reach at an encrypted address."""
+    instance = tmp_path_factory.mktemp("public") / "instance"
+    address = "https://192.168.1.20/v1"
+    with running(instance, forks=forks, ORDERS_BASE_URL=address) as one:
+        yield one
+
+
+def test_a_phone_that_scans_the_code_is_signed_in_once(public, visit, tmp_path):
+    page = visit(public.url, f"/#key={public.issue()}")
+    signed_in_as(page, "test")
+    go_to(page, "key")
+    no_violations(page)
+    press(page, "Show the code")
+    page.locator("svg.qr").screenshot(path=tmp_path / "code.png")
+    scan = [installed("zbarimg", package="zbar-tools"), "--quiet", "--nodbus", "--raw"]
+    scanned = subprocess.check_output([*scan, tmp_path / "code.png"], text=True).strip()
+    address, code = scanned.split("#key=")
+    assert address == "https://192.168.1.20/"
+    phone = visit(public.url, f"/#key={code}", viewport={"width": 390, "height": 844})
+    signed_in_as(phone, "test")
+    press(phone, "Only in this tab")
+    later = visit(public.url, f"/#key={code}", refusals={404})
+    expect(later.locator("#sign-in-notice")).to_contain_text("This link works once")
+
+
+def test_without_an_encrypted_address_there_is_no_code(service, visit):
+    page = visit(service.url, f"/#key={service.issue()}")
+    signed_in_as(page, "test")
+    go_to(page, "key")
+    press(page, "Show the code")
+    expect(page.get_by_text("Phones can't reach this service yet")).to_be_visible()
+    expect(page.locator("svg.qr")).to_be_hidden()
 
 
 def test_a_link_with_a_key_signs_in_in_its_tab_only(service, visit):

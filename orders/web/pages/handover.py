@@ -1,66 +1,112 @@
-"""Hands a key over to the browser that a start opens: `POST /console/key`, once, for a code.
+"""Hands keys over to browsers: `POST /console/key` answers a key, once, for a code.
 
-The address that is opened has the code after `#key=`, and not the key itself: browsers write an
-address into their history before a page can take anything out of it, and synchronize that.
+A first start opens an address with such a code after `#key=`, and so does a phone, which scans one.
+The address has not the key itself: browsers write addresses into their history before a page can
+take anything out of them, and synchronize that. A code that was used, or is old, opens nothing.
 """
 
 from __future__ import annotations
 
-import hmac
+import ipaddress
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from flask import Flask, current_app, request
-from werkzeug.exceptions import NotFound
+from werkzeug.exceptions import BadRequest, NotFound
 
-from orders.clock import Clock
+from orders.apikeys import is_well_formed
 from orders.strictjson import to_json
-from orders.web.api import OrdersFlask
+from orders.web.access import current_call
 from orders.web.replies import Reply
 
-# A browser that has to start first takes a while.
+# A browser that has to start first, and a person with a phone, take a while.
 SECONDS = 300.0
-_PATH = "/console/key"
-_EXTENSION = "store-orders-handover"
+# Anybody may have a key kept: so there are few, and the oldest gives way.
+MOST = 32
+_EXTENSION = "store-orders-handovers"
 
 
+@dataclass
 class Handover:
-    """A key that waits to be handed over. `code` is what it is given for."""
+    """A key that waits to be handed over until `ends`. `done` is called when it is."""
 
-    def __init__(self, secret: str, clock: Clock, done: Callable[[], None]) -> None:
-        """Wait from now on. `done` is called when the key is handed over."""
-        self.code = secrets.token_hex(24)
-        self._clock, self._done = clock, done
-        self._ends = clock.monotonic() + SECONDS
-        # Taken out by one of several at a time.
-        self._waiting = [secret]
-
-    def take(self, code: bytes) -> str | None:
-        """Return the key, the first time that this is called with the code, while it waits."""
-        if not hmac.compare_digest(code, self.code.encode()):
-            return None
-        try:
-            secret = self._waiting.pop()
-        except IndexError:
-            return None
-        self._done()
-        return secret if self._clock.monotonic() < self._ends else None
+    secret: str = field(repr=False)
+    ends: float
+    done: Callable[[], None]
 
 
 def register(app: Flask) -> None:
-    """Add the path to an application, which has no key to hand over yet."""
-    app.add_url_rule(_PATH, "handover", _hand_over, methods=["POST"])
+    """Add the paths to an application, which has no key to hand over yet."""
+    app.extensions[_EXTENSION] = {}
+    app.add_url_rule("/console/key", "handover", _hand_over, methods=["POST"])
+    app.add_url_rule("/console/phone", "phone", _show_to_phone, methods=["POST"])
 
 
-def offer(app: OrdersFlask, secret: str, done: Callable[[], None]) -> str:
-    """Have a key handed over, in the place of any other; return the code."""
-    app.extensions[_EXTENSION] = handover = Handover(secret, app.shop.clock, done)
-    return handover.code
+def offer(app: Flask, now: float, secret: str, done: Callable[[], None] = lambda: None) -> str:
+    """Have a key handed over, from a monotonic time on, for the code that this returns."""
+    waiting: dict[str, Handover] = app.extensions[_EXTENSION]
+    for code, each in [*waiting.items()]:
+        if each.ends <= now or len(waiting) >= MOST:
+            waiting.pop(code, None)
+    code = secrets.token_hex(16)
+    waiting[code] = Handover(secret, now + SECONDS, done)
+    return code
+
+
+def take(app: Flask, now: float, code: str) -> str | None:
+    """Return the key that waits for a code, the first time that this is called with it."""
+    handover = app.extensions[_EXTENSION].pop(code, None)
+    if handover is None:
+        return None
+    handover.done()
+    return handover.secret if now < handover.ends else None
 
 
 def _hand_over() -> Reply:
-    handover: Handover | None = current_app.extensions.get(_EXTENSION)
-    secret = handover.take(request.get_data()) if handover else None
+    code = request.get_data().decode("latin-1")
+    secret = take(current_app, current_call().shop.clock.monotonic(), code)
     if secret is None:
         raise NotFound
-    return Reply(to_json({"key": secret}).encode(), 200, [("Cache-Control", "no-store")])
+    return _reply({"key": secret})
+
+
+def _show_to_phone() -> Reply:
+    secret = request.get_data().decode("latin-1")
+    if not is_well_formed(secret):
+        raise BadRequest
+    shop = current_call().shop
+    base = shop.settings.base_url.removesuffix("v1")
+    if not is_for_phones(base):
+        return _reply({"address": None})
+    address = f"{base}#key={offer(current_app, shop.clock.monotonic(), secret)}"
+    return _reply({"address": base} | _qr_code(address))
+
+
+def is_for_phones(address: str) -> bool:
+    """Return whether an address is for other devices, too, and encrypted: keys are to cross."""
+    parts = urlsplit(address)
+    try:
+        is_own = ipaddress.ip_address(parts.hostname or "").is_loopback
+    except ValueError:
+        is_own = parts.hostname == "localhost"
+    return parts.scheme == "https" and not is_own
+
+
+def _qr_code(text: str) -> dict[str, object]:
+    # As an SVG path: each dark run of a row is a line of one module's width.
+    import segno  # which few starts need
+
+    rows = segno.make_qr(text, error="m").matrix
+    runs = (
+        f"M{x} {y + 0.5}h1"
+        for y, row in enumerate(rows)
+        for x, is_dark in enumerate(row)
+        if is_dark
+    )
+    return {"modules": len(rows), "path": "".join(runs)}
+
+
+def _reply(facts: dict[str, object]) -> Reply:
+    return Reply(to_json(facts).encode(), 200, [("Cache-Control", "no-store")])

@@ -112,13 +112,13 @@ export function switchKey(used, brought) {
   });
 }
 
-/** Ask whether to stay signed in on a computer that was handed a key. Resolves to whether to. */
+/** Ask whether to stay signed in on a device that was handed a key. Resolves to whether to. */
 export function staySignedIn(name) {
   return confirm({
-    title: "Stay signed in on this computer?",
+    title: "Stay signed in here?",
     body: [
-      el("p", {}, "You're signed in with the key “", bdi(name), "”. It was shown where the service was started: keep it like a password."),
-      el("p", { class: "hint", text: "Otherwise this tab forgets it after 12 hours without use, and you'll need it to sign in again." }),
+      el("p", {}, "You're signed in with the key “", bdi(name), "”. To stay signed in, this device keeps the key until you sign out: not on one that others use."),
+      el("p", { class: "hint", text: "Otherwise this tab forgets the key after 12 hours without use, and you'll need it to sign in again." }),
     ],
     yes: "Stay signed in",
     no: "Only in this tab",

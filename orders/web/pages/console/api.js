@@ -90,6 +90,13 @@ export async function redeem(code) {
   return ok ? parse(text).key : null;
 }
 
+/** Return a code that hands the key over to a phone: its `path` and `modules`, and the `address`, null without one. */
+export async function phoneCode() {
+  const { ok, status, text } = await reach("console/phone", null, { method: "POST", body: session.key, cache: "no-store", credentials: "omit", redirect: "error" });
+  if (!ok) throw new Refusal(status, "", "", 0);
+  return parse(text);
+}
+
 /** Return a new name for a change. Not randomUUID, which requires a secure connection. */
 export function newName() {
   return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");

@@ -1,10 +1,10 @@
 // The key: its access, and what is left of its limits.
 
-import { get, limits, serviceEvents } from "./api.js";
-import { docsLink, el, svg } from "./dom.js";
+import { get, limits, phoneCode, serviceEvents } from "./api.js";
+import { bdi, docsLink, el, svg } from "./dom.js";
 import { count, inSentence, lasting, when } from "./format.js";
 import { ring } from "./news.js";
-import { failurePanel } from "./notices.js";
+import { describe, failurePanel } from "./notices.js";
 import { session } from "./session.js";
 import { now } from "./time.js";
 
@@ -21,7 +21,7 @@ export function keyView(root) {
     el("div", { class: "two" },
       el("section", { class: "panel", "aria-labelledby": "left" }, el("h2", { id: "left", text: "Requests left" }), bars,
         el("p", { class: "hint", text: "Every request made with this key counts, from this page or any other program." })),
-      el("div", { class: "stack" }, about, newOrders(), programs())));
+      el("div", { class: "stack" }, about, newOrders(), phone(), programs())));
   const show = () => bars.replaceChildren(...Object.keys(WINDOWS).filter((name) => limits[name]).map(bar));
   const timer = setInterval(show, 1000);
   serviceEvents.addEventListener("limits", show);
@@ -74,6 +74,40 @@ function newOrders() {
     box("sound", "Play a sound", () => (ring(), true)),
     // Browsers offer notifications only over a secure connection.
     isSecureContext && "Notification" in globalThis ? box("notification", "Show a notification", mayNotify) : null);
+}
+
+const CODE_LASTS_MS = 300_000;
+
+// The code is as good as the key: it is made when somebody asks for it, and shown no longer than it works.
+function phone() {
+  const shown = el("div", { class: "stack", role: "status" });
+  let timer = 0;
+  const ask = async () => {
+    clearTimeout(timer);
+    try {
+      shown.replaceChildren(...scanned(await phoneCode()));
+      timer = setTimeout(() => shown.replaceChildren(), CODE_LASTS_MS);
+    } catch (failure) {
+      shown.replaceChildren(el("p", { text: describe(failure) }));
+    }
+  };
+  return el("section", { class: "panel stack", "aria-labelledby": "phone" }, el("h2", { id: "phone", text: "On a phone" }),
+    el("p", { text: "Whoever scans the code is signed in on that phone with this key, and can do what it can until it is revoked. " +
+      "The code works once, within five minutes." }),
+    el("div", { class: "buttons" }, el("button", { class: "button", type: "button", text: "Show the code", on: { click: ask } })), shown);
+}
+
+function scanned({ address, path, modules }) {
+  if (!address) {
+    return [el("p", { text: "Phones can't reach this service yet: it needs an encrypted address (https). Your administrator finds the way in docs/phone.md." })];
+  }
+  // Four modules around it stay white.
+  const box = `-4 -4 ${modules + 8} ${modules + 8}`;
+  return [
+    svg("svg", { class: "qr", role: "img", "aria-label": "QR code to scan with the phone", viewBox: box },
+      svg("rect", { x: -4, y: -4, width: modules + 8, height: modules + 8, fill: "#fff" }), svg("path", { d: path, stroke: "#000" })),
+    el("p", { class: "hint" }, "It opens ", bdi(address), "."),
+  ];
 }
 
 function programs() {

@@ -8,7 +8,7 @@ import { announce, describe, NO_LONGER_VALID } from "./notices.js";
 import { session } from "./session.js";
 
 const KEY_PATTERN = /^sok_[0-9A-Za-z]+$/;
-const SPENT = "This link works once, for five minutes. Enter your key, or start the service again.";
+const SPENT = "This link works once, within five minutes. Get another, or enter your key.";
 // Hashes of keys that worked here, so that what ended them is not taken for a mistake.
 const worked = new Set();
 
