@@ -289,7 +289,7 @@ def _welcome(shop: Shop, server: Server, *, with_demo: bool, opens: bool) -> str
     settings = shop.settings
     if not _is_loopback(settings.host):
         log.warning(
-            "Listening on %s: keys cross the network. Put a server with TLS in front (docs/phone.md).",
+            "Listening on %s: keys cross the network. Put TLS in front (docs/phone.md).",
             settings.host,
         )
     module = sqlite.sqlite_module()
