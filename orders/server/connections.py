@@ -344,6 +344,7 @@ class Outgoing:
         self._unsent: deque[memoryview] = deque()
         self._position = 0  # in the file of a long answer
         self._sent = 0
+        self._is_held_up = False  # the system took nothing more
         self._taken = 0
         self._progress_at = now
         # When, in the last minute, how many bytes had been acknowledged.
@@ -376,6 +377,7 @@ class Outgoing:
                 sent = answer.spool.send(self._socket, self._position)
                 self._position += sent
         self._sent += sent
+        self._is_held_up = not sent
         return sent
 
     def has_more(self, spool: Spool | None) -> bool:
@@ -384,7 +386,7 @@ class Outgoing:
 
     def unacknowledged(self) -> int:
         """Return how many bytes the system buffers that the client has not acknowledged."""
-        return sockets.unacknowledged(self._socket, self._sent)
+        return sockets.unacknowledged(self._socket, self._sent, is_held_up=self._is_held_up)
 
     def pace(self, now: float) -> float:
         """Return how many bytes a second the client took in its last minute."""

@@ -38,10 +38,11 @@ if sys.platform == "win32":
         """Return for how many seconds what was received last has waited; here nobody knows."""
         return 0
 
-    def unacknowledged(connected: socket.socket, sent: int) -> int:
+    def unacknowledged(connected: socket.socket, sent: int, *, is_held_up: bool) -> int:
         """Return how many of the bytes sent the system buffers, as the client has not got them.
 
-        From Windows 10 1703 on, the system says so. Otherwise, it is all that may be buffered.
+        From Windows 10 1703 on, the system says so. Where it does not, they are none before it
+        takes nothing more, and then as many as it buffers.
         """
         facts = ctypes.create_string_buffer(_TCP_INFO_BYTES)
         failed = _winsock.WSAIoctl(
@@ -58,7 +59,7 @@ if sys.platform == "win32":
         if connected.fileno() < 0:
             return 0
         if failed:
-            return min(sent, SEND_BUFFER_BYTES)
+            return min(sent, SEND_BUFFER_BYTES) if is_held_up else 0
         out, again, flying = (
             int.from_bytes(facts.raw[part], sys.byteorder) for part in (_OUT, _AGAIN, _IN_FLIGHT)
         )
@@ -114,6 +115,8 @@ if sys.platform == "win32":
         """Have Ctrl-C, Ctrl-Break, and the end of the window or of the session stop the server."""
         for name in (signal.SIGTERM, signal.SIGINT, signal.SIGBREAK):
             signal.signal(name, lambda *_: stop())
+        # Who started this may have turned Ctrl-C off, which is inherited.
+        _kernel.SetConsoleCtrlHandler(None, False)
         _kernel.SetConsoleCtrlHandler(_on_event, True)
 
     def _before_the_last(event: int) -> bool:
@@ -148,7 +151,7 @@ else:
         seconds = int.from_bytes(facts[_LAST_RECEIVED], sys.byteorder) / 1000
         return seconds if seconds > _TICKS_SECONDS else 0
 
-    def unacknowledged(connected: socket.socket, sent: int) -> int:  # noqa: ARG001 - as elsewhere
+    def unacknowledged(connected: socket.socket, _sent: int, **_: bool) -> int:
         """Return how many of the bytes sent the system buffers, as the client has not got them."""
         try:
             packed = fcntl.ioctl(connected, termios.TIOCOUTQ, bytes(4))
