@@ -40,6 +40,7 @@ revoke_rights_of_others = this.revoke_rights_of_others
 state_of = this.state_of
 sync = this.sync
 unfit_place = this.unfit_place
+user_id = this.user_id
 user_name = this.user_name
 write_utf8 = this.write_utf8
 

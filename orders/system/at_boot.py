@@ -1,17 +1,27 @@
-"""Starts the service at boot, or when its user logs in: systemd's user units, launchd's agents."""
+"""Starts the service at boot, or when its user logs in.
+
+By systemd's user units, launchd's agents, or a scheduled task of Windows.
+"""
 
 from __future__ import annotations
 
-import os
 import platform
 import plistlib
 import shlex
 import subprocess  # nosec B404
+import sys
+import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
+from xml.sax.saxutils import escape  # nosec B406
 
-# As systemd and launchd know it.
+if sys.platform == "win32":
+    from orders.system.windows import user_id
+else:
+    from orders.system.posix import user_id
+
+# As systemd, launchd and the task scheduler know it.
 _SERVICE = "store-orders"
 # A stop answers what has been received, for at most 30 s, and ends webhooks, for at most 6.
 _STOP_SECONDS = 45
@@ -23,12 +33,14 @@ def install_at_boot(command: list[str], folder: Path) -> str:
     The service runs on this instance folder, which must exist. What was installed before is
     replaced. OSError says why it can't be done.
     """
-    return (_to_launchd if platform.system() == "Darwin" else _to_systemd)(command, folder)
+    ways = {"Darwin": _to_launchd, "Windows": _to_task}
+    return ways.get(platform.system(), _to_systemd)(command, folder)
 
 
 def remove_at_boot() -> str:
     """Undo `install_at_boot`, and stop that service; return what was done."""
-    return _from_launchd() if platform.system() == "Darwin" else _from_systemd()
+    ways = {"Darwin": _from_launchd, "Windows": _from_task}
+    return ways.get(platform.system(), _from_systemd)()
 
 
 def systemd_unit(command: list[str], folder: Path) -> str:
@@ -141,7 +153,7 @@ def _agent_path() -> Path:
 
 
 def _to_launchd(command: list[str], folder: Path) -> str:
-    path, domain = _agent_path(), f"gui/{os.getuid()}"
+    path, domain = _agent_path(), f"gui/{user_id()}"
     if path.exists():
         _from_launchd()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -160,7 +172,7 @@ def _from_launchd() -> str:
     if not path.exists():
         return f"Nothing to remove: there is no {path}."
     path.unlink()
-    agent = f"gui/{os.getuid()}/{_SERVICE}"
+    agent = f"gui/{user_id()}/{_SERVICE}"
     with suppress(OSError):  # it may be gone already
         _run("launchctl", "bootout", agent)
         _wait_until_gone(agent)
@@ -172,6 +184,83 @@ def _wait_until_gone(agent: str) -> None:
     for _ in range(_STOP_SECONDS):
         _run("launchctl", "print", agent)  # OSError where there is none of that name
         time.sleep(1)
+
+
+def scheduled_task(command: list[str], folder: Path, user: str, *, at_boot: bool) -> str:
+    """Return a task of Windows for a user, by SID, which starts at boot or when that user signs in.
+
+    https://learn.microsoft.com/windows/win32/taskschd/task-scheduler-schema. A task at boot has no
+    window, and needs no password.
+    """
+    when = "BootTrigger" if at_boot else "LogonTrigger"
+    whose = "" if at_boot else f"<UserId>{user}</UserId>"
+    line = f'set "ORDERS_INSTANCE={folder}"&& {subprocess.list2cmdline(command)}'
+    arguments = escape(f'/d /c "{line} >> "{folder / "log.txt"}" 2>&1"')
+    return f"""\
+<?xml version="1.0" encoding="UTF-16"?>
+<Task version="1.2" xmlns="http://schemas.microsoft.com/windows/2004/02/mit/task">
+  <RegistrationInfo>
+    <Description>Made by store-orders at-boot, which also removes it.</Description>
+  </RegistrationInfo>
+  <Triggers><{when}><Enabled>true</Enabled>{whose}</{when}></Triggers>
+  <Principals><Principal id="Author">
+    <UserId>{user}</UserId>
+    <LogonType>{"S4U" if at_boot else "InteractiveToken"}</LogonType>
+    <RunLevel>LeastPrivilege</RunLevel>
+  </Principal></Principals>
+  <Settings>
+    <MultipleInstancesPolicy>IgnoreNew</MultipleInstancesPolicy>
+    <DisallowStartIfOnBatteries>false</DisallowStartIfOnBatteries>
+    <StopIfGoingOnBatteries>false</StopIfGoingOnBatteries>
+    <ExecutionTimeLimit>PT0S</ExecutionTimeLimit>
+    <RestartOnFailure><Interval>PT1M</Interval><Count>999</Count></RestartOnFailure>
+  </Settings>
+  <Actions Context="Author"><Exec>
+    <Command>cmd.exe</Command>
+    <Arguments>{arguments}</Arguments>
+    <WorkingDirectory>{escape(str(folder))}</WorkingDirectory>
+  </Exec></Actions>
+</Task>
+"""
+
+
+def _to_task(command: list[str], folder: Path) -> str:
+    if any(each in f"{folder}{command}" for each in '%"'):
+        raise OSError(f"{folder} or {command[0]} has a % in its name: choose one without.")
+    try:
+        _make_task(scheduled_task(command, folder, user_id(), at_boot=True))
+        starts = "It starts when the computer does."
+    except OSError:  # for administrators only
+        _make_task(scheduled_task(command, folder, user_id(), at_boot=False))
+        starts = (
+            "It starts when you sign in, in a window: closing that stops it. To have it start when "
+            "the computer does, run this once as an administrator."
+        )
+    with suppress(OSError):  # it may be running already
+        _run("schtasks", "/Run", "/TN", _SERVICE)
+    return (
+        f"The task {_SERVICE} is installed. If it fails, it is started again. {starts}\n"
+        f"How it is: schtasks /Query /TN {_SERVICE} /V /FO LIST\n"
+        f"Its log: {folder / 'log.txt'}"
+    )
+
+
+def _make_task(text: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "task.xml")
+        file.write_text(text, encoding="utf-16")
+        _run("schtasks", "/Create", "/F", "/TN", _SERVICE, "/XML", str(file))
+
+
+def _from_task() -> str:
+    try:
+        _run("schtasks", "/Query", "/TN", _SERVICE)
+    except OSError:
+        return f"Nothing to remove: there is no task {_SERVICE}."
+    with suppress(OSError):  # it may not be running
+        _run("schtasks", "/End", "/TN", _SERVICE)
+    _run("schtasks", "/Delete", "/F", "/TN", _SERVICE)
+    return f"The service is stopped, and the task {_SERVICE} is removed."
 
 
 def _run(*command: str) -> None:

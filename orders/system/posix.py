@@ -109,7 +109,12 @@ def user_name() -> str:
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:  # in a container
-        return str(os.getuid())
+        return user_id()
+
+
+def user_id() -> str:
+    """Return the number of the user who runs this process."""
+    return str(os.getuid())
 
 
 def is_user(name: str) -> bool:

@@ -78,7 +78,7 @@ def make_private_folder(path: Path) -> None:
     """Make the folder, and its parents, for their owner only; revoke the rights of others."""
     for each in (*reversed(path.parents), path):
         if not each.is_dir():
-            with _attributes(_descriptor({_own_sid()}, is_folder=True)) as attributes:
+            with _attributes(_descriptor({user_id()}, is_folder=True)) as attributes:
                 made = _kernel.CreateDirectoryW(str(each), attributes)
             if not made and not each.is_dir():
                 raise _last_error(each)
@@ -90,7 +90,7 @@ def make_private_file(path: Path) -> None:
 
     FileExistsError is raised where there is one, or a link, which is not followed.
     """
-    with _attributes(_descriptor({_own_sid()}, is_folder=False)) as attributes:
+    with _attributes(_descriptor({user_id()}, is_folder=False)) as attributes:
         _kernel.CloseHandle(_open(path, _GENERIC_WRITE, 0, _CREATE_NEW, _NOT_FOLLOWED, attributes))
 
 
@@ -110,7 +110,7 @@ def overwrite(descriptor: int, content: bytes) -> None:
 def leave_to_owner(path: Path, folder: Path) -> None:
     """Let the owner of a folder use what this process, such as a task of the system, made there."""
     if not _is_own(folder) and _has_acls(path):
-        _set_acl(path, {_owner(folder), _own_sid()})
+        _set_acl(path, {_owner(folder), user_id()})
 
 
 def revoke_rights_of_others(path: Path) -> None:
@@ -188,7 +188,7 @@ def user_name() -> str:
     """Return the name of the user who runs this process."""
     size = wintypes.DWORD(257)
     name = ctypes.create_unicode_buffer(size.value)
-    return name.value if _advapi.GetUserNameW(name, ctypes.byref(size)) else _own_sid()
+    return name.value if _advapi.GetUserNameW(name, ctypes.byref(size)) else user_id()
 
 
 def is_user(name: str) -> bool:
@@ -230,7 +230,7 @@ def _make_private(path: Path) -> None:
     if not _has_acls(path):
         return  # FAT and exFAT, as sticks have them
     text = _security(path)
-    trusted = {_owner(path), _shown(_own_sid())}
+    trusted = {_owner(path), _shown(user_id())}
     # D:, flags, and entries in parentheses, each of which ends with whom it is for.
     flags, *entries = text.partition("D:")[2].split("(")
     inherits = path.is_dir() and "P" not in flags
@@ -241,16 +241,23 @@ def _make_private(path: Path) -> None:
 
 def _set_acl(path: Path, sids: set[str]) -> None:
     with _described(_descriptor(sids, is_folder=path.is_dir())) as descriptor:
-        acl, is_there, is_default = _Pointer(), wintypes.BOOL(), wintypes.BOOL()
-        _advapi.GetSecurityDescriptorDacl(
-            descriptor, ctypes.byref(is_there), ctypes.byref(acl), ctypes.byref(is_default)
-        )
-        # This also corrects what files in a folder have inherited.
-        code = _advapi.SetNamedSecurityInfoW(
-            str(path), _FILE_OBJECT, wintypes.DWORD(_ACL | _PROTECTED), None, None, acl, None
-        )
+        if path.is_dir():
+            _correct_inherited(path, descriptor)
+        wanted = wintypes.DWORD(_ACL | _PROTECTED)
+        if not _advapi.SetFileSecurityW(str(path), wanted, descriptor):
+            raise _last_error(path)
+
+
+def _correct_inherited(folder: Path, descriptor: ctypes.c_void_p) -> None:
+    """Set a folder's ACL, and what the files in it inherit of it."""
+    acl, is_there, is_default = _Pointer(), wintypes.BOOL(), wintypes.BOOL()
+    _advapi.GetSecurityDescriptorDacl(
+        descriptor, ctypes.byref(is_there), ctypes.byref(acl), ctypes.byref(is_default)
+    )
+    wanted = wintypes.DWORD(_ACL | _PROTECTED)
+    code = _advapi.SetNamedSecurityInfoW(str(folder), _FILE_OBJECT, wanted, None, None, acl, None)
     if code:
-        raise _error(code, path)
+        raise _error(code, folder)
 
 
 def _descriptor(sids: set[str], *, is_folder: bool) -> str:
@@ -312,7 +319,7 @@ def _owner(path: Path) -> str:
 
 def _is_own(path: Path) -> bool:
     # What an administrator makes may belong to all of them.
-    return _owner(path) in {_shown(_own_sid()), _shown(_own_sid(_TOKEN_OWNER))}
+    return _owner(path) in {_shown(user_id()), _shown(user_id(_TOKEN_OWNER))}
 
 
 def _shown(sid: str) -> str:
@@ -321,8 +328,8 @@ def _shown(sid: str) -> str:
         return _text_of(descriptor).removeprefix("O:")
 
 
-def _own_sid(kind: int = _TOKEN_USER) -> str:
-    """Return the SID of this process' user, or of the owner of what it makes."""
+def user_id(kind: int = _TOKEN_USER) -> str:
+    """Return the SID of this process' user, or by another kind of the owner of what it makes."""
     token, size, text = wintypes.HANDLE(), wintypes.DWORD(), wintypes.LPWSTR()
     _advapi.OpenProcessToken(_kernel_process(), _TOKEN_QUERY, ctypes.byref(token))
     try:
@@ -368,4 +375,4 @@ def _last_error(path: Path | None) -> OSError:
 
 
 def _error(code: int, path: Path | None) -> OSError:
-    return OSError(0, ctypes.FormatError(code).strip(), str(path) if path else None, code)
+    return OSError(0, ctypes.FormatError(code).strip(" .\r\n"), str(path) if path else None, code)

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -210,3 +211,70 @@ def test_a_real_systemd_starts_it_and_ends_it(home):
     said = done.stdout.splitlines()[-3:]
     assert said == ["active enabled", "active enabled", "inactive "], (done, log)
     assert (folder / "orders.db").exists()
+
+
+SCHTASKS = """#!{python}
+import pathlib, sys
+home, arguments = pathlib.Path({home!r}), sys.argv[1:]
+with (home / "notes").open("a") as notes:
+    print("schtasks", *arguments[:4], file=notes)
+if "/XML" in arguments:
+    text = pathlib.Path(arguments[-1]).read_text(encoding="utf-16")
+    (home / "task.xml").write_text(text.partition("?>")[2])
+    sys.exit("Access is denied." if (home / "refuses").exists() and "BootTrigger" in text else 0)
+sys.exit("/Query" in arguments and not (home / "task.xml").exists())
+"""
+
+
+@pytest.fixture
+def on_windows(told, home, monkeypatch):
+    monkeypatch.setattr("platform.system", lambda: "Windows")
+    program = home / "bin" / "schtasks"
+    program.write_text(SCHTASKS.format(python=sys.executable, home=str(home)))
+    program.chmod(0o700)
+    return told
+
+
+def task(home):
+    """Return what a scheduled task is to do, by the names of its elements."""
+    elements = ET.parse(home / "task.xml").iter()
+    return {each.tag.partition("}")[2]: each.text for each in elements}
+
+
+def test_windows_gets_a_task_of_this_program_and_folder_and_runs_it(home, on_windows):
+    folder = Path("C:\\A & B")
+    said = system.install_at_boot(["C:\\my shop\\python.exe", "-m", "orders"], folder)
+    made = task(home)
+    assert made["Command"] == "cmd.exe"
+    assert made["Arguments"] == (
+        '/d /c "set "ORDERS_INSTANCE=C:\\A & B"&& "C:\\my shop\\python.exe" -m orders'
+        f' >> "{folder / "log.txt"}" 2>&1"'
+    )
+    assert (made["LogonType"], made["ExecutionTimeLimit"]) == ("S4U", "PT0S")
+    assert "It starts when the computer does." in said
+    assert on_windows.read() == [
+        "schtasks /Create /F /TN store-orders",
+        "schtasks /Run /TN store-orders",
+    ]
+    assert "store-orders is removed" in system.remove_at_boot()
+    assert on_windows.read()[1:] == [
+        "schtasks /End /TN store-orders",
+        "schtasks /Delete /F /TN store-orders",
+    ]
+
+
+def test_who_is_no_administrator_has_it_started_at_sign_in(home, on_windows):
+    on_windows.refuses.touch()
+    said = system.install_at_boot(COMMAND, home)
+    made = task(home)
+    assert made["UserId"] == system.user_id()
+    assert "LogonTrigger" in made
+    assert made["LogonType"] == "InteractiveToken"
+    assert "as an administrator" in said
+
+
+def test_a_percent_sign_which_a_task_cannot_have_is_refused(home, on_windows):
+    with pytest.raises(OSError, match="has a % in its name"):
+        system.install_at_boot(COMMAND, home / "100%")
+    assert on_windows.read() == []
+    assert system.remove_at_boot().startswith("Nothing to remove")
