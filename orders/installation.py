@@ -5,8 +5,10 @@ That decides where its data are, what is typed to run a command, and how a packa
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
+import subprocess  # nosec B404
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -89,4 +91,5 @@ def _typed(path: str) -> str:
         if Path(shutil.which(name) or "").absolute() == Path(path).absolute():
             return name
         path = str(Path(path).relative_to(Path.cwd()))
-    return shlex.quote(path)
+    # Single quotes mean nothing to a shell whose paths have backslashes.
+    return shlex.quote(path) if os.sep == "/" else subprocess.list2cmdline([path])

@@ -381,14 +381,13 @@ class Backups:
 
 def _device(path: Path) -> int:
     """Return the file system that a path is on, or would be."""
-    while not path.exists():
-        path = path.parent
-    return path.stat().st_dev
+    there = next((each for each in (path, *path.parents) if each.exists()), Path())
+    return there.stat().st_dev
 
 
 def _write(path: Path, text: str) -> None:
     with files.complete_file(path, "backup", overwrite=True) as unfinished:
-        unfinished.write_text(text, encoding="utf-8")
+        unfinished.write_text(text, encoding="utf-8", newline="\n")
         system.leave_to_owner(unfinished, path.parent)
 
 
