@@ -251,7 +251,7 @@ DIFFERS = re.compile(
 
 def test_only_one_package_asks_which_system_it_is():
     asked = {
-        str(path.relative_to(SOURCE)): found
+        path.relative_to(SOURCE).as_posix(): found
         for path in (*SOURCE.glob("orders/**/*.py"), *SOURCE.glob("schemas/*.py"))
         if (found := ["".join(each) for each in DIFFERS.findall(path.read_text(encoding="utf-8"))])
     }

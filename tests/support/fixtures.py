@@ -22,6 +22,7 @@ from tests.support.redis_server import redis_running
 from tests.support.service import ROOT, SOURCE, Service, running
 from tests.support.stores import Store
 from tests.support.webhooks import Hooks
+from tests.support.windows import reason_to_skip
 
 # The files whose few tests take longest.
 LONGEST = {
@@ -66,6 +67,9 @@ def pytest_unconfigure():
 
 
 def pytest_collection_modifyitems(config, items):
+    for item in items:
+        if reason := reason_to_skip(item):
+            item.add_marker(pytest.mark.skip(reason=reason))
     # With --no-loadscope-reorder, these are begun first: at the end, other processes would wait.
     items.sort(key=lambda item: item.path.stem not in LONGEST)
     if DATABASES.are_on_postgres:

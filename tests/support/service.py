@@ -195,19 +195,26 @@ def started(
     )
 
 
+# By another process, as a process has one console at a time.
+_CTRL_C = """
+import ctypes, sys
+console = ctypes.WinDLL("kernel32")
+console.FreeConsole()
+if console.AttachConsole(int(sys.argv[1])):
+    console.SetConsoleCtrlHandler(None, True)
+    console.GenerateConsoleCtrlEvent(0, 0)
+"""
+
+
 def stop(process: Any) -> None:
     """Ask a service to stop, as the system does: by SIGTERM, on Windows by Ctrl-C."""
     if sys.platform != "win32":
         process.terminate()
         return
-    import ctypes
-
-    console = ctypes.WinDLL("kernel32")
-    console.FreeConsole()
-    if console.AttachConsole(process.pid):
-        console.SetConsoleCtrlHandler(None, True)
-        console.GenerateConsoleCtrlEvent(0, 0)
-        console.FreeConsole()
+    if process.poll() is None:
+        subprocess.run(
+            [sys.executable, "-c", _CTRL_C, str(process.pid)], check=True, stdin=subprocess.PIPE
+        )
 
 
 def _known_to(root: Path, environment: dict[str, str]) -> dict[str, str]:

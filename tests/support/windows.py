@@ -1,0 +1,128 @@
+"""The tests that can't run on Windows, or not under Wine, each with its reason."""
+
+from __future__ import annotations
+
+import sys
+
+RIGHTS = "modes of files are POSIX's; tests.proofs.windows looks at what ACLs allow"
+OPEN = "its fault can't happen: what is open can be neither renamed nor removed on Windows"
+PATHS = "it is about paths or file names as only POSIX has them"
+SYSTEMD = (
+    "it runs programs of POSIX in the place of the system's, or is about systemd or Litestream"
+)
+TERMINAL = "it needs a pseudo terminal, a named pipe, or /proc"
+SIGNALS = "it sends a signal that Windows lacks"
+LIMITS = "it sets a limit of POSIX, such as one of open files, or reads a socket as Linux has it"
+USERS = "it is about sudo, or users by number"
+ZONES = "time.tzset is POSIX's"
+WORDS = "the system's words for the fault are others"
+PROGRAMS = "it runs git, openssl or a shell, which are not on this Windows"
+WINE = "Wine has no SIO_TCP_INFO, and its sockets buffer in other amounts"
+CLOCK = "the clock has steps of 15 ms: what takes less takes nothing"
+
+_BY_REASON = {
+    RIGHTS: """
+        test_the_journal_is_its_owners_only test_a_journal_that_cannot_be_read_is_set_aside
+        test_a_backup_is_for_its_owner_only_with_its_sum_beside_it_and_whole
+        test_a_backup_of_any_name_is_for_its_owner_only_with_nothing_beside_it
+        test_a_new_database_is_empty_for_its_owner_only_and_has_an_id_of_its_own
+        test_an_upgrade_keeps_the_data_and_a_checked_copy_for_its_owner
+        test_unfinished_work_is_out_of_others_reach_and_gone_afterwards
+        test_a_private_file_is_never_made_through_a_link
+        test_a_database_that_others_can_read_is_made_private
+        test_the_folder_and_its_files_are_for_their_owner_only
+        test_an_export_replaces_a_file_only_if_told_to_and_is_for_its_owner_only
+        test_a_backup_replaces_nothing_unless_told_to_and_never_the_database
+    """,
+    OPEN: """
+        test_a_last_use_that_cannot_be_written_fails_no_request_and_is_written_later
+        test_a_ban_that_cannot_be_written_is_kept_in_memory
+        test_a_ban_that_could_not_be_written_is_written_later_and_can_be_lifted
+        test_addresses_that_come_and_go_take_no_memory_while_the_journal_cannot_be_written
+        test_a_journal_that_is_lost_or_fails_is_written_whole_again
+        test_requests_go_on_while_the_journal_cannot_be_written
+        test_a_database_that_is_away_holds_nobody_back
+        test_a_connection_is_never_opened_to_another_file_in_the_place_of_this_one
+        test_a_change_that_waited_for_a_restore_is_not_made_in_the_replaced_database
+        test_a_fault_is_logged_once_with_its_cause_and_its_end
+        test_a_database_that_is_gone_rejects_everything_until_it_is_back
+        test_when_the_key_cannot_be_looked_up_nothing_is_counted
+        test_without_a_key_there_is_nothing_to_look_up
+        test_readiness_fails_as_any_request_but_is_no_api_response
+        test_a_database_that_is_gone_is_reported_and_the_rest_as_ever
+        test_an_unavailable_database_is_logged_once_and_waited_for
+        test_so_does_an_internal_error_or_an_outage
+    """,
+    PATHS: """
+        test_a_hint_says_what_works_where_the_program_was_started
+        test_the_data_of_a_package_are_where_the_system_keeps_a_users
+        test_a_user_without_a_home_has_to_name_a_folder
+        test_a_file_that_cannot_be_written_is_rejected
+        test_a_file_that_is_not_there_is_reported_in_one_line
+        test_one_file_through_two_folders_has_one_service
+        test_a_module_that_is_run_has_the_commands_under_the_name_that_was_typed
+    """,
+    SYSTEMD: """
+        test_systemd_gets_a_unit_of_this_program_and_folder_and_starts_it
+        test_it_is_said_where_it_can_start_only_when_the_user_logs_in
+        test_installing_and_removing_again_do_no_harm
+        test_without_systemd_nothing_is_written_and_cron_is_named
+        test_launchd_gets_an_agent_of_this_program_and_folder
+        test_an_agent_is_replaced_once_the_one_before_has_ended
+        test_a_copy_is_as_far_behind_as_litestream_last_had_everything
+        test_systemd_is_told_that_it_serves_that_its_loop_runs_and_that_it_stops
+        test_the_units_commands_have_its_user_program_and_folder
+        test_litestream_copies_the_units_database_as_its_user_and_starts_and_stops_with_it
+        test_windows_gets_a_task_of_this_program_and_folder_and_runs_it
+        test_who_is_no_administrator_has_it_started_at_sign_in
+        test_a_percent_sign_which_a_task_cannot_have_is_refused
+    """,
+    TERMINAL: """
+        test_an_export_is_of_one_moment
+        test_a_pipe_that_nobody_reads_does_not_keep_the_log_from_being_reused
+        test_a_terminal_is_shown_the_progress_beside_the_data test_a_terminal_is_shown_the_progress
+        test_an_import_that_is_killed_while_it_checks_stores_nothing_and_the_next_tidies_up
+        test_an_import_that_is_interrupted_takes_its_things_away
+        test_a_long_answer_of_http_1_0_is_in_a_file_too
+    """,
+    SIGNALS: """
+        test_an_upgrade_that_breaks_off_leaves_the_database_as_it_was[is-killed]
+        test_a_service_whose_log_goes_to_no_terminal_ignores_sighup
+    """,
+    LIMITS: """
+        test_while_no_connection_can_be_accepted_the_loop_rests_and_says_so_once
+        test_an_answer_whose_file_finds_no_room_any_more_breaks_off_at_once
+        test_a_log_that_nobody_reads_stops_neither_requests_nor_a_stop
+        test_lines_that_find_no_room_are_counted_and_reported_when_the_log_is_read_again
+    """,
+    USERS: """
+        test_who_called_sudo_is_listed_with_the_user_that_it_acted_as
+        test_a_user_without_a_name_is_listed_by_number
+    """,
+    ZONES: "test_the_time_zone_of_the_machine_does_not_matter",
+    WORDS: """
+        test_a_file_that_cannot_be_restored_is_said_as_it_is
+        test_a_start_that_cannot_work_says_in_one_line_how_to_fix_it_and_changes_no_database[a-folder-below-a-file]
+    """,
+    PROGRAMS: """
+        test_no_tracked_file_holds_a_key
+        test_a_version_is_released_once_from_a_clean_commit_with_todays_changelog
+        test_a_message_is_sent_only_under_a_trusted_certificate_for_its_name
+    """,
+    WINE: """
+        test_pieces_that_are_larger_than_one_sending_come_in_their_order
+        test_a_client_stands_still_only_while_it_has_bytes_to_acknowledge
+        test_where_all_together_keep_too_much_the_readers_that_take_least_are_cut_off
+    """,
+    CLOCK: "test_the_log_of_a_service_goes_to_standard_error_as_text",
+}
+# By name, with a case in brackets where it is not all of them; blanks in its name are hyphens here.
+NOT_ON_WINDOWS = {name: reason for reason, names in _BY_REASON.items() for name in names.split()}
+
+
+def reason_to_skip(item: object) -> str | None:
+    """Return why a test can't run on this system; None where it can."""
+    if sys.platform != "win32":
+        return None
+    name = getattr(item, "name", "").replace(" ", "-")
+    return NOT_ON_WINDOWS.get(name) or NOT_ON_WINDOWS.get(name.partition("[")[0])
