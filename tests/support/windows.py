@@ -16,7 +16,7 @@ LIMITS = "it sets a limit of POSIX, such as one of open files, or reads a socket
 USERS = "it is about sudo, or users by number"
 ZONES = "time.tzset is POSIX's"
 WORDS = "the system's words for the fault are others"
-PROGRAMS = "it runs git, openssl or a shell, which are not on this Windows"
+PROGRAMS = "it runs git, openssl, or a shell in the place of a browser, which this Windows lacks"
 WINE = "Wine has no SIO_TCP_INFO, and its sockets buffer in other amounts"
 CLOCK = "the clock has steps of 15 ms: what takes less takes nothing"
 
@@ -54,6 +54,7 @@ _BY_REASON = {
         test_so_does_an_internal_error_or_an_outage
     """,
     PATHS: """
+        test_it_is_the_one_that_works_as_the_service_was_started
         test_a_hint_says_what_works_where_the_program_was_started
         test_the_data_of_a_package_are_where_the_system_keeps_a_users
         test_a_user_without_a_home_has_to_name_a_folder
@@ -105,6 +106,14 @@ _BY_REASON = {
         test_a_start_that_cannot_work_says_in_one_line_how_to_fix_it_and_changes_no_database[a-folder-below-a-file]
     """,
     PROGRAMS: """
+        test_a_first_start_makes_one_key_prints_it_once_and_opens_the_console
+        test_a_later_start_makes_no_key_and_opens_the_console_alone
+        test_the_demo_is_opened_with_its_own_key
+        test_a_second_start_opens_the_console_of_the_first
+        test_a_page_that_nobody_took_goes_with_the_service_or_the_next_start
+        test_where_no_browser_opens_the_service_runs_and_says_its_address
+        test_without_a_home_the_page_is_in_the_instance_folder
+        test_the_command_that_a_start_prints_issues_a_key_for_that_service
         test_no_tracked_file_holds_a_key
         test_a_version_is_released_once_from_a_clean_commit_with_todays_changelog
         test_a_message_is_sent_only_under_a_trusted_certificate_for_its_name
