@@ -184,14 +184,14 @@ def check_rights(folder: Path) -> None:
 
 
 def look_at_the_console(service: Service, picture: Path) -> None:
-    """Sign in to the console in a browser, ship an order, and take a picture."""
+    """Sign in to the console in a browser, see orders to ship, and take a picture."""
     from tests.support.browser import expect, launched
+    from tests.support.console import sign_in
 
     with launched() as browser:
         page = browser.new_page(viewport={"width": 1200, "height": 800})
         page.goto(service.url)
-        page.get_by_label("API key").fill(Service.key)
-        page.get_by_role("button", name="Sign in").click()
+        sign_in(page, Service.key)
         expect(page.get_by_role("button", name="Ship").first).to_be_visible()
         page.screenshot(path=picture)
 
