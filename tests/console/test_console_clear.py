@@ -80,7 +80,7 @@ SQUEEZED = """
 def test_numbers_in_the_list_never_break_whatever_the_notes_and_references_are(shop, at_desk):
     with closing(sqlite3.connect(shop.database)) as database, database:
         database.execute("UPDATE sqlite_sequence SET seq = 1234566 WHERE name = 'orders'")
-    order = {"quantity": 1234567, "shipDate": "2020-02-03T08:00:00Z"}
+    order = {"quantity": 1234567, "shipDate": "2099-02-03T08:00:00Z"}
     order_id = shop.place(1234567, reference="W" * 64, note="x" * 500, **order)
     shop.place(1234567, reference="WEB-10040", note=LONG_NOTE, **order)
     page = at_desk()
