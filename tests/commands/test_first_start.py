@@ -240,7 +240,11 @@ def test_a_phone_gets_a_code_only_for_an_encrypted_address_of_others(make_store,
     assert ("path" in answer.json) is (address is not None)
 
 
-@pytest.mark.parametrize("body", ["", "sok_", SECRET[:-1], f"{SECRET}\n", "é", "a" * 70_000])
+@pytest.mark.parametrize(
+    "body",
+    ["", "sok_", SECRET[:-1], f"{SECRET}\n", "é", "a" * 70_000],
+    ids=["nothing", "beginning", "cut", "line", "letter", "long"],
+)
 def test_what_is_no_key_is_not_kept_for_a_phone(store, body):
     assert store.anonymous().post("/console/phone", data=body.encode()).status_code == 400
 
