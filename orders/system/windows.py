@@ -17,7 +17,8 @@ from contextlib import contextmanager, suppress
 from ctypes import wintypes
 from pathlib import Path
 
-assert sys.platform == "win32"  # noqa: S101 - so that mypy reads this for Windows only
+# So that mypy reads it for Windows only.
+assert sys.platform == "win32"  # noqa: S101 # nosec B101
 
 # What is open can be neither renamed nor replaced.
 REPLACES_OPEN_FILES = False
