@@ -344,7 +344,7 @@ class Outgoing:
         self._unsent: deque[memoryview] = deque()
         self._position = 0  # in the file of a long answer
         self._sent = 0
-        self._is_held_up = False  # the system took nothing more
+        self._is_held_up = False  # the system has not taken all that there is
         self._taken = 0
         self._progress_at = now
         # When, in the last minute, how many bytes had been acknowledged.
@@ -377,7 +377,7 @@ class Outgoing:
                 sent = answer.spool.send(self._socket, self._position)
                 self._position += sent
         self._sent += sent
-        self._is_held_up = not sent
+        self._is_held_up = self.has_more(answer.spool)
         return sent
 
     def has_more(self, spool: Spool | None) -> bool:
