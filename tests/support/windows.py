@@ -16,7 +16,10 @@ LIMITS = "it sets a limit of POSIX, such as one of open files, or reads a socket
 USERS = "it is about sudo, or users by number"
 ZONES = "time.tzset is POSIX's"
 WORDS = "the system's words for the fault are others"
-PROGRAMS = "it runs git, openssl, or a shell in the place of a browser, which this Windows lacks"
+PROGRAMS = (
+    "it needs git, openssl, the command flask, or a shell in the place of a browser, which this "
+    "Windows lacks"
+)
 WINE = "Wine has no SIO_TCP_INFO, and its sockets buffer in other amounts"
 CLOCK = "the clock has steps of 15 ms: what takes less takes nothing"
 
@@ -115,6 +118,8 @@ _BY_REASON = {
         test_without_a_home_the_page_is_in_the_instance_folder
         test_the_command_that_a_start_prints_issues_a_key_for_that_service
         test_no_tracked_file_holds_a_key
+        test_a_package_takes_all_along_that_git_has_below_the_programs_folders
+        test_a_start_without_a_key_prints_the_command_that_issues_one
         test_a_version_is_released_once_from_a_clean_commit_with_todays_changelog
         test_a_message_is_sent_only_under_a_trusted_certificate_for_its_name
     """,
@@ -122,8 +127,13 @@ _BY_REASON = {
         test_pieces_that_are_larger_than_one_sending_come_in_their_order
         test_a_client_stands_still_only_while_it_has_bytes_to_acknowledge
         test_where_all_together_keep_too_much_the_readers_that_take_least_are_cut_off
+        test_unread_last_answers_count_too
     """,
-    CLOCK: "test_the_log_of_a_service_goes_to_standard_error_as_text",
+    CLOCK: """
+        test_the_log_of_a_service_goes_to_standard_error_as_text
+        test_the_patterns_are_found_and_a_slow_one_is_not_overlooked
+        test_slow_chunks_take_nothing_from_the_time_of_answers
+    """,
 }
 # By name, with a case in brackets where it is not all of them; blanks in its name are hyphens here.
 NOT_ON_WINDOWS = {name: reason for reason, names in _BY_REASON.items() for name in names.split()}
