@@ -156,7 +156,7 @@ def _say_standing(backups: Backups) -> None:
 def restore(file: Path, keep_keys: bool, another_shop: bool, yes: bool) -> None:
     """Replace the database by the backup FILE. The service must be stopped.
 
-    It says first what is in FILE, and which of today's orders it lacks. The replaced database is
+    It says first what is in FILE, and how many of today's orders it lacks. The replaced database is
     kept beside it. Keys and webhooks stay as they are now, so that none that was revoked or removed
     comes back; new ids continue above all that were ever assigned.
     """

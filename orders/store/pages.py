@@ -148,7 +148,9 @@ class Filters:
     def values(self) -> dict[str, Any]:
         """Return the filters that are set by name, but for the statuses."""
         values = {name: getattr(self, name) for name in FILTERS}
-        return {name: each for name, each in values.items() if each not in {None, False}}
+        return {
+            name: each for name, each in values.items() if each is not None and each is not False
+        }
 
     def parameters(self) -> dict[str, Any]:
         """Return the parameters of the conditions."""
