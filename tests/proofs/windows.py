@@ -2,7 +2,8 @@
 
 Orders are placed over HTTP, imported, exported; it is killed while it writes; backups are made,
 restored for a test and for good. What was acknowledged has to be there. PROGRAM may be an
-executable: `… wine store-orders.exe`. WINEPREFIX says where its Windows is.
+executable: `… wine store-orders.exe`; with the folder of its migrations one more is put there, and
+the store upgraded. WINEPREFIX says where its Windows is.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,14 +31,25 @@ PATIENCE_SECONDS = 120
 # In Wine's own Windows.
 FOLDER = "Store Orders, für die Theke"
 NAME = "Theke „eins“ ąč"
+MIGRATION = """
+import sqlalchemy as sa
+from alembic import op
+
+revision, down_revision = "{after}", "{before}"
+
+
+def upgrade():
+    op.add_column("orders", sa.Column("colour", sa.String(16)))
+"""
 
 
 class Program:
-    """The program over a folder of Wine's drive C:."""
+    """The program over a new folder of Wine's drive C:."""
 
     def __init__(self, words: list[str]) -> None:
         self._words = words
         self._drive = Path(os.environ["WINEPREFIX"]) / "drive_c"
+        shutil.rmtree(self._drive / "shop", ignore_errors=True)
         self.folder = self._drive / "shop" / FOLDER
         self._environment = {
             **os.environ,
@@ -61,6 +74,7 @@ class Program:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             encoding="utf-8",
+            start_new_session=True,
         )
 
     def kill(self) -> None:
@@ -74,16 +88,17 @@ class Program:
         )
 
     @contextmanager
-    def serving(self, *arguments: str, is_killed: bool = False) -> Iterator[Service]:
+    def serving(self, *, is_killed: bool = False) -> Iterator[Service]:
         """Serve, and stop by Ctrl-C unless it is to be killed meanwhile."""
-        process, log = self.begin(*arguments), [""]
+        process, log = self.begin("--no-open"), [""]
         assert process.stderr
         while not (found := re.search(r"Serving on (\S+?)\. ", log[-1])):
             log.append(process.stderr.readline())
             assert log[-1], f"it did not start: {''.join(log)}"
         yield Service(found[1])
         if not is_killed:
-            process.send_signal(signal.SIGINT)
+            # To all that a console would send it to: of an executable, to what it unpacked, too.
+            os.killpg(process.pid, signal.SIGINT)
         _, said = process.communicate(timeout=PATIENCE_SECONDS)
         has_stopped = process.returncode == 0 and said.rstrip().endswith("Stopped.")
         assert is_killed or has_stopped, f"{process.returncode} {said}"
@@ -140,6 +155,16 @@ def try_killing(program: Program, kills: int) -> int:
     return len(acknowledged)
 
 
+def try_upgrading(program: Program, migrations: Path) -> None:
+    """Upgrade the store by one more migration."""
+    before = max(path.name[:4] for path in migrations.glob("versions/[0-9]*.py"))
+    after = f"{int(before) + 1:04}"
+    new = migrations / "versions" / f"{after}_one_day.py"
+    new.write_text(MIGRATION.format(before=before, after=after))
+    program.run("db", "upgrade")
+    program.run("db", "check")
+
+
 def try_all(program: Program, *, orders: int, kills: int, picture: Path | None) -> None:
     """Use the service as a shop does."""
     began = time.monotonic()
@@ -174,7 +199,7 @@ def try_all(program: Program, *, orders: int, kills: int, picture: Path | None) 
     with program.serving() as service:
         assert service.ids() == there, "not restored as it was"
     program.run("db", "check")
-    print("imported, exported, backed up, drilled, restored, checked")
+    print("imported, exported, backed up, drilled, restored, checked, stopped by Ctrl-C")
 
 
 def check_rights(folder: Path) -> None:
@@ -203,12 +228,16 @@ def main() -> int:
     """Read the command line, and try the program."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--short", action="store_true", help="fewer orders, one kill, no browser")
+    parser.add_argument("--migrations", type=Path, help="the program's folder of them")
     parser.add_argument("program", nargs=argparse.REMAINDER)
     given = parser.parse_args()
     program = Program(given.program)
     picture = None if given.short else ROOT / "build" / "windows-console.png"
     orders, kills = (100, 1) if given.short else (1_000, 5)
     try_all(program, orders=orders, kills=kills, picture=picture)
+    if given.migrations:
+        try_upgrading(program, given.migrations)
+        print("upgraded")
     return 0
 
 
