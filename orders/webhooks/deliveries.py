@@ -42,6 +42,8 @@ _EVENT = (
     order_events.c.id,
     order_events.c.type,
     order_events.c.at,
+    order_events.c.actor,
+    order_events.c.request_id,
     lists.order_v2(order_events),
 )
 # One for each type of event, so that the compiled statement fits every endpoint.
@@ -50,11 +52,16 @@ _TYPES = [f"type_{number}" for number, _ in enumerate(EventType)]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event; `order` is the order as it stood then, as JSON in version 2's form."""
+    """An event; `order` is the order as it stood then, as JSON in version 2's form.
+
+    `request_id` is None for commands.
+    """
 
     id: int
     type: EventType
     at: datetime
+    actor: str
+    request_id: str | None
     order: str
 
 
@@ -330,5 +337,5 @@ def _is_refused(endpoint_id: int, event_id: int) -> ColumnElement[bool]:
 
 
 def _event(row: Sequence[Any]) -> Event:
-    event_id, kind, at, order = row
-    return Event(event_id, converted(EventType, kind), cast("datetime", instant_of(at)), order)
+    event_id, kind, at, *rest = row
+    return Event(event_id, converted(EventType, kind), cast("datetime", instant_of(at)), *rest)

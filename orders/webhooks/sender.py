@@ -37,6 +37,7 @@ from typing import Any
 
 from orders import apikeys
 from orders.domain import format_instant
+from orders.strictjson import to_json
 from orders.webhooks import addresses
 from orders.webhooks.addresses import InvalidURL, PrivateAddress, Resolver, Target
 from orders.webhooks.deliveries import Event
@@ -90,7 +91,9 @@ class Message:
     @classmethod
     def of_event(cls, event: Event, store_id: str) -> Message:
         """Return the message about an event of a store."""
-        return cls(f"evt_{store_id}_{event.id}", _body(event.type, event.at, event.order))
+        facts = {"eventId": event.id, "actor": event.actor, "requestId": event.request_id}
+        body = _body(event.type, event.at, event.order, facts)
+        return cls(f"evt_{store_id}_{event.id}", body)
 
     @classmethod
     def ping(cls, endpoint_id: int, store_id: str, now: datetime) -> Message:
@@ -111,9 +114,9 @@ class Message:
         }
 
 
-def _body(kind: str, at: datetime, data: str) -> str:
-    # Neither types nor instants contain characters that JSON would have to escape.
-    return f'{{"type":"{kind}","timestamp":"{format_instant(at)}","data":{data}}}'
+def _body(kind: str, at: datetime, data: str, facts: Mapping[str, Any] | None = None) -> str:
+    head = to_json({"type": kind, "timestamp": format_instant(at), **(facts or {})})
+    return f'{head[:-1]},"data":{data}}}'
 
 
 class Outcome(StrEnum):

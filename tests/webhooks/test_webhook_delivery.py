@@ -66,7 +66,7 @@ def test_an_event_arrives_as_standard_webhooks_says(store, client, hook, receive
     assert received.headers["content-type"] == "application/json"
     assert received.headers["host"] == f"127.0.0.1:{receiver.server_port}"
     assert received.path == "/hook"
-    assert list(received.json) == ["type", "timestamp", "data"]
+    assert list(received.json) == ["type", "timestamp", "eventId", "actor", "requestId", "data"]
     assert Webhook(SECRET).verify(received.body, received.headers) == received.json
     for secret, body in (
         (SECRET, received.body.replace(b"7", b"8")),
@@ -87,7 +87,8 @@ def test_a_message_has_the_event_of_the_feed(client, hooks, receiver):
     feed = client.get("/v2/store/events").get_json()["events"]
     assert len(feed) == 6
     sent = [(each.event, *each.json.values()) for each in receiver.received]
-    assert sent == [(each["id"], each["type"], each["at"], each["order"]) for each in feed]
+    names = ("type", "at", "id", "actor", "requestId", "order")
+    assert sent == [(each["id"], *(each[name] for name in names)) for each in feed]
     assert "🐢".encode() in receiver.received[2].body
 
 

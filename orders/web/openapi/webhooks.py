@@ -68,6 +68,25 @@ _PING_DATA = {
         "webhook": {"type": "integer", "format": "int64", "description": "The endpoint's id."}
     },
 }
+# What an event has beside its type, time and order, as in the event feed.
+_FACTS = {
+    "eventId": {
+        "type": "integer",
+        "format": "int64",
+        "description": "The event's id in listEvents.",
+        "examples": [42],
+    },
+    "actor": {
+        "type": "string",
+        "description": "Who changed the order: `key:` and the id of an API key, or `cli`.",
+        "examples": ["key:2"],
+    },
+    "requestId": {
+        "type": ["string", "null"],
+        "description": "X-Request-Id of the answer to that request; null for commands.",
+        "examples": ["9f86d081884c7d65"],
+    },
+}
 _AT = "2026-12-01T08:00:00.000Z"
 
 
@@ -81,13 +100,13 @@ def webhooks(order: dict[str, Any], example: dict[str, Any]) -> dict[str, Any]:
             each.value,
             _SUMMARIES[each],
             _DELIVERY,
-            _message(each.value, order),
+            _message(each.value, _FACTS, order),
             _example(each, example),
         )
         for each in EventType
     }
     ping = {"type": sender.PING, "timestamp": _AT, "data": {"webhook": 5}}
-    described = _message(sender.PING, _PING_DATA)
+    described = _message(sender.PING, {}, _PING_DATA)
     return events | {sender.PING: _operation(sender.PING, _PING_SUMMARY, _PING, described, ping)}
 
 
@@ -119,13 +138,14 @@ def _example(event: EventType, order: dict[str, Any]) -> dict[str, Any]:
     is_shipped = event is EventType.SHIPPED
     status = _STATUS_AFTER.get(event, Status.PENDING).value
     data = {**order, "complete": is_shipped, "status": status, "updatedAt": _AT}
-    return {"type": event.value, "timestamp": _AT, "data": data}
+    facts = {name: described["examples"][0] for name, described in _FACTS.items()}
+    return {"type": event.value, "timestamp": _AT, **facts, "data": data}
 
 
-def _message(kind: str, data: dict[str, Any]) -> dict[str, Any]:
+def _message(kind: str, facts: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
     return {
         "type": "object",
-        "required": ["type", "timestamp", "data"],
+        "required": ["type", "timestamp", *facts, "data"],
         "properties": {
             "type": {"type": "string", "enum": [kind]},
             "timestamp": {
@@ -133,6 +153,7 @@ def _message(kind: str, data: dict[str, Any]) -> dict[str, Any]:
                 "format": "date-time",
                 "description": "The time of the event, or of the ping.",
             },
+            **facts,
             "data": data,
         },
     }
