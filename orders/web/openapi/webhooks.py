@@ -69,7 +69,7 @@ _PING_DATA = {
     },
 }
 # What an event has beside its type, time and order, as in the event feed.
-_FACTS = {
+_FACTS: dict[str, dict[str, Any]] = {
     "eventId": {
         "type": "integer",
         "format": "int64",
