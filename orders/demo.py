@@ -13,11 +13,12 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
-from orders import apikeys
 from orders.clock import Clock
 from orders.domain import NewOrder, Origin, Pet, PetStatus
+from orders.key_service import SCOPES, KeyService
+from orders.settings import DEFAULT_PLANS
 from orders.store import apikeys as key_store
-from orders.store import audit, orders, pets
+from orders.store import orders, pets
 from orders.store.apikeys import NewKey
 from orders.store.database.database import Database
 
@@ -51,18 +52,18 @@ def prepare(database: Database, clock: Clock) -> Demo | None:
     Returns None, and changes nothing, where the database has orders of a shop's own.
     """
     now = clock.now()
-    secret = apikeys.generate()
     with database.write() as connection:
         demo_key_id = key_store.demo_key_id(connection)
         if demo_key_id is None and orders.newest_order(connection):
             return None
         if demo_key_id is None:
             _fill(connection, now)
+        keys = KeyService(connection, now, DEFAULT_PLANS)
         if demo_key_id is not None and key_store.get(connection, demo_key_id).is_valid(now):
-            key_store.rotate(connection, demo_key_id, secret, None)
-            audit.record(connection, now, "key.rotated", f"key {demo_key_id} (demo)")
+            _, secret = keys.rotate(demo_key_id, force=True)
         else:
-            key_store.set_demo_key_id(connection, _issue(connection, secret, now))
+            key_id, secret = keys.issue(NewKey("demo", "business", SCOPES))
+            key_store.set_demo_key_id(connection, key_id)
         next_order_id = orders.newest_order(connection) + 1
     return Demo(secret, demo_key_id is None, next_order_id)
 
@@ -94,13 +95,6 @@ Look at it, ship it, and see that it can't be cancelled any more:
 See the limits of this key:
   curl -i {authorization} {address}/v2/usage
 """
-
-
-def _issue(connection: Connection, secret: str, now: datetime) -> int:
-    new = NewKey("demo", "business", ("read", "write"))
-    key_id = key_store.issue(connection, new, secret, now)
-    audit.record(connection, now, "key.issued", f"key {key_id} (demo): business, read write")
-    return key_id
 
 
 def _fill(connection: Connection, now: datetime) -> None:

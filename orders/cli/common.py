@@ -18,9 +18,10 @@ from flask.cli import AppGroup
 
 from orders import apikeys, domain, installation
 from orders.domain import MAX_INT64, Refusal
+from orders.key_service import KeyRefused
 from orders.settings import Settings, SettingsError
 from orders.shop import Shop
-from orders.store.apikeys import KeyNotFound
+from orders.store.apikeys import InGrace, KeyNotFound
 from orders.store.care import checks
 from orders.store.care.files import (
     LOCKED_SECONDS,
@@ -43,8 +44,10 @@ Id = click.IntRange(0, MAX_INT64)
 _EXPECTED = (
     EndpointNotFound,
     EventNotFound,
+    InGrace,
     InstanceLocked,
     KeyNotFound,
+    KeyRefused,
     OSError,
     Refusal,
     SettingsError,
@@ -101,15 +104,6 @@ class Program(CommandGroup):
         formatter.write_text(
             f"The folder of the data is {installation.instance_folder()}, unless ORDERS_INSTANCE "
             "names another."
-        )
-
-
-def check_grace(name: str, until: datetime | None, now: datetime, *, force: bool) -> None:
-    """Refuse a rotation that would end an earlier secret's grace, unless by `force`."""
-    if until is not None and now < until and not force:
-        raise click.ClickException(
-            f"The previous secret of {name} works until {domain.format_instant(until)}, and may "
-            "be in use. Rotate again after that, or end it now with --force."
         )
 
 

@@ -19,13 +19,12 @@ from urllib.parse import urlsplit
 import click
 from flask.cli import with_appcontext
 
-from orders import apikeys, installation, system
+from orders import installation, system
 from orders.cli.common import PlainCommand, current_shop, say
-from orders.cli.keys import ALL_SCOPES
+from orders.key_service import SCOPES, KeyService
 from orders.settings import Settings, has_screen, in_environment
 from orders.shop import Shop
 from orders.store import apikeys as key_store
-from orders.store import audit
 from orders.store.apikeys import NewKey
 from orders.web.api import OrdersFlask
 from orders.web.monitoring import health
@@ -66,17 +65,13 @@ def issuing_command(settings: Settings) -> str:
 
 def issue_first_key(shop: Shop) -> str | None:
     """Issue and print the store's first key; return it, or None where there is one or has been."""
-    secret = apikeys.generate()
     try:
         # One transaction: of several starts and commands, one finds no key.
         with shop.database.write() as connection:
             if key_store.get_all(connection):
                 return None
-            now = shop.clock.now()
-            new = NewKey(OWNER, PLAN, ALL_SCOPES)
-            key_id = key_store.issue(connection, new, secret, now)
-            subject = f"key {key_id} ({OWNER}): {PLAN}, {' '.join(ALL_SCOPES)}"
-            audit.record(connection, now, "key.issued", subject)
+            keys = KeyService(connection, shop.clock.now(), shop.settings.plans)
+            _, secret = keys.issue(NewKey(OWNER, PLAN, SCOPES))
             _show(secret)
     except OSError as error:  # of the output: with nobody to read it, there is no such key
         log.warning("The first key can't be shown, so there is none yet: %s.", error.strerror)

@@ -15,7 +15,6 @@ from orders.cli.common import (
     CommandGroup,
     Id,
     as_json,
-    check_grace,
     force,
     open_shop,
     say,
@@ -27,6 +26,7 @@ from orders.domain import EventType
 from orders.installation import command
 from orders.shop import Shop
 from orders.store import audit
+from orders.store.apikeys import check_grace
 from orders.webhooks import addresses, sender
 from orders.webhooks import deliveries as delivery_store
 from orders.webhooks import endpoints as store
@@ -154,7 +154,8 @@ def rotate(endpoint_id: int, *, force: bool) -> None:
     now, secret = shop.clock.now(), sender.generate_secret()
     with shop.database.write() as connection:
         until = store.get(connection, endpoint_id).previous_until
-        check_grace(f"webhook {endpoint_id}", until, now, force=force)
+        if not force:
+            check_grace(f"webhook {endpoint_id}", until, now)
         store.rotate(connection, endpoint_id, secret, now + sender.GRACE)
         _record(shop, connection, "webhook.rotated", endpoint_id)
     say_secret(f"Webhook {endpoint_id} has a new secret.", "It", secret)

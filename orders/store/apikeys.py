@@ -52,6 +52,22 @@ class KeyNotFound(Exception):
         super().__init__(f"There is no key {key_id}. `{command('keys list')}` shows them all.")
 
 
+class InGrace(Exception):
+    """A rotation would end the grace of an earlier secret, which may be in use."""
+
+    def __init__(self, name: str, until: datetime) -> None:
+        super().__init__(
+            f"The previous secret of {name} works until {format_instant(until)}, and may be in "
+            "use. Rotate again after that, or end it now with --force."
+        )
+
+
+def check_grace(name: str, until: datetime | None, now: datetime) -> None:
+    """Raise InGrace where the previous secret of a key or a webhook still works."""
+    if until is not None and now < until:
+        raise InGrace(name, until)
+
+
 @dataclass(frozen=True, slots=True)
 class ApiKey:
     """An API key, without its secret. `scopes` is a subset of read and write."""

@@ -81,7 +81,7 @@ def test_a_first_start_makes_one_key_prints_it_once_and_opens_the_console(desk, 
         (key,) = re.findall(r"^sok_\w+$", printed(service), re.MULTILINE)
         usage = service.request("GET", "/v2/usage", key).json()
         assert (usage["name"], usage["plan"]) == ("owner", "business")
-        assert usage["scopes"] == list(first_start.ALL_SCOPES)
+        assert usage["scopes"] == list(first_start.SCOPES)
         assert "key 1 (owner): business, read write" in service.output("audit")
         *_, target = desk.opened()
         (page,) = desk.pages()
