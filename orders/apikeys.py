@@ -46,13 +46,11 @@ _TRACE = re.compile(
 
 
 def generate() -> str:
-    """Return a new key from the operating system's random source."""
     body = "".join(secrets.choice(ALPHABET) for _ in range(_RANDOM_CHARACTERS))
     return PREFIX + body + _checksum(body)
 
 
 def is_well_formed(key: str) -> bool:
-    """Return whether the text has a key's shape and its checksum is right."""
     if not _SHAPE.fullmatch(key):
         return False
     body = key[len(PREFIX) : -_CHECKSUM_CHARACTERS]

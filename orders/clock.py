@@ -24,7 +24,6 @@ class Clock:
     time = staticmethod(time.time)
 
     def now(self) -> datetime:
-        """Return wall time as an aware datetime in UTC, cut to milliseconds as in the API."""
         return instant(self.time())
 
 

@@ -50,7 +50,6 @@ class KeyRing:
     """Looks up keys, and records when they are used."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
-        """Begin with nothing cached. Opens nothing."""
         self._database = database
         self._clock = clock
         self._cache: dict[bytes, CachedKey] = {}
@@ -63,11 +62,7 @@ class KeyRing:
         self._stored = 0.0
 
     def find(self, token: str) -> CachedKey | None:
-        """Return the valid key that a token is, if it is one, and record its use.
-
-        Raises:
-            StoreUnavailable: the key can't be looked up.
-        """
+        """Return the valid key that a token is, if it is one, and record its use."""
         cached = self._find(token)
         if cached is None or self._time() >= cached.valid_until:
             return None
@@ -169,7 +164,6 @@ class Bans:
         counters: Counters | RedisCounterStorage,
         clock: Clock,
     ) -> None:
-        """Begin without any ban."""
         self._after = settings.ban_after
         self._window = settings.ban_window
         self._seconds = settings.ban_seconds

@@ -94,12 +94,10 @@ class Settings:
 
     @property
     def is_on_postgres(self) -> bool:
-        """Whether the database is on a PostgreSQL server."""
         return self.database_url.startswith(urls.POSTGRES)
 
     @property
     def database_path(self) -> Path:
-        """Where the SQLite file is, unless the database is on PostgreSQL."""
         if self.database_url:
             return Path(self.database_url.removeprefix("sqlite:///"))
         return self.instance / DATABASE_NAME
@@ -118,12 +116,10 @@ class Settings:
 
     @property
     def counters_path(self) -> Path:
-        """Where the journal of the limits' counters is."""
         return self.instance / "counters.db"
 
 
 def load(environ: Mapping[str, str] | None = None) -> Settings:
-    """Read all settings from config.toml in the instance folder and the environment."""
     environ = os.environ if environ is None else environ
     # By name: where the setting comes from, and its raw value.
     raw = {

@@ -109,24 +109,20 @@ class Shop:
 
     @cached_property
     def changes(self) -> GroupCommit:
-        """The group commit that all changes share."""
         return GroupCommit(self.database)
 
     @cached_property
     def orders(self) -> OrderService:
-        """The use cases."""
         return OrderService(
             self.database, self.clock, self.changes, self.outbox.wake, is_alone=self.is_alone
         )
 
     @cached_property
     def outbox(self) -> Outbox:
-        """The sender of webhooks."""
         return Outbox(self.database, self.changes, self.clock, lambda: self.store_id)
 
     @cached_property
     def backups(self) -> Backups | None:
-        """The backups that the service makes by itself, if it makes any."""
         settings = self.settings
         if (folder := settings.backups_path) is None:
             return None
@@ -134,24 +130,20 @@ class Shop:
 
     @cached_property
     def continuous_copy(self) -> ContinuousCopy | None:
-        """The copy that Litestream makes, if there may be one."""
         if self.settings.is_on_postgres:
             return None
         return ContinuousCopy(self.settings.database_path, self.clock)
 
     @cached_property
     def list(self) -> CurrentList:
-        """Version 1's list of orders."""
         return CurrentList(self.database)
 
     @cached_property
     def pages(self) -> CommitCache[ListedPage]:
-        """Version 2's pages of orders, cached until the next commit."""
         return CommitCache(self.database, _CACHED_PAGES)
 
     @cached_property
     def store_id(self) -> str:
-        """The random id of the store, which never changes."""
         with self.database.read() as connection:
             return key_store.store_id(connection)
 
@@ -192,7 +184,6 @@ class Shop:
             log.info("The database is sound.")
 
     def start(self, *chores: Callable[[], float | None]) -> None:
-        """Begin the work in the background, and these chores beside it."""
         self._housekeeping = Housekeeping(
             self.counters.flush,
             self.write_keys,
@@ -206,27 +197,21 @@ class Shop:
         self.outbox.start(alone=self.is_alone)
 
     def stop(self) -> None:
-        """Stop the work in the background, and wait for what is under way."""
         if self.backups:
             self.backups.stop()
         self.outbox.stop()
         self._housekeeping.stop()
 
     def write_keys(self) -> None:
-        """Write bans and last uses of keys, and what a clock that was set changes of the store's.
-
-        May wait for the database. Called twice a second.
-        """
+        """Write bans, last uses of keys, and what a clock that was set changes in the store."""
         self._flush_keys()
         with suppress(StoreUnavailable):
             self.orders.follow_clock()
 
     def follow_faults(self) -> None:
-        """Log what fails of the database, and its end. Called twice a second."""
         self.database.faults.follow(self.database.probe, self.clock.monotonic())
 
     def end(self) -> None:
-        """Write everything, and close all files and connections."""
         self.counters.close()
         self._flush_keys()
         self.keyring.note_time()
@@ -255,12 +240,10 @@ class Housekeeping:
         ]
 
     def start(self) -> None:
-        """Start the threads."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Stop, and wait for the chores that are under way."""
         self._stopped.set()
         for thread in self._threads:
             thread.join()
@@ -279,7 +262,6 @@ class Keeper:
     """Keeps the hold on the database, and ends the service that lost it."""
 
     def __init__(self, shop: Shop, hold: Hold) -> None:
-        """Begin to serve, where the other processes see it."""
         self._shop, self._hold = shop, hold
         self.has_lost = False
         self._compared = -_COMPARED_EVERY_SECONDS

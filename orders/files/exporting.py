@@ -85,6 +85,5 @@ def lines(database: Database, ending: str) -> Iterator[tuple[str, int]]:
 
 
 def count_all(database: Database) -> int:
-    """Return how many orders there are."""
     with database.read() as connection:
         return connection.scalar(select(func.count()).select_from(orders)) or 0

@@ -19,7 +19,6 @@ ENDINGS = {".csv", ".jsonl", ".ndjson"}
 
 
 def ending_of(path: Path) -> str:
-    """Return the ending of a file's name, such as `.csv`."""
     return path.suffix.lower()
 
 
@@ -28,11 +27,8 @@ def read(
 ) -> Iterator[tuple[int, Cells]]:
     """Return the rows of a file as line numbers and cells; absent cells are left out.
 
-    The sheet's columns may occur. Rows that can't be read are left out and added to the
-    faults. A fault that makes the rest of the file unreadable ends it.
-
-    Raises:
-        FileRefused: the name's ending or the header is wrong.
+    Rows that can't be read are left out and added to the faults. FileRefused where the name's
+    ending or the header is wrong.
     """
     if ending not in ENDINGS:
         raise FileRefused([Fault(1, "", "the name must end in .csv or .jsonl")], 1)

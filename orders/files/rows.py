@@ -40,15 +40,12 @@ class Fault:
     reason: str
 
     def __str__(self) -> str:
-        """Return it in words."""
         # A column's name comes from the file and may be of any length.
         column = f", {self.column[:MAX_NAME_SHOWN]}" if self.column else ""
         return f"line {self.line}{column}: {self.reason}"
 
 
 class FileRefused(Refusal):
-    """A file has faults, and nothing of it was imported."""
-
     def __init__(self, faults: Sequence[Fault], count: int) -> None:
         """Refuse because of these first faults, of `count` in all."""
         more = f"; and {count - len(faults):,} more" if count > len(faults) else ""
@@ -58,25 +55,16 @@ class FileRefused(Refusal):
 
 
 class Faults:
-    """Collects the faults of a file."""
-
     def __init__(self) -> None:
-        """Begin without any."""
         self._first: list[Fault] = []
         self._count = 0
 
     def add(self, fault: Fault) -> None:
-        """Add a fault."""
         self._count += 1
         if len(self._first) < REPORTED:
             self._first.append(fault)
 
     def raise_if_any(self) -> None:
-        """Refuse the file if it has faults.
-
-        Raises:
-            FileRefused: it has.
-        """
         if self._count:
             raise FileRefused(self._first, self._count)
 
@@ -243,5 +231,4 @@ def orders(
 
 
 def pet(cells: Cells) -> Pet:
-    """Return the pet of a row without faults."""
     return Pet(cells["id"], cells["name"], cells.get("categoryId"), PetStatus(cells["status"]))

@@ -88,11 +88,9 @@ class Staging:
             self._resources = resources.pop_all()
 
     def close(self) -> None:
-        """Remove the file."""
         self._resources.close()
 
     def extend(self, rows: Iterable[Sequence[Any]]) -> None:
-        """Add rows as `rows.orders` yields them."""
         self._connection.execute("BEGIN")
         self._connection.executemany(_INSERT, rows)
         self._connection.execute("COMMIT")

@@ -46,8 +46,6 @@ _PUBLIC = [
 
 
 class KeyNotFound(Exception):
-    """There is no API key of that id."""
-
     def __init__(self, key_id: int) -> None:
         super().__init__(f"There is no key {key_id}. `{command('keys list')}` shows them all.")
 
@@ -102,8 +100,6 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """The attributes that a key is issued with."""
-
     name: str
     plan: str
     scopes: tuple[str, ...]
@@ -169,7 +165,6 @@ def find_by_secret(connection: Connection, secret_hash: bytes) -> ApiKey | None:
 
 
 def get(connection: Connection, key_id: int) -> ApiKey:
-    """Return the key of this id, or raise KeyNotFound."""
     rows = _BY_ID.execute(connection, key_id=key_id).fetchall()
     if not rows:
         raise KeyNotFound(key_id)
@@ -177,7 +172,6 @@ def get(connection: Connection, key_id: int) -> ApiKey:
 
 
 def get_all(connection: Connection) -> list[ApiKey]:
-    """Return all keys, the oldest first."""
     return [_api_key(row) for row in _ALL.execute(connection).fetchall()]
 
 
@@ -219,20 +213,17 @@ def change_plan(
 
 
 def change(connection: Connection, key_id: int, **values: object) -> None:
-    """Set columns of a key, or raise KeyNotFound."""
     changed = connection.execute(update(api_keys).where(api_keys.c.id == key_id).values(**values))
     if changed.rowcount == 0:
         raise KeyNotFound(key_id)
 
 
 def write_last_used(connection: Connection, used: Mapping[int, datetime]) -> None:
-    """Write when keys were last used, by their ids."""
     for key_id, at in used.items():
         connection.execute(update(api_keys).where(api_keys.c.id == key_id).values(last_used_at=at))
 
 
 def store_id(connection: Connection) -> str:
-    """Return the store's random id."""
     return str(connection.execute(select(store.c.store_id)).scalar_one())
 
 
@@ -242,7 +233,6 @@ def demo_key_id(connection: Connection) -> int | None:
 
 
 def set_demo_key_id(connection: Connection, key_id: int) -> None:
-    """Make this a demo database, with this key."""
     connection.execute(update(store).values(demo_key_id=key_id))
 
 
@@ -269,7 +259,6 @@ _LATEST = select(func.max(_NEWEST_TIMES.c.at)).scalar_subquery()
 
 
 def latest_time(connection: Connection) -> datetime | None:
-    """Return the latest time that the store knows of."""
     latest, floor = connection.execute(select(_LATEST, store.c.clock_floor)).one()
     return max((at for at in (latest, floor) if at), default=None)
 
@@ -287,7 +276,6 @@ def trust_clock(connection: Connection) -> None:
 
 
 def warn_of_clock(latest: datetime) -> None:
-    """Log that the clock is behind, and what to do."""
     log.warning(
         "The clock is behind: it has been %s before. Until then, keys and secrets that had expired "
         "stay so. If the clock is right, and was ahead before, run `%s`.",

@@ -35,7 +35,6 @@ def record(
 
 
 def get_all(connection: Connection) -> list[Act]:
-    """Return all entries, the oldest first."""
     columns = (audit_trail.c.at, audit_trail.c.who, audit_trail.c.action, audit_trail.c.subject)
     return [
         Act(*row)

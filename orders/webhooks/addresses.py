@@ -42,8 +42,6 @@ class InvalidURL(Exception):
 
 
 class PrivateAddress(Exception):
-    """A host has an address that is not public."""
-
     def __init__(self, host: str, address: str) -> None:
         where = address if host == address else f"{host} is at {address}, which"
         super().__init__(f"{where} is not a public address")

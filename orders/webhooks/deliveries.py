@@ -167,7 +167,6 @@ def next_wanted(connection: Connection, endpoint: Endpoint, after: int) -> Event
 
 
 def event(connection: Connection, event_id: int) -> Event:
-    """Return an event, or raise EventNotFound."""
     row = connection.execute(select(*_EVENT).where(order_events.c.id == event_id)).one_or_none()
     if row is None:
         raise EventNotFound(event_id)
@@ -268,7 +267,6 @@ def put_aside(connection: Connection, endpoint: Endpoint, refused: Refused) -> N
 
 
 def reschedule(connection: Connection, endpoint_id: int, refused: Refused) -> None:
-    """Reschedule an event that was put aside."""
     connection.execute(
         update(webhook_refused)
         .where(_is_refused(endpoint_id, refused.event_id))
@@ -282,13 +280,11 @@ def forget_refused(connection: Connection, endpoint_id: int, event_id: int) -> N
 
 
 def newest_at(connection: Connection) -> datetime | None:
-    """Return the latest time in the log, or None where it is empty."""
     newest: datetime | None = connection.scalar(select(func.max(webhook_deliveries.c.at)))
     return newest
 
 
 def latest(connection: Connection, endpoint_id: int, limit: int) -> list[Delivery]:
-    """Return the last attempts at an endpoint, newest first."""
     columns = [getattr(webhook_deliveries.c, name) for name in Delivery.__slots__]
     own = select(*columns).where(webhook_deliveries.c.endpoint_id == endpoint_id)
     return [
@@ -298,7 +294,6 @@ def latest(connection: Connection, endpoint_id: int, limit: int) -> list[Deliver
 
 
 def standings(connection: Connection) -> list[Standing]:
-    """Return the state of each endpoint."""
     refused = refused_counts(connection)
     return [
         Standing(

@@ -21,8 +21,6 @@ MAX_ENDPOINTS = 32
 
 
 class EndpointNotFound(Exception):
-    """No endpoint has this id."""
-
     def __init__(self, endpoint_id: int) -> None:
         super().__init__(
             f"There is no webhook {endpoint_id}. `{command('webhooks list')}` lists them."
@@ -30,15 +28,11 @@ class EndpointNotFound(Exception):
 
 
 class EventNotFound(Exception):
-    """No event has this id."""
-
     def __init__(self, event_id: int) -> None:
         super().__init__(f"There is no event {event_id} in the event log.")
 
 
 class TooManyEndpoints(Exception):
-    """There are `MAX_ENDPOINTS` already."""
-
     def __init__(self) -> None:
         super().__init__(
             f"There are {MAX_ENDPOINTS} webhooks, which is the maximum. "
@@ -82,8 +76,6 @@ _ALL = Query(select(*_COLUMNS).order_by(webhook_endpoints.c.id))
 
 @dataclass(frozen=True, slots=True)
 class NewEndpoint:
-    """An endpoint to add."""
-
     url: str
     events: tuple[EventType, ...]
     secret: str
@@ -114,7 +106,6 @@ def add(connection: Connection, new: NewEndpoint, now: datetime) -> int:
 
 
 def get(connection: Connection, endpoint_id: int) -> Endpoint:
-    """Return an endpoint, or raise EndpointNotFound."""
     endpoint = find(connection, endpoint_id)
     if endpoint is None:
         raise EndpointNotFound(endpoint_id)
@@ -122,18 +113,15 @@ def get(connection: Connection, endpoint_id: int) -> Endpoint:
 
 
 def find(connection: Connection, endpoint_id: int) -> Endpoint | None:
-    """Return an endpoint, or None."""
     rows = _FIND.execute(connection, endpoint_id=endpoint_id).fetchall()
     return _endpoint(rows[0]) if rows else None
 
 
 def get_all(connection: Connection) -> list[Endpoint]:
-    """Return all endpoints, oldest first."""
     return [_endpoint(row) for row in _ALL.execute(connection).fetchall()]
 
 
 def paused(database: Database) -> list[tuple[int, datetime]]:
-    """Return the ids of paused endpoints, and since when."""
     with database.read() as connection:
         rows = get_all(connection)
     return [(each.id, each.paused_at) for each in rows if each.paused_at is not None]
@@ -182,7 +170,6 @@ def rotate(connection: Connection, endpoint_id: int, secret: str, until: datetim
 
 
 def change_events(connection: Connection, endpoint_id: int, events: Sequence[EventType]) -> None:
-    """Change the types of events that an endpoint wants."""
     _change(connection, endpoint_id, events=" ".join(events))
 
 

@@ -65,8 +65,6 @@ _RENEWED_EVERY_SECONDS = 0.75
 
 
 class Claims:
-    """The claims of one process."""
-
     def __init__(self, changes: GroupCommit, clock: Clock) -> None:
         self._changes = changes
         self._clock = clock
@@ -146,7 +144,6 @@ class _Waits:
         return max(end - now, 0.0)
 
     def forget(self, name: object) -> None:
-        """Forget a wait that is over for good."""
         self._ends.pop(name, None)
 
 

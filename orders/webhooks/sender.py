@@ -90,7 +90,6 @@ class Message:
 
     @classmethod
     def of_event(cls, event: Event, store_id: str) -> Message:
-        """Return the message about an event of a store."""
         facts = {"eventId": event.id, "actor": event.actor, "requestId": event.request_id}
         body = _body(event.type, event.at, event.order, facts)
         return cls(f"evt_{store_id}_{event.id}", body)
@@ -163,7 +162,6 @@ class Answer:
 
     @property
     def cause(self) -> str:
-        """The reason of a failure, in words."""
         return self.fault or f"status {self.status}"
 
     def retry_delay(self, tries: int, now: datetime, chance: Random) -> timedelta:
@@ -200,8 +198,6 @@ class _TooLarge(OSError):
 
 
 class _Deadline:
-    """The time by which an exchange must be over."""
-
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
 

@@ -100,7 +100,6 @@ def backup_of(path: Path) -> Backup | None:
 
 
 def name_of(at: datetime, *, is_manual: bool) -> str:
-    """Return the name of the backup of a moment."""
     return f"orders-{at:{_TIME}}{'-manual' if is_manual else ''}.db"
 
 
@@ -120,10 +119,7 @@ class Standing:
 
 
 class Backups:
-    """The backups of one SQLite file."""
-
     def __init__(self, database: Path, folder: Path, kept: tuple[int, int], clock: Clock) -> None:
-        """Keep backups of a database in a folder: so many daily ones, and so many weekly ones."""
         self._database = database
         self.folder = folder
         self._kept = kept
@@ -422,7 +418,6 @@ class ContinuousCopy:
     """Litestream's copy of one SQLite file."""
 
     def __init__(self, database: Path, clock: Clock) -> None:
-        """Take the file. Nothing is asked yet."""
         self._database = database
         self._socket = database.with_name(SOCKET)
         self._state = database.with_name(f".{database.name}-litestream")

@@ -111,16 +111,11 @@ class AwayDatabase(UnfitDatabase):
 
 @cache
 def schema_version() -> int:
-    """Return the number of this program's newest migration."""
     return max(int(file.name[:4]) for file in (MIGRATIONS / "versions").glob("[0-9]*.py"))
 
 
 def check(path: Path) -> None:
-    """Check that the file is a sound database of this program, of this schema.
-
-    A large one is not checked for soundness, which takes longer than a start may: see
-    `check_quickly`.
-    """
+    """Check that the file is of this program and schema, and sound unless it is large."""
     version = identify(path)
     refuse_moved(path)
     if version < schema_version():
@@ -130,12 +125,10 @@ def check(path: Path) -> None:
 
 
 def older(where: object) -> str:
-    """Return what to say of a database that is to be upgraded."""
     return _OLDER.format(where, command("db upgrade"))
 
 
 def is_large(path: Path) -> bool:
-    """Return whether checking the file takes longer than a start may."""
     return path.stat().st_size > QUICK_CHECK_BYTES
 
 
@@ -187,7 +180,6 @@ def identify(path: Path) -> int:
 
 
 def check_version(version: int, where: object) -> None:
-    """Check that a schema is one that this program uses or upgrades."""
     if version > schema_version():
         raise UnfitDatabase(_NEWER.format(where, version, schema_version()))
     if version < FIRST_SCHEMA:
@@ -195,19 +187,16 @@ def check_version(version: int, where: object) -> None:
 
 
 def refuse_moved(path: Path) -> None:
-    """Check that the file's shop has not moved to PostgreSQL."""
     if is_moved(path):
         raise UnfitDatabase(_MOVED.format(path, command(f"db restore {path}")))
 
 
 def is_moved(path: Path) -> bool:
-    """Return whether the file is marked as moved to PostgreSQL."""
     # From SQLite, not from the header: the newest pages may still be in the log beside the file.
     return bool(_query(path, "PRAGMA application_id") == _MOVED_ID)
 
 
 def mark_as_moved(connection: Connection) -> None:
-    """Mark the file as moved, in the connection's transaction: it is no longer served."""
     connection.exec_driver_sql(f"PRAGMA application_id = {_MOVED_ID}")
 
 
@@ -238,7 +227,6 @@ def _query(path: Path, statement: str) -> Any:
 
 
 def complaint(connection: Connection) -> str | None:
-    """Return what is wrong with a database, or None."""
     for words, query in _FAULTS.items():
         faults = _with_quarters(query, connection.dialect.name)
         count = connection.execute(text(f"SELECT count(*) FROM ({faults}) AS faults")).scalar_one()  # noqa: S608 # nosec B608 - as above

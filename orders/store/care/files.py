@@ -121,6 +121,5 @@ def sum_of(path: Path) -> Path:
 
 
 def digest(path: Path) -> str:
-    """Return the SHA-256 of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -60,7 +60,6 @@ def create(path: Path) -> None:
 
 
 def keep_private(path: Path) -> None:
-    """Let only its owner read the database, and the files that SQLite keeps beside it."""
     for each in (path, *_companions(path)):
         system.revoke_rights_of_others(each)
 
@@ -242,7 +241,6 @@ class _HeldByFile(Hold):
             raise InUse from None
 
     def release(self) -> None:
-        """Release the lock."""
         self._held.close()
 
 
@@ -254,11 +252,9 @@ class SqliteUpkeep:
         self._instance = instance
 
     def exists(self) -> bool:
-        """Return whether there is a file."""
         return self._path.exists()
 
     def create(self) -> None:
-        """Make a new, empty file."""
         create(self._path)
 
     def prepare(self) -> None:
@@ -277,21 +273,17 @@ class SqliteUpkeep:
             checks.check(self._path)
 
     def check(self) -> None:
-        """Check that the file is ours, sound, and of this schema."""
         checks.check(self._path)
 
     def check_whole(self) -> None:
-        """Check every page and index."""
         checks.check_whole(self._path)
 
     def long_check(self) -> Callable[[], None] | None:
-        """Return the check of a large file."""
         if not checks.is_large(self._path):
             return None
         return lambda: checks.check_quickly(self._path)
 
     def upgrade(self) -> str:
-        """Bring the schema up to date, keeping a copy of the file."""
         kept = upgrade(self._path)
         if kept is None:
             return "It is up to date."
@@ -311,5 +303,4 @@ class SqliteUpkeep:
         """Do nothing: a file's restore is `flask db restore`."""
 
     def file(self) -> Path:
-        """Return the file's path."""
         return self._path

@@ -185,7 +185,6 @@ class CommitCache(Generic[T]):
         self._thread = threading.local()
 
     def get(self, key: Hashable, read: Callable[[], T]) -> T:
-        """Return the cached result, or else read it."""
         # Before the reading: after a commit between the two, the next call reads again.
         version = self._database.version()
         results: dict[Hashable, T] = getattr(self._thread, "results", {})

@@ -116,7 +116,6 @@ class Database(ABC):
     """
 
     def __init__(self, folder: Path, threads: int) -> None:
-        """Take the folder, and how many threads will read at the same time."""
         self.folder = folder
         self._threads = threads
         self._own = threading.local()
@@ -224,7 +223,6 @@ class Database(ABC):
 
     @cached_property
     def long_reads(self) -> LongReads:
-        """The gate of long reads."""
         return LongReads()
 
     def close(self) -> None:
@@ -429,13 +427,11 @@ class Instant(TypeDecorator[datetime]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        """Return the column's type for this database."""
         if dialect.name == "sqlite":
             return dialect.type_descriptor(String(24))
         return dialect.type_descriptor(DateTime(timezone=True))
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> object:
-        """Convert a datetime to the stored value."""
         if value is None:
             return None
         if dialect.name == "sqlite":
@@ -445,7 +441,6 @@ class Instant(TypeDecorator[datetime]):
         return value.replace(microsecond=value.microsecond // 1_000 * 1_000)
 
     def process_result_value(self, value: object, dialect: Dialect) -> datetime | None:
-        """Convert the stored value to a datetime."""
         return instant_of(value)
 
 

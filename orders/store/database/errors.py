@@ -118,7 +118,6 @@ def is_retryable(error: Exception) -> bool:
 
 
 def means_unavailable(error: Exception) -> bool:
-    """Return whether an error, the driver's or SQLAlchemy's, means an unavailable database."""
     return isinstance(error, StoreUnavailable) or unavailable_cause(error) is not None
 
 
@@ -163,7 +162,6 @@ def discard_connection_on_error(connection: Connection) -> Iterator[None]:
 
 
 def is_fatal(error: Exception) -> bool:
-    """Return whether an error makes a connection unusable."""
     return isinstance(error, StoreUnavailable) or unavailable_cause(error) in _FATAL
 
 
@@ -214,7 +212,6 @@ class Faults:
         self._is_damaged = self._is_damage_logged = False
 
     def note(self, part: Part, cause: str) -> None:
-        """Note that a part fails."""
         if cause == DAMAGED:
             # Of some page, while others are sound: no probe can tell when that is over.
             self._is_damaged = True
@@ -222,7 +219,6 @@ class Faults:
             self._causes[part] = cause
 
     def cause(self, part: Part) -> str | None:
-        """Return why a part fails, or None."""
         return self._causes.get(part)
 
     @property

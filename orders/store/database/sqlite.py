@@ -126,8 +126,6 @@ def _is_frozen(path: Path) -> bool:
 
 
 class SqliteDatabase(Database):
-    """The store's database as an SQLite file."""
-
     def __init__(self, path: Path, threads: int = 4) -> None:
         super().__init__(path.parent, threads)
         self.path = path
@@ -135,7 +133,6 @@ class SqliteDatabase(Database):
 
     @property
     def where(self) -> str:
-        """The file's path."""
         return str(self.path)
 
     @cached_property
@@ -144,7 +141,6 @@ class SqliteDatabase(Database):
 
     @contextlib.contextmanager
     def write(self, beside: Beside | None = None) -> Iterator[Connection]:
-        """Yield a connection in a write transaction; it commits unless left by an exception."""
         with (
             self._connected(self._writer, Part.WRITING) as connection,
             _attached(connection, beside) if beside else contextlib.nullcontext(),
@@ -163,7 +159,6 @@ class SqliteDatabase(Database):
                 driver.rollback()
 
     def version(self) -> tuple[int, int]:
-        """Return a value that changes with any commit, by this process or another."""
         # https://www.sqlite.org/pragma.html#pragma_data_version
         ((version,),) = self.ask(_DATA_VERSION)
         return self._own.number, version
@@ -195,7 +190,6 @@ class SqliteDatabase(Database):
             return bool(is_blocked), pages, copied
 
     def close(self) -> None:
-        """Close all connections. Later use opens new ones."""
         super().close()
         self.__dict__.pop("_identity", None)
 

@@ -120,11 +120,9 @@ class _Side:
             raise AwayDatabase(f"{self.where}: {error}. Fix that, then try again.") from None
 
     def count(self, table: Table) -> int:
-        """Return the number of a table's rows."""
         return self.connection.scalar(select(func.count()).select_from(table)) or 0
 
     def store_id(self) -> str:
-        """Return the store's id."""
         return str(self.connection.scalars(select(store.c.store_id)).one())
 
 

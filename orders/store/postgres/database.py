@@ -113,8 +113,6 @@ for _table in METADATA.tables.values():
 
 
 class PostgresDatabase(Database):
-    """The store's database on a PostgreSQL server."""
-
     def __init__(self, url: URL, folder: Path, threads: int = 4) -> None:
         super().__init__(folder, threads)
         self._url = url
@@ -125,7 +123,6 @@ class PostgresDatabase(Database):
 
     @property
     def where(self) -> str:
-        """The address, without the password."""
         return self._url.set(password=None, query={}).render_as_string()
 
     @contextlib.contextmanager
@@ -161,7 +158,6 @@ class PostgresDatabase(Database):
             return super()._rows(query, parameters)
 
     def version(self) -> str:
-        """Return a value that changes with any commit, by this process or another."""
         ((snapshot,),) = self.ask(_SNAPSHOT)
         return str(snapshot)
 
@@ -265,7 +261,6 @@ class PostgresDatabase(Database):
 
 
 def has_ended(driver: Any) -> bool:
-    """Return whether the server has closed an idle connection."""
     if driver.closed:
         return True
     # No query is under way, so anything to read is the end, or its announcement.
@@ -311,7 +306,6 @@ def _copy_beside(connection: Connection, driver: Any, beside: Beside) -> None:
 
 
 def copy_into(driver: Any, table: Table, rows: Iterable[Sequence[Any]]) -> None:
-    """Copy rows into a table, in a single statement."""
     columns = ", ".join(table.columns.keys())
     with driver.cursor().copy(f"COPY {table.fullname} ({columns}) FROM STDIN") as copy:
         for row in rows:
@@ -322,7 +316,6 @@ class Breaker:
     """Whether a server answers, as far as this process has found out. Thread-safe."""
 
     def __init__(self, where: str, seconds_left: Callable[[], float]) -> None:
-        """Take the server's name in the log, and how long this thread may still wait for it."""
         self._where = where
         self._seconds_left = seconds_left
         self._lock = threading.Lock()
@@ -335,7 +328,6 @@ class Breaker:
         return time.monotonic() < self._locked_until
 
     def lock(self) -> None:
-        """Note that a lock lasts."""
         self._locked_until = time.monotonic() + _LOCKED_SECONDS
 
     @property
@@ -360,7 +352,6 @@ class Breaker:
         return max(0.0 if self.is_open else self._seconds_left(), _LEAST_SECONDS)
 
     def answered(self) -> None:
-        """Note that the server answers."""
         if self._next_probe is None:
             return
         with self._lock:

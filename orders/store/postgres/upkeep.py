@@ -77,11 +77,9 @@ class PostgresUpkeep:
         self._database = database
 
     def exists(self) -> bool:
-        """Return whether the tables are there."""
         return self._version() > 0
 
     def create(self) -> None:
-        """Create the tables, unless another process has done so meanwhile."""
         self._migrate()
 
     def prepare(self) -> None:
@@ -115,7 +113,6 @@ class PostgresUpkeep:
             connection.exec_driver_sql(f"COMMENT ON TABLE store IS '{here}'")
 
     def check(self) -> None:
-        """Check that the tables are ours, and of this schema."""
         if self._version() < schema_version():
             raise UnfitDatabase(older(self._database.where))
 
@@ -138,7 +135,6 @@ class PostgresUpkeep:
         return None
 
     def upgrade(self) -> str:
-        """Bring the schema up to date."""
         if self._version() == schema_version():
             return "It is up to date."
         self._migrate()
@@ -153,7 +149,6 @@ class PostgresUpkeep:
             yield connection
 
     def hold(self, *, alone: bool) -> Hold:
-        """Lock it for serving, as long as a connection lasts."""
         hold = _HeldByConnection(self._database, alone=alone)
         with self._as_unfit():
             if not hold.keep():
@@ -161,7 +156,6 @@ class PostgresUpkeep:
         return hold
 
     def file(self) -> Path:
-        """Raise UnfitDatabase: there is no file."""
         raise UnfitDatabase(_NO_FILE.format(command("db renew")))
 
     def _version(self) -> int:
@@ -253,7 +247,6 @@ class _HeldByConnection(Hold):
         self._name = ""
 
     def serve(self, name: str) -> None:
-        """Name the connection, and rely on the database to stay what it is."""
         self._name = name[:_NAME_LENGTH]
         self._database.pin()
         with translate_driver_errors():
@@ -288,7 +281,6 @@ class _HeldByConnection(Hold):
             self._driver.execute("SELECT set_config('application_name', %s, false)", [self._name])
 
     def release(self) -> None:
-        """Close the connection."""
         if self._driver is not None:
             with contextlib.suppress(psycopg.Error):
                 self._driver.close()
