@@ -31,12 +31,7 @@ from orders.settings import Settings, SettingsError
 from orders.shop import Keeper, Shop
 from orders.store import apikeys
 from orders.store.care import checks
-from orders.store.care.files import (
-    LOCKED_SECONDS,
-    MAKING_SECONDS,
-    InstanceLocked,
-    locked,
-)
+from orders.store.care.files import LOCKED_SECONDS, MAKING_SECONDS, InstanceLocked, locked
 from orders.store.care.opening import Hold, InUse
 from orders.store.database import sqlite
 from orders.store.database.errors import StoreUnavailable
@@ -143,7 +138,7 @@ def _serve(app: OrdersFlask, hold: Hold, *, with_demo: bool, opens: bool) -> int
         site.load(app)
         server = _bind(app)
         server.stop_on_signals()
-        recent, status = _begin_status(app, server)
+        status = StatusFile(app, server.addresses)
         key = _welcome(shop, server, with_demo=with_demo, opens=opens)
     shop.start(keeper.keep, status.write)
     _spare_the_collector()
@@ -152,8 +147,6 @@ def _serve(app: OrdersFlask, hold: Hold, *, with_demo: bool, opens: bool) -> int
             _run(server, shop.settings.notify_socket)
     finally:
         shop.stop()
-        logging.getLogger().removeHandler(recent)
-        logs.log_queue.recent = None
         status.close()
         shop.end()
     log.info("Stopped.")
@@ -169,13 +162,6 @@ def _run(server: Server, supervisor: str) -> None:
         # A supervisor may send a second SIGTERM. While Python ends, it would put back the default
         # handlers, and such a signal would turn a clean stop into status -15.
         system.ignore_stop_signals()
-
-
-def _begin_status(app: OrdersFlask, server: Server) -> tuple[logs.Recent, StatusFile]:
-    recent = logs.Recent(app.shop.clock)
-    logs.log_queue.recent = recent
-    logging.getLogger().addHandler(recent)
-    return recent, StatusFile(app.shop, recent, server.addresses)
 
 
 def _spare_the_collector() -> None:

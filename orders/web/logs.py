@@ -15,10 +15,8 @@ import os
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from logging.handlers import QueueHandler, QueueListener
@@ -27,8 +25,6 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from orders import apikeys
-from orders.clock import Clock
-from orders.domain import format_instant
 from orders.web.access import Call
 
 # About 10 MB where paths are long: seconds of requests under full load.
@@ -42,10 +38,6 @@ _MAX_UNWRITTEN_BYTES = 64 * 1024
 # A path may have thousands of characters, and each may be shown as three.
 _MAX_PATH = 500
 _MAX_METHOD = 32
-_MINUTES = 60
-_MOST_KINDS = 20
-_LONGEST_TEXT = 300
-_FAILED = 500
 _HARMLESS = "/:@!$&'()*+,;=~"
 _LEVELS_SHOWN = {"WARNING": "warning: ", "ERROR": "error: ", "CRITICAL": "error: "}
 
@@ -86,7 +78,6 @@ class TextFormatter(logging.Formatter):
         return apikeys.redact("\n".join(lines))
 
     def access(self, line: AccessLine) -> str:
-        """Return the line of a request."""
         return (
             f"{_when(line.time)} {line.address} {line.key or '-'} {_escaped(line.method)} "
             f"{_escaped(line.path, _HARMLESS)} {line.status} {line.ms}ms {line.request_id}"
@@ -98,7 +89,6 @@ class JsonFormatter(logging.Formatter):
     """A JSON object for machines, on one line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line of a record."""
         facts = {
             "time": _when(record.created),
             "level": record.levelname.lower(),
@@ -110,93 +100,12 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(facts)
 
     def access(self, line: AccessLine) -> str:
-        """Return the line of a request."""
         shown = {"method": _escaped(line.method), "path": _escaped(line.path, _HARMLESS)}
         facts = {**line._asdict(), "time": _when(line.time), **shown}
         facts["requestId"], facts["waitedMs"] = facts.pop("request_id"), facts.pop("waited_ms")
         if facts["code"] is None:
             del facts["code"]
         return json.dumps(facts)
-
-
-@dataclass(slots=True)
-class _Kind:
-    """Failures of one kind: how many in which minute, when the last one was, of which request."""
-
-    minutes: Counter[int] = field(default_factory=Counter)
-    last: str = ""
-    request: str | None = None
-
-
-class Recent(logging.Handler):
-    """The last hour's failures and waits, of answers and of the log. Thread-safe."""
-
-    def __init__(self, clock: Clock) -> None:
-        """Begin with nothing."""
-        super().__init__(logging.WARNING)
-        self._clock = clock
-        self._began = clock.now()
-        self._guard = threading.Lock()
-        self._kinds: dict[tuple[str, str], _Kind] = {}
-        # By minute: the longest wait of a request before it was begun, and how many there were.
-        self._waits: dict[int, tuple[float, int]] = {}
-
-    def note_answer(self, call: Call, status: int, ended: float) -> None:
-        """Note an answer that has been sent."""
-        minute = self._minute()
-        with self._guard:
-            longest, count = self._waits.get(minute, (0.0, 0))
-            self._waits[minute] = max(longest, call.waited), count + 1
-            if status >= _FAILED:
-                self._note("answer", f"{status} {call.refusal}", call.request_id)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Note a warning or an error of the log."""
-        text = apikeys.redact(" ".join(record.getMessage().split()))[:_LONGEST_TEXT]
-        with self._guard:
-            self._note(record.levelname.lower(), text, None)
-
-    def _note(self, source: str, text: str, request: str | None) -> None:
-        self._forget()
-        if len(self._kinds) >= _MOST_KINDS and (source, text) not in self._kinds:
-            text = "other"
-        kind = self._kinds.setdefault((source, text), _Kind())
-        kind.minutes[self._minute()] += 1
-        kind.last, kind.request = format_instant(self._clock.now()), request
-
-    def _forget(self) -> None:
-        oldest = self._minute() - _MINUTES
-        for minute in [each for each in self._waits if each <= oldest]:
-            del self._waits[minute]
-        for name, kind in list(self._kinds.items()):
-            for minute in [each for each in kind.minutes if each <= oldest]:
-                del kind.minutes[minute]
-            if not kind.minutes:
-                del self._kinds[name]
-
-    def _minute(self) -> int:
-        return int(self._clock.monotonic() // 60)
-
-    def facts(self) -> dict[str, Any]:
-        """Return the last hour's facts."""
-        with self._guard:
-            self._forget()
-            waits = self._waits.values()
-            return {
-                "started": format_instant(self._began),
-                "failed": [
-                    {
-                        "source": source,
-                        "what": text,
-                        "count": kind.minutes.total(),
-                        "last": kind.last,
-                        "request": kind.request,
-                    }
-                    for (source, text), kind in self._kinds.items()
-                ],
-                "requests": sum(count for _, count in waits),
-                "longestWaitMs": round(max((wait for wait, _ in waits), default=0.0) * 1000),
-            }
 
 
 class LogQueue(QueueHandler):
@@ -209,16 +118,12 @@ class LogQueue(QueueHandler):
         super().__init__(SimpleQueue())
         self.is_configured = False
         self.dropped = 0
-        # Set while it serves.
-        self.recent: Recent | None = None
         self._counting = threading.Lock()
 
     def prepare(self, record: logging.LogRecord) -> str:
-        """Return a record's line."""
         return self.format(record)
 
     def enqueue(self, record: Any) -> None:
-        """Queue a line, or drop it."""
         if self.queue.qsize() < MAX_WAITING:
             self.queue.put(record)
         else:
@@ -227,8 +132,6 @@ class LogQueue(QueueHandler):
 
     def note_answer(self, call: Call, status: int, ended: float) -> None:
         """Queue the line of a request, formatted later. `ended` is in monotonic seconds."""
-        if self.recent is not None:
-            self.recent.note_answer(call, status, ended)
         if self.is_configured:
             # Not a record of `logging`, which takes longer than some requests do.
             line = AccessLine(
@@ -273,7 +176,6 @@ class LogWriter(QueueListener):
         return line
 
     def handle(self, record: Any) -> None:
-        """Gather a line, to be written with others."""
         self._gather(self._formatter.access(record) if isinstance(record, AccessLine) else record)
         if len(self._unwritten) > _MAX_UNWRITTEN_BYTES:
             self._write_out()

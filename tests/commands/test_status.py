@@ -15,7 +15,6 @@ import pytest
 from orders.store import apikeys
 from orders.store.care.backups import ASKED_EVERY_SECONDS, SOCKET, ContinuousCopy
 from orders.store.care.files import locked
-from orders.web.logs import Recent
 from orders.web.monitoring import health
 from orders.web.monitoring.health import StatusFile
 from orders.webhooks import endpoints
@@ -31,12 +30,10 @@ def served(make_store, monkeypatch):
     """A store as a service has it: locked, with its file of what happened of late."""
     monkeypatch.setattr(DATABASES.module, "BUSY_SECONDS", 0.05)
     store = make_store()
-    seen = Recent(store.clock)
-    store.app.listeners.append(seen.note_answer)
     store.shop.backups.make()
     with locked(store.settings.instance):
-        file = StatusFile(store.shop, seen, ["http://127.0.0.1:8080"])
-        store.seen, store.write_status = seen, file.write
+        file = StatusFile(store.app, ["http://127.0.0.1:8080"])
+        store.seen, store.write_status = file.recent, file.write
         yield store
         file.close()
 

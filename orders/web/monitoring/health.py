@@ -7,22 +7,26 @@ has from the start on: on a full disk, too.
 from __future__ import annotations
 
 import json
+import logging
 import os
+import threading
 import time
+from collections import Counter
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from flask import Flask
 
-from orders import VERSION, system
+from orders import VERSION, apikeys, system
+from orders.clock import Clock
 from orders.domain import format_instant
-from orders.shop import Shop
 from orders.store import orders as order_store
 from orders.store.database.database import Database
 from orders.store.database.errors import Part, StoreUnavailable
-from orders.web.access import current_call
-from orders.web.logs import Recent
+from orders.web.access import Call, current_call
+from orders.web.api import OrdersFlask
 from orders.web.replies import Reply, json_reply
 
 FILE = "status.json"
@@ -30,10 +34,13 @@ WRITTEN_EVERY_SECONDS = 5.0
 # Of the file, padded with blanks.
 _BYTES = 16 * 1024
 _PATIENCE_SECONDS = 1.0
+_MINUTES = 60
+_MOST_KINDS = 20
+_LONGEST_TEXT = 300
+_FAILED = 500
 
 
 def register(app: Flask) -> None:
-    """Add /healthz and /readyz to an application."""
     app.add_url_rule("/healthz", "healthz", _healthz)
     app.add_url_rule("/readyz", "readyz", _readyz)
 
@@ -71,19 +78,95 @@ def _check_database(database: Database) -> None:
             raise StoreUnavailable("the database can't be written to")
 
 
-class StatusFile:
-    """The file of one service, while that runs."""
+@dataclass(slots=True)
+class _Kind:
+    """Failures of one kind: how many in which minute, when the last one was, of which request."""
 
-    def __init__(self, shop: Shop, recent: Recent, addresses: list[str]) -> None:
+    minutes: Counter[int] = field(default_factory=Counter)
+    last: str = ""
+    request: str | None = None
+
+
+class Recent(logging.Handler):
+    """The last hour's failures and waits, of answers and of the log. Thread-safe."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(logging.WARNING)
+        self._clock = clock
+        self._began = clock.now()
+        self._guard = threading.Lock()
+        self._kinds: dict[tuple[str, str], _Kind] = {}
+        # By minute: the longest wait of a request before it was begun, and how many there were.
+        self._waits: dict[int, tuple[float, int]] = {}
+
+    def note_answer(self, call: Call, status: int, ended: float) -> None:
+        minute = self._minute()
+        with self._guard:
+            longest, count = self._waits.get(minute, (0.0, 0))
+            self._waits[minute] = max(longest, call.waited), count + 1
+            if status >= _FAILED:
+                self._note("answer", f"{status} {call.refusal}", call.request_id)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = apikeys.redact(" ".join(record.getMessage().split()))[:_LONGEST_TEXT]
+        with self._guard:
+            self._note(record.levelname.lower(), text, None)
+
+    def _note(self, source: str, text: str, request: str | None) -> None:
+        self._forget()
+        if len(self._kinds) >= _MOST_KINDS and (source, text) not in self._kinds:
+            text = "other"
+        kind = self._kinds.setdefault((source, text), _Kind())
+        kind.minutes[self._minute()] += 1
+        kind.last, kind.request = format_instant(self._clock.now()), request
+
+    def _forget(self) -> None:
+        oldest = self._minute() - _MINUTES
+        for minute in [each for each in self._waits if each <= oldest]:
+            del self._waits[minute]
+        for name, kind in list(self._kinds.items()):
+            for minute in [each for each in kind.minutes if each <= oldest]:
+                del kind.minutes[minute]
+            if not kind.minutes:
+                del self._kinds[name]
+
+    def _minute(self) -> int:
+        return int(self._clock.monotonic() // 60)
+
+    def facts(self) -> dict[str, Any]:
+        with self._guard:
+            self._forget()
+            waits = self._waits.values()
+            return {
+                "started": format_instant(self._began),
+                "failed": [
+                    {
+                        "source": source,
+                        "what": text,
+                        "count": kind.minutes.total(),
+                        "last": kind.last,
+                        "request": kind.request,
+                    }
+                    for (source, text), kind in self._kinds.items()
+                ],
+                "requests": sum(count for _, count in waits),
+                "longestWaitMs": round(max((wait for wait, _ in waits), default=0.0) * 1000),
+            }
+
+
+class StatusFile:
+    def __init__(self, app: OrdersFlask, addresses: list[str]) -> None:
         """Open the file, and write to it for the first time."""
-        self._shop, self._recent, self._addresses = shop, recent, addresses
-        path = shop.settings.instance / FILE
-        self._file = system.open_private_file(path)
+        self._shop, self._addresses = app.shop, addresses
+        self.recent = Recent(app.shop.clock)
+        app.listeners.append(self.recent.note_answer)
+        logging.getLogger().addHandler(self.recent)
+        self._file = system.open_private_file(app.shop.settings.instance / FILE)
         self.write()
 
     def write(self) -> float:
         """Write how things stand; return when to call this again."""
-        facts = {**self._facts(), **self._recent.facts()}
+        facts = {**self._facts(), **self.recent.facts()}
         while len(text := json.dumps(facts).encode()) > _BYTES:
             facts["failed"].pop()
         self._overwrite(text)
@@ -91,6 +174,7 @@ class StatusFile:
 
     def close(self) -> None:
         """Say that the service has stopped, and close the file."""
+        logging.getLogger().removeHandler(self.recent)
         self._overwrite(b"{}")
         os.close(self._file)
 
