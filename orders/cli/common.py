@@ -23,12 +23,7 @@ from orders.settings import Settings, SettingsError
 from orders.shop import Shop
 from orders.store.apikeys import InGrace, KeyNotFound
 from orders.store.care import checks
-from orders.store.care.files import (
-    LOCKED_SECONDS,
-    MAKING_SECONDS,
-    InstanceLocked,
-    locked,
-)
+from orders.store.care.files import LOCKED_SECONDS, MAKING_SECONDS, InstanceLocked, locked
 from orders.store.care.opening import InUse
 from orders.store.database.errors import StoreUnavailable, unavailable_cause
 from orders.store.database.sqlite import sqlite_module
@@ -61,12 +56,10 @@ class PlainCommand(click.Command):
     """A command whose errors are one line on standard error."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        """Parse the command's own arguments."""
         with _errors_in_a_line():
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command."""
         with _errors_in_a_line():
             # It was closed (`>&-`). A new key would be lost.
             if sys.stdout is None:
@@ -84,12 +77,10 @@ class Program(CommandGroup):
     """The program itself, which serves where no command is given."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run, under the name that was typed, and end this process."""
         named = {"prog_name": installation.program(), "complete_var": "_STORE_ORDERS_COMPLETE"}
         return super().main(*args, **kwargs | named)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """Find the command of that name."""
         with _errors_in_a_line():
             return super().resolve_command(ctx, args)
 
@@ -195,7 +186,6 @@ def _no_store(shop: Shop) -> click.ClickException:
 
 
 def current_shop() -> Shop:
-    """Return the shop of the application that the command belongs to."""
     return cast("OrdersFlask", current_app).shop
 
 
@@ -232,7 +222,6 @@ def show(rows: list[dict[str, Any]], if_none: str, *, as_json: bool) -> None:
 
 
 def print_table(rows: list[dict[str, Any]]) -> None:
-    """Print one or more rows of the same columns."""
     cells = [list(rows[0])] + [[_cell(value) for value in row.values()] for row in rows]
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     for line in cells:
@@ -264,6 +253,5 @@ def progress(label: str, length: int) -> Iterator[Callable[[int], None]]:
 
 
 def say_working(what: str) -> None:
-    """Say on a terminal that work begins which takes a while."""
     if sys.stderr.isatty():
         say(f"{what} …")

@@ -9,21 +9,8 @@ from pathlib import Path
 
 import click
 
-from orders.cli.common import (
-    CommandGroup,
-    current_shop,
-    make_store,
-    open_shop,
-    overwrite,
-    print_table,
-    progress,
-    say,
-    say_working,
-    shop_of_settings,
-    show,
-    stopped_shop,
-    time_text,
-)
+from orders.cli import common
+from orders.cli.common import open_shop, print_table, say, time_text
 from orders.installation import command
 from orders.settings import Settings
 from orders.store import apikeys as key_store
@@ -36,7 +23,7 @@ from orders.store.care.backups import Backups
 _SHOWN_RANGES = 5
 
 
-@click.group("db", cls=CommandGroup)
+@click.group("db", cls=common.CommandGroup)
 def db_group() -> None:
     """Upgrade, check, back up, restore and move the database."""
 
@@ -44,12 +31,12 @@ def db_group() -> None:
 @db_group.command("upgrade")
 def upgrade() -> None:
     """Bring the database's schema up to date, keeping a copy. The service must be stopped."""
-    settings = current_shop().settings
+    settings = common.current_shop().settings
     if settings.is_on_postgres:
         _check_no_file(settings.instance)
-    with stopped_shop(make=True) as shop:
-        make_store(shop)
-        say_working("Upgrading, if there is need: 1,000,000 orders can take half a minute")
+    with common.stopped_shop(make=True) as shop:
+        common.make_store(shop)
+        common.say_working("Upgrading, if there is need: 1,000,000 orders can take half a minute")
         done = shop.upkeep.upgrade()
     say(done)
 
@@ -73,7 +60,7 @@ def _check_no_file(instance: Path) -> None:
 def check(*, clock_is_right: bool) -> None:
     """Check every page and index of the database. The service may go on running."""
     shop = open_shop()
-    say_working("Checking")
+    common.say_working("Checking")
     shop.upkeep.check_whole()
     say(f"{shop.database.where} is sound.")
     if clock_is_right:
@@ -85,12 +72,12 @@ def check(*, clock_is_right: bool) -> None:
 
 @db_group.command("backup")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@overwrite
+@common.overwrite
 def back_up(file: Path, *, overwrite: bool) -> None:
     """Copy the database to the new FILE, checked. The service may go on running."""
     shop = open_shop()
     database = shop.upkeep.file()
-    say_working("Copying")
+    common.say_working("Copying")
     opening.copy(database, file, overwrite=overwrite)
     say(f"Copied to {file}, and checked.")
 
@@ -109,11 +96,11 @@ def list_backups(*, make_now: bool, new_folder: bool, check: bool) -> None:
     if new_folder:
         backups.begin_anew()
     if make_now:
-        say_working("Copying")
+        common.say_working("Copying")
         say(f"Made {backups.make(is_manual=True).path}.")
     verdicts = {}
     if check:
-        say_working("Checking")
+        common.say_working("Checking")
         verdicts = {one.path: verdict for one, verdict in backups.check_all()}
     rows = [
         {
@@ -124,7 +111,7 @@ def list_backups(*, make_now: bool, new_folder: bool, check: bool) -> None:
         }
         for one in backups.all()
     ]
-    show(rows, "There are no backups yet.", as_json=False)
+    common.show(rows, "There are no backups yet.", as_json=False)
     _say_standing(backups)
     if any(row["state"] != "sound" for row in rows):
         raise click.ClickException(
@@ -171,8 +158,8 @@ def restore(file: Path, keep_keys: bool, another_shop: bool, yes: bool) -> None:
         if sys.stdin.isatty() and not yes:
             click.confirm("Replace the store by it?", abort=True, err=True)
 
-    with stopped_shop(make=True) as shop:
-        say_working("Reading")
+    with common.stopped_shop(make=True) as shop:
+        common.say_working("Reading")
         database = shop.upkeep.file()
         done = restoring.restore(
             file, database, shop.clock.now(), keep_keys=keep_keys, announce=announce
@@ -221,8 +208,8 @@ def salvage(file: Path) -> None:
     if file.exists():
         source, target = file, _salvaged_name(file)
     else:
-        source, target = shop_of_settings().upkeep.file(), file
-    say_working("Reading")
+        source, target = common.shop_of_settings().upkeep.file(), file
+    common.say_working("Reading")
     done = salvaging.salvage(source, target)
     print_table([{"table": table, "rows": f"{count:,}"} for table, count in done.rows.items()])
     _say_missing(done)
@@ -231,7 +218,7 @@ def salvage(file: Path) -> None:
 
 
 def _salvaged_name(file: Path) -> Path:
-    now = current_shop().clock.now()
+    now = common.current_shop().clock.now()
     return file.with_name(f"{file.stem}-salvaged-{now:%Y%m%dT%H%M%S}.db")
 
 
@@ -265,7 +252,7 @@ def renew(keep_keys: bool) -> None:
     matches nothing; keys are revoked and webhooks paused, because it can't be known which were
     revoked or removed since the backup.
     """
-    with stopped_shop() as shop:
+    with common.stopped_shop() as shop:
         shop.upkeep.check()
         revoked, paused = restoring.renew(shop.database, shop.clock.now(), keep_keys=keep_keys)
         shop.upkeep.accept()
@@ -291,15 +278,15 @@ def copy() -> None:
     is left there, and the command can be run again. Afterwards set ORDERS_DATABASE_URL to serve
     the shop from there. The SQLite file is kept, and no longer served.
     """
-    _check_copy(current_shop().settings)
+    _check_copy(common.current_shop().settings)
     from orders.store.postgres import copying  # which loads the driver
 
     began = time.monotonic()
-    with stopped_shop() as shop:
+    with common.stopped_shop() as shop:
         shop.upkeep.check()
-        say_working("Checking")
+        common.say_working("Checking")
         shop.upkeep.check_whole()
-        copied = copying.copy(shop.database, shop.settings, progress)
+        copied = copying.copy(shop.database, shop.settings, common.progress)
     print_table([{"table": table, "rows": f"{rows:,}"} for table, rows in copied.rows.items()])
     total, seconds = sum(copied.rows.values()), time.monotonic() - began
     say(f"Copied {total:,} rows to {copied.where} and compared each, in {seconds:.1f} s.")

@@ -8,17 +8,8 @@ from datetime import datetime, timedelta
 
 import click
 
-from orders.cli.common import (
-    CommandGroup,
-    Id,
-    as_json,
-    force,
-    open_shop,
-    say,
-    say_secret,
-    show,
-    time_text,
-)
+from orders.cli import common
+from orders.cli.common import open_shop, say, time_text
 from orders.installation import command
 from orders.key_service import SCOPES, KeyService
 from orders.settings import DEFAULT_PLANS, MAX_FIGURE, Settings
@@ -31,10 +22,10 @@ _per_minute = click.option(
     "--per-minute", type=_Figure, help="Requests a minute (enterprise only)."
 )
 _per_day = click.option("--per-day", type=_Figure, help="Requests a day (enterprise only).")
-_key_id = click.argument("key_id", metavar="ID", type=Id)
+_key_id = click.argument("key_id", metavar="ID", type=common.Id)
 
 
-@click.group("keys", cls=CommandGroup)
+@click.group("keys", cls=common.CommandGroup)
 def keys_group() -> None:
     """Issue, list, revoke and change API keys."""
 
@@ -67,11 +58,11 @@ def issue(  # noqa: PLR0913, PLR0917 - one for each option
         scopes = (scope,) if scope else SCOPES
         new = NewKey(name.strip(), plan, scopes, per_minute, per_day, ends)
         key_id, secret = keys.issue(new)
-    say_secret(f"Key {key_id} for {new.name} on the plan {plan}.", "It", secret)
+    common.say_secret(f"Key {key_id} for {new.name} on the plan {plan}.", "It", secret)
 
 
 @keys_group.command("list")
-@as_json
+@common.as_json
 def list_keys(*, as_json: bool) -> None:
     """List all keys, without their secrets."""
     shop = open_shop()
@@ -83,7 +74,7 @@ def list_keys(*, as_json: bool) -> None:
             for key in key_store.get_all(connection)
         ]
     nothing = f"There are no keys. `{command('keys issue NAME --plan business')}` issues one."
-    show(rows, nothing, as_json=as_json)
+    common.show(rows, nothing, as_json=as_json)
 
 
 @keys_group.command("revoke")
@@ -125,12 +116,12 @@ def change_plan(key_id: int, plan: str, per_minute: int | None, per_day: int | N
     show_default=True,
     help="Hours for which the old secret keeps working.",
 )
-@force
+@common.force
 def rotate(key_id: int, grace: int, *, force: bool) -> None:
     """Replace the secret of key ID; print the new one once, alone. All else about the key stays."""
     with _key_service() as keys:
         key, secret = keys.rotate(key_id, timedelta(hours=grace), force=force)
-    say_secret(f"Key {key_id} ({key.name}) has a new secret.", "It", secret)
+    common.say_secret(f"Key {key_id} ({key.name}) has a new secret.", "It", secret)
 
 
 @contextmanager

@@ -11,17 +11,8 @@ from collections.abc import Callable
 import click
 from sqlalchemy import Connection
 
-from orders.cli.common import (
-    CommandGroup,
-    Id,
-    as_json,
-    force,
-    open_shop,
-    say,
-    say_secret,
-    show,
-    time_text,
-)
+from orders.cli import common
+from orders.cli.common import open_shop, say, time_text
 from orders.domain import EventType
 from orders.installation import command
 from orders.shop import Shop
@@ -38,10 +29,10 @@ from orders.webhooks.sender import Message, Outcome
 _DEFAULT_EVENTS = tuple(each for each in EventType if each is not EventType.IMPORTED)
 _MOST_SHOWN = 10_000
 _Event = click.Choice([each.value for each in EventType])
-_webhook_id = click.argument("endpoint_id", metavar="ID", type=Id)
+_webhook_id = click.argument("endpoint_id", metavar="ID", type=common.Id)
 
 
-@click.group("webhooks", cls=CommandGroup)
+@click.group("webhooks", cls=common.CommandGroup)
 def webhooks_group() -> None:
     """Add, list, pause, resume, try and remove webhooks."""
 
@@ -70,17 +61,17 @@ def add(url: str, events: tuple[str, ...], allow_private: bool) -> None:
         new = NewEndpoint(url, wanted, secret, allow_private)
         endpoint_id = store.add(connection, new, shop.clock.now())
         _record(shop, connection, "webhook.added", endpoint_id)
-    say_secret(f"Webhook {endpoint_id} receives {', '.join(wanted)}.", "Its secret", secret)
+    common.say_secret(f"Webhook {endpoint_id} receives {', '.join(wanted)}.", "Its secret", secret)
 
 
 @webhooks_group.command("list")
-@as_json
+@common.as_json
 def list_webhooks(*, as_json: bool) -> None:
     """List all webhooks and their state, without their secrets."""
     with open_shop().database.read() as connection:
         rows = [_row(each) for each in delivery_store.standings(connection)]
     nothing = f"There are no webhooks. Add one with `{command('webhooks add URL')}`."
-    show(rows, nothing, as_json=as_json)
+    common.show(rows, nothing, as_json=as_json)
 
 
 @webhooks_group.command("remove")
@@ -111,7 +102,7 @@ def pause(endpoint_id: int) -> None:
 @_webhook_id
 @click.option(
     "--after",
-    type=Id,
+    type=common.Id,
     metavar="EVENT",
     help="Resume after this event: skip earlier ones, repeat later ones.",
 )
@@ -147,7 +138,7 @@ def change_events(endpoint_id: int, events: tuple[str, ...]) -> None:
 
 @webhooks_group.command("rotate")
 @_webhook_id
-@force
+@common.force
 def rotate(endpoint_id: int, *, force: bool) -> None:
     """Replace the secret of webhook ID; print the new one. The old one also signs for 24 hours."""
     shop = open_shop()
@@ -158,7 +149,7 @@ def rotate(endpoint_id: int, *, force: bool) -> None:
             check_grace(f"webhook {endpoint_id}", until, now)
         store.rotate(connection, endpoint_id, secret, now + sender.GRACE)
         _record(shop, connection, "webhook.rotated", endpoint_id)
-    say_secret(f"Webhook {endpoint_id} has a new secret.", "It", secret)
+    common.say_secret(f"Webhook {endpoint_id} has a new secret.", "It", secret)
 
 
 @webhooks_group.command("deliveries")
@@ -170,19 +161,19 @@ def rotate(endpoint_id: int, *, force: bool) -> None:
     show_default=True,
     help="Show at most this many.",
 )
-@as_json
+@common.as_json
 def deliveries(endpoint_id: int, limit: int, *, as_json: bool) -> None:
     """List the attempts to deliver to webhook ID in the last 30 days, newest first."""
     with open_shop().database.read() as connection:
         store.get(connection, endpoint_id)
         made = delivery_store.latest(connection, endpoint_id, limit)
     rows = [_delivery_row(each) for each in made]
-    show(rows, f"Nothing has been sent to webhook {endpoint_id} yet.", as_json=as_json)
+    common.show(rows, f"Nothing has been sent to webhook {endpoint_id} yet.", as_json=as_json)
 
 
 @webhooks_group.command("redeliver")
 @_webhook_id
-@click.argument("event_id", metavar="EVENT", type=Id)
+@click.argument("event_id", metavar="EVENT", type=common.Id)
 def redeliver(endpoint_id: int, event_id: int) -> None:
     """Send event EVENT to webhook ID once, now, out of order, and print the outcome."""
     shop = open_shop()

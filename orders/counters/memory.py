@@ -50,7 +50,6 @@ class Journal:
     """The SQLite file. A failure to write is logged once, and its end."""
 
     def __init__(self, path: Path) -> None:
-        """Take the path. Opens nothing."""
         self._path = path
         self._connection: Any = None
         self._left_as: tuple[int, ...] | None = None
@@ -102,7 +101,6 @@ class Journal:
         self.failed = False
 
     def close(self) -> None:
-        """Close the file."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -169,7 +167,6 @@ class CounterStorage(Counters, Storage):
         clock: Clock,
         **options: float | str | bool,
     ) -> None:
-        """Begin without any window. Opens nothing."""
         Counters.__init__(self, clock, is_journalled=True)
         Storage.__init__(self, uri, wrap_exceptions=wrap_exceptions, **options)
         self._journal = Journal(path)
@@ -178,7 +175,6 @@ class CounterStorage(Counters, Storage):
         self._is_behind = False
 
     def load(self) -> None:
-        """Read the journal of an earlier process."""
         wall, now = self._clock.time(), self._clock.monotonic()
         rows = self._journal.read()
         with self._lock:
@@ -206,7 +202,6 @@ class CounterStorage(Counters, Storage):
             self._journal.write(self._rows_of(keys), self._clock.time(), whole=whole)
 
     def close(self) -> None:
-        """Write everything, and close the journal."""
         self._is_behind = True
         self.flush()
         if not self.check():
@@ -219,7 +214,6 @@ class CounterStorage(Counters, Storage):
         return "" if self.check() else "not written, counting in memory"
 
     def check(self) -> bool:
-        """Return whether the journal is being written."""
         return not self._journal.failed
 
     @property

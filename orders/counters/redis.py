@@ -115,14 +115,9 @@ class RedisCounterStorage(RedisStorage):
         self._is_away = self._is_refusing = False
 
     def hit(self, quotas: Sequence[Quota]) -> tuple[bool, list[Usage]]:
-        """Count a request in all windows if each has room for it, and in none otherwise.
-
-        Returns whether it was counted, and the windows' state after it.
-        """
         return self._ask(lambda: self._count(quotas, _COUNT)) or self._local.hit(quotas)
 
     def peek(self, quotas: Sequence[Quota]) -> list[Usage]:
-        """Return the windows' state, counting nothing."""
         answer = self._ask(lambda: self._count(quotas, _READ))
         return answer[1] if answer else self._local.peek(quotas)
 

@@ -42,7 +42,6 @@ class Quota:
 
     @cached_property
     def name(self) -> str:
-        """The name of the window: minute or day."""
         return self.key.rpartition("/")[2]
 
 
@@ -104,7 +103,6 @@ class Shelf:
         self._windows[key] = window
 
     def remove(self, key: str) -> None:
-        """Remove a key's window."""
         if self._windows.pop(key, None):
             self._mark_changed(key)
 
@@ -152,7 +150,6 @@ class Counters:
 
     @property
     def size(self) -> int:
-        """How many windows are in memory."""
         return sum(map(len, self._shelves.values()))
 
     def hit(self, quotas: Sequence[Quota]) -> tuple[bool, list[Usage]]:

@@ -63,11 +63,9 @@ def locked_file(
 
 
 def ignore_stop_signals() -> None:
-    """Ignore SIGTERM and SIGINT from now on, also while Python ends."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
 
 
 def stop_this_process() -> None:
-    """Ask this process to stop, as a supervisor does."""
     signal.raise_signal(signal.SIGTERM)

@@ -75,7 +75,6 @@ def sync(path: Path) -> None:
 
 
 def replace(source: Path, target: Path) -> None:
-    """Give a file another name, and replace what has that name."""
     source.replace(target)
 
 
@@ -113,12 +112,10 @@ def user_name() -> str:
 
 
 def user_id() -> str:
-    """Return the number of the user who runs this process."""
     return str(os.getuid())
 
 
 def is_user(name: str) -> bool:
-    """Return whether a user has this name."""
     try:
         pwd.getpwnam(name)
     except KeyError:

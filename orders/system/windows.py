@@ -76,7 +76,6 @@ def keep_new_files_private() -> None:
 
 
 def make_private_folder(path: Path) -> None:
-    """Make the folder, and its parents, for their owner only; revoke the rights of others."""
     for each in (*reversed(path.parents), path):
         if not each.is_dir():
             with _attributes(_descriptor({user_id()}, is_folder=True)) as attributes:
@@ -87,23 +86,17 @@ def make_private_folder(path: Path) -> None:
 
 
 def make_private_file(path: Path) -> None:
-    """Make an empty file that only its owner can read.
-
-    FileExistsError is raised where there is one, or a link, which is not followed.
-    """
     with _attributes(_descriptor({user_id()}, is_folder=False)) as attributes:
         _kernel.CloseHandle(_open(path, _GENERIC_WRITE, 0, _CREATE_NEW, _NOT_FOLLOWED, attributes))
 
 
 def open_private_file(path: Path) -> int:
-    """Return the descriptor of a file to read and write, which is made where there is none."""
     with suppress(FileExistsError):
         make_private_file(path)
     return os.open(path, os.O_RDWR | os.O_BINARY)
 
 
 def overwrite(descriptor: int, content: bytes) -> None:
-    """Write at the beginning of a file, in one call: who reads it meanwhile sees old or new."""
     os.lseek(descriptor, 0, os.SEEK_SET)
     os.write(descriptor, content)
 
@@ -115,7 +108,6 @@ def leave_to_owner(path: Path, folder: Path) -> None:
 
 
 def revoke_rights_of_others(path: Path) -> None:
-    """Let only its owner read and write a file, if there is one."""
     if path.exists():
         _make_private(path)
 
@@ -137,7 +129,6 @@ def sync(path: Path) -> None:
 
 
 def replace(source: Path, target: Path) -> None:
-    """Give a file another name, and replace what has it; PermissionError while that is open."""
     ends = time.monotonic() + _NAME_SECONDS
     while True:
         try:
@@ -151,7 +142,6 @@ def replace(source: Path, target: Path) -> None:
 
 
 def state_of(path: Path) -> tuple[int, ...]:
-    """Return what changes when another program changes a file that this one has open."""
     status = path.stat()
     # The time of a change may be set only when the file is closed.
     return status.st_ino, status.st_size
@@ -186,14 +176,12 @@ def ignore_hangups() -> None:
 
 
 def user_name() -> str:
-    """Return the name of the user who runs this process."""
     size = wintypes.DWORD(257)
     name = ctypes.create_unicode_buffer(size.value)
     return name.value if _advapi.GetUserNameW(name, ctypes.byref(size)) else user_id()
 
 
 def is_user(name: str) -> bool:
-    """Return whether a user has this name."""
     sid, domain = ctypes.create_string_buffer(256), ctypes.create_unicode_buffer(256)
     sizes = wintypes.DWORD(256), wintypes.DWORD(256), wintypes.DWORD()
     of_sid, of_domain, kind = map(ctypes.byref, sizes)
@@ -207,7 +195,6 @@ def local_socket(kind: socket.SocketKind) -> socket.socket:
 
 
 def is_read_only(path: Path) -> bool:
-    """Return whether a file is on a disk that is mounted for reading only."""
     return bool(_volume_flags(path) & _READ_ONLY_VOLUME)
 
 

@@ -171,7 +171,6 @@ class Call:
 
 
 def current_call() -> Call:
-    """Return the call of the request being answered."""
     call: Call = g.call
     return call
 

@@ -29,15 +29,7 @@ from orders.server import MAX_HEAD_BYTES, MAX_HEADERS, Refused, Work, path_of_ta
 from orders.settings import Settings
 from orders.shop import Shop
 from orders.store.database.errors import StoreUnavailable
-from orders.web import bodies
-from orders.web.access import (
-    API_PATH,
-    Call,
-    admit,
-    bearer_token,
-    network_of,
-    standing,
-)
+from orders.web import access, bodies
 from orders.web.logs import log_queue
 from orders.web.openapi import document
 from orders.web.openapi.document import documented
@@ -79,7 +71,6 @@ class _NoSessions(SessionInterface):
     _null = NullSession()
 
     def open_session(self, app: Flask, request: Request) -> NullSession:
-        """Return the one that can't be used."""
         return self._null
 
 
@@ -92,8 +83,6 @@ class _StrictRequest(Request):
 
 
 class ServerLoad(Protocol):
-    """The load of the HTTP server."""
-
     @property
     def connections(self) -> int:
         """How many connections are open."""
@@ -104,7 +93,7 @@ class ServerLoad(Protocol):
 
 
 # Takes the call of an answer that has been sent, its status and the monotonic time.
-NoteAnswer = Callable[[Call, int, float], None]
+NoteAnswer = Callable[[access.Call, int, float], None]
 
 
 class OrdersFlask(Flask):
@@ -116,7 +105,6 @@ class OrdersFlask(Flask):
     shop: Shop
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Accept the arguments of Flask."""
         super().__init__(*args, **kwargs)
         # Set while it serves.
         self.server: ServerLoad | None = None
@@ -144,7 +132,7 @@ class OrdersFlask(Flask):
 
     def preprocess_request(self) -> None:
         """Admit the request, or raise why it is refused. Saves 3 % over Flask's list of hooks."""
-        admit(self.shop, _plain(request))
+        access.admit(self.shop, _plain(request))
 
     def make_response(self, rv: Any) -> Any:
         """Return a view's reply as it is. Saves 50 %, with `Reply`."""
@@ -158,7 +146,7 @@ class OrdersFlask(Flask):
         """Return every view and hook as it is: none is asynchronous. Saves 4 %."""
         return func
 
-    def note_answer(self, call: Call, status: int, ended: float) -> None:
+    def note_answer(self, call: access.Call, status: int, ended: float) -> None:
         """Record an answer that has been sent. `ended` is in monotonic seconds."""
         for listener in self.listeners:
             listener(call, status, ended)
@@ -189,7 +177,6 @@ class ApiBlueprint(flask_smorest.Blueprint):
         self._is_strict = is_strict
 
     def route(self, rule: str, **options: Any) -> Any:
-        """Register a view as flask-smorest does."""
         register = super().route(rule, **options)
 
         def decorate(view: Callable[..., Any]) -> Callable[..., Any]:
@@ -301,13 +288,12 @@ class Api(flask_smorest.Api):
         self._app.register_error_handler(Exception, self.handle_http_exception)
 
     def handle_http_exception(self, error: Exception) -> Reply:
-        """Render any exception as an Error body with the headers of its kind."""
         return render(error)
 
 
 def render(error: Exception) -> Reply:
     """Return the answer to an exception: its documented code, or 500 and a line in the log."""
-    call: Call = g.call
+    call: access.Call = g.call
     answer = answer_to(error)
     if answer is None:
         log.error("Request %s failed", call.request_id, exc_info=error)
@@ -321,7 +307,7 @@ def render(error: Exception) -> Reply:
 
 
 def _finish(app: OrdersFlask, reply: Reply) -> Reply:
-    call: Call = g.call
+    call: access.Call = g.call
     shop = call.shop
     # What is left to send is not waited for by this deadline.
     shop.database.answer_by(None)
@@ -329,7 +315,7 @@ def _finish(app: OrdersFlask, reply: Reply) -> Reply:
     own = {name for name, _ in headers}
     headers += [each for each in PROTECTION.items() if each[0] not in own]
     if call.is_api:
-        verdict = call.verdict or standing(shop, None)
+        verdict = call.verdict or access.standing(shop, None)
         headers += verdict.headers(call.judged_at or shop.clock.time())
         headers.append(("X-Request-Id", call.request_id))
         if call.caller is not None and call.caller.key is not None:
@@ -402,8 +388,7 @@ class Dispatch:
         self._is_remote = settings.is_on_postgres or bool(settings.limits_url)
 
     def work(self, method: str, path: str, headers: dict[str, str]) -> Work:
-        """Return what a request takes."""
-        if not API_PATH.match(path):
+        if not access.API_PATH.match(path):
             return Work.WAITING if path in _ASKING else Work.INSTANT
         try:
             if path == _LIST and method == "GET" and self._is_long(headers.get("IF_NONE_MATCH")):
@@ -417,29 +402,26 @@ class Dispatch:
 
         A key is only looked at: looking it up could block.
         """
-        if not API_PATH.match(path):
+        if not access.API_PATH.match(path):
             return True
-        token = bearer_token(headers.get("AUTHORIZATION"))
+        token = access.bearer_token(headers.get("AUTHORIZATION"))
         is_key = token is not None and is_well_formed(token)
         return is_key and bodies.may_be_read(method, headers)
 
     def has_room_for_long(self) -> bool:
-        """Return whether a long answer may begin now."""
         return self._shop.long_reads.is_open
 
     def owner(self, address: str, authorization: str | None) -> str:
-        """Return the key that a header presents, or else the network of the address."""
-        return bearer_token(authorization) or network_of(address)
+        return access.bearer_token(authorization) or access.network_of(address)
 
     def refusal(self, refused: Refused) -> tuple[list[tuple[str, str]], bytes]:
-        """Return the headers and the Error body of a refusal, and log it."""
         shop, now = self._shop, time.monotonic()
-        is_api = refused.path is None or API_PATH.match(refused.path) is not None
-        call = Call(shop, now, is_api, refused.address, "-", "-")
+        is_api = refused.path is None or access.API_PATH.match(refused.path) is not None
+        call = access.Call(shop, now, is_api, refused.address, "-", "-")
         call.waited = now - refused.whole_at
         headers, body = answer_to_refused(refused, call)
         if is_api:  # it counts nothing
-            verdict = standing(shop, refused.authorization)
+            verdict = access.standing(shop, refused.authorization)
             headers += verdict.headers(shop.clock.time())
         self._app.note_answer(call, refused.status, time.monotonic())
         return headers, body
@@ -455,7 +437,7 @@ class Dispatch:
         )
 
 
-def answer_to_refused(refused: Refused, call: Call) -> tuple[list[tuple[str, str]], bytes]:
+def answer_to_refused(refused: Refused, call: access.Call) -> tuple[list[tuple[str, str]], bytes]:
     """Return the headers and the body of a refusal, without the rate limits'."""
     status, cause = refused.status, refused.cause
     call.refusal = SERVER_ANSWERS[status]

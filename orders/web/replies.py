@@ -80,14 +80,12 @@ class Reply:
         self._pieces: Iterable[bytes] = (body,) if isinstance(body, bytes) else body
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Reply:
-        """Begin the response; return its body."""
         if environ["REQUEST_METHOD"] == "HEAD" or self.status in _WITHOUT_BODY:
             self._pieces = ()
         start_response(_STATUS_LINES[self.status], self.headers)
         return self
 
     def __iter__(self) -> Iterator[bytes]:
-        """Return the pieces of the body."""
         return iter(self._pieces)
 
     def close(self) -> None:
@@ -101,7 +99,6 @@ class Reply:
 
 
 def json_reply(value: Any, status: int = 200) -> Reply:
-    """Return a response with a value as JSON."""
     return Reply(to_json(value).encode(), status)
 
 
@@ -259,8 +256,6 @@ def _whole(body: bytes) -> bytes:
 
 
 class _Pieces:
-    """A compressed stream."""
-
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces = pieces
 
@@ -272,7 +267,6 @@ class _Pieces:
         yield packer.flush()
 
     def close(self) -> None:
-        """Close the stream that is compressed."""
         close = getattr(self._pieces, "close", None)
         if close is not None:
             close()
@@ -290,11 +284,9 @@ class Constant:
         self._headers = headers
 
     def load(self) -> None:
-        """Make the body now."""
         self._body  # noqa: B018 - cached
 
     def __call__(self) -> Reply:
-        """Return the response to the request being answered."""
         headers = [("ETag", f'W/"{self._tag}"'), *self._headers.items()]
         is_compressible = len(self._body) >= _CONSTANTS_LARGE_BYTES
         if is_compressible:

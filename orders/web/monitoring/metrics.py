@@ -172,7 +172,6 @@ class Metrics:
 
 
 def install(app: OrdersFlask) -> None:
-    """Add /metrics to an application, and count its answers."""
     # The time at which each series began would be as many series again.
     disable_created_metrics()  # type: ignore[no-untyped-call]
     metrics, settings = Metrics(app), app.shop.settings
@@ -209,7 +208,6 @@ class BoundedQuery(Generic[Result]):
     """A query that may hang. It runs in a thread of its own, once at a time."""
 
     def __init__(self, query: Callable[[], Result]) -> None:
-        """Prepare; nothing is queried yet."""
         self._query = query
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -248,7 +246,6 @@ class StateCollector(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all metrics as they are now."""
         yield from self._process()
         yield from self._limits()
         yield from self._disk()

@@ -38,7 +38,6 @@ class Handover:
 
 
 def register(app: Flask) -> None:
-    """Add the paths to an application, which has no key to hand over yet."""
     app.extensions[_EXTENSION] = {}
     app.add_url_rule("/console/key", "handover", _hand_over, methods=["POST"])
     app.add_url_rule("/console/phone", "phone", _show_to_phone, methods=["POST"])

@@ -47,7 +47,6 @@ _SWAGGER_FILES = ("swagger-ui-bundle.js", "swagger-ui.css", "favicon-32x32.png")
 
 
 def register(app: Flask) -> None:
-    """Add the console and the API documentation to an application."""
     serve_page(app, "/", _HERE / "console", POLICY + _TEXT_ONLY)
     handover.register(app)
     swagger = [(name, partial(_read_swagger, name)) for name in _SWAGGER_FILES]
@@ -55,7 +54,6 @@ def register(app: Flask) -> None:
 
 
 def load(app: Flask) -> None:
-    """Read all files of an application's pages."""
     for file in app.extensions.get(_PAGES, []):
         file.load()
 
