@@ -1,4 +1,4 @@
-"""`flask status`: how the service and its store are, on one screen, for 3 a.m."""
+"""`flask status`: how the service and its store are, on one screen, for 3 a.m.; `flask audit`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,9 +15,11 @@ from flask.cli import with_appcontext
 from sqlalchemy import Connection
 
 from orders import VERSION, domain
+from orders.cli import common
 from orders.cli.common import PlainCommand, current_shop, time_text
 from orders.shop import Shop
 from orders.store import apikeys as key_store
+from orders.store import audit as audit_trail
 from orders.store import stats
 from orders.store.care import checks
 from orders.store.care.files import InstanceLocked, locked
@@ -224,3 +226,15 @@ def _queue(said: dict[str, Any]) -> Item:
 
 def _size(count: int) -> str:
     return f"{count / 1e9:,.1f} GB"
+
+
+@click.command("audit", cls=PlainCommand)
+@common.as_json
+@with_appcontext
+def audit(*, as_json: bool) -> None:
+    """List who did what to keys, webhooks and the store, and when, the oldest first."""
+    with common.open_shop().database.read() as connection:
+        acts = audit_trail.get_all(connection)
+    rows = [asdict(act) | {"at": time_text(act.at)} for act in acts]
+    nothing = "Nothing has been done to keys, webhooks or the store yet."
+    common.show(rows, nothing, as_json=as_json)
