@@ -13,11 +13,11 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import date
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
 from orders import urls
@@ -26,9 +26,6 @@ from orders.installation import instance_folder
 PREFIX = "ORDERS_"
 CONFIG_FILE = "config.toml"
 DATABASE_NAME = "orders.db"
-
-# These may hold a password, and are not shown in messages.
-_SECRET = {"database_url", "copy_to", "limits_url"}
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -64,30 +61,30 @@ _SWITCHES = dict.fromkeys(("on", "true", "1"), True) | dict.fromkeys(
 
 @dataclass(frozen=True)
 class Settings:
-    """All settings, checked. Times are in seconds."""
+    """Each setting, with what reads and checks its raw value, and its default. In seconds."""
 
-    instance: Path = field(default_factory=instance_folder)
-    host: str = "127.0.0.1"
-    port: int = 8080
-    threads: int = 4
-    base_url: str = "http://127.0.0.1:8080/v1"
-    staging_base_url: str = ""
-    # These may hold a password.
-    database_url: str = field(default="", repr=False)
-    copy_to: str = field(default="", repr=False)
-    limits_url: str = field(default="", repr=False)
-    ban_after: int = 30
-    ban_window: int = 60
-    ban_seconds: int = 300
-    pets_sunset: date = date(2030, 12, 5)
-    trusted_proxy: tuple[Network, ...] = ()
-    backups: str = "backups"
+    instance: Annotated[Path, _text] = field(default_factory=instance_folder)
+    host: Annotated[str, _host] = "127.0.0.1"
+    port: Annotated[int, _whole_number(0, 65_535)] = 8080
+    threads: Annotated[int, _whole_number(1, 64)] = 4
+    base_url: Annotated[str, _text_as(urls.base_url)] = "http://127.0.0.1:8080/v1"
+    staging_base_url: Annotated[str, _optional(urls.base_url)] = ""
+    # These may hold a password, and are shown in no message.
+    database_url: Annotated[str, _optional(urls.database_url)] = field(default="", repr=False)
+    copy_to: Annotated[str, _optional(urls.copy_to)] = field(default="", repr=False)
+    limits_url: Annotated[str, _optional(urls.redis_url)] = field(default="", repr=False)
+    ban_after: Annotated[int, _whole_number(1, MAX_FIGURE)] = 30
+    ban_window: Annotated[int, _whole_number(2, 86_400)] = 60
+    ban_seconds: Annotated[int, _whole_number(1, 31_536_000)] = 300
+    pets_sunset: Annotated[date, _date] = date(2030, 12, 5)
+    trusted_proxy: Annotated[tuple[Network, ...], _networks] = ()
+    backups: Annotated[str, _folder] = "backups"
     # How many daily and how many weekly ones are kept.
-    backups_keep: tuple[int, int] = (7, 4)
-    head_seconds: int = 10
-    body_seconds: int = 30
-    log: str = "text"
-    metrics: bool = False
+    backups_keep: Annotated[tuple[int, int], _kept] = (7, 4)
+    head_seconds: Annotated[int, _whole_number(1, 3_600)] = 10
+    body_seconds: Annotated[int, _whole_number(1, 3_600)] = 30
+    log: Annotated[str, _log] = "text"
+    metrics: Annotated[bool, _switch] = False
     # Where systemd is told how the service does; from NOTIFY_SOCKET, which it sets.
     notify_socket: str = ""
     plans: Mapping[str, Plan] = field(default_factory=lambda: dict(DEFAULT_PLANS))
@@ -201,7 +198,8 @@ def _read_value(name: str, source: str, raw: object) -> object:
     try:
         return reader(raw)
     except ValueError as error:
-        shown = "not usable" if name in _SECRET else repr(raw)
+        secret = {each.name for each in fields(Settings) if not each.repr}
+        shown = "not usable" if name in secret else repr(raw)
         raise SettingsError(f"{source} is {shown}: {error}.") from None
 
 
@@ -309,24 +307,7 @@ def _switch(raw: object) -> bool:
 
 
 SETTINGS: dict[str, Callable[[object], object]] = {
-    "instance": _text,
-    "host": _host,
-    "port": _whole_number(0, 65_535),
-    "threads": _whole_number(1, 64),
-    "base_url": _text_as(urls.base_url),
-    "staging_base_url": _optional(urls.base_url),
-    "database_url": _optional(urls.database_url),
-    "copy_to": _optional(urls.copy_to),
-    "limits_url": _optional(urls.redis_url),
-    "ban_after": _whole_number(1, MAX_FIGURE),
-    "ban_window": _whole_number(2, 86_400),
-    "ban_seconds": _whole_number(1, 31_536_000),
-    "pets_sunset": _date,
-    "trusted_proxy": _networks,
-    "backups": _folder,
-    "backups_keep": _kept,
-    "head_seconds": _whole_number(1, 3_600),
-    "body_seconds": _whole_number(1, 3_600),
-    "log": _log,
-    "metrics": _switch,
+    name: hint.__metadata__[0]
+    for name, hint in get_type_hints(Settings, include_extras=True).items()
+    if get_origin(hint) is Annotated
 }
