@@ -1,20 +1,15 @@
-"""A demo: a small store with orders of the last weeks, some pets, and a key to try them with.
-
-Its orders are those of a believable shop, with seasons, weekdays, opening hours, cancellations and
-late shipping. Tests and measurements use `lives` for as many as they need.
-"""
+"""A demo: a small store with orders of the last weeks, some pets, and a key to try them with."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
 from orders.clock import Clock
-from orders.domain import NewOrder, Origin, Pet, PetStatus
+from orders.domain import EventType, NewOrder, Origin, Pet, PetStatus
 from orders.key_service import SCOPES, KeyService
 from orders.settings import DEFAULT_PLANS
 from orders.store import apikeys as key_store
@@ -23,18 +18,8 @@ from orders.store.apikeys import NewKey
 from orders.store.database.database import Database
 
 ORDERS = 40
-DAYS = 28
+WEEKS = timedelta(weeks=4)
 PETS = ("Rex", "Mimi", "Hasso", "Luna", "Bello", "Kira", "Paul", "Frieda", "Oskar", "Nala")
-
-# How busy the months, the days of the week (from Monday) and the hours of the day are.
-_MONTHS = (0.8, 0.8, 1.0, 1.2, 1.2, 1.0, 0.7, 0.7, 1.0, 1.0, 1.2, 1.9)
-_WEEKDAYS = (0.9, 0.8, 0.9, 1.0, 1.3, 1.6, 0.4)
-_HOURS = (1, 0, 0, 0, 0, 1, 2, 4, 7, 10, 11, 11, 9, 8, 9, 10, 11, 12, 12, 10, 9, 8, 5, 2)
-_QUANTITIES = (1, 1, 1, 1, 1, 1, 2, 2, 3, 6)
-_CANCELLED = 0.06
-_LATE = 0.12
-_DATE_IS_KNOWN = 0.8
-_SUNDAY = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,105 +83,39 @@ See the limits of this key:
 
 
 def _fill(connection: Connection, now: datetime) -> None:
+    kinds = list(PetStatus)
+    numbered = enumerate(PETS, start=1)
     pets.replace_all(
-        connection,
-        [
-            Pet(number, name, 1 + number % 3, list(PetStatus)[number % 3])
-            for number, name in enumerate(PETS, start=1)
-        ],
+        connection, [Pet(nth, name, 1 + nth % 3, kinds[nth % 3]) for nth, name in numbered]
     )
+    shop, ids = Origin("cli"), dict[str, int]()
+    for at, event, new in _history(now):
+        reference = str(new.reference)
+        if event is EventType.PLACED:
+            ids[reference] = orders.insert_pending(connection, new, shop, at).order_id
+        elif event is EventType.SHIPPED:
+            orders.ship_pending(connection, [ids[reference]], at, shop, at)
+        else:
+            orders.cancel_pending(connection, ids[reference], shop, at)
+
+
+def _history(now: datetime) -> list[tuple[datetime, EventType, NewOrder]]:
+    """Return what has happened to each order, by time, as a shop's event log has it."""
     chance = random.Random(40)  # noqa: S311 - the same demo each time # nosec B311
-    begin = now - timedelta(days=DAYS)
-    changes = [
-        change for life in lives(ORDERS, begin, now, chance, len(PETS)) for change in _changes(life)
-    ]
-    # By time, as the event log of a shop has them.
-    for _, make in sorted(changes, key=lambda each: each[0]):
-        make(connection)
-
-
-def _changes(life: Life) -> Iterator[tuple[datetime, Callable[[Connection], None]]]:
-    shop = Origin("cli")
-    new = NewOrder(life.pet_id, life.quantity, life.expected, life.reference)
-    ids: list[int] = []
-
-    def place(connection: Connection) -> None:
-        placed = orders.insert_pending(connection, new, shop, life.placed_at)
-        ids.append(placed.order_id)
-
-    def cancel(connection: Connection) -> None:
-        orders.cancel_pending(connection, ids[0], shop, life.cancelled_at or life.placed_at)
-
-    def ship(connection: Connection) -> None:
-        shipped_at = life.shipped_at or life.placed_at
-        orders.ship_pending(connection, ids[:1], shipped_at, shop, shipped_at)
-
-    yield life.placed_at, place
-    if life.cancelled_at:
-        yield life.cancelled_at, cancel
-    elif life.shipped_at:
-        yield life.shipped_at, ship
-
-
-@dataclass(frozen=True, slots=True)
-class Life:
-    """An order and its fate. `shipped_at` and `cancelled_at` are None if that has not happened."""
-
-    placed_at: datetime
-    pet_id: int
-    quantity: int
-    expected: datetime | None
-    shipped_at: datetime | None
-    cancelled_at: datetime | None
-    reference: str
-
-
-def lives(
-    count: int, begin: datetime, end: datetime, chance: random.Random, pets: int = 50
-) -> Iterator[Life]:
-    """Yield this many orders, placed from `begin` until before `end`, in the order of placing.
-
-    Nothing has happened yet that would happen after `end`. Pets are numbered from 1. The same
-    `chance` makes the same orders.
-    """
-    days = [begin + timedelta(days=day) for day in range(max(1, (end - begin).days))]
-    busy = [_MONTHS[day.month - 1] * _WEEKDAYS[day.weekday()] for day in days]
-    moments = (
-        _moment(day, chance).replace(microsecond=0) for day in chance.choices(days, busy, k=count)
-    )
-    for number, placed_at in enumerate(sorted(min(moment, end) for moment in moments), start=1):
-        yield _live(number, placed_at, end, chance, pets)
-
-
-def _moment(day: datetime, chance: random.Random) -> datetime:
-    (hour,) = chance.choices(range(24), _HOURS)
-    return day.replace(hour=0, minute=0, second=0) + timedelta(
-        hours=hour, seconds=chance.randrange(3600)
-    )
-
-
-def _live(
-    number: int, placed_at: datetime, end: datetime, chance: random.Random, pets: int
-) -> Life:
-    expected = _working_day(placed_at + timedelta(days=chance.choice((1, 1, 2, 2, 3))))
-    done_at = expected.replace(hour=9 + chance.randrange(8), minute=chance.randrange(60))
-    if chance.random() < _LATE:
-        done_at = _working_day(done_at + timedelta(days=chance.randint(2, 6)))
-    cancelled_at = None
-    if chance.random() < _CANCELLED:
-        cancelled_at = placed_at + timedelta(minutes=chance.randrange(5, 24 * 60))
-        done_at = end + timedelta(days=1)
-    return Life(
-        placed_at,
-        # A few pets are what most people want.
-        1 + int(pets * chance.random() ** 2),
-        chance.choice(_QUANTITIES),
-        expected if chance.random() < _DATE_IS_KNOWN else None,
-        done_at if done_at < end else None,
-        cancelled_at if cancelled_at and cancelled_at < end else None,
-        f"{placed_at:%Y%m}-{number:06}",
-    )
-
-
-def _working_day(moment: datetime) -> datetime:
-    return moment + timedelta(days=1) if moment.weekday() == _SUNDAY else moment
+    history = []
+    for nth, ago in enumerate(sorted((chance.random() for _ in range(ORDERS)), reverse=True)):
+        placed_at = (now - ago * WEEKS).replace(microsecond=0)
+        expected = placed_at + timedelta(days=chance.choice((1, 2, 2, 3)))
+        is_cancelled, is_late = chance.random() < 0.06, chance.random() < 0.12  # noqa: PLR2004
+        new = NewOrder(
+            # A few pets are what most people want.
+            1 + int(len(PETS) * chance.random() ** 2),
+            chance.choice((1, 1, 1, 1, 2, 2, 3, 6)),
+            expected if chance.random() < 0.8 else None,  # noqa: PLR2004 - others are not dated
+            f"{placed_at:%Y%m}-{nth + 1:06}",
+        )
+        done_at = placed_at + timedelta(hours=5) if is_cancelled else expected
+        done_at += timedelta(days=3 * is_late, minutes=chance.randrange(60))
+        history.append((placed_at, EventType.PLACED, new))
+        history.append((done_at, EventType.CANCELLED if is_cancelled else EventType.SHIPPED, new))
+    return sorted((each for each in history if each[0] <= now), key=lambda each: each[0])
