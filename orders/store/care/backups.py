@@ -24,6 +24,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from orders import system
 from orders.clock import Clock
@@ -38,12 +39,10 @@ log = logging.getLogger(__name__)
 _NAME = re.compile(r"orders-(\d{8}T\d{6}Z)(-manual)?\.db")
 _TIME = "%Y%m%dT%H%M%SZ"
 
-_DRILL_FILE = "drill.json"
-# Beside the store: that the folder of backups can't be written may be what failed.
-_FAILURE_FILE = "backup-failed.txt"
-# In a folder for backups elsewhere; and, beside the store, which folder has it.
+# Beside the store: the last drill, why the last attempt failed, and which folder has the marker.
+_STATE_FILE = "backups.json"
+# In a folder for backups elsewhere.
 MARKER = "store-orders-backups.txt"
-_FOLDER_FILE = "backups-folder.txt"
 _MARKER_TEXT = (
     "Store Orders keeps backups here. It makes none where this file is missing: then the disk is\n"
     "not mounted.\n"
@@ -124,6 +123,7 @@ class Backups:
         self.folder = folder
         self._kept = kept
         self._clock = clock
+        self._state_file = database.with_name(_STATE_FILE)
         self._next = clock.monotonic() + FIRST_SECONDS
         self._apart = self._next
         self._stopped = threading.Event()
@@ -166,7 +166,7 @@ class Backups:
 
     def begin_anew(self) -> None:
         """Let the next backup begin in a folder without any, such as that of another disk."""
-        self._database.with_name(_FOLDER_FILE).unlink(missing_ok=True)
+        self._note(folder="")
 
     def check(self, one: Backup) -> None:
         """Read a backup through; raise NotSound if it is not what it was."""
@@ -204,7 +204,7 @@ class Backups:
             except (NotSound, OSError, checks.UnfitDatabase) as error:
                 verdict = str(error)
             if one in newest:
-                self._note(one, verdict)
+                self._note_drill(one, verdict)
             yield one, verdict
 
     def standing(self) -> Standing:
@@ -216,7 +216,7 @@ class Backups:
             newest is not None and not self._is_known_bad(newest),
             self._is_on_same_disk(),
             newest is None or now - newest.at > OLD_AFTER,
-            self._failure(),
+            self._vanished() or self._state().get("failure", ""),
         )
 
     def verdict_on(self, one: Backup) -> str:
@@ -255,14 +255,14 @@ class Backups:
     def _make_if_due(self) -> bool:
         past = self._past()
         is_bad = bool(past) and self._is_known_bad(past[0])
-        if self._has_todays() and not is_bad and not self._last_failure():
+        if self._has_todays() and not is_bad and not self._state().get("failure"):
             return False
         if self._clock.monotonic() < self._apart and not is_bad:
             return False
         made = self.make()
         self._apart = self._clock.monotonic() + APART_SECONDS
         log.info("Made the backup %s: %d bytes.", made.path, made.size)
-        self._failure_file.unlink(missing_ok=True)
+        self._note(failure="")
         self._prune()
         return True
 
@@ -279,12 +279,12 @@ class Backups:
         try:
             self.drill(newest)
         except NotSound as error:
-            self._note(newest, str(error))
+            self._note_drill(newest, str(error))
             log.error("The drill of the newest backup failed: %s", error)  # noqa: TRY400 - says all
         else:
-            self._note(newest, "sound")
+            self._note_drill(newest, "sound")
             log.info("The backup %s was restored beside the store, and is whole.", newest.path)
-            self._failure_file.unlink(missing_ok=True)
+            self._note(failure="")
         return True
 
     def _is_known_bad(self, one: Backup) -> bool:
@@ -292,33 +292,33 @@ class Backups:
 
     def _last_drill(self) -> tuple[str, datetime, str]:
         try:
-            noted = json.loads((self.folder / _DRILL_FILE).read_text(encoding="utf-8"))
-            return noted["backup"], datetime.fromisoformat(noted["at"]), noted["verdict"]
-        except (OSError, ValueError, KeyError, TypeError):
+            drill = self._state()["drill"]
+            return drill["backup"], datetime.fromisoformat(drill["at"]), drill["verdict"]
+        except (ValueError, KeyError, TypeError):
             return "", datetime.min.replace(tzinfo=UTC), ""
 
-    def _note(self, one: Backup, verdict: str) -> None:
-        noted = {"backup": one.path.name, "at": self._clock.now().isoformat(), "verdict": verdict}
-        _write(self.folder / _DRILL_FILE, json.dumps(noted) + "\n")
+    def _note_drill(self, one: Backup, verdict: str) -> None:
+        at = self._clock.now().isoformat()
+        self._note(drill={"backup": one.path.name, "at": at, "verdict": verdict})
 
-    @property
-    def _failure_file(self) -> Path:
-        return self._database.with_name(_FAILURE_FILE)
+    def _state(self) -> dict[str, Any]:
+        with suppress(OSError, ValueError):
+            state = json.loads(self._state_file.read_text(encoding="utf-8"))
+            return state if isinstance(state, dict) else {}
+        return {}
+
+    def _note(self, **changed: object) -> None:
+        before = self._state()
+        state = {name: value for name, value in (before | changed).items() if value}
+        if state != before:
+            _write(self._state_file, json.dumps(state) + "\n")
 
     def _note_failure(self, error: Exception) -> None:
         log.warning("The backup failed, and is tried again in an hour: %s", error)
         if self.standing().is_old:
             log.warning("The newest backup in %s is older than 48 hours.", self.folder)
         with suppress(OSError):  # such as a full disk: the log has it
-            _write(self._failure_file, f"{self._clock.now():{_TIME}}: {error}\n")
-
-    def _failure(self) -> str:
-        return self._vanished() or self._last_failure()
-
-    def _last_failure(self) -> str:
-        with suppress(OSError):
-            return self._failure_file.read_text(encoding="utf-8").strip()
-        return ""
+            self._note(failure=f"{self._clock.now():{_TIME}}: {error}")
 
     def _prepare_folder(self) -> None:
         """Make the folder; OSError where it had backups, and its disk is not there."""
@@ -332,19 +332,14 @@ class Backups:
             if error.errno in {errno.EROFS, errno.EACCES, errno.EPERM}:
                 raise OSError(_CANT_WRITE.format(self.folder, error.strerror)) from None
             raise
-        if self._is_elsewhere() and self._noted_folder() != str(self.folder):
-            _write(self._database.with_name(_FOLDER_FILE), f"{self.folder}\n")
+        if self._is_elsewhere():
+            self._note(folder=str(self.folder))
 
     def _vanished(self) -> str:
         """Return what is wrong where the folder has lost its marker; nothing where it has not."""
-        if self._noted_folder() != str(self.folder) or (self.folder / MARKER).exists():
+        if self._state().get("folder") != str(self.folder) or (self.folder / MARKER).exists():
             return ""
         return _VANISHED.format(self.folder, MARKER, command("db backups --now --new-folder"))
-
-    def _noted_folder(self) -> str:
-        with suppress(OSError):
-            return self._database.with_name(_FOLDER_FILE).read_text(encoding="utf-8").strip()
-        return ""
 
     def _is_elsewhere(self) -> bool:
         # A folder beside the store is on its disk, and goes and comes with it.
