@@ -14,7 +14,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from datetime import time as dt_time
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import flask_smorest
 from flask import Flask, Request, current_app, g, request
@@ -25,7 +25,7 @@ from werkzeug.http import http_date
 from werkzeug.routing import MapAdapter, UnicodeConverter
 
 from orders.apikeys import is_well_formed
-from orders.server import MAX_HEAD_BYTES, MAX_HEADERS, Refused, Work, path_of_target
+from orders.server import MAX_HEAD_BYTES, MAX_HEADERS, Refused, Server, Work, path_of_target
 from orders.settings import Settings
 from orders.shop import Shop
 from orders.store.database.errors import StoreUnavailable
@@ -82,16 +82,6 @@ class _StrictRequest(Request):
         self.method = environ["REQUEST_METHOD"]
 
 
-class ServerLoad(Protocol):
-    @property
-    def connections(self) -> int:
-        """How many connections are open."""
-
-    @property
-    def waiting(self) -> int:
-        """How many whole requests wait for a thread."""
-
-
 # Takes the call of an answer that has been sent, its status and the monotonic time.
 NoteAnswer = Callable[[access.Call, int, float], None]
 
@@ -107,9 +97,11 @@ class OrdersFlask(Flask):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         # Set while it serves.
-        self.server: ServerLoad | None = None
+        self.server: Server | None = None
         # Called when an answer has been sent.
         self.listeners: list[NoteAnswer] = [log_queue.note_answer]
+        # The paths whose views never block, so that the loop itself may answer.
+        self.instant: set[str] = set()
         self.url_map.merge_slashes = False
         self.url_map.converters["id"] = IdConverter
 
@@ -247,7 +239,7 @@ class Api(flask_smorest.Api):
     DEFAULT_ERROR_RESPONSE_NAME = None
 
     def __init__(
-        self, app: Flask, settings: Settings, blueprint: ApiBlueprint, version: int
+        self, app: OrdersFlask, settings: Settings, blueprint: ApiBlueprint, version: int
     ) -> None:
         """Add a version of the API to an application, and its document at /openapi/vN.json."""
         super().__init__(
@@ -271,11 +263,10 @@ class Api(flask_smorest.Api):
             completed = document.complete(self.spec.to_dict(), version, settings)
             return json.dumps(completed, indent=2).encode()
 
-        app.add_url_rule(
-            f"/openapi/v{version}.json",
-            f"openapi_v{version}",
-            Constant(document_as_json, JSON, {"Cache-Control": "no-cache"}),
-        )
+        path = f"/openapi/v{version}.json"
+        view = Constant(document_as_json, JSON, {"Cache-Control": "no-cache"})
+        app.add_url_rule(path, f"openapi_v{version}", view)
+        app.instant.add(path)
 
     def _register_responses(self) -> None:
         # Without flask-smorest's own responses, one for each status: `document` has ours.
@@ -367,8 +358,6 @@ WORDS = {
 _UNAVAILABLE = 503
 _RETRY = ANSWERS[StoreUnavailable].headers(None).items()
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
-# Of what is no API, these ask the store.
-_ASKING = frozenset({"/readyz", "/metrics"})
 _LIST = "/v1/store/orders"
 
 
@@ -389,7 +378,7 @@ class Dispatch:
 
     def work(self, method: str, path: str, headers: dict[str, str]) -> Work:
         if not access.API_PATH.match(path):
-            return Work.WAITING if path in _ASKING else Work.INSTANT
+            return Work.INSTANT if path in self._app.instant else Work.WAITING
         try:
             if path == _LIST and method == "GET" and self._is_long(headers.get("IF_NONE_MATCH")):
                 return Work.LONG

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from test_bans import own
 
-from orders.server import loop
+from orders.server import Work, loop
 from orders.settings import DEFAULT_PLANS, Plan
 from orders.store import apikeys as key_store
 from orders.web.api import Dispatch
@@ -218,6 +218,14 @@ def test_an_address_and_a_valid_key_from_it_are_limited_apart(store):
     assert left(response) == (59, 999)
     use(own(store, 1, 10), 2)
     assert left(store.anonymous("203.0.113.9").get(LIST)) == (59, 999)
+
+
+def test_only_views_that_say_so_are_answered_by_the_thread_that_polls(shared_store):
+    work = Dispatch(shared_store.app, lambda: None).work
+    instant = ("/", "/docs", "/console/app.js", "/healthz", "/openapi/v2.json")
+    waiting = ("/readyz", "/metrics", "/console/key", "/console/phone", "/a-view-of-tomorrow")
+    assert {work("GET", each, {}) for each in instant} == {Work.INSTANT}
+    assert {work("GET", each, {}) for each in waiting} == {Work.WAITING}
 
 
 def test_a_known_key_sees_its_own_figures_when_the_server_itself_refuses(store, monkeypatch):

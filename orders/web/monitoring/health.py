@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flask import Flask
-
 from orders import VERSION, apikeys, system
 from orders.clock import Clock
 from orders.domain import format_instant
@@ -40,8 +38,9 @@ _LONGEST_TEXT = 300
 _FAILED = 500
 
 
-def register(app: Flask) -> None:
+def register(app: OrdersFlask) -> None:
     app.add_url_rule("/healthz", "healthz", _healthz)
+    app.instant.add("/healthz")
     app.add_url_rule("/readyz", "readyz", _readyz)
 
 

@@ -19,8 +19,7 @@ from functools import partial
 from importlib import resources
 from pathlib import Path
 
-from flask import Flask
-
+from orders.web.api import OrdersFlask
 from orders.web.pages import handover
 from orders.web.replies import Constant
 
@@ -46,20 +45,20 @@ _PAGES = "pages"
 _SWAGGER_FILES = ("swagger-ui-bundle.js", "swagger-ui.css", "favicon-32x32.png")
 
 
-def register(app: Flask) -> None:
+def register(app: OrdersFlask) -> None:
     serve_page(app, "/", _HERE / "console", POLICY + _TEXT_ONLY)
     handover.register(app)
     swagger = [(name, partial(_read_swagger, name)) for name in _SWAGGER_FILES]
     serve_page(app, "/docs", _HERE / "docs", more=swagger)
 
 
-def load(app: Flask) -> None:
+def load(app: OrdersFlask) -> None:
     for file in app.extensions.get(_PAGES, []):
         file.load()
 
 
 def serve_page(
-    app: Flask,
+    app: OrdersFlask,
     address: str,
     folder: Path,
     policy: str = POLICY,
@@ -81,6 +80,7 @@ def serve_page(
         if Path(name).suffix in TYPES
     }
     app.extensions.setdefault(_PAGES, []).extend(files.values())
+    app.instant |= {address, *(f"/{folder.name}/{name}" for name in files)}
     app.add_url_rule(address, f"file {address}", files.pop(_INDEX))
     # One rule for all: a rule for each file would take a third of the time to make an application.
     names = ", ".join(f'"{name}"' for name in files)
