@@ -6,27 +6,25 @@ the service. All other commands write to the database; the service sees the chan
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import click
-from sqlalchemy import Connection
 
 from orders.cli import common
 from orders.cli.common import open_shop, say, time_text
 from orders.domain import EventType
 from orders.installation import command
 from orders.shop import Shop
-from orders.store import audit
-from orders.store.apikeys import check_grace
 from orders.webhooks import addresses, sender
 from orders.webhooks import deliveries as delivery_store
 from orders.webhooks import endpoints as store
 from orders.webhooks.addresses import InvalidURL, PrivateAddress
 from orders.webhooks.deliveries import Delivery, Standing
-from orders.webhooks.endpoints import Endpoint, NewEndpoint
+from orders.webhooks.endpoints import Endpoint
 from orders.webhooks.sender import Message, Outcome
+from orders.webhooks.service import WebhookService
 
-_DEFAULT_EVENTS = tuple(each for each in EventType if each is not EventType.IMPORTED)
 _MOST_SHOWN = 10_000
 _Event = click.Choice([each.value for each in EventType])
 _webhook_id = click.argument("endpoint_id", metavar="ID", type=common.Id)
@@ -47,21 +45,17 @@ def webhooks_group() -> None:
     help="An event to send; may be repeated. Default: all but imported.",
 )
 @click.option(
-    "--allow-private",
-    is_flag=True,
-    help="Allow http:// and addresses in private networks.",
+    "--allow-private", is_flag=True, help="Allow http:// and addresses in private networks."
 )
 def add(url: str, events: tuple[str, ...], allow_private: bool) -> None:
     """Send events to URL, starting with the next one. Prints its secret, only this once."""
     shop = open_shop()
     _check_url(url, allow_private=allow_private)
-    wanted = tuple(each for each in EventType if each in (events or _DEFAULT_EVENTS))
-    secret = sender.generate_secret()
     with shop.database.write() as connection:
-        new = NewEndpoint(url, wanted, secret, allow_private)
-        endpoint_id = store.add(connection, new, shop.clock.now())
-        _record(shop, connection, "webhook.added", endpoint_id)
-    common.say_secret(f"Webhook {endpoint_id} receives {', '.join(wanted)}.", "Its secret", secret)
+        service = WebhookService(connection, shop.clock.now())
+        added = service.add(url, events, allow_private=allow_private)
+    wanted = ", ".join(added.events)
+    common.say_secret(f"Webhook {added.id} receives {wanted}.", "Its secret", added.secret)
 
 
 @webhooks_group.command("list")
@@ -78,24 +72,18 @@ def list_webhooks(*, as_json: bool) -> None:
 @_webhook_id
 def remove(endpoint_id: int) -> None:
     """Remove webhook ID and its delivery log."""
-    shop = open_shop()
-    with shop.database.write() as connection:
-        host = addresses.host_of(store.get(connection, endpoint_id).url)
-        _record(shop, connection, "webhook.removed", endpoint_id)
-        store.remove(connection, endpoint_id)
-    say(f"Webhook {endpoint_id} ({host}) is removed.")
+    with _webhook_service() as webhooks:
+        removed = webhooks.remove(endpoint_id)
+    say(f"Webhook {endpoint_id} ({addresses.host_of(removed.url)}) is removed.")
 
 
 @webhooks_group.command("pause")
 @_webhook_id
 def pause(endpoint_id: int) -> None:
     """Pause webhook ID. Its events wait until it is resumed."""
-    shop = open_shop()
-    with shop.database.write() as connection:
-        host = addresses.host_of(store.get(connection, endpoint_id).url)
-        if store.pause(connection, endpoint_id, "paused by command", shop.clock.now()):
-            _record(shop, connection, "webhook.paused", endpoint_id)
-    say(f"Webhook {endpoint_id} ({host}) is paused.")
+    with _webhook_service() as webhooks:
+        paused = webhooks.pause(endpoint_id, "paused by command")
+    say(f"Webhook {endpoint_id} ({addresses.host_of(paused.url)}) is paused.")
 
 
 @webhooks_group.command("resume")
@@ -108,11 +96,8 @@ def pause(endpoint_id: int) -> None:
 )
 def resume(endpoint_id: int, after: int | None) -> None:
     """Resume webhook ID at once. Waiting events come first, with all their attempts again."""
-    shop = open_shop()
-    with shop.database.write() as connection:
-        store.resume(connection, endpoint_id, shop.clock.now(), after)
-        _record(shop, connection, "webhook.resumed", endpoint_id)
-        position = store.get(connection, endpoint_id).position
+    with _webhook_service() as webhooks:
+        position = webhooks.resume(endpoint_id, after).position
     say(f"Webhook {endpoint_id} resumes after event {position}.")
 
 
@@ -128,12 +113,9 @@ def resume(endpoint_id: int, after: int | None) -> None:
 )
 def change_events(endpoint_id: int, events: tuple[str, ...]) -> None:
     """Change the events that webhook ID receives from now on to those named."""
-    shop = open_shop()
-    wanted = tuple(each for each in EventType if each in events)
-    with shop.database.write() as connection:
-        _record(shop, connection, "webhook.changed", endpoint_id)
-        store.change_events(connection, endpoint_id, wanted)
-    say(f"Webhook {endpoint_id} receives {', '.join(wanted)}.")
+    with _webhook_service() as webhooks:
+        changed = webhooks.change_events(endpoint_id, events)
+    say(f"Webhook {endpoint_id} receives {', '.join(changed.events)}.")
 
 
 @webhooks_group.command("rotate")
@@ -141,14 +123,8 @@ def change_events(endpoint_id: int, events: tuple[str, ...]) -> None:
 @common.force
 def rotate(endpoint_id: int, *, force: bool) -> None:
     """Replace the secret of webhook ID; print the new one. The old one also signs for 24 hours."""
-    shop = open_shop()
-    now, secret = shop.clock.now(), sender.generate_secret()
-    with shop.database.write() as connection:
-        until = store.get(connection, endpoint_id).previous_until
-        if not force:
-            check_grace(f"webhook {endpoint_id}", until, now)
-        store.rotate(connection, endpoint_id, secret, now + sender.GRACE)
-        _record(shop, connection, "webhook.rotated", endpoint_id)
+    with _webhook_service() as webhooks:
+        secret = webhooks.rotate(endpoint_id, force=force).secret
     common.say_secret(f"Webhook {endpoint_id} has a new secret.", "It", secret)
 
 
@@ -183,10 +159,8 @@ def redeliver(endpoint_id: int, event_id: int) -> None:
     with shop.database.write() as connection:
         if made.outcome == Outcome.DELIVERED:
             delivery_store.forget_refused(connection, endpoint_id, event_id)
-        elif made.outcome == Outcome.GONE and store.pause(
-            connection, endpoint_id, sender.GONE, shop.clock.now()
-        ):
-            _record(shop, connection, "webhook.paused", endpoint_id)
+        elif made.outcome == Outcome.GONE:
+            WebhookService(connection, shop.clock.now()).pause(endpoint_id, sender.GONE)
     _report(made)
 
 
@@ -199,10 +173,11 @@ def ping(endpoint_id: int) -> None:
     _report(_send(shop, endpoint_id, lambda each: Message.ping(each.id, shop.store_id, now), None))
 
 
-def _record(shop: Shop, connection: Connection, action: str, endpoint_id: int) -> None:
-    # The rest of its address may have a secret in it.
-    host = addresses.host_of(store.get(connection, endpoint_id).url)
-    audit.record(connection, shop.clock.now(), action, f"webhook {endpoint_id} ({host})")
+@contextmanager
+def _webhook_service() -> Iterator[WebhookService]:
+    shop = open_shop()
+    with shop.database.write() as connection:
+        yield WebhookService(connection, shop.clock.now())
 
 
 def _check_url(url: str, *, allow_private: bool) -> None:
