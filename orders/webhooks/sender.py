@@ -23,7 +23,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -72,6 +72,7 @@ _LOGGED_CHARACTERS = 200
 # A UTF-8 character has at most four bytes.
 _LOGGED_BYTES = 4 * _LOGGED_CHARACTERS
 _CHUNK = 64 * 1024
+_READ_SECONDS = 0.5
 # Raised for bad names, broken connections and responses that are not HTTP.
 _FAULTS = (OSError, http.client.HTTPException, ValueError)
 
@@ -198,12 +199,13 @@ class _TooLarge(OSError):
 
 
 class _Deadline:
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, is_cancelled: Callable[[], bool]) -> None:
         self._end = time.monotonic() + seconds
+        self._is_cancelled = is_cancelled
 
     def left(self) -> float:
         left = self._end - time.monotonic()
-        if left <= 0:
+        if left <= 0 or self._is_cancelled():
             raise _TooLate
         return left
 
@@ -229,10 +231,16 @@ class _Wire(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         if self._left == 0:
             raise _TooLarge(f"its answer has more than {MAX_ANSWER} bytes")
-        self._connection.settimeout(self._deadline.left())
-        count = self._connection.recv_into(memoryview(buffer)[: self._left])
+        count = self._received(memoryview(buffer)[: self._left])
         self._left -= count
         return count
+
+    def _received(self, room: memoryview) -> int:
+        # Windows wakes no thread whose socket another has shut down, so it looks up now and then.
+        while True:
+            self._connection.settimeout(min(self._deadline.left(), _READ_SECONDS))
+            with suppress(TimeoutError):
+                return self._connection.recv_into(room)
 
     def close(self) -> None:
         """Do nothing: `http.client` closes this before the body is read; `Sender` does later."""
@@ -267,7 +275,7 @@ class Sender:
         began = time.monotonic()
         try:
             target = addresses.parse_url(url, allow_private=allow_private)
-            deadline = _Deadline(self._seconds)
+            deadline = _Deadline(self._seconds, lambda: self.is_cancelled)
             with self._connected(target, deadline, allow_private=allow_private) as connection:
                 wire = _Wire(connection, deadline, MAX_ANSWER)
                 status, text, retry_after = _exchange(target, wire, headers, body)
