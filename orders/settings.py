@@ -13,7 +13,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from functools import cached_property
 from pathlib import Path
@@ -84,6 +84,7 @@ class Settings:
     head_seconds: Annotated[int, _whole_number(1, 3_600)] = 10
     body_seconds: Annotated[int, _whole_number(1, 3_600)] = 30
     log: Annotated[str, _log] = "text"
+    log_file: Annotated[str, _file] = ""
     metrics: Annotated[bool, _switch] = False
     # Where systemd is told how the service does; from NOTIFY_SOCKET, which it sets.
     notify_socket: str = ""
@@ -112,6 +113,11 @@ class Settings:
         return urlsplit(self.base_url).path.removesuffix("/v1")
 
     @property
+    def log_path(self) -> Path | None:
+        """Where the log is, unless it goes to standard error."""
+        return self.instance / self.log_file if self.log_file else None
+
+    @property
     def counters_path(self) -> Path:
         return self.instance / "counters.db"
 
@@ -135,14 +141,17 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     return Settings(instance=instance, plans=plans, **cast("dict[str, Any]", values))
 
 
-def log_style(environ: Mapping[str, str] | None = None) -> str:
-    """Return how the log is to be written, also where another setting can't be used."""
+def of_the_log(environ: Mapping[str, str] | None = None) -> Settings:
+    """Return the settings of the log, also where another setting can't be used."""
     environ = os.environ if environ is None else environ
+    settings = Settings(instance=Path())
     with suppress(SettingsError, ValueError):
         instance = _instance(environ.get(f"{PREFIX}INSTANCE", ""))
         config = _read_config(instance / CONFIG_FILE)
-        return _log(environ.get(f"{PREFIX}LOG", config.get("log", Settings.log)))
-    return Settings.log
+        file = _file(environ.get(f"{PREFIX}LOG_FILE", config.get("log_file", "")))
+        settings = Settings(instance=instance, log_file=file)
+        return replace(settings, log=_log(environ.get(f"{PREFIX}LOG", config.get("log", "text"))))
+    return settings
 
 
 def in_environment(environ: Mapping[str, str] | None = None) -> list[str]:
@@ -296,6 +305,13 @@ def _log(raw: object) -> str:
     if raw not in ("text", "json"):
         raise ValueError("it must be text or json")
     return str(raw)
+
+
+def _file(raw: object) -> str:
+    file = _text(raw)
+    if file and not Path(file).name:
+        raise ValueError("it must be a file")
+    return file
 
 
 def _switch(raw: object) -> bool:

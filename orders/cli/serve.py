@@ -71,7 +71,7 @@ def main(
         system.ignore_hangups()
     try:
         settings = settings_of.load()
-        with logs.logging_to_stderr(settings.log):
+        with logs.logging_to(settings.log, settings.log_path):
             if opens is None:
                 opens = first_start.is_by_a_person(settings)
             try:
@@ -87,8 +87,9 @@ def main(
 
 
 def _say_why(message: str) -> None:
-    if settings_of.log_style() == "json":
-        with logs.logging_to_stderr("json"):
+    settings = settings_of.of_the_log()
+    if settings.log == "json" or settings.log_file:
+        with logs.logging_to(settings.log, settings.log_path):
             log.error("%s", message)
     else:
         click.echo(f"Error: {message}", err=True)

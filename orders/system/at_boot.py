@@ -25,6 +25,9 @@ else:
 _SERVICE = "store-orders"
 # A stop answers what has been received, for at most 30 s, and ends webhooks, for at most 6.
 _STOP_SECONDS = 45
+# The service bounds its log; what Python says of a crash can't go there.
+_LOG = "log.txt"
+_CRASHES = "crashes.txt"
 
 
 def install_at_boot(command: list[str], folder: Path) -> str:
@@ -53,6 +56,8 @@ Description=Store Orders
 
 [Service]
 Type=notify
+# A single file runs as the child of what unpacks it.
+NotifyAccess=all
 TimeoutStartSec=infinity
 # Its loop reports every second that it runs. If it stands still, it is ended with a report of
 # where, and started again.
@@ -130,20 +135,18 @@ def _from_systemd() -> str:
 
 def launchd_agent(command: list[str], folder: Path) -> bytes:
     """Return the property list of a service for one user (launchd.plist(5))."""
-    log = str(folder / "log.txt")
     return plistlib.dumps(
         {
             "Label": _SERVICE,
             "ProgramArguments": command,
-            "EnvironmentVariables": {"ORDERS_INSTANCE": str(folder)},
+            "EnvironmentVariables": {"ORDERS_INSTANCE": str(folder), "ORDERS_LOG_FILE": _LOG},
             "WorkingDirectory": str(folder),
             "RunAtLoad": True,
             "KeepAlive": True,
             "ExitTimeOut": _STOP_SECONDS,
-            # Of the log. launchd takes a number: 63 is 077.
+            # launchd takes a number: 63 is 077.
             "Umask": 0o077,
-            "StandardOutPath": log,
-            "StandardErrorPath": log,
+            "StandardErrorPath": str(folder / _CRASHES),
         }
     )
 
@@ -163,7 +166,7 @@ def _to_launchd(command: list[str], folder: Path) -> str:
         f"{path} is installed, and the service is being started. It starts when you log in, and "
         "again if it fails.\n"
         f"How it is: launchctl print {domain}/{_SERVICE}\n"
-        f"Its log: {folder / 'log.txt'}"
+        f"Its log: {folder / _LOG}"
     )
 
 
@@ -194,8 +197,9 @@ def scheduled_task(command: list[str], folder: Path, user: str, *, at_boot: bool
     """
     when = "BootTrigger" if at_boot else "LogonTrigger"
     whose = "" if at_boot else f"<UserId>{user}</UserId>"
-    line = f'set "ORDERS_INSTANCE={folder}"&& {subprocess.list2cmdline(command)}'
-    arguments = escape(f'/d /c "{line} >> "{folder / "log.txt"}" 2>&1"')
+    settings = f'set "ORDERS_INSTANCE={folder}"&& set "ORDERS_LOG_FILE={_LOG}"'
+    line = f"{settings}&& {subprocess.list2cmdline(command)}"
+    arguments = escape(f'/d /c "{line} >> "{folder / _CRASHES}" 2>&1"')
     return f"""\
 <?xml version="1.0" encoding="UTF-16"?>
 <Task version="1.2" xmlns="http://schemas.microsoft.com/windows/2004/02/mit/task">
@@ -241,7 +245,7 @@ def _to_task(command: list[str], folder: Path) -> str:
     return (
         f"The task {_SERVICE} is installed. If it fails, it is started again. {starts}\n"
         f"How it is: schtasks /Query /TN {_SERVICE} /V /FO LIST\n"
-        f"Its log: {folder / 'log.txt'}"
+        f"Its log: {folder / _LOG}"
     )
 
 

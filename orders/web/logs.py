@@ -16,19 +16,22 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from logging.handlers import QueueHandler, QueueListener
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from orders import apikeys
+from orders import apikeys, system
 from orders.web.access import Call
 
 # About 10 MB where paths are long: seconds of requests under full load.
 MAX_WAITING = 10_000
+# Of a log file: two weeks of a shop with a console open. The one before is kept, too.
+MAX_FILE_BYTES = 20_000_000
 # How long a stop waits for lines that can't be written.
 STOP_SECONDS = 5.0
 # Lines that come within this time are written together: each write releases Python's lock.
@@ -211,14 +214,28 @@ class LogWriter(QueueListener):
 
 
 @contextmanager
-def logging_to_stderr(style: str) -> Iterator[None]:
-    """Write the log of the whole process to standard error, as `text` or `json`."""
-    writer = configure(style, len if sys.stderr is None else partial(os.write, sys.stderr.fileno()))
+def logging_to(style: str, file: Path | None) -> Iterator[None]:
+    """Write the log of the whole process, as `text` or `json`, to a file or standard error."""
+    stderr = len if sys.stderr is None else partial(os.write, sys.stderr.fileno())
+    writer = configure(style, partial(append, file) if file else stderr)
     writer.start()
     try:
         yield
     finally:
         writer.stop()
+
+
+def append(path: Path, data: bytes) -> int:
+    """Append to a log file, and return how many bytes; a full one is set aside before."""
+    with suppress(OSError):  # there is none yet; or, on Windows, it is open in another program
+        if path.stat().st_size >= MAX_FILE_BYTES:
+            system.replace(path, path.with_stem(f"{path.stem}-before"))
+    descriptor = system.open_private_file(path)
+    try:
+        os.lseek(descriptor, 0, os.SEEK_END)
+        return os.write(descriptor, data)
+    finally:
+        os.close(descriptor)
 
 
 def configure(style: str, write: Write) -> LogWriter:

@@ -310,3 +310,19 @@ def test_an_internal_error_is_logged_with_its_cause_and_request_id(store, style)
     if style == "json":
         error, access = map(json.loads, lines)
         assert (error["level"], access["status"]) == ("error", 500)
+
+
+def test_a_full_log_file_is_set_aside_in_place_of_the_one_before(tmp_path, monkeypatch):
+    monkeypatch.setattr(logs, "MAX_FILE_BYTES", 8)
+    log, before = tmp_path / "log.txt", tmp_path / "log-before.txt"
+    for number in range(5):
+        assert logs.append(log, b"line%d\n" % number) == 6
+    assert (before.read_bytes(), log.read_bytes()) == (b"line2\nline3\n", b"line4\n")
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_service_with_a_log_file_says_there_why_it_cannot_start(tmp_path, forks):
+    options = {"ORDERS_LOG_FILE": "log.txt", "ORDERS_THREADS": "none"}
+    done = forks.run("app.py", instance=tmp_path, **options)
+    assert (done.returncode, done.stderr) == (2, "")
+    assert "error: ORDERS_THREADS is 'none'" in (tmp_path / "log.txt").read_text(encoding="utf-8")

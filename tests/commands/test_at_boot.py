@@ -79,6 +79,7 @@ def test_systemd_gets_a_unit_of_this_program_and_folder_and_starts_it(home, told
     unit = lines(home / ".config/systemd/user/store-orders.service")
     assert unit["ExecStart"] == [f":{COMMAND[0]}", *COMMAND[1:]]
     assert f"ORDERS_INSTANCE={home / AWKWARD}" in unit["Environment"]
+    assert unit["NotifyAccess"] == ["all"]
     assert told.read() == [
         "systemctl --user daemon-reload",
         "systemctl --user daemon-reload",
@@ -132,9 +133,13 @@ def test_launchd_gets_an_agent_of_this_program_and_folder(home, told):
     path = home / "Library/LaunchAgents/store-orders.plist"
     agent = plistlib.loads(path.read_bytes())
     assert agent["ProgramArguments"] == COMMAND
-    assert agent["EnvironmentVariables"] == {"ORDERS_INSTANCE": str(folder)}
+    assert agent["EnvironmentVariables"] == {
+        "ORDERS_INSTANCE": str(folder),
+        "ORDERS_LOG_FILE": "log.txt",
+    }
     assert (agent["RunAtLoad"], agent["KeepAlive"], agent["Umask"]) == (True, True, 0o077)
-    assert agent["StandardErrorPath"] == f"{folder}/log.txt"
+    # Nothing cuts this one off.
+    assert agent["StandardErrorPath"] == f"{folder}/crashes.txt"
     assert told.read() == [f"launchctl bootstrap gui/{os.getuid()} {path}"]
     assert f"{folder}/log.txt" in said
 
@@ -247,8 +252,8 @@ def test_windows_gets_a_task_of_this_program_and_folder_and_runs_it(home, on_win
     made = task(home)
     assert made["Command"] == "cmd.exe"
     assert made["Arguments"] == (
-        '/d /c "set "ORDERS_INSTANCE=C:\\A & B"&& "C:\\my shop\\python.exe" -m orders'
-        f' >> "{folder / "log.txt"}" 2>&1"'
+        '/d /c "set "ORDERS_INSTANCE=C:\\A & B"&& set "ORDERS_LOG_FILE=log.txt"'
+        f'&& "C:\\my shop\\python.exe" -m orders >> "{folder / "crashes.txt"}" 2>&1"'
     )
     assert (made["LogonType"], made["ExecutionTimeLimit"]) == ("S4U", "PT0S")
     assert "It starts when the computer does." in said

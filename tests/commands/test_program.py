@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from hatchling.builders.wheel import WheelBuilder
 
-from orders import installation, settings
+from orders import installation, settings, system
 from orders.application import COMMANDS, program
 from orders.settings import Settings, SettingsError
 from tests.support.service import ROOT, environment_for
@@ -112,7 +113,7 @@ def test_a_user_without_a_home_has_to_name_a_folder(monkeypatch):
     monkeypatch.setattr("pwd.getpwuid", unknown)
     with pytest.raises(SettingsError, match="Name a folder with ORDERS_INSTANCE"):
         settings.load({})
-    assert settings.log_style({}) == "text"
+    assert settings.of_the_log({}).log == "text"
 
 
 @pytest.mark.usefixtures("a_package")
@@ -120,6 +121,16 @@ def test_what_a_package_lacks_is_installed_beside_it(monkeypatch):
     assert installation.how_to_add("postgres").endswith(" -m pip install 'psycopg[binary]'")
     monkeypatch.setattr(installation, "IS_SINGLE_FILE", True)
     assert "pipx" in installation.how_to_add("postgres")
+
+
+@pytest.mark.parametrize("users_own", [None, "/opt/lib"])
+def test_programs_that_a_single_file_starts_find_the_systems_libraries(users_own, monkeypatch):
+    # As PyInstaller leaves them.
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/tmp/_MEIabc")
+    if users_own:
+        monkeypatch.setenv("LD_LIBRARY_PATH_ORIG", users_own)
+    system.spare_other_programs()
+    assert os.environ.get("LD_LIBRARY_PATH") == users_own
 
 
 @pytest.mark.checkout("makes a package of it")

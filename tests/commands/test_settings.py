@@ -34,6 +34,7 @@ PLAIN = {
     "head_seconds": [5],
     "body_seconds": [7],
     "log": ["json", "text"],
+    "log_file": ["", "log.txt"],
 }
 # Others: the text in the environment, config.toml's, and what becomes of both.
 EXAMPLES = [
@@ -87,6 +88,7 @@ BAD = {
     "head_seconds": [0],
     "body_seconds": [0],
     "log": ["xml", ""],
+    "log_file": ["."],
     "copy_to": ["sqlite:////data/x.db", "postgresql://db"],
     "metrics": ["yes", 2],
 }
