@@ -10,10 +10,12 @@ def main() -> None:
     # Until it serves, or a command runs. Passes over all that is imported, of which next to
     # nothing is garbage, would be a tenth of the start.
     gc.disable()
-    from orders import system
+    from orders import installation, system
     from orders.application import program
 
     system.write_utf8()
+    if installation.IS_SINGLE_FILE:
+        system.spare_other_programs()
 
     program.main()
 

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
+from orders import system
 from orders.clock import Clock
 from orders.domain import EventType, NewOrder, Origin, Pet, PetStatus
 from orders.key_service import SCOPES, KeyService
@@ -20,6 +21,9 @@ from orders.store.database.database import Database
 ORDERS = 40
 WEEKS = timedelta(weeks=4)
 PETS = ("Rex", "Mimi", "Hasso", "Luna", "Bello", "Kira", "Paul", "Frieda", "Oskar", "Nala")
+
+_CONTENT_TYPE = "Content-Type: application/json"
+_ORDER = '{"petId": 7, "quantity": 2}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +61,9 @@ def introduction(prepared: Demo, address: str) -> str:
     """Return what `--demo` prints: the key, where to sign in, and `curl` lines to try."""
     orders_url = f"{address}/v1/store/orders"
     order_url = f"{orders_url}/{prepared.next_order_id}"
-    body = "-H 'Content-Type: application/json' -d '{\"petId\": 7, \"quantity\": 2}'"
-    authorization = f"-H 'Authorization: Bearer {prepared.secret}'"
+    content_type, order = map(system.quoted, (_CONTENT_TYPE, _ORDER))
+    body = f"-H {content_type} -d {order}"
+    curl = f"{system.CURL} -H {system.quoted(f'Authorization: Bearer {prepared.secret}')}"
     made = f" with {ORDERS} orders of the last weeks" if prepared.made else ""
     return f"""
 This is a demo store{made}. Its API key is
@@ -70,15 +75,15 @@ Open {address} in a browser and sign in with it.
 Or try it from another terminal:
 
 List the orders:
-  curl {authorization} {orders_url}
+  {curl} {orders_url}
 Place one:
-  curl {authorization} {body} {orders_url}
+  {curl} {body} {orders_url}
 Look at it, ship it, and see that it can't be cancelled any more:
-  curl {authorization} {order_url}
-  curl {authorization} -X POST {order_url}/ship
-  curl {authorization} -X DELETE {order_url}
+  {curl} {order_url}
+  {curl} -X POST {order_url}/ship
+  {curl} -X DELETE {order_url}
 See the limits of this key:
-  curl -i {authorization} {address}/v2/usage
+  {curl} -i {address}/v2/usage
 """
 
 

@@ -49,7 +49,8 @@ def command(words: str) -> str:
 
 def _flask_beside_python() -> str:
     # After `python app.py` in its folder, it is the shorter and the documented one.
-    flask = Path(sys.executable).with_name("flask")
+    suffix = ".exe" if sys.executable.endswith(".exe") else ""
+    flask = Path(sys.executable).with_name(f"flask{suffix}")
     is_here = sys.argv[0] == "app.py" and Path("app.py").exists()
     return _typed(str(flask)) if is_here and flask.exists() else ""
 
@@ -90,6 +91,6 @@ def _typed(path: str) -> str:
         # Not what a link leads to: an environment's Python is a link to one without its packages.
         if Path(shutil.which(name) or "").absolute() == Path(path).absolute():
             return name
-        path = str(Path(path).relative_to(Path.cwd()))
+        path = str(Path(path).relative_to(Path.cwd())).removesuffix(".exe")
     # Single quotes mean nothing to a shell whose paths have backslashes.
     return shlex.quote(path) if os.sep == "/" else subprocess.list2cmdline([path])

@@ -23,6 +23,7 @@ else:
 
 __all__ = ["install_at_boot", "remove_at_boot"]
 
+CURL = this.CURL
 REPLACES_OPEN_FILES = this.REPLACES_OPEN_FILES
 ignore_hangups = this.ignore_hangups
 is_read_only = this.is_read_only
@@ -35,8 +36,10 @@ make_private_file = this.make_private_file
 make_private_folder = this.make_private_folder
 open_private_file = this.open_private_file
 overwrite = this.overwrite
+quoted = this.quoted
 replace = this.replace
 revoke_rights_of_others = this.revoke_rights_of_others
+spare_other_programs = this.spare_other_programs
 state_of = this.state_of
 sync = this.sync
 unfit_place = this.unfit_place

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pwd
+import shlex
 import signal
 import socket
 from collections.abc import Iterator
@@ -13,6 +14,20 @@ from pathlib import Path
 
 # A file that is open, too, can be renamed and replaced.
 REPLACES_OPEN_FILES = True
+# As a person types it.
+CURL = "curl"
+quoted = shlex.quote
+
+
+def spare_other_programs() -> None:
+    """Let programs that a single file starts find the system's libraries, not those unpacked.
+
+    https://pyinstaller.org/en/stable/common-issues-and-pitfalls.html
+    """
+    users_own = os.environ.pop("LD_LIBRARY_PATH_ORIG", "")
+    os.environ.pop("LD_LIBRARY_PATH", None)
+    if users_own:
+        os.environ["LD_LIBRARY_PATH"] = users_own
 
 
 def write_utf8() -> None:

@@ -22,6 +22,8 @@ assert sys.platform == "win32"  # noqa: S101 # nosec B101
 
 # What is open can be neither renamed nor replaced.
 REPLACES_OPEN_FILES = False
+# In PowerShell, curl is another command.
+CURL = "curl.exe"
 # A scanner or an indexer opens what was just written for a moment: so long a name is tried again.
 _NAME_SECONDS = 2.0
 _NAME_PAUSE = 0.02
@@ -61,6 +63,20 @@ class _Attributes(ctypes.Structure):
         ("descriptor", ctypes.c_void_p),
         ("inherits", wintypes.BOOL),
     )
+
+
+def quoted(word: str) -> str:
+    """Return a word as it is typed in the command prompt and in Windows PowerShell.
+
+    The one reads a backslash with two quotes as one quote and the end of a quotation, which the
+    next such pair begins again; the other hands on a backslash with one, which means a quote.
+    """
+    return '"' + word.replace('"', '\\""') + '"'
+
+
+def spare_other_programs() -> None:
+    """Let programs that a single file starts find their own libraries, not those unpacked."""
+    _kernel.SetDllDirectoryW(None)
 
 
 def write_utf8() -> None:

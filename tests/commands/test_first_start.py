@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from orders import apikeys, installation
+from orders import apikeys, installation, system
 from orders.cli import first_start
 from orders.settings import Settings
 from orders.web.pages import handover
@@ -295,6 +295,13 @@ def test_it_is_the_one_that_works_as_the_service_was_started(started, typed, tmp
     assert first_start.issuing_command(Settings()) == typed
     elsewhere = Settings(instance=Path("/my shop"))
     assert first_start.issuing_command(elsewhere) == f"ORDERS_INSTANCE='/my shop' {typed}"
+
+
+def test_a_quoted_word_reaches_a_program_from_the_systems_shell_as_it_is():
+    word = '{"petId": 7, "reference": "Max & Moritz"}'
+    show = f'"{sys.executable}" -c "import sys; print(sys.argv[1])" {system.quoted(word)}'
+    done = subprocess.run(show, shell=True, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == word
 
 
 # Who starts it.
