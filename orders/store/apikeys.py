@@ -17,18 +17,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import (
-    BindParameter,
-    ColumnElement,
-    Connection,
-    and_,
-    bindparam,
-    func,
-    insert,
-    or_,
-    select,
-    update,
-)
+import sqlalchemy as sa
+from sqlalchemy import Connection
 
 from orders.apikeys import digest, shown_prefix
 from orders.domain import format_instant
@@ -111,7 +101,7 @@ class NewKey:
 def issue(connection: Connection, new: NewKey, secret: str, now: datetime) -> int:
     """Insert a key, whose secret is kept as a hash; return its id."""
     values = asdict(new) | {"scopes": " ".join(new.scopes), "created_at": now} | _kept(secret)
-    inserting = insert(api_keys).values(values).returning(api_keys.c.id)
+    inserting = sa.insert(api_keys).values(values).returning(api_keys.c.id)
     return int(connection.execute(inserting).scalar_one())
 
 
@@ -119,39 +109,40 @@ def _kept(secret: str) -> dict[str, Any]:
     return {"prefix": shown_prefix(secret), "secret_hash": digest(secret)}
 
 
-_HAS_SECRET = or_(
-    api_keys.c.secret_hash == bindparam("secret_hash"),
-    api_keys.c.previous_hash == bindparam("secret_hash"),
+_HAS_SECRET = sa.or_(
+    api_keys.c.secret_hash == sa.bindparam("secret_hash"),
+    api_keys.c.previous_hash == sa.bindparam("secret_hash"),
 )
-_NOW: BindParameter[datetime] = bindparam("now", type_=Instant)
+_NOW: sa.BindParameter[datetime] = sa.bindparam("now", type_=Instant)
 # Of the two, both must be earlier than the end.
-_FLOOR = func.coalesce(select(store.c.clock_floor).scalar_subquery(), _NOW)
+_FLOOR = sa.func.coalesce(sa.select(store.c.clock_floor).scalar_subquery(), _NOW)
 
 
-def _is_later(end: Any) -> ColumnElement[bool]:
-    return and_(end > _NOW, end > _FLOOR)
+def _is_later(end: Any) -> sa.ColumnElement[bool]:
+    return sa.and_(end > _NOW, end > _FLOOR)
 
 
 # Run first, because guesses come in numbers and are to cost little. The database decides: a secret
 # that is revoked, expired or past its grace takes no more work than one that never was, so that
 # response times don't tell them apart.
 IS_VALID = Query(
-    select(api_keys.c.id).where(
+    sa.select(api_keys.c.id).where(
         _HAS_SECRET,
-        or_(
-            api_keys.c.secret_hash == bindparam("secret_hash"), _is_later(api_keys.c.previous_until)
+        sa.or_(
+            api_keys.c.secret_hash == sa.bindparam("secret_hash"),
+            _is_later(api_keys.c.previous_until),
         ),
         api_keys.c.revoked_at.is_(None),
-        or_(api_keys.c.expires_at.is_(None), _is_later(api_keys.c.expires_at)),
+        sa.or_(api_keys.c.expires_at.is_(None), _is_later(api_keys.c.expires_at)),
     )
 )
 
 
 _BY_SECRET = Query(
-    select(*_PUBLIC, api_keys.c.secret_hash, api_keys.c.previous_until).where(_HAS_SECRET)
+    sa.select(*_PUBLIC, api_keys.c.secret_hash, api_keys.c.previous_until).where(_HAS_SECRET)
 )
-_BY_ID = Query(select(*_PUBLIC).where(api_keys.c.id == bindparam("key_id")))
-_ALL = Query(select(*_PUBLIC).order_by(api_keys.c.id))
+_BY_ID = Query(sa.select(*_PUBLIC).where(api_keys.c.id == sa.bindparam("key_id")))
+_ALL = Query(sa.select(*_PUBLIC).order_by(api_keys.c.id))
 
 
 def find_by_secret(connection: Connection, secret_hash: bytes) -> ApiKey | None:
@@ -177,12 +168,14 @@ def get_all(connection: Connection) -> list[ApiKey]:
 
 def grace_until(connection: Connection, key_id: int) -> datetime | None:
     """Return until when the key's previous secret works, or None where it has none."""
-    return connection.scalar(select(api_keys.c.previous_until).where(api_keys.c.id == key_id))
+    return connection.scalar(sa.select(api_keys.c.previous_until).where(api_keys.c.id == key_id))
 
 
 def graces(connection: Connection, now: datetime) -> dict[int, datetime]:
     """Return until when previous secrets work, by the ids of their keys."""
-    living = select(api_keys.c.id, api_keys.c.previous_until).where(api_keys.c.previous_until > now)
+    living = sa.select(api_keys.c.id, api_keys.c.previous_until).where(
+        api_keys.c.previous_until > now
+    )
     return {row.id: row.previous_until for row in connection.execute(living)}
 
 
@@ -213,27 +206,31 @@ def change_plan(
 
 
 def change(connection: Connection, key_id: int, **values: object) -> None:
-    changed = connection.execute(update(api_keys).where(api_keys.c.id == key_id).values(**values))
+    changed = connection.execute(
+        sa.update(api_keys).where(api_keys.c.id == key_id).values(**values)
+    )
     if changed.rowcount == 0:
         raise KeyNotFound(key_id)
 
 
 def write_last_used(connection: Connection, used: Mapping[int, datetime]) -> None:
     for key_id, at in used.items():
-        connection.execute(update(api_keys).where(api_keys.c.id == key_id).values(last_used_at=at))
+        connection.execute(
+            sa.update(api_keys).where(api_keys.c.id == key_id).values(last_used_at=at)
+        )
 
 
 def store_id(connection: Connection) -> str:
-    return str(connection.execute(select(store.c.store_id)).scalar_one())
+    return str(connection.execute(sa.select(store.c.store_id)).scalar_one())
 
 
 def demo_key_id(connection: Connection) -> int | None:
     """Return the id of the demo's key; None in a database that is no demo."""
-    return connection.scalar(select(store.c.demo_key_id))
+    return connection.scalar(sa.select(store.c.demo_key_id))
 
 
 def set_demo_key_id(connection: Connection, key_id: int) -> None:
-    connection.execute(update(store).values(demo_key_id=key_id))
+    connection.execute(sa.update(store).values(demo_key_id=key_id))
 
 
 def _api_key(row: Sequence[Any], secret_until: datetime | None = None) -> ApiKey:
@@ -249,30 +246,33 @@ def _api_key(row: Sequence[Any], secret_until: datetime | None = None) -> ApiKey
 _NEWEST_EVENTS = 1_000
 
 _NEWEST_TIMES = (
-    select(order_events.c.at)
-    .where(order_events.c.id > select(func.coalesce(store.c.misdated_events, 0)).scalar_subquery())
+    sa.select(order_events.c.at)
+    .where(
+        order_events.c.id
+        > sa.select(sa.func.coalesce(store.c.misdated_events, 0)).scalar_subquery()
+    )
     .order_by(order_events.c.id.desc())
     .limit(_NEWEST_EVENTS)
     .subquery()
 )
-_LATEST = select(func.max(_NEWEST_TIMES.c.at)).scalar_subquery()
+_LATEST = sa.select(sa.func.max(_NEWEST_TIMES.c.at)).scalar_subquery()
 
 
 def latest_time(connection: Connection) -> datetime | None:
-    latest, floor = connection.execute(select(_LATEST, store.c.clock_floor)).one()
+    latest, floor = connection.execute(sa.select(_LATEST, store.c.clock_floor)).one()
     return max((at for at in (latest, floor) if at), default=None)
 
 
 def raise_clock_floor(connection: Connection, seen: datetime) -> None:
     """Have keys judged by the later of the clock and this time, or a later one noted before."""
-    is_earlier = or_(store.c.clock_floor.is_(None), store.c.clock_floor < seen)
-    connection.execute(update(store).where(is_earlier).values(clock_floor=seen))
+    is_earlier = sa.or_(store.c.clock_floor.is_(None), store.c.clock_floor < seen)
+    connection.execute(sa.update(store).where(is_earlier).values(clock_floor=seen))
 
 
 def trust_clock(connection: Connection) -> None:
     """Have keys judged by the clock: the events so far were dated by one that was ahead."""
-    newest = select(func.max(order_events.c.id)).scalar_subquery()
-    connection.execute(update(store).values(clock_floor=None, misdated_events=newest))
+    newest = sa.select(sa.func.max(order_events.c.id)).scalar_subquery()
+    connection.execute(sa.update(store).values(clock_floor=None, misdated_events=newest))
 
 
 def warn_of_clock(latest: datetime) -> None:

@@ -12,18 +12,8 @@ from datetime import datetime, timedelta
 from itertools import zip_longest
 from typing import Any, cast
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    and_,
-    bindparam,
-    delete,
-    func,
-    insert,
-    or_,
-    select,
-    update,
-)
+import sqlalchemy as sa
+from sqlalchemy import Connection
 
 from orders.domain import EventType
 from orders.store import lists
@@ -107,53 +97,53 @@ class Standing:
 
 # The statements of every delivery are compiled once; those after failures are not.
 _NEXT_WANTED = Query(
-    select(*_EVENT)
+    sa.select(*_EVENT)
     .where(
-        order_events.c.id > bindparam("after"),
-        order_events.c.type.in_([bindparam(t) for t in _TYPES]),
+        order_events.c.id > sa.bindparam("after"),
+        order_events.c.type.in_([sa.bindparam(t) for t in _TYPES]),
     )
     .order_by(order_events.c.id)
     .limit(1)
 )
 NEXT_REFUSED = Query(
-    select(*_REFUSED)
-    .where(webhook_refused.c.endpoint_id == bindparam("of_endpoint"))
+    sa.select(*_REFUSED)
+    .where(webhook_refused.c.endpoint_id == sa.bindparam("of_endpoint"))
     .order_by(webhook_refused.c.next_at, webhook_refused.c.event_id)
     .limit(1)
 )
 _CLAIM = Query(
-    update(webhook_endpoints)
+    sa.update(webhook_endpoints)
     .where(
-        webhook_endpoints.c.id == bindparam("of_endpoint"),
-        or_(
+        webhook_endpoints.c.id == sa.bindparam("of_endpoint"),
+        sa.or_(
             webhook_endpoints.c.claimed_by.is_(None),
-            webhook_endpoints.c.claimed_by == bindparam("process"),
-            webhook_endpoints.c.claimed_until <= bindparam("now"),
+            webhook_endpoints.c.claimed_by == sa.bindparam("process"),
+            webhook_endpoints.c.claimed_until <= sa.bindparam("now"),
             # Made before the clock was set back.
-            webhook_endpoints.c.claimed_until > bindparam("beyond"),
+            webhook_endpoints.c.claimed_until > sa.bindparam("beyond"),
         ),
     )
-    .values(claimed_by=bindparam("process"), claimed_until=bindparam("until"))
+    .values(claimed_by=sa.bindparam("process"), claimed_until=sa.bindparam("until"))
 )
 _ADVANCE = Query(
-    update(webhook_endpoints)
+    sa.update(webhook_endpoints)
     .where(
-        webhook_endpoints.c.id == bindparam("of_endpoint"),
-        webhook_endpoints.c.position == bindparam("from_position"),
+        webhook_endpoints.c.id == sa.bindparam("of_endpoint"),
+        webhook_endpoints.c.position == sa.bindparam("from_position"),
     )
-    .values(position=bindparam("to_position"), tries=0, next_at=None)
+    .values(position=sa.bindparam("to_position"), tries=0, next_at=None)
 )
 # Inserts nothing if the endpoint was removed.
 _LOG = Query(
-    insert(webhook_deliveries).from_select(
+    sa.insert(webhook_deliveries).from_select(
         Delivery.__slots__,
-        select(
+        sa.select(
             webhook_endpoints.c.id,
             *(
-                bindparam(f"made_{name}", type_=webhook_deliveries.c[name].type)
+                sa.bindparam(f"made_{name}", type_=webhook_deliveries.c[name].type)
                 for name in Delivery.__slots__[1:]
             ),
-        ).where(webhook_endpoints.c.id == bindparam("of_endpoint")),
+        ).where(webhook_endpoints.c.id == sa.bindparam("of_endpoint")),
     )
 )
 
@@ -167,7 +157,7 @@ def next_wanted(connection: Connection, endpoint: Endpoint, after: int) -> Event
 
 
 def event(connection: Connection, event_id: int) -> Event:
-    row = connection.execute(select(*_EVENT).where(order_events.c.id == event_id)).one_or_none()
+    row = connection.execute(sa.select(*_EVENT).where(order_events.c.id == event_id)).one_or_none()
     if row is None:
         raise EventNotFound(event_id)
     return _event(row)
@@ -179,13 +169,15 @@ def backlog(connection: Connection, endpoint: Endpoint, after: int) -> tuple[int
     Only the next 10,000 events, of any type, are considered.
     """
     later = (
-        select(order_events.c.type, order_events.c.at)
+        sa.select(order_events.c.type, order_events.c.at)
         .where(order_events.c.id > after)
         .order_by(order_events.c.id)
         .limit(_COUNTED_AT_MOST)
         .subquery()
     )
-    wanted = select(func.count(), func.min(later.c.at)).where(later.c.type.in_(endpoint.events))
+    wanted = sa.select(sa.func.count(), sa.func.min(later.c.at)).where(
+        later.c.type.in_(endpoint.events)
+    )
     count, oldest = connection.execute(wanted).one()
     return count, oldest
 
@@ -201,7 +193,7 @@ def next_refused(connection: Connection, endpoint_id: int) -> Refused | None:
 
 def refused_counts(connection: Connection) -> dict[int, int]:
     """Return how many events each endpoint, by its id, has put aside; only where there are any."""
-    counts = select(webhook_refused.c.endpoint_id, func.count()).group_by(
+    counts = sa.select(webhook_refused.c.endpoint_id, sa.func.count()).group_by(
         webhook_refused.c.endpoint_id
     )
     return dict(connection.execute(counts).all())
@@ -226,7 +218,7 @@ def release(connection: Connection, process: str | None = None) -> None:
     owner = webhook_endpoints.c.claimed_by
     claimed = owner.is_not(None) if process is None else owner == process
     connection.execute(
-        update(webhook_endpoints).where(claimed).values(claimed_by=None, claimed_until=None)
+        sa.update(webhook_endpoints).where(claimed).values(claimed_by=None, claimed_until=None)
     )
 
 
@@ -251,7 +243,7 @@ def schedule_retry(
     connection: Connection, endpoint: Endpoint, tries: int, next_at: datetime
 ) -> None:
     """Schedule a retry of the event after the position, unless a command moved it meanwhile."""
-    same = update(webhook_endpoints).where(
+    same = sa.update(webhook_endpoints).where(
         webhook_endpoints.c.id == endpoint.id, webhook_endpoints.c.position == endpoint.position
     )
     connection.execute(same.values(tries=tries, next_at=next_at))
@@ -262,13 +254,13 @@ def put_aside(connection: Connection, endpoint: Endpoint, refused: Refused) -> N
     if advance(connection, endpoint, refused.event_id):
         forget_refused(connection, endpoint.id, refused.event_id)
         connection.execute(
-            insert(webhook_refused).values(endpoint_id=endpoint.id, **asdict(refused))
+            sa.insert(webhook_refused).values(endpoint_id=endpoint.id, **asdict(refused))
         )
 
 
 def reschedule(connection: Connection, endpoint_id: int, refused: Refused) -> None:
     connection.execute(
-        update(webhook_refused)
+        sa.update(webhook_refused)
         .where(_is_refused(endpoint_id, refused.event_id))
         .values(tries=refused.tries, next_at=refused.next_at)
     )
@@ -276,17 +268,17 @@ def reschedule(connection: Connection, endpoint_id: int, refused: Refused) -> No
 
 def forget_refused(connection: Connection, endpoint_id: int, event_id: int) -> None:
     """Stop retrying an event that was put aside."""
-    connection.execute(delete(webhook_refused).where(_is_refused(endpoint_id, event_id)))
+    connection.execute(sa.delete(webhook_refused).where(_is_refused(endpoint_id, event_id)))
 
 
 def newest_at(connection: Connection) -> datetime | None:
-    newest: datetime | None = connection.scalar(select(func.max(webhook_deliveries.c.at)))
+    newest: datetime | None = connection.scalar(sa.select(sa.func.max(webhook_deliveries.c.at)))
     return newest
 
 
 def latest(connection: Connection, endpoint_id: int, limit: int) -> list[Delivery]:
     columns = [getattr(webhook_deliveries.c, name) for name in Delivery.__slots__]
-    own = select(*columns).where(webhook_deliveries.c.endpoint_id == endpoint_id)
+    own = sa.select(*columns).where(webhook_deliveries.c.endpoint_id == endpoint_id)
     return [
         Delivery(*row)
         for row in connection.execute(own.order_by(webhook_deliveries.c.id.desc()).limit(limit))
@@ -308,25 +300,25 @@ def standings(connection: Connection) -> list[Standing]:
 
 def _count_behind(connection: Connection, endpoint: Endpoint) -> int:
     wanted = order_events.c.id > endpoint.position, order_events.c.type.in_(endpoint.events)
-    count: int = connection.execute(select(func.count()).where(*wanted)).scalar_one()
+    count: int = connection.execute(sa.select(sa.func.count()).where(*wanted)).scalar_one()
     return count
 
 
 def sweep(connection: Connection, before: datetime) -> bool:
     """Delete some log lines older than `before`; return whether there may be more."""
     old = (
-        select(webhook_deliveries.c.id)
+        sa.select(webhook_deliveries.c.id)
         .where(webhook_deliveries.c.at < before)
         .order_by(webhook_deliveries.c.at)
     )
     swept = connection.execute(
-        delete(webhook_deliveries).where(webhook_deliveries.c.id.in_(old.limit(_SWEPT_AT_ONCE)))
+        sa.delete(webhook_deliveries).where(webhook_deliveries.c.id.in_(old.limit(_SWEPT_AT_ONCE)))
     )
     return swept.rowcount == _SWEPT_AT_ONCE
 
 
-def _is_refused(endpoint_id: int, event_id: int) -> ColumnElement[bool]:
-    return and_(
+def _is_refused(endpoint_id: int, event_id: int) -> sa.ColumnElement[bool]:
+    return sa.and_(
         webhook_refused.c.endpoint_id == endpoint_id, webhook_refused.c.event_id == event_id
     )
 

@@ -27,27 +27,8 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 from weakref import WeakSet
 
-from sqlalchemy import (
-    JSON,
-    BigInteger,
-    Connection,
-    DateTime,
-    Dialect,
-    Engine,
-    PoolProxiedConnection,
-    QueuePool,
-    Select,
-    String,
-    Table,
-    TypeDecorator,
-    bindparam,
-    cast,
-    create_engine,
-    event,
-    func,
-    select,
-    text,
-)
+import sqlalchemy as sa
+from sqlalchemy import Connection
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ClauseElement
@@ -55,16 +36,8 @@ from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeEngine
 
 from orders import domain
-from orders.store.database.errors import (
-    DAMAGED,
-    LOCKED,
-    Faults,
-    Part,
-    StoreUnavailable,
-    is_fatal,
-    translate,
-    unavailable_cause,
-)
+from orders.store.database import errors
+from orders.store.database.errors import Faults, Part, StoreUnavailable, unavailable_cause
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +79,7 @@ class Beside:
     """An SQLite file whose tables a transaction sees beside the store's, as `beside.…`."""
 
     path: Path
-    tables: Sequence[Table]
+    tables: Sequence[sa.Table]
 
 
 class Database(ABC):
@@ -120,7 +93,7 @@ class Database(ABC):
         self._threads = threads
         self._own = threading.local()
         # Weakly, so that a thread's connection goes back to the pool when the thread ends.
-        self._kept: WeakSet[PoolProxiedConnection] = WeakSet()
+        self._kept: WeakSet[sa.PoolProxiedConnection] = WeakSet()
         self._long_locked = False
         self.faults = Faults()
 
@@ -178,16 +151,11 @@ class Database(ABC):
             self._raise(Part.READING, error)
 
     @contextlib.contextmanager
-    def _connected(self, engine: Engine, part: Part) -> Iterator[Connection]:
+    def _connected(self, engine: sa.Engine, part: Part) -> Iterator[Connection]:
         try:
             self._check_usable()
-            with engine.connect() as connection:
-                try:
-                    yield connection
-                except Exception as error:
-                    if is_fatal(error):
-                        connection.invalidate()
-                    raise
+            with engine.connect() as connection, errors.translated(connection):
+                yield connection
         except Exception as error:  # noqa: BLE001 - raised again
             self._raise(part, error)
 
@@ -212,7 +180,7 @@ class Database(ABC):
         # A silence is logged by who waits for its end.
         if cause and not self.is_away:
             self.faults.note(part, cause)
-        translate(error)
+        errors.translate(error)
 
     @abstractmethod
     def version(self) -> Hashable:
@@ -237,21 +205,21 @@ class Database(ABC):
                 engine.dispose()
 
     @cached_property
-    def _writer(self) -> Engine:
+    def _writer(self) -> sa.Engine:
         engine = self._engine(pool_size=1, max_overflow=0)
-        event.listen(engine, "begin", self._begin_to_write)
+        sa.event.listen(engine, "begin", self._begin_to_write)
         return engine
 
     @cached_property
-    def _reader(self) -> Engine:
+    def _reader(self) -> sa.Engine:
         # For each thread, one that it keeps and one to stream from. Readers wait for nobody.
         return self._engine(pool_size=2 * self._threads, max_overflow=-1)
 
-    def _engine(self, **options: Any) -> Engine:
-        return create_engine(
+    def _engine(self, **options: Any) -> sa.Engine:
+        return sa.create_engine(
             # Errors in the log show the statement, not what clients sent.
             hide_parameters=True,
-            poolclass=QueuePool,
+            poolclass=sa.QueuePool,
             pool_timeout=BUSY_SECONDS,
             **options,
         )
@@ -262,7 +230,7 @@ class Database(ABC):
         try:
             self._lock(driver_of(connection), STILL_BUSY_SECONDS if self._long_locked else None)
         except Exception as error:
-            self._long_locked = unavailable_cause(error) == LOCKED
+            self._long_locked = unavailable_cause(error) == errors.LOCKED
             raise
         self._long_locked = False
 
@@ -284,13 +252,13 @@ class Database(ABC):
                 connection.driver_connection, self._reader.dialect, parameters
             ).fetchall()
         except Exception as error:
-            if is_fatal(error):
+            if errors.is_fatal(error):
                 connection.invalidate()
             raise
         return rows
 
-    def _own_connection(self) -> PoolProxiedConnection:
-        connection: PoolProxiedConnection | None = getattr(self._own, "connection", None)
+    def _own_connection(self) -> sa.PoolProxiedConnection:
+        connection: sa.PoolProxiedConnection | None = getattr(self._own, "connection", None)
         if connection is None or not connection.is_valid:
             self._own.connection = connection = self._reader.raw_connection()
             self._connection_changed()
@@ -357,12 +325,12 @@ class Query:
         driver: Any = connection.connection.driver_connection
         return self.execute_on(driver, connection.dialect, parameters)
 
-    def execute_on(self, driver: Any, dialect: Dialect, parameters: dict[str, Any]) -> Any:
+    def execute_on(self, driver: Any, dialect: sa.Dialect, parameters: dict[str, Any]) -> Any:
         """Execute it on a driver's connection; return the cursor."""
         compiled = self._compiled.get(dialect.name) or self._compile(dialect)
         return driver.execute(compiled.text, compiled.arguments(parameters))
 
-    def _compile(self, dialect: Dialect) -> _Compiled:
+    def _compile(self, dialect: sa.Dialect) -> _Compiled:
         on_postgres = self._on_postgres if dialect.name == "postgresql" else None
         statement = self._statement if on_postgres is None else on_postgres
         compiled: Any = statement.compile(dialect=dialect)
@@ -383,11 +351,11 @@ class Query:
         return made
 
 
-def _listed() -> Iterator[Select[Any]]:
-    ids = bindparam("order_ids", type_=String)
-    yield select(func.json_each(ids).table_valued("value").c.value)
-    elements = func.json_array_elements_text(cast(ids, JSON)).table_valued("value")
-    yield select(cast(elements.c.value, BigInteger))
+def _listed() -> Iterator[sa.Select[Any]]:
+    ids = sa.bindparam("order_ids", type_=sa.String)
+    yield sa.select(sa.func.json_each(ids).table_valued("value").c.value)
+    elements = sa.func.json_array_elements_text(sa.cast(ids, sa.JSON)).table_valued("value")
+    yield sa.select(sa.cast(elements.c.value, sa.BigInteger))
 
 
 # The ids in a JSON array, as each of the two databases reads them: any number in one parameter.
@@ -414,7 +382,7 @@ def _with_unary_plus(element: Unindexed, compiler: SQLCompiler, **options: Any) 
     return f"+{compiler.process(element.clauses, **options)}"
 
 
-class Instant(TypeDecorator[datetime]):
+class Instant(sa.TypeDecorator[datetime]):
     """An aware datetime in UTC with milliseconds; finer digits are cut.
 
     SQLite has no such type and would silently drop the time zone. There it is stored as the API's
@@ -423,15 +391,15 @@ class Instant(TypeDecorator[datetime]):
     order's JSON.
     """
 
-    impl = String(24)
+    impl = sa.String(24)
     cache_ok = True
 
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+    def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
         if dialect.name == "sqlite":
-            return dialect.type_descriptor(String(24))
-        return dialect.type_descriptor(DateTime(timezone=True))
+            return dialect.type_descriptor(sa.String(24))
+        return dialect.type_descriptor(sa.DateTime(timezone=True))
 
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> object:
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> object:
         if value is None:
             return None
         if dialect.name == "sqlite":
@@ -440,14 +408,14 @@ class Instant(TypeDecorator[datetime]):
             return value
         return value.replace(microsecond=value.microsecond // 1_000 * 1_000)
 
-    def process_result_value(self, value: object, dialect: Dialect) -> datetime | None:
+    def process_result_value(self, value: object, dialect: sa.Dialect) -> datetime | None:
         return instant_of(value)
 
 
 class InstantText(FunctionElement[str]):
     """An instant as the API's text."""
 
-    type = String()
+    type = sa.String()
     inherit_cache = True
 
 
@@ -466,7 +434,7 @@ def _formatted(element: InstantText, compiler: SQLCompiler, **options: Any) -> s
 class Folded(FunctionElement[str]):
     """A text with its ASCII letters in lower case, compared by its characters' numbers."""
 
-    type = String()
+    type = sa.String()
     inherit_cache = True
 
 
@@ -508,17 +476,17 @@ def converted(convert: Callable[[Stored], Converted], value: Stored) -> Converte
     except ValueError:
         # Without the traceback, which would show the value.
         log.error("The database has a value that is no %s.", convert.__name__.strip("_"))  # noqa: TRY400
-        raise StoreUnavailable(DAMAGED) from None
+        raise StoreUnavailable(errors.DAMAGED) from None
 
 
 def highest_ids(connection: Connection) -> dict[str, int]:
     """Return the highest id assigned in each table, by the tables' names."""
     if connection.dialect.name == "sqlite":
-        if not connection.execute(text(_HAS_SEQUENCES)).first():
+        if not connection.execute(sa.text(_HAS_SEQUENCES)).first():
             return {}
-        rows = connection.execute(text("SELECT name, seq FROM sqlite_sequence"))
+        rows = connection.execute(sa.text("SELECT name, seq FROM sqlite_sequence"))
     else:
-        rows = connection.execute(text(_SEQUENCES))
+        rows = connection.execute(sa.text(_SEQUENCES))
     return dict(map(tuple, rows))
 
 
@@ -530,7 +498,7 @@ def highest_id(connection: Connection, table: str) -> int:
 def continue_ids_above(connection: Connection, table: str, last_id: int) -> None:
     """Continue a table's ids above this one at least."""
     if connection.dialect.name == "sqlite":
-        connection.execute(text(_INSERT_SEQUENCE), {"table": table})
-        connection.execute(text(_RAISE_SEQUENCE), {"table": table, "id": last_id})
+        connection.execute(sa.text(_INSERT_SEQUENCE), {"table": table})
+        connection.execute(sa.text(_RAISE_SEQUENCE), {"table": table, "id": last_id})
     elif last_id > highest_id(connection, table):
-        connection.execute(text(_SET_SEQUENCE), {"table": table, "id": last_id})
+        connection.execute(sa.text(_SET_SEQUENCE), {"table": table, "id": last_id})

@@ -107,7 +107,7 @@ def unavailable_cause(error: Exception) -> str | None:
 def is_retryable(error: Exception) -> bool:
     """Return whether an error left nothing done, and a retry may succeed at once.
 
-    An error of a commit can't be judged so: see `commit_outcome_unknown`.
+    An error of a commit can't be judged so.
     """
     if isinstance(error, StoreUnavailable):
         return error.retryable
@@ -130,35 +130,17 @@ def translate(error: Exception) -> NoReturn:
 
 
 @contextlib.contextmanager
-def translate_driver_errors() -> Iterator[None]:
-    """Turn errors that mean an unavailable database into StoreUnavailable."""
+def translated(connection: Connection | None = None) -> Iterator[None]:
+    """Turn errors that mean an unavailable database into StoreUnavailable.
+
+    After those that make a connection unusable, the pool replaces it.
+    """
     try:
         yield
     except Exception as error:  # noqa: BLE001 - raised again
-        translate(error)
-
-
-@contextlib.contextmanager
-def commit_outcome_unknown() -> Iterator[None]:
-    """Turn a connection that was lost during a commit into OutcomeUnknown."""
-    try:
-        yield
-    except Exception as error:
-        cause = unavailable_cause(error)
-        if isinstance(error, StoreUnavailable) or cause == LOST:
-            raise OutcomeUnknown(cause or str(error)) from error
-        raise
-
-
-@contextlib.contextmanager
-def discard_connection_on_error(connection: Connection) -> Iterator[None]:
-    """Have the pool replace the connection after an error that makes it unusable."""
-    try:
-        yield
-    except Exception as error:
-        if is_fatal(error):
+        if connection is not None and is_fatal(error):
             connection.invalidate()
-        raise
+        translate(error)
 
 
 def is_fatal(error: Exception) -> bool:

@@ -36,13 +36,7 @@ from orders.store.database.database import (
     Query,
     driver_of,
 )
-from orders.store.database.errors import (
-    FULL,
-    Part,
-    StoreUnavailable,
-    discard_connection_on_error,
-    translate_driver_errors,
-)
+from orders.store.database.errors import FULL, Part, StoreUnavailable, translated
 
 log = logging.getLogger(__name__)
 
@@ -164,9 +158,9 @@ class SqliteDatabase(Database):
         return self._own.number, version
 
     @cached_property
-    def long_reads(self) -> ShortLog:
+    def long_reads(self) -> Checkpoints:
         """The gate of long reads, and what keeps the write-ahead log short."""
-        return ShortLog(self.checkpoint)
+        return Checkpoints(self.checkpoint)
 
     def checkpoint(self, kind: Checkpoint) -> tuple[bool, int, int]:
         """Make one; return whether it was blocked, the log's pages, and those copied so far."""
@@ -174,9 +168,9 @@ class SqliteDatabase(Database):
         # On the writer's connection nobody in this process writes meanwhile.
         among_readers = is_sound and kind != Checkpoint.RESTART
         with (
-            translate_driver_errors(),
+            translated(),
             (self._reader if among_readers else self._writer).connect() as connection,
-            discard_connection_on_error(connection),
+            translated(connection),
         ):
             self._check_usable()
             driver = driver_of(connection)
@@ -279,8 +273,8 @@ class Checkpoint(StrEnum):
     RESTART = "RESTART"
 
 
-class ShortLog(LongReads):
-    """Keeps the write-ahead log of an SQLite file short. Called twice a second, by one thread."""
+class Checkpoints(LongReads):
+    """Keep the write-ahead log of an SQLite file short. One thread calls it, twice a second."""
 
     def __init__(self, checkpoint: Callable[[Checkpoint], tuple[bool, int, int]]) -> None:
         """Take what makes a checkpoint: whether it was blocked, the log's pages, those copied."""

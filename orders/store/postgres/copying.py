@@ -35,7 +35,7 @@ from orders.store.database.database import (
     driver_of,
     highest_ids,
 )
-from orders.store.database.errors import StoreUnavailable, translate_driver_errors
+from orders.store.database.errors import StoreUnavailable, translated
 from orders.store.postgres.database import PostgresDatabase, copy_into
 from orders.store.postgres.upkeep import PostgresUpkeep
 from orders.store.tables import METADATA, order_events, order_quarters, orders, store
@@ -112,7 +112,7 @@ class _Side:
         """Return a table's rows by primary key, in lists of `BATCH`, with instants as texts."""
         statement = _all_rows(table, self.connection.dialect.name)
         try:
-            with translate_driver_errors(), self.connection.execute(statement) as result:
+            with translated(), self.connection.execute(statement) as result:
                 while rows := result.fetchmany(BATCH):
                     yield list(map(tuple, rows))
         except StoreUnavailable as error:

@@ -32,7 +32,7 @@ from sqlalchemy import URL, Connection, Engine, MetaData, PoolProxiedConnection,
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.schema import CreateTable
 
-from orders.store.database import sqlite
+from orders.store.database import errors, sqlite
 from orders.store.database.database import (
     BESIDE,
     BUSY_SECONDS,
@@ -43,15 +43,7 @@ from orders.store.database.database import (
     Query,
     driver_of,
 )
-from orders.store.database.errors import (
-    Part,
-    StoreUnavailable,
-    Superseded,
-    commit_outcome_unknown,
-    discard_connection_on_error,
-    is_retryable,
-    translate_driver_errors,
-)
+from orders.store.database.errors import Part, StoreUnavailable, translated
 from orders.store.tables import METADATA
 
 log = logging.getLogger(__name__)
@@ -142,10 +134,15 @@ class PostgresDatabase(Database):
         ):
             self._patience = patience
             # Discarded inside of the transaction, too: a lost connection can't be rolled back.
-            with connection.begin() as transaction, discard_connection_on_error(connection):
+            with connection.begin() as transaction, translated(connection):
                 yield connection
-                with commit_outcome_unknown():
+                try:
                     transaction.commit()
+                except Exception as error:
+                    cause = errors.unavailable_cause(error)
+                    if isinstance(error, StoreUnavailable) or cause == errors.LOST:
+                        raise errors.OutcomeUnknown(cause or str(error)) from error
+                    raise
 
     def _rows(self, query: Query, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
         # Retried once if the connection was lost.
@@ -153,7 +150,7 @@ class PostgresDatabase(Database):
         try:
             return super()._rows(query, parameters)
         except psycopg.Error as error:
-            if not is_retryable(error):
+            if not errors.is_retryable(error):
                 raise
             return super()._rows(query, parameters)
 
@@ -171,7 +168,7 @@ class PostgresDatabase(Database):
 
     def connect_apart(self) -> Any:
         """Return a driver connection outside the pools. The caller closes it."""
-        with translate_driver_errors():
+        with translated():
             connection = self._reader.raw_connection()
             driver = connection.driver_connection
             connection.detach()
@@ -236,7 +233,7 @@ class PostgresDatabase(Database):
     def _check_identity(self, driver: Any, _record: object) -> None:
         if self._identity and driver.execute(_IDENTITY).fetchone() != self._identity:
             driver.close()
-            raise Superseded("it was upgraded or renewed meanwhile, and this process must restart")
+            raise errors.Superseded("it was upgraded or renewed, and this process must restart")
 
     def _connect(self, _dialect: object, _record: object, arguments: Any, options: Any) -> Any:
         return connect(self._breaker, arguments, options)

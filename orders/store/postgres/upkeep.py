@@ -22,7 +22,7 @@ from orders.store.care import checks, files, opening
 from orders.store.care.checks import AwayDatabase, UnfitDatabase, older, schema_version
 from orders.store.care.opening import Hold, InUse
 from orders.store.database.database import BUSY_SECONDS, Query
-from orders.store.database.errors import StoreUnavailable, translate_driver_errors
+from orders.store.database.errors import StoreUnavailable, translated
 from orders.store.postgres import database
 from orders.store.postgres.database import LOCKS, SERVING, PostgresDatabase
 
@@ -249,7 +249,7 @@ class _HeldByConnection(Hold):
     def serve(self, name: str) -> None:
         self._name = name[:_NAME_LENGTH]
         self._database.pin()
-        with translate_driver_errors():
+        with translated():
             self._tell()
 
     def others(self) -> list[str]:
@@ -264,7 +264,7 @@ class _HeldByConnection(Hold):
         if self._driver is not None and not database.has_ended(self._driver):
             return True
         self.release()
-        with translate_driver_errors(), contextlib.ExitStack() as resources:
+        with translated(), contextlib.ExitStack() as resources:
             driver = self._database.connect_apart()
             resources.callback(driver.close)
             shared = "" if self._alone else "_shared"
