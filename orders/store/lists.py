@@ -18,22 +18,8 @@ from functools import reduce
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    ColumnElement,
-    Connection,
-    Integer,
-    Select,
-    String,
-    Table,
-    bindparam,
-    case,
-    func,
-    literal_column,
-    select,
-    union_all,
-)
+import sqlalchemy as sa
+from sqlalchemy import ColumnElement, Connection
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
@@ -44,14 +30,14 @@ from orders.store.database.database import Database, Instant, InstantText, Query
 from orders.store.tables import FreeText, order_events, orders
 
 # The id of the newest event, 0 where there is none: the revision behind the lists.
-REVISION = select(func.coalesce(func.max(order_events.c.id), 0)).scalar_subquery()
-_EMPTY: ColumnElement[str] = literal_column("''", String)
+REVISION = sa.select(sa.func.coalesce(sa.func.max(order_events.c.id), 0)).scalar_subquery()
+_EMPTY: ColumnElement[str] = sa.literal_column("''", sa.String)
 
 
 class _Quoted(FunctionElement[str]):
     """A text as JSON."""
 
-    type = String()
+    type = sa.String()
     inherit_cache = True
 
 
@@ -69,15 +55,12 @@ def _quoted_by_postgres(element: _Quoted, compiler: SQLCompiler, **options: Any)
 _OF_V1 = ("id", "pet_id", "quantity", "ship_date")
 
 
-def order_v1(of: Table = orders) -> ColumnElement[str]:
-    """Return the SQL for an order of version 1, as it stands or stood after an event.
-
-    None of its five fields can hold free text.
-    """
+def order_v1(of: sa.Table = orders) -> ColumnElement[str]:
+    """Return the SQL for an order of version 1, as it stands or stood after an event."""
     return joined("{", *_members(of, _OF_V1), *_complete(of), "}")
 
 
-def order_v2(of: Table = orders) -> ColumnElement[str]:
+def order_v2(of: sa.Table = orders) -> ColumnElement[str]:
     """Return the SQL for an order of version 2, as it stands or stood after an event."""
     return joined(*_order_v2(of))
 
@@ -89,8 +72,8 @@ def order_line() -> ColumnElement[str]:
 
 def event() -> ColumnElement[str]:
     """Return the SQL for an event, with its order in version 2's form as it stood after it."""
-    request_id = case(
-        (order_events.c.request_id.is_(None), literal_column("'null'", String)),
+    request_id = sa.case(
+        (order_events.c.request_id.is_(None), sa.literal_column("'null'", sa.String)),
         else_=_Quoted(order_events.c.request_id),
     )
     return joined(
@@ -105,16 +88,16 @@ def event() -> ColumnElement[str]:
     )
 
 
-def _order_v2(table: Table) -> list[Any]:
+def _order_v2(table: sa.Table) -> list[Any]:
     others = [name for name in orders.columns.keys() if name not in _OF_V1]  # noqa: SIM118 - no dict
     return ["{", *_members(table, _OF_V1), *_complete(table), *_members(table, others), "}"]
 
 
-def _complete(table: Table) -> tuple[str, Any]:
+def _complete(table: sa.Table) -> tuple[str, Any]:
     return ',"complete":', _flag(table.c.status == Status.SHIPPED.value)
 
 
-def _members(table: Table, names: Iterable[str]) -> Iterator[Any]:
+def _members(table: sa.Table, names: Iterable[str]) -> Iterator[Any]:
     """Return the members of an order's object, by the types of its columns."""
     for name in names:
         column = table.c.order_id if name == "id" and table is order_events else table.c[name]
@@ -125,30 +108,30 @@ def _members(table: Table, names: Iterable[str]) -> Iterator[Any]:
 
 def unless_null(column: Any, *parts: Any) -> ColumnElement[str]:
     """Return the SQL that joins texts made of a column, to an empty one where it is NULL."""
-    if isinstance(column.type, FreeText | Boolean):
-        return case((column.is_(None), _EMPTY), else_=joined(*parts))
+    if isinstance(column.type, FreeText | sa.Boolean):
+        return sa.case((column.is_(None), _EMPTY), else_=joined(*parts))
     # A text joined to NULL is NULL. Not so the above: of NULL, SQLite's json_quote makes null.
-    return func.coalesce(joined(*parts), _EMPTY)
+    return sa.func.coalesce(joined(*parts), _EMPTY)
 
 
 def _value(column: Any) -> list[Any]:
     if isinstance(column.type, FreeText):
         return [_Quoted(column)]
-    if isinstance(column.type, Integer | Boolean):
+    if isinstance(column.type, sa.Integer | sa.Boolean):
         return [as_text(column)]
     return ['"', as_text(column), '"']
 
 
 def as_text(column: Any) -> ColumnElement[str]:
     """Return the SQL for a column as the API's text, without quotes."""
-    if isinstance(column.type, Boolean):
+    if isinstance(column.type, sa.Boolean):
         return _flag(column)
     return InstantText(column) if isinstance(column.type, Instant) else column
 
 
 def _flag(condition: Any) -> ColumnElement[str]:
-    true, false = (literal_column(f"'{word}'", String) for word in ("true", "false"))
-    return case((condition, true), else_=false)
+    true, false = (sa.literal_column(f"'{word}'", sa.String) for word in ("true", "false"))
+    return sa.case((condition, true), else_=false)
 
 
 def joined(*parts: Any) -> ColumnElement[str]:
@@ -157,7 +140,7 @@ def joined(*parts: Any) -> ColumnElement[str]:
     for is_fixed, run in groupby(parts, lambda part: isinstance(part, str)):
         some = [*run]
         # These texts are part of the statement: parameters would be sent each time.
-        pieces += [literal_column(f"'{''.join(some)}'", String)] if is_fixed else some
+        pieces += [sa.literal_column(f"'{''.join(some)}'", sa.String)] if is_fixed else some
     return reduce(ColumnElement.concat, pieces)
 
 
@@ -165,81 +148,57 @@ CHUNK_ROWS = 4_000
 
 # For version 1, which can't tell it apart, a cancelled order is gone.
 _VISIBLE = orders.c.status != Status.CANCELLED.value
+
 _VISIBLE_STATUSES = [status for status in Status if status is not Status.CANCELLED]
+_ROW = (orders.c.id, order_v1().label("json"))
+
+
+def _walk(status: Status, *columns: Any) -> Any:
+    after = sa.bindparam("after", type_=sa.BigInteger)
+    return sa.select(*columns).where(orders.c.status == status.value, orders.c.id > after)
+
+
+def _first(query: Any, key: Any) -> Any:
+    return query.order_by(key).limit(sa.bindparam("size")).subquery()
+
 
 # Merged from an index of each status, so that cancelled orders, of which there may be any number,
 # are not even passed over.
-_CHUNK_IDS = (
-    union_all(
-        *(
-            select(orders.c.id.label("order_id")).where(
-                orders.c.status == status.value,
-                orders.c.id > bindparam("after", type_=BigInteger),
-            )
-            for status in _VISIBLE_STATUSES
-        )
-    )
-    .order_by(literal_column("order_id"))
-    .limit(bindparam("size"))
-    .subquery()
+_IDS = _first(
+    sa.union_all(*(_walk(each, orders.c.id.label("order_id")) for each in _VISIBLE_STATUSES)),
+    sa.literal_column("order_id"),
 )
-_CHUNK_ORDERS = (
-    select(orders.c.id, order_v1().label("json"))
-    .select_from(_CHUNK_IDS)
-    .join(orders, orders.c.id == _CHUNK_IDS.c.order_id)
-)
-_CHUNK_JSON = _CHUNK_ORDERS.subquery()
-# Not a parameter, which this function alone would have rendered anew at each execution.
-_COMMA: Any = literal_column("','")
-# PostgreSQL merges them where each is sorted and cut for itself, and keeps no order that it is not
-# asked for.
-_CHUNK_ON_POSTGRES = (
-    union_all(
-        *(
-            select(
-                select(orders.c.id, order_v1().label("json"))
-                .where(
-                    orders.c.status == status.value,
-                    orders.c.id > bindparam("after", type_=BigInteger),
-                )
-                .order_by(orders.c.id)
-                .limit(bindparam("size"))
-                .subquery()
-            )
-            for status in _VISIBLE_STATUSES
-        )
-    )
-    .order_by(literal_column("id"))
-    .limit(bindparam("size"))
-    .subquery()
-)
-
-
-def _joined(rows: Any) -> Any:
-    return func.aggregate_strings(rows.c.json, _COMMA)
-
-
-def _chunk(rows: Any, joined: Any) -> Select[Any]:
-    # One statement, so that the orders and the revision are of the same moment.
-    return select(func.coalesce(joined, ""), func.max(rows.c.id), func.count(), REVISION)
-
-
-_CHUNK = Query(
-    _chunk(_CHUNK_JSON, _joined(_CHUNK_JSON)),
-    _chunk(
-        _CHUNK_ON_POSTGRES,
-        _joined(_CHUNK_ON_POSTGRES).aggregate_order_by(_CHUNK_ON_POSTGRES.c.id),
+_FOUND = sa.select(*_ROW).select_from(_IDS).join(orders, orders.c.id == _IDS.c.order_id)
+_ON_SQLITE = _FOUND.subquery()
+# PostgreSQL merges them where each is sorted and cut for itself (which costs SQLite half as long
+# again), and keeps no order that it is not asked for.
+_ON_POSTGRES = _first(
+    sa.union_all(
+        *(sa.select(_first(_walk(each, *_ROW), orders.c.id)) for each in _VISIBLE_STATUSES)
     ),
+    sa.literal_column("id"),
 )
+# Not a parameter, which this function alone would have rendered anew at each execution.
+_COMMA: Any = sa.literal_column("','")
+
+
+def _chunk(rows: Any, order_by: Any = None) -> sa.Select[Any]:
+    text: Any = sa.func.aggregate_strings(rows.c.json, _COMMA)
+    text = text if order_by is None else text.aggregate_order_by(order_by)
+    # One statement, so that the orders and the revision are of the same moment.
+    return sa.select(sa.func.coalesce(text, ""), sa.func.max(rows.c.id), sa.func.count(), REVISION)
+
+
+_CHUNK = Query(_chunk(_ON_SQLITE), _chunk(_ON_POSTGRES, _ON_POSTGRES.c.id))
 _LATEST_EVENT = (
-    select(func.max(order_events.c.id))
+    sa.select(sa.func.max(order_events.c.id))
     .where(order_events.c.order_id == orders.c.id)
     .scalar_subquery()
 )
-_HAS_ID = orders.c.id == bindparam("order_id")
+_HAS_ID = orders.c.id == sa.bindparam("order_id")
 _ONE = {
-    1: Query(select(order_v1(), _LATEST_EVENT).where(_HAS_ID, _VISIBLE)),
-    2: Query(select(order_v2(), _LATEST_EVENT).where(_HAS_ID)),
+    1: Query(sa.select(order_v1(), _LATEST_EVENT).where(_HAS_ID, _VISIBLE)),
+    2: Query(sa.select(order_v2(), _LATEST_EVENT).where(_HAS_ID)),
 }
 
 
@@ -269,18 +228,13 @@ class CurrentList:
     """The list of all orders of version 1, cached until the next commit where it is short."""
 
     def __init__(self, database: Database) -> None:
-        """Take the database. Reads nothing."""
         self._database = database
         self._cache = CommitCache[Listed](database, most=1)
         # As of the last reading by any thread; at first, to be on the safe side.
         self.is_long = True
 
     def now(self) -> Listed:
-        """Return the current list, without its body where that is long.
-
-        Raises:
-            StoreUnavailable: the database can't be read.
-        """
+        """Return the current list, without its body where that is long."""
         return self._cache.get("list", self._read)
 
     def _read(self) -> Listed:
@@ -297,11 +251,6 @@ class OrderList:
     """
 
     def __init__(self, database: Database) -> None:
-        """Read the first chunk.
-
-        Raises:
-            StoreUnavailable: the database can't be read.
-        """
         self._after = 0
         with contextlib.ExitStack() as resources:
             self._connection: Connection = resources.enter_context(database.snapshot())
@@ -309,7 +258,6 @@ class OrderList:
         self._chunk, self.revision = self._read_chunk()
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield the array, chunk by chunk."""
         separator = b"["
         while self._chunk:
             yield separator + self._chunk.encode()
