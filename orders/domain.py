@@ -6,7 +6,8 @@ Standard library only: no rule depends on how orders are stored or requested.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -18,7 +19,7 @@ MAX_QUANTITY = 2**31 - 1
 
 
 class Status(StrEnum):
-    """The states of an order: first pending, then shipped or cancelled for good."""
+    """The states of an order: first pending, then shipped or cancelled, until it is reopened."""
 
     PENDING = "pending"
     SHIPPED = "shipped"
@@ -32,6 +33,7 @@ class EventType(StrEnum):
     CHANGED = "order.changed"
     SHIPPED = "order.shipped"
     CANCELLED = "order.cancelled"
+    REOPENED = "order.reopened"
     IMPORTED = "order.imported"
 
 
@@ -52,10 +54,15 @@ class NewOrder:
     ship_date: datetime | None = None
     reference: str | None = None
     note: str | None = None
+    item: str | None = None
+    ship_to: str | None = None
 
 
 # When a field may change that a client sets. The others may while the order is pending.
-CHANGEABLE: Mapping[str, frozenset[Status]] = {"note": frozenset(Status)}
+CHANGEABLE: Mapping[str, frozenset[Status]] = {
+    "note": frozenset(Status),
+    "tracking": frozenset({Status.SHIPPED}),
+}
 _WHILE_PENDING = frozenset({Status.PENDING})
 
 
@@ -75,6 +82,7 @@ class Order(NewOrder):
     status: Status
     placed_at: datetime
     updated_at: datetime
+    tracking: str | None = None
 
     @property
     def complete(self) -> bool:
@@ -138,6 +146,13 @@ class OrderAlreadyCancelled(Refusal):
 
 
 @dataclass
+class OrderNotShipped(Refusal):
+    """The order is pending: it has no tracking yet."""
+
+    order_id: int
+
+
+@dataclass
 class PreconditionFailed(Refusal):
     """The order, or the list of them, is not in the state that the request is for."""
 
@@ -156,61 +171,112 @@ class IdempotencyKeyReused(Refusal):
     """The Idempotency-Key was used before, for a different request."""
 
 
-NotPending = OrderNotFound | OrderAlreadyShipped | OrderAlreadyCancelled
+Unchangeable = OrderNotFound | OrderAlreadyShipped | OrderAlreadyCancelled | OrderNotShipped
+_REFUSALS: Mapping[Status | None, type[Unchangeable]] = {
+    None: OrderNotFound,
+    Status.PENDING: OrderNotShipped,
+    Status.SHIPPED: OrderAlreadyShipped,
+    Status.CANCELLED: OrderAlreadyCancelled,
+}
 
 
-def refusal_to_change(order_id: int, status: Status | None) -> NotPending:
-    """Return why an order that is not pending can't be changed.
+def refusal_to_change(order_id: int, status: Status | None) -> Unchangeable:
+    """Return why an order of this status can't be changed as was asked for.
 
     `status` is None if there is no such order.
     """
-    if status is Status.SHIPPED:
-        return OrderAlreadyShipped(order_id)
-    if status is Status.CANCELLED:
-        return OrderAlreadyCancelled(order_id)
-    return OrderNotFound(order_id)
+    return _REFUSALS[status](order_id)
 
 
 # Control characters: all, and all but those that break lines.
 _CONTROLS = r"\u0000-\u001f\u007f-\u009f"
 _CONTROLS_BUT_BREAKS = r"\u0000-\u0009\u000b\u000c\u000e-\u001f\u007f-\u009f"
+# Half a surrogate pair can't be written as UTF-8.
+_HALF = re.compile(r"[\ud800-\udfff]")
+_BREAK = r"(?:\u000d\u000a|[\u000a\u000d])"
 
 
 @dataclass(frozen=True)
 class TextRule:
-    """What a text may be: from one to so many characters; control characters never are text.
+    """What a text may be: from one to so many characters, which `allowed`, a class of them, has.
 
-    `has_lines` says whether it may have line breaks.
+    `lines` is how many lines it may have, where that is limited. `but` says the rest in words.
     """
 
     most: int
-    has_lines: bool = False
+    allowed: str = f"[^{_CONTROLS}]"
+    but: str = " without control characters"
+    lines: int | None = None
 
     @property
     def pattern(self) -> str:
         """The characters that it may have, for JavaScript."""
-        return f"^[^{_CONTROLS_BUT_BREAKS if self.has_lines else _CONTROLS}]+$"
+        if self.lines is None:
+            return f"^{self.allowed}+$"
+        line = f"[^{_CONTROLS}]*"
+        return f"^{line}(?:{_BREAK}{line}){{0,{self.lines - 1}}}$"
 
     @property
     def must(self) -> str:
         """The rule in words."""
-        controls = ", without control characters but line breaks"
-        controls = controls if self.has_lines else " without control characters"
-        return f"must be 1 to {self.most} characters{controls}"
+        return f"must be 1 to {self.most} characters{self.but}"
 
     @cached_property
     def _valid(self) -> re.Pattern[str]:
-        controls = _CONTROLS_BUT_BREAKS if self.has_lines else _CONTROLS
-        # Half a surrogate pair can't be written as UTF-8.
-        return re.compile(rf"[^{controls}\ud800-\udfff]{{1,{self.most}}}")
+        return re.compile(rf"{self.allowed}{{1,{self.most}}}")
 
     def is_met(self, text: object) -> bool:
         """Return whether a value is such a text."""
-        return isinstance(text, str) and self._valid.fullmatch(text) is not None
+        if not isinstance(text, str) or not self._valid.fullmatch(text) or _HALF.search(text):
+            return False
+        return self.lines is None or len(re.findall(_BREAK, text)) < self.lines
 
 
+_IN_LINES = f"[^{_CONTROLS_BUT_BREAKS}]"
 # The texts of an order, by its fields.
-TEXTS = {"reference": TextRule(64), "note": TextRule(500, has_lines=True)}
+TEXTS = {
+    "reference": TextRule(64),
+    "note": TextRule(500, _IN_LINES, ", without control characters but line breaks"),
+    "item": TextRule(200),
+    "ship_to": TextRule(500, _IN_LINES, " in at most 8 lines, without other control characters", 8),
+    "tracking": TextRule(100, "[ -~]", " from ! to ~ and blanks"),
+}
+# Those that orders are searched by.
+SEARCHED = ("reference", "item", "ship_to", "tracking")
+# So many characters of a search are compared.
+_LONGEST_WORD = 64
+# Where a word begins.
+_WORD = re.compile(r"(?<![^\W_])[^\W_]")
+# Letters that Unicode does not decompose, as people without them on their keyboard write them.
+_WRITTEN = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "æ": "ae", "œ": "oe", "ı": "i"})
+
+
+def folded(text: str) -> str:
+    """Return a text as the search compares it: without case, accents and ligatures."""
+    if text.isascii():
+        return text.lower()
+    decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
+    plain = "".join(each for each in decomposed if not unicodedata.combining(each))
+    return plain.translate(_WRITTEN)
+
+
+def search_word(text: str) -> str:
+    """Return what of a search is compared with words, or of a text with searches."""
+    return folded(text)[:_LONGEST_WORD]
+
+
+def search_words(texts: Iterable[str | None]) -> set[str]:
+    """Return the beginnings by which the search finds texts: of each line, and of each word in it.
+
+    Each goes on to the line's end, so that `mia wong` and `10040-b` are found as well as `wong`.
+    """
+    lines = (line.strip() for text in texts if text for line in re.split(_BREAK, folded(text)))
+    return {
+        line[begin : begin + _LONGEST_WORD]
+        for line in lines
+        if line
+        for begin in (0, *(word.start() for word in _WORD.finditer(line)))
+    }
 
 
 def name_in_api(name: str) -> str:

@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 
 from orders import domain
 from orders.clock import STEP_SECONDS, Clock
-from orders.domain import NewOrder, NotPending, Origin
+from orders.domain import NewOrder, Origin, Unchangeable
 from orders.files import staging
 from orders.files.rows import PETS, Cells, Fault, Faults, checked, orders, pet
 from orders.files.staging import Staging
@@ -109,22 +109,26 @@ class OrderService:
             return idempotency.remember(connection, key, request, placed, now)
 
     @retried
-    def ship(
+    def ship(  # noqa: PLR0913 - each by its name
         self,
         order_id: int,
         ship_date: datetime | None,
         origin: Origin,
         condition: Condition | None = None,
         key: IdempotencyKey | None = None,
+        *,
+        tracking: str | None = None,
     ) -> Written:
         """Ship a pending order, at the time given or now."""
-        request = ("ship", order_id, ship_date)
+        request = ("ship", order_id, ship_date, tracking)
         with self._change(key) as (connection, now):
             if earlier := idempotency.recall(connection, key, request, now):
                 return earlier
             _require(connection, order_id, condition)
-            at = ship_date or now
-            shipped = order_store.ship_pending(connection, [order_id], at, origin, now)
+            at, tracked = ship_date or now, {order_id: tracking}
+            shipped = order_store.ship_pending(
+                connection, [order_id], at, origin, now, tracking=tracked
+            )
             if not shipped:
                 raise _refusal(connection, order_id)
             return idempotency.remember(connection, key, request, Written(shipped[0]), now)
@@ -138,13 +142,14 @@ class OrderService:
         condition: Condition | None = None,
         key: IdempotencyKey | None = None,
         *,
+        tracking: Mapping[int, str],
         show: Callable[[list[Outcome]], str],
     ) -> Written:
         """Ship each of some orders that is pending, at the time given or now.
 
-        `show` makes the answer's body of what became of each.
+        `tracking` is of some of them; `show` makes the answer's body of what became of each.
         """
-        request = ("ship", order_ids, ship_date)
+        request = ("ship", order_ids, ship_date, sorted(tracking.items()))
         with self._change(key) as (connection, now):
             if earlier := idempotency.recall(connection, key, request, now):
                 return earlier
@@ -152,7 +157,9 @@ class OrderService:
             at = ship_date or now
             shipped = {
                 order.order_id: order
-                for order in order_store.ship_pending(connection, order_ids, at, origin, now)
+                for order in order_store.ship_pending(
+                    connection, order_ids, at, origin, now, tracking=tracking
+                )
             }
             outcomes = [shipped.get(each) or _refusal(connection, each) for each in order_ids]
             answer = Written(show(outcomes))
@@ -195,6 +202,28 @@ class OrderService:
             changed = order_store.patch(connection, order_id, fields, origin, now)
             changed = changed or _unchanged(connection, order_id, fields)
             return idempotency.remember(connection, key, request, Written(changed), now)
+
+    @retried
+    def reopen(
+        self,
+        order_id: int,
+        origin: Origin,
+        condition: Condition | None = None,
+        key: IdempotencyKey | None = None,
+    ) -> Written:
+        """Make an order pending again, whatever it is; a pending one stays as it is."""
+        request = ("reopen", order_id)
+        with self._change(key) as (connection, now):
+            if earlier := idempotency.recall(connection, key, request, now):
+                return earlier
+            latest = order_store.newest_event_of(connection, order_id)
+            if not latest:
+                raise domain.OrderNotFound(order_id)
+            if condition is not None and not condition(latest):
+                raise domain.PreconditionFailed(order_id)
+            reopened = order_store.reopen(connection, order_id, origin, now)
+            reopened = reopened or order_store.recall(connection, latest)
+            return idempotency.remember(connection, key, request, Written(reopened), now)
 
     @contextmanager
     def _change(self, key: IdempotencyKey | None) -> Iterator[tuple[Connection, datetime]]:
@@ -262,6 +291,6 @@ def _unchanged(connection: Connection, order_id: int, fields: Mapping[str, Any])
     return order_store.recall(connection, order_store.newest_event_of(connection, order_id))
 
 
-def _refusal(connection: Connection, order_id: int) -> NotPending:
+def _refusal(connection: Connection, order_id: int) -> Unchangeable:
     order = order_store.find(connection, order_id)
     return domain.refusal_to_change(order_id, order.status if order else None)

@@ -133,6 +133,25 @@ class OrderText(Described, ma.fields.String):
         return str(value)
 
 
+class Trackings(Described, ma.fields.Dict):
+    """The tracking of orders, by their ids: in JSON, names are texts."""
+
+    def __init__(self, description: str, **kwargs: Any) -> None:
+        values = OrderText("tracking", "")
+        super().__init__(description, values=values, **kwargs)
+
+    def _deserialize(
+        self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any
+    ) -> Any:
+        ids = {name: domain.parse_id(name) for name in value} if isinstance(value, dict) else {}
+        if not isinstance(value, dict) or None in ids.values():
+            raise ma.ValidationError("must be an object of order ids and texts")
+        rule = domain.TEXTS["tracking"]
+        if not all(map(rule.is_met, value.values())):
+            raise ma.ValidationError(f"each {rule.must}")
+        return {ids[name]: text for name, text in value.items()}
+
+
 # Parameters of a query. Each arrives as the list of its values.
 
 _CANONICAL = re.compile("0|[1-9][0-9]{0,18}")

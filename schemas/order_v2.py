@@ -9,13 +9,16 @@ import marshmallow as ma
 from orders.domain import MAX_QUANTITY, Status
 from schemas import order
 from schemas.base import ErrorSchema, SparseSchema, StrictSchema
-from schemas.fields import Ids, Instant, OrderText, Text, Whole, identifier
+from schemas.fields import Ids, Instant, OrderText, Text, Trackings, Whole, identifier
 
 MOST_SHIPMENTS = 100
+_ITEM = "What it is, in words."
+_SHIP_TO = "Name and address, as they stand on the parcel."
+_TRACKING = "The parcel's number at its carrier."
 
 
 class OrderSchema(order.OrderSchema):
-    """An order. shipDate, reference and note are left out while there are none."""
+    """An order. shipDate and its texts are left out while there are none."""
 
     example: ClassVar[dict[str, Any]] = {
         **order.OrderSchema.example,
@@ -24,6 +27,8 @@ class OrderSchema(order.OrderSchema):
         "updatedAt": "2026-11-28T16:05:00.000Z",
         "reference": "R-1041",
         "note": "A gift: no invoice.",
+        "item": "Red collar, 35 cm",
+        "shipTo": "Mia Wong\nHauptstr. 5\n50667 Köln",
     }
     shipped_example: ClassVar[dict[str, Any]] = {
         **example,
@@ -31,16 +36,20 @@ class OrderSchema(order.OrderSchema):
         "complete": True,
         "status": "shipped",
         "updatedAt": "2026-12-01T08:00:00.000Z",
+        "tracking": "JD0146000041",
     }
 
     status = Text(
-        "Pending until it is shipped or cancelled, both of which are final.",
+        "Pending until it is shipped or cancelled, and once it is reopened.",
         validate=ma.validate.OneOf([*Status]),
     )
     placed_at = Instant("When it was placed.")
     updated_at = Instant("When it last changed.")
     reference = OrderText("reference", "The shop's own text about it.")
     note = OrderText("note", "For whoever packs it; may have several lines.")
+    item = OrderText("item", _ITEM)
+    ship_to = OrderText("ship_to", _SHIP_TO)
+    tracking = OrderText("tracking", _TRACKING)
 
 
 class NewOrderSchema(order.NewOrderSchema):
@@ -50,6 +59,8 @@ class NewOrderSchema(order.NewOrderSchema):
         **order.NewOrderSchema.example,
         "reference": "R-1041",
         "note": "A gift: no invoice.",
+        "item": "Red collar, 35 cm",
+        "shipTo": "Mia Wong\nHauptstr. 5\n50667 Köln",
     }
 
     reference = OrderText(
@@ -60,6 +71,8 @@ class NewOrderSchema(order.NewOrderSchema):
     note = OrderText(
         "note", "For whoever packs it; may have several lines.", error_messages=order.NOT_NULL
     )
+    item = OrderText("item", _ITEM, error_messages=order.NOT_NULL)
+    ship_to = OrderText("ship_to", _SHIP_TO, error_messages=order.NOT_NULL)
 
 
 class OrderPageSchema(SparseSchema):
@@ -83,6 +96,20 @@ class OrderPatchSchema(StrictSchema):
     note = OrderText(
         "note", "For whoever packs it. May change whatever the order's status.", allow_none=True
     )
+    item = OrderText("item", _ITEM, allow_none=True)
+    ship_to = OrderText("ship_to", _SHIP_TO, allow_none=True)
+    tracking = OrderText("tracking", f"{_TRACKING} Once the order has shipped.", allow_none=True)
+
+
+class ShipmentSchema(order.ShipmentSchema):
+    """What a client may say of a shipment."""
+
+    example: ClassVar[dict[str, Any]] = {
+        **order.ShipmentSchema.example,
+        "tracking": "JD0146000041",
+    }
+
+    tracking = OrderText("tracking", _TRACKING, error_messages=order.NOT_NULL)
 
 
 class ShipmentsSchema(order.ShipmentSchema):
@@ -91,9 +118,19 @@ class ShipmentsSchema(order.ShipmentSchema):
     example: ClassVar[dict[str, Any]] = {
         "orderIds": [order.EXAMPLE_ID, order.EXAMPLE_ID + 1],
         **order.ShipmentSchema.example,
+        "tracking": {str(order.EXAMPLE_ID): "JD0146000041"},
     }
 
     order_ids = Ids("Which orders, each once.", MOST_SHIPMENTS, required=True)
+    tracking = Trackings(
+        "The carrier's numbers of some of these orders, by order.", error_messages=order.NOT_NULL
+    )
+
+    @ma.validates_schema
+    def _check_tracked(self, data: dict[str, Any], **_: Any) -> None:
+        others = data.get("tracking", {}).keys() - {*data.get("order_ids", ())}
+        if others:
+            raise ma.ValidationError("must be of orders in orderIds", "tracking")
 
 
 class ShipmentResultSchema(SparseSchema):

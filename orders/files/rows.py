@@ -224,6 +224,8 @@ def orders(
     for line, cells in checked(rows, ORDERS, faults):
         if cells.get("status") == _SHIPPED and "shipDate" not in cells:
             faults.add(Fault(line, "shipDate", "is required where status is shipped"))
+        if cells.get("status") != _SHIPPED and "tracking" in cells:
+            faults.add(Fault(line, "tracking", "may be given only where status is shipped"))
         if "id" not in cells:
             unnumbered += 1
         unchanged = {"updatedAt": cells.get("placedAt", now)}

@@ -19,18 +19,19 @@ from sqlalchemy import (
     Connection,
     MetaData,
     Table,
+    Text,
     func,
     insert,
     select,
 )
 
-from orders.domain import EventType, Origin
+from orders.domain import SEARCHED, EventType, Origin, search_words
 from orders.store import orders as order_store
 from orders.store import stats
 from orders.store.care.files import scratch_folder
 from orders.store.database import sqlite
 from orders.store.database.database import BESIDE, Beside, continue_ids_above, highest_id
-from orders.store.tables import EVER, QUARTER, order_quarters, orders
+from orders.store.tables import EVER, QUARTER, order_quarters, order_words, orders
 
 _ORDER = [name.key for name in orders.columns]
 # The store assigns ids to the rows without one, of which this is the nth.
@@ -46,6 +47,9 @@ _STAGED = Table(
     Column("nth", BigInteger),
     *(Column(each.key, each.type) for each in orders.columns),
 )
+
+_TEXTS = f"SELECT line, {', '.join(SEARCHED)} FROM staged"  # noqa: S608 # nosec B608 - our own
+_WORDS = Table("words", _BESIDE, Column("line", BigInteger), Column("word", Text))
 
 # What the rows add to each quarter of an hour (`tables.order_quarters`), and to all.
 _SUMMARIZE = (
@@ -96,13 +100,19 @@ class Staging:
         self._connection.execute("COMMIT")
 
     def summarize(self) -> None:
-        """Sum up what the rows add to each quarter of an hour, for `copy_to_store`."""
+        """Sum up what the rows add to each quarter of an hour, and list by what they are found."""
         for statement in _SUMMARIZE:
             self._connection.execute(statement)
+        rows = self._connection.execute(_TEXTS)
+        found = ((line, word) for line, *texts in rows for word in search_words(texts))
+        self._connection.execute("BEGIN")
+        self._connection.execute("CREATE TABLE words (line, word)")
+        self._connection.executemany("INSERT INTO words VALUES (?, ?)", found)
+        self._connection.execute("COMMIT")
 
     def beside(self) -> Beside:
         """Return the tables that a transaction can read beside the store's."""
-        return Beside(self._path, (_STAGED, _QUARTERS))
+        return Beside(self._path, (_STAGED, _QUARTERS, _WORDS))
 
     def repeated_ids(self) -> list[tuple[int, int]]:
         """Return line and id of each row whose id is on an earlier line, too."""
@@ -135,6 +145,8 @@ def copy_to_store(connection: Connection, origin: Origin, now: datetime) -> int:
     stats.add_all(connection, _QUARTERS)
     copied = insert(orders).from_select(_ORDER, rows)
     inserted = connection.execute(copied.execution_options(preserve_rowcount=True)).rowcount
+    words = select(order_id, _WORDS.c.word).join(_STAGED, _STAGED.c.line == _WORDS.c.line)
+    connection.execute(insert(order_words).from_select(["order_id", "word"], words))
     newest = connection.scalar(select(func.max(order_id))) or 0
     continue_ids_above(connection, orders.name, newest)
     order_store.append_for_all(connection, EventType.IMPORTED, rows, origin, now)

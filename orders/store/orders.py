@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import cache, partial
 from itertools import groupby
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import (
@@ -24,11 +25,14 @@ from sqlalchemy import (
     String,
     and_,
     bindparam,
+    case,
+    delete,
     func,
     insert,
     not_,
     or_,
     select,
+    text,
     true,
     union_all,
     update,
@@ -36,17 +40,19 @@ from sqlalchemy import (
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from orders.domain import (
+    SEARCHED,
     EventType,
     NewOrder,
-    NotPending,
     Order,
     Origin,
     Status,
+    Unchangeable,
     changeable_in,
+    search_words,
 )
 from orders.store import lists
 from orders.store.database.database import LISTED, Database, Instant, Query, converted, instant_of
-from orders.store.tables import order_events, orders
+from orders.store.tables import order_events, order_words, orders
 
 # The part of an order that each of its events repeats, as it stood after the change.
 COPIED = [column.name for column in orders.columns if column.name != "id"]
@@ -104,7 +110,7 @@ class Changed:
 
 
 # What became of an order that was to be changed.
-Outcome = Changed | NotPending
+Outcome = Changed | Unchangeable
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +281,39 @@ def _change_of_pending(which: ColumnElement[bool], **values: object) -> Returnin
 _SHIPPED = {"status": Status.SHIPPED.value, "ship_date": bindparam("new_ship_date")}
 _SHIP = Query(*(_change_of_pending(orders.c.id.in_(ids), **_SHIPPED) for ids in LISTED))
 _CANCEL = Query(_change_of_pending(_HAS_ID, status=Status.CANCELLED.value))
+_TRACK = Query(update(orders).where(_HAS_ID).values(tracking=bindparam("new_tracking")))
+# As it was expected while it was pending. One that was imported as shipped never was.
+_EXPECTED = (
+    select(order_events.c.ship_date)
+    .where(order_events.c.order_id == orders.c.id, order_events.c.status == Status.PENDING.value)
+    .order_by(order_events.c.id.desc())
+    .limit(1)
+    .scalar_subquery()
+)
+_REOPEN = Query(
+    update(orders)
+    .where(_HAS_ID, not_(_IS_PENDING))
+    .values(
+        status=Status.PENDING.value,
+        ship_date=case(
+            (orders.c.status == Status.SHIPPED.value, _EXPECTED), else_=orders.c.ship_date
+        ),
+        tracking=None,
+        updated_at=bindparam("now"),
+    )
+    .returning(orders.c.id)
+)
+_ADD_WORDS = Query(
+    text(
+        "INSERT INTO order_words (order_id, word) SELECT :order_id, value FROM json_each(:words) "
+        "WHERE true ON CONFLICT DO NOTHING"
+    ),
+    text(
+        "INSERT INTO order_words (order_id, word) SELECT CAST(:order_id AS bigint), value "
+        "FROM json_array_elements_text(CAST(:words AS json)) ON CONFLICT DO NOTHING"
+    ),
+)
+_REMOVE_WORDS = Query(delete(order_words).where(order_words.c.order_id == bindparam("order_id")))
 
 
 def _statuses(name: str) -> list[str]:
@@ -306,15 +345,26 @@ def insert_pending(connection: Connection, new: NewOrder, origin: Origin, now: d
     """Insert a pending order and its event; return it."""
     values = {f"new_{name}": getattr(new, name) for name in _PLACED}
     ((order_id,),) = _INSERT.execute(connection, now=now, **values).fetchall()
+    _add_words(connection, order_id, new)
     return append(connection, EventType.PLACED, order_id, origin, now)
 
 
-def ship_pending(
-    connection: Connection, order_ids: list[int], ship_date: datetime, origin: Origin, now: datetime
+def ship_pending(  # noqa: PLR0913 - each by its name
+    connection: Connection,
+    order_ids: list[int],
+    ship_date: datetime,
+    origin: Origin,
+    now: datetime,
+    *,
+    tracking: Mapping[int, str | None] = MappingProxyType({}),
 ) -> list[Changed]:
-    """Ship those of the orders that are pending; return them."""
+    """Ship those of the orders that are pending, some with their tracking; return them."""
     values = {"order_ids": json.dumps(order_ids), "new_ship_date": ship_date, "now": now}
     shipped = [row[0] for row in _SHIP.execute(connection, **values).fetchall()]
+    for order_id in shipped:
+        if text := tracking.get(order_id):
+            _TRACK.execute(connection, order_id=order_id, new_tracking=text)
+            _add_texts(connection, order_id, [text])
     return append_for_each(connection, EventType.SHIPPED, shipped, origin, now)
 
 
@@ -331,8 +381,39 @@ def patch(
 ) -> Changed | None:
     """Change fields of the order, if they may change and do; return it, or None if not."""
     new = {f"new_{name}": value for name, value in changed.items()}
-    rows = _patch(tuple(sorted(changed))).execute(connection, order_id=order_id, now=now, **new)
-    return _changed(connection, rows.fetchall(), EventType.CHANGED, origin, now)
+    cursor = _patch(tuple(sorted(changed))).execute(connection, order_id=order_id, now=now, **new)
+    rows = cursor.fetchall()
+    if rows and not changed.keys().isdisjoint(SEARCHED):
+        write_words(connection, order_id)
+    return _changed(connection, rows, EventType.CHANGED, origin, now)
+
+
+def reopen(connection: Connection, order_id: int, origin: Origin, now: datetime) -> Changed | None:
+    """Make the order pending again if it is not; return it, or None if it was.
+
+    It is expected to ship when it was before it shipped, if that is known.
+    """
+    rows = _REOPEN.execute(connection, order_id=order_id, now=now).fetchall()
+    if rows:
+        write_words(connection, order_id)
+    return _changed(connection, rows, EventType.REOPENED, origin, now)
+
+
+def write_words(connection: Connection, order_id: int) -> None:
+    """Write again by which words the search finds an order."""
+    _REMOVE_WORDS.execute(connection, order_id=order_id)
+    order = find(connection, order_id)
+    if order is not None:
+        _add_words(connection, order_id, order)
+
+
+def _add_words(connection: Connection, order_id: int, order: NewOrder) -> None:
+    _add_texts(connection, order_id, [getattr(order, name, None) for name in SEARCHED])
+
+
+def _add_texts(connection: Connection, order_id: int, texts: list[str | None]) -> None:
+    if found := sorted(search_words(texts)):
+        _ADD_WORDS.execute(connection, order_id=order_id, words=json.dumps(found))
 
 
 def find(connection: Connection, order_id: int) -> Order | None:

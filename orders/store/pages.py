@@ -20,7 +20,6 @@ from typing import Any, Literal
 
 from sqlalchemy import (
     BigInteger,
-    Boolean,
     ColumnElement,
     Select,
     String,
@@ -35,9 +34,6 @@ from sqlalchemy import (
     tuple_,
     union_all,
 )
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.functions import FunctionElement
 
 from orders import domain
 from orders.domain import Status
@@ -65,14 +61,9 @@ _IS_SHIPPED = ORDERS.status == Status.SHIPPED.value
 SEARCH = "search"
 # Whose indexes begin with the status.
 _BY_STATUS = ("placed_at", "ship_date")
-# Of two parts of a reference, the first of these (ASCII, no letters, no digits) is between them.
-# Matched one by one, what is found is the same as by `order_words`, which is written by triggers.
-SEPARATOR = "[ -/:-@[-`{-~]"
-_SEPARATED = re.compile(SEPARATOR.replace("@[", r"@\["))
-_GLOB_SPECIAL = re.compile(r"[*?[]")
 # What people write in front of an order's number.
 _NUMBER_SIGN = re.compile(r"^(?:#|no\.? ?#?)")
-# After any text that begins with another: references have at most 64 characters.
+# After any word that begins with another.
 _LAST = "\U0010ffff" * 64
 
 
@@ -94,38 +85,12 @@ FILTERS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
 LATER = ("updated_from", "updated_before", "dated", "undated", SEARCH)
 
 
-class HasPart(FunctionElement[bool]):
-    """Whether a further part of a reference begins with the search."""
-
-    type = Boolean()
-    inherit_cache = True
-
-    def __init__(self, reference: Any) -> None:
-        patterns = (bindparam(name, type_=String) for name in ("search_glob", "search_regex"))
-        super().__init__(reference, *patterns)
-
-
-@compiles(HasPart, "sqlite")
-def _by_glob(element: HasPart, compiler: SQLCompiler, **options: Any) -> str:
-    reference, glob, _ = element.clauses
-    # Only what is rendered becomes a parameter.
-    shown, pattern = (compiler.process(each, **options) for each in (reference, glob))
-    return f"(lower({shown}) GLOB {pattern})"
-
-
-@compiles(HasPart, "postgresql")
-def _by_regex(element: HasPart, compiler: SQLCompiler, **options: Any) -> str:
-    reference, _, regex = element.clauses
-    shown, pattern = (compiler.process(each, **options) for each in (reference, regex))
-    return f'(lower({shown} COLLATE "C") ~ {pattern})'
-
-
 @dataclass(frozen=True, slots=True)
 class Filters:
     """Which orders are wanted: those that match all filters that are set. From is inclusive.
 
-    `search` is an order's number, with or without `#` or `No.`, or how a part of a reference
-    begins, in either case.
+    `search` is an order's number, with or without `#` or `No.`, or how a word of its texts begins
+    (`domain.SEARCHED`), without case and accents.
     """
 
     statuses: tuple[Status, ...] = tuple(Status)
@@ -156,14 +121,9 @@ class Filters:
         """Return the parameters of the conditions."""
         values = self.values()
         if self.search is not None:
-            # As the databases fold: ASCII letters only.
-            folded = self.search.encode().lower().decode()
-            values |= {
-                SEARCH: folded,
-                "search_end": folded + _LAST,
-                **_patterns(folded),
-                "search_id": domain.parse_id(_NUMBER_SIGN.sub("", folded)) or 0,
-            }
+            word = domain.search_word(self.search)
+            number = domain.parse_id(_NUMBER_SIGN.sub("", word)) or 0
+            values |= {SEARCH: word, "search_end": word + _LAST, "search_id": number}
         return values
 
 
@@ -172,8 +132,8 @@ def condition(name: str, columns: Any, *, indexed: bool = True) -> Any:
     name_of_column, compare = FILTERS[name]
     shown = (lambda each: each) if indexed else Unindexed
     if name == SEARCH:
-        reference = shown(columns.reference)
-        return or_(_has_id(shown(columns.id)), _begins(reference), HasPart(reference))
+        has_word = words().where(order_words.c.order_id == columns.id).exists()
+        return or_(_has_id(shown(columns.id)), has_word)
     column, value = columns[name_of_column], bindparam(name, type_=columns[name_of_column].type)
     met = compare(shown(column), value)
     # The index is of folded references.
@@ -184,10 +144,7 @@ def alternatives(column: str, names: list[str], statuses: tuple[str, ...]) -> li
     """Return what the orders meet that a column's filters leave: one of these, each by an index."""
     if column == SEARCH:
         by_id = _has_id(ORDERS.id)
-        begins = _begins(ORDERS.reference)
-        by_word = ORDERS.id.in_(words())
-        others = [~by_id, or_(ORDERS.reference.is_(None), ~_begins(Unindexed(ORDERS.reference)))]
-        return [[by_id], [begins, ~by_id], [by_word, *others]]
+        return [[by_id], [ORDERS.id.in_(words()), ~by_id]]
     conditions = [condition(name, ORDERS) for name in names]
     if column in _BY_STATUS:
         conditions.append(status_is_one_of(statuses, ORDERS.status))
@@ -195,10 +152,7 @@ def alternatives(column: str, names: list[str], statuses: tuple[str, ...]) -> li
 
 
 def words() -> Any:
-    """Return the query for the ids of orders by a further part of their references.
-
-    One that has several such parts is there several times.
-    """
+    """Return the query for the ids of orders by a word. One with several such is there so often."""
     return select(order_words.c.order_id).where(
         order_words.c.word >= bindparam(SEARCH, type_=String),
         order_words.c.word < bindparam("search_end", type_=String),
@@ -211,25 +165,9 @@ def status_is_one_of(statuses: tuple[str, ...], column: Any) -> Any:
     return column.in_(literals) if literals else false()
 
 
-def _patterns(text: str) -> dict[str, str]:
-    """Return the patterns of references that have a further part that begins so."""
-    if _SEPARATED.match(text):
-        return {"search_glob": "", "search_regex": "a^"}  # which no text matches
-    glob, regex = _GLOB_SPECIAL.sub(r"[\g<0>]", text), re.sub(r"\W", r"\\\g<0>", text)
-    return {
-        "search_glob": f"*{SEPARATOR}{glob}*",
-        "search_regex": _SEPARATED.pattern + regex,
-    }
-
-
 def _has_id(order_id: Any) -> ColumnElement[bool]:
     has_id: ColumnElement[bool] = order_id == bindparam("search_id", type_=BigInteger)
     return has_id
-
-
-def _begins(reference: Any) -> ColumnElement[bool]:
-    first, end = (bindparam(name, type_=String) for name in (SEARCH, "search_end"))
-    return and_(reference.is_not(None), Folded(reference) >= first, Folded(reference) < end)
 
 
 class SortBy(Enum):
@@ -352,9 +290,8 @@ def _count(column: str, names: tuple[str, ...], statuses: tuple[str, ...]) -> Qu
     """Return the statement that counts what a column's filters leave, up to `most`."""
     if column == SEARCH:
         # Words are counted for themselves: an order with several counts so often.
-        first, second, _ = alternatives(SEARCH, [*names], statuses)
-        among = union_all(*(select(ORDERS.id).where(*each) for each in (first, second)), words())
-        among = among.limit(bindparam("most"))
+        by_id, _ = alternatives(SEARCH, [*names], statuses)
+        among = union_all(select(ORDERS.id).where(*by_id), words()).limit(bindparam("most"))
     else:
         among = _among(column, names, statuses, ("id",)).limit(bindparam("most"))
     return Query(select(func.count()).select_from(among.subquery()))
@@ -438,7 +375,7 @@ def _parts_of_few(shape: _Shape, few: str) -> Iterator[Select[Any]]:
 def _columns(names: Iterable[str]) -> Iterator[str]:
     """Return the columns that filters compare."""
     for name in names:
-        yield from ("id", "reference") if name == SEARCH else (FILTERS[name][0],)
+        yield "id" if name == SEARCH else FILTERS[name][0]
 
 
 def _stretches(

@@ -91,6 +91,9 @@ def _order_columns() -> list[Column[Any]]:
         Column("updated_at", Instant, nullable=False),
         free_text("reference"),
         free_text("note"),
+        free_text("item"),
+        free_text("ship_to"),
+        free_text("tracking"),
     ]
 
 
@@ -122,6 +125,7 @@ orders = Table(
     CheckConstraint("quantity BETWEEN 1 AND 2147483647", name="orders_quantity"),
     CheckConstraint("pet_id >= 1", name="orders_pet_id"),
     CheckConstraint("status <> 'shipped' OR ship_date IS NOT NULL", name="orders_shipped_has_date"),
+    CheckConstraint("status = 'shipped' OR tracking IS NULL", name="orders_tracked_has_shipped"),
     sqlite_autoincrement=_NEVER_REUSED,
 )
 
@@ -135,13 +139,14 @@ Index(
 )
 
 
-# Each further part of an order's reference, with what follows it: `10040-b` and `b` of
-# `WEB-10040-b`, in lower case. The search finds orders by how one begins. Triggers write it.
+# By what the search finds an order: how a word of its texts begins (`domain.search_words`). Whoever
+# writes those texts writes these, since neither database could fold them alike.
 order_words = Table(
     "order_words",
     METADATA,
-    Column("word", String(64).with_variant(Text(collation="C"), "postgresql"), primary_key=True),
     Column("order_id", BigInteger, primary_key=True),
+    Column("word", String(64).with_variant(Text(collation="C"), "postgresql"), primary_key=True),
+    Index("order_words_by_word", "word", "order_id"),
     sqlite_with_rowid=False,
 )
 
@@ -159,7 +164,7 @@ order_events = Table(
     *_order_columns(),
     CheckConstraint(
         "type IN ('order.placed', 'order.changed', 'order.shipped', 'order.cancelled', "
-        "'order.imported')",
+        "'order.reopened', 'order.imported')",
         name="order_events_type",
     ),
     Index("order_events_by_order", "order_id", "id"),
@@ -325,84 +330,19 @@ QUARTER = {
     "postgresql": "CAST(floor((extract(epoch FROM {}) + 62135596800) / 900) AS bigint)",
 }
 _ADD = """
-    INSERT INTO order_quarters (quarter, placed, shipped, cancelled) VALUES {rows}
+    INSERT INTO order_quarters (quarter, placed, shipped, cancelled) {rows}
     ON CONFLICT (quarter) DO UPDATE SET placed = order_quarters.placed + excluded.placed,
         shipped = order_quarters.shipped + excluded.shipped,
         cancelled = order_quarters.cancelled + excluded.cancelled;
 """
-
-
-# Between the parts of a reference: ASCII that is no letter and no digit.
-_SEPARATOR = {
-    "sqlite": "GLOB '[ -/:-@[-`{-~]'",
-    "postgresql": r"""COLLATE "C" ~ '[ -/:-@\[-`{-~]'""",
-}
-_COLLATION = {"sqlite": "", "postgresql": ' COLLATE "C"'}
-_HAS_SEPARATOR = "GLOB '*[ -/:-@[-`{-~]*'"
-# Where a part may begin. SQLite has no series of numbers but that of a JSON array, of which only
-# what the reference is long is read.
-_ARRAY = ",".join(f"{place:2}" for place in range(2, 65))
-_PLACES = {
-    "sqlite": f"json_each(substr('[{_ARRAY}', 1, max(1, 3 * length(ROW.reference) - 3)) || ']')",
-    "postgresql": "generate_series(2, length(ROW.reference)) AS place (value)",
-}
-
-
-def words_of(kind: str, row: str) -> str:
-    """Return the SELECT for `order_words` of a trigger's row, NEW or OLD, or of all `orders`."""
-    reference, separator = f"{row}.reference", _SEPARATOR[kind]
-    places = _PLACES[kind].replace("ROW", row)
-    source = f"{row}, {places}" if row == orders.name else places
-    word = f"lower(substr({reference}, value){_COLLATION[kind]})"
-    return (
-        f"SELECT {word}, {row}.id FROM {source} "  # noqa: S608 # nosec B608 - our own names
-        f"WHERE substr({reference}, value - 1, 1) {separator} "
-        f"AND NOT substr({reference}, value, 1) {separator}"
-    )
-
-
-def write_words(connection: Connection) -> None:
-    """Write in `order_words` the further parts of each order's reference, however it changes."""
-    if connection.dialect.name == "sqlite":
-        _write_words_on_sqlite(connection)
-    else:
-        _write_words_on_postgres(connection)
-
-
-def _write_words_on_sqlite(connection: Connection) -> None:
-    connection.exec_driver_sql(
-        "CREATE TRIGGER order_words_placed AFTER INSERT ON orders "
-        f"WHEN NEW.reference {_HAS_SEPARATOR} BEGIN {_add_words('sqlite')} END"
-    )
-    connection.exec_driver_sql(
-        "CREATE TRIGGER order_words_changed AFTER UPDATE OF reference ON orders "
-        f"WHEN OLD.reference IS NOT NEW.reference "
-        f"BEGIN {_remove_words('sqlite')} {_add_words('sqlite')} END"
-    )
-
-
-def _write_words_on_postgres(connection: Connection) -> None:
-    connection.exec_driver_sql(
-        "CREATE FUNCTION order_words_kept() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
-        f"IF TG_OP = 'UPDATE' THEN {_remove_words('postgresql')} END IF; "
-        f"{_add_words('postgresql')} RETURN NULL; END $$"
-    )
-    for name, event, rows in (
-        ("placed", "INSERT", "NEW.reference IS NOT NULL"),
-        ("changed", "UPDATE OF reference", "OLD.reference IS DISTINCT FROM NEW.reference"),
-    ):
-        connection.exec_driver_sql(
-            f"CREATE TRIGGER order_words_{name} AFTER {event} ON orders FOR EACH ROW "
-            f"WHEN ({rows}) EXECUTE FUNCTION order_words_kept()"
-        )
-
-
-def _add_words(kind: str) -> str:
-    return f"INSERT INTO order_words (word, order_id) {words_of(kind, 'NEW')};"  # nosec B608 - as above
-
-
-def _remove_words(kind: str) -> str:
-    return f"DELETE FROM order_words WHERE (word, order_id) IN ({words_of(kind, 'OLD')});"  # noqa: S608 # nosec B608 - as above
+# What was counted of an order that is reopened, and when: by the event that settled it.
+_SETTLED = """
+    (SELECT status, CASE WHEN status = 'shipped' THEN ship_date
+            WHEN type = 'order.imported' THEN updated_at ELSE at END AS settled_at
+        FROM order_events WHERE order_id = NEW.order_id AND id < NEW.id
+            AND type IN ('order.shipped', 'order.cancelled', 'order.imported')
+        ORDER BY id DESC LIMIT 1) AS settled
+"""
 
 
 def create_triggers(connection: Connection) -> None:
@@ -410,7 +350,6 @@ def create_triggers(connection: Connection) -> None:
     forbid_changes(connection, order_events.name, "the event log is never changed")
     forbid_changes(connection, audit_trail.name, "the audit trail is never changed")
     count_quarters(connection)
-    write_words(connection)
 
 
 def forbid_changes(connection: Connection, table: str, words: str) -> None:
@@ -443,6 +382,10 @@ def count_quarters(connection: Connection) -> None:
 
 
 def _count_on_sqlite(connection: Connection) -> None:
+    connection.exec_driver_sql(
+        "CREATE TRIGGER order_quarters_reopened AFTER INSERT ON order_events "
+        f"WHEN NEW.type = 'order.reopened' BEGIN {_take_back('sqlite')} END"
+    )
     for event, instant in _COUNTED.items():
         counts = ", ".join("1" if name == event else "0" for name in _COUNTED)
         connection.exec_driver_sql(
@@ -456,9 +399,10 @@ def _count_on_postgres(connection: Connection) -> None:
     cases = " ".join(f"WHEN 'order.{event}' THEN NEW.{at}" for event, at in _COUNTED.items())
     connection.exec_driver_sql(
         "CREATE FUNCTION order_quarters_kept() RETURNS trigger LANGUAGE plpgsql AS "
-        f"$$ BEGIN {_add('postgresql', f'CASE NEW.type {cases} END', counts)} RETURN NULL; END $$"
+        f"$$ BEGIN IF NEW.type = 'order.reopened' THEN {_take_back('postgresql')} ELSE "
+        f"{_add('postgresql', f'CASE NEW.type {cases} END', counts)} END IF; RETURN NULL; END $$"
     )
-    types = ", ".join(f"'order.{event}'" for event in _COUNTED)
+    types = ", ".join(f"'order.{event}'" for event in (*_COUNTED, "reopened"))
     connection.exec_driver_sql(
         "CREATE TRIGGER order_quarters_kept AFTER INSERT ON order_events FOR EACH ROW "
         f"WHEN (NEW.type IN ({types})) EXECUTE FUNCTION order_quarters_kept()"
@@ -466,4 +410,16 @@ def _count_on_postgres(connection: Connection) -> None:
 
 
 def _add(kind: str, instant: str, counts: str) -> str:
-    return _ADD.format(rows=f"({QUARTER[kind].format(instant)}, {counts}), ({EVER}, {counts})")
+    rows = f"VALUES ({QUARTER[kind].format(instant)}, {counts}), ({EVER}, {counts})"
+    return _ADD.format(rows=rows)
+
+
+def _take_back(kind: str) -> str:
+    counts = ", ".join(f"-CAST(status = '{each}' AS integer)" for each in ("shipped", "cancelled"))
+    quarters = QUARTER[kind].format("settled_at"), EVER
+    # Of a SELECT's ON CONFLICT, SQLite would think that it were a join's.
+    rows = " UNION ALL ".join(
+        f"SELECT {quarter}, 0, {counts} FROM {_SETTLED} WHERE true"  # noqa: S608 # nosec B608 - our own names
+        for quarter in quarters
+    )
+    return _ADD.format(rows=rows)

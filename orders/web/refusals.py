@@ -199,6 +199,11 @@ ANSWERS: dict[type[Exception], Answer] = {
         415, "unsupported_media_type", lambda e: e.what, lambda e: e.supported
     ),
     ValidationFailed: Answer(422, "validation_failed", lambda e: _list_faults(e.faults)),
+    domain.OrderNotShipped: Answer(
+        422,
+        "validation_failed",
+        lambda e: f"tracking: can be set once order {e.order_id} has shipped.",
+    ),
     domain.IdempotencyKeyReused: Answer(
         422,
         "idempotency_key_reused",

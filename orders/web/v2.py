@@ -9,7 +9,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from datetime import datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 from zoneinfo import ZoneInfo
@@ -33,19 +32,20 @@ from orders.web.openapi.document import (
     CHANGE_REFUSALS,
     LIST_CONDITIONS,
     PLACE_REFUSALS,
+    REOPEN_REFUSALS,
     operation,
 )
 from orders.web.refusals import MissingKey, ValidationFailed, body_of
 from orders.web.replies import CREATED, NO_CONTENT, REPLAYED, Reply, written
 from orders.webhooks import endpoints
 from schemas.event import EventPageSchema
-from schemas.order import ShipmentSchema
 from schemas.order_v2 import (
     NewOrderSchema,
     OrderPageSchema,
     OrderPatchSchema,
     OrderSchema,
     ShipmentResultsSchema,
+    ShipmentSchema,
     ShipmentsSchema,
 )
 from schemas.query import (
@@ -237,12 +237,30 @@ def cancel_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
 @blueprint.response(
     200, OrderSchema, description="The shipped order.", example=OrderSchema.shipped_example
 )
-def ship_order(shipment: dict[str, datetime], orderId: str) -> Reply:  # noqa: N803 - as documented
+def ship_order(shipment: dict[str, Any], orderId: str) -> Reply:  # noqa: N803 - as documented
     """Ship one order."""
     call = current_call()
     order_id, condition = domain.parse_order_id(orderId), replies.precondition(strong=True)
-    at, key = shipment.get("ship_date"), idempotency_key(VERSION)
-    return written(call.shop.orders.ship(order_id, at, call.origin, condition, key), VERSION)
+    at, tracking = shipment.get("ship_date"), shipment.get("tracking")
+    key = idempotency_key(VERSION)
+    shipped = call.shop.orders.ship(order_id, at, call.origin, condition, key, tracking=tracking)
+    return written(shipped, VERSION)
+
+
+@blueprint.post("/store/orders/<id:orderId>/reopen", tags=["orders"])
+@operation(
+    refusals=(*REOPEN_REFUSALS, "malformed_request", "idempotency_key_reused"),
+    headers=_WRITE_HEADERS,
+    parameters=_CONDITIONS,
+    stability="beta",
+)
+@blueprint.response(200, OrderSchema, description="The order, pending again.")
+def reopen_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
+    """Make a shipped or cancelled order pending again."""
+    call = current_call()
+    order_id, condition = domain.parse_order_id(orderId), replies.precondition(strong=True)
+    key = idempotency_key(VERSION)
+    return written(call.shop.orders.reopen(order_id, call.origin, condition, key), VERSION)
 
 
 @blueprint.patch("/store/orders/<id:orderId>", tags=["orders"])
@@ -255,7 +273,7 @@ def ship_order(shipment: dict[str, datetime], orderId: str) -> Reply:  # noqa: N
 @blueprint.arguments(OrderPatchSchema, location="merge_patch")
 @blueprint.response(200, OrderSchema, description="The order after the change.")
 def change_order(fields: dict[str, Any], orderId: str) -> Reply:  # noqa: N803 - named in the interface
-    """Change an order that is pending, or the note of any."""
+    """Change an order that is pending, the note of any, or the tracking of one that has shipped."""
     call = current_call()
     order_id, condition = domain.parse_order_id(orderId), replies.precondition(strong=True)
     key = idempotency_key(VERSION)
@@ -276,7 +294,10 @@ def ship_orders(shipments: dict[str, Any]) -> Reply:
     call = current_call()
     condition, key = replies.precondition_of_list(), idempotency_key(VERSION)
     ids, at = shipments["order_ids"], shipments.get("ship_date")
-    shipped = call.shop.orders.ship_all(ids, at, call.origin, condition, key, show=_results)
+    tracking = shipments.get("tracking", {})
+    shipped = call.shop.orders.ship_all(
+        ids, at, call.origin, condition, key, tracking=tracking, show=_results
+    )
     headers = [REPLAYED] if shipped.replayed else []
     return Reply(shipped.shown(VERSION).encode(), headers=headers)
 

@@ -86,12 +86,12 @@ def matches(order, filters):
 
 
 def is_found(order, search):
-    folded = [(text or "").encode().lower() for text in (order["reference"], search)]
-    parts = re.finditer(r"(?:^|(?<=[ -/:-@\[-`{-~]))[^ -/:-@\[-`{-~]", folded[0].decode())
-    return (
-        search.removeprefix("#") == str(order["id"])
-        or folded[0].startswith(folded[1])
-        or any(folded[0].decode()[each.start() :].encode().startswith(folded[1]) for each in parts)
+    reference, wanted = ((text or "").strip().casefold() for text in (order["reference"], search))
+    words = re.finditer(r"(?<![^\W_])[^\W_]", reference)
+    return search.removeprefix("#") == str(order["id"]) or any(
+        reference[begin:].startswith(wanted)
+        for begin in (0, *(each.start() for each in words))
+        if reference
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import insert
 
 from orders.domain import name_in_api, parse_instant
+from orders.store import orders as order_store
 from orders.store import tables
 from orders.store.tables import METADATA
 
@@ -15,7 +16,11 @@ OPTIONAL = {
     "shipDate": "2026-12-05T08:00:00.000Z",
     "reference": "R-1041",
     "note": "A gift\nfor Anna",
+    "item": "Red collar, 35 cm",
+    "shipTo": "Mia Wong\nHauptstr. 5\n50667 Köln",
 }
+# Set only when it ships, or later.
+TRACKING = "JD0146000041"
 COLUMNS = tables.orders.columns.keys()
 # What files call them.
 SHOWN = {name: name_in_api(name) for name in COLUMNS}
@@ -32,7 +37,13 @@ def order_v1(**changed):
 
 def order_v2(**changed):
     """Return an order as version 2 shows it: placed at NOON unless said otherwise."""
-    own = {"status": "pending", "placedAt": NOON, "updatedAt": NOON, **dict.fromkeys(OPTIONAL)}
+    own = {
+        "status": "pending",
+        "placedAt": NOON,
+        "updatedAt": NOON,
+        **dict.fromkeys(OPTIONAL),
+        "tracking": None,
+    }
     status = changed.get("status", "pending")
     return order_v1(**{"complete": status == "shipped", **own, **changed})
 
@@ -64,10 +75,13 @@ def event_row(order, **event):
 
 def put_rows(database, orders, events=()):
     """Write rows of orders, and of events, past all rules but the tables' own."""
+    orders = [*orders]
     with database.write() as connection:
-        for table, rows in ((tables.orders, [*orders]), (tables.order_events, [*events])):
+        for table, rows in ((tables.orders, orders), (tables.order_events, [*events])):
             if rows:
                 connection.execute(insert(table), rows)
+        for order in orders:
+            order_store.write_words(connection, order["id"])
 
 
 def sql_copy(table, row_id, *, verb="INSERT", times=1, **changed):

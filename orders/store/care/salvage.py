@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from orders import system
+from orders.domain import SEARCHED, search_words
 from orders.store.care import checks, files, opening
 from orders.store.care.checks import UnfitDatabase
 from orders.store.database import errors, sqlite
@@ -30,10 +31,8 @@ from orders.store.tables import (
     METADATA,
     api_keys,
     order_events,
-    order_quarters,
     order_words,
     orders,
-    words_of,
 )
 
 # Row ids are positive but for EVER's. How high they can be where that can't be read, too.
@@ -136,7 +135,7 @@ def _fill(target: Path, damaged: Path, source: Path, done: Salvaged) -> None:
         schema, version, is_readable = _read_schema(connection, damaged, source)
         _make(connection, schema, "table", "")
         _make(connection, schema, "index", "CREATE UNIQUE")
-        # Those that triggers write are made again from the others.
+        # These are made again from the orders.
         tables = [name for kind, name, _ in schema if kind == "table" and name != order_words.name]
         if is_readable:
             done.unread = {name: lost for name in tables if (lost := _copy_rows(connection, name))}
@@ -323,16 +322,15 @@ def _missing(connection: Any, low: int, high: int) -> int:
 
 
 def _write_derived(path: Path) -> None:
-    """Write again what triggers write from orders and events."""
-    derived = {
-        order_quarters.name: checks.quarters_anew("sqlite"),
-        order_words.name: words_of("sqlite", orders.name),
-    }
+    """Write again what follows from orders and events: what is counted, and what is searched."""
+    texts = ", ".join(SEARCHED)
     with closing(sqlite.connect(path)) as connection:
         connection.execute("BEGIN")
-        for table, rows in derived.items():
-            connection.execute(f"DELETE FROM {table}")  # noqa: S608 # nosec B608 - our own name
-            connection.execute(f"INSERT INTO {table} {rows}")  # nosec B608 - as above
+        connection.execute("DELETE FROM order_quarters")
+        connection.execute(f"INSERT INTO order_quarters {checks.quarters_anew('sqlite')}")  # nosec B608 - our own names
+        rows = connection.execute(f"SELECT id, {texts} FROM orders ORDER BY id")  # noqa: S608 # nosec B608 - as above
+        found = ((row[0], word) for row in rows for word in search_words(row[1:]))
+        connection.executemany("INSERT INTO order_words (order_id, word) VALUES (?, ?)", found)
         connection.execute("COMMIT")
 
 

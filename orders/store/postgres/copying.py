@@ -38,12 +38,12 @@ from orders.store.database.database import (
 from orders.store.database.errors import StoreUnavailable, translated
 from orders.store.postgres.database import PostgresDatabase, copy_into
 from orders.store.postgres.upkeep import PostgresUpkeep
-from orders.store.tables import METADATA, order_events, order_quarters, orders, store
+from orders.store.tables import METADATA, order_events, order_quarters, store
 
 # How many rows of each side are in memory.
 BATCH = 2_000
-# Off while copying: what they write is copied as it is.
-_TRIGGERS = {order_events.name: "order_quarters_kept", orders.name: "order_words_placed"}
+# Off while copying: what it writes is copied as it is.
+_TRIGGERS = {order_events.name: "order_quarters_kept"}
 # In the order of their foreign keys.
 _TABLES: Sequence[Table] = METADATA.sorted_tables
 # Which have a row in a new database: the store itself, and that nothing happened yet.

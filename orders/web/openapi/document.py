@@ -59,13 +59,8 @@ PLACE_REFUSALS = (
     "precondition_failed",
     "idempotency_key_reused",
 )
-CHANGE_REFUSALS = (
-    "insufficient_scope",
-    "order_not_found",
-    "order_already_shipped",
-    "order_already_cancelled",
-    "precondition_failed",
-)
+REOPEN_REFUSALS = ("insufficient_scope", "order_not_found", "precondition_failed")
+CHANGE_REFUSALS = (*REOPEN_REFUSALS, "order_already_shipped", "order_already_cancelled")
 # What a write to the list of all heeds.
 LIST_CONDITIONS = ("If-Match of a list", "If-None-Match of a write to the list")
 # Codes and headers that only one version has.
@@ -121,10 +116,13 @@ _OPERATIONS = {
     "placeOrder": "The order is pending, and numbered by the store.",
     "getOrder": "Cancelled orders are shown, too.",
     "changeOrder": "A JSON Merge Patch (RFC 7396): fields that are named change, null removes "
-    "one, and others stay. Once an order has shipped or was cancelled, only its "
-    "note can change. A patch that changes nothing is 200, without an event.",
-    "cancelOrder": "Only a pending order can be cancelled, and cancelling can't be undone.",
-    "shipOrder": "Only a pending order can be shipped, and shipping can't be undone.",
+    "one, and others stay. Once an order has shipped or was cancelled, only its note can change, "
+    "and the tracking of one that has shipped. A patch that changes nothing is 200, without an "
+    "event.",
+    "cancelOrder": "Only a pending order can be cancelled. reopenOrder undoes it.",
+    "shipOrder": "Only a pending order can be shipped. reopenOrder undoes it.",
+    "reopenOrder": "Its shipDate is what was expected before it shipped, or absent, and it has no "
+    "tracking. A pending order stays as it is, without an event.",
     "shipOrders": "The answer has a result for each order, in the order asked: the order as "
     "shipped, or why it was not. It counts as one request.",
     "listOrderEvents": "The oldest first, each with the order as it stood afterwards.",

@@ -12,6 +12,7 @@ _SUMMARIES = {
     EventType.CHANGED: "An order was changed.",
     EventType.SHIPPED: "An order was shipped.",
     EventType.CANCELLED: "An order was cancelled.",
+    EventType.REOPENED: "An order that had shipped or was cancelled is pending again.",
     EventType.IMPORTED: "An order was imported. Sent only to endpoints added with this event.",
 }
 _STATUS_AFTER = {EventType.SHIPPED: Status.SHIPPED, EventType.CANCELLED: Status.CANCELLED}
