@@ -248,7 +248,7 @@ _LONGEST_WORD = 64
 # Where a word begins.
 _WORD = re.compile(r"(?<![^\W_])[^\W_]")
 # Letters that Unicode does not decompose, as people without them on their keyboard write them.
-_WRITTEN = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "æ": "ae", "œ": "oe", "ı": "i"})
+_WRITTEN = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "æ": "ae", "œ": "oe", "ı": "i"})  # noqa: RUF001 - meant
 
 
 def folded(text: str) -> str:

@@ -20,7 +20,7 @@ from tests.support.commands import without_store
 from tests.support.databases import DATABASES
 from tests.support.imports import contents, imported, leftovers, lines, orders_of, table
 from tests.support.machine import wait_until
-from tests.support.orders import OPTIONAL, SHOWN, named_as_columns, order_row
+from tests.support.orders import OPTIONAL, SHOWN, TRACKING, named_as_columns, order_row
 from tests.support.stores import Store, assert_error
 
 LIST = "/v1/store/orders"
@@ -69,6 +69,7 @@ EVERYTHING = {
     "updatedAt": "2026-11-20t10:30:00.5z",
     "reference": 'R-1041, "Höhle" 🐢',
     "note": 'A gift\nfor "Höhle"',
+    "tracking": TRACKING,
 }
 
 
@@ -95,6 +96,10 @@ def test_a_row_may_have_every_column(take, store, name, content):
             }
         )
     ]
+    client = store.client()
+    for text in ("r-10", "hohle", "collar", "koln", TRACKING):
+        found = client.get("/v2/store/orders", query_string={"search": text}).get_json()["orders"]
+        assert [each["id"] for each in found] == [41], text
 
 
 PADDED = " petId ,\tid,quantity , status, shipDate,reference"

@@ -171,13 +171,52 @@ def test_orders_are_found_by_any_part_of_a_reference_as_it_is_now(own_shelf):
     order = own_shelf.place(reference="WEB-20040/b é").get_json()["id"]
     for text in ("web", "WEB-2", "20040", "20040/B", "b", "B%20%C3%A9", "%C3%A9"):
         assert found(text) == [order], text
-    assert found("0040") == found("b%20e") == found("/b") == []
+    assert found("b%20e") == found("E") == [order]
+    assert found("0040") == found("/b") == []
     path = f"{PATH}/{order}"
     for reference, text in (("2 x-77", "x-7"), ("-", "-"), ("77", "77"), (None, f"%23{order}")):
         own_shelf.request("PATCH", path, json={"reference": reference})
         assert found(text) == [order]
         assert found("20040") == []
     assert found("77") == []
+
+
+# How a word of each begins, and what is none.
+FOUND = {
+    "red": ["item"],
+    "collar, 3": ["item"],
+    "35": ["item"],
+    "CAFE": ["item"],
+    "wong": ["shipTo"],
+    "mia w": ["shipTo"],
+    "koln": ["shipTo"],
+    "Köln": ["shipTo"],
+    "hauptstrasse": ["shipTo"],
+    "lodz": ["shipTo"],
+    "jd01": ["tracking"],
+    "46 0": ["tracking"],
+    "ollar": [],
+    "wong haupt": [],
+    "an": [],
+}
+
+
+def test_orders_are_found_by_words_of_their_texts_in_either_case_and_without_accents(own_shelf):
+    texts = {
+        "item": "Red collar, 35 cm, Cafe\u0301",
+        "shipTo": "Mia Wong\r\nHauptstraße 5\n50667 KÖLN\nŁódź",
+    }
+    placed = {
+        name: own_shelf.place(**{name: text}).get_json()["id"] for name, text in texts.items()
+    }
+    placed["tracking"] = own_shelf.place().get_json()["id"]
+    own_shelf.ship(placed["tracking"], tracking="JD01 46 0041")
+    for text, names in FOUND.items():
+        expected = [placed[name] for name in names]
+        assert ids(own_shelf.get(PATH, query_string={"search": text})) == expected, text
+    own_shelf.request("PATCH", f"{PATH}/{placed['item']}", json={"item": "Leash"})
+    assert ids(own_shelf.get(f"{PATH}?search=leas")) == [placed["item"]]
+    assert ids(own_shelf.get(f"{PATH}?search=red")) == []
 
 
 SORTED = {

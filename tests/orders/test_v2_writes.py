@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from orders.domain import format_instant
-from tests.support.orders import OPTIONAL
+from tests.support.orders import OPTIONAL, TRACKING
 from tests.support.stores import assert_error
 
 ORDERS = "/v2/store/orders"
@@ -354,7 +354,58 @@ def test_a_hundred_orders_are_one_request_of_the_limits(client, store):
     assert len(store.events()) == 200
 
 
+def test_shipped_orders_have_their_tracking_and_only_these_do(client, store):
+    for _ in range(4):
+        client.place()
+    assert client.ship(1, tracking=TRACKING).get_json()["tracking"] == TRACKING
+    results = ship_all(client, [2, 3], tracking={"3": "AB 1"}).get_json()["results"]
+    assert [each["order"].get("tracking") for each in results] == [None, "AB 1"]
+    assert [each["tracking"] for each in store.events()[-3:]] == [TRACKING, None, "AB 1"]
+    assert patch(client, {"tracking": "AB 2"}, 2).get_json()["tracking"] == "AB 2"
+    assert "tracking" not in patch(client, {"tracking": None}, 2).get_json()
+    assert_error(patch(client, {"tracking": "AB 2"}, 4), *INVALID)
+    assert patch(client, {"tracking": None}, 4).status_code == 200
+    client.cancel(4)
+    assert_error(patch(client, {"tracking": "AB 2"}, 4), 409, "order_already_cancelled")
+    assert_error(patch(client, {"tracking": "AB 3", "quantity": 2}), 409, "order_already_shipped")
+    shown = client.speaking(1).order(3).get_json()
+    assert [*shown] == ["id", "petId", "quantity", "shipDate", "complete"]
+
+
+# By what it would be of.
+BAD_TEXTS = {
+    "item": ("a" * 201, "a\nb", "\t"),
+    "shipTo": ("a" * 501, "\n" * 8, "\r\n" * 8, "a\r" * 8, "a\tb"),
+    "tracking": ("a" * 101, "Ö1", "a\n", "\u00a0"),
+}
+GOOD_TEXTS = {
+    "item": ("a" * 200, " ", "Höhle 🐢"),
+    "shipTo": ("a" * 500, "\n" * 7, "a\r\n" * 7 + "b", "🐢"),
+    "tracking": ("~" * 100, "!", "A 1"),
+}
+
+
+def test_texts_are_as_long_and_have_as_many_lines_as_they_may(client, store):
+    client.place()
+    client.ship(1)
+    client.place()
+    for name, texts in GOOD_TEXTS.items():
+        order_id = 1 if name == "tracking" else 2
+        for text in texts:
+            assert patch(client, {name: text}, order_id).get_json()[name] == text
+        for text in BAD_TEXTS[name]:
+            assert_error(patch(client, {name: text}, order_id), *INVALID)
+    before = len(store.events())
+    for body in (*({"tracking": each} for each in BAD_TEXTS["tracking"]), {"tracking": None}):
+        assert_error(client.post(f"{ORDERS}/2/ship", json=body), *INVALID)
+    assert len(store.events()) == before
+
+
 BAD_SHIPMENTS = [
+    *(
+        ({"orderIds": [1], "tracking": each}, "tracking")
+        for each in (None, [], "A", {"1": None}, {"1": ""}, {"1": "Ö"}, {"01": "A"}, {"2": "A"})
+    ),
     *(({"orderIds": ids}, "orderIds") for ids in ([], [1, 1], list(range(1, 102)), 1, None, {})),
     *(({"orderIds": [9, id_]}, "orderIds[1]") for id_ in (0, -1, 2**63, "1", 1.0, True, None, [])),
     *(({}, "orderIds"), ({"orderIds": [1], "shipDate": None}, "shipDate")),
