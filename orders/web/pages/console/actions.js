@@ -1,4 +1,4 @@
-// What is done after a question: shipping with a date of the past, and cancelling. One dialog
+// What is done after a question: shipping with a date of the past, cancelling and reopening. One dialog
 // serves all, also the question what to print.
 
 import { change, mustWait, newName, NoAnswer } from "./api.js";
@@ -39,7 +39,7 @@ export function shippedAlready(order) {
     no: "Not yet",
     success: () => (isExpected ? `Order ${order.id} has another ship date.` : `Order ${order.id} shipped.`),
     date: time,
-    // Shipping can't be undone: an incomplete date must not mean now.
+    // An incomplete date must not mean now.
     check: () => {
       const { fault = "" } = readTime(time);
       time.setAttribute("aria-invalid", `${Boolean(fault)}`);
@@ -81,12 +81,26 @@ export async function shipSeveral(orders) {
 export function cancel(order) {
   return confirm({
     title: `Cancel order ${order.id}?`,
-    body: [facts(order, { isBrief: true }), el("p", { text: "Cancelling can't be undone." })],
+    body: [facts(order, { isBrief: true })],
     yes: "Cancel the order",
     no: "Keep it",
     danger: true,
     success: `Order ${order.id} cancelled.`,
     work: (name) => change("DELETE", `store/orders/${order.id}`, undefined, { name }),
+  });
+}
+
+/** Make a shipped or cancelled order pending again after a confirmation. Resolves to whether the order may have changed. */
+export function reopen(order) {
+  const { id, status } = order;
+  const lost = status === "shipped" ? " Its tracking is removed, and the ship date is again the expected one, if there was one." : "";
+  return confirm({
+    title: `Reopen order ${id}?`,
+    body: [facts(order, { isBrief: true }), el("p", { text: `It is then to ship, as if it had not been ${status}.${lost}` })],
+    yes: "Reopen the order",
+    no: `Leave it ${status}`,
+    success: `Order ${id} reopened: it is to ship.`,
+    work: (name) => change("POST", `store/orders/${id}/reopen`, undefined, { name }),
   });
 }
 

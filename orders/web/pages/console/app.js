@@ -21,7 +21,7 @@ import { clockError, now } from "./time.js";
 import { Watch } from "./watch.js";
 
 const VIEWS = { orders: ordersView, order: orderView, figures: figuresView, key: keyView, new: newView };
-const CHANGES = { "order.placed": "was placed", "order.shipped": "was shipped", "order.cancelled": "was cancelled", "order.imported": "was imported from a file" };
+const CHANGES = { "order.placed": "was placed", "order.shipped": "was shipped", "order.cancelled": "was cancelled", "order.reopened": "was reopened", "order.imported": "was imported from a file" };
 // Whether it moves an order away from pending, of each type of event that changes the counts.
 const COUNTED = { "order.placed": false, "order.imported": false, "order.shipped": true, "order.cancelled": true };
 const FIGURES = "store/stats?days=1";
@@ -200,7 +200,8 @@ function arriveAt(name, place) {
 
 function announceNews({ events, skipped }) {
   for (const { order } of events) followDue(order);
-  if (skipped) forgetFigures();
+  // Which of the others a reopened order was counted with, its event doesn't say.
+  if (skipped || events.some(({ type }) => type === "order.reopened")) forgetFigures();
   const own = session.own;
   const news = events.filter((event) => !own.has(event.requestId));
   if (!news.length && !skipped) return;

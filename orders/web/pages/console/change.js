@@ -2,7 +2,7 @@
 
 import { change, newName, NoAnswer } from "./api.js";
 import { el, refocus, setText } from "./dom.js";
-import { clean, ENTERED, entry, isSet, isUnfinished, showFaults, shown, text } from "./fields.js";
+import { clean, ENTERED, entry, isOpen, isSet, isUnfinished, showFaults, shown, text } from "./fields.js";
 import { announce, banner, describe, faults } from "./notices.js";
 import { session } from "./session.js";
 
@@ -13,7 +13,7 @@ const LOST = "The connection was lost, so we can't tell whether this was saved. 
  * called when it is over, with the changed order if there is one. What is typed is kept as a draft; `draft` is one.
  */
 export function changeForm(order, etag, { read, end, draft }) {
-  let fields = ENTERED.filter(({ staysOpen }) => staysOpen || order.status === "pending");
+  let fields = ENTERED.filter((field) => isOpen(field, order));
   const notice = el("div", { class: "notice bad", role: "alert", tabindex: "-1", hidden: true });
   const form = el("form", { class: "panel place", novalidate: true, "aria-label": "Change order" }, notice,
     ...fields.map((field) => entry(field, draft?.values[field.name] ?? text(field, order))),
@@ -62,7 +62,7 @@ export function changeForm(order, etag, { read, end, draft }) {
   async function merge() {
     try {
       const [theirs, tag] = await read();
-      const isClosed = theirs.status !== base.status && fields.some(({ staysOpen }) => !staysOpen);
+      const isClosed = theirs.status !== base.status && fields.some((field) => !isOpen(field, theirs));
       if (isClosed) close(theirs);
       const both = fields.filter((field) => text(field, theirs) !== text(field, base));
       for (const field of both) if (!isTyped(field)) input(field).value = text(field, theirs);
@@ -78,14 +78,14 @@ export function changeForm(order, etag, { read, end, draft }) {
     return undefined;
   }
 
-  // Of an order that has shipped or was cancelled meanwhile, what stays open can still be saved. The rest is told.
+  // Of an order that has another status by now, what stays open can still be saved. The rest is told.
   function close(theirs) {
-    const closed = fields.filter(({ staysOpen }) => !staysOpen);
+    const closed = fields.filter((field) => !isOpen(field, theirs));
     const lost = closed.filter(isTyped).map((field) => `${field.label} ${input(field).value || "empty"}`).join(", ");
-    story = `Order ${order.id} was ${theirs.status} by someone else meanwhile.${lost ? ` Not saved: ${lost}.` : ""}`;
+    story = `Order ${order.id} was ${theirs.status === "pending" ? "reopened" : theirs.status} by someone else meanwhile.${lost ? ` Not saved: ${lost}.` : ""}`;
     tell(story);
     for (const field of closed) input(field).closest(".field").remove();
-    fields = fields.filter(({ staysOpen }) => staysOpen);
+    fields = fields.filter((field) => isOpen(field, theirs));
   }
 
   function ask(conflicts) {

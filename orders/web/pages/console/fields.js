@@ -10,24 +10,28 @@ const MOST_AT_ONCE = 2147483647n;
 // Kinds: how an entry is made, read (as a value or a fault) and written, and how a value is shown.
 const INSTANT = { show: instant, onPaper: dated };
 const TEXT = { make: (attributes) => el("input", attributes), read: ({ value }) => ({ value: clean(value) || null }), write: (text) => text, show: bdi };
-const LINES = { ...TEXT, make: (attributes) => el("textarea", { rows: 3, ...attributes }), show: (text) => el("bdi", { class: "lines", text }), needsNoLabel: true };
+const LINES = { ...TEXT, make: (attributes) => el("textarea", { rows: 3, ...attributes }), write: (text) => text.replace(/\r\n?/g, "\n"), show: (text) => el("bdi", { class: "lines", text }), needsNoLabel: true };
 const NUMBER = { ...TEXT, make: (attributes) => el("input", { inputmode: "numeric", ...attributes }), read: readNumber, write: String, show: count };
 const TIME = { ...TEXT, ...INSTANT, make: (attributes) => el("input", { type: "datetime-local", ...attributes }), read: readTime, write: toField };
 
 /**
  * The fields of an order. Those with `enter`, the attributes of their control, can be entered; `usual` is what a new
- * order begins with, and `staysOpen` is what may still change when an order has shipped. Those with a `column` have one
- * in the list and on paper; what else was entered stands below. `empty` is said of an order without a value.
+ * order begins with, and `open` are the states in which it may change, where not while pending. Those with a `column`
+ * have one in the list and on paper; what else was entered stands below, in the list as `brief` has it. `empty` is said
+ * of an order without a value.
  */
 export const FIELDS = [
   { name: "id", label: "Order", column: "order", show: String },
   { ...TEXT, name: "reference", label: "Reference", column: "reference", enter: { maxlength: 64 }, empty: "none", hint: "Your own text, such as a name or number. Optional." },
+  { ...TEXT, name: "item", label: "Item", enter: { maxlength: 200 }, needsNoLabel: true, hint: "What it is, in words. Optional." },
   { ...NUMBER, name: "petId", label: "Pet number", title: "Pet", column: "pet", enter: { required: true }, most: MOST_PETS, fault: "Enter the pet's number, such as 7.", hint: "The number in your catalogue.", show: (id) => `No.\u00a0${id}` },
   { ...NUMBER, name: "quantity", label: "Quantity", column: "quantity", enter: { required: true }, usual: "1", most: MOST_AT_ONCE, fault: `Enter a quantity from 1 to ${count(MOST_AT_ONCE)}.` },
-  { ...LINES, name: "note", label: "Note", enter: { maxlength: 500 }, staysOpen: true, hint: "For the person who packs. Optional." },
+  { ...LINES, name: "shipTo", label: "Ship to", enter: { maxlength: 500, rows: 4 }, brief: (text) => text.split(/[\r\n]/, 1)[0], hint: "Name and address, as they stand on the parcel: up to 8 lines. Optional." },
+  { ...LINES, name: "note", label: "Note", enter: { maxlength: 500 }, open: ["pending", "shipped", "cancelled"], hint: "For the person who packs. Optional." },
   { name: "status" },
   { ...INSTANT, name: "placedAt", label: "Placed", column: "placed" },
   { ...TIME, name: "shipDate", label: "Ship date", titleOnceShipped: "Shipped", titleOnPaper: "Due", column: "ships", enter: {}, empty: "not set", hint: "Optional.", show: (date, order) => el("span", {}, instant(date), " ", lateTag(order)) },
+  { ...TEXT, name: "tracking", label: "Tracking", enter: { maxlength: 100, spellcheck: "false" }, open: ["shipped"], hint: "The parcel's number at its carrier. Optional." },
   { ...INSTANT, name: "updatedAt", label: "Last changed" },
 ];
 
@@ -35,6 +39,11 @@ const isRequired = ({ enter }) => Boolean(enter.required);
 const entered = FIELDS.filter(({ enter }) => enter);
 /** The fields that can be entered, as forms have them: first those that every order has. */
 export const ENTERED = [...entered.filter(isRequired), ...entered.filter((each) => !isRequired(each))];
+
+/** Return whether a field can be entered in an order of this status. */
+export function isOpen({ open = ["pending"] }, { status }) {
+  return open.includes(status);
+}
 
 /** Return whether an order has a value of a field. */
 export function isSet({ name }, order) {
@@ -59,10 +68,11 @@ export function facts(order, { isBrief = false } = {}) {
     el("dd", {}, isSet(field, order) ? shown(field, order) : field.empty))));
 }
 
-/** Show what was entered in an order and has no column, in a `tag` each. */
-export function asides(order, tag, attributes) {
-  return ENTERED.filter((field) => !field.column && isSet(field, order)).map((field) =>
-    el(tag, attributes, el("span", { class: field.needsNoLabel && "unseen", text: `${field.label}: ` }), shown(field, order)));
+/** Show what was entered in an order and has no column, in a `tag` each; of some, if it `isBrief`, only the beginning. */
+export function asides(order, tag, attributes, { isBrief = false } = {}) {
+  return FIELDS.filter((field) => field.enter && !field.column && isSet(field, order)).map((field) =>
+    el(tag, attributes, el("span", { class: field.needsNoLabel && "unseen", text: `${field.label}: ` }),
+      isBrief && field.brief ? bdi(field.brief(order[field.name])) : shown(field, order)));
 }
 
 /** Make the part of a form in which a field is entered. */

@@ -68,11 +68,11 @@ export function arranged(query, { orders }) {
   return hits.length ? [...hits, ...orders.filter((each) => !hits.includes(each))] : orders;
 }
 
-/** Return the orders whose number or whole reference is what is searched for. */
+/** Return the orders whose number, whole reference or tracking is what is searched for. */
 export function exactHits({ search }, orders) {
   const text = search.toLowerCase();
   const number = text.replace(NUMBER, "#$1").replace("#", "");
-  return text ? orders.filter(({ id, reference }) => `${id}` === number || reference?.toLowerCase() === text) : [];
+  return text ? orders.filter(({ id, reference, tracking }) => `${id}` === number || [reference, tracking].some((each) => each?.toLowerCase() === text)) : [];
 }
 
 /** Describe what is shown, where the tabs do not say it. */
@@ -100,7 +100,7 @@ export function searchPlace(search) {
 /** Make the form. `go` is called with the place to go to. */
 export function form(go) {
   let query = read(new URLSearchParams());
-  const search = field("Find an order", "search", "search", { placeholder: "Number or reference", maxlength: 64 });
+  const search = field("Find an order", "search", "search", { placeholder: "Number, reference, name", maxlength: 64 });
   const fields = [
     field("Pet number", "text", "pet", { inputmode: "numeric", pattern: "[1-9][0-9]{0,18}" }),
     field("Placed from", "date", "placedFrom"),

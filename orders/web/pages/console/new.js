@@ -2,7 +2,7 @@
 
 import { change, mustWait, newName, NoAnswer } from "./api.js";
 import { el, refocus, setText } from "./dom.js";
-import { ENTERED, entry, showFaults } from "./fields.js";
+import { ENTERED, entry, isOpen, showFaults } from "./fields.js";
 import { count } from "./format.js";
 import { announce, countdown, describe, faults } from "./notices.js";
 import { go } from "./router.js";
@@ -15,6 +15,8 @@ const OF_ANOTHER_KEY =
 const OVERTAKEN =
   "Your first attempt did go through, and the order was placed as you first entered it. Check the newest orders before you place this one, too.";
 
+const PLACED = ENTERED.filter((field) => isOpen(field, { status: "pending" }));
+
 /** Make the view. */
 export function newView(root, shop) {
   const begun = session.draft.values ?? usual();
@@ -22,7 +24,7 @@ export function newView(root, shop) {
   const submit = el("button", { class: "button main", type: "submit", text: "Place order" });
   const form = el("form", { class: "panel place", novalidate: true },
     notice,
-    ...ENTERED.map((field) => entry(field, begun[field.name] ?? "")),
+    ...PLACED.map((field) => entry(field, begun[field.name] ?? "")),
     el("div", { class: "buttons" }, el("a", { class: "button", href: "#/orders", text: "Back to orders" }), submit));
   root.replaceChildren(el("div", { class: "head" }, el("h1", { tabindex: "-1", text: "New order" })), form);
   let stop = null;
@@ -96,7 +98,7 @@ export function newView(root, shop) {
 // What is left empty is left to the service.
 function read(form) {
   const [order, wrong] = [{}, {}];
-  for (const field of ENTERED) {
+  for (const field of PLACED) {
     const input = form.elements[field.name];
     if (field.usual && !input.value.trim()) continue;
     const { value, fault } = field.read(input, field);
@@ -107,5 +109,5 @@ function read(form) {
 }
 
 function usual() {
-  return Object.fromEntries(ENTERED.map(({ name, usual }) => [name, usual]));
+  return Object.fromEntries(PLACED.map(({ name, usual }) => [name, usual]));
 }

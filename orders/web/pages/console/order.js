@@ -1,6 +1,6 @@
 // One order: its details, actions and history.
 
-import { cancel, shippedAlready } from "./actions.js";
+import { cancel, reopen, shippedAlready } from "./actions.js";
 import { etagOf, get, Refusal } from "./api.js";
 import { changeForm } from "./change.js";
 import { el, icon } from "./dom.js";
@@ -17,8 +17,10 @@ const CHANGES = {
   "order.changed": "Changed",
   "order.shipped": "Shipped",
   "order.cancelled": "Cancelled",
+  "order.reopened": "Reopened",
   "order.imported": "Imported from a file",
 };
+const CHANGE = { pending: "Change", shipped: "Change note or tracking", cancelled: "Change note" };
 const ID = /^[1-9]\d{0,15}$/;
 
 /** Make the view. */
@@ -106,8 +108,8 @@ export function orderView(root, shop) {
   }
 
   function actions(order) {
-    const editing = el("button", { class: "button", type: "button", text: order.status === "pending" ? "Change" : "Change note", on: { click: edit } });
-    if (order.status !== "pending" || (isShipping(order) && !canUndo(order))) return [editing];
+    const editing = el("button", { class: "button", type: "button", text: CHANGE[order.status], on: { click: edit } });
+    if (isShipping(order) && !canUndo(order)) return [editing];
     const button = (text, kind, work) => {
       const act = async () => {
         const isChanged = await work(order);
@@ -117,6 +119,7 @@ export function orderView(root, shop) {
       };
       return el("button", { class: `button ${kind}`, type: "button", text, on: { click: act } });
     };
+    if (order.status !== "pending") return [editing, button("Reopen order", "", reopen)];
     if (isShipping(order)) {
       return [el("button", { class: "button", type: "button", text: "Undo", on: { click: () => takeBack(order) } })];
     }

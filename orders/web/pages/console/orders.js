@@ -104,7 +104,7 @@ export function ordersView(root, shop) {
     return query.due !== "late" || orders.length === page.orders.length ? page.next : "";
   }
 
-  // A number or reference that only one order has leads to the order.
+  // A number, reference or tracking that only one order has leads to the order.
   function openOnlyHit(orders) {
     const exact = filters.exactHits(query, orders);
     // Beyond a full page there may be another.

@@ -70,7 +70,7 @@ function cell(field, order) {
   const isNone = !isSet(field, order) || (field.column === "ships" && order.status === "cancelled");
   const value = isNone ? none(`no ${field.label.toLowerCase()}`) : shown(field, order);
   if (field.column === "order") return el("a", { href: `#/orders/${order.id}`, "aria-label": `Order ${order.id}` }, value);
-  return field.column === "reference" ? el("span", {}, value, ...asides(order, "span", { class: "note" })) : el("span", {}, value);
+  return field.column === "reference" ? el("span", {}, value, ...asides(order, "span", { class: "note" }, { isBrief: true })) : el("span", {}, value);
 }
 
 function action(order) {
@@ -206,7 +206,7 @@ export function blank(query, counts) {
 
 function nothingFound(query) {
   return panel("No orders found", query.search
-    ? `No order has this number, or a reference like “${query.search}”.`
+    ? `No order has this number, or a word like “${query.search}” in its reference, item, address or tracking.`
     : "No order matches all filters. Try removing one.", link("Show all orders", "#/orders?status=all"));
 }
 
