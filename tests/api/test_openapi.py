@@ -39,6 +39,9 @@ OPERATIONS = {
     ),
     (2, "placeOrder"): (ORDERS, "post", {"201", "403", "412", *BODY}, "beta", []),
     (2, "changeOrder"): (ORDER, "patch", {"200", *WRITTEN, *BODY}, "beta", []),
+    (2, "reopenOrder"): (
+        *(f"{ORDER}/reopen", "post", {"200", "400", "403", "404", "412", "422"}, "beta", []),
+    ),
     (2, "shipOrders"): ("/store/shipments", "post", {"200", "403", "412", *BODY}, "beta", []),
     (2, "getOrder"): (ORDER, "get", {"200", "304", "404", "412", "422"}, "beta", []),
     (2, "cancelOrder"): (ORDER, "delete", {"204", "400", *WRITTEN, "422"}, "beta", []),
@@ -62,8 +65,9 @@ FIELDS = {
         [
             *("id", "petId", "quantity", "shipDate", "complete"),
             *("status", "placedAt", "updatedAt", "reference", "note"),
+            *("item", "shipTo", "tracking"),
         ],
-        ["petId", "quantity", "shipDate", "reference", "note"],
+        ["petId", "quantity", "shipDate", "reference", "note", "item", "shipTo"],
     ),
 }
 # The code, and the headers, that only the other version has.
@@ -256,7 +260,8 @@ def test_the_schemas_have_their_names_and_fields(document, version):
     order, new_order = FIELDS[version]
     assert list(schemas["Order"]["properties"]) == order
     assert list(schemas["NewOrder"]["properties"]) == new_order
-    absent = {"shipDate", "reference", "note"} if version == 2 else set(order)
+    texts = {"reference", "note", "item", "shipTo", "tracking"}
+    absent = {"shipDate", *texts} if version == 2 else set(order)
     assert set(schemas["Order"].get("required", ())) == set(order) - absent
     assert schemas["NewOrder"]["required"] == ["petId"]
     for name in ("Order", "NewOrder", "Pet", "Event"):

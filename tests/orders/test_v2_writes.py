@@ -197,6 +197,7 @@ def writes(client, order_id=1):
             f"{path}/ship", json={"shipDate": LATER}, headers=h
         ),
         "cancelOrder": lambda **h: client.delete(path, headers=h),
+        "reopenOrder": lambda **h: client.post(f"{path}/reopen", headers=h),
         "changeOrder": lambda **h: patch(client, {"quantity": 3, "note": None}, order_id, **h),
         "changeOrder to what it is": lambda **h: patch(client, ORDER, order_id, **h),
         "shipOrders": lambda **h: ship_all(client, [9_999, order_id, order_id + 1], headers=h),
