@@ -318,7 +318,9 @@ def test_more_than_a_hundred_are_shipped_in_hundreds_and_named_once(shop, at_des
     sent = requests_of(page)
     press(page, "Ship 101 orders")
     page.get_by_role("dialog").get_by_role("button", name="Ship 101 orders").click()
-    announced(page, "101 orders shipped.")
+    announced(page, "Shipping 101 orders. You have 10 seconds to undo it.")
+    send_now(page)
+    expect(page.locator("#shipping")).to_be_hidden()
     assert sent.count("POST store/shipments") == 2
     assert shop.count(petId=65, status="shipped") == 101
 

@@ -96,12 +96,59 @@ def test_several_are_shipped_by_one_request_and_each_that_failed_is_named(shop, 
     expect(page.get_by_role("dialog").locator("bdi")).to_have_count(4)
     shop.cancel(chosen[1])
     page.get_by_role("dialog").get_by_role("button", name="Ship 4 orders").click()
-    failed = page.locator("#banner-several")
+    send_now(page)
+    failed = page.locator("#banner-ship")
     expect(failed).to_contain_text(f"Order {chosen[1]} was not shipped. Someone else was faster")
     assert sent.count("POST store/shipments") == 1
     assert [shop.order(each)["status"] for each in chosen] == [
         *("shipped", "cancelled", "shipped", "shipped")
     ]
+
+
+def test_several_can_be_undone_for_ten_seconds_together_and_each(shop, at_desk):
+    page = at_desk(is_clock_ours=True)
+    chosen = [shop.place(11) for _ in range(4)]
+    go_to(page, "orders?pet=11")
+    expect(page.locator("tbody tr")).to_have_count(4)
+    sent = requests_of(page)
+    for button in ("Undo shipping 4 orders", f"Undo shipping of {chosen[0]} in the list"):
+        page.locator("#choose-all").check()
+        press(page, "Ship 4 orders")
+        page.get_by_role("dialog").get_by_role("button", name="Ship 4 orders").click()
+        page.clock.run_for(8_000)
+        press(page, button)
+    expect(page.locator("#shipping")).to_contain_text("Shipping 3 orders")
+    assert [each for each in sent if not each.startswith("GET")] == []
+    page.locator("#view h1").focus()
+    page.mouse.move(5, 5)
+    page.clock.run_for(12_000)
+    announced(page, "3 orders shipped.")
+    assert [shop.order(each)["status"] for each in chosen] == ["pending", *["shipped"] * 3]
+    assert [each for each in sent if not each.startswith("GET")] == ["POST store/shipments"]
+
+
+def test_several_whose_answer_is_lost_are_shipped_once(shop, at_desk):
+    page = at_desk(is_clock_ours=True, refusals=(None,))
+    chosen = [shop.place(12) for _ in range(3)]
+    go_to(page, "orders?pet=12")
+    expect(page.locator("tbody tr")).to_have_count(3)
+    lost = []
+
+    def lose(route):
+        lost.append(route.fetch())
+        route.abort()
+
+    page.route("**/v2/store/shipments", lose, times=1)
+    page.locator("#choose-all").check()
+    press(page, "Ship 3 orders")
+    page.get_by_role("dialog").get_by_role("button", name="Ship 3 orders").click()
+    send_now(page)
+    expect(page.locator("#shipping")).to_contain_text("3 orders wait to ship")
+    assert [shop.order(each)["status"] for each in chosen] == ["shipped"] * 3
+    page.clock.run_for(5_000)
+    announced(page, "3 orders shipped.")
+    expect(page.locator("#shipping")).to_be_hidden()
+    assert [event["type"] for event in shop.history(chosen[0])] == ["order.placed", "order.shipped"]
 
 
 def test_orders_that_did_not_ship_are_told_in_one_banner_with_a_list(shop, at_desk):

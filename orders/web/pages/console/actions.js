@@ -6,9 +6,9 @@ import { bdi, byId, el, refocus, setText } from "./dom.js";
 import { facts, isUnfinished, readTime } from "./fields.js";
 import { counted, fromField } from "./format.js";
 import { announce, banner, countdown, describe } from "./notices.js";
+import { shipTogether } from "./shipping.js";
 import { now } from "./time.js";
 
-const MOST_TOGETHER = 100;
 const LEFT = "left";
 const SHIPPED_HINT = "Leave empty to use the current time.";
 const EXPECTED_HINT = "This is still to come, so nothing ships now: the order is expected to ship then.";
@@ -56,25 +56,16 @@ export function shippedAlready(order) {
   });
 }
 
-/** Ship several orders after a confirmation, a hundred at a time. Resolves to the results, or to nothing. */
-export async function shipSeveral(orders) {
-  const results = [];
+/** Ship several orders after a confirmation, in ten seconds. Resolves to whether they are to ship. */
+export function shipSeveral(orders) {
   const titled = counted(orders.length, "order");
-  await confirm({
+  return confirm({
     title: `Ship ${titled}?`,
     body: [el("ul", { class: "many" }, ...orders.map(({ id, reference }) => el("li", {}, `${id} `, reference ? bdi(reference) : "")))],
     yes: `Ship ${titled}`,
     no: "Not yet",
-    // Tried again, it goes on with those that were not answered.
-    work: async (name) => {
-      while (results.length < orders.length) {
-        const orderIds = orders.slice(results.length, results.length + MOST_TOGETHER).map(({ id }) => id);
-        const { data } = await change("POST", "store/shipments", { orderIds }, { name: `${name}-${results.length}` });
-        results.push(...data.results);
-      }
-    },
+    work: async () => shipTogether(orders),
   });
-  return results.length ? results : null;
 }
 
 /** Cancel an order after a confirmation. Resolves to whether the order may have changed. */

@@ -114,11 +114,6 @@ export function describe(failure) {
   return STATUSES[failure.status] || internal(failure);
 }
 
-/** Describe why one of several orders did not ship. */
-export function describeResult({ status, code }) {
-  return describe(new Refusal(status, code, "", 0));
-}
-
 /** Return the faults that an error message names, by field of the order. */
 export function faults(failure) {
   const result = {};

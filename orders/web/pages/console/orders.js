@@ -6,7 +6,7 @@ import { el, icon, setText } from "./dom.js";
 import * as filters from "./filters.js";
 import { count, counted, STATUSES } from "./format.js";
 import { dueCount } from "./news.js";
-import { announce, banner, describe, describeResult, failurePanel } from "./notices.js";
+import { announce, banner, describe, failurePanel } from "./notices.js";
 import { AT_ONCE, printing, printSlips, readAll, save } from "./packing.js";
 import { go, hash, restoreScroll, trail } from "./router.js";
 import { blank, freezeColumns, inPlace, link, nameShipDates, replaceRows, row, state, table, watchList } from "./rows.js";
@@ -236,20 +236,9 @@ export function ordersView(root, shop) {
     return el("button", { class: "button main", type: "button", text: `Ship ${counted(pending.length, "order")}`, on: { click: () => shipChosen(pending) } });
   }
 
-  // Those that failed stay chosen, each with its reason.
+  // Those that fail stay chosen.
   async function shipChosen(orders) {
-    const results = await shipSeveral(orders);
-    if (!results) return;
-    const failed = results.filter(({ error }) => error);
-    for (const { order } of results.filter(({ error }) => !error)) {
-      shop.count("shipped");
-      replace(order, { isQuiet: true });
-    }
-    banner("several", failed.map(({ orderId, error }) => `Order ${orderId} was not shipped. ${describeResult(error)}`), { isBad: true, canClose: true });
-    announce(`${counted(results.length - failed.length, "order")} shipped.`);
-    showTabs();
-    await load();
-    root.querySelector("h1").focus();
+    if (await shipSeveral(orders)) root.querySelector("h1").focus();
   }
 
   // How many they are is known but for filters.
@@ -288,11 +277,12 @@ export function ordersView(root, shop) {
   }
 
   // Shipping costs no request but its own: the list is changed as the answer says.
-  function shipping({ order, isShipped, isUnknown }) {
+  function shipping({ order, isShipped, isUnknown, isOneOf }) {
+    if (page && isShipped) replace(order, { isQuiet: isOneOf });
+    if (isOneOf) return;
     showTabs();
-    if (!page) return;
+    if (!page || isShipped) return;
     if (isUnknown) load();
-    else if (isShipped) replace(order);
     else if (page.orders.length || isHeld()) {
       showRows(filters.arranged(query, page));
       showTools(filters.arranged(query, page));
@@ -330,7 +320,6 @@ export function ordersView(root, shop) {
     printing(null);
     hands.stop();
     banner("view", "");
-    banner("several", "");
   }
 
   return { title: "Orders", update, changed, shipping, aged, dispose };

@@ -1,7 +1,7 @@
-// Shipping with one press. For ten seconds it can be taken back; then, or when the page is left, it
-// is sent. What was pressed is kept over reloads, and sent until it is answered or taken back.
+// Shipping with one press, of one order or of several together. For ten seconds it can be taken back; then, or when the
+// page is left, it is sent. What was pressed is kept over reloads, and sent until it is answered or taken back.
 
-import { change, get, mustWait, newName, NoAnswer, serviceEvents } from "./api.js";
+import { change, get, mustWait, newName, NoAnswer, Refusal, serviceEvents } from "./api.js";
 import { byId, el } from "./dom.js";
 import { counted, lasting } from "./format.js";
 import { announce, banner, describe } from "./notices.js";
@@ -12,14 +12,15 @@ const UNDO_MS = 10_000;
 const REACHING_MS = 3000;
 const TICK_MS = 1000;
 const AT_ONCE = 4;
+const MOST_TOGETHER = 100;
 const MOST_PAUSE_MS = 30_000;
 // A service that fails in itself may fail for ever.
 const MOST_FAULTS = 5;
 const WAITING = { limit: "Waiting for the limit", connection: "No connection", service: "Waiting for the service" };
 const WHY = { limit: "This key's request limit is reached", connection: "Can't connect to the service", service: "The service isn't ready" };
 
-// By order, what was pressed: its request's `name`, when it is `due`, whether it `isSent` and not
-// answered yet, and whether it `isUncertain`, since an answer was lost.
+// By order, what was pressed: its request's `name`, that of the request that it is sent with `together`, when it is
+// `due`, whether it `isSent` and not answered yet, and whether it `isUncertain`, since an answer was lost.
 const outbox = new Map();
 // By order, what is told of one that did not ship.
 const failed = new Map();
@@ -32,7 +33,7 @@ let isAsking = false;
 
 /**
  * Dispatches `change` with the order, whether it `isShipped` (and that `isReplayed`, after a lost
- * answer), and whether it `isUnknown` what it is now.
+ * answer), whether it `isUnknown` what it is now, and whether it `isOneOf` several, of which others follow.
  */
 export const shipments = new EventTarget();
 
@@ -56,27 +57,63 @@ export function canUndo({ id }) {
 }
 
 /** Ship an order in ten seconds, unless it is taken back. */
-export function shipSoon({ id }) {
-  if (outbox.has(id)) return;
-  outbox.set(id, { id, name: newName(), due: now() + UNDO_MS, faults: 0, isSent: false, isUncertain: false });
-  announce(`Shipping order ${id}. You have ${UNDO_MS / 1000} seconds to undo it.`, { isShown: true });
-  failed.delete(id);
+export function shipSoon(order) {
+  shipTogether([order]);
+}
+
+/** Ship orders in ten seconds, a hundred by a request, unless they are taken back. */
+export function shipTogether(orders) {
+  const fresh = orders.filter(({ id }) => !outbox.has(id));
+  if (!fresh.length) return;
+  const due = now() + UNDO_MS;
+  for (let begin = 0; begin < fresh.length; begin += MOST_TOGETHER) {
+    const some = fresh.slice(begin, begin + MOST_TOGETHER);
+    const together = fresh.length > 1 ? newName() : undefined;
+    for (const { id } of some) outbox.set(id, { id, name: newName(), together, due, faults: 0, isSent: false, isUncertain: false });
+  }
+  announce(`Shipping ${which(fresh)}. You have ${UNDO_MS / 1000} seconds to undo it.`, { isShown: true });
+  for (const { id } of fresh) failed.delete(id);
   showFailed();
-  changed(id);
+  changed(fresh);
 }
 
 /** Take back an order that is about to ship. */
-export function takeBack({ id }) {
-  if (!canUndo({ id })) return;
-  outbox.delete(id);
-  announce(`Order ${id} was not shipped.`);
-  changed(id);
+export function takeBack(order) {
+  takeBackEach([order]);
+}
+
+function takeBackEach(orders) {
+  const some = orders.filter(canUndo);
+  if (!some.length) return;
+  for (const { id } of some) outbox.delete(id);
+  announce(`${sentence(some)} ${some.length === 1 ? "was" : "were"} not shipped.`);
+  changed(some);
+}
+
+function which(orders) {
+  return orders.length === 1 ? `order ${orders[0].id}` : counted(orders.length, "order");
+}
+
+function sentence(orders) {
+  const text = which(orders);
+  return text[0].toUpperCase() + text.slice(1);
+}
+
+// Those that are sent together, or alone.
+function groups(entries) {
+  const found = new Map();
+  for (const each of entries) found.set(groupOf(each), [...(found.get(groupOf(each)) ?? []), each]);
+  return [...found.values()];
+}
+
+function groupOf({ id, together }) {
+  return together ?? `${id}`;
 }
 
 /** Send all that can be sent now, and wait for the answers. */
 export function sendAll({ keepalive = false } = {}) {
   if (mustWait() || isAsking) return Promise.resolve();
-  return Promise.all([...outbox.values()].filter((each) => !each.isSent).map((each) => send(each, keepalive)));
+  return Promise.all(groups([...outbox.values()].filter((each) => !each.isSent)).map((each) => send(each, keepalive)));
 }
 
 /** Return the orders that are about to ship, as text; what can't be sent now if `isStuck`. */
@@ -123,7 +160,7 @@ tabs.addEventListener("message", ({ data: { asks, has } }) => {
   const common = names().filter((name) => (asks ?? has).includes(name));
   if (!common.length) return;
   if (asks) tabs.postMessage({ has: common });
-  else for (const { id, name } of [...outbox.values()]) if (has.includes(name)) drop(id);
+  else drop([...outbox.values()].filter(({ name }) => has.includes(name)));
 });
 
 function names() {
@@ -149,7 +186,8 @@ for (const type of ["pointermove", "focusin"]) {
 
 setInterval(() => {
   if (!outbox.size) return;
-  if (now() - reachedAt < REACHING_MS) for (const entry of outbox.values()) if (entry.due > now()) entry.due += TICK_MS;
+  const at = now();
+  if (at - reachedAt < REACHING_MS) for (const entry of outbox.values()) if (entry.due > at) entry.due += TICK_MS;
   sendDue();
   show();
 }, TICK_MS);
@@ -160,71 +198,92 @@ serviceEvents.addEventListener("connection", ({ detail: isOnline }) => {
 
 // While something is wrong, one request finds out whether it still is.
 function sendDue() {
-  const due = [...outbox.values()].filter((each) => isDue(each) && !each.isSent);
+  const all = groups(outbox.values());
+  const due = all.filter((group) => group.every((each) => isDue(each) && !each.isSent));
   if (!due.length || isAsking) return;
   if (mustWait()) return worry("limit");
   if (trouble === "limit") worry("");
-  const onTheWay = [...outbox.values()].filter((each) => each.isSent).length;
+  const onTheWay = all.filter(([first]) => first.isSent).length;
   if (now() < retryAt || (failures && onTheWay)) return;
-  for (const each of due.slice(0, failures ? 1 : AT_ONCE - onTheWay)) send(each);
+  for (const each of due.slice(0, failures ? 1 : Math.max(0, AT_ONCE - onTheWay))) send(each);
 }
 
-async function send(entry, keepalive = false) {
-  const { id, name } = entry;
-  const wasUncertain = entry.isUncertain;
-  Object.assign(entry, { isSent: true, isUncertain: true, due: 0 });
-  changed(id);
+async function send(entries, keepalive = false) {
+  const wereUncertain = entries.map(({ isUncertain }) => isUncertain);
+  for (const each of entries) Object.assign(each, { isSent: true, isUncertain: true, due: 0 });
+  changed(entries);
   try {
-    const { data, isReplayed } = await change("POST", `store/orders/${id}/ship`, undefined, { name, keepalive });
-    succeed(data, isReplayed);
+    await (entries[0].together ? sendTogether(entries, keepalive) : sendOne(entries[0], keepalive));
   } catch (failure) {
     // Refused for its key or a limit, it did not ship.
-    if ([401, 429].includes(failure.status)) entry.isUncertain = wasUncertain;
+    if ([401, 429].includes(failure.status)) entries.forEach((each, index) => { each.isUncertain = wereUncertain[index]; });
     // It was taken back, or is kept for whoever signs in next.
-    if (outbox.get(id) !== entry) return keepLeft(entry);
-    entry.isSent = false;
-    if (failure.name !== "AbortError") refused(entry, failure);
-    if (outbox.has(id)) changed(id);
+    const [there, left] = [entries.filter(isThere), entries.filter((each) => !isThere(each))];
+    left.forEach(keepLeft);
+    for (const each of there) each.isSent = false;
+    if (there.length && failure.name !== "AbortError") refused(there, failure);
+    if (there.some(isThere)) changed(there.filter(isThere));
   }
-  return undefined;
 }
 
-function refused(entry, failure) {
-  const isFault = failure.status === 500 && (entry.faults += 1) >= MOST_FAULTS;
+function isThere(entry) {
+  return outbox.get(entry.id) === entry;
+}
+
+async function sendOne({ id, name }, keepalive) {
+  const { data, isReplayed } = await change("POST", `store/orders/${id}/ship`, undefined, { name, keepalive });
+  succeed([data], isReplayed);
+}
+
+async function sendTogether(entries, keepalive) {
+  const orderIds = entries.map(({ id }) => id);
+  const { data, isReplayed } = await change("POST", "store/shipments", { orderIds }, { name: entries[0].together, keepalive });
+  const [done, wrong] = [data.results.filter(({ order }) => order), data.results.filter(({ error }) => error)];
+  for (const { orderId, error: { status, code, message } } of wrong) {
+    refused(entries.filter(({ id }) => id === orderId), new Refusal(status, code, message, 0));
+  }
+  if (done.length) succeed(done.map(({ order }) => order), isReplayed);
+}
+
+function refused(entries, failure) {
+  if (failure.status === 500) for (const each of entries) each.faults += 1;
+  const isFault = entries[0].faults >= MOST_FAULTS;
   if (failure.status === 429) worry("limit");
-  else if (failure.code === "order_already_shipped" && entry.wasLost) succeed({ id: entry.id }, true);
-  else if (failure instanceof NoAnswer || (failure.status >= 500 && !isFault)) tryLater(entry, failure);
-  else giveUp(entry, failure);
+  else if (failure.code === "order_already_shipped" && entries[0].wasLost) succeed(entries.map(({ id }) => ({ id })), true);
+  else if (failure instanceof NoAnswer || (failure.status >= 500 && !isFault)) tryLater(entries, failure);
+  else for (const each of entries) giveUp(each, failure);
 }
 
-function tryLater(entry, failure) {
-  entry.wasLost = true;
+function tryLater(entries, failure) {
+  for (const each of entries) each.wasLost = true;
   failures += 1;
   retryAt = now() + Math.min(MOST_PAUSE_MS, 1000 * 2 ** failures);
   worry(failure instanceof NoAnswer ? "connection" : "service");
 }
 
-function succeed(order, isReplayed) {
-  drop(order.id);
+function succeed(orders, isReplayed) {
+  drop(orders);
   failures = 0;
   worry("");
-  failed.delete(order.id);
+  for (const { id } of orders) failed.delete(id);
   showFailed();
-  announce(`Order ${order.id} shipped.`);
-  tell(order, order.status ? { isShipped: true, isReplayed } : { isUnknown: true });
+  announce(`${sentence(orders)} shipped.`);
+  tellEach(orders, (order) => (order.status ? { isShipped: true, isReplayed } : { isUnknown: true }));
   sendDue();
 }
 
 function giveUp({ id }, failure) {
-  drop(id);
+  drop([{ id }]);
   fail(id, describe(failure), failure.status === 500 ? "may not have shipped" : "was not shipped");
   tell({ id }, { isUnknown: true });
 }
 
-function drop(id) {
-  outbox.delete(id);
-  settle(id);
-  changed(id);
+function drop(orders) {
+  for (const { id } of orders) {
+    outbox.delete(id);
+    settle(id);
+  }
+  changed(orders);
 }
 
 function settle(id) {
@@ -244,7 +303,7 @@ function showFailed() {
 function worry(about) {
   if (trouble === about) return;
   trouble = about;
-  for (const entry of outbox.values()) if (isDue(entry)) tell(entry);
+  tellEach([...outbox.values()].filter(isDue), () => ({}));
 }
 
 // After a 401 nobody is signed in, and what was pressed is only kept in the tab.
@@ -252,10 +311,10 @@ function keepLeft({ name, isUncertain }) {
   session.outbox = session.outbox.map((each) => (each.name === name ? { ...each, isUncertain } : each));
 }
 
-function changed(id) {
-  session.outbox = [...outbox.values()].map(({ id, name, isUncertain }) => ({ id, name, isUncertain }));
+function changed(orders) {
+  session.outbox = [...outbox.values()].map(({ id, name, together, isUncertain }) => ({ id, name, together, isUncertain }));
   show();
-  tell({ id });
+  tellEach(orders.map(({ id }) => ({ id })), () => ({}));
 }
 
 // Lines that stay are updated in place, so that nobody presses a button that is being replaced. What
@@ -263,27 +322,32 @@ function changed(id) {
 function show() {
   const bar = byId("shipping");
   const [lines, waiting] = [new Map(), [...outbox.values()].filter(isWaiting)];
-  for (const each of outbox.values()) if (!waiting.includes(each)) lines.set(`${each.id}`, each);
+  for (const each of groups([...outbox.values()].filter((entry) => !waiting.includes(entry)))) lines.set(groupOf(each[0]), each);
   if (waiting.length) lines.set("waiting", null);
   for (const each of [...bar.children]) if (!lines.has(each.dataset.id)) each.remove();
-  for (const [id, entry] of lines) {
-    let line = bar.querySelector(`[data-id="${id}"]`);
-    if (!line) bar.append(line = entry ? newLine(entry) : waitingLine());
-    if (entry) showEntry(line, entry);
+  for (const [key, group] of lines) {
+    let line = bar.querySelector(`[data-id="${key}"]`);
+    if (!line) bar.append(line = group ? newLine(key) : waitingLine());
+    if (group) showGroup(line, group);
     else showWaiting(line, waiting);
   }
   bar.hidden = !lines.size;
 }
 
-function newLine({ id }) {
-  return el("li", { "data-id": id }, el("span", { text: `Shipping ${id}` }), el("i", { "aria-hidden": "true" }),
-    el("button", { class: "button small", type: "button", text: "Undo", "aria-label": `Undo shipping order ${id}`, on: { click: () => takeBack({ id }) } }));
+function newLine(key) {
+  const undo = () => takeBackEach([...outbox.values()].filter((each) => groupOf(each) === key));
+  return el("li", { "data-id": key }, el("span"), el("i", { "aria-hidden": "true" }),
+    el("button", { class: "button small", type: "button", text: "Undo", on: { click: undo } }));
 }
 
-function showEntry(line, entry) {
-  const left = Math.ceil((entry.due - now()) / 1000);
+function showGroup(line, group) {
+  const [first] = group;
+  const left = Math.ceil((first.due - now()) / 1000);
+  line.querySelector("span").textContent = `Shipping ${first.together ? which(group) : first.id}`;
   line.querySelector("i").textContent = left > 0 ? `${left} s` : "…";
-  line.querySelector("button").hidden = !canUndo(entry);
+  const button = line.querySelector("button");
+  button.setAttribute("aria-label", `Undo shipping ${which(group)}`);
+  button.hidden = !canUndo(first);
 }
 
 function waitingLine() {
@@ -293,10 +357,10 @@ function waitingLine() {
 }
 
 function showWaiting(line, waiting) {
-  const which = `${counted(waiting.length, "order")} ${waiting.length === 1 ? "waits" : "wait"} to ship: ${waiting.map(({ id }) => id).join(", ")}.`;
+  const these = `${counted(waiting.length, "order")} ${waiting.length === 1 ? "waits" : "wait"} to ship: ${waiting.map(({ id }) => id).join(", ")}.`;
   const why = isAsking ? " Ship was pressed before you signed in." : ` ${WHY[trouble]}, next try ${nextTry()}.`;
   const text = line.querySelector("p");
-  if (text.textContent !== which + why) text.textContent = which + why;
+  if (text.textContent !== these + why) text.textContent = these + why;
   line.querySelector("button").hidden = !isAsking;
 }
 
@@ -313,10 +377,11 @@ function goOn() {
 
 // What was sent without an answer may have arrived.
 function takeBackAll() {
-  for (const entry of [...outbox.values()].filter(isWaiting)) {
-    if (!entry.isUncertain) takeBack(entry);
-    else {
-      drop(entry.id);
+  const waiting = [...outbox.values()].filter(isWaiting);
+  takeBackEach(waiting);
+  for (const entry of waiting.filter(isThere)) {
+    if (entry.isUncertain) {
+      drop([entry]);
       fail(entry.id, "Its answer was lost: look whether it did before you ship it again.", "may have shipped");
       tell(entry, { isUnknown: true });
     }
@@ -329,6 +394,10 @@ function isDue({ due }) {
 
 function isWaiting(entry) {
   return isAsking || (Boolean(trouble) && isDue(entry));
+}
+
+function tellEach(orders, outcomeOf) {
+  orders.forEach((order, index) => tell(order, { ...outcomeOf(order), isOneOf: index < orders.length - 1 }));
 }
 
 function tell(order, outcome = {}) {
