@@ -20,6 +20,7 @@ from tests.support.console import (
     press,
     requests_of,
     row,
+    send_now,
     sign_in,
     too_wide,
 )

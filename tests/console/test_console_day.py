@@ -31,6 +31,65 @@ def question(page):
     return page.get_by_role("dialog")
 
 
+ADDRESS = "Mia Wong\nHauptstr. 5\n50667 Köln"
+
+
+def test_what_is_packed_and_for_whom_is_entered_shown_and_found(shop, at_desk):
+    page = at_desk(refusals=(422,))
+    go_to(page, "new")
+    page.get_by_label("Pet number").fill("41")
+    page.get_by_label("Item").fill("Red collar, 35 cm")
+    page.get_by_label("Ship to").fill("\n" * 8 + "a\n" * 8 + "b")
+    expect(page.get_by_label("Tracking")).to_have_count(0)
+    press(page, "Place order")
+    expect(page.locator("#enter-shipTo-fault")).to_contain_text("in at most 8 lines")
+    page.get_by_label("Ship to").fill(ADDRESS)
+    press(page, "Place order")
+    expect(page.locator(".timeline li")).to_have_count(1)
+    placed = int(re.search(r"#/orders/(\d+)", page.url)[1])
+    expect(page.locator(".facts")).to_contain_text("Red collar, 35 cm")
+    expect(page.locator(".facts .lines")).to_have_text(ADDRESS)
+    assert shop.order(placed)["shipTo"] == ADDRESS
+    go_to(page, "orders?pet=41")
+    expect(row(page, placed)).to_contain_text("Red collar, 35 cm")
+    expect(row(page, placed)).to_contain_text("Mia Wong")
+    expect(row(page, placed)).not_to_contain_text("Hauptstr.")
+    page.get_by_role("searchbox").fill("KOLN")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_contain_text(f"Order {placed}")
+
+
+def test_a_shipped_order_gets_its_tracking_and_is_reopened(shop, at_desk):
+    page = at_desk()
+    placed = shop.place(42, shipDate="2027-01-05T08:00:00Z")
+    shop.ship(placed)
+    go_to(page, f"orders/{placed}")
+    press(page, "Change note or tracking")
+    expect(page.get_by_label("Item")).to_have_count(0)
+    page.get_by_label("Tracking").fill("JD01 46")
+    press(page, "Save")
+    expect(page.locator(".facts")).to_contain_text("JD01 46")
+    pending = int(figure_of(shop, "pending"))
+    press(page, "Reopen order")
+    expect(question(page)).to_contain_text("as if it had not been shipped")
+    press(page, "Leave it shipped")
+    assert shop.order(placed)["status"] == "shipped"
+    press(page, "Reopen order")
+    press(page, "Reopen the order")
+    announced(page, f"Order {placed} reopened: it is to ship.")
+    expect(page.locator(".timeline li").last).to_contain_text("Reopened")
+    expect(page.get_by_role("button", name="Ship order")).to_be_visible()
+    order = shop.order(placed)
+    assert (order["status"], order["shipDate"]) == ("pending", "2027-01-05T08:00:00.000Z")
+    assert "tracking" not in order
+    go_to(page, "orders")
+    expect(figure(page, "pending")).to_have_text(str(pending + 1))
+
+
+def figure_of(shop, status):
+    return shop.api("GET", "/v2/store/stats").json()["byStatus"][status]
+
+
 def test_a_whole_day(shop, at_desk):
     page = at_desk({"name": "the counter"})
     expect(page.locator("#who-name")).to_have_text("the counter")
