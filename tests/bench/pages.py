@@ -21,13 +21,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from string import Template
 
-from sqlalchemy import text
+from sqlalchemy import Connection, select, text
 
-from orders.domain import Status
+from orders.domain import SEARCHED, Status, search_words
 from orders.settings import Settings
 from orders.shop import database_of
-from orders.store.database.database import Database, Query
+from orders.store.database.database import Database, Query, driver_of
 from orders.store.pages import Filters, PageQuery, Position, Sort, SortBy, read_page
+from orders.store.postgres.database import copy_into
+from orders.store.tables import order_words, orders
 from tests.support.postgres import Postgres
 
 FILL_SECONDS = 600.0
@@ -46,7 +48,8 @@ _INSTANT = {
     "postgresql": "timestamptz '2024-01-01Z' + ($seconds) * interval '1 second'",
 }
 _FILL = """
-    INSERT INTO orders (id, pet_id, quantity, ship_date, status, placed_at, updated_at, reference)
+    INSERT INTO orders (id, pet_id, quantity, ship_date, status, placed_at, updated_at, reference,
+        item, ship_to)
     $numbers, chosen AS (
         SELECT i, i * 86400.0 * $days / $number AS seconds, i * 7919 / 16 % 100 AS chance
         FROM numbers
@@ -62,9 +65,13 @@ _FILL = """
         CASE WHEN status = 'shipped' OR i % 4 > 0 THEN $ships END,
         status, $placed, $placed,
         CASE WHEN i < 0.6 * $number AND i % 2 = 0 THEN 'web'
-            WHEN i % 3 > 0 THEN 'R-' || (i % 20000) END
+            WHEN i % 3 > 0 THEN 'R-' || (i % 20000) END,
+        CASE WHEN i < 0.3 * $number THEN 'Old leash' ELSE 'Red collar, ' || (20 + i % 30) || ' cm' END,
+        'Mia Wong' || (i * 31 % 90000) || $line_break || 'Hauptstr. ' || (i % 200) || $line_break
+            || (10000 + i * 7 % 80000) || ' Köln'
     FROM living
 """
+_WRITTEN_AT_ONCE = 20_000
 
 
 def fill(database: Database, number: int) -> None:
@@ -78,14 +85,32 @@ def fill(database: Database, number: int) -> None:
             days=DAYS,
             placed=instant.substitute(seconds="seconds"),
             ships=instant.substitute(seconds="seconds + (1 + i * 31 % 14) * 86400"),
+            line_break="char(10)" if dialect == "sqlite" else "chr(10)",
         )
         if dialect == "postgresql":
             connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
         connection.execute(text(sql.replace(":", r"\:")))
+        for after in range(0, number, _WRITTEN_AT_ONCE):
+            write_words(connection, after)
     if dialect == "postgresql":
         with database.read() as connection:  # what a server does by itself, later
             connection.exec_driver_sql("SET statement_timeout = 0")
-            connection.exec_driver_sql("VACUUM (ANALYZE) orders, order_events")
+            connection.exec_driver_sql("VACUUM (ANALYZE) orders, order_events, order_words")
+
+
+def write_words(connection: Connection, after: int) -> None:
+    """Write by which words the search finds some orders: those that follow an id."""
+    texts = select(orders.c.id, *(orders.c[name] for name in SEARCHED))
+    some = texts.where(orders.c.id > after, orders.c.id <= after + _WRITTEN_AT_ONCE)
+    rows = [
+        (order_id, word)
+        for order_id, *found in connection.execute(some).fetchall()
+        for word in search_words(found)
+    ]
+    if connection.dialect.name == "postgresql":
+        copy_into(driver_of(connection), order_words, rows)
+    else:
+        driver_of(connection).executemany("INSERT INTO order_words VALUES (?, ?)", rows)
 
 
 def day(number: float) -> datetime:
@@ -118,6 +143,11 @@ MIXES = {
     "search: a rare reference": Filters(search="r-777"),
     "search: how a third begin": Filters(search="r-"),
     "search: how an old one begins": Filters(search="WE"),
+    "search: a word of every order": Filters(search="koln"),
+    "search: an old word": Filters(search="LEASH"),
+    "search: an old word, pending": Filters(PENDING, search="leash"),
+    "search: a name": Filters(search="wong77"),
+    "search: how all names begin": Filters(search="Mia W"),
     "search: pending, an old pet": Filters(PENDING, pet_id=OLD_PET, search="r-1"),
     "changed in the last week": Filters(updated_from=day(DAYS - 7)),
     "changed late, ships early": Filters(updated_from=day(300), ships_before=day(300)),
