@@ -52,8 +52,9 @@ class OrdersQuerySchema(QuerySchema):
     updated_before = _bound("Only orders that last changed earlier.")
     search = OrderTextParameter(
         "reference",
-        "Only the order of this number, with or without `#` or `No.`, and those of whose "
-        "reference a part begins so (`10040` finds `WEB-10040`), ASCII letters in either case.",
+        "Only the order of this number, with or without `#` or `No.`, and those in whose "
+        "reference, item, shipTo or tracking a word begins so (`10040` finds `WEB-10040`), letters "
+        "in either case, with or without accents.",
     )
     sort = ChoiceParameter(
         "How to sort; - means descending. `dueAt` is an order's shipDate, or its placedAt where it "
