@@ -121,11 +121,13 @@ class Model:
         self.orders = {}
         self.states = {}
         self.notes = {}
+        # The dates that they are expected to ship at.
+        self.expected = {}
         self.events = []
 
     def record(self, kind, key, order_id):
         if kind != "changed":
-            self.states[order_id] = {"placed": "pending"}.get(kind, kind)
+            self.states[order_id] = {"placed": "pending", "reopened": "pending"}.get(kind, kind)
         state, order = self.states[order_id], self.orders[order_id]
         facts = order["petId"], order["quantity"], order.get("shipDate"), self.notes.get(order_id)
         self.events.append((f"order.{kind}", order_id, f"key:{key.id}", state, *facts))
@@ -258,6 +260,7 @@ class Shopping(RuleBasedStateMachine):
         assert "Idempotent-Replayed" not in answer.headers
         self.model.orders[order_id] = placed
         self.model.notes[order_id] = None
+        self.model.expected[order_id] = placed.get("shipDate")
         self.model.record("placed", key, order_id)
 
     @rule(key=KEYS, order_id=ORDER_IDS, date=DATES)
@@ -350,6 +353,25 @@ class Shopping(RuleBasedStateMachine):
             assert (answer.status_code, answer.data) == (204, b"")
             self.model.record("cancelled", self.keys[key], order_id)
 
+    @rule(key=KEYS, order_id=ORDER_IDS, value=VALUES)
+    def reopen(self, key, order_id, value):
+        order_id = max(1, self.id_of(order_id))
+
+        def check(key, answer):
+            if order_id not in self.model.orders:
+                assert_error(answer, 404, "order_not_found")
+                return
+            if self.model.states[order_id] != "pending":
+                expected = self.model.expected[order_id]
+                order = {**self.model.orders[order_id], "shipDate": expected, "complete": False}
+                order = {name: each for name, each in order.items() if each is not None}
+                self.model.orders[order_id] = order
+                self.model.record("reopened", key, order_id)
+            assert answer.get_json().items() >= self.model.orders[order_id].items()
+            assert answer.get_json()["status"] == "pending"
+
+        self.write_once(key, value, check, "POST", f"{LIST_2}/{order_id}/reopen", None)
+
     @rule(key=KEYS, order_id=ORDER_IDS)
     def get(self, key, order_id):
         order_id = self.id_of(order_id)
@@ -379,6 +401,13 @@ class Shopping(RuleBasedStateMachine):
     def each_change_has_one_event_and_nothing_else_has_one(self):
         rows = self.store.rows(f"SELECT {EVENT_COLUMNS} FROM order_events ORDER BY id")
         assert [tuple(row.values()) for row in rows] == self.model.events
+
+    @invariant()
+    def the_figures_are_those_of_the_orders(self):
+        (ever,) = self.store.rows("SELECT * FROM order_quarters WHERE quarter = -1")
+        states = [*self.model.states.values()]
+        counts = len(states), states.count("shipped"), states.count("cancelled")
+        assert tuple(ever.values()) == (-1, *counts)
 
     # Time, limits and restarts.
 
