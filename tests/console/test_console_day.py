@@ -62,8 +62,11 @@ def test_what_is_packed_and_for_whom_is_entered_shown_and_found(shop, at_desk):
 def test_a_shipped_order_gets_its_tracking_and_is_reopened(shop, at_desk):
     page = at_desk()
     placed = shop.place(42, shipDate="2027-01-05T08:00:00Z")
-    shop.ship(placed)
     go_to(page, f"orders/{placed}")
+    press(page, "Already shipped")
+    question(page).get_by_label("Tracking").fill("AB 1")
+    press(page, "It has shipped")
+    expect(page.locator(".facts")).to_contain_text("AB 1")
     press(page, "Change note or tracking")
     expect(page.get_by_label("Item")).to_have_count(0)
     page.get_by_label("Tracking").fill("JD01 46")

@@ -3,7 +3,7 @@
 
 import { change, mustWait, newName, NoAnswer } from "./api.js";
 import { bdi, byId, el, refocus, setText } from "./dom.js";
-import { facts, isUnfinished, readTime } from "./fields.js";
+import { clean, facts, isUnfinished, readTime } from "./fields.js";
 import { counted, fromField } from "./format.js";
 import { announce, banner, countdown, describe } from "./notices.js";
 import { shipTogether } from "./shipping.js";
@@ -23,6 +23,8 @@ export function shippedAlready(order) {
   const time = el("input", { id: "ship-at", name: "at", type: "datetime-local", "aria-describedby": "ship-at-hint" });
   const hint = el("p", { id: "ship-at-hint", class: "hint", role: "status", text: SHIPPED_HINT });
   const at = el("div", { class: "field" }, el("label", { for: "ship-at", text: "Shipped at" }), time, hint);
+  const parcel = el("input", { id: "ship-tracking", name: "tracking", maxlength: 100, autocomplete: "off", spellcheck: "false" });
+  const tracking = el("div", { class: "field" }, el("label", { for: "ship-tracking", text: "Tracking" }), parcel);
   const isToCome = () => Date.parse(time.value) > now();
   // What the button says is what it does, also if the time passes meanwhile.
   let isExpected = false;
@@ -30,11 +32,12 @@ export function shippedAlready(order) {
     isExpected = isToCome();
     byId("confirm-yes").textContent = isExpected ? "Set the ship date" : "It has shipped";
     hint.textContent = isExpected ? EXPECTED_HINT : SHIPPED_HINT;
+    tracking.hidden = isExpected;
   };
   time.addEventListener("input", show);
   return confirm({
     title: `Order ${order.id} already shipped: when?`,
-    body: [facts(order, { isBrief: true }), at],
+    body: [facts(order, { isBrief: true }), at, tracking],
     yes: "It has shipped",
     no: "Not yet",
     success: () => (isExpected ? `Order ${order.id} has another ship date.` : `Order ${order.id} shipped.`),
@@ -49,9 +52,10 @@ export function shippedAlready(order) {
     dropped: `The question about order ${order.id} was closed before you answered it: the date in it is not kept. Open the order to enter it again.`,
     work: (name) => {
       const shipDate = fromField(time.value);
-      return isExpected
-        ? change("PATCH", `store/orders/${order.id}`, { shipDate }, { name })
-        : change("POST", `store/orders/${order.id}/ship`, shipDate ? { shipDate } : undefined, { name });
+      if (isExpected) return change("PATCH", `store/orders/${order.id}`, { shipDate }, { name });
+      // What is not known is left out.
+      const shipment = { shipDate: shipDate || undefined, tracking: clean(parcel.value) || undefined };
+      return change("POST", `store/orders/${order.id}/ship`, shipment, { name });
     },
   });
 }
