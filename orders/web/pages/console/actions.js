@@ -190,8 +190,8 @@ export function confirm({ title, body, yes, no, danger, success, date, check = (
       const text = failure instanceof NoAnswer ? UNCERTAIN : describe(failure);
       if (state.isOver) return announce(`${title} ${text}`);
       accept.disabled = false;
-      // It may have been done with this date.
-      if (failure instanceof NoAnswer && date) date.readOnly = true;
+      // It may have been done with what was entered.
+      if (failure instanceof NoAnswer) for (const input of dialog.querySelectorAll("input")) input.readOnly = true;
       setText(notice, text);
       if ([403, 404, 409].includes(failure.status)) {
         state.changed = failure.status !== 403;
