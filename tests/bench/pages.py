@@ -66,7 +66,8 @@ _FILL = """
         status, $placed, $placed,
         CASE WHEN i < 0.6 * $number AND i % 2 = 0 THEN 'web'
             WHEN i % 3 > 0 THEN 'R-' || (i % 20000) END,
-        CASE WHEN i < 0.3 * $number THEN 'Old leash' ELSE 'Red collar, ' || (20 + i % 30) || ' cm' END,
+        CASE WHEN i < 0.3 * $number THEN 'Old leash'
+            ELSE 'Red collar, ' || (20 + i % 30) || ' cm' END,
         'Mia Wong' || (i * 31 % 90000) || $line_break || 'Hauptstr. ' || (i % 200) || $line_break
             || (10000 + i * 7 % 80000) || ' Köln'
     FROM living
