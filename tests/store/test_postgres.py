@@ -87,7 +87,7 @@ def have_orders(server, name, count):
     server.execute(
         "INSERT INTO orders "
         "(pet_id, quantity, status, placed_at, updated_at, ship_date, reference) "
-        "SELECT 1 + n % 100, 1, 'pending', at, at, at, 'order ' || n % 100 "
+        "SELECT 1 + n % 100, 1, 'pending', at, at, at, 'order ' || n % 1000 "
         f"FROM generate_series(1, {count}) AS n, "
         "LATERAL (SELECT timestamptz '2026-12-01 12:00Z' + n * interval '1 minute') AS one (at)",
         name,
