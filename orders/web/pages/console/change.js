@@ -122,7 +122,7 @@ export function changeForm(order, etag, { read, end, draft }) {
   }
 
   function input({ name }) {
-    return form.elements[name];
+    return form.elements.namedItem(name);
   }
 
   function isTyped(field) {

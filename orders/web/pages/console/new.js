@@ -99,7 +99,7 @@ export function newView(root, shop) {
 function read(form) {
   const [order, wrong] = [{}, {}];
   for (const field of PLACED) {
-    const input = form.elements[field.name];
+    const input = form.elements.namedItem(field.name);
     if (field.usual && !input.value.trim()) continue;
     const { value, fault } = field.read(input, field);
     if (fault) wrong[field.name] = fault;
