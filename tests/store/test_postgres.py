@@ -588,8 +588,8 @@ FILTERS = [
     Filters(statuses=(Status.PENDING, Status.SHIPPED)),
     Filters(pet_id=7),
     Filters(reference="order 7"),
-    Filters(search="ORDER 71"),
-    Filters(search="#71"),
+    Filters(search="ORDER 714"),
+    Filters(search="#714"),
 ]
 
 
