@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import signal
@@ -14,6 +15,7 @@ import pytest
 
 from orders.store.care import checks, opening
 from orders.store.database import sqlite
+from orders.store.tables import METADATA
 from tests.support.commands import names_in, rejected, said
 from tests.support.databases import copy_database
 from tests.support.migrations import ADD_A_COLUMN
@@ -161,6 +163,13 @@ def test_no_table_changes_without_a_migration(path):
         "orders/store/tables.py makes other tables than before. Stores that exist need a migration "
         "in orders/store/care/migrations/versions, and its number stands in MADE."
     )
+
+
+def test_importing_postgres_changes_no_table():
+    importlib.import_module("orders.store.postgres.database")
+    indexes = [index for table in METADATA.tables.values() for index in table.indexes]
+    conditions = [each.dialect_options["postgresql"]["where"] for each in indexes]
+    assert conditions == [None] * len(indexes)
 
 
 def test_a_new_database_is_empty_for_its_owner_only_and_has_an_id_of_its_own(tmp_path):

@@ -30,7 +30,8 @@ from typing import Any, NoReturn
 import psycopg
 from sqlalchemy import URL, Connection, Engine, MetaData, PoolProxiedConnection, Table, event, text
 from sqlalchemy.exc import DisconnectionError
-from sqlalchemy.schema import CreateTable
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 from orders.store.database import errors, sqlite
 from orders.store.database.database import (
@@ -44,7 +45,6 @@ from orders.store.database.database import (
     driver_of,
 )
 from orders.store.database.errors import Part, StoreUnavailable, translated
-from orders.store.tables import METADATA
 
 log = logging.getLogger(__name__)
 
@@ -98,10 +98,12 @@ _LOCKED_SECONDS = 30.0
 _FULL = re.compile("too many (clients|connections)|remaining connection slots")
 _SILENT = "the database server does not answer"
 
-# An index that is partial on SQLite is partial here, too.
-for _table in METADATA.tables.values():
-    for _index in _table.indexes:
-        _index.dialect_options["postgresql"]["where"] = _index.dialect_options["sqlite"]["where"]
+
+@compiles(CreateIndex, "postgresql")
+def _partial_as_on_sqlite(create: CreateIndex, compiler: Any, **options: Any) -> str:
+    condition = create.element.dialect_options["sqlite"]["where"]
+    statement = compiler.visit_create_index(create, **options)
+    return statement if condition is None else f"{statement} WHERE {condition}"
 
 
 class PostgresDatabase(Database):
