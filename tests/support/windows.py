@@ -65,6 +65,7 @@ _BY_REASON = {
         test_a_file_that_is_not_there_is_reported_in_one_line
         test_one_file_through_two_folders_has_one_service
         test_a_module_that_is_run_has_the_commands_under_the_name_that_was_typed
+        test_programs_that_a_single_file_starts_find_the_systems_libraries
     """,
     SYSTEMD: """
         test_systemd_gets_a_unit_of_this_program_and_folder_and_starts_it
@@ -128,6 +129,7 @@ _BY_REASON = {
         test_a_client_stands_still_only_while_it_has_bytes_to_acknowledge
         test_where_all_together_keep_too_much_the_readers_that_take_least_are_cut_off
         test_unread_last_answers_count_too
+        test_a_reader_that_acknowledges_nothing_for_long_is_cut_off_and_a_slow_one_is_not
     """,
     CLOCK: """
         test_the_log_of_a_service_goes_to_standard_error_as_text
