@@ -245,7 +245,7 @@ class Bans:
         return ban
 
     def _adopt(self, key: ApiKey, as_of: float) -> _Ban | None:
-        """Have the ban of a key's row in force, or none where the row has none."""
+        """Put the ban of a key's row in force, or lift it if the row has none."""
         if key.banned_until is None:
             self._bans.pop(key.id, None)
             return None

@@ -19,7 +19,7 @@ from orders.store.care import checks, opening, restoring
 from orders.store.care import salvage as salvaging
 from orders.store.care.backups import Backups
 
-# Of what a salvage could not read of a table.
+# How many unreadable ranges of a table are shown.
 _SHOWN_RANGES = 5
 
 

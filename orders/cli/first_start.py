@@ -35,8 +35,7 @@ log = logging.getLogger(__name__)
 OWNER = "owner"
 PLAN = "business"
 _SECONDS_TO_OPEN = 10.0
-# Where nothing else is there, webbrowser starts one of these in the terminal, for which the console
-# is not made.
+# As a last resort, webbrowser starts one of these in the terminal. The console does not work there.
 _TEXT_BROWSERS = {"www-browser", "links", "elinks", "lynx", "w3m"}
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -49,7 +48,7 @@ _PAGE = """<!doctype html>
 
 
 def is_by_a_person(settings: Settings) -> bool:
-    """Return whether a start, which does not say so, is to open the console: by a double-click."""
+    """Return whether a start opens the console without --open: after a double-click."""
     has_terminal = sys.stdin is not None and sys.stdin.isatty()
     is_supervised = bool(settings.notify_socket)
     return installation.IS_SINGLE_FILE and not is_supervised and (has_terminal or has_screen())

@@ -65,8 +65,8 @@ def main(
     The console is opened in a browser if it `opens`; None means where that suits this start.
     """
     system.keep_new_files_private()
-    # systemd would count that end as meant, and programs that rotate logs ask for it. A person who
-    # closes the terminal that shows the log means the service to end.
+    # systemd would take an end by SIGHUP for intended, and log rotation sends that signal. But a
+    # person who closes the terminal with the log wants the service to end.
     if sys.stderr is None or not sys.stderr.isatty():
         system.ignore_hangups()
     try:
@@ -77,7 +77,7 @@ def main(
             try:
                 return _serve_instance(create_app(settings), with_demo=with_demo, opens=opens)
             except AlreadyServed:
-                # Of two double-clicks, the second opens what the first has started.
+                # The second of two double-clicks opens the service that the first has started.
                 if not (opens and first_start.open_running(settings)):
                     raise
                 return 0

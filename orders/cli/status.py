@@ -37,10 +37,10 @@ _LONGEST_BEHIND_SECONDS = 300
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A line: what it is about, in words and in facts, and whether it needs a person."""
+    """A line of the screen: its text, whether it needs a person, and its facts for --json."""
 
     name: str
-    words: str
+    text: str
     needs_person: bool = False
     facts: dict[str, Any] = field(default_factory=dict)
 
@@ -60,7 +60,7 @@ def status(*, as_json: bool) -> None:
         click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
     else:
         for each in items:
-            click.echo(f"{'!' if each.needs_person else ' '} {each.name:<9} {each.words}")
+            click.echo(f"{'!' if each.needs_person else ' '} {each.name:<9} {each.text}")
     if any(each.needs_person for each in items):
         raise SystemExit(1)
 
@@ -109,9 +109,9 @@ def _service(shop: Shop, said: dict[str, Any]) -> Item:
         *([f"counters: {said['counters']}"] if said["counters"] else []),
         *said["differing"],
     ]
-    words = f"{said['version']}, on {' and '.join(said['addresses'])} since {said['started']}"
+    text = f"{said['version']}, on {' and '.join(said['addresses'])} since {said['started']}"
     facts |= {"counters": said["counters"], "differing": said["differing"]}
-    return Item("service", "; ".join([words, *trouble]), bool(trouble), facts)
+    return Item("service", "; ".join([text, *trouble]), bool(trouble), facts)
 
 
 def _store(shop: Shop, said: dict[str, Any]) -> Item:
@@ -128,9 +128,9 @@ def _store(shop: Shop, said: dict[str, Any]) -> Item:
         faults.append("the check at the start found damage")
     numbers = ", ".join(f"{count:,} {name}" for name, count in counts.items())
     sound = "" if faults else "; sound"
-    words = "; ".join([f"{where}: {numbers}{sound}, schema {checks.schema_version()}", *faults])
+    text = "; ".join([f"{where}: {numbers}{sound}, schema {checks.schema_version()}", *faults])
     facts = {"where": where, "orders": counts, "faults": faults, "checkSeconds": seconds}
-    return Item("store", words, bool(faults), facts)
+    return Item("store", text, bool(faults), facts)
 
 
 def _disk(shop: Shop) -> Item:
@@ -139,10 +139,10 @@ def _disk(shop: Shop) -> Item:
         folder = shop.settings.database_path.parent
     usage = shutil.disk_usage(folder)
     size = sum(each.stat().st_size for each in folder.glob("orders.db*"))
-    words = f"{_size(usage.free)} of {_size(usage.total)} free, where {folder} is"
+    text = f"{_size(usage.free)} of {_size(usage.total)} free, where {folder} is"
     is_short = usage.free < max(_LEAST_FREE_BYTES, 2 * size)
     facts = {"freeBytes": usage.free, "sizeBytes": usage.total}
-    return Item("disk", words + ("; make room" if is_short else ""), is_short, facts)
+    return Item("disk", text + ("; make room" if is_short else ""), is_short, facts)
 
 
 def _backups(shop: Shop) -> Item:
@@ -156,14 +156,14 @@ def _backups(shop: Shop) -> Item:
         *(["not sound"] if newest and not standing.is_sound else []),
     ]
     where = "on the store's own disk" if standing.is_on_same_disk else "on another disk"
-    words = [f"the newest of {newest}, {where}" if newest else f"in {backups.folder}", *trouble]
+    text = [f"the newest of {newest}, {where}" if newest else f"in {backups.folder}", *trouble]
     facts = {
         "newest": newest,
         "sameDisk": standing.is_on_same_disk,
         "folder": str(backups.folder),
         "trouble": trouble,
     }
-    return Item("backups", "; ".join(words), bool(trouble), facts)
+    return Item("backups", "; ".join(text), bool(trouble), facts)
 
 
 def _copy(said: dict[str, Any]) -> Item:
@@ -171,8 +171,8 @@ def _copy(said: dict[str, Any]) -> Item:
     if behind is None:
         return Item("copy", "no continuous copy is set up", facts={"secondsBehind": None})
     facts = {"secondsBehind": round(behind)}
-    words = f"whole {words_of(behind)} ago, by Litestream"
-    return Item("copy", words, behind > _LONGEST_BEHIND_SECONDS, facts)
+    text = f"whole {words_of(behind)} ago, by Litestream"
+    return Item("copy", text, behind > _LONGEST_BEHIND_SECONDS, facts)
 
 
 def _webhooks(shop: Shop, connection: Connection) -> Item:
@@ -189,8 +189,8 @@ def _webhooks(shop: Shop, connection: Connection) -> Item:
         elif waiting:
             shown.append(f"{hook.id} has {waiting:,} events to send, of {words_of(seconds)}")
     needs = any(each["paused"] or each["seconds"] > _LONGEST_LAG_SECONDS for each in hooks)
-    words = "; ".join(shown) or (f"{len(hooks)}, and none waits" if hooks else "none")
-    return Item("webhooks", words, needs, {"webhooks": hooks})
+    text = "; ".join(shown) or (f"{len(hooks)}, and none waits" if hooks else "none")
+    return Item("webhooks", text, needs, {"webhooks": hooks})
 
 
 def _keys(shop: Shop, connection: Connection) -> Item:
@@ -202,8 +202,8 @@ def _keys(shop: Shop, connection: Connection) -> Item:
         if key.banned_until and key.banned_until > now
     ]
     shown = ", ".join(f"{key['id']} ({key['name']}) until {key['until']}" for key in banned)
-    words = f"banned: {shown}" if banned else f"{len(all_keys)}, none of them banned"
-    return Item("keys", words, facts={"banned": banned})
+    text = f"banned: {shown}" if banned else f"{len(all_keys)}, none of them banned"
+    return Item("keys", text, facts={"banned": banned})
 
 
 def _failed(said: dict[str, Any]) -> Item:
@@ -212,16 +212,16 @@ def _failed(said: dict[str, Any]) -> Item:
         f"{each['count']} times {each['what']} (last {each['last'][11:19]})" for each in failed
     ]
     needs = any(each["source"] != "warning" for each in failed)
-    words = "; ".join(shown) or ("nothing in the last hour" if said else "not known")
-    return Item("failed", words, needs, {"lastHour": failed})
+    text = "; ".join(shown) or ("nothing in the last hour" if said else "not known")
+    return Item("failed", text, needs, {"lastHour": failed})
 
 
 def _queue(said: dict[str, Any]) -> Item:
     if not said:
         return Item("queue", "not known")
     longest, count = said["longestWaitMs"], said["requests"]
-    words = f"the longest wait was {longest} ms, of {count:,} requests in the last hour"
-    return Item("queue", words, facts={"longestWaitMs": longest, "requests": count})
+    text = f"the longest wait was {longest} ms, of {count:,} requests in the last hour"
+    return Item("queue", text, facts={"longestWaitMs": longest, "requests": count})
 
 
 def _size(count: int) -> str:

@@ -30,7 +30,7 @@ from orders.store.database import errors, sqlite
 
 log = logging.getLogger(__name__)
 
-# Requests wait while so many rows are made for the journal: some tenths of a millisecond.
+# Rows that are made for the journal at a time, while requests wait: some tenths of a millisecond.
 _SLICE = 256
 
 _SCHEMA = """
@@ -110,7 +110,7 @@ class Journal:
             with contextlib.suppress(FileExistsError):
                 system.make_private_file(self._path)
             self._connection = connection = sqlite.connect(self._path)
-            # What a power cut may take of the last counts is not worth a wait for the disk.
+            # The last counts, which a power cut may lose, are not worth waiting for the disk.
             connection.execute("PRAGMA synchronous = OFF")
             connection.execute(_SCHEMA)
             connection.execute(_INDEX)
@@ -210,7 +210,7 @@ class CounterStorage(Counters, Storage):
 
     @property
     def trouble(self) -> str:
-        """Why the counters would not survive a restart, in words; empty if they would."""
+        """Why the counters would not survive a restart; empty if they would."""
         return "" if self.check() else "not written, counting in memory"
 
     def check(self) -> bool:

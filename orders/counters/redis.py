@@ -34,8 +34,8 @@ PREFIX = "store-orders"
 # A request waits no longer than this for a connection, and no longer for the answer: Redis answers
 # in less than a millisecond, or something is wrong.
 TIMEOUT_SECONDS = 0.1
-# After the last strike, all processes know of the ban from Redis until so long after it is in the
-# key's row, which none of them remembers for longer. Where it can't be written, they do for longer.
+# After the last strike, all processes learn of the ban from Redis until this long after it has been
+# written to the key's row, which none of them caches for longer; or for this long if it can't be.
 _SETTLED_MS = 1_000
 _UNSETTLED_MS = 10_000
 # A window takes half a kilobyte.
@@ -133,7 +133,7 @@ class RedisCounterStorage(RedisStorage):
         return Usage(quota, seen.remaining, ends_in)
 
     def strike(self, key: str, length: int, last: int) -> int:
-        """Count a strike in a window of so many seconds; return which one it is, 0 if not counted.
+        """Count a strike in a window of `length` seconds; return which one it is, 0 if not counted.
 
         In the second after the first, further ones don't count. After the last one, counting goes
         on until a second after `settle`, or for ten seconds without it; then it begins anew.
@@ -161,7 +161,7 @@ class RedisCounterStorage(RedisStorage):
         except _ERRORS as error:
             if _is_refusal(error):
                 raise CountersRefused(
-                    f"Redis at {self._place} refuses to count: {_words_of(error)}. "
+                    f"Redis at {self._place} refuses to count: {_message_of(error)}. "
                     "Fix that or ORDERS_LIMITS_URL, then start again."
                 ) from None
             self._lose(error)
@@ -169,7 +169,7 @@ class RedisCounterStorage(RedisStorage):
             log.info("Limits are counted in Redis at %s.", self._place)
 
     def flush(self) -> None:
-        """Probe Redis, which a process without requests is to do as well. Called twice a second."""
+        """Probe Redis, also in a process that has no requests. Called twice a second."""
         # What a request finds out meanwhile is newer than the answer to this.
         was_away = self._is_away
         try:
@@ -192,7 +192,7 @@ class RedisCounterStorage(RedisStorage):
 
     @property
     def trouble(self) -> str:
-        """Why the counters are not shared, in words; empty if they are."""
+        """Why the counters are not shared; empty if they are."""
         return "Redis is away, each process counts in memory" if self._is_away else ""
 
     # The rest of the interface of `limits` is RedisStorage's.
@@ -252,7 +252,7 @@ class RedisCounterStorage(RedisStorage):
                 "Redis at %s %s (%s): each process counts in memory until it is back.",
                 self._place,
                 "refuses to count" if is_refusal else "is away",
-                _words_of(error),
+                _message_of(error),
             )
 
 
@@ -262,6 +262,6 @@ def _is_refusal(error: Exception) -> bool:
     return is_unknown_command or isinstance(error, _REFUSALS)
 
 
-def _words_of(error: Exception) -> str:
-    words = " ".join(f"{getattr(error, 'status_code', None) or ''} {error}".split())
-    return words or type(error).__name__
+def _message_of(error: Exception) -> str:
+    message = " ".join(f"{getattr(error, 'status_code', None) or ''} {error}".split())
+    return message or type(error).__name__

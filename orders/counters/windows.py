@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from orders.clock import Clock
 
-# The windows of addresses may be evicted, when an attacker comes from more of them than there is
-# room for. That frees nobody who could not go on anyway: it takes so many requests from as many
-# other addresses, each of which may send a whole plan's.
+# The windows of addresses may be evicted when an attacker comes from more addresses than there is
+# room for. That gives no attacker more requests: from as many addresses, each with a plan's limit,
+# there are more than enough.
 ADDRESS_PREFIX = "address:"
 MAX_ADDRESSES = 50_000
 
@@ -66,7 +66,7 @@ class Shelf:
     """The windows of one length. Not thread-safe: callers must hold a lock."""
 
     def __init__(self, length: int, capacity: int | None, *, is_journalled: bool) -> None:
-        """Make an empty shelf for so many windows, any number if None.
+        """Make an empty shelf for `capacity` windows, or for any number.
 
         With a journal, the keys of changed windows are collected for it.
         """
@@ -172,11 +172,11 @@ class Counters:
         with self._lock:
             return [self._usage(quota, now) for quota in quotas]
 
-    # What memory knows of them: here, all.
+    # In memory, nothing else has to be asked.
     recall = peek
 
     def strike(self, key: str, length: int, last: int) -> int:
-        """Count a strike in a window of so many seconds; return which one it is, 0 if not counted.
+        """Count a strike in a window of `length` seconds; return which one it is, 0 if not counted.
 
         In the second after the first, further ones don't count: they were on their way together.
         After the last one the count begins anew.

@@ -269,7 +269,7 @@ def authorize(caller: Caller, method: str) -> ApiKey:
     """Return the caller's key, which must be valid and have the scope for this method.
 
     Raises:
-        MissingKey, InvalidKey, InsufficientScope: there is none, or it may not.
+        MissingKey, InvalidKey, InsufficientScope
     """
     if caller.key is None:
         raise InvalidKey if caller.presented else MissingKey

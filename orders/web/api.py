@@ -58,7 +58,7 @@ _OPENAPI = {1: "3.0.3", 2: "3.1.0"}
 
 # Here Flask, flask-smorest and Werkzeug are not used as they come. An override that changes no
 # behaviour has its saving beside it: how much longer a warm GET of one order takes without it (CPU
-# time in the process, in turns with the whole). One that saves less than 3 % is to go.
+# time in the process, measured in turns). One that saves less than 3 % is removed.
 
 
 class IdConverter(UnicodeConverter):
@@ -300,7 +300,7 @@ def render(error: Exception) -> Reply:
 def _finish(app: OrdersFlask, reply: Reply) -> Reply:
     call: access.Call = g.call
     shop = call.shop
-    # What is left to send is not waited for by this deadline.
+    # The deadline is for making the answer, not for sending it.
     shop.database.answer_by(None)
     headers = reply.headers
     own = {name for name, _ in headers}
@@ -312,8 +312,7 @@ def _finish(app: OrdersFlask, reply: Reply) -> Reply:
         if call.caller is not None and call.caller.key is not None:
             headers += _announcements(shop.settings)
     if call.refusal is not None:
-        # Of a path that does not exist: it leads back to the request, and only the collector would
-        # free both.
+        # The exception of a missing path refers to the request: only the collector would free both.
         request_ctx.request.routing_exception = None
     status = reply.status
     reply.end = lambda: app.note_answer(call, status, shop.clock.monotonic())
@@ -321,7 +320,7 @@ def _finish(app: OrdersFlask, reply: Reply) -> Reply:
 
 
 def _announcements(settings: Settings) -> list[tuple[str, str]]:
-    """Return the headers of every answer of a deprecated route, of refusals, too."""
+    """Return the headers that a deprecated route has on every answer, also on refusals."""
     incoming = request_ctx.request
     view = current_app.view_functions.get(incoming.endpoint or _endpoint_of_path(incoming))
     deprecated_at = getattr(view, "deprecated_at", None)
@@ -346,7 +345,7 @@ def _plain(proxy: Any) -> Request:
     return plain
 
 
-# The messages of the server's own errors. A rejection may name its cause after the first.
+# The messages of the server's own errors. The cause of a 400 follows its message.
 WORDS = {
     400: "The request is not HTTP that can be read",
     408: "The request took too long to arrive. Send it again, whole.",
@@ -362,7 +361,7 @@ _LIST = "/v1/store/orders"
 
 
 class Dispatch:
-    """Decides by a request's head, and asks no other server."""
+    """Decides by a request's head how it is served, without waiting for anything."""
 
     probe = "/healthz"
     body_bytes = bodies.MAX_BYTES

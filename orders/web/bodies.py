@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 MAX_BYTES = 64 * 1024
 MERGE_PATCH = "application/merge-patch+json"
 _JSON = ("application/json",)
-# What else than JSON's own type the body at a location may be declared as.
+# The media types of a location whose body may be declared as more than JSON.
 _TYPES = {"merge_patch": (MERGE_PATCH, *_JSON)}
-# Of what follows, nothing is a type's, and each parameter takes time.
+# A longer Content-Type is cut: no media type is so long, and each parameter takes time.
 _LONGEST_TYPE = 500
 _ACCEPTED = {"Accept": ", ".join(_JSON)}
 ACCEPT_PATCH = ("Accept-Patch", ", ".join(_TYPES["merge_patch"]))

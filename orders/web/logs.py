@@ -51,8 +51,8 @@ Write = Callable[[bytes], int]
 class AccessLine(NamedTuple):
     """The facts of an answered request, in the order in which the log shows them.
 
-    `code` is that of an error's body, which tells one 503 from another; `waited_ms` lie between the
-    request's last byte and the start of answering, from which `ms` are counted.
+    `code` is that of an error's body, as one status may have several. `waited_ms` is the time from
+    the request's last byte to the start of answering, and `ms` the time from then on.
     """
 
     time: float

@@ -35,8 +35,8 @@ NO_CONTENT = 204
 REPLAYED = ("Idempotent-Replayed", "true")
 _WITHOUT_BODY = {NO_CONTENT, 304}
 _STATUS_LINES = {each.value: f"{each.value} {each.phrase}" for each in HTTPStatus}
-# Of ETags: raised when a release changes what a representation looks like, but for an order's
-# fields, whose names follow.
+# The format in ETags. Raise it when a release changes what a representation looks like; the names
+# of an order's fields follow by themselves.
 _FORMAT = 1
 FORMAT = f"{_FORMAT}{zlib.crc32(','.join(orders.columns.keys()).encode()):08x}"
 # A smaller response fits in a few packets as it is.
@@ -219,7 +219,7 @@ def is_large(body: bytes | Iterable[bytes]) -> bool:
 def encoded(
     body: bytes | Iterable[bytes], headers: list[tuple[str, str]]
 ) -> bytes | Iterable[bytes]:
-    """Return a body as the client is to get it: as gzip, with its header, or as it is."""
+    """Return a body, as gzip and with its header if it is large and the client accepts that."""
     if not is_large(body) or not _accepts_gzip():
         return body
     headers.append(_IS_GZIP)
@@ -273,7 +273,7 @@ class _Pieces:
 
 
 class Constant:
-    """A view whose body never changes, made at the first request and kept: 304 to who has it."""
+    """A view whose body never changes: made at the first request, and 304 for current copies."""
 
     def __init__(
         self, make: Callable[[], bytes], content_type: str, headers: Mapping[str, str]

@@ -1,7 +1,7 @@
-"""How the service is: endpoints for probes, which need no key, and a file for `flask status`.
+"""Endpoints for probes, which need no key, and a status file for `flask status`.
 
-The file, beside the store, says what happened of late. It is rewritten in place, in blocks that it
-has from the start on: on a full disk, too.
+The file is beside the store and covers the last hour. It is rewritten in place, within blocks that
+are allocated at the start, so a full disk does not stop it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from orders.web.replies import Reply, json_reply
 
 FILE = "status.json"
 WRITTEN_EVERY_SECONDS = 5.0
-# Of the file, padded with blanks.
+# The file's size: it is padded with blanks.
 _BYTES = 16 * 1024
 _PATIENCE_SECONDS = 1.0
 _MINUTES = 60

@@ -101,14 +101,14 @@ class Metrics:
         self._limited = self._counter("rate_limited", "Answers of 429, by plan.", "plan")
         # By the keys that there are. Names may change, and are nobody else's business.
         self._of_keys = {
-            name: self._counter(f"key_{name}", words, "key")
-            for name, words in (
+            name: self._counter(f"key_{name}", description, "key")
+            for name, description in (
                 ("requests", "Requests answered, by the key's id."),
                 ("refusals", "Answers of 400 and above, by the key's id."),
                 ("seconds", "Time spent on answers, by the key's id."),
             )
         }
-        # Of each kind of request: the library takes longer to find them.
+        # By kind of request: the library takes longer to find them.
         self._series: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._registry.register(StateCollector(app))
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
@@ -143,8 +143,8 @@ class Metrics:
         encode, content_type = choose_encoder(",".join(filter(_READABLE.fullmatch, entries)))
         return Reply(encode(self._registry), content_type=content_type)
 
-    def _counter(self, name: str, words: str, *labels: str) -> Counter:
-        return Counter(f"{PREFIX}http_{name}", words, labels, registry=self._registry)
+    def _counter(self, name: str, description: str, *labels: str) -> Counter:
+        return Counter(f"{PREFIX}http_{name}", description, labels, registry=self._registry)
 
     def _note_refusal(self, call: Call, code: str, status: int) -> None:
         self._refusals.labels(code).inc()
@@ -214,7 +214,7 @@ class BoundedQuery(Generic[Result]):
         self._result: Result | None = None
 
     def result(self, patience: float = PATIENCE_SECONDS) -> Result | None:
-        """Return the result, or None if it fails or takes more than so many seconds."""
+        """Return the result, or None if it fails or takes longer than `patience`, in seconds."""
         with self._lock:
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
@@ -315,8 +315,11 @@ class StateCollector(Collector):
         yield _gauge("backup_same_disk", "Whether they are on the database's disk.", same_disk)
 
     def _deliveries(self) -> Metric:
-        words, labels = "Attempts to deliver, by outcome.", ("endpoint", "outcome")
-        family = CounterMetricFamily(PREFIX + "webhook_deliveries", words, labels=labels)
+        family = CounterMetricFamily(
+            PREFIX + "webhook_deliveries",
+            "Attempts to deliver, by outcome.",
+            labels=("endpoint", "outcome"),
+        )
         for (endpoint, outcome), count in self._shop.outbox.courier.outcomes.items():
             family.add_metric((str(endpoint), outcome), count)
         return family
@@ -354,16 +357,16 @@ class StateCollector(Collector):
         ]
 
 
-def _gauge(name: str, words: str, value: float) -> Metric:
-    return GaugeMetricFamily(PREFIX + name, words, value)
+def _gauge(name: str, description: str, value: float) -> Metric:
+    return GaugeMetricFamily(PREFIX + name, description, value)
 
 
-def _gauges(name: str, words: str, label: str, values: Mapping[Any, float]) -> Metric:
-    family = GaugeMetricFamily(PREFIX + name, words, labels=[label])
+def _gauges(name: str, description: str, label: str, values: Mapping[Any, float]) -> Metric:
+    family = GaugeMetricFamily(PREFIX + name, description, labels=[label])
     for label_value, value in values.items():
         family.add_metric([label_value], value)
     return family
 
 
-def _counter(name: str, words: str, value: float) -> Metric:
-    return CounterMetricFamily(PREFIX + name, words, value)
+def _counter(name: str, description: str, value: float) -> Metric:
+    return CounterMetricFamily(PREFIX + name, description, value)

@@ -1,8 +1,8 @@
 """Hands keys over to browsers: `POST /console/key` answers a key, once, for a code.
 
 A first start opens an address with such a code after `#key=`, and so does a phone, which scans one.
-The address has not the key itself: browsers write addresses into their history before a page can
-take anything out of them, and synchronize that. A code that was used, or is old, opens nothing.
+The address does not contain the key itself: browsers write addresses into their history, which they
+synchronize, before a page can change them. A code works once, and not after it has expired.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from orders.web.replies import Reply
 
 # A browser that has to start first, and a person with a phone, take a while.
 SECONDS = 300.0
-# Anybody may have a key kept: so there are few, and the oldest gives way.
+# Anybody may deposit a key here, so few are kept: the oldest is evicted.
 MOST = 32
 _EXTENSION = "store-orders-handovers"
 
 
 @dataclass
 class Handover:
-    """A key that waits to be handed over until `ends`. `done` is called when it is."""
+    """A key to hand over until `ends`, in monotonic seconds. `done` is called when it was."""
 
     secret: str = field(repr=False)
     ends: float
@@ -44,7 +44,7 @@ def register(app: Flask) -> None:
 
 
 def offer(app: Flask, now: float, secret: str, done: Callable[[], None] = lambda: None) -> str:
-    """Have a key handed over, from a monotonic time on, for the code that this returns."""
+    """Return a code for which a key will be handed over. `now` is in monotonic seconds."""
     waiting: dict[str, Handover] = app.extensions[_EXTENSION]
     for code, each in [*waiting.items()]:
         if each.ends <= now or len(waiting) >= MOST:
@@ -84,7 +84,7 @@ def _show_to_phone() -> Reply:
 
 
 def is_for_phones(address: str) -> bool:
-    """Return whether an address is for other devices, too, and encrypted: keys are to cross."""
+    """Return whether other devices can reach an address, and a key may cross to them: by TLS."""
     parts = urlsplit(address)
     try:
         is_own = ipaddress.ip_address(parts.hostname or "").is_loopback

@@ -1,7 +1,7 @@
 """Serves the console at / and the API documentation at /docs, from the files in this folder.
 
-Files are read when a service starts, or on their first request, and kept: what a `git pull` puts in
-their place goes with a program that does not run yet. Browsers revalidate their copies each time
+Files are read when a service starts, or on their first request, and cached: those that a `git pull`
+replaces belong to a program that does not run yet. Browsers revalidate their copies each time
 (no-cache) and get 304 while the contents are the same (RFC 9110, section 13): a new release is seen
 at once, and nothing is sent twice. The pages need no key; the API requests that they make do.
 
