@@ -36,7 +36,7 @@ from orders.store.care.opening import Hold, InUse
 from orders.store.database import sqlite
 from orders.store.database.errors import StoreUnavailable
 from orders.web import logs
-from orders.web.api import Dispatch, OrdersFlask
+from orders.web.api import OrdersFlask, ServingPolicy
 from orders.web.monitoring.health import StatusFile
 from orders.web.pages import site
 
@@ -255,7 +255,7 @@ def _bind(app: OrdersFlask) -> Server:
         alive = partial(notify, settings.notify_socket, State.ALIVE)
         server = Server(
             app,
-            Dispatch(app, alive),
+            ServingPolicy(app, alive),
             (settings.host, settings.port),
             settings.threads,
             (settings.head_seconds, settings.body_seconds),

@@ -1,6 +1,6 @@
 """HTTP: who asks, may they, what do they want, and how the answer looks.
 
 The application uses `api` (OrdersFlask, Api), `access.counters_of`, the blueprints of `v1` and
-`v2`, `monitoring` and `pages`; the start also `api.Dispatch` and `logs`; `flask status` reads what
-`monitoring.health` wrote.
+`v2`, `monitoring` and `pages`; the start also `api.ServingPolicy` and `logs`; `flask status` reads
+what `monitoring.health` wrote.
 """

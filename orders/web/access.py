@@ -211,7 +211,7 @@ def _admit_to_api(call: Call, authorization: str | None) -> None:
         call.caller = identify(shop, authorization, call.address)
     except StoreUnavailable:
         # A key that memory knows sees its own figures, as on every refusal.
-        call.verdict = standing(shop, authorization)
+        call.verdict = recalled_verdict(shop, authorization)
         raise
     if (key := call.caller.key) is not None:
         call.key_name = f"key:{key.id}"
@@ -249,7 +249,7 @@ def judge(shop: Shop, caller: Caller) -> Verdict:
     return Verdict(usages, admitted, banned_for)
 
 
-def standing(shop: Shop, authorization: str | None) -> Verdict:
+def recalled_verdict(shop: Shop, authorization: str | None) -> Verdict:
     """Return what a key has left as memory knows it, and count nothing. Must not block.
 
     Without a key that memory knows: the free plan's full figures.

@@ -306,7 +306,7 @@ def _finish(app: OrdersFlask, reply: Reply) -> Reply:
     own = {name for name, _ in headers}
     headers += [each for each in PROTECTION.items() if each[0] not in own]
     if call.is_api:
-        verdict = call.verdict or access.standing(shop, None)
+        verdict = call.verdict or access.recalled_verdict(shop, None)
         headers += verdict.headers(call.judged_at or shop.clock.time())
         headers.append(("X-Request-Id", call.request_id))
         if call.caller is not None and call.caller.key is not None:
@@ -360,7 +360,7 @@ _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 _LIST = "/v1/store/orders"
 
 
-class Dispatch:
+class ServingPolicy:
     """Decides by a request's head how it is served, without waiting for anything."""
 
     probe = "/healthz"
@@ -409,7 +409,7 @@ class Dispatch:
         call.waited = now - refused.whole_at
         headers, body = answer_to_refused(refused, call)
         if is_api:  # it counts nothing
-            verdict = access.standing(shop, refused.authorization)
+            verdict = access.recalled_verdict(shop, refused.authorization)
             headers += verdict.headers(shop.clock.time())
         self._app.note_answer(call, refused.status, time.monotonic())
         return headers, body

@@ -11,7 +11,7 @@ from test_bans import own
 from orders.server import Work, loop
 from orders.settings import DEFAULT_PLANS, Plan
 from orders.store import apikeys as key_store
-from orders.web.api import Dispatch
+from orders.web.api import ServingPolicy
 from tests.support.clocks import ONLY_WHERE_TIME_STANDS_STILL, WHERE_COUNTED
 from tests.support.serving import serving
 from tests.support.stores import assert_error
@@ -221,7 +221,7 @@ def test_an_address_and_a_valid_key_from_it_are_limited_apart(store):
 
 
 def test_only_views_that_say_so_are_answered_by_the_thread_that_polls(shared_store):
-    work = Dispatch(shared_store.app, lambda: None).work
+    work = ServingPolicy(shared_store.app, lambda: None).work
     instant = ("/", "/docs", "/console/app.js", "/healthz", "/openapi/v2.json")
     waiting = ("/readyz", "/metrics", "/console/key", "/console/phone", "/a-view-of-tomorrow")
     assert {work("GET", each, {}) for each in instant} == {Work.INSTANT}
@@ -234,7 +234,7 @@ def test_a_known_key_sees_its_own_figures_when_the_server_itself_refuses(store, 
     use(banned, 2)
     monkeypatch.setattr(loop, "QUEUE_SECONDS", -1)  # each request has waited for too long
     shown = []
-    with serving(store.app, Dispatch(store.app, lambda: None)) as address:
+    with serving(store.app, ServingPolicy(store.app, lambda: None)) as address:
         for key in (client.secret, banned.secret, "unknown"):
             for length in (0, 2_000_000):
                 head = f"Host: a\r\nAuthorization: Bearer {key}\r\nContent-Length: {length}"

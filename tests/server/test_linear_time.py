@@ -18,7 +18,7 @@ from waitress.rfc7230 import HEADER_FIELD_RE
 
 from orders.server.parser import MAX_HEAD_BYTES
 from orders.web.access import client_address
-from orders.web.api import Dispatch
+from orders.web.api import ServingPolicy
 from tests.support.service import SOURCE
 from tests.support.serving import serving
 from tests.support.wire import exchange
@@ -175,7 +175,7 @@ class Sender:
 @pytest.fixture(scope="module")
 def sender(shared_store):
     _, key = shared_store.issue(plan="enterprise", per_minute=10**9, per_day=10**9)
-    with serving(shared_store.app, Dispatch(shared_store.app, lambda: None)) as address:
+    with serving(shared_store.app, ServingPolicy(shared_store.app, lambda: None)) as address:
         yield Sender(address, key)
 
 

@@ -17,7 +17,7 @@ class Policy:
     """Everything waits, but for what is long by its path. Nothing is counted or logged."""
 
     probe = "/healthz"
-    body_bytes = api.Dispatch.body_bytes
+    body_bytes = api.ServingPolicy.body_bytes
     outages = ()
 
     def work(self, method, path, headers):
@@ -34,7 +34,7 @@ class Policy:
 
     def owner(self, address, authorization):
         """Return the client, as the service does."""
-        return api.Dispatch.owner(self, address, authorization)
+        return api.ServingPolicy.owner(self, address, authorization)
 
     def refusal(self, refused):
         """Return the service's refusal."""
