@@ -25,7 +25,7 @@ from werkzeug.http import http_date
 from werkzeug.routing import MapAdapter, UnicodeConverter
 
 from orders.apikeys import is_well_formed
-from orders.server import MAX_HEAD_BYTES, MAX_HEADERS, Refused, Server, Work, path_of_target
+from orders.server import Refused, Server, Work, path_of_target
 from orders.settings import Settings
 from orders.shop import Shop
 from orders.store.database.errors import StoreUnavailable
@@ -33,7 +33,13 @@ from orders.web import access, bodies
 from orders.web.logs import log_queue
 from orders.web.openapi import document
 from orders.web.openapi.document import documented
-from orders.web.refusals import ANSWERS, SERVER_ANSWERS, InternalError, answer_to, error_body
+from orders.web.refusals import (
+    SERVER_ANSWERS,
+    InternalError,
+    PayloadTooLarge,
+    answer_to,
+    error_body,
+)
 from orders.web.replies import JSON, NO_CONTENT, Constant, Reply, json_reply, tag_of
 from schemas.base import ErrorSchema
 from schemas.fields import Instant, Int64, Whole
@@ -290,11 +296,7 @@ def render(error: Exception) -> Reply:
         log.error("Request %s failed", call.request_id, exc_info=error)
         return render(InternalError(call.request_id))
     call.refusal = answer.code
-    return Reply(
-        error_body(answer.code, answer.words(error), answer.status),
-        answer.status,
-        answer.headers(error).items(),
-    )
+    return Reply(error_body(answer), answer.status, answer.headers)
 
 
 def _finish(app: OrdersFlask, reply: Reply) -> Reply:
@@ -345,17 +347,6 @@ def _plain(proxy: Any) -> Request:
     return plain
 
 
-# The messages of the server's own errors. The cause of a 400 follows its message.
-WORDS = {
-    400: "The request is not HTTP that can be read",
-    408: "The request took too long to arrive. Send it again, whole.",
-    413: f"The body may be at most {bodies.MAX_BYTES:,} bytes long.",
-    431: f"There may be at most {MAX_HEADERS} headers, of {MAX_HEAD_BYTES:,} bytes in all.",
-    501: "This Transfer-Encoding is not known here; send the body as it is, or chunked.",
-    503: "The store is unavailable: too many requests wait for it. Try again in a few seconds.",
-}
-_UNAVAILABLE = 503
-_RETRY = ANSWERS[StoreUnavailable].headers(None).items()
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 _LIST = "/v1/store/orders"
 
@@ -364,7 +355,7 @@ class ServingPolicy:
     """Decides by a request's head how it is served, without waiting for anything."""
 
     probe = "/healthz"
-    body_bytes = bodies.MAX_BYTES
+    body_bytes = PayloadTooLarge.limit
     outages: tuple[type[Exception], ...] = (StoreUnavailable,)
 
     def __init__(self, app: OrdersFlask, on_turn: Callable[[], None]) -> None:
@@ -427,13 +418,10 @@ class ServingPolicy:
 
 def answer_to_refused(refused: Refused, call: access.Call) -> tuple[list[tuple[str, str]], bytes]:
     """Return the headers and the body of a refusal, without the rate limits'."""
-    status, cause = refused.status, refused.cause
-    call.refusal = SERVER_ANSWERS[status]
-    words = WORDS.get(status) or ANSWERS[InternalError].words(InternalError(call.request_id))
-    headers = [
-        ("Content-Type", "application/json"),
-        ("X-Request-Id", call.request_id),
-        *PROTECTION.items(),
-        *(_RETRY if status == _UNAVAILABLE else ()),
-    ]
-    return headers, error_body(call.refusal, f"{words}: {cause}." if cause else words, status)
+    answer = SERVER_ANSWERS.get(refused.status) or InternalError(call.request_id).answer()
+    if refused.cause:
+        answer = answer._replace(message=f"{answer.message}: {refused.cause}.")
+    call.refusal = answer.code
+    request_id = ("X-Request-Id", call.request_id)
+    headers = [("Content-Type", JSON), request_id, *PROTECTION.items(), *answer.headers]
+    return headers, error_body(answer)

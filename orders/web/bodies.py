@@ -21,6 +21,7 @@ from orders.store.idempotency import IdempotencyKey
 from orders.strictjson import NotStrictJson
 from orders.web.access import current_call
 from orders.web.refusals import (
+    Headers,
     MalformedRequest,
     PayloadTooLarge,
     UnsupportedMediaType,
@@ -31,14 +32,13 @@ from schemas.base import NOT_AN_OBJECT, UNKNOWN_PARAMETER
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
-MAX_BYTES = 64 * 1024
 MERGE_PATCH = "application/merge-patch+json"
 _JSON = ("application/json",)
 # The media types of a location whose body may be declared as more than JSON.
 _TYPES = {"merge_patch": (MERGE_PATCH, *_JSON)}
 # A longer Content-Type is cut: no media type is so long, and each parameter takes time.
 _LONGEST_TYPE = 500
-_ACCEPTED = {"Accept": ", ".join(_JSON)}
+_ACCEPTED = (("Accept", ", ".join(_JSON)),)
 ACCEPT_PATCH = ("Accept-Patch", ", ".join(_TYPES["merge_patch"]))
 _IDEMPOTENCY_KEY = re.compile(r"[!-+\--~]{1,255}")
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
@@ -161,14 +161,14 @@ def _decoded(text: bytes, name: bytes) -> str:
 def _read_bytes(environ: WSGIEnvironment, length: int) -> bytes:
     # Servers of WSGI limit the input themselves, or else say how long it is.
     is_whole = environ.get("wsgi.input_terminated", False)
-    body: bytes = environ["wsgi.input"].read(MAX_BYTES + 1 if is_whole else length)
+    body: bytes = environ["wsgi.input"].read(PayloadTooLarge.limit + 1 if is_whole else length)
     _check_size(len(body))
     return body
 
 
 def _check_size(length: int) -> None:
-    if length > MAX_BYTES:
-        raise PayloadTooLarge(MAX_BYTES)
+    if length > PayloadTooLarge.limit:
+        raise PayloadTooLarge
 
 
 def _check_type(content_type: str, coding: str | None, allowed: tuple[str, ...]) -> None:
@@ -176,7 +176,7 @@ def _check_type(content_type: str, coding: str | None, allowed: tuple[str, ...])
     if coding:
         raise UnsupportedMediaType(
             "Send the body without a Content-Encoding.",
-            {"Accept-Encoding": "identity", **_accepted_patches(allowed)},
+            (("Accept-Encoding", "identity"), *_accepted_patches(allowed)),
         )
 
 
@@ -195,9 +195,9 @@ def _check_media_type(content_type: str, allowed: tuple[str, ...]) -> None:
         )
 
 
-def _accepted_patches(allowed: tuple[str, ...]) -> dict[str, str]:
+def _accepted_patches(allowed: tuple[str, ...]) -> Headers:
     """Return the header that every 415 of a patch has (RFC 5789, section 3.1)."""
-    return {} if allowed is _JSON else {"Accept-Patch": ", ".join(allowed)}
+    return () if allowed is _JSON else (("Accept-Patch", ", ".join(allowed)),)
 
 
 def _faults_by_field(messages: Mapping[str, Any]) -> dict[str, str]:

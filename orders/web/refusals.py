@@ -1,4 +1,4 @@
-"""The errors that are not rules of the shop, and the one table with each error's code.
+"""The errors that are not rules of the shop, and how every error is answered.
 
 Exceptions carry facts. Only here do they get a status, a code and a message for the client.
 """
@@ -10,32 +10,74 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from werkzeug import exceptions as http
 
 from orders import apikeys, domain
+from orders.server import MAX_HEAD_BYTES, MAX_HEADERS
 from orders.store.database.errors import OutcomeUnknown, StoreUnavailable
 from orders.strictjson import to_json
+from schemas.order import EXAMPLE_ID
+
+Headers = tuple[tuple[str, str], ...]
+
+_FAULTS_SHOWN = 10
+_NAME_SHOWN = 64
+# A name that could be taken for a part of the message is quoted.
+_PLAIN_NAME = re.compile(r"[\w.$@\[\]-]+")
+_REALM = 'Bearer realm="store-orders"'
+_WAIT = "Wait {0.retry_after} s before the next request, as Retry-After says."
+_RETRY_AFTER = (("Retry-After", "{0.retry_after}"),)
+
+
+class Answer(NamedTuple):
+    """What a client gets of an error; the headers are beside those of every response."""
+
+    status: int
+    code: str
+    message: str
+    headers: Headers = ()
 
 
 class WebRefusal(Exception):
-    """The request is rejected before any rule of the shop applies."""
+    """The request is rejected before any rule of the shop applies.
+
+    The message and the headers' values are formatted with the exception, for its facts.
+    """
+
+    status: int
+    code: str
+    message: str
+    headers: Headers = ()
+
+    def answer(self) -> Answer:
+        headers = tuple((name, value.format(self)) for name, value in self.headers)
+        return Answer(self.status, self.code, self.message.format(self), headers)
 
 
-@dataclass
 class MissingKey(WebRefusal):
     """There is no `Authorization: Bearer …`."""
 
+    status, code = 401, "missing_api_key"
+    message = "Send your API key in the header 'Authorization: Bearer <API_KEY>'."
+    headers = (("WWW-Authenticate", _REALM),)
 
-@dataclass
+
 class InvalidKey(WebRefusal):
     """The key is unknown, revoked or expired: one answer for all, so that nobody learns which."""
 
+    status, code = 401, "invalid_api_key"
+    message = "This API key is not valid. Ask the shop for a new one."
+    headers = (("WWW-Authenticate", f'{_REALM}, error="invalid_token"'),)
 
-@dataclass
+
 class InsufficientScope(WebRefusal):
     """A read key tries to write."""
+
+    status, code = 403, "insufficient_scope"
+    message = "This API key can only read. Use a key with the scope 'write'."
+    headers = (("WWW-Authenticate", f'{_REALM}, error="insufficient_scope"'),)
 
 
 @dataclass
@@ -43,6 +85,8 @@ class RateLimited(WebRefusal):
     """A window of the plan is exhausted. `retry_after` is in seconds."""
 
     retry_after: int
+    status, code = 429, "rate_limit_exceeded"
+    message, headers = _WAIT, _RETRY_AFTER
 
 
 @dataclass
@@ -50,6 +94,9 @@ class KeyBanned(WebRefusal):
     """The key kept sending requests after 429s. `retry_after` is in seconds."""
 
     retry_after: int
+    status, code = 429, "api_key_banned"
+    message = f"This key is banned: it kept sending requests after a 429. {_WAIT}"
+    headers = _RETRY_AFTER
 
 
 @dataclass
@@ -57,26 +104,33 @@ class MalformedRequest(WebRefusal):
     """The body is not valid JSON, or a header can't be read."""
 
     what: str
+    status, code, message = 400, "malformed_request", "{0.what}"
 
 
 @dataclass
 class UnsupportedMediaType(WebRefusal):
-    """The body is not declared as JSON in UTF-8. `supported` is the header that says what is."""
+    """The body is not declared as JSON in UTF-8. The headers say what is supported."""
 
     what: str
-    supported: dict[str, str]
+    headers: Headers
+    status, code, message = 415, "unsupported_media_type", "{0.what}"
 
 
-@dataclass
 class UnknownHost(WebRefusal):
     """/metrics was asked for under a name that may be anybody's."""
 
+    status, code = 404, "not_found"
+    message = (
+        "Ask for /metrics by an address, localhost, or the host of ORDERS_HOST or ORDERS_BASE_URL."
+    )
 
-@dataclass
+
 class PayloadTooLarge(WebRefusal):
-    """The body is too long. `limit` is in bytes."""
+    """The body is longer than `limit`, in bytes."""
 
-    limit: int
+    limit = 64 * 1024
+    status, code = 413, "payload_too_large"
+    message = f"The body may be at most {limit:,} bytes long."
 
 
 @dataclass
@@ -84,11 +138,24 @@ class ValidationFailed(WebRefusal):
     """Fields or parameters are not valid: a message for each."""
 
     faults: dict[str, str]
+    status, code, message = 422, "validation_failed", "{0}"
+
+    def __str__(self) -> str:
+        """Return the first faults, each after its name."""
+        shown = [
+            f"{_shown(name[:_NAME_SHOWN])}: {fault}"
+            for name, fault in list(self.faults.items())[:_FAULTS_SHOWN]
+        ]
+        more = len(self.faults) - _FAULTS_SHOWN
+        return "; ".join(shown) + (f"; and {more} more" if more > 0 else "") + "."
 
 
-@dataclass
 class ServerBusy(WebRefusal):
     """Too many long answers are being made or sent."""
+
+    status, code = 503, "server_busy"
+    message = "Too many long lists are being sent. Try again in a moment."
+    headers = (("Retry-After", "1"),)
 
 
 @dataclass
@@ -96,212 +163,146 @@ class InternalError(WebRefusal):
     """Something failed here. The log has the rest, under the request's id."""
 
     request_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """How a kind of exception is answered: `words` and `headers` are made of its facts."""
-
-    status: int
-    code: str
-    words: Callable[[Any], str]
-    headers: Callable[[Any], dict[str, str]] = lambda _: {}
-
-
-_REALM = 'Bearer realm="store-orders"'
-_TOO_MANY = "Wait {0.retry_after} s before the next request, as Retry-After says"
-
-
-def _challenge(value: str) -> Callable[[Any], dict[str, str]]:
-    return lambda _: {"WWW-Authenticate": value}
-
-
-def _wait(error: RateLimited | KeyBanned) -> dict[str, str]:
-    return {"Retry-After": str(error.retry_after)}
-
-
-def _methods(error: http.MethodNotAllowed) -> str:
-    return ", ".join(sorted(error.valid_methods or ()))
-
-
-# By the exception's class or the nearest of its bases.
-ANSWERS: dict[type[Exception], Answer] = {
-    MalformedRequest: Answer(400, "malformed_request", lambda e: e.what),
-    http.BadRequest: Answer(400, "malformed_request", lambda _: "The request can't be read."),
-    MissingKey: Answer(
-        401,
-        "missing_api_key",
-        lambda _: "Send your API key in the header 'Authorization: Bearer <API_KEY>'.",
-        _challenge(_REALM),
-    ),
-    InvalidKey: Answer(
-        401,
-        "invalid_api_key",
-        lambda _: "This API key is not valid. Ask the shop for a new one.",
-        _challenge(f'{_REALM}, error="invalid_token"'),
-    ),
-    InsufficientScope: Answer(
-        403,
-        "insufficient_scope",
-        lambda _: "This API key can only read. Use a key with the scope 'write'.",
-        _challenge(f'{_REALM}, error="insufficient_scope"'),
-    ),
-    domain.OrderNotFound: Answer(404, "order_not_found", lambda _: "There is no such order."),
-    domain.PetNotFound: Answer(404, "pet_not_found", lambda _: "There is no such pet."),
-    http.NotFound: Answer(
-        404,
-        "not_found",
-        lambda _: "There is nothing at this path. Check it against the API's documentation.",
-    ),
-    http.MethodNotAllowed: Answer(
-        405,
-        "method_not_allowed",
-        lambda e: f"This path supports only {_methods(e)}.",
-        lambda e: {"Allow": _methods(e)},
-    ),
-    domain.OrderAlreadyShipped: Answer(
-        409,
-        "order_already_shipped",
-        lambda e: (
-            f"Order {e.order_id} has shipped. It can't be changed, cancelled or shipped again."
-        ),
-    ),
-    domain.OrderAlreadyCancelled: Answer(
-        409,
-        "order_already_cancelled",
-        lambda e: (
-            f"Order {e.order_id} was cancelled. It can't be changed, shipped or cancelled again."
-        ),
-    ),
-    domain.PreconditionFailed: Answer(
-        412,
-        "precondition_failed",
-        lambda e: (
-            f"Order {e.order_id} is not as If-Match or If-None-Match requires. "
-            "Get it again before you retry."
-            if e.order_id
-            else "The list is not as If-Match or If-None-Match requires: of a list, whose ETag is "
-            "weak, If-Match holds only as *. Get it again before you retry."
-        ),
-    ),
-    UnknownHost: Answer(
-        404,
-        "not_found",
-        lambda _: (
-            "Ask for /metrics by an address, localhost, or the host of ORDERS_HOST or "
-            "ORDERS_BASE_URL."
-        ),
-    ),
-    PayloadTooLarge: Answer(
-        413, "payload_too_large", lambda e: f"The body may be at most {e.limit:,} bytes long."
-    ),
-    UnsupportedMediaType: Answer(
-        415, "unsupported_media_type", lambda e: e.what, lambda e: e.supported
-    ),
-    ValidationFailed: Answer(422, "validation_failed", lambda e: _list_faults(e.faults)),
-    domain.OrderNotShipped: Answer(
-        422,
-        "validation_failed",
-        lambda e: f"tracking: can be set once order {e.order_id} has shipped.",
-    ),
-    domain.IdempotencyKeyReused: Answer(
-        422,
-        "idempotency_key_reused",
-        lambda _: (
-            "This Idempotency-Key was used before, for a different request. "
-            "Use a new value for each new request."
-        ),
-    ),
-    RateLimited: Answer(429, "rate_limit_exceeded", lambda e: _TOO_MANY.format(e) + ".", _wait),
-    KeyBanned: Answer(
-        429,
-        "api_key_banned",
-        lambda e: (
-            f"This key is banned: it kept sending requests after a 429. {_TOO_MANY.format(e)}."
-        ),
-        _wait,
-    ),
-    StoreUnavailable: Answer(
-        503,
-        "store_unavailable",
-        lambda e: f"The store is unavailable: {e}. Try again in a few seconds.",
-        lambda _: {"Retry-After": "5"},
-    ),
-    OutcomeUnknown: Answer(
-        503,
-        "store_unavailable",
-        lambda e: (
-            f"The store is unavailable: {e}. Whether the change was made is not known. Send it "
-            "again with the same Idempotency-Key, or read it back before you repeat it."
-        ),
-        lambda _: {"Retry-After": "5"},
-    ),
-    ServerBusy: Answer(
-        503,
-        "server_busy",
-        lambda _: "Too many long lists are being sent. Try again in a moment.",
-        lambda _: {"Retry-After": "1"},
-    ),
-    InternalError: Answer(
-        500,
-        "internal_error",
-        lambda e: f"Something went wrong here. Report it with the request id {e.request_id}.",
-    ),
-}
-
-# Sent by the server itself, before there is a request.
-SERVER_ANSWERS = {
-    400: "malformed_request",
-    408: "request_timeout",
-    413: "payload_too_large",
-    431: "headers_too_large",
-    500: "internal_error",
-    501: "not_implemented",
-    503: "store_unavailable",
-}
-
-
-CODES = tuple(
-    dict.fromkeys([*(answer.code for answer in ANSWERS.values()), *SERVER_ANSWERS.values()])
-)
-
-
-def answer_to(error: Exception) -> Answer | None:
-    """Return how an exception is answered; None if it is unexpected."""
-    return next((ANSWERS[kind] for kind in type(error).__mro__ if kind in ANSWERS), None)
-
-
-# Whoever is refused mostly sends the same again, and a body takes 4 % of an answer.
-@lru_cache(maxsize=64)
-def error_body(code: str, message: str, status: int) -> bytes:
-    """Return the one shape of every response of 400 and above, as JSON, with no key in it."""
-    # Half a surrogate pair, which a name in JSON may have, is no text to many parsers.
-    message = apikeys.redact(message).encode(errors="replace").decode()
-    return to_json({"code": code, "message": message, "status": status}).encode()
-
-
-def body_of(refusal: domain.Refusal) -> bytes:
-    """Return the body that answers a rule of the shop, which may be a part of another."""
-    answer = ANSWERS[type(refusal)]
-    return error_body(answer.code, answer.words(refusal), answer.status)
-
-
-_FAULTS_SHOWN = 10
-_NAME_SHOWN = 64
-
-
-# A name that could be taken for a part of the message is quoted.
-_PLAIN_NAME = re.compile(r"[\w.$@\[\]-]+")
+    status, code = 500, "internal_error"
+    message = "Something went wrong here. Report it with the request id {0.request_id}."
 
 
 def _shown(name: str) -> str:
     return name if _PLAIN_NAME.fullmatch(name) else json.dumps(name, ensure_ascii=False)
 
 
-def _list_faults(faults: dict[str, str]) -> str:
-    shown = [
-        f"{_shown(name[:_NAME_SHOWN])}: {fault}"
-        for name, fault in list(faults.items())[:_FAULTS_SHOWN]
-    ]
-    more = len(faults) - _FAULTS_SHOWN
-    return "; ".join(shown) + (f"; and {more} more" if more > 0 else "") + "."
+def _not_allowed(error: http.MethodNotAllowed) -> Answer:
+    methods = ", ".join(sorted(error.valid_methods or ()))
+    message = f"This path supports only {methods}."
+    return Answer(405, "method_not_allowed", message, (("Allow", methods),))
+
+
+def _precondition_failed(error: domain.PreconditionFailed) -> Answer:
+    of_list = (
+        "The list is not as If-Match or If-None-Match requires: of a list, whose ETag is weak, "
+        "If-Match holds only as *."
+    )
+    of_order = f"Order {error.order_id} is not as If-Match or If-None-Match requires."
+    message = f"{of_order if error.order_id else of_list} Get it again before you retry."
+    return Answer(412, "precondition_failed", message)
+
+
+def _unavailable(what: str) -> Answer:
+    message = f"The store is unavailable: {what}"
+    return Answer(503, "store_unavailable", message, (("Retry-After", "5"),))
+
+
+# How exceptions from elsewhere are answered, by their class or the nearest of its bases.
+_OTHERS: dict[type[Exception], Callable[[Any], Answer]] = {
+    http.BadRequest: lambda _: Answer(400, "malformed_request", "The request can't be read."),
+    http.NotFound: lambda _: Answer(
+        404,
+        "not_found",
+        "There is nothing at this path. Check it against the API's documentation.",
+    ),
+    http.MethodNotAllowed: _not_allowed,
+    domain.OrderNotFound: lambda _: Answer(404, "order_not_found", "There is no such order."),
+    domain.PetNotFound: lambda _: Answer(404, "pet_not_found", "There is no such pet."),
+    domain.OrderAlreadyShipped: lambda e: Answer(
+        409,
+        "order_already_shipped",
+        f"Order {e.order_id} has shipped. It can't be changed, cancelled or shipped again.",
+    ),
+    domain.OrderAlreadyCancelled: lambda e: Answer(
+        409,
+        "order_already_cancelled",
+        f"Order {e.order_id} was cancelled. It can't be changed, shipped or cancelled again.",
+    ),
+    domain.PreconditionFailed: _precondition_failed,
+    domain.OrderNotShipped: lambda e: Answer(
+        422, "validation_failed", f"tracking: can be set once order {e.order_id} has shipped."
+    ),
+    domain.IdempotencyKeyReused: lambda _: Answer(
+        422,
+        "idempotency_key_reused",
+        "This Idempotency-Key was used before, for a different request. "
+        "Use a new value for each new request.",
+    ),
+    StoreUnavailable: lambda e: _unavailable(f"{e}. Try again in a few seconds."),
+    OutcomeUnknown: lambda e: _unavailable(
+        f"{e}. Whether the change was made is not known. Send it again with the same "
+        "Idempotency-Key, or read it back before you repeat it."
+    ),
+}
+
+
+def answer_to(error: Exception) -> Answer | None:
+    """Return how an exception is answered; None if it is unexpected."""
+    if isinstance(error, WebRefusal):
+        return error.answer()
+    make = next((_OTHERS[kind] for kind in type(error).__mro__ if kind in _OTHERS), None)
+    return make and make(error)
+
+
+# An error of each code, for the documentation.
+_SAMPLES: tuple[Exception, ...] = (
+    MalformedRequest(
+        "The body can't be read: it is not JSON: Expecting value at line 1, column 11."
+    ),
+    MissingKey(),
+    InvalidKey(),
+    InsufficientScope(),
+    domain.OrderNotFound(EXAMPLE_ID),
+    domain.PetNotFound(7),
+    http.NotFound(),
+    http.MethodNotAllowed(["GET", "HEAD"]),
+    domain.OrderAlreadyShipped(EXAMPLE_ID),
+    domain.OrderAlreadyCancelled(EXAMPLE_ID),
+    domain.PreconditionFailed(EXAMPLE_ID),
+    PayloadTooLarge(),
+    UnsupportedMediaType(
+        "Send the body with 'Content-Type: application/json'.",
+        (("Accept", ""), ("Accept-Patch", ""), ("Accept-Encoding", "")),
+    ),
+    ValidationFailed({"petId": "is required"}),
+    domain.IdempotencyKeyReused(),
+    RateLimited(18),
+    KeyBanned(300),
+    StoreUnavailable("the disk is full"),
+    ServerBusy(),
+    InternalError("8f3a0c1d5e7b9246"),  # pragma: allowlist secret
+)
+EXAMPLES = {each.code: each for each in map(answer_to, _SAMPLES) if each}
+
+# Sent by the server itself, before there is a request: by status. It adds the cause of a 400.
+SERVER_ANSWERS = {
+    each.status: each
+    for each in (
+        Answer(400, "malformed_request", "The request is not HTTP that can be read"),
+        Answer(
+            408, "request_timeout", "The request took too long to arrive. Send it again, whole."
+        ),
+        Answer(413, "payload_too_large", PayloadTooLarge.message),
+        Answer(
+            431,
+            "headers_too_large",
+            f"There may be at most {MAX_HEADERS} headers, of {MAX_HEAD_BYTES:,} bytes in all.",
+        ),
+        Answer(
+            501,
+            "not_implemented",
+            "This Transfer-Encoding is not known here; send the body as it is, or chunked.",
+        ),
+        _unavailable("too many requests wait for it. Try again in a few seconds."),
+    )
+}
+CODES = tuple(dict.fromkeys([*EXAMPLES, *(each.code for each in SERVER_ANSWERS.values())]))
+
+
+# Clients that are refused mostly repeat the request, and making a body is 4 % of an answer.
+@lru_cache(maxsize=64)
+def error_body(answer: Answer) -> bytes:
+    """Return the one shape of every response of 400 and above, as JSON, with no key in it."""
+    # Half a surrogate pair, which a name in JSON may have, is no text to many parsers.
+    message = apikeys.redact(answer.message).encode(errors="replace").decode()
+    return to_json({"code": answer.code, "message": message, "status": answer.status}).encode()
+
+
+def body_of(refusal: domain.Refusal) -> bytes:
+    """Return the body that answers a rule of the shop, which may be a part of another."""
+    return error_body(_OTHERS[type(refusal)](refusal))

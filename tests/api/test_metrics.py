@@ -362,7 +362,7 @@ def test_input_that_the_server_itself_rejects_is_counted_too(start):
     samples = scrape()
     for status in (400, 431):
         assert requests_of(samples, "none", "unreadable", status, "other") == 1
-        assert samples("http_refusals_total", code=SERVER_ANSWERS[status]) == 1
+        assert samples("http_refusals_total", code=SERVER_ANSWERS[status].code) == 1
     # The reader's own connection is open, and its request is being answered.
     assert samples("http_connections") >= 1
     assert samples("http_requests_waiting") == 0

@@ -31,7 +31,7 @@ from orders.server.server import MAX_CONNECTIONS
 from orders.settings import SETTINGS, Settings
 from orders.store.database import sqlite
 from orders.web import logs
-from orders.web.refusals import ANSWERS, SERVER_ANSWERS
+from orders.web.refusals import EXAMPLES, SERVER_ANSWERS
 from orders.webhooks.outbox import IN_FLIGHT_SECONDS
 from tests.support import prometheus
 from tests.support.machine import installed, wait_until
@@ -220,8 +220,8 @@ def test_nginx_waits_longer_than_the_service_and_accepts_more():
 
 def test_nginx_rejects_with_the_codes_of_the_service():
     codes = re.findall(r"^    (\d+) +([a-z_]+);$", HTTP, re.MULTILINE)
-    meant = {(str(answer.status), answer.code) for answer in ANSWERS.values()}
-    meant |= {(str(status), code) for status, code in SERVER_ANSWERS.items()}
+    answers = [*SERVER_ANSWERS.values(), *EXAMPLES.values()]
+    meant = {(str(each.status), each.code) for each in answers}
     assert set(codes) <= meant
     assert "default store_unavailable;" in HTTP
     assert f"at most {MAX_HEAD_BYTES} bytes" in HTTP

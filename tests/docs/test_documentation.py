@@ -19,7 +19,7 @@ from orders.domain import EventType
 from orders.files import rows
 from orders.settings import DEFAULT_PLANS, SETTINGS, Settings
 from orders.web.api import PROTECTION
-from orders.web.refusals import ANSWERS, CODES, SERVER_ANSWERS
+from orders.web.refusals import CODES, EXAMPLES, SERVER_ANSWERS
 from schemas import order, order_v2, query
 from tests.support.clocks import SetClock
 from tests.support.machine import free_port
@@ -148,8 +148,8 @@ def test_the_table_of_settings_has_all_settings_and_defaults():
 
 def test_the_table_of_errors_has_all_codes():
     rows = table(section("## Errors", page("api.md")))
-    codes = {answer.code: answer.status for answer in ANSWERS.values()}
-    codes |= {name: status for status, name in SERVER_ANSWERS.items() if name not in codes}
+    answers = [*SERVER_ANSWERS.values(), *EXAMPLES.values()]
+    codes = {each.code: each.status for each in answers}
     assert {code(cell): int(status) for status, cell, _ in rows} == codes
     assert set(codes) == set(CODES)
 

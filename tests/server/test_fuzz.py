@@ -23,7 +23,7 @@ from waitress.adjustments import Adjustments
 
 from orders.server.parser import MAX_BODY_BYTES, MAX_HEAD_BYTES, Parser
 from orders.web.api import PROTECTION
-from orders.web.bodies import MAX_BYTES
+from orders.web.refusals import PayloadTooLarge
 from tests.support.machine import wait_until
 from tests.support.service import running
 from tests.support.wire import exchange
@@ -484,7 +484,7 @@ def mutated(dice):
 
 def read_by_us(*pieces):
     """Return what the server makes of a request, or None if it rejects it or needs more of it."""
-    parser, taken = Parser(LIMITS, MAX_BYTES), 0
+    parser, taken = Parser(LIMITS, PayloadTooLarge.limit), 0
     for piece in pieces:
         end = taken + len(piece)
         while taken < end and not parser.completed:

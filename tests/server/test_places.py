@@ -16,7 +16,7 @@ from waitress.adjustments import Adjustments
 from orders.server import answers, connections, loop
 from orders.server import server as servers
 from orders.server.parser import Parser
-from orders.web.bodies import MAX_BYTES
+from orders.web.refusals import PayloadTooLarge
 from tests.support.machine import wait_until
 from tests.support.serving import Policy, serving
 from tests.support.wire import exchange
@@ -206,12 +206,12 @@ def test_a_reader_that_waits_for_the_next_piece_of_a_long_answer_is_not_cut_off(
 
 @pytest.mark.parametrize("length", [b"Transfer-Encoding: chunked", b"Content-Length: 900000"])
 def test_of_a_body_that_is_too_long_only_so_much_is_kept(length):
-    parser = Parser(Adjustments(max_request_body_size=2**20), MAX_BYTES)
+    parser = Parser(Adjustments(max_request_body_size=2**20), PayloadTooLarge.limit)
     parser.received(b"POST /v1/store/orders HTTP/1.1\r\nHost: a\r\n" + length + b"\r\n\r\n")
     for _ in range(90):
         parser.received((b"2710\r\n" if parser.chunked else b"") + b"a" * 10_000)
         parser.received(b"\r\n" if parser.chunked else b"")
-    assert len(parser.body_rcv) == MAX_BYTES + 1
+    assert len(parser.body_rcv) == PayloadTooLarge.limit + 1
 
 
 def test_requests_that_came_together_wait_until_answers_are_accepted():

@@ -18,14 +18,8 @@ from orders.settings import Settings
 from orders.store.tables import orders
 from orders.web.bodies import MERGE_PATCH
 from orders.web.openapi import webhooks
-from orders.web.openapi.parts import (
-    COMMON_HEADERS,
-    OTHER_HEADERS,
-    REQUEST_HEADERS,
-    SAMPLE_OF_CODE,
-    header,
-)
-from orders.web.refusals import ANSWERS, CODES
+from orders.web.openapi.parts import COMMON_HEADERS, OTHER_HEADERS, REQUEST_HEADERS, header
+from orders.web.refusals import CODES, EXAMPLES
 from schemas.order import EXAMPLE_ID
 from schemas.order_v2 import OrderSchema
 
@@ -254,14 +248,14 @@ def _complete_operation(described: dict[str, Any], version: int, settings: Setti
 
 
 def _add_refusal(responses: dict[str, Any], code: str, version: int, headers: list[str]) -> None:
-    sample = SAMPLE_OF_CODE[code]
-    answer = ANSWERS[type(sample)]
+    answer = EXAMPLES[code]
     response = responses.setdefault(str(answer.status), _no_refusals())
     response["description"] += f", `{code}`" if response["description"] else f"`{code}`"
     response["content"]["application/json"]["examples"][code] = {
-        "value": {"code": code, "message": answer.words(sample), "status": answer.status}
+        "value": {"code": code, "message": answer.message, "status": answer.status}
     }
-    response["headers"].update(_refer(_of_version([*answer.headers(sample), *headers], version)))
+    own = [name for name, _ in answer.headers]
+    response["headers"].update(_refer(_of_version([*own, *headers], version)))
 
 
 def _no_refusals() -> dict[str, Any]:

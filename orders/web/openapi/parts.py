@@ -1,27 +1,8 @@
-"""Parts of the OpenAPI documents: headers, parameters, and an example of each error."""
+"""Parts of the OpenAPI documents: headers and parameters."""
 
 from __future__ import annotations
 
 from typing import Any
-
-from orders import domain
-from orders.store.database.errors import StoreUnavailable
-from orders.web.bodies import MAX_BYTES
-from orders.web.refusals import (
-    ANSWERS,
-    InsufficientScope,
-    InternalError,
-    InvalidKey,
-    KeyBanned,
-    MalformedRequest,
-    MissingKey,
-    PayloadTooLarge,
-    RateLimited,
-    ServerBusy,
-    UnsupportedMediaType,
-    ValidationFailed,
-)
-from schemas.order import EXAMPLE_ID
 
 
 def header(description: str, example: str | int, *, required: bool = True) -> dict[str, Any]:
@@ -116,32 +97,3 @@ REQUEST_HEADERS = {
         "example": "7f9c2ba4-e88f-4c1d-a1b0-6f2f6f1f8e55",
     },
 }
-
-
-# An exception of each kind, for the messages of the examples.
-_SAMPLES: tuple[Exception, ...] = (
-    MalformedRequest(
-        "The body can't be read: it is not JSON: Expecting value at line 1, column 11."
-    ),
-    MissingKey(),
-    InvalidKey(),
-    InsufficientScope(),
-    domain.OrderNotFound(EXAMPLE_ID),
-    domain.PetNotFound(7),
-    domain.OrderAlreadyShipped(EXAMPLE_ID),
-    domain.OrderAlreadyCancelled(EXAMPLE_ID),
-    domain.PreconditionFailed(EXAMPLE_ID),
-    PayloadTooLarge(MAX_BYTES),
-    UnsupportedMediaType(
-        "Send the body with 'Content-Type: application/json'.",
-        dict.fromkeys(("Accept", "Accept-Patch", "Accept-Encoding"), ""),
-    ),
-    ValidationFailed({"petId": "is required"}),
-    domain.IdempotencyKeyReused(),
-    RateLimited(18),
-    KeyBanned(300),
-    StoreUnavailable("the disk is full"),
-    ServerBusy(),
-    InternalError("8f3a0c1d5e7b9246"),  # pragma: allowlist secret
-)
-SAMPLE_OF_CODE = {ANSWERS[type(each)].code: each for each in _SAMPLES}
