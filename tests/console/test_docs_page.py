@@ -17,6 +17,29 @@ KEY_FIELD = "Value: the API key"
 OF_SWAGGER_UI = {"heading-order", "landmark-unique", "region", "scrollable-region-focusable"}
 
 
+def shorten(page):
+    """Leave two operations in the descriptions, and of each its success and one refusal.
+
+    With all, Swagger UI takes seconds for each step, and axe-core half a minute.
+    """
+
+    def answer(route):
+        whole = route.fetch()
+        short = whole.json()
+        short.pop("webhooks", None)
+        short["paths"] = {
+            path: {"get": methods["get"], "post": methods["post"]}
+            for path, methods in short["paths"].items()
+            if path.endswith("/orders")
+        }
+        for methods in short["paths"].values():
+            for operation in methods.values():
+                operation["responses"] = dict(list(operation["responses"].items())[:2])
+        route.fulfill(response=whole, json=short)
+
+    page.route(re.compile(r"/openapi/v\d\.json$"), answer)
+
+
 def authorize(page, key):
     """Type a key into Swagger UI's dialog."""
     page.get_by_role("button", name="Authorize").click()
@@ -39,9 +62,20 @@ def execute(operation):
     return operation.locator(".live-responses-table .response")
 
 
+def test_both_versions_are_shown_whole(service, visit):
+    page = visit(service.url, "/docs")
+    for version, begins in (("v1", "1.0.0"), ("v2", "2.0.0")):
+        page.get_by_label("Show").select_option(version)
+        expect(page.get_by_text(begins)).to_be_visible()
+        whole = service.request("GET", f"/openapi/{version}.json").json()
+        parts = (*whole["paths"].values(), *whole.get("webhooks", {}).values())
+        operations = [name for part in parts for name in part if name != "parameters"]
+        expect(page.locator(".opblock")).to_have_count(len(operations))
+
+
 def test_both_versions_are_tried_out_with_a_key_that_is_kept_nowhere(service, visit):
     key = service.issue()
-    page = visit(service.url, "/docs", refusals=[401])
+    page = visit(service.url, "/docs", refusals=[401], before=shorten)
     expect(page).to_have_title("Store Orders API documentation")
     expect(page.get_by_text("Return all orders placed in the store.")).to_be_visible()
     expect(page.get_by_text("1.0.0")).to_be_visible()
@@ -61,10 +95,9 @@ def test_both_versions_are_tried_out_with_a_key_that_is_kept_nowhere(service, vi
 
     # The key is kept when the version changes; responses are not.
     page.get_by_label("Show").select_option("version 2 (beta)")
-    expect(page.get_by_text("Return the store's figures by status and by day.")).to_be_visible()
     expect(page.get_by_text("2.0.0")).to_be_visible()
     expect(page.locator(".live-responses-table")).to_have_count(0)
-    assert place(service, open_operation(page, "placeOrder"), key, 815).startswith("/v2/")
+    service.request("POST", "/v2/store/orders", key, json={"petId": 815})
     # Filters are sent only where some are given.
     operation = open_operation(page, "listOrders")
     expect(operation).not_to_contain_text("%2B")
@@ -102,7 +135,7 @@ def test_requests_go_to_the_pages_own_origin_whatever_the_public_address(start, 
     public = "http://127.0.0.1:1/api/v1"
     service = start(ORDERS_BASE_URL=public)
     there = service.url.replace("127.0.0.1", "localhost")
-    page = visit(there, "/docs")
+    page = visit(there, "/docs", before=shorten)
     said = page.get_by_role("status")
     expect(said).to_contain_text(f"go to this service, at {there}/v1, and are real")
     expect(said).to_contain_text(f"Programs use {public} (Production)")
@@ -116,9 +149,11 @@ def test_the_page_works_below_a_path_of_another_server(service, visit):
         path = route.request.url.removeprefix(f"{service.url}/shop")
         route.fulfill(response=route.fetch(url=service.url + path))
 
-    page = visit(service.url, "/docs")
-    page.route(f"{service.url}/shop/**", hand_on)
-    page.goto(f"{service.url}/shop/docs")
+    page = visit(
+        service.url,
+        "/shop/docs",
+        before=lambda page: page.route(f"{service.url}/shop/**", hand_on),
+    )
     authorize(page, service.issue())
     expect(execute(open_operation(page, "listOrders"))).to_contain_text("200")
     assert page.requested[-1] == f"{service.url}/shop/v1/store/orders"
@@ -155,7 +190,7 @@ def test_without_scripts_the_page_says_where_the_descriptions_are(service, visit
 def test_it_is_accessible_but_for_swagger_uis_own_markup(
     service, visit, version, color_scheme, name
 ):
-    page = visit(service.url, f"/docs?version={version}", color_scheme=color_scheme)
+    page = visit(service.url, f"/docs?version={version}", before=shorten, color_scheme=color_scheme)
     expect(page.get_by_text("Place an order.")).to_be_visible()
     page.get_by_role("button", name="Authorize").click()
     assert rules_broken(page, context=".dialog-ux") <= OF_SWAGGER_UI
@@ -171,7 +206,7 @@ def rules_broken(page, **part):
 
 
 def test_it_works_by_keyboard(service, visit):
-    page = visit(service.url, "/docs")
+    page = visit(service.url, "/docs", before=shorten)
     page.get_by_role("button", name="Authorize").focus()
     page.keyboard.press("Enter")
     page.keyboard.insert_text(service.issue())

@@ -125,11 +125,12 @@ def visit(browser):
     """Open pages, each in a context of its own; they must be sound until the test ends.
 
     `refusals` are statuses of 400 and above that a visit is to meet; with `loses`, the test takes
-    the network away. Other options are those of a context: `viewport`, `color_scheme`, ….
+    the network away. `before` is called with the page before it opens. Other options are those of
+    a context: `viewport`, `color_scheme`, ….
     """
     visits = []
 
-    def open_page(url, path="/", refusals=(), *, loses=False, **options):
+    def open_page(url, path="/", refusals=(), *, loses=False, before=None, **options):
         watch = Watch(url, refusals, loses)
         context = browser.new_context(**{"locale": "en-GB", **options})
         context.set_default_timeout(SETTLED_MS)
@@ -138,6 +139,8 @@ def visit(browser):
         context.on("request", watch.on_request)
         visits.append((context, watch))
         page = context.new_page()
+        if before:
+            before(page)
         page.goto(url + path)
         page.requested = watch.requested
         return page
