@@ -258,8 +258,8 @@ def test_of_many_codes_the_newest_wait(store):
 # The command.
 
 
-def test_the_command_that_a_start_prints_issues_a_key_for_that_service(tmp_path):
-    with running(tmp_path / "my shop") as service:
+def test_the_command_that_a_start_prints_issues_a_key_for_that_service(tmp_path, forks):
+    with running(tmp_path / "my shop", forks=forks) as service:
         (line,) = re.findall(
             r"no API key yet\. Issue one: (.*)$", "".join(service.log), re.MULTILINE
         )

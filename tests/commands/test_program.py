@@ -40,19 +40,17 @@ def test_what_it_does_not_know_is_one_line(arguments, words):
     assert words in done.stderr
 
 
-def test_a_module_that_is_run_has_the_commands_under_the_name_that_was_typed(tmp_path):
-    def run(*arguments):
-        return subprocess.run(
-            [sys.executable, *arguments],
-            cwd=ROOT,
-            env=environment_for(tmp_path),
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-
-    assert run("-m", "orders", "keys", "issue", "till", "--plan", "pro").stdout.startswith("sok_")
-    shown = run("app.py", "keys", "list", "--help").stdout
+def test_a_module_that_is_run_has_the_commands_under_the_name_that_was_typed(tmp_path, forks):
+    issued = subprocess.run(
+        [sys.executable, "-m", "orders", "keys", "issue", "till", "--plan", "pro"],
+        cwd=ROOT,
+        env=environment_for(tmp_path),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert issued.stdout.startswith("sok_")
+    shown = forks.run("app.py", "keys", "list", "--help", instance=tmp_path).stdout
     assert f"{Path(sys.executable).name} app.py keys list [OPTIONS]" in shown
 
 

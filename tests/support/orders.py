@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hypothesis import strategies as st
 from sqlalchemy import insert
 
 from orders.domain import name_in_api, parse_instant
@@ -9,6 +10,8 @@ from orders.store import orders as order_store
 from orders.store import tables
 from orders.store.tables import METADATA
 
+# Any character of UTF-8: by default, Hypothesis encodes a million of them to find out which.
+ANY = st.characters(exclude_categories=["Cs"])
 # When tests' clocks begin.
 NOON = "2026-12-01T12:00:00.000Z"
 # Every optional field, as it may be sent and is shown.
