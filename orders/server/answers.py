@@ -18,7 +18,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from email.utils import formatdate
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
 from http import HTTPStatus
 from socket import socket
 from threading import Lock
@@ -50,6 +50,9 @@ _SPARE_BYTES = 64 * 1024 * 1024
 # and whether there was no place for a long answer.
 WHOLE_AT = "orders.whole_at"
 BUSY = "orders.busy"
+# By what an application, while it answers, passes a `Resting`, which makes the body later. Absent
+# in HTTP/1.0, which has no chunks.
+REST = "orders.rest"
 _BAD_REQUEST, _UNAVAILABLE, _FAILED = 400, 503, 500
 
 
@@ -114,6 +117,28 @@ class Policy(Protocol):
         """Learn that the loop runs: called by it, once a second."""
 
 
+class Resting(Protocol):
+    """The body of an answer, made as there is something to say. No thread waits for it."""
+
+    # Whether the last bytes were returned.
+    is_ended: bool
+
+    def begin(self, wake: Callable[[], None]) -> None:
+        """Begin, as the application has returned. `wake` has `more` called, from any thread."""
+
+    def more(self) -> bytes:
+        """Return the next bytes, none where there is nothing to say until the next waking.
+
+        Called by the loop, once the client has taken what was said before. It must not block.
+        """
+
+    def stop(self) -> None:
+        """Have `more` return the last bytes, as the server stops. May be called repeatedly."""
+
+    def close(self) -> None:
+        """Release what it holds: the answer has ended, in whatever way."""
+
+
 @dataclass(frozen=True, eq=False)
 class Listener:
     """A listening socket, with what waitress' task has to know of it."""
@@ -139,6 +164,11 @@ class Exchange(WSGITask):
     work = Work.INSTANT
     # Held while a piece of a long answer is made: only one of them occupies a processor.
     turns: Lock | None = None
+    # What makes the body once the application has returned; whether that is now, and whether it is
+    # about to be asked for more.
+    resting: Resting | None = None
+    rests = False
+    is_woken = False
 
     def __init__(self, connection: Any, request: Parser, whole_at: float) -> None:
         """Take a request that was whole at a time in monotonic seconds."""
@@ -179,7 +209,28 @@ class Exchange(WSGITask):
                 self.is_broken = True
             except BaseException as error:  # noqa: BLE001 - it is reported
                 self._break_off(error)
+            else:
+                if self.resting is not None:
+                    self._begin_to_rest(self.resting)
+                    return
             self._end()
+
+    def go_on(self, resting: Resting) -> None:
+        """Add what a resting answer has to say now. For the loop."""
+        try:
+            if piece := resting.more():
+                self.write(piece)
+            if resting.is_ended:
+                self.finish()
+                self._end()
+            self.pieces = [b"".join(self.pieces)]  # to be sent by one call
+        except BaseException as error:  # noqa: BLE001 - it is reported
+            self._break_off(error)
+            self._end()
+
+    def wake(self) -> None:
+        """Have a resting answer asked for more. For any thread."""
+        self.channel.loop.wake(self)
 
     def fail(self) -> None:
         """End the answer, and with it the connection, where not even a refusal could be made."""
@@ -199,9 +250,13 @@ class Exchange(WSGITask):
         self.write(body)
 
     def discard(self) -> None:
-        """Free the files of the body and of the answer."""
+        """Release what the request and its answer hold, such as files."""
+        if self.is_discarded:
+            return
         self.is_discarded = True
         self.request.close()
+        if self.resting is not None:
+            self.resting.close()
         if self.spool is not None:
             self.spool.close()
 
@@ -214,6 +269,8 @@ class Exchange(WSGITask):
         del environ["wsgi.file_wrapper"]
         environ[WHOLE_AT] = self.whole_at
         environ[BUSY] = self.found_no_place
+        if self.request.version != "1.0":
+            environ[REST] = partial(setattr, self, "resting")
         return environ
 
     def set_close_on_finish(self) -> None:
@@ -252,7 +309,7 @@ class Exchange(WSGITask):
         elif data and self.content_length is None:
             if self.chunked_response:
                 data = b"%x\r\n%b\r\n" % (len(data), data)
-            if self.spool is None:
+            if self.spool is None and self.resting is None:
                 self.spool = Spool()
         self.wrote_header = True
         if head:
@@ -276,7 +333,8 @@ class Exchange(WSGITask):
         else:
             self.start()
             self.execute()
-            self.finish()
+            if self.resting is None:
+                self.finish()
 
     def _break_off(self, error: BaseException) -> None:
         if isinstance(error, (OSError, *self._policy.outages)):
@@ -296,8 +354,16 @@ class Exchange(WSGITask):
                 log.exception("A refusal failed, too.")
                 self.is_broken = True
 
+    def _begin_to_rest(self, resting: Resting) -> None:
+        # Of no more use; it would stay as long as the answer rests.
+        self.environ = None
+        self.rests = True
+        resting.begin(self.wake)
+        if self.channel.is_closed:
+            self.discard()
+
     def _end(self) -> None:
-        self.is_answered = True
+        self.is_answered, self.rests = True, False
         if self.channel.is_closed:
             self.discard()
 

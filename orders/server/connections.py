@@ -30,6 +30,10 @@ READ_BYTES = 8 * 1024
 SLICE_SECONDS = 0.001
 _PIECE_BYTES = 512
 IDLE_SECONDS = 60
+# How long the reader of an answer that rests may take nothing, and how often that is looked at:
+# there may be thousands of them.
+RESTING_READER_SECONDS = 30
+_RESTING_CHECK_SECONDS = 5
 # Before a stop: as much as the system buffers of what was sent.
 _LAST_READS = 16
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -77,6 +81,9 @@ class Loop(Protocol):
     def watch(self, connection: Connection, events: int) -> None:
         """Poll a connection for these events, or for none; not for those that it is polled for."""
 
+    def wake(self, exchange: Exchange) -> None:
+        """Have a resting answer asked for more."""
+
     def enqueue(self, exchange: Exchange, *, first: bool) -> None:
         """Have a whole request answered, perhaps before others."""
 
@@ -89,6 +96,8 @@ class Connection:
         self.loop, self.server, self.socket, self.addr = loop, listener, accepted, addr
         self.network = loop.policy.owner(addr[0], None)
         self.phase, self.since = Phase.NEW, loop.now
+        # When its deadlines are to be checked again.
+        self.due = loop.now
         self.watched = 0
         self.exchange: Exchange | None = None
         self.is_closed = False
@@ -104,6 +113,12 @@ class Connection:
     def is_in_chunks(self) -> bool:
         """Whether a chunked body is what is to be read next."""
         return self.phase is Phase.BODY and self._request is not None and self._request.chunked
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether an answer has nothing to say now, and may never have."""
+        exchange = self.exchange
+        return exchange is not None and exchange.rests and not self.outgoing.has_more(None)
 
     @property
     def is_sending(self) -> bool:
@@ -138,6 +153,8 @@ class Connection:
                 self._part()
         elif self.exchange is None:
             self._advance()
+        elif self._is_at_end and self.exchange.rests:
+            self.close()  # nobody waits for the rest
         else:  # more is read when it is the next's turn
             self._watch(self.watched & ~EVENT_READ)
 
@@ -146,6 +163,9 @@ class Connection:
         exchange = self.exchange
         if exchange is None or self.is_closed:
             return
+        was_held_up = self.outgoing.has_more(None)
+        if exchange.rests and not was_held_up:
+            self._ask(exchange)
         has_ended = exchange.is_answered  # before the size of its file is read
         try:
             self.loop.buffered_at_most += self.outgoing.send(exchange, self.loop.now)
@@ -153,11 +173,27 @@ class Connection:
             self.close()
             return
         if self.outgoing.has_more(exchange.spool):
-            self._watch(EVENT_WRITE)
+            self._wait_for_reader(exchange)
         elif has_ended:
             self._end_exchange(exchange)
+        elif exchange.rests:
+            if was_held_up:
+                self.loop.wake(exchange)
+            self._watch(0 if self._unread else EVENT_READ)  # its client may leave
         else:
             self._watch(0)  # until the next piece is made
+
+    def _ask(self, exchange: Exchange) -> None:
+        if exchange.resting is not None:
+            if self.is_heard_out:
+                exchange.resting.stop()
+            exchange.go_on(exchange.resting)
+
+    def _wait_for_reader(self, exchange: Exchange) -> None:
+        if exchange.resting is not None and self.is_heard_out:
+            self.close(drop=True)  # a stop does not wait for it: it can go on elsewhere
+        else:
+            self._watch(EVENT_WRITE)
 
     def hear_out(self) -> None:
         """Read what is here before a stop, and from then on nothing more."""
@@ -170,6 +206,8 @@ class Connection:
         self._parse()
         if self.exchange is not None:
             self._watch(self.watched & ~EVENT_READ)
+            if self.exchange.rests:
+                self.loop.wake(self.exchange)
         elif self._whole:
             self._advance()
         else:
@@ -177,8 +215,11 @@ class Connection:
 
     def check_deadlines(self) -> None:
         """Close a connection that rests or stands still for too long; reject a late request."""
-        if self.is_sending:
-            self._check_pace()
+        if self.exchange is not None and self.exchange.rests:
+            self.due = self.loop.now + _RESTING_CHECK_SECONDS
+            self._check_pace(RESTING_READER_SECONDS)
+        elif self.is_sending:
+            self._check_pace(IDLE_SECONDS)
         elif self.phase is Phase.LEAVING:
             if self._is_at_end or self._is_overdue():
                 self._part()
@@ -201,7 +242,7 @@ class Connection:
                 self.socket.setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
         finally:
             self.socket.close()
-            if self.exchange is not None and self.exchange.is_answered:
+            if self.exchange is not None and (self.exchange.is_answered or self.exchange.rests):
                 self.exchange.discard()
 
     def _watch(self, events: int) -> None:
@@ -210,6 +251,7 @@ class Connection:
 
     def _enter(self, phase: Phase) -> None:
         self.phase, self.since = phase, self.loop.now
+        self.due = self.loop.now
 
     def _is_overdue(self) -> bool:
         return self.loop.now - self.since > self.loop.patience.get(self.phase, math.inf)
@@ -305,6 +347,8 @@ class Connection:
         self._enter(Phase.RESTING)
         if exchange.is_broken:
             self.close(drop=True)  # or it would look complete in HTTP/1.0
+        elif exchange.resting is not None and self.is_last():
+            self.close()  # without waiting for thousands of clients to hang up
         elif exchange.close_on_finish:
             self._leave()
         else:
@@ -328,10 +372,10 @@ class Connection:
             self.close()
         else:
             self._watch(self.watched & (0 if self._is_at_end else EVENT_READ))
-            self._check_pace()
+            self._check_pace(IDLE_SECONDS)
 
-    def _check_pace(self) -> None:
-        if self.outgoing.stands_still_for(self.loop.now) > IDLE_SECONDS:
+    def _check_pace(self, patience: float) -> None:
+        if self.outgoing.stands_still_for(self.loop.now) > patience:
             self.close(drop=True)
 
 
@@ -400,6 +444,9 @@ class Outgoing:
 
         A client that has acknowledged everything waits for the server, which may be slow itself.
         """
+        if self._taken == self._sent:  # as of the last look, since when nothing was sent
+            self._marks.clear()
+            return 0
         behind = self.unacknowledged()
         taken = self._sent - behind
         if taken != self._taken or not behind:
@@ -422,7 +469,9 @@ def giving_way(connections: Collection[Connection], count: int, now: float) -> l
     incomplete requests; then the readers that took least in their last minute; then those that
     have only just come, and whose request may be on its way.
     """
-    resting = sorted((each for each in connections if each.phase in _RESTING), key=_since)
+    resting = sorted(
+        (each for each in connections if each.phase in _RESTING or each.is_resting), key=_since
+    )
     chosen = _of_the_most(connections, [each for each in resting if each.since < now - _NEW], count)
     chosen += sorted((each for each in connections if each.phase in ARRIVING), key=_since)
     sending = [each for each in connections if each.is_sending]

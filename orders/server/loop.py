@@ -45,6 +45,8 @@ STOP_SECONDS = 30
 # 10 s.
 QUEUE_SECONDS = 4
 MAINTENANCE_SECONDS = 1
+# How long answers that rest are asked for more, before it is others' turn.
+RESTING_SECONDS = 0.002
 # How often long answers that wait for a place are looked at.
 PLACES_SECONDS = 0.05
 # How long bytes are read, and forgotten, after the last answer.
@@ -104,6 +106,8 @@ class Loop:
         self._long = LongAnswers(makers.submit, self._workers.submit, policy.has_room_for_long)
         # Filled by other threads: exchanges that have something to send, or are to be handed over.
         self._progress: deque[Exchange] = deque()
+        # Filled by other threads, too: resting answers that have more to say.
+        self._woken_up: deque[Exchange] = deque()
         self._woken, self._waker = socket.socketpair()
         self._selector = DefaultSelector()
         self._poll()
@@ -124,6 +128,13 @@ class Loop:
         """Have an exchange's connection proceed. For any thread."""
         self._progress.append(exchange)
         self._wake()
+
+    def wake(self, exchange: Exchange) -> None:
+        """Have a resting answer asked for more. For any thread."""
+        if not exchange.is_woken:
+            exchange.is_woken = True
+            self._woken_up.append(exchange)
+            self._wake()
 
     def enqueue(self, exchange: Exchange, *, first: bool) -> None:
         """Have a whole request answered, perhaps before others."""
@@ -166,6 +177,7 @@ class Loop:
                 self._handle_events,
                 self._read_arriving,
                 self._take_progress,
+                self._continue_resting,
                 self._begin_long,
                 self._make_room,
                 self._maintain,
@@ -179,7 +191,8 @@ class Loop:
             self._report("A turn of the loop failed.", error)
 
     def _timeout(self) -> float:
-        if self._ready or self._urgent or self._progress or self.arriving or self._events:
+        waits = (self._ready, self._urgent, self._progress, self._woken_up, self.arriving)
+        if self._events or any(waits):
             return 0
         if self._long.waiting:
             return PLACES_SECONDS
@@ -274,10 +287,19 @@ class Loop:
         for _ in range(len(self._progress)):
             exchange = self._progress.popleft()
             connection: Connection = exchange.channel
-            if not (exchange.is_answered or exchange.spool):
+            if not (exchange.is_answered or exchange.spool or exchange.resting):
                 self._guard(connection, self._hand_over, exchange)
             elif connection.exchange is exchange:
                 self._guard(connection, connection.send)
+
+    def _continue_resting(self) -> None:
+        ends = self.now + RESTING_SECONDS
+        while self._woken_up and self.now < ends:
+            exchange = self._woken_up.popleft()
+            exchange.is_woken = False
+            if exchange.channel.exchange is exchange:
+                self._guard(exchange.channel, exchange.channel.send)
+            self.now = time.monotonic()
 
     def _begin_long(self) -> None:
         if not self._long.waiting:
@@ -316,7 +338,7 @@ class Loop:
         connection: Connection = exchange.channel
         if connection.is_closed:
             exchange.discard()
-        elif exchange.is_answered:
+        elif exchange.is_answered or exchange.resting:
             connection.send()
         else:
             self._hand_over(exchange)
@@ -343,7 +365,8 @@ class Loop:
         self._repeats.count_up(self.now)
         self._listen_again()
         for connection in list(self.connections):
-            self._guard(connection, connection.check_deadlines)
+            if connection.due <= self.now:
+                self._guard(connection, connection.check_deadlines)
         waiting = self._workers.waiting
         with suppress(IndexError, ValueError):  # there is none; a worker was faster
             while (exchange := waiting[0]).whole_at < self.now - QUEUE_SECONDS:
