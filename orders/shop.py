@@ -22,6 +22,7 @@ from sqlalchemy import make_url
 from orders import VERSION, system
 from orders.clock import Clock
 from orders.counters.memory import CounterStorage
+from orders.feed import Feed
 from orders.keyring import Bans, KeyRing
 from orders.service import OrderService
 from orders.settings import Settings
@@ -114,8 +115,17 @@ class Shop:
     @cached_property
     def orders(self) -> OrderService:
         return OrderService(
-            self.database, self.clock, self.changes, self.outbox.wake, is_alone=self.is_alone
+            self.database, self.clock, self.changes, self._committed, is_alone=self.is_alone
         )
+
+    def _committed(self) -> None:
+        self.outbox.wake()
+        self.feed.wake()
+
+    @cached_property
+    def feed(self) -> Feed:
+        """The event log as it grows."""
+        return Feed(self.database, self.clock, alone=self.is_alone)
 
     @cached_property
     def outbox(self) -> Outbox:
@@ -200,6 +210,7 @@ class Shop:
         if self.backups:
             self.backups.stop()
         self.outbox.stop()
+        self.feed.stop()
         self._housekeeping.stop()
 
     def write_keys(self) -> None:

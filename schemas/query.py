@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 from orders.domain import MAX_INT64, EventType, Status
-from schemas import fields
 from schemas.base import QuerySchema
+from schemas.fields import (
+    BoundParameter,
+    ChoiceParameter,
+    ChoicesParameter,
+    FlagParameter,
+    Int64Parameter,
+    OrderTextParameter,
+    TextParameter,
+    WholeParameter,
+    ZoneParameter,
+)
 
 MOST_AT_ONCE = 200
 USUALLY_AT_ONCE = 50
 EVENTS_AT_ONCE = 200
 _SORTED_BY = ("id", "placedAt", "shipDate", "dueAt")
 SORTS = tuple(sign + name for name in _SORTED_BY for sign in ("", "-"))
+LONGEST_WAIT = 60
 MOST_DAYS = 366
 USUAL_DAYS = 30
 
 
-def _limit(usual: int = USUALLY_AT_ONCE) -> fields.WholeParameter:
-    return fields.WholeParameter("The most to return.", 1, MOST_AT_ONCE, load_default=usual)
+def _limit(usual: int = USUALLY_AT_ONCE) -> WholeParameter:
+    return WholeParameter("The most to return.", 1, MOST_AT_ONCE, load_default=usual)
 
 
-def _bound(description: str) -> fields.BoundParameter:
-    return fields.BoundParameter(
+def _bound(description: str) -> BoundParameter:
+    return BoundParameter(
         f"{description} In an address, the + of a time zone is %2B.",
         metadata={"example": "2026-12-01T00:00:00Z"},
     )
@@ -29,26 +40,24 @@ def _bound(description: str) -> fields.BoundParameter:
 class OrdersQuerySchema(QuerySchema):
     """Which orders to list, how to sort them, and where to begin."""
 
-    status = fields.ChoicesParameter(
-        "Only orders of this status; may be repeated for several.", [*Status]
-    )
-    pet_id = fields.Int64Parameter("Only orders of this pet.", 1, MAX_INT64)
-    reference = fields.OrderTextParameter("reference", "Only orders with exactly this reference.")
-    complete = fields.FlagParameter("Only orders that have shipped, or that have not.")
-    dated = fields.FlagParameter("Only orders that have a shipDate, or that have none.")
+    status = ChoicesParameter("Only orders of this status; may be repeated for several.", [*Status])
+    pet_id = Int64Parameter("Only orders of this pet.", 1, MAX_INT64)
+    reference = OrderTextParameter("reference", "Only orders with exactly this reference.")
+    complete = FlagParameter("Only orders that have shipped, or that have not.")
+    dated = FlagParameter("Only orders that have a shipDate, or that have none.")
     placed_from = _bound("Only orders placed then or later.")
     placed_before = _bound("Only orders placed earlier.")
     ships_from = _bound("Only orders with a shipDate then or later.")
     ships_before = _bound("Only orders with an earlier shipDate.")
     updated_from = _bound("Only orders that last changed then or later.")
     updated_before = _bound("Only orders that last changed earlier.")
-    search = fields.OrderTextParameter(
+    search = OrderTextParameter(
         "reference",
         "Only the order of this number, with or without `#` or `No.`, and those in whose "
         "reference, item, shipTo or tracking a word begins so (`10040` finds `WEB-10040`), letters "
         "in either case, with or without accents.",
     )
-    sort = fields.ChoiceParameter(
+    sort = ChoiceParameter(
         "How to sort; - means descending. `dueAt` is an order's shipDate, or its placedAt where it "
         "has none: the most urgent first. Ties are broken by id, in the same direction; by "
         "`shipDate`, orders without one always come last.",
@@ -56,14 +65,14 @@ class OrdersQuerySchema(QuerySchema):
         load_default="id",
     )
     limit = _limit()
-    after = fields.TextParameter(
+    after = TextParameter(
         "`next` of the previous page, with the same filters and sort. Opaque.",
         metadata={"minLength": 1},
     )
 
 
-def _after_event() -> fields.Int64Parameter:
-    return fields.Int64Parameter(
+def _after_event() -> Int64Parameter:
+    return Int64Parameter(
         "`next` of the previous page; 0 to begin with the first event.",
         0,
         MAX_INT64,
@@ -75,10 +84,14 @@ class EventsQuerySchema(QuerySchema):
     """Where to begin reading the event log."""
 
     after = _after_event()
-    type = fields.ChoicesParameter(
-        "Only events of this type; may be repeated for several.", [*EventType]
-    )
+    type = ChoicesParameter("Only events of this type; may be repeated for several.", [*EventType])
     limit = _limit()
+    wait = WholeParameter(
+        "How many seconds to wait for an event where there is none yet.",
+        0,
+        LONGEST_WAIT,
+        load_default=0,
+    )
 
 
 class HistoryQuerySchema(QuerySchema):
@@ -91,7 +104,7 @@ class HistoryQuerySchema(QuerySchema):
 class StatsQuerySchema(QuerySchema):
     """Which days to report."""
 
-    days = fields.WholeParameter(
+    days = WholeParameter(
         "How many days, up to and including today.", 1, MOST_DAYS, load_default=USUAL_DAYS
     )
-    zone = fields.ZoneParameter("The time zone of the days, by its IANA name.", load_default="UTC")
+    zone = ZoneParameter("The time zone of the days, by its IANA name.", load_default="UTC")

@@ -122,6 +122,15 @@ class EventPage:
     more: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event of the log: its id, its type, and all of it as JSON."""
+
+    id: int
+    type: str
+    json: str
+
+
 def _in_order(query: Any) -> Any:
     after = bindparam("after", type_=BigInteger)
     return (
@@ -131,6 +140,7 @@ def _in_order(query: Any) -> Any:
 
 _PAGE = _in_order(select(lists.event(), order_events.c.id))
 _ALL = Query(_PAGE)
+_LOG = Query(_in_order(select(order_events.c.id, order_events.c.type, lists.event())))
 # Without an index, which every order would pay for: it reads the whole log.
 _OF_REQUEST = Query(_PAGE.where(order_events.c.request_id == bindparam("request_id", type_=String)))
 _OF_ORDER = Query(_PAGE.where(order_events.c.order_id == bindparam("order_id", type_=BigInteger)))
@@ -231,6 +241,11 @@ def read_events(
     """Return at most `size` of the events that follow one, of these types or of all."""
     wanted = {f"type_{nth}": each for nth, each in enumerate(sorted(types))}
     return _read(database, _of_types(len(wanted)) if wanted else _ALL, after, size, **wanted)
+
+
+def read_log(database: Database, after: int, size: int) -> list[Event]:
+    """Return at most `size` of the events that follow one."""
+    return [Event(*row) for row in database.ask(_LOG, after=after, size=size)]
 
 
 def read_history(database: Database, order_id: int, after: int, size: int) -> EventPage:

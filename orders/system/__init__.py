@@ -25,7 +25,6 @@ __all__ = ["install_at_boot", "remove_at_boot"]
 
 CURL = this.CURL
 REPLACES_OPEN_FILES = this.REPLACES_OPEN_FILES
-has_own_window = this.has_own_window
 ignore_hangups = this.ignore_hangups
 is_read_only = this.is_read_only
 is_user = this.is_user

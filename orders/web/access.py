@@ -36,7 +36,13 @@ from orders.store import apikeys as key_store
 from orders.store.apikeys import ApiKey
 from orders.store.database.database import WAIT_SECONDS, Database
 from orders.store.database.errors import StoreUnavailable
-from orders.web.refusals import InsufficientScope, InvalidKey, KeyBanned, MissingKey, RateLimited
+from orders.web.refusals import (
+    InsufficientScope,
+    InvalidKey,
+    KeyBanned,
+    MissingKey,
+    RateLimited,
+)
 
 log = logging.getLogger(__name__)
 
@@ -154,6 +160,8 @@ class Call:
     waited: float = 0.0
     endpoint: str | None = None
     refusal: str | None = None
+    # Whether its duration says nothing of the service: it waits for events.
+    rests: bool = False
     # The name of the request's key in the log and in events; None without a valid key.
     key_name: str | None = None
     request_id: str = field(default_factory=lambda: f"{_random_bits(64):016x}")

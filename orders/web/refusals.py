@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from werkzeug import exceptions as http
 
 from orders import apikeys, domain
+from orders.feed import TooManyFollowers
 from orders.server import MAX_HEAD_BYTES, MAX_HEADERS
 from orders.store.database.errors import OutcomeUnknown, StoreUnavailable
 from orders.strictjson import to_json
@@ -196,7 +197,9 @@ def _unavailable(what: str) -> Answer:
 _OTHERS: dict[type[Exception], Callable[[Any], Answer]] = {
     http.BadRequest: lambda _: Answer(400, "malformed_request", "The request can't be read."),
     http.NotFound: lambda _: Answer(
-        404, "not_found", "There is nothing at this path. Check it against the API's documentation."
+        404,
+        "not_found",
+        "There is nothing at this path. Check it against the API's documentation.",
     ),
     http.MethodNotAllowed: _not_allowed,
     domain.OrderNotFound: lambda _: Answer(404, "order_not_found", "There is no such order."),
@@ -220,6 +223,12 @@ _OTHERS: dict[type[Exception], Callable[[Any], Answer]] = {
         "idempotency_key_reused",
         "This Idempotency-Key was used before, for a different request. "
         "Use a new value for each new request.",
+    ),
+    TooManyFollowers: lambda e: Answer(
+        503,
+        "server_busy",
+        f"Too many requests of {e} wait for events. Close one, or try again in a moment.",
+        (("Retry-After", "5"),),
     ),
     StoreUnavailable: lambda e: _unavailable(f"{e}. Try again in a few seconds."),
     OutcomeUnknown: lambda e: _unavailable(

@@ -9,7 +9,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode
 from zoneinfo import ZoneInfo
@@ -24,17 +23,37 @@ from orders.store import orders as order_store
 from orders.store.orders import Changed, EventPage, Outcome
 from orders.store.pages import FILTERS, LATER, Filters, PageQuery, Position, Sort, SortBy, read_page
 from orders.strictjson import to_json
-from orders.web import replies
+from orders.web import live, replies
 from orders.web.access import current_call
 from orders.web.api import ApiBlueprint
 from orders.web.bodies import idempotency_key, read_query
-from orders.web.openapi import document
+from orders.web.openapi.document import (
+    BODY_REFUSALS,
+    CHANGE_REFUSALS,
+    LIST_CONDITIONS,
+    PLACE_REFUSALS,
+    REOPEN_REFUSALS,
+    operation,
+)
 from orders.web.refusals import MissingKey, ValidationFailed, body_of
 from orders.web.replies import CREATED, NO_CONTENT, REPLAYED, Reply, written
 from orders.webhooks import endpoints
-from schemas import order_v2
-from schemas import query as queries
 from schemas.event import EventPageSchema
+from schemas.order_v2 import (
+    NewOrderSchema,
+    OrderPageSchema,
+    OrderPatchSchema,
+    OrderSchema,
+    ShipmentResultsSchema,
+    ShipmentSchema,
+    ShipmentsSchema,
+)
+from schemas.query import (
+    EventsQuerySchema,
+    HistoryQuerySchema,
+    OrdersQuerySchema,
+    StatsQuerySchema,
+)
 from schemas.report import StatsSchema, UsageSchema
 
 VERSION = 2
@@ -46,27 +65,24 @@ _SORTS = {
     "dueAt": SortBy.DUE_AT,
 }
 _CURSOR_DIGEST_BYTES = 12
-_operation = partial(document.operation, stability="beta")
-# A write to one order.
-_write = partial(
-    _operation,
-    headers=("ETag", "Vary", "Idempotent-Replayed"),
-    parameters=("If-Match", "If-None-Match of a write", "Idempotency-Key"),
-)
+# What a write to an order heeds, and the headers of its answer.
+_CONDITIONS = ("If-Match", "If-None-Match of a write", "Idempotency-Key")
+_WRITE_HEADERS = ("ETag", "Vary", "Idempotent-Replayed")
 
 blueprint = ApiBlueprint("v2", __name__, url_prefix=f"/v{VERSION}", is_strict=True)
 
 
 @blueprint.get("/store/orders", tags=["orders"])
-@_operation(
+@operation(
     refusals=("precondition_failed",),
     headers=("Link",),
     parameters=("If-Match of a list",),
     has_etag=True,
+    stability="beta",
 )
-@blueprint.arguments(queries.OrdersQuerySchema, location="query")
+@blueprint.arguments(OrdersQuerySchema, location="query")
 @blueprint.response(
-    200, order_v2.OrderPageSchema, description="A page of orders, and the cursor of the next page."
+    200, OrderPageSchema, description="A page of orders, and the cursor of the next page."
 )
 def list_orders(parameters: dict[str, Any]) -> Reply:
     """Return a page of the orders that match the filters."""
@@ -160,13 +176,14 @@ def _digest(facts: list[Any], query: PageQuery, store_id: str) -> str:
 
 
 @blueprint.post("/store/orders", tags=["orders"])
-@_operation(
-    refusals=document.PLACE_REFUSALS,
+@operation(
+    refusals=PLACE_REFUSALS,
     headers=("Location", "Idempotent-Replayed", "ETag", "Vary"),
-    parameters=(*document.LIST_CONDITIONS, "Idempotency-Key"),
+    parameters=(*LIST_CONDITIONS, "Idempotency-Key"),
+    stability="beta",
 )
-@blueprint.arguments(order_v2.NewOrderSchema)
-@blueprint.response(201, order_v2.OrderSchema, description="The placed order.")
+@blueprint.arguments(NewOrderSchema)
+@blueprint.response(201, OrderSchema, description="The placed order.")
 def place_order(new: NewOrder) -> Reply:
     """Place an order."""
     call = current_call()
@@ -176,10 +193,13 @@ def place_order(new: NewOrder) -> Reply:
 
 
 @blueprint.get("/store/orders/<id:orderId>", tags=["orders"])
-@_operation(
-    refusals=("order_not_found", "precondition_failed"), parameters=("If-Match",), has_etag=True
+@operation(
+    refusals=("order_not_found", "precondition_failed"),
+    parameters=("If-Match",),
+    has_etag=True,
+    stability="beta",
 )
-@blueprint.response(200, order_v2.OrderSchema, description="The order.")
+@blueprint.response(200, OrderSchema, description="The order.")
 def get_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
     """Return one order."""
     order_id = domain.parse_order_id(orderId)
@@ -190,7 +210,12 @@ def get_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
 
 
 @blueprint.delete("/store/orders/<id:orderId>", tags=["orders"])
-@_write(refusals=(*document.CHANGE_REFUSALS, "malformed_request", "idempotency_key_reused"))
+@operation(
+    refusals=(*CHANGE_REFUSALS, "malformed_request", "idempotency_key_reused"),
+    headers=_WRITE_HEADERS,
+    parameters=_CONDITIONS,
+    stability="beta",
+)
 @blueprint.response(204, description="Order cancelled successfully.")
 def cancel_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
     """Cancel one order by its identifier."""
@@ -202,13 +227,15 @@ def cancel_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
 
 
 @blueprint.post("/store/orders/<id:orderId>/ship", tags=["orders"])
-@_write(refusals=(*document.BODY_REFUSALS, *document.CHANGE_REFUSALS, "idempotency_key_reused"))
-@blueprint.arguments(order_v2.ShipmentSchema, location="optional_json", required=False)
+@operation(
+    refusals=(*BODY_REFUSALS, *CHANGE_REFUSALS, "idempotency_key_reused"),
+    headers=_WRITE_HEADERS,
+    parameters=_CONDITIONS,
+    stability="beta",
+)
+@blueprint.arguments(ShipmentSchema, location="optional_json", required=False)
 @blueprint.response(
-    200,
-    order_v2.OrderSchema,
-    description="The shipped order.",
-    example=order_v2.OrderSchema.shipped_example,
+    200, OrderSchema, description="The shipped order.", example=OrderSchema.shipped_example
 )
 def ship_order(shipment: dict[str, Any], orderId: str) -> Reply:  # noqa: N803 - as documented
     """Ship one order."""
@@ -221,8 +248,13 @@ def ship_order(shipment: dict[str, Any], orderId: str) -> Reply:  # noqa: N803 -
 
 
 @blueprint.post("/store/orders/<id:orderId>/reopen", tags=["orders"])
-@_write(refusals=(*document.REOPEN_REFUSALS, "malformed_request", "idempotency_key_reused"))
-@blueprint.response(200, order_v2.OrderSchema, description="The order, pending again.")
+@operation(
+    refusals=(*REOPEN_REFUSALS, "malformed_request", "idempotency_key_reused"),
+    headers=_WRITE_HEADERS,
+    parameters=_CONDITIONS,
+    stability="beta",
+)
+@blueprint.response(200, OrderSchema, description="The order, pending again.")
 def reopen_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
     """Make a shipped or cancelled order pending again."""
     call = current_call()
@@ -232,9 +264,14 @@ def reopen_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
 
 
 @blueprint.patch("/store/orders/<id:orderId>", tags=["orders"])
-@_write(refusals=(*document.BODY_REFUSALS, *document.CHANGE_REFUSALS, "idempotency_key_reused"))
-@blueprint.arguments(order_v2.OrderPatchSchema, location="merge_patch")
-@blueprint.response(200, order_v2.OrderSchema, description="The order after the change.")
+@operation(
+    refusals=(*BODY_REFUSALS, *CHANGE_REFUSALS, "idempotency_key_reused"),
+    headers=_WRITE_HEADERS,
+    parameters=_CONDITIONS,
+    stability="beta",
+)
+@blueprint.arguments(OrderPatchSchema, location="merge_patch")
+@blueprint.response(200, OrderSchema, description="The order after the change.")
 def change_order(fields: dict[str, Any], orderId: str) -> Reply:  # noqa: N803 - named in the interface
     """Change an order that is pending, the note of any, or the tracking of one that has shipped."""
     call = current_call()
@@ -244,13 +281,14 @@ def change_order(fields: dict[str, Any], orderId: str) -> Reply:  # noqa: N803 -
 
 
 @blueprint.post("/store/shipments", tags=["orders"])
-@_operation(
-    refusals=document.PLACE_REFUSALS,
+@operation(
+    refusals=PLACE_REFUSALS,
     headers=("Idempotent-Replayed",),
-    parameters=(*document.LIST_CONDITIONS, "Idempotency-Key"),
+    parameters=(*LIST_CONDITIONS, "Idempotency-Key"),
+    stability="beta",
 )
-@blueprint.arguments(order_v2.ShipmentsSchema)
-@blueprint.response(200, order_v2.ShipmentResultsSchema, description="What became of each order.")
+@blueprint.arguments(ShipmentsSchema)
+@blueprint.response(200, ShipmentResultsSchema, description="What became of each order.")
 def ship_orders(shipments: dict[str, Any]) -> Reply:
     """Ship up to 100 orders, each of which ships or not by itself."""
     call = current_call()
@@ -275,8 +313,8 @@ def _result(outcome: Outcome) -> str:
 
 
 @blueprint.get("/store/orders/<id:orderId>/events", tags=["events"])
-@_operation(refusals=("order_not_found",))
-@blueprint.arguments(queries.HistoryQuerySchema, location="query")
+@operation(refusals=("order_not_found",), stability="beta")
+@blueprint.arguments(HistoryQuerySchema, location="query")
 @blueprint.response(200, EventPageSchema, description="Events of the order, oldest first.")
 def list_order_events(query: dict[str, int], orderId: str) -> Reply:  # noqa: N803 - as documented
     """Return the history of one order."""
@@ -289,30 +327,41 @@ def list_order_events(query: dict[str, int], orderId: str) -> Reply:  # noqa: N8
 
 
 @blueprint.get("/store/events", tags=["events"])
-@_operation()
-@blueprint.arguments(queries.EventsQuerySchema, location="query")
+@operation(refusals=("server_busy",), parameters=("Last-Event-ID",), stability="beta")
+@blueprint.arguments(EventsQuerySchema, location="query")
 @blueprint.response(
     200,
     EventPageSchema,
     description="Events, oldest first, where to go on, and whether there are more.",
 )
 def list_events(query: dict[str, Any]) -> Reply:
-    """Return the events after a given one."""
-    database, types = current_call().shop.database, query.get("type", ())
-    return _event_page(order_store.read_events(database, query["after"], query["limit"], types))
+    """Return the events after a given one, or all that come as a stream."""
+    call, types = current_call(), frozenset(query.get("type", ()))
+    after, size = live.position_of(query["after"]), query["limit"]
+    if live.wants_stream():
+        _check_position(after)
+        return live.stream(call, after, types)
+    page = order_store.read_events(call.shop.database, after, size, types)
+    if page.events or not query["wait"]:
+        return _event_page(page)
+    _check_position(after)
+    return live.rest(call, after, types, size, query["wait"]) or _event_page(page)
 
 
 def _event_page(page: EventPage) -> Reply:
-    database = current_call().shop.database
-    if not page.events and page.next > (newest := order_store.revision(database)):
+    if not page.events:
+        _check_position(page.next)
+    return replies.text_reply(live.event_page(page.events, page.next, more=page.more))
+
+
+def _check_position(after: int) -> None:
+    if after > (newest := order_store.revision(current_call().shop.database)):
         raise ValidationFailed({"after": f"is after the newest event, {newest}"})
-    more = "true" if page.more else "false"
-    return _json(f'{{"events":[{",".join(page.events)}],"next":{page.next},"more":{more}}}')
 
 
 @blueprint.get("/store/stats", tags=["reports"])
-@_operation()
-@blueprint.arguments(queries.StatsQuerySchema, location="query")
+@operation(stability="beta")
+@blueprint.arguments(StatsQuerySchema, location="query")
 @blueprint.response(200, StatsSchema, description="The figures.")
 def get_stats(query: dict[str, Any]) -> Reply:
     """Return the store's figures by status and by day."""
@@ -332,7 +381,7 @@ def get_stats(query: dict[str, Any]) -> Reply:
 
 
 @blueprint.get("/usage", tags=["reports"])
-@_operation()
+@operation(stability="beta")
 @blueprint.response(200, UsageSchema, description="The key and its windows.")
 def get_usage() -> dict[str, Any]:
     """Return the API key in use, and what is left of its limits."""

@@ -20,6 +20,7 @@ COMMON = {"401", "429", "500", "503"}
 BODY = {"400", "413", "415", "422"}
 WRITTEN = {"403", "404", "409", "412"}
 _PAGE = ["after", "limit"]
+_EVENTS = ["after", "type", "limit", "wait"]
 FILTERS = [
     *("status", "petId", "reference", "complete", "dated"),
     *("placedFrom", "placedBefore", "shipsFrom", "shipsBefore"),
@@ -47,7 +48,7 @@ OPERATIONS = {
     (2, "cancelOrder"): (ORDER, "delete", {"204", "400", *WRITTEN, "422"}, "beta", []),
     (2, "shipOrder"): (f"{ORDER}/ship", "post", {"200", *WRITTEN, *BODY}, "beta", []),
     (2, "listOrderEvents"): (f"{ORDER}/events", "get", {"200", "404", "422"}, "beta", _PAGE),
-    (2, "listEvents"): ("/store/events", "get", {"200", "422"}, "beta", ["after", "type", "limit"]),
+    (2, "listEvents"): ("/store/events", "get", {"200", "422"}, "beta", _EVENTS),
     (2, "getStats"): ("/store/stats", "get", {"200", "422"}, "beta", ["days", "zone"]),
     (2, "getUsage"): ("/usage", "get", {"200", "422"}, "beta", []),
 }

@@ -69,7 +69,12 @@ CONFIG_OF = {
 include-operation-id = "getPet"
 parameters = { "path.petId" = { dictionary = "pets", probability = 0.5 } }
 """,
-    2: "checks.use_after_free.enabled = false\n",
+    2: """
+checks.use_after_free.enabled = false
+[[operations]]
+include-operation-id = "listEvents"
+parameters = { "query.wait" = 0 }
+""",
 }
 HOOKS = """
 import uuid

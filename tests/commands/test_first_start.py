@@ -16,8 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from orders import apikeys, installation, system
-from orders.application import create_app
-from orders.cli import first_start, serve
+from orders.cli import first_start
 from orders.settings import Settings
 from orders.web.pages import handover
 from tests.support.commands import command
@@ -235,10 +234,9 @@ SECRET = apikeys.generate()
 )
 def test_a_phone_gets_a_code_only_for_an_encrypted_address_of_others(make_store, base, address):
     store = make_store(base_url=base)
-    _, secret = store.issue()
-    answer = store.anonymous().post("/console/phone", data=secret)
+    answer = store.anonymous().post("/console/phone", data=SECRET)
     assert (answer.status_code, answer.json["address"]) == (200, address)
-    assert secret not in answer.text
+    assert SECRET not in answer.text
     assert ("path" in answer.json) is (address is not None)
 
 
@@ -251,14 +249,10 @@ def test_what_is_no_key_is_not_kept_for_a_phone(store, body):
     assert store.anonymous().post("/console/phone", data=body.encode()).status_code == 400
 
 
-def test_a_key_waits_for_its_newest_code_whatever_others_ask_for(make_store):
-    store = make_store(base_url="https://192.168.1.20/v1")
-    codes = [handover.offer(store.app, store.clock.run, secret) for secret in ("one", "two", "two")]
-    # As any page that the shop's browser shows can send it.
-    for _ in range(40):
-        answer = store.anonymous().post("/console/phone", data=apikeys.generate())
-        assert (answer.status_code, answer.json["code"]) == (401, "invalid_api_key")
-    assert [take(store, code).status_code for code in codes] == [200, 404, 200]
+def test_of_many_codes_the_newest_wait(store):
+    codes = [handover.offer(store.app, store.clock.run, SECRET) for _ in range(handover.MOST + 3)]
+    assert [take(store, code).status_code for code in codes].count(200) == handover.MOST
+    assert take(store, codes[-1]).status_code == 404
 
 
 # The command.
@@ -334,21 +328,6 @@ def test_a_double_click_opens_the_console_and_a_supervisor_does_not(
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: has_terminal))
     settings = Settings(notify_socket=environment.get("NOTIFY_SOCKET", ""))
     assert first_start.is_by_a_person(settings) is opens
-
-
-@pytest.mark.parametrize("is_own", [True, False])
-def test_why_it_cannot_start_is_seen_before_a_double_clicks_window_closes(is_own, monkeypatch):
-    shown = []
-    monkeypatch.setattr("click.echo", lambda message, **_: shown.append(message))
-    monkeypatch.setattr("click.pause", lambda info, **_: shown.append(info))
-    monkeypatch.setattr(installation, "IS_SINGLE_FILE", True)
-    monkeypatch.setattr(system, "has_own_window", lambda: is_own)
-    for of_the_whole_process in ("keep_new_files_private", "ignore_hangups"):
-        monkeypatch.setattr(system, of_the_whole_process, lambda: None)
-    monkeypatch.setenv("ORDERS_PORT", "none")
-    assert serve.main(create_app, with_demo=False) == serve.EXIT_CANNOT_START
-    assert "ORDERS_PORT" in shown[0]
-    assert shown[1:] == ["Press any key to close this window."] * is_own
 
 
 # At boot.

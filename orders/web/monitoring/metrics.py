@@ -125,7 +125,8 @@ class Metrics:
                 self._series[kind] = series
         requests, seconds = series
         requests.inc()
-        seconds.observe(call.waited + ended - call.began)
+        if not call.rests:
+            seconds.observe(call.waited + ended - call.began)
         self._waits.observe(call.waited)
         if call.caller and call.caller.key:
             self._note_key(str(call.caller.key.id), call, ended)
@@ -134,7 +135,7 @@ class Metrics:
 
     def _note_key(self, key: str, call: Call, ended: float) -> None:
         self._of_keys["requests"].labels(key).inc()
-        self._of_keys["seconds"].labels(key).inc(ended - call.began)
+        self._of_keys["seconds"].labels(key).inc(0 if call.rests else ended - call.began)
         self._of_keys["refusals"].labels(key).inc(call.refusal is not None)
 
     def response(self, accept: str) -> Reply:
@@ -274,6 +275,8 @@ class StateCollector(Collector):
         differing = len(self._shop.differing)
         yield _gauge("processes_differing", "Others over this store that differ.", differing)
         yield _counter("log_lines_dropped", "Log lines not written in time.", log_queue.dropped)
+        followers = self._shop.feed.followers
+        yield _gauge("http_followers", "Requests that wait for events.", followers)
         if (server := self._app.server) is not None:
             yield _gauge("http_connections", "Open connections.", server.connections)
             yield _gauge("http_requests_waiting", "Requests waiting for a thread.", server.waiting)

@@ -81,7 +81,7 @@ banned for some minutes.
 
 **Pages.** Lists come in pages of at most 200. Send the `next` of a page as `after`, with the same
 other parameters: of orders until there is no `next`; of events while `more` is true, and then
-again every few seconds. Nothing is missed and nothing seen twice, however much changes meanwhile.
+again with `wait`. Nothing is missed and nothing seen twice, however much changes meanwhile.
 
 **Retrying safely.** Every write takes an `Idempotency-Key` of the client's choice. The same
 request with the same key within 24 hours is done once, and gets the first answer again.
@@ -121,11 +121,23 @@ _OPERATIONS = {
     "shipped, or why it was not. It counts as one request.",
     "listOrderEvents": "The oldest first, each with the order as it stood afterwards.",
     "listEvents": "The oldest first, in the order of commit. A client that keeps `next` and "
-    "goes on from it misses none and sees none twice.",
+    "goes on from it misses none and sees none twice. With `wait`, an empty page is answered once "
+    "there is an event. With `Accept: text/event-stream`, the events come as Server-Sent Events, "
+    "without a `limit`. Such a stream counts as one request when it opens, and one for each "
+    "further minute; its last comment says why it ends.",
     "getStats": "Orders by status, and what happened on each of the last days. An order "
     "counts as placed on the day of placedAt, as shipped on that of shipDate, and "
     "as cancelled on the day it was.",
     "getUsage": "The request itself is counted.",
+}
+# Of operations whose answer may be a stream.
+_STREAMS = {
+    "listEvents": {
+        "text/event-stream": {
+            "schema": {"type": "string"},
+            "example": 'id: 88\nevent: order.placed\ndata: {"id": 88, …}\n\n: end hour\n\n',
+        }
+    }
 }
 # Of the fields of answers that are not declared as required, those that may be absent.
 _MAY_BE_ABSENT = {"Order": {name_in_api(each.name) for each in orders.columns if each.nullable}}
@@ -276,6 +288,8 @@ def _complete_version_2(document: dict[str, Any]) -> None:
         for each in item.values():
             if isinstance(each, dict):
                 each["description"] = _OPERATIONS[each["operationId"]]
+                if streamed := _STREAMS.get(each["operationId"]):
+                    each["responses"]["200"]["content"].update(streamed)
     _complete_schemas(document["components"]["schemas"])
     for schema in _enums(document):
         schema["x-enum-varnames"] = [_variable(value) for value in schema["enum"]]

@@ -83,12 +83,25 @@ REQUEST_HEADERS = {
     "If-None-Match of a write to the list": _condition(
         "If-None-Match", "ETags: 412, and nothing is done, if one is the list's own.", _WEAK
     ),
+    "Last-Event-ID": {
+        "name": "Last-Event-ID",
+        "in": "header",
+        "description": "The id of the last event that the client has seen, as browsers send it "
+        "when they come back to a stream. It outranks `after`.",
+        "schema": {"type": "integer", "format": "int64", "minimum": 0},
+        "example": 87,
+    },
     "Idempotency-Key": {
         "name": "Idempotency-Key",
         "in": "header",
         "description": "A value of the client's choice: sent again within 24 hours with the same "
         "request, it repeats the first response and does nothing.",
-        "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^[!-+\--~]+$"},
+        "schema": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 255,
+            "pattern": r"^[!-+\--~]+$",
+        },
         "example": "7f9c2ba4-e88f-4c1d-a1b0-6f2f6f1f8e55",
     },
 }
