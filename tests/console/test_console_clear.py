@@ -24,6 +24,7 @@ from tests.support.console import (
     sign_in,
     too_wide,
 )
+from tests.support.machine import wait_until
 
 pytestmark = pytest.mark.browser
 
@@ -215,8 +216,9 @@ def test_a_limit_that_an_administrator_lifts_ends_on_the_page_as_well(shop, at_d
     page.get_by_role("link", name="Figures").click()
     expect(page.locator("#banner-limits")).to_contain_text("Available again")
     if code == "api_key_banned":
-        shop.service.command("keys", "unban", f"{page.key_id}")
-    shop.service.command("keys", "plan", f"{page.key_id}", "business")
+        shop.service.output("keys", "unban", f"{page.key_id}")
+    shop.service.output("keys", "plan", f"{page.key_id}", "business")
+    wait_until(lambda: shop.api("GET", "/v2/usage", key=page.secret).status == 200)
     page.clock.run_for(31_000)
     expect(page.locator(".picture").first).to_be_visible()
     expect(page.locator("#banner-limits")).to_have_count(0)

@@ -15,7 +15,7 @@ import pytest
 from tests.support.databases import copy_database
 from tests.support.machine import wait_until
 from tests.support.redis_server import redis_running
-from tests.support.service import ROOT, Service, environment_for, run_app, run_flask
+from tests.support.service import ROOT, Service, environment_for, run_flask
 
 # Slow: on a machine that is busy with other tests, Redis may be waited for in vain.
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
@@ -44,9 +44,9 @@ def guarded(own_redis):
 
 
 @pytest.mark.parametrize("login", ["", "nobody:wrong-s3cret@"])
-def test_a_redis_that_refuses_the_password_stops_the_start(tmp_path, guarded, login):
+def test_a_redis_that_refuses_the_password_stops_the_start(tmp_path, forks, guarded, login):
     url = f"unix://{login}{guarded.socket}"
-    done = run_app(ORDERS_INSTANCE=str(tmp_path / "instance"), ORDERS_LIMITS_URL=url)
+    done = forks.run("app.py", instance=tmp_path / "instance", ORDERS_LIMITS_URL=url)
     assert done.returncode == 2
     (line,) = [each for each in done.stderr.splitlines() if each.startswith("Error")]
     assert line.startswith(f"Error: Redis at {guarded.socket} refuses to count: ")
@@ -55,7 +55,7 @@ def test_a_redis_that_refuses_the_password_stops_the_start(tmp_path, guarded, lo
     assert "Traceback" not in done.stderr
 
 
-def test_another_kind_of_server_stops_the_start(tmp_path):
+def test_another_kind_of_server_stops_the_start(tmp_path, forks):
     def greet(listening):
         connection, _ = listening.accept()
         with connection:
@@ -65,9 +65,8 @@ def test_another_kind_of_server_stops_the_start(tmp_path):
     with closing(socket.create_server(("127.0.0.1", 0))) as listening, ThreadPoolExecutor() as pool:
         pool.submit(greet, listening)
         place = f"127.0.0.1:{listening.getsockname()[1]}"
-        done = run_app(
-            ORDERS_INSTANCE=str(tmp_path / "instance"), ORDERS_LIMITS_URL=f"redis://{place}"
-        )
+        instance = tmp_path / "instance"
+        done = forks.run("app.py", instance=instance, ORDERS_LIMITS_URL=f"redis://{place}")
     assert done.returncode == 2
     assert done.stderr.startswith(f"Error: Redis at {place} refuses to count: Protocol ")
 

@@ -20,7 +20,7 @@ from orders.store.tables import METADATA
 from tests.support.commands import command, messages, rejected, said
 from tests.support.faults import overwrite
 from tests.support.machine import wait_until
-from tests.support.service import ROOT, environment_for, run_app
+from tests.support.service import ROOT, environment_for
 from tests.support.stores import Client, Store, assert_error
 
 pytestmark = pytest.mark.postgres
@@ -224,7 +224,7 @@ def test_the_summary_has_the_rows_of_each_table_and_the_next_steps(busy):
     assert str(busy.database.path) in keep
 
 
-def test_the_old_file_is_not_served_until_it_is_restored(store, client, move):
+def test_the_old_file_is_not_served_until_it_is_restored(store, client, move, forks):
     client.place()
     tag = client.get(LIST).headers["ETag"]
     move(store)
@@ -232,7 +232,7 @@ def test_the_old_file_is_not_served_until_it_is_restored(store, client, move):
         message = rejected(store, *arguments)
         assert "moved to PostgreSQL" in message
         assert "ORDERS_DATABASE_URL" in message
-    start = run_app(ORDERS_INSTANCE=str(store.settings.instance))
+    start = forks.run("app.py", instance=store.settings.instance)
     assert start.returncode != 0
     assert "moved to PostgreSQL" in start.stderr
     assert command(store, "db", "restore", store.database.path).exit_code == 0
