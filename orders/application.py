@@ -38,10 +38,7 @@ COMMANDS = (
 def create_app(settings: Settings | None = None, clock: Clock | None = None) -> OrdersFlask:
     """Make the application. Opens nothing until it is used.
 
-    Without settings, they are read from config.toml and the environment.
-
-    Raises:
-        SettingsError: a setting can't be used.
+    By default, settings are read from config.toml and the environment; SettingsError may be raised.
     """
     if settings is None:
         settings = serve.settings_for_flask()

@@ -48,7 +48,7 @@ _CHUNK_SIZE = re.compile(
     rb"([0-9A-Fa-f]{1,16})"
     rb"(?:[ \t]*;[ \t]*" + _TOKEN + rb"(?:[ \t]*=[ \t]*(?:" + _TOKEN + rb"|" + _QUOTED + rb"))?)*"
 )
-# Of a chunk's size with its extensions, and of a trailer.
+# The longest line of a chunk's size with its extensions, or of a trailer.
 _MAX_LINE_BYTES = 4 * 1024
 _PIECE_BYTES = 64
 _LINE_END = b"\r\n"
@@ -81,21 +81,16 @@ class BodyBuffer(OverflowableBuffer):
     """The bytes of a body; of one that is too long, just enough to know that it is."""
 
     def __init__(self, overflow: int, most: int) -> None:
-        """Take from how many bytes on they are in a file, and how many may be read."""
+        """Take the size from which a body is in a file, and how many bytes of it may be read."""
         super().__init__(overflow)
         self._most = most
 
     def append(self, s: bytes) -> None:
-        """Append bytes as far as there is room."""
         super().append(s[: self._most + 1 - len(self)])
 
 
 def read_field(line: bytes) -> tuple[str, str]:
-    """Return the name and the value of a header line (RFC 9112, section 5).
-
-    Raises:
-        ParsingError: it is not one.
-    """
+    """Return the name and value of a header line (RFC 9112, section 5), or raise ParsingError."""
     name, colon, value = line.partition(b":")
     value = value.strip(b" \t")
     if colon and _NAME.fullmatch(name) and _VALUE.fullmatch(value):
@@ -267,11 +262,9 @@ class ChunkedBody:
         return taken
 
     def getfile(self) -> Any:
-        """Return the body as a file."""
         return self._buffer.getfile()
 
     def getbuf(self) -> Any:
-        """Return the buffer."""
         return self._buffer
 
     def _take_line(self, data: bytes) -> int:

@@ -43,13 +43,9 @@ class Server:
         threads: int,
         deadlines: tuple[float, float],
     ) -> None:
-        """Bind the sockets of an address.
+        """Bind the sockets of an address; OSError if it is taken, or not of this machine.
 
-        So many threads answer what waits. The deadlines are the seconds that a head and a body may
-        take.
-
-        Raises:
-            OSError: the address is taken, or not of this machine.
+        `threads` answer what may wait. The deadlines of a head and of a body are in seconds.
         """
         adjustments = Adjustments(
             # Waitress also rejects a body or a head of exactly this size.
@@ -74,7 +70,6 @@ class Server:
 
     @property
     def addresses(self) -> list[str]:
-        """The addresses being listened on."""
         return [
             f"http://{_shown_host(each.server_name)}:{each.effective_port}"
             for each in self._listeners
@@ -82,7 +77,6 @@ class Server:
 
     @property
     def connections(self) -> int:
-        """How many connections are open."""
         return len(self._loop.connections)
 
     @property
@@ -118,7 +112,7 @@ class Server:
 
 
 def connections_within(descriptors: int) -> int:
-    """Return how many connections there may be where so many files can be open."""
+    """Return how many connections there may be with this many file descriptors."""
     # Without a free descriptor, a connection waiting to be accepted would keep the loop spinning.
     return max(_FEWEST_CONNECTIONS, min(MAX_CONNECTIONS, descriptors - _SPARE_DESCRIPTORS))
 

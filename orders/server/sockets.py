@@ -11,7 +11,7 @@ from collections.abc import Callable
 from socket import IPPROTO_TCP
 from typing import Any
 
-# Of each connection, for bytes that its client has not acknowledged. Linux doubles the figure.
+# Each connection's, for bytes that its client has not acknowledged. Linux doubles the figure.
 SEND_BUFFER_BYTES = 128 * 1024
 
 if sys.platform == "win32":
@@ -112,7 +112,7 @@ if sys.platform == "win32":
         return listener
 
     def on_stop_signals(stop: Callable[[], None]) -> None:
-        """Have Ctrl-C, Ctrl-Break, and the end of the window or of the session stop the server."""
+        """Call `stop` on Ctrl-C, on Ctrl-Break, and at the end of the window or of the session."""
         for name in (signal.SIGTERM, signal.SIGINT, signal.SIGBREAK):
             signal.signal(name, lambda *_: stop())
         # Who started this may have turned Ctrl-C off, which is inherited.
@@ -152,7 +152,6 @@ else:
         return seconds if seconds > _TICKS_SECONDS else 0
 
     def unacknowledged(connected: socket.socket, _sent: int, **_: bool) -> int:
-        """Return how many of the bytes sent the system buffers, as the client has not got them."""
         try:
             packed = fcntl.ioctl(connected, termios.TIOCOUTQ, bytes(4))
         except (OSError, ValueError):  # which says that it is closed
@@ -162,21 +161,16 @@ else:
     send_pieces = socket.socket.sendmsg
 
     class SpoolFile:
-        """A file without a name that one thread appends to, and another sends."""
-
         def __init__(self) -> None:
             self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed by `close`
 
         def append(self, data: memoryview) -> int:
-            """Append bytes; return how many there was room for at once."""
             return self._file.write(data)
 
         def send(self, connected: socket.socket, position: int, count: int) -> int:
-            """Send bytes from a position on; return how many the system took."""
             return os.sendfile(connected.fileno(), self._file.fileno(), position, count)
 
         def close(self) -> None:
-            """Give the disk's space back."""
             self._file.close()
 
     def descriptors(wanted: int, spare: int) -> int:  # noqa: ARG001 - as elsewhere
@@ -192,6 +186,6 @@ else:
         return socket.create_server(address, family=family, backlog=backlog)
 
     def on_stop_signals(stop: Callable[[], None]) -> None:
-        """Have SIGTERM and Ctrl-C stop the server."""
+        """Call `stop` on SIGTERM and on Ctrl-C."""
         for name in (signal.SIGTERM, signal.SIGINT):
             signal.signal(name, lambda *_: stop())

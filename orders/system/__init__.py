@@ -16,36 +16,13 @@ import filelock
 
 from orders.system.at_boot import install_at_boot, remove_at_boot
 
+# All that one of the two defines: every name that has no underscore before it.
 if sys.platform == "win32":
-    from orders.system import windows as this
+    from orders.system.windows import *  # noqa: F403
 else:
-    from orders.system import posix as this
+    from orders.system.posix import *  # noqa: F403
 
 __all__ = ["install_at_boot", "remove_at_boot"]
-
-CURL = this.CURL
-REPLACES_OPEN_FILES = this.REPLACES_OPEN_FILES
-ignore_hangups = this.ignore_hangups
-is_read_only = this.is_read_only
-is_user = this.is_user
-keep_new_files_private = this.keep_new_files_private
-leave_to_owner = this.leave_to_owner
-local_socket = this.local_socket
-locked_folder = this.locked_folder
-make_private_file = this.make_private_file
-make_private_folder = this.make_private_folder
-open_private_file = this.open_private_file
-overwrite = this.overwrite
-quoted = this.quoted
-replace = this.replace
-revoke_rights_of_others = this.revoke_rights_of_others
-spare_other_programs = this.spare_other_programs
-state_of = this.state_of
-sync = this.sync
-unfit_place = this.unfit_place
-user_id = this.user_id
-user_name = this.user_name
-write_utf8 = this.write_utf8
 
 
 @contextmanager
