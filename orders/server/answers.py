@@ -1,8 +1,8 @@
 """A request and its answer: made by the application, or by the server where it refuses.
 
-Long answers are made by threads of their own into files, a few at a time. The thread needs as long
-as the database does, whoever reads the answer: no snapshot of the store lasts as long as a slow
-client wishes. The files are limited in all, and for each client.
+Long answers are made by threads of their own into files, a few at a time. A thread needs as long as
+the database, however slow the client reads: no snapshot of the store outlasts that. The files are
+limited in all, and for each client.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Work(Enum):
 class Refused:
     """A request that the server answers by itself; `path` is None where it is no whole request.
 
-    `cause` says more than the status, if there is more to be said.
+    `cause` is what the status does not say, or empty.
     """
 
     status: int
@@ -133,7 +133,7 @@ class Resting(Protocol):
         """
 
     def stop(self) -> None:
-        """Have `more` return the last bytes, as the server stops. May be called repeatedly."""
+        """Make `more` return the last bytes, as the server stops. May be called repeatedly."""
 
     def close(self) -> None:
         """Release what it holds: the answer has ended, in whatever way."""
@@ -174,7 +174,7 @@ class Exchange(WSGITask):
         """Take a request that was whole at a time in monotonic seconds."""
         super().__init__(connection, request)
         self.whole_at = whole_at
-        # What is to be sent: a short answer's pieces, or a long one's file.
+        # The bytes to send: a short answer's pieces, or a long one's file.
         self.pieces: list[bytes] = []
         self.spool: Spool | None = None
         self._policy: Policy = connection.loop.policy
@@ -185,7 +185,7 @@ class Exchange(WSGITask):
         return self._policy.owner(self.channel.addr[0], self.request.headers.get("AUTHORIZATION"))
 
     def begin(self, may_block: bool) -> None:
-        """Answer what is short; of the rest, and if it must not block, only find out what it takes.
+        """Answer a short request; of any other, and if it must not block, only find out its work.
 
         For the loop. What else it takes, somebody who may wait does.
         """
@@ -229,7 +229,7 @@ class Exchange(WSGITask):
             self._end()
 
     def wake(self) -> None:
-        """Have a resting answer asked for more. For any thread."""
+        """Ask a resting answer for more, in the loop. For any thread."""
         self.channel.loop.wake(self)
 
     def fail(self) -> None:
@@ -261,7 +261,6 @@ class Exchange(WSGITask):
             self.spool.close()
 
     def get_environment(self) -> dict[str, Any]:
-        """Return the WSGI environment."""
         environ: dict[str, Any] = super().get_environment()
         # As it was sent: waitress capitalizes it, but methods are case-sensitive.
         environ["REQUEST_METHOD"] = self.request.command
@@ -274,7 +273,6 @@ class Exchange(WSGITask):
         return environ
 
     def set_close_on_finish(self) -> None:
-        """Have the connection closed after the answer."""
         self.close_on_finish = True
 
     def build_response_header(self) -> bytes:
@@ -318,7 +316,6 @@ class Exchange(WSGITask):
             self._add(data)
 
     def finish(self) -> None:
-        """End the answer."""
         if not self.wrote_header:
             self.write(b"")
         if self.chunked_response and self.request.command != "HEAD":
@@ -355,7 +352,7 @@ class Exchange(WSGITask):
                 self.is_broken = True
 
     def _begin_to_rest(self, resting: Resting) -> None:
-        # Of no more use; it would stay as long as the answer rests.
+        # No longer needed; it would stay as long as the answer rests.
         self.environ = None
         self.rests = True
         resting.begin(self.wake)
@@ -392,20 +389,12 @@ class Spool:
     """The file of a long answer, so that the thread that makes it waits for no reader."""
 
     def __init__(self) -> None:
-        """Make the file, which has no name.
-
-        Raises:
-            OSError: there is no room for it.
-        """
+        """Make the file, which has no name; OSError if there is no room for it."""
         self._file = sockets.SpoolFile()
         self.size = 0
 
     def write(self, data: bytes) -> None:
-        """Append bytes. For the thread that makes the answer.
-
-        Raises:
-            OSError: there is no room for them.
-        """
+        """Append bytes; OSError if there is no room. For the thread that makes the answer."""
         left = memoryview(data)
         while left:
             left = left[self._file.append(left) :]
@@ -418,7 +407,6 @@ class Spool:
         return self._file.send(connected, position, count) if count else 0
 
     def close(self) -> None:
-        """Give the disk's space back."""
         self._file.close()
 
 
@@ -441,7 +429,6 @@ class LongAnswers:
         self._usual_bytes = 0
 
     def submit(self, exchange: Exchange) -> None:
-        """Have one answered in its turn."""
         self.waiting.append(exchange)
 
     def pending(self) -> list[Exchange]:

@@ -82,17 +82,16 @@ class Loop(Protocol):
         """Poll a connection for these events, or for none; not for those that it is polled for."""
 
     def wake(self, exchange: Exchange) -> None:
-        """Have a resting answer asked for more."""
+        """Ask a resting answer for more, in the loop."""
 
     def enqueue(self, exchange: Exchange, *, first: bool) -> None:
-        """Have a whole request answered, perhaps before others."""
+        """Queue a whole request, perhaps before others."""
 
 
 class Connection:
     """A connection of a client."""
 
     def __init__(self, loop: Loop, listener: Listener, accepted: socket, addr: Any) -> None:
-        """Take an accepted socket, and the one that it came from."""
         self.loop, self.server, self.socket, self.addr = loop, listener, accepted, addr
         self.network = loop.policy.owner(addr[0], None)
         self.phase, self.since = Phase.NEW, loop.now
@@ -111,7 +110,7 @@ class Connection:
 
     @property
     def is_in_chunks(self) -> bool:
-        """Whether a chunked body is what is to be read next."""
+        """Whether a chunked body is read next."""
         return self.phase is Phase.BODY and self._request is not None and self._request.chunked
 
     @property
@@ -395,15 +394,13 @@ class Outgoing:
         self._marks: deque[tuple[float, int]] = deque(maxlen=_MARKS)
 
     def begin(self) -> None:
-        """Begin the next answer."""
         self._position = 0
         self._marks.clear()
 
     def send(self, answer: Exchange, now: float) -> int:
-        """Send as much as the client accepts now, at most a piece; return how many bytes it took.
+        """Send what the client accepts now, at most a piece; return how many bytes it took.
 
-        Raises:
-            OSError: the client is gone.
+        OSError is raised where the client is gone.
         """
         self._unsent.extend(map(memoryview, answer.pieces))
         answer.pieces = []
@@ -463,7 +460,7 @@ class Outgoing:
 
 
 def giving_way(connections: Collection[Connection], count: int, now: float) -> list[Connection]:
-    """Return so many connections to be closed for new ones, never one that is being answered.
+    """Return the connections to close for new ones, never one that is being answered.
 
     First those that have rested longest, of the network with the most places; then the oldest
     incomplete requests; then the readers that took least in their last minute; then those that

@@ -35,14 +35,13 @@ from orders.server.connections import (
 log = logging.getLogger(__name__)
 
 # How long new requests are read, and requests answered, before the loop polls again. Between them,
-# the rest of begun requests is read, for no longer than the last answers took: of what is to be
-# done, neither can keep the other waiting.
+# the rest of begun requests is read, for no longer than the last answers took: neither keeps the
+# other waiting.
 READ_SECONDS = 0.1
 TURN_SECONDS = 0.05
 STOP_SECONDS = 30
-# A request that nobody has begun to answer for so long is refused. With the second until that is
-# noticed, and the 5 s that one may then wait for the database's lock, no client waits longer than
-# 10 s.
+# A request that nobody begins to answer within this time is refused. With the second until that is
+# noticed, and the 5 s that one may wait for the database's lock, no client waits longer than 10 s.
 QUEUE_SECONDS = 4
 MAINTENANCE_SECONDS = 1
 # How long answers that rest are asked for more, before it is others' turn.
@@ -51,7 +50,7 @@ RESTING_SECONDS = 0.002
 PLACES_SECONDS = 0.05
 # How long bytes are read, and forgotten, after the last answer.
 LINGER_SECONDS = 2
-# Of answers that clients have not acknowledged, in the system's buffers of all connections.
+# What clients have not acknowledged of answers, in the system's buffers of all connections.
 MOST_BUFFERED_BYTES = 64 * 1024 * 1024
 _ACCEPTED_AT_ONCE = 100
 # How long a short answer may take before another thread leads.
@@ -64,7 +63,7 @@ QUIET_SECONDS = 60
 
 
 class Loop:
-    """The connections, and what is to be done for them."""
+    """The connections, and the work on them."""
 
     is_stopping = False
     buffered_at_most = 0
@@ -104,7 +103,7 @@ class Loop:
         self._workers = Workers(threads, self.proceed)
         makers = Workers(MOST_LONG, self.proceed, "long")
         self._long = LongAnswers(makers.submit, self._workers.submit, policy.has_room_for_long)
-        # Filled by other threads: exchanges that have something to send, or are to be handed over.
+        # Filled by other threads: exchanges that have something to send, or have to be handed over.
         self._progress: deque[Exchange] = deque()
         # Filled by other threads, too: resting answers that have more to say.
         self._woken_up: deque[Exchange] = deque()
@@ -125,19 +124,19 @@ class Loop:
             self._wake()
 
     def proceed(self, exchange: Exchange) -> None:
-        """Have an exchange's connection proceed. For any thread."""
+        """Let an exchange's connection proceed. For any thread."""
         self._progress.append(exchange)
         self._wake()
 
     def wake(self, exchange: Exchange) -> None:
-        """Have a resting answer asked for more. For any thread."""
+        """Ask a resting answer for more, in the loop. For any thread."""
         if not exchange.is_woken:
             exchange.is_woken = True
             self._woken_up.append(exchange)
             self._wake()
 
     def enqueue(self, exchange: Exchange, *, first: bool) -> None:
-        """Have a whole request answered, perhaps before others."""
+        """Queue a whole request, perhaps before others."""
         (self._urgent if first else self._ready).append(exchange)
 
     def watch(self, connection: Connection, events: int) -> None:
@@ -277,7 +276,7 @@ class Loop:
             self._full.append(listener)
 
     def _give_way(self, count: int) -> bool:
-        """Close so many connections, if possible; return whether there was one."""
+        """Close as many connections, if possible; return whether there was one."""
         chosen = giving_way(self.connections, count, self.now) if count > 0 else []
         for each in chosen:
             self._guard(each, partial(each.close, drop=each.outgoing.unacknowledged() > 0))
@@ -450,7 +449,6 @@ class Lead:
             self.end()
 
     def is_mine(self) -> bool:
-        """Return whether the calling thread leads."""
         return self._leader == threading.get_ident()
 
     def during(self, answer: Callable[[], None]) -> bool:
@@ -466,13 +464,11 @@ class Lead:
             return True
 
     def wait(self) -> None:
-        """Wait for the end."""
         # Handlers of signals run in this thread, which a signal that another one got does not wake.
         while not self._ended.wait(_SIGNAL_SECONDS):
             pass
 
     def end(self) -> None:
-        """Have both threads end."""
         self._ended.set()
         self._begun.set()
 
@@ -499,8 +495,8 @@ class Lead:
 class Workers:
     """Threads that answer what waits for a lock, a disk or another server.
 
-    Of those that rest, the one that was last busy goes first: its memory and its connection to the
-    database serve again, and the others need none.
+    The one that was busy last goes first: its memory and its connection to the database are reused,
+    and the others need none.
     """
 
     def __init__(
@@ -515,7 +511,7 @@ class Workers:
             self._start(f"{name}-{number}")
 
     def submit(self, exchange: Exchange) -> None:
-        """Have an exchange answered, unless it is taken back from `waiting`."""
+        """Queue an exchange, which may be taken back from `waiting`."""
         with self._lock:
             self.waiting.append(exchange)
             if self.resting:
@@ -553,7 +549,7 @@ class Workers:
             self._work()
 
     def _next(self, called: threading.Semaphore) -> Exchange | None:
-        """Return an exchange to be answered; where there is none, have the caller called."""
+        """Return an exchange to answer; None if there is none: the next one wakes the caller."""
         with self._lock:
             try:
                 return self.waiting.popleft()
