@@ -74,7 +74,7 @@ class Work(Enum):
 
 
 @dataclass(frozen=True)
-class Refused:
+class Rejection:
     """A request that the server answers by itself; `path` is None where it is no whole request.
 
     `cause` is what the status does not say, or empty.
@@ -110,7 +110,7 @@ class Policy(Protocol):
     def owner(self, address: str, authorization: str | None) -> str:
         """Return the client that a connection or a request counts for."""
 
-    def refusal(self, refused: Refused) -> tuple[list[tuple[str, str]], bytes]:
+    def refusal(self, rejection: Rejection) -> tuple[list[tuple[str, str]], bytes]:
         """Return the headers and the body of a refusal, and record it."""
 
     def on_turn(self) -> None:
@@ -241,8 +241,8 @@ class Exchange(WSGITask):
         request, address = self.request, self.channel.addr[0]
         path = request.path if request.error is None else None
         authorization = request.headers.get("AUTHORIZATION")
-        refused = Refused(status, cause, path, authorization, address, self.whole_at)
-        self.response_headers, body = self._policy.refusal(refused)
+        rejection = Rejection(status, cause, path, authorization, address, self.whole_at)
+        self.response_headers, body = self._policy.refusal(rejection)
         self.status = f"{status} {HTTPStatus(status).phrase}"
         self.complete = self.close_on_finish = True
         self.start_time, self.content_length = time.time(), len(body)

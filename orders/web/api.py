@@ -25,7 +25,7 @@ from werkzeug.http import http_date
 from werkzeug.routing import MapAdapter, UnicodeConverter
 
 from orders.apikeys import is_well_formed
-from orders.server import Refused, Server, Work, path_of_target
+from orders.server import Rejection, Server, Work, path_of_target
 from orders.settings import Settings
 from orders.shop import Shop
 from orders.store.database.errors import StoreUnavailable
@@ -393,16 +393,16 @@ class ServingPolicy:
     def owner(self, address: str, authorization: str | None) -> str:
         return access.bearer_token(authorization) or access.network_of(address)
 
-    def refusal(self, refused: Refused) -> tuple[list[tuple[str, str]], bytes]:
+    def refusal(self, rejection: Rejection) -> tuple[list[tuple[str, str]], bytes]:
         shop, now = self._shop, time.monotonic()
-        is_api = refused.path is None or access.API_PATH.match(refused.path) is not None
-        call = access.Call(shop, now, is_api, refused.address, "-", "-")
-        call.waited = now - refused.whole_at
-        headers, body = answer_to_refused(refused, call)
+        is_api = rejection.path is None or access.API_PATH.match(rejection.path) is not None
+        call = access.Call(shop, now, is_api, rejection.address, "-", "-")
+        call.waited = now - rejection.whole_at
+        headers, body = answer_to_rejection(rejection, call)
         if is_api:  # it counts nothing
-            verdict = access.recalled_verdict(shop, refused.authorization)
+            verdict = access.recalled_verdict(shop, rejection.authorization)
             headers += verdict.headers(shop.clock.time())
-        self._app.note_answer(call, refused.status, time.monotonic())
+        self._app.note_answer(call, rejection.status, time.monotonic())
         return headers, body
 
     def _is_long(self, if_none_match: str | None) -> bool:
@@ -416,11 +416,13 @@ class ServingPolicy:
         )
 
 
-def answer_to_refused(refused: Refused, call: access.Call) -> tuple[list[tuple[str, str]], bytes]:
+def answer_to_rejection(
+    rejection: Rejection, call: access.Call
+) -> tuple[list[tuple[str, str]], bytes]:
     """Return the headers and the body of a refusal, without the rate limits'."""
-    answer = SERVER_ANSWERS.get(refused.status) or InternalError(call.request_id).answer()
-    if refused.cause:
-        answer = answer._replace(message=f"{answer.message}: {refused.cause}.")
+    answer = SERVER_ANSWERS.get(rejection.status) or InternalError(call.request_id).answer()
+    if rejection.cause:
+        answer = answer._replace(message=f"{answer.message}: {rejection.cause}.")
     call.refusal = answer.code
     request_id = ("X-Request-Id", call.request_id)
     headers = [("Content-Type", JSON), request_id, *PROTECTION.items(), *answer.headers]

@@ -38,7 +38,7 @@ class Policy:
 
     def refusal(self, refused):
         """Return the service's refusal."""
-        return api.answer_to_refused(refused, Call(None, 0, True, refused.address, "-", "-"))
+        return api.answer_to_rejection(refused, Call(None, 0, True, refused.address, "-", "-"))
 
     def on_turn(self):
         """Forget a turn."""
