@@ -31,8 +31,8 @@ def locked_file(
 ) -> Iterator[None]:
     """Lock a file, which is made where there is none; TimeoutError where another process has.
 
-    Waits for at most so many seconds, or until `unless` returns true. The system releases the lock
-    when the process ends, however it ends.
+    Waits for at most `patience` seconds, or until `unless` returns true. The system releases the
+    lock when the process ends, however it ends.
     """
     lock = filelock.FileLock(path, mode=0o600)
     lock.acquire(timeout=patience, cancel_check=unless)

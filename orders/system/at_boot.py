@@ -31,7 +31,7 @@ _CRASHES = "crashes.txt"
 
 
 def install_at_boot(command: list[str], folder: Path) -> str:
-    """Have the system run a service for this user from now on; return what it does, and its log.
+    """Make the system run a service for this user from now on; return what it does, and its log.
 
     The service runs on this instance folder, which must exist. What was installed before is
     replaced. OSError says why it can't be done.

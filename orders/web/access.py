@@ -53,7 +53,7 @@ _FORWARDED = re.compile(rf"\[([0-9A-Fa-f:.]+)\]{_PORT}|([0-9.]+){_PORT}|([0-9A-F
 API_PATH = re.compile(r"/+v[12](/|$)")
 # Request ids are names, not secrets: guessing one opens nothing.
 _random_bits = random.Random().getrandbits  # noqa: S311 # nosec B311
-_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+READING = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 @dataclass(slots=True)
@@ -263,7 +263,7 @@ def authorize(caller: Caller, method: str) -> ApiKey:
     """Return the caller's key, or raise why it may not use this method."""
     if caller.key is None:
         raise InvalidKey if caller.presented else MissingKey
-    if method not in _READING and "write" not in caller.key.scopes:
+    if method not in READING and "write" not in caller.key.scopes:
         raise InsufficientScope
     return caller.key
 

@@ -347,7 +347,6 @@ def _plain(proxy: Any) -> Request:
     return plain
 
 
-_READS = frozenset({"GET", "HEAD", "OPTIONS"})
 _LIST = "/v1/store/orders"
 
 
@@ -374,7 +373,7 @@ class ServingPolicy:
                 return Work.LONG
         except StoreUnavailable:
             return Work.WAITING  # which will say so
-        return Work.SHORT if method in _READS and not self._is_remote else Work.WAITING
+        return Work.SHORT if method in access.READING and not self._is_remote else Work.WAITING
 
     def wants_body(self, method: str, path: str, headers: dict[str, str]) -> bool:
         """Return whether a body matters: not where the head alone leads to 401, 413 or 415.

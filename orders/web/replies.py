@@ -133,7 +133,10 @@ def order_reply(order_id: int, order: Entity, *, strong: bool) -> Reply:
 
 
 def precondition(*, strong: bool) -> Condition | None:
-    """Return whether a change of an order with a revision is allowed; None if it always is."""
+    """Return whether an order, or the list, may be changed at a revision; None if always.
+
+    A list's tag is weak.
+    """
     environ = request.environ
     if "HTTP_IF_MATCH" not in environ and "HTTP_IF_NONE_MATCH" not in environ:
         return None
@@ -147,11 +150,6 @@ def precondition(*, strong: bool) -> Condition | None:
         return is_wanted and not _tags(unwanted, tag).contains_weak(tag)
 
     return is_allowed
-
-
-def precondition_of_list() -> Condition | None:
-    """Return whether a change is allowed where the list has a revision; None if it always is."""
-    return precondition(strong=False)
 
 
 def if_current(revision: Callable[[], int], *, varies: bool) -> Reply | None:

@@ -76,7 +76,7 @@ def list_orders() -> Reply:
 def place_order(new: NewOrder) -> Reply:
     """Place an order."""
     call = current_call()
-    condition, key = replies.precondition_of_list(), idempotency_key(VERSION)
+    condition, key = replies.precondition(strong=False), idempotency_key(VERSION)
     placed = call.shop.orders.place(new, call.origin, key, condition)
     return written(placed, VERSION, CREATED)
 

@@ -187,7 +187,7 @@ def _digest(facts: list[Any], query: PageQuery, store_id: str) -> str:
 def place_order(new: NewOrder) -> Reply:
     """Place an order."""
     call = current_call()
-    condition, key = replies.precondition_of_list(), idempotency_key(VERSION)
+    condition, key = replies.precondition(strong=False), idempotency_key(VERSION)
     placed = call.shop.orders.place(new, call.origin, key, condition)
     return written(placed, VERSION, CREATED)
 
@@ -292,7 +292,7 @@ def change_order(fields: dict[str, Any], orderId: str) -> Reply:  # noqa: N803 -
 def ship_orders(shipments: dict[str, Any]) -> Reply:
     """Ship up to 100 orders, each of which ships or not by itself."""
     call = current_call()
-    condition, key = replies.precondition_of_list(), idempotency_key(VERSION)
+    condition, key = replies.precondition(strong=False), idempotency_key(VERSION)
     ids, at = shipments["order_ids"], shipments.get("ship_date")
     tracking = shipments.get("tracking", {})
     shipped = call.shop.orders.ship_all(
