@@ -19,12 +19,11 @@ from werkzeug.exceptions import BadRequest, NotFound
 from orders.apikeys import is_well_formed
 from orders.strictjson import to_json
 from orders.web.access import current_call
+from orders.web.refusals import InvalidKey
 from orders.web.replies import Reply
 
 # A browser that has to start first, and a person with a phone, take a while.
 SECONDS = 300.0
-# Anybody may deposit a key here, so few are kept: the oldest is evicted.
-MOST = 32
 _EXTENSION = "store-orders-handovers"
 
 
@@ -44,10 +43,13 @@ def register(app: Flask) -> None:
 
 
 def offer(app: Flask, now: float, secret: str, done: Callable[[], None] = lambda: None) -> str:
-    """Return a code for which a key will be handed over. `now` is in monotonic seconds."""
+    """Return a code for which a key will be handed over. `now` is in monotonic seconds.
+
+    A key has one code: an earlier one opens nothing any more.
+    """
     waiting: dict[str, Handover] = app.extensions[_EXTENSION]
     for code, each in [*waiting.items()]:
-        if each.ends <= now or len(waiting) >= MOST:
+        if each.ends <= now or each.secret == secret:
             waiting.pop(code, None)
     code = secrets.token_hex(16)
     waiting[code] = Handover(secret, now + SECONDS, done)
@@ -76,6 +78,9 @@ def _show_to_phone() -> Reply:
     if not is_well_formed(secret):
         raise BadRequest
     shop = current_call().shop
+    # Any page that the shop's browser shows can send this, too.
+    if shop.keyring.find(secret) is None:
+        raise InvalidKey
     base = shop.settings.base_url.removesuffix("v1")
     if not is_for_phones(base):
         return _reply({"address": None})
