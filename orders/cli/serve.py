@@ -93,6 +93,8 @@ def _say_why(message: str) -> None:
             log.error("%s", message)
     else:
         click.echo(f"Error: {message}", err=True)
+    if installation.IS_SINGLE_FILE and system.has_own_window():
+        click.pause("Press any key to close this window.", err=True)
 
 
 def settings_for_flask() -> Settings:

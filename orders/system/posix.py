@@ -34,6 +34,11 @@ def write_utf8() -> None:
     """Do nothing: what the locale says is respected, and is UTF-8 almost everywhere."""
 
 
+def has_own_window() -> bool:
+    """Return false: a desktop starts programs without a terminal."""
+    return False
+
+
 def keep_new_files_private() -> None:
     """Let only their owner read the files that this process makes from now on."""
     os.umask(0o077)

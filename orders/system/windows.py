@@ -6,6 +6,7 @@ owner. Files that others make in a private folder, SQLite's among them, inherit 
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import socket
@@ -81,10 +82,22 @@ def spare_other_programs() -> None:
 
 def write_utf8() -> None:
     """Write text as UTF-8 from now on, to consoles, files and pipes, whatever the code page."""
+    # The command prompt goes on with the one that it had.
+    atexit.register(_kernel.SetConsoleOutputCP, _kernel.GetConsoleOutputCP())
     _kernel.SetConsoleOutputCP(_UTF8)
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and stream.encoding.lower() != "utf-8":
             stream.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+
+
+def has_own_window() -> bool:
+    """Return whether the window of this process closes with it: it was started by a double-click.
+
+    A single file is two processes, and a command prompt would be one more.
+    """
+    processes = (wintypes.DWORD * 3)()
+    count = int(_kernel.GetConsoleProcessList(processes, len(processes)))
+    return 0 < count < len(processes)
 
 
 def keep_new_files_private() -> None:

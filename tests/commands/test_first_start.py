@@ -16,7 +16,8 @@ from types import SimpleNamespace
 import pytest
 
 from orders import apikeys, installation, system
-from orders.cli import first_start
+from orders.application import create_app
+from orders.cli import first_start, serve
 from orders.settings import Settings
 from orders.web.pages import handover
 from tests.support.commands import command
@@ -333,6 +334,21 @@ def test_a_double_click_opens_the_console_and_a_supervisor_does_not(
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: has_terminal))
     settings = Settings(notify_socket=environment.get("NOTIFY_SOCKET", ""))
     assert first_start.is_by_a_person(settings) is opens
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_why_it_cannot_start_is_seen_before_a_double_clicks_window_closes(is_own, monkeypatch):
+    shown = []
+    monkeypatch.setattr("click.echo", lambda message, **_: shown.append(message))
+    monkeypatch.setattr("click.pause", lambda info, **_: shown.append(info))
+    monkeypatch.setattr(installation, "IS_SINGLE_FILE", True)
+    monkeypatch.setattr(system, "has_own_window", lambda: is_own)
+    for of_the_whole_process in ("keep_new_files_private", "ignore_hangups"):
+        monkeypatch.setattr(system, of_the_whole_process, lambda: None)
+    monkeypatch.setenv("ORDERS_PORT", "none")
+    assert serve.main(create_app, with_demo=False) == serve.EXIT_CANNOT_START
+    assert "ORDERS_PORT" in shown[0]
+    assert shown[1:] == ["Press any key to close this window."] * is_own
 
 
 # At boot.
