@@ -15,13 +15,7 @@ from orders.web import replies
 from orders.web.access import current_call
 from orders.web.api import ApiBlueprint, render
 from orders.web.bodies import idempotency_key
-from orders.web.openapi.document import (
-    BODY_REFUSALS,
-    CHANGE_REFUSALS,
-    LIST_CONDITIONS,
-    PLACE_REFUSALS,
-    operation,
-)
+from orders.web.openapi import document
 from orders.web.refusals import ServerBusy
 from orders.web.replies import CREATED, NO_CONTENT, Reply, written
 from schemas.order import NewOrderSchema, OrderSchema, ShipmentSchema
@@ -37,7 +31,7 @@ blueprint = ApiBlueprint("v1", __name__, url_prefix=f"/v{VERSION}")
 
 
 @blueprint.get("/store/orders", tags=["orders"])
-@operation(
+@document.operation(
     refusals=("precondition_failed", "server_busy"),
     parameters=("If-Match of a list",),
     has_etag=True,
@@ -65,10 +59,10 @@ def list_orders() -> Reply:
 
 
 @blueprint.post("/store/orders", tags=["orders"])
-@operation(
-    refusals=PLACE_REFUSALS,
+@document.operation(
+    refusals=document.PLACE_REFUSALS,
     headers=("Location", "Idempotent-Replayed"),
-    parameters=(*LIST_CONDITIONS, "Idempotency-Key"),
+    parameters=(*document.LIST_CONDITIONS, "Idempotency-Key"),
     stability="experimental",
 )
 @blueprint.arguments(NewOrderSchema)
@@ -82,7 +76,7 @@ def place_order(new: NewOrder) -> Reply:
 
 
 @blueprint.get("/store/orders/<id:orderId>", tags=["orders"])
-@operation(
+@document.operation(
     refusals=("order_not_found", "precondition_failed"),
     parameters=("If-Match of weak tags",),
     has_etag=True,
@@ -99,7 +93,7 @@ def get_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
 
 
 @blueprint.delete("/store/orders/<id:orderId>", tags=["orders"])
-@operation(refusals=CHANGE_REFUSALS, parameters=_CONDITIONS, stability="beta")
+@document.operation(refusals=document.CHANGE_REFUSALS, parameters=_CONDITIONS, stability="beta")
 @blueprint.response(204, description="Order cancelled successfully.")
 def cancel_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
     """Cancel one order by its identifier."""
@@ -110,8 +104,10 @@ def cancel_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
 
 
 @blueprint.post("/store/orders/<id:orderId>/ship", tags=["orders"])
-@operation(
-    refusals=(*BODY_REFUSALS, *CHANGE_REFUSALS), parameters=_CONDITIONS, stability="experimental"
+@document.operation(
+    refusals=(*document.BODY_REFUSALS, *document.CHANGE_REFUSALS),
+    parameters=_CONDITIONS,
+    stability="experimental",
 )
 @blueprint.arguments(ShipmentSchema, location="optional_json", required=False)
 @blueprint.response(
@@ -126,7 +122,7 @@ def ship_order(shipment: dict[str, datetime], orderId: str) -> Reply:  # noqa: N
 
 
 @blueprint.get("/pets/<id:petId>", tags=["pets"])
-@operation(
+@document.operation(
     refusals=("pet_not_found",),
     headers=("Deprecation", "Sunset"),
     deprecated_at=PETS_DEPRECATED_AT,

@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode
 from zoneinfo import ZoneInfo
@@ -27,33 +28,13 @@ from orders.web import live, replies
 from orders.web.access import current_call
 from orders.web.api import ApiBlueprint
 from orders.web.bodies import idempotency_key, read_query
-from orders.web.openapi.document import (
-    BODY_REFUSALS,
-    CHANGE_REFUSALS,
-    LIST_CONDITIONS,
-    PLACE_REFUSALS,
-    REOPEN_REFUSALS,
-    operation,
-)
+from orders.web.openapi import document
 from orders.web.refusals import MissingKey, ValidationFailed, body_of
 from orders.web.replies import CREATED, NO_CONTENT, REPLAYED, Reply, written
 from orders.webhooks import endpoints
+from schemas import order_v2
+from schemas import query as queries
 from schemas.event import EventPageSchema
-from schemas.order_v2 import (
-    NewOrderSchema,
-    OrderPageSchema,
-    OrderPatchSchema,
-    OrderSchema,
-    ShipmentResultsSchema,
-    ShipmentSchema,
-    ShipmentsSchema,
-)
-from schemas.query import (
-    EventsQuerySchema,
-    HistoryQuerySchema,
-    OrdersQuerySchema,
-    StatsQuerySchema,
-)
 from schemas.report import StatsSchema, UsageSchema
 
 VERSION = 2
@@ -65,24 +46,27 @@ _SORTS = {
     "dueAt": SortBy.DUE_AT,
 }
 _CURSOR_DIGEST_BYTES = 12
-# What a write to an order heeds, and the headers of its answer.
-_CONDITIONS = ("If-Match", "If-None-Match of a write", "Idempotency-Key")
-_WRITE_HEADERS = ("ETag", "Vary", "Idempotent-Replayed")
+_operation = partial(document.operation, stability="beta")
+# A write to one order.
+_write = partial(
+    _operation,
+    headers=("ETag", "Vary", "Idempotent-Replayed"),
+    parameters=("If-Match", "If-None-Match of a write", "Idempotency-Key"),
+)
 
 blueprint = ApiBlueprint("v2", __name__, url_prefix=f"/v{VERSION}", is_strict=True)
 
 
 @blueprint.get("/store/orders", tags=["orders"])
-@operation(
+@_operation(
     refusals=("precondition_failed",),
     headers=("Link",),
     parameters=("If-Match of a list",),
     has_etag=True,
-    stability="beta",
 )
-@blueprint.arguments(OrdersQuerySchema, location="query")
+@blueprint.arguments(queries.OrdersQuerySchema, location="query")
 @blueprint.response(
-    200, OrderPageSchema, description="A page of orders, and the cursor of the next page."
+    200, order_v2.OrderPageSchema, description="A page of orders, and the cursor of the next page."
 )
 def list_orders(parameters: dict[str, Any]) -> Reply:
     """Return a page of the orders that match the filters."""
@@ -176,14 +160,13 @@ def _digest(facts: list[Any], query: PageQuery, store_id: str) -> str:
 
 
 @blueprint.post("/store/orders", tags=["orders"])
-@operation(
-    refusals=PLACE_REFUSALS,
+@_operation(
+    refusals=document.PLACE_REFUSALS,
     headers=("Location", "Idempotent-Replayed", "ETag", "Vary"),
-    parameters=(*LIST_CONDITIONS, "Idempotency-Key"),
-    stability="beta",
+    parameters=(*document.LIST_CONDITIONS, "Idempotency-Key"),
 )
-@blueprint.arguments(NewOrderSchema)
-@blueprint.response(201, OrderSchema, description="The placed order.")
+@blueprint.arguments(order_v2.NewOrderSchema)
+@blueprint.response(201, order_v2.OrderSchema, description="The placed order.")
 def place_order(new: NewOrder) -> Reply:
     """Place an order."""
     call = current_call()
@@ -193,13 +176,12 @@ def place_order(new: NewOrder) -> Reply:
 
 
 @blueprint.get("/store/orders/<id:orderId>", tags=["orders"])
-@operation(
+@_operation(
     refusals=("order_not_found", "precondition_failed"),
     parameters=("If-Match",),
     has_etag=True,
-    stability="beta",
 )
-@blueprint.response(200, OrderSchema, description="The order.")
+@blueprint.response(200, order_v2.OrderSchema, description="The order.")
 def get_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
     """Return one order."""
     order_id = domain.parse_order_id(orderId)
@@ -210,12 +192,7 @@ def get_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
 
 
 @blueprint.delete("/store/orders/<id:orderId>", tags=["orders"])
-@operation(
-    refusals=(*CHANGE_REFUSALS, "malformed_request", "idempotency_key_reused"),
-    headers=_WRITE_HEADERS,
-    parameters=_CONDITIONS,
-    stability="beta",
-)
+@_write(refusals=(*document.CHANGE_REFUSALS, "malformed_request", "idempotency_key_reused"))
 @blueprint.response(204, description="Order cancelled successfully.")
 def cancel_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
     """Cancel one order by its identifier."""
@@ -227,15 +204,13 @@ def cancel_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
 
 
 @blueprint.post("/store/orders/<id:orderId>/ship", tags=["orders"])
-@operation(
-    refusals=(*BODY_REFUSALS, *CHANGE_REFUSALS, "idempotency_key_reused"),
-    headers=_WRITE_HEADERS,
-    parameters=_CONDITIONS,
-    stability="beta",
-)
-@blueprint.arguments(ShipmentSchema, location="optional_json", required=False)
+@_write(refusals=(*document.BODY_REFUSALS, *document.CHANGE_REFUSALS, "idempotency_key_reused"))
+@blueprint.arguments(order_v2.ShipmentSchema, location="optional_json", required=False)
 @blueprint.response(
-    200, OrderSchema, description="The shipped order.", example=OrderSchema.shipped_example
+    200,
+    order_v2.OrderSchema,
+    description="The shipped order.",
+    example=order_v2.OrderSchema.shipped_example,
 )
 def ship_order(shipment: dict[str, Any], orderId: str) -> Reply:  # noqa: N803 - as documented
     """Ship one order."""
@@ -248,13 +223,8 @@ def ship_order(shipment: dict[str, Any], orderId: str) -> Reply:  # noqa: N803 -
 
 
 @blueprint.post("/store/orders/<id:orderId>/reopen", tags=["orders"])
-@operation(
-    refusals=(*REOPEN_REFUSALS, "malformed_request", "idempotency_key_reused"),
-    headers=_WRITE_HEADERS,
-    parameters=_CONDITIONS,
-    stability="beta",
-)
-@blueprint.response(200, OrderSchema, description="The order, pending again.")
+@_write(refusals=(*document.REOPEN_REFUSALS, "malformed_request", "idempotency_key_reused"))
+@blueprint.response(200, order_v2.OrderSchema, description="The order, pending again.")
 def reopen_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
     """Make a shipped or cancelled order pending again."""
     call = current_call()
@@ -264,14 +234,9 @@ def reopen_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
 
 
 @blueprint.patch("/store/orders/<id:orderId>", tags=["orders"])
-@operation(
-    refusals=(*BODY_REFUSALS, *CHANGE_REFUSALS, "idempotency_key_reused"),
-    headers=_WRITE_HEADERS,
-    parameters=_CONDITIONS,
-    stability="beta",
-)
-@blueprint.arguments(OrderPatchSchema, location="merge_patch")
-@blueprint.response(200, OrderSchema, description="The order after the change.")
+@_write(refusals=(*document.BODY_REFUSALS, *document.CHANGE_REFUSALS, "idempotency_key_reused"))
+@blueprint.arguments(order_v2.OrderPatchSchema, location="merge_patch")
+@blueprint.response(200, order_v2.OrderSchema, description="The order after the change.")
 def change_order(fields: dict[str, Any], orderId: str) -> Reply:  # noqa: N803 - named in the interface
     """Change an order that is pending, the note of any, or the tracking of one that has shipped."""
     call = current_call()
@@ -281,14 +246,13 @@ def change_order(fields: dict[str, Any], orderId: str) -> Reply:  # noqa: N803 -
 
 
 @blueprint.post("/store/shipments", tags=["orders"])
-@operation(
-    refusals=PLACE_REFUSALS,
+@_operation(
+    refusals=document.PLACE_REFUSALS,
     headers=("Idempotent-Replayed",),
-    parameters=(*LIST_CONDITIONS, "Idempotency-Key"),
-    stability="beta",
+    parameters=(*document.LIST_CONDITIONS, "Idempotency-Key"),
 )
-@blueprint.arguments(ShipmentsSchema)
-@blueprint.response(200, ShipmentResultsSchema, description="What became of each order.")
+@blueprint.arguments(order_v2.ShipmentsSchema)
+@blueprint.response(200, order_v2.ShipmentResultsSchema, description="What became of each order.")
 def ship_orders(shipments: dict[str, Any]) -> Reply:
     """Ship up to 100 orders, each of which ships or not by itself."""
     call = current_call()
@@ -313,8 +277,8 @@ def _result(outcome: Outcome) -> str:
 
 
 @blueprint.get("/store/orders/<id:orderId>/events", tags=["events"])
-@operation(refusals=("order_not_found",), stability="beta")
-@blueprint.arguments(HistoryQuerySchema, location="query")
+@_operation(refusals=("order_not_found",))
+@blueprint.arguments(queries.HistoryQuerySchema, location="query")
 @blueprint.response(200, EventPageSchema, description="Events of the order, oldest first.")
 def list_order_events(query: dict[str, int], orderId: str) -> Reply:  # noqa: N803 - as documented
     """Return the history of one order."""
@@ -327,8 +291,8 @@ def list_order_events(query: dict[str, int], orderId: str) -> Reply:  # noqa: N8
 
 
 @blueprint.get("/store/events", tags=["events"])
-@operation(refusals=("server_busy",), parameters=("Last-Event-ID",), stability="beta")
-@blueprint.arguments(EventsQuerySchema, location="query")
+@_operation(refusals=("server_busy",), parameters=("Last-Event-ID",))
+@blueprint.arguments(queries.EventsQuerySchema, location="query")
 @blueprint.response(
     200,
     EventPageSchema,
@@ -360,8 +324,8 @@ def _check_position(after: int) -> None:
 
 
 @blueprint.get("/store/stats", tags=["reports"])
-@operation(stability="beta")
-@blueprint.arguments(StatsQuerySchema, location="query")
+@_operation()
+@blueprint.arguments(queries.StatsQuerySchema, location="query")
 @blueprint.response(200, StatsSchema, description="The figures.")
 def get_stats(query: dict[str, Any]) -> Reply:
     """Return the store's figures by status and by day."""
@@ -381,7 +345,7 @@ def get_stats(query: dict[str, Any]) -> Reply:
 
 
 @blueprint.get("/usage", tags=["reports"])
-@operation(stability="beta")
+@_operation()
 @blueprint.response(200, UsageSchema, description="The key and its windows.")
 def get_usage() -> dict[str, Any]:
     """Return the API key in use, and what is left of its limits."""
