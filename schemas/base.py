@@ -47,7 +47,7 @@ class QuerySchema(StrictSchema):
     """The parameters of a query: unknown ones are rejected, rather than ignored."""
 
     error_messages: dict[str, str] = {  # noqa: RUF012 - as marshmallow declares it
-        "unknown": UNKNOWN_PARAMETER,
+        "unknown": UNKNOWN_PARAMETER
     }
 
 

@@ -8,7 +8,7 @@ import marshmallow as ma
 
 from orders.domain import MAX_INT64, EventType
 from schemas.base import CamelSchema
-from schemas.fields import Flag, Instant, Int64, Text, identifier
+from schemas.fields import Flag, Instant, Int64, Nested, Text, identifier, items
 from schemas.order import EXAMPLE_ID
 from schemas.order_v2 import OrderSchema
 
@@ -34,20 +34,14 @@ class EventSchema(CamelSchema):
     }
 
     id = identifier("Unique event identifier.", required=True)
-    type = Text(
-        "What happened.",
-        required=True,
-        validate=ma.validate.OneOf([*EventType]),
-    )
+    type = Text("What happened.", required=True, validate=ma.validate.OneOf([*EventType]))
     order_id = identifier("The order that it happened to.", required=True)
     at = Instant("When it happened. May step back when the shop's clock does.", required=True)
     actor = Text("Who caused it: `key:ID`, or `cli` for commands.", required=True)
     request_id = Text(
         "The request that caused it; null for commands.", required=True, allow_none=True
     )
-    order = ma.fields.Nested(
-        OrderSchema, required=True, metadata={"description": "The order after the event."}
-    )
+    order = Nested("The order after the event.", nested=OrderSchema, required=True)
 
 
 class EventPageSchema(CamelSchema):
@@ -59,7 +53,7 @@ class EventPageSchema(CamelSchema):
         "more": False,
     }
 
-    events = ma.fields.List(ma.fields.Nested(EventSchema), required=True)
+    events = items(EventSchema)
     next = Int64(
         "What to send as `after` next time: the id of the page's last event, or "
         "`after` as it was sent if the page is empty.",

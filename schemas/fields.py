@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zoneinfo
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -32,12 +32,20 @@ class Text(Described, ma.fields.String):
 class Flag(Described, ma.fields.Boolean):
     """True or false, and nothing that could stand for them."""
 
-    def _deserialize(
-        self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any
-    ) -> bool:
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> bool:
         if not isinstance(value, bool):
             raise ma.ValidationError("must be true or false")
         return value
+
+
+class Nested(Described, ma.fields.Nested):
+    """An object, by its schema."""
+
+
+def items(schema: type[ma.Schema], description: str = "") -> ma.fields.Field[Any]:
+    """Return a required field for a list of objects."""
+    metadata = {"description": description} if description else {}
+    return ma.fields.List(ma.fields.Nested(schema), required=True, metadata=metadata)
 
 
 class Whole(Described):
@@ -47,9 +55,7 @@ class Whole(Described):
         super().__init__(description, validate=ma.validate.Range(min=least, max=most), **kwargs)
         self._refused = f"must be a whole number from {least} to {most}"
 
-    def _deserialize(
-        self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any
-    ) -> int:
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> int:
         if type(value) is not int:
             raise ma.ValidationError(self._refused)
         return value
@@ -75,9 +81,7 @@ class Instant(Described):
 
     parse = staticmethod(domain.parse_instant)
 
-    def _deserialize(
-        self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any
-    ) -> datetime:
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> datetime:
         try:
             return self.parse(value)
         except domain.LeapSecond:
@@ -90,9 +94,7 @@ class Instant(Described):
                 "2026-12-01T08:00:00Z, in the years 1 to 9999 UTC"
             ) from None
 
-    def _serialize(
-        self, value: datetime | None, attr: str | None, obj: Any, **kwargs: Any
-    ) -> str | None:
+    def _serialize(self, value: datetime | None, *_: Any, **__: Any) -> str | None:
         return None if value is None else domain.format_instant(value)
 
 
@@ -105,12 +107,10 @@ class Ids(Described, ma.fields.List[int]):
         self._most = most
         self._refused = f"must be 1 to {most} ids, each once"
 
-    def _deserialize(
-        self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any
-    ) -> Any:
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(value, list) or not 1 <= len(value) <= self._most:
             raise ma.ValidationError(self._refused)
-        ids = super()._deserialize(value, attr, data, **kwargs)
+        ids = super()._deserialize(value, *args, **kwargs)
         if len(set(ids)) < len(ids):
             raise ma.ValidationError(self._refused)
         return ids
@@ -125,9 +125,7 @@ class OrderText(Described, ma.fields.String):
         length = ma.validate.Length(1, self._rule.most)
         super().__init__(description, validate=length, metadata=metadata, **kwargs)
 
-    def _deserialize(
-        self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any
-    ) -> str:
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
         if not self._rule.is_met(value):
             raise ma.ValidationError(self._rule.must)
         return str(value)
@@ -140,9 +138,7 @@ class Trackings(Described, ma.fields.Dict):
         values = OrderText("tracking", "")
         super().__init__(description, values=values, **kwargs)
 
-    def _deserialize(
-        self, value: Any, attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any
-    ) -> Any:
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
         ids = {name: domain.parse_id(name) for name in value} if isinstance(value, dict) else {}
         if not isinstance(value, dict) or None in ids.values():
             raise ma.ValidationError("must be an object of order ids and texts")
@@ -250,7 +246,5 @@ class ChoicesParameter(Described, ma.fields.List[str]):
     def __init__(self, description: str, choices: Sequence[str]) -> None:
         super().__init__(description, cls_or_instance=ChoiceParameter("", choices))
 
-    def _deserialize(
-        self, value: list[str], attr: str | None, data: Mapping[str, Any] | None, **kwargs: Any
-    ) -> Any:
+    def _deserialize(self, value: list[str], *args: Any, **kwargs: Any) -> Any:
         return frozenset(self.inner.deserialize([text]) for text in value)

@@ -1,4 +1,4 @@
-"""Orders in version 1's form."""
+"""Orders and pets in version 1's form."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 import marshmallow as ma
 
-from orders.domain import MAX_QUANTITY, NewOrder
+from orders.domain import MAX_QUANTITY, NewOrder, PetStatus
 from schemas.base import SparseSchema, StrictSchema
-from schemas.fields import Flag, Instant, Whole, identifier
+from schemas.fields import Flag, Instant, Text, Whole, identifier
 
 Messages = dict[str, str | list[Any] | dict[Any, Any]]
 
@@ -28,11 +28,7 @@ class OrderSchema(SparseSchema):
         "shipDate": "2026-12-01T08:00:00.000Z",
         "complete": False,
     }
-    shipped_example: ClassVar[dict[str, Any]] = {
-        **example,
-        "id": EXAMPLE_ID + 1,
-        "complete": True,
-    }
+    shipped_example: ClassVar[dict[str, Any]] = {**example, "id": EXAMPLE_ID + 1, "complete": True}
 
     id = identifier("Unique order identifier.")
     pet_id = identifier("Identifier of the animal in this order.")
@@ -67,3 +63,14 @@ class ShipmentSchema(StrictSchema):
     example: ClassVar[dict[str, Any]] = {"shipDate": "2026-12-01T08:00:00Z"}
 
     ship_date = Instant("When the order was shipped; now by default.", error_messages=NOT_NULL)
+
+
+class PetSchema(SparseSchema):
+    """A pet of the catalogue, which orders refer to."""
+
+    example: ClassVar = {"id": 7, "name": "Rex", "categoryId": 1, "status": "available"}
+
+    id = identifier("Unique pet identifier.")
+    name = Text("The pet's name.")
+    category_id = identifier("Identifier of the category it belongs to.")
+    status = Text("Whether it can be bought.", validate=ma.validate.OneOf([*PetStatus]))

@@ -7,9 +7,8 @@ from typing import Any, ClassVar
 import marshmallow as ma
 
 from orders.domain import MAX_QUANTITY, Status
-from schemas import order
+from schemas import fields, order
 from schemas.base import ErrorSchema, SparseSchema, StrictSchema
-from schemas.fields import Ids, Instant, OrderText, Text, Trackings, Whole, identifier
 
 MOST_SHIPMENTS = 100
 _ITEM = "What it is, in words."
@@ -39,17 +38,17 @@ class OrderSchema(order.OrderSchema):
         "tracking": "JD0146000041",
     }
 
-    status = Text(
+    status = fields.Text(
         "Pending until it is shipped or cancelled, and once it is reopened.",
         validate=ma.validate.OneOf([*Status]),
     )
-    placed_at = Instant("When it was placed.")
-    updated_at = Instant("When it last changed.")
-    reference = OrderText("reference", "The shop's own text about it.")
-    note = OrderText("note", "For whoever packs it; may have several lines.")
-    item = OrderText("item", _ITEM)
-    ship_to = OrderText("ship_to", _SHIP_TO)
-    tracking = OrderText("tracking", _TRACKING)
+    placed_at = fields.Instant("When it was placed.")
+    updated_at = fields.Instant("When it last changed.")
+    reference = fields.OrderText("reference", "The shop's own text about it.")
+    note = fields.OrderText("note", "For whoever packs it; may have several lines.")
+    item = fields.OrderText("item", _ITEM)
+    ship_to = fields.OrderText("ship_to", _SHIP_TO)
+    tracking = fields.OrderText("tracking", _TRACKING)
 
 
 class NewOrderSchema(order.NewOrderSchema):
@@ -63,16 +62,16 @@ class NewOrderSchema(order.NewOrderSchema):
         "shipTo": "Mia Wong\nHauptstr. 5\n50667 Köln",
     }
 
-    reference = OrderText(
+    reference = fields.OrderText(
         "reference",
         "The shop's own text, such as its order number. Not unique.",
         error_messages=order.NOT_NULL,
     )
-    note = OrderText(
+    note = fields.OrderText(
         "note", "For whoever packs it; may have several lines.", error_messages=order.NOT_NULL
     )
-    item = OrderText("item", _ITEM, error_messages=order.NOT_NULL)
-    ship_to = OrderText("ship_to", _SHIP_TO, error_messages=order.NOT_NULL)
+    item = fields.OrderText("item", _ITEM, error_messages=order.NOT_NULL)
+    ship_to = fields.OrderText("ship_to", _SHIP_TO, error_messages=order.NOT_NULL)
 
 
 class OrderPageSchema(SparseSchema):
@@ -80,8 +79,8 @@ class OrderPageSchema(SparseSchema):
 
     example: ClassVar = {"orders": [OrderSchema.example], "next": "WzQxLCI5ZjhlIl0"}
 
-    orders = ma.fields.List(ma.fields.Nested(OrderSchema), required=True)
-    next = Text("The cursor of the next page, for `after`; absent on the last page.")
+    orders = fields.items(OrderSchema)
+    next = fields.Text("The cursor of the next page, for `after`; absent on the last page.")
 
 
 class OrderPatchSchema(StrictSchema):
@@ -89,27 +88,28 @@ class OrderPatchSchema(StrictSchema):
 
     example: ClassVar[dict[str, Any]] = {"quantity": 3, "note": None}
 
-    pet_id = identifier(order.PET, error_messages=order.NOT_NULL)
-    quantity = Whole("Number of units ordered.", 1, MAX_QUANTITY, error_messages=order.NOT_NULL)
-    ship_date = Instant("Expected ship date.", allow_none=True)
-    reference = OrderText("reference", "The shop's own text about it.", allow_none=True)
-    note = OrderText(
+    pet_id = fields.identifier(order.PET, error_messages=order.NOT_NULL)
+    quantity = fields.Whole(
+        "Number of units ordered.", 1, MAX_QUANTITY, error_messages=order.NOT_NULL
+    )
+    ship_date = fields.Instant("Expected ship date.", allow_none=True)
+    reference = fields.OrderText("reference", "The shop's own text about it.", allow_none=True)
+    note = fields.OrderText(
         "note", "For whoever packs it. May change whatever the order's status.", allow_none=True
     )
-    item = OrderText("item", _ITEM, allow_none=True)
-    ship_to = OrderText("ship_to", _SHIP_TO, allow_none=True)
-    tracking = OrderText("tracking", f"{_TRACKING} Once the order has shipped.", allow_none=True)
+    item = fields.OrderText("item", _ITEM, allow_none=True)
+    ship_to = fields.OrderText("ship_to", _SHIP_TO, allow_none=True)
+    tracking = fields.OrderText(
+        "tracking", f"{_TRACKING} Once the order has shipped.", allow_none=True
+    )
 
 
 class ShipmentSchema(order.ShipmentSchema):
     """What a client may say of a shipment."""
 
-    example: ClassVar[dict[str, Any]] = {
-        **order.ShipmentSchema.example,
-        "tracking": "JD0146000041",
-    }
+    example: ClassVar[dict[str, Any]] = {**order.ShipmentSchema.example, "tracking": "JD0146000041"}
 
-    tracking = OrderText("tracking", _TRACKING, error_messages=order.NOT_NULL)
+    tracking = fields.OrderText("tracking", _TRACKING, error_messages=order.NOT_NULL)
 
 
 class ShipmentsSchema(order.ShipmentSchema):
@@ -121,8 +121,8 @@ class ShipmentsSchema(order.ShipmentSchema):
         "tracking": {str(order.EXAMPLE_ID): "JD0146000041"},
     }
 
-    order_ids = Ids("Which orders, each once.", MOST_SHIPMENTS, required=True)
-    tracking = Trackings(
+    order_ids = fields.Ids("Which orders, each once.", MOST_SHIPMENTS, required=True)
+    tracking = fields.Trackings(
         "The carrier's numbers of some of these orders, by order.", error_messages=order.NOT_NULL
     )
 
@@ -136,9 +136,9 @@ class ShipmentsSchema(order.ShipmentSchema):
 class ShipmentResultSchema(SparseSchema):
     """What became of an order that was to be shipped: it has shipped, or why not."""
 
-    order_id = identifier("", required=True)
-    order = ma.fields.Nested(OrderSchema, metadata={"description": "The order, if it shipped."})
-    error = ma.fields.Nested(ErrorSchema, metadata={"description": "Why it did not ship."})
+    order_id = fields.identifier("", required=True)
+    order = fields.Nested("The order, if it shipped.", nested=OrderSchema)
+    error = fields.Nested("Why it did not ship.", nested=ErrorSchema)
 
 
 class ShipmentResultsSchema(SparseSchema):
@@ -158,4 +158,4 @@ class ShipmentResultsSchema(SparseSchema):
         ]
     }
 
-    results = ma.fields.List(ma.fields.Nested(ShipmentResultSchema), required=True)
+    results = fields.items(ShipmentResultSchema)

@@ -3,18 +3,8 @@
 from __future__ import annotations
 
 from orders.domain import MAX_INT64, EventType, Status
+from schemas import fields
 from schemas.base import QuerySchema
-from schemas.fields import (
-    BoundParameter,
-    ChoiceParameter,
-    ChoicesParameter,
-    FlagParameter,
-    Int64Parameter,
-    OrderTextParameter,
-    TextParameter,
-    WholeParameter,
-    ZoneParameter,
-)
 
 MOST_AT_ONCE = 200
 USUALLY_AT_ONCE = 50
@@ -26,12 +16,12 @@ MOST_DAYS = 366
 USUAL_DAYS = 30
 
 
-def _limit(usual: int = USUALLY_AT_ONCE) -> WholeParameter:
-    return WholeParameter("The most to return.", 1, MOST_AT_ONCE, load_default=usual)
+def _limit(usual: int = USUALLY_AT_ONCE) -> fields.WholeParameter:
+    return fields.WholeParameter("The most to return.", 1, MOST_AT_ONCE, load_default=usual)
 
 
-def _bound(description: str) -> BoundParameter:
-    return BoundParameter(
+def _bound(description: str) -> fields.BoundParameter:
+    return fields.BoundParameter(
         f"{description} In an address, the + of a time zone is %2B.",
         metadata={"example": "2026-12-01T00:00:00Z"},
     )
@@ -40,24 +30,26 @@ def _bound(description: str) -> BoundParameter:
 class OrdersQuerySchema(QuerySchema):
     """Which orders to list, how to sort them, and where to begin."""
 
-    status = ChoicesParameter("Only orders of this status; may be repeated for several.", [*Status])
-    pet_id = Int64Parameter("Only orders of this pet.", 1, MAX_INT64)
-    reference = OrderTextParameter("reference", "Only orders with exactly this reference.")
-    complete = FlagParameter("Only orders that have shipped, or that have not.")
-    dated = FlagParameter("Only orders that have a shipDate, or that have none.")
+    status = fields.ChoicesParameter(
+        "Only orders of this status; may be repeated for several.", [*Status]
+    )
+    pet_id = fields.Int64Parameter("Only orders of this pet.", 1, MAX_INT64)
+    reference = fields.OrderTextParameter("reference", "Only orders with exactly this reference.")
+    complete = fields.FlagParameter("Only orders that have shipped, or that have not.")
+    dated = fields.FlagParameter("Only orders that have a shipDate, or that have none.")
     placed_from = _bound("Only orders placed then or later.")
     placed_before = _bound("Only orders placed earlier.")
     ships_from = _bound("Only orders with a shipDate then or later.")
     ships_before = _bound("Only orders with an earlier shipDate.")
     updated_from = _bound("Only orders that last changed then or later.")
     updated_before = _bound("Only orders that last changed earlier.")
-    search = OrderTextParameter(
+    search = fields.OrderTextParameter(
         "reference",
         "Only the order of this number, with or without `#` or `No.`, and those in whose "
         "reference, item, shipTo or tracking a word begins so (`10040` finds `WEB-10040`), letters "
         "in either case, with or without accents.",
     )
-    sort = ChoiceParameter(
+    sort = fields.ChoiceParameter(
         "How to sort; - means descending. `dueAt` is an order's shipDate, or its placedAt where it "
         "has none: the most urgent first. Ties are broken by id, in the same direction; by "
         "`shipDate`, orders without one always come last.",
@@ -65,14 +57,14 @@ class OrdersQuerySchema(QuerySchema):
         load_default="id",
     )
     limit = _limit()
-    after = TextParameter(
+    after = fields.TextParameter(
         "`next` of the previous page, with the same filters and sort. Opaque.",
         metadata={"minLength": 1},
     )
 
 
-def _after_event() -> Int64Parameter:
-    return Int64Parameter(
+def _after_event() -> fields.Int64Parameter:
+    return fields.Int64Parameter(
         "`next` of the previous page; 0 to begin with the first event.",
         0,
         MAX_INT64,
@@ -84,9 +76,11 @@ class EventsQuerySchema(QuerySchema):
     """Where to begin reading the event log."""
 
     after = _after_event()
-    type = ChoicesParameter("Only events of this type; may be repeated for several.", [*EventType])
+    type = fields.ChoicesParameter(
+        "Only events of this type; may be repeated for several.", [*EventType]
+    )
     limit = _limit()
-    wait = WholeParameter(
+    wait = fields.WholeParameter(
         "How many seconds to wait for an event where there is none yet.",
         0,
         LONGEST_WAIT,
@@ -104,7 +98,7 @@ class HistoryQuerySchema(QuerySchema):
 class StatsQuerySchema(QuerySchema):
     """Which days to report."""
 
-    days = WholeParameter(
+    days = fields.WholeParameter(
         "How many days, up to and including today.", 1, MOST_DAYS, load_default=USUAL_DAYS
     )
-    zone = ZoneParameter("The time zone of the days, by its IANA name.", load_default="UTC")
+    zone = fields.ZoneParameter("The time zone of the days, by its IANA name.", load_default="UTC")

@@ -8,7 +8,7 @@ import marshmallow as ma
 
 from orders.domain import MAX_INT64, Status
 from schemas.base import CamelSchema, SparseSchema
-from schemas.fields import Flag, Instant, Int64, Text, identifier
+from schemas.fields import Flag, Instant, Int64, Nested, Text, identifier, items
 
 
 def _count(description: str) -> Int64:
@@ -55,20 +55,11 @@ class StatsSchema(SparseSchema):
         "backups": {"last": "2026-12-01T03:00:00.000Z", "sameDisk": False},
     }
 
-    by_status = ma.fields.Nested(
-        StatusCountsSchema,
-        required=True,
-        metadata={"description": f"All orders: {', '.join(Status)}."},
+    by_status = Nested(
+        f"All orders: {', '.join(Status)}.", nested=StatusCountsSchema, required=True
     )
-    days = ma.fields.List(
-        ma.fields.Nested(DaySchema),
-        required=True,
-        metadata={"description": "The requested days, today last."},
-    )
-    backups = ma.fields.Nested(
-        BackupsSchema,
-        metadata={"description": "Absent where the service makes none."},
-    )
+    days = items(DaySchema, "The requested days, today last.")
+    backups = Nested("Absent where the service makes none.", nested=BackupsSchema)
     paused_webhooks = ma.fields.List(
         ma.fields.Nested(PausedWebhookSchema),
         metadata={"description": "Webhooks that are paused; absent while there are none."},
@@ -86,8 +77,8 @@ class WindowSchema(CamelSchema):
 class WindowsSchema(CamelSchema):
     """Both windows of the limits."""
 
-    minute = ma.fields.Nested(WindowSchema, required=True)
-    day = ma.fields.Nested(WindowSchema, required=True)
+    minute = Nested(nested=WindowSchema, required=True)
+    day = Nested(nested=WindowSchema, required=True)
 
 
 class UsageSchema(SparseSchema):
@@ -114,4 +105,4 @@ class UsageSchema(SparseSchema):
         metadata={"description": "What it may do."},
     )
     expires = Instant("When the key expires; absent where it doesn't.")
-    windows = ma.fields.Nested(WindowsSchema, required=True)
+    windows = Nested(nested=WindowsSchema, required=True)

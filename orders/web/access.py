@@ -36,13 +36,7 @@ from orders.store import apikeys as key_store
 from orders.store.apikeys import ApiKey
 from orders.store.database.database import WAIT_SECONDS, Database
 from orders.store.database.errors import StoreUnavailable
-from orders.web.refusals import (
-    InsufficientScope,
-    InvalidKey,
-    KeyBanned,
-    MissingKey,
-    RateLimited,
-)
+from orders.web.refusals import InsufficientScope, InvalidKey, KeyBanned, MissingKey, RateLimited
 
 log = logging.getLogger(__name__)
 

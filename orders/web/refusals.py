@@ -197,9 +197,7 @@ def _unavailable(what: str) -> Answer:
 _OTHERS: dict[type[Exception], Callable[[Any], Answer]] = {
     http.BadRequest: lambda _: Answer(400, "malformed_request", "The request can't be read."),
     http.NotFound: lambda _: Answer(
-        404,
-        "not_found",
-        "There is nothing at this path. Check it against the API's documentation.",
+        404, "not_found", "There is nothing at this path. Check it against the API's documentation."
     ),
     http.MethodNotAllowed: _not_allowed,
     domain.OrderNotFound: lambda _: Answer(404, "order_not_found", "There is no such order."),

@@ -18,8 +18,7 @@ from orders.web.bodies import idempotency_key
 from orders.web.openapi import document
 from orders.web.refusals import ServerBusy
 from orders.web.replies import CREATED, NO_CONTENT, Reply, written
-from schemas.order import NewOrderSchema, OrderSchema, ShipmentSchema
-from schemas.pet import PetSchema
+from schemas.order import NewOrderSchema, OrderSchema, PetSchema, ShipmentSchema
 
 VERSION = 1
 # When the route was deprecated (RFC 9745), as a Unix time.
@@ -123,9 +122,7 @@ def ship_order(shipment: dict[str, datetime], orderId: str) -> Reply:  # noqa: N
 
 @blueprint.get("/pets/<id:petId>", tags=["pets"])
 @document.operation(
-    refusals=("pet_not_found",),
-    headers=("Deprecation", "Sunset"),
-    deprecated_at=PETS_DEPRECATED_AT,
+    refusals=("pet_not_found",), headers=("Deprecation", "Sunset"), deprecated_at=PETS_DEPRECATED_AT
 )
 @blueprint.response(200, PetSchema, description="The pet.")
 def get_pet(petId: str) -> Pet:  # noqa: N803 - named in the interface

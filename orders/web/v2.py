@@ -177,9 +177,7 @@ def place_order(new: NewOrder) -> Reply:
 
 @blueprint.get("/store/orders/<id:orderId>", tags=["orders"])
 @_operation(
-    refusals=("order_not_found", "precondition_failed"),
-    parameters=("If-Match",),
-    has_etag=True,
+    refusals=("order_not_found", "precondition_failed"), parameters=("If-Match",), has_etag=True
 )
 @blueprint.response(200, order_v2.OrderSchema, description="The order.")
 def get_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface

@@ -96,12 +96,7 @@ REQUEST_HEADERS = {
         "in": "header",
         "description": "A value of the client's choice: sent again within 24 hours with the same "
         "request, it repeats the first response and does nothing.",
-        "schema": {
-            "type": "string",
-            "minLength": 1,
-            "maxLength": 255,
-            "pattern": r"^[!-+\--~]+$",
-        },
+        "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^[!-+\--~]+$"},
         "example": "7f9c2ba4-e88f-4c1d-a1b0-6f2f6f1f8e55",
     },
 }

@@ -36,11 +36,7 @@ _PARAMETERS = [
         "example": example,
     }
     for name, description, example in (
-        (
-            "webhook-id",
-            _ID,
-            "evt_166f834250a12dbd_42",
-        ),
+        ("webhook-id", _ID, "evt_166f834250a12dbd_42"),
         ("webhook-timestamp", "The time of this attempt, as a Unix timestamp.", "1796112000"),
         ("webhook-signature", _SIGNATURE, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="),
     )
@@ -123,12 +119,7 @@ def _operation(
         "parameters": _PARAMETERS,
         "requestBody": {
             "required": True,
-            "content": {
-                "application/json": {
-                    "schema": message,
-                    "example": example,
-                }
-            },
+            "content": {"application/json": {"schema": message, "example": example}},
         },
         "responses": {status: {"description": text} for status, text in _RESPONSES.items()},
     }

@@ -85,9 +85,7 @@ def serve_page(
     # One rule for all: a rule for each file would take a third of the time to make an application.
     names = ", ".join(f'"{name}"' for name in files)
     app.add_url_rule(
-        f"/{folder.name}/<any({names}):name>",
-        f"file /{folder.name}/",
-        lambda name: files[name](),
+        f"/{folder.name}/<any({names}):name>", f"file /{folder.name}/", lambda name: files[name]()
     )
 
 
