@@ -69,8 +69,9 @@ class _Attributes(ctypes.Structure):
 def quoted(word: str) -> str:
     """Return a word as it is typed in the command prompt and in Windows PowerShell.
 
-    The one reads a backslash with two quotes as one quote and the end of a quotation, which the
-    next such pair begins again; the other hands on a backslash with one, which means a quote.
+    To the one, a backslash and two quotes are a quote and the end of the quotation, which the next
+    such pair begins again; the other hands on a backslash and one, which are a quote. So there can
+    be no blank between quotes in the word.
     """
     return '"' + word.replace('"', '\\""') + '"'
 

@@ -200,7 +200,8 @@ class Starts:
 
     def run(self, *arguments, instance, **environment) -> subprocess.CompletedProcess[str]:
         """Run one to its end; return the completed process."""
-        with TemporaryDirectory() as folder:
+        # Under Wine, the files of a process that has just ended may be open for a moment.
+        with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             out, error = Path(folder, "out"), Path(folder, "error")
             process = self.begin(
                 *arguments, instance=instance, stdout=out, stderr=error, **environment
