@@ -1,78 +1,65 @@
-"""The whole schema: tables, their column types, indexes, and triggers.
+"""The whole schema: tables, their column types, indexes; their triggers are in `triggers/`.
 
 A new store is made of it; migrations bring stores of earlier releases to the same.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    CheckConstraint,
-    Column,
-    Connection,
-    ForeignKey,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    String,
-    Table,
-    Text,
-    text,
-)
+import sqlalchemy as sa
+from sqlalchemy import CheckConstraint, Column, ForeignKey, Index, Table
 
 from orders.domain import TEXTS
 from orders.store.database.database import Folded, Instant
 
 
-def words(length: int) -> String:
+def words(length: int) -> sa.String:
     """Return the type of texts of at most so many characters.
 
     The length is checked on input. SQLite does not enforce it, and the type used on PostgreSQL
     does not either.
     """
-    return String(length).with_variant(Text(), "postgresql")
+    return sa.String(length).with_variant(sa.Text(), "postgresql")
 
 
-class FreeText(String):
+class FreeText(sa.String):
     """A text that anybody may write, as its rule allows: it is quoted wherever it goes."""
 
 
 def free_text(name: str) -> Column[str]:
     """Return the column of one of an order's texts."""
-    return Column(name, FreeText(TEXTS[name].most).with_variant(Text(), "postgresql"))
+    return Column(name, FreeText(TEXTS[name].most).with_variant(sa.Text(), "postgresql"))
 
 
 # SQLite numbers rows by itself only where the column's type is INTEGER.
-RowId = BigInteger().with_variant(Integer, "sqlite")
+RowId = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 
 # The quarter whose row has the sums of all.
 EVER = -1
 
 _IS_STATUS = "status IN ('pending', 'shipped', 'cancelled')"
-_HAS_REFERENCE = text("reference IS NOT NULL")
+_HAS_REFERENCE = sa.text("reference IS NOT NULL")
 # Ids are never reused, even after a restore has lost the newest rows.
 _NEVER_REUSED = True
 
 
-METADATA = MetaData()
+METADATA = sa.MetaData()
 
 
 # The one row about the store itself.
 store = Table(
     "store",
     METADATA,
-    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("id", sa.Integer, primary_key=True, autoincrement=False),
     # Random, from the first start: half of every ETag, so that no other database's tag fits.
     Column("store_id", words(32), nullable=False),
     # The key that `--demo` issued, which is what makes this a demo database.
     Column("demo_key_id", ForeignKey("api_keys.id")),
     # The latest time seen: see `store.apikeys`. Events up to that id say nothing of it.
     Column("clock_floor", Instant),
-    Column("misdated_events", BigInteger),
+    Column("misdated_events", sa.BigInteger),
 )
 
 
@@ -83,8 +70,8 @@ def _order_columns() -> list[Column[Any]]:
     their names, types and whether they may be empty.
     """
     return [
-        Column("pet_id", BigInteger, nullable=False),
-        Column("quantity", Integer, nullable=False),
+        Column("pet_id", sa.BigInteger, nullable=False),
+        Column("quantity", sa.Integer, nullable=False),
         Column("ship_date", Instant),
         Column("status", words(16), nullable=False),
         Column("placed_at", Instant, nullable=False),
@@ -117,7 +104,7 @@ orders = Table(
     Index(
         "orders_without_date",
         *("status", "placed_at", "id", "pet_id", "reference", "updated_at"),
-        sqlite_where=text("ship_date IS NULL"),
+        sqlite_where=sa.text("ship_date IS NULL"),
     ),
     Index("orders_by_pet", "pet_id", "id"),
     Index("orders_by_updated_at", "updated_at", "id"),
@@ -130,8 +117,8 @@ orders = Table(
 )
 
 
-# Most shops give references to all orders or to none, and none costs nothing. The condition for
-# PostgreSQL is set in `postgres.database`: set here, it would load that dialect at every start.
+# Most shops give references to all orders or to none, and none costs nothing. For PostgreSQL,
+# `postgres.database` adds the condition: named here, it would load that dialect at every start.
 Index(
     "orders_by_reference",
     *(Folded(orders.c.reference), orders.c.id, orders.c.reference),
@@ -144,8 +131,10 @@ Index(
 order_words = Table(
     "order_words",
     METADATA,
-    Column("order_id", BigInteger, primary_key=True),
-    Column("word", String(64).with_variant(Text(collation="C"), "postgresql"), primary_key=True),
+    Column("order_id", sa.BigInteger, primary_key=True),
+    Column(
+        "word", sa.String(64).with_variant(sa.Text(collation="C"), "postgresql"), primary_key=True
+    ),
     Index("order_words_by_word", "word", "order_id"),
     sqlite_with_rowid=False,
 )
@@ -182,9 +171,9 @@ order_quarters = Table(
     METADATA,
     # Since the beginning of the year 1, in UTC.
     Column("quarter", RowId, primary_key=True, autoincrement=False),
-    Column("placed", BigInteger, nullable=False),
-    Column("shipped", BigInteger, nullable=False),
-    Column("cancelled", BigInteger, nullable=False),
+    Column("placed", sa.BigInteger, nullable=False),
+    Column("shipped", sa.BigInteger, nullable=False),
+    Column("cancelled", sa.BigInteger, nullable=False),
 )
 
 
@@ -193,14 +182,14 @@ idempotency_keys = Table(
     "idempotency_keys",
     METADATA,
     Column("key_id", ForeignKey("api_keys.id"), primary_key=True),
-    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("version", sa.Integer, primary_key=True, autoincrement=False),
     Column("value", words(255), primary_key=True),
     # Of the order that the answer shows; None where the answer names several.
     Column("event_id", ForeignKey("order_events.id")),
     Column("at", Instant, nullable=False),
     # A digest of the request, and the answer's body.
     Column("request", words(64), nullable=False),
-    Column("answer", Text, nullable=False),
+    Column("answer", sa.Text, nullable=False),
     Index("idempotency_keys_by_age", "at"),
 )
 
@@ -212,15 +201,15 @@ api_keys = Table(
     Column("id", RowId, primary_key=True),
     Column("name", words(255), nullable=False),
     Column("prefix", words(16), nullable=False),
-    Column("secret_hash", LargeBinary(32), nullable=False),
-    Column("previous_hash", LargeBinary(32)),
+    Column("secret_hash", sa.LargeBinary(32), nullable=False),
+    Column("previous_hash", sa.LargeBinary(32)),
     Column("previous_until", Instant),
     Column("plan", words(64), nullable=False),
     # Both are None but for enterprise, whose figures come with the key.
-    Column("per_minute", Integer),
-    Column("per_day", Integer),
+    Column("per_minute", sa.Integer),
+    Column("per_day", sa.Integer),
     # Grows with each change of plan, so that new windows begin.
-    Column("plan_revision", Integer, default=0, nullable=False),
+    Column("plan_revision", sa.Integer, default=0, nullable=False),
     Column("scopes", words(64), nullable=False),
     Column("created_at", Instant, nullable=False),
     Column("last_used_at", Instant),
@@ -252,7 +241,7 @@ pets = Table(
     METADATA,
     Column("id", RowId, primary_key=True, autoincrement=False),
     Column("name", words(255), nullable=False),
-    Column("category_id", BigInteger),
+    Column("category_id", sa.BigInteger),
     Column("status", words(16), nullable=False),
     CheckConstraint("status IN ('available', 'pending', 'sold')", name="pets_status"),
 )
@@ -266,16 +255,16 @@ webhook_endpoints = Table(
     Column("url", words(2048), nullable=False),
     # The types of events that it wants, separated by blanks.
     Column("events", words(255), nullable=False),
-    Column("allow_private", Boolean, nullable=False),
+    Column("allow_private", sa.Boolean, nullable=False),
     # In plain text: messages are signed with them. The previous one signs as well, until then.
     Column("secret", words(128), nullable=False),
     Column("previous_secret", words(128)),
     Column("previous_until", Instant),
     Column("created_at", Instant, nullable=False),
     # Every event up to this one was delivered, is not wanted, or was set aside.
-    Column("position", BigInteger, nullable=False),
+    Column("position", sa.BigInteger, nullable=False),
     # How often the next event was tried, and when it is tried again.
-    Column("tries", Integer, nullable=False),
+    Column("tries", sa.Integer, nullable=False),
     Column("next_at", Instant),
     Column("paused_at", Instant),
     Column("paused_because", words(255)),
@@ -292,7 +281,7 @@ webhook_refused = Table(
     METADATA,
     Column("endpoint_id", ForeignKey("webhook_endpoints.id"), primary_key=True),
     Column("event_id", ForeignKey("order_events.id"), primary_key=True),
-    Column("tries", Integer, nullable=False),
+    Column("tries", sa.Integer, nullable=False),
     Column("next_at", Instant, nullable=False),
     Index("webhook_refused_by_next", "endpoint_id", "next_at", "event_id"),
 )
@@ -309,9 +298,9 @@ webhook_deliveries = Table(
     Column("at", Instant, nullable=False),
     Column("outcome", words(16), nullable=False),
     # None where there was no response; then the fault says why.
-    Column("status", Integer),
+    Column("status", sa.Integer),
     Column("fault", words(255)),
-    Column("milliseconds", Integer, nullable=False),
+    Column("milliseconds", sa.Integer, nullable=False),
     # The first characters of the response's body.
     Column("answer", words(200), nullable=False),
     Index("webhook_deliveries_by_endpoint", "endpoint_id", "id"),
@@ -320,106 +309,15 @@ webhook_deliveries = Table(
 )
 
 
-# What the database itself does as rows change: it refuses, or it counts.
-
-# Each type of event counts in one column, at one of its instants.
-_COUNTED = {"placed": "placed_at", "shipped": "ship_date", "cancelled": "at"}
 # An instant's quarter of an hour, since the beginning of the year 1.
 QUARTER = {
     "sqlite": "(strftime('%s', {}) + 62135596800) / 900",
     "postgresql": "CAST(floor((extract(epoch FROM {}) + 62135596800) / 900) AS bigint)",
 }
-_ADD = """
-    INSERT INTO order_quarters (quarter, placed, shipped, cancelled) {rows}
-    ON CONFLICT (quarter) DO UPDATE SET placed = order_quarters.placed + excluded.placed,
-        shipped = order_quarters.shipped + excluded.shipped,
-        cancelled = order_quarters.cancelled + excluded.cancelled;
-"""
-# What was counted of an order that is reopened, and when: by the event that settled it.
-_SETTLED = """
-    (SELECT status, CASE WHEN status = 'shipped' THEN ship_date
-            WHEN type = 'order.imported' THEN updated_at ELSE at END AS settled_at
-        FROM order_events WHERE order_id = NEW.order_id AND id < NEW.id
-            AND type IN ('order.shipped', 'order.cancelled', 'order.imported')
-        ORDER BY id DESC LIMIT 1) AS settled
-"""
 
 
-def create_triggers(connection: Connection) -> None:
-    """Create the triggers of a new store."""
-    forbid_changes(connection, order_events.name, "the event log is never changed")
-    forbid_changes(connection, audit_trail.name, "the audit trail is never changed")
-    count_quarters(connection)
-
-
-def forbid_changes(connection: Connection, table: str, words: str) -> None:
-    """Have the database refuse, in these words, to change or delete a row of the table."""
-    if connection.dialect.name == "sqlite":
-        for verb in ("UPDATE", "DELETE"):
-            connection.exec_driver_sql(
-                f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table} "
-                f"BEGIN SELECT RAISE(ABORT, '{words}'); END"
-            )
-        return
-    connection.exec_driver_sql(
-        f"CREATE FUNCTION {table}_never_changed() RETURNS trigger LANGUAGE plpgsql AS "
-        f"$$ BEGIN RAISE EXCEPTION '{words}' "
-        "USING ERRCODE = 'integrity_constraint_violation'; END $$"
-    )
-    for verb in ("UPDATE", "DELETE", "TRUNCATE"):
-        connection.exec_driver_sql(
-            f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table} "
-            f"FOR EACH STATEMENT EXECUTE FUNCTION {table}_never_changed()"
-        )
-
-
-def count_quarters(connection: Connection) -> None:
-    """Count in `order_quarters` what each event of an order says."""
-    if connection.dialect.name == "sqlite":
-        _count_on_sqlite(connection)
-    else:
-        _count_on_postgres(connection)
-
-
-def _count_on_sqlite(connection: Connection) -> None:
-    connection.exec_driver_sql(
-        "CREATE TRIGGER order_quarters_reopened AFTER INSERT ON order_events "
-        f"WHEN NEW.type = 'order.reopened' BEGIN {_take_back('sqlite')} END"
-    )
-    for event, instant in _COUNTED.items():
-        counts = ", ".join("1" if name == event else "0" for name in _COUNTED)
-        connection.exec_driver_sql(
-            f"CREATE TRIGGER order_quarters_{event} AFTER INSERT ON order_events "
-            f"WHEN NEW.type = 'order.{event}' BEGIN {_add('sqlite', f'NEW.{instant}', counts)} END"
-        )
-
-
-def _count_on_postgres(connection: Connection) -> None:
-    counts = ", ".join(f"(NEW.type = 'order.{event}')::int" for event in _COUNTED)
-    cases = " ".join(f"WHEN 'order.{event}' THEN NEW.{at}" for event, at in _COUNTED.items())
-    connection.exec_driver_sql(
-        "CREATE FUNCTION order_quarters_kept() RETURNS trigger LANGUAGE plpgsql AS "
-        f"$$ BEGIN IF NEW.type = 'order.reopened' THEN {_take_back('postgresql')} ELSE "
-        f"{_add('postgresql', f'CASE NEW.type {cases} END', counts)} END IF; RETURN NULL; END $$"
-    )
-    types = ", ".join(f"'order.{event}'" for event in (*_COUNTED, "reopened"))
-    connection.exec_driver_sql(
-        "CREATE TRIGGER order_quarters_kept AFTER INSERT ON order_events FOR EACH ROW "
-        f"WHEN (NEW.type IN ({types})) EXECUTE FUNCTION order_quarters_kept()"
-    )
-
-
-def _add(kind: str, instant: str, counts: str) -> str:
-    rows = f"VALUES ({QUARTER[kind].format(instant)}, {counts}), ({EVER}, {counts})"
-    return _ADD.format(rows=rows)
-
-
-def _take_back(kind: str) -> str:
-    counts = ", ".join(f"-CAST(status = '{each}' AS integer)" for each in ("shipped", "cancelled"))
-    quarters = QUARTER[kind].format("settled_at"), EVER
-    # Of a SELECT's ON CONFLICT, SQLite would think that it were a join's.
-    rows = " UNION ALL ".join(
-        f"SELECT {quarter}, 0, {counts} FROM {_SETTLED} WHERE true"  # noqa: S608 # nosec B608 - our own names
-        for quarter in quarters
-    )
-    return _ADD.format(rows=rows)
+def create_triggers(connection: sa.Connection) -> None:
+    """Create what the database itself does as rows change: it refuses, or it counts."""
+    script = Path(__file__).parent / "triggers" / f"{connection.dialect.name}.sql"
+    for statement in script.read_text(encoding="utf-8").split("\n\n"):
+        connection.exec_driver_sql(statement)
