@@ -15,28 +15,8 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    ColumnElement,
-    Connection,
-    Select,
-    String,
-    and_,
-    bindparam,
-    case,
-    delete,
-    func,
-    insert,
-    not_,
-    or_,
-    select,
-    text,
-    true,
-    union_all,
-    update,
-)
+import sqlalchemy as sa
+from sqlalchemy import ColumnElement, Connection, bindparam, select
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from orders.domain import (
@@ -58,10 +38,10 @@ from orders.store.tables import order_events, order_words, orders
 COPIED = [column.name for column in orders.columns if column.name != "id"]
 _COLUMNS = ("order_id", *COPIED, "type", "at", "actor", "request_id")
 _OF_EVENT = (
-    bindparam("event", type_=String),
+    bindparam("event", type_=sa.String),
     bindparam("now", type_=Instant),
-    bindparam("actor", type_=String),
-    bindparam("request_id", type_=String),
+    bindparam("actor", type_=sa.String),
+    bindparam("request_id", type_=sa.String),
 )
 
 # The order as it stands in this transaction, as the columns of an event of it.
@@ -73,13 +53,13 @@ _CHANGED = (
     lists.order_v2(order_events),
 )
 _APPEND = Query(
-    insert(order_events)
+    sa.insert(order_events)
     .from_select(_COLUMNS, _COPIES.where(orders.c.id == bindparam("order_id")))
     .returning(*_CHANGED)
 )
 _APPEND_EACH = Query(
     *(
-        insert(order_events)
+        sa.insert(order_events)
         .from_select(_COLUMNS, _COPIES.where(orders.c.id.in_(ids)).order_by(orders.c.id))
         .returning(*_CHANGED)
         for ids in LISTED
@@ -132,7 +112,7 @@ class Event:
 
 
 def _in_order(query: Any) -> Any:
-    after = bindparam("after", type_=BigInteger)
+    after = bindparam("after", type_=sa.BigInteger)
     return (
         query.where(order_events.c.id > after).order_by(order_events.c.id).limit(bindparam("size"))
     )
@@ -142,8 +122,12 @@ _PAGE = _in_order(select(lists.event(), order_events.c.id))
 _ALL = Query(_PAGE)
 _LOG = Query(_in_order(select(order_events.c.id, order_events.c.type, lists.event())))
 # Without an index, which every order would pay for: it reads the whole log.
-_OF_REQUEST = Query(_PAGE.where(order_events.c.request_id == bindparam("request_id", type_=String)))
-_OF_ORDER = Query(_PAGE.where(order_events.c.order_id == bindparam("order_id", type_=BigInteger)))
+_OF_REQUEST = Query(
+    _PAGE.where(order_events.c.request_id == bindparam("request_id", type_=sa.String))
+)
+_OF_ORDER = Query(
+    _PAGE.where(order_events.c.order_id == bindparam("order_id", type_=sa.BigInteger))
+)
 
 
 @cache
@@ -153,7 +137,7 @@ def _of_types(number: int) -> Query:
         _in_order(select(order_events.c.id).where(order_events.c.type == bindparam(f"type_{nth}")))
         for nth in range(number)
     ]
-    ids = union_all(*(select(each.subquery()) for each in walks))
+    ids = sa.union_all(*(select(each.subquery()) for each in walks))
     return Query(_PAGE.where(order_events.c.id.in_(ids)))
 
 
@@ -177,12 +161,12 @@ def append_for_each(
 def append_for_all(
     connection: Connection,
     event: EventType,
-    rows: Select[Any],
+    rows: sa.Select[Any],
     origin: Origin,
     at: datetime,
 ) -> None:
     """Append an event for each order that a query selects with all its columns."""
-    appended = insert(order_events).from_select(_COLUMNS, rows.add_columns(*_OF_EVENT))
+    appended = sa.insert(order_events).from_select(_COLUMNS, rows.add_columns(*_OF_EVENT))
     connection.execute(appended, _values(event, origin, at))
 
 
@@ -209,7 +193,7 @@ def revision(database: Database) -> int:
 
 def newest_event_of(connection: Connection, order_id: int) -> int:
     """Return the id of an order's newest event, 0 where there is none: its revision."""
-    newest = select(func.max(order_events.c.id)).where(order_events.c.order_id == order_id)
+    newest = select(sa.func.max(order_events.c.id)).where(order_events.c.order_id == order_id)
     return connection.scalar(newest) or 0
 
 
@@ -224,10 +208,10 @@ def order_of(row: Sequence[Any]) -> Order:
     return Order(**{name: read(value) for (name, read), value in zip(_READ, row, strict=True)})
 
 
-def _reader(column: Column[Any]) -> Callable[[Any], Any]:
+def _reader(column: sa.Column[Any]) -> Callable[[Any], Any]:
     if column.name == "status":
         return partial(converted, Status)
-    if isinstance(column.type, Boolean):
+    if isinstance(column.type, sa.Boolean):
         return lambda value: None if value is None else bool(value)
     return instant_of if isinstance(column.type, Instant) else lambda value: value
 
@@ -273,7 +257,7 @@ def id_before_last(database: Database, number: int) -> int:
 # What a client sets of an order.
 _PLACED = [field.name for field in fields(NewOrder)]
 _INSERT = Query(
-    insert(orders)
+    sa.insert(orders)
     .values(
         status=Status.PENDING.value,
         placed_at=bindparam("now"),
@@ -289,14 +273,14 @@ _FIND = Query(select(*orders.columns).where(_HAS_ID))
 
 def _change_of_pending(which: ColumnElement[bool], **values: object) -> ReturningUpdate[int]:
     # The condition is part of the statement, so that one of two racing changes wins.
-    changing = update(orders).where(which, _IS_PENDING)
+    changing = sa.update(orders).where(which, _IS_PENDING)
     return changing.values(updated_at=bindparam("now"), **values).returning(orders.c.id)
 
 
 _SHIPPED = {"status": Status.SHIPPED.value, "ship_date": bindparam("new_ship_date")}
 _SHIP = Query(*(_change_of_pending(orders.c.id.in_(ids), **_SHIPPED) for ids in LISTED))
 _CANCEL = Query(_change_of_pending(_HAS_ID, status=Status.CANCELLED.value))
-_TRACK = Query(update(orders).where(_HAS_ID).values(tracking=bindparam("new_tracking")))
+_TRACK = Query(sa.update(orders).where(_HAS_ID).values(tracking=bindparam("new_tracking")))
 # As it was expected while it was pending. One that was imported as shipped never was.
 _EXPECTED = (
     select(order_events.c.ship_date)
@@ -306,11 +290,11 @@ _EXPECTED = (
     .scalar_subquery()
 )
 _REOPEN = Query(
-    update(orders)
-    .where(_HAS_ID, not_(_IS_PENDING))
+    sa.update(orders)
+    .where(_HAS_ID, sa.not_(_IS_PENDING))
     .values(
         status=Status.PENDING.value,
-        ship_date=case(
+        ship_date=sa.case(
             (orders.c.status == Status.SHIPPED.value, _EXPECTED), else_=orders.c.ship_date
         ),
         tracking=None,
@@ -319,16 +303,16 @@ _REOPEN = Query(
     .returning(orders.c.id)
 )
 _ADD_WORDS = Query(
-    text(
+    sa.text(
         "INSERT INTO order_words (order_id, word) SELECT :order_id, value FROM json_each(:words) "
         "WHERE true ON CONFLICT DO NOTHING"
     ),
-    text(
+    sa.text(
         "INSERT INTO order_words (order_id, word) SELECT CAST(:order_id AS bigint), value "
         "FROM json_array_elements_text(CAST(:words AS json)) ON CONFLICT DO NOTHING"
     ),
 )
-_REMOVE_WORDS = Query(delete(order_words).where(order_words.c.order_id == bindparam("order_id")))
+_REMOVE_WORDS = Query(sa.delete(order_words).where(order_words.c.order_id == bindparam("order_id")))
 
 
 def _statuses(name: str) -> list[str]:
@@ -344,13 +328,15 @@ def _patch(names: tuple[str, ...]) -> Query:
         name: getattr(orders.c, name).is_not_distinct_from(value) for name, value in new.items()
     }
     allowed = [
-        or_(*(orders.c.status == each for each in statuses), and_(*(same[name] for name in some)))
+        sa.or_(
+            *(orders.c.status == each for each in statuses), sa.and_(*(same[name] for name in some))
+        )
         for statuses, some in groupby(sorted(names, key=_statuses), key=_statuses)
         if {*statuses} != {*Status}
     ]
     return Query(
-        update(orders)
-        .where(_HAS_ID, *allowed, not_(and_(true(), *same.values())))
+        sa.update(orders)
+        .where(_HAS_ID, *allowed, sa.not_(sa.and_(sa.true(), *same.values())))
         .values(updated_at=bindparam("now"), **new)
         .returning(orders.c.id)
     )
@@ -439,7 +425,7 @@ def find(connection: Connection, order_id: int) -> Order | None:
 
 def newest_order(connection: Connection) -> int:
     """Return the highest id of an order, 0 where there is none."""
-    return connection.scalar(select(func.max(orders.c.id))) or 0
+    return connection.scalar(select(sa.func.max(orders.c.id))) or 0
 
 
 def _changed(

@@ -12,40 +12,20 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Literal
 
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    Select,
-    String,
-    and_,
-    bindparam,
-    false,
-    func,
-    literal_column,
-    or_,
-    select,
-    true,
-    tuple_,
-    union_all,
-)
+import sqlalchemy as sa
+from sqlalchemy import ColumnElement, bindparam, select
 
 from orders import domain
 from orders.domain import Status
 from orders.store import lists
-from orders.store.database.database import (
-    Database,
-    Folded,
-    Instant,
-    Query,
-    Unindexed,
-    instant_of,
-)
+from orders.store.database import database as db
+from orders.store.database.database import Database, Query
 from orders.store.tables import order_words, orders
 
 Conditions = list[ColumnElement[bool]]
@@ -81,8 +61,6 @@ FILTERS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
     "undated": ("ship_date", lambda column, _: column.is_(None)),
     SEARCH: (SEARCH, operator.eq),
 }
-# Those that came after cursors: a cursor is of the same query as before if they are not set.
-LATER = ("updated_from", "updated_before", "dated", "undated", SEARCH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +78,10 @@ class Filters:
     placed_before: datetime | None = None
     ships_from: datetime | None = None
     ships_before: datetime | None = None
-    updated_from: datetime | None = field(default=None, repr=False)
-    updated_before: datetime | None = field(default=None, repr=False)
-    dated: bool | None = field(default=None, repr=False)
-    search: str | None = field(default=None, repr=False)
+    updated_from: datetime | None = None
+    updated_before: datetime | None = None
+    dated: bool | None = None
+    search: str | None = None
 
     @property
     def undated(self) -> bool | None:
@@ -130,14 +108,18 @@ class Filters:
 def condition(name: str, columns: Any, *, indexed: bool = True) -> Any:
     """Return the condition of a filter on some columns; by no index of SQLite, if so wanted."""
     name_of_column, compare = FILTERS[name]
-    shown = (lambda each: each) if indexed else Unindexed
+    shown = (lambda each: each) if indexed else db.Unindexed
     if name == SEARCH:
         has_word = words().where(order_words.c.order_id == columns.id).exists()
-        return or_(_has_id(shown(columns.id)), has_word)
+        return sa.or_(_has_id(shown(columns.id)), has_word)
     column, value = columns[name_of_column], bindparam(name, type_=columns[name_of_column].type)
     met = compare(shown(column), value)
     # The index is of folded references.
-    return and_(Folded(column) == Folded(value), met) if indexed and name == "reference" else met
+    return (
+        sa.and_(db.Folded(column) == db.Folded(value), met)
+        if indexed and name == "reference"
+        else met
+    )
 
 
 def alternatives(column: str, names: list[str], statuses: tuple[str, ...]) -> list[Conditions]:
@@ -154,19 +136,19 @@ def alternatives(column: str, names: list[str], statuses: tuple[str, ...]) -> li
 def words() -> Any:
     """Return the query for the ids of orders by a word. One with several such is there so often."""
     return select(order_words.c.order_id).where(
-        order_words.c.word >= bindparam(SEARCH, type_=String),
-        order_words.c.word < bindparam("search_end", type_=String),
+        order_words.c.word >= bindparam(SEARCH, type_=sa.String),
+        order_words.c.word < bindparam("search_end", type_=sa.String),
     )
 
 
 def status_is_one_of(statuses: tuple[str, ...], column: Any) -> Any:
     """Return the condition that the status is one of some."""
-    literals = [literal_column(f"'{status}'", String) for status in statuses]
-    return column.in_(literals) if literals else false()
+    literals = [sa.literal_column(f"'{status}'", sa.String) for status in statuses]
+    return column.in_(literals) if literals else sa.false()
 
 
 def _has_id(order_id: Any) -> ColumnElement[bool]:
-    has_id: ColumnElement[bool] = order_id == bindparam("search_id", type_=BigInteger)
+    has_id: ColumnElement[bool] = order_id == bindparam("search_id", type_=sa.BigInteger)
     return has_id
 
 
@@ -230,7 +212,7 @@ def read_page(database: Database, query: PageQuery) -> Page:
     rows = database.ask(_page(_shape(query), few), size=query.size + 1, **values)
     found = [row[1:] for row in rows if row[1] is not None]
     shown = found[: query.size]
-    last = Position(instant_of(shown[-1][2]), shown[-1][1]) if len(found) > query.size else None
+    last = Position(db.instant_of(shown[-1][2]), shown[-1][1]) if len(found) > query.size else None
     return Page([order[0] for order in shown], last, rows[0][0])
 
 
@@ -291,10 +273,10 @@ def _count(column: str, names: tuple[str, ...], statuses: tuple[str, ...]) -> Qu
     if column == SEARCH:
         # Words are counted for themselves: an order with several counts so often.
         by_id, _ = alternatives(SEARCH, [*names], statuses)
-        among = union_all(select(ORDERS.id).where(*by_id), words()).limit(bindparam("most"))
+        among = sa.union_all(select(ORDERS.id).where(*by_id), words()).limit(bindparam("most"))
     else:
         among = _among(column, names, statuses, ("id",)).limit(bindparam("most"))
-    return Query(select(func.count()).select_from(among.subquery()))
+    return Query(select(sa.func.count()).select_from(among.subquery()))
 
 
 def _among(
@@ -303,7 +285,7 @@ def _among(
     """Return the query for the orders that a column's filters leave."""
     chosen = alternatives(column, [*names], statuses)
     parts = [select(*(ORDERS[name] for name in read)).where(*each) for each in chosen]
-    return union_all(*parts) if len(parts) > 1 else parts[0]
+    return sa.union_all(*parts) if len(parts) > 1 else parts[0]
 
 
 @lru_cache(_CACHED_STATEMENTS)
@@ -311,11 +293,11 @@ def _page(shape: _Shape, few: str | None) -> Query:
     """Return the statement for a page: revision, JSON, id and value of the sort of each order."""
     ranges = _parts(shape) if few is None else _parts_of_few(shape, few)
     parts = [select(each.limit(bindparam("size")).subquery()) for each in ranges]
-    ids = select(union_all(*parts).subquery()) if len(parts) > 1 else parts[0]
+    ids = select(sa.union_all(*parts).subquery()) if len(parts) > 1 else parts[0]
     chosen = ids.order_by(*_last_without_date(shape, ids.selected_columns))
     page = chosen.limit(bindparam("size")).subquery("page")
     newest = select(lists.REVISION.label("revision")).subquery("newest")
-    rows = newest.outerjoin(page, true()).outerjoin(orders, orders.c.id == page.c.order_id)
+    rows = newest.outerjoin(page, sa.true()).outerjoin(orders, orders.c.id == page.c.order_id)
     shown = select(newest, lists.order_v2(), page.c.order_id, page.c.sort_key)
     return Query(shown.select_from(rows).order_by(*_last_without_date(shape, page.c)))
 
@@ -326,7 +308,7 @@ def _last_without_date(shape: _Shape, columns: Any) -> list[Any]:
     return [columns.sort_key.is_(None), *shape.ordered(columns.sort_key, columns.order_id)]
 
 
-def _parts(shape: _Shape) -> Iterator[Select[Any]]:
+def _parts(shape: _Shape) -> Iterator[sa.Select[Any]]:
     """Return the walks of the sort's index: one for each status, with and without a date."""
     prefixes, others = _prefixes(shape)
     for name in sorted(shape.names):
@@ -343,9 +325,9 @@ def _prefixes(shape: _Shape) -> tuple[Conditions, Conditions]:
         return [condition(shape.along, ORDERS)], []
     if shape.sort.by is SortBy.ID and shape.names:
         # The rows themselves have that order: reading all costs less than looking most of them up.
-        status = status_is_one_of(shape.statuses, Unindexed(ORDERS.status))
-        return [true()], [] if shape.statuses == _EVERY_STATUS else [status]
-    return [_is(status) for status in shape.statuses] or [false()], []
+        status = status_is_one_of(shape.statuses, db.Unindexed(ORDERS.status))
+        return [sa.true()], [] if shape.statuses == _EVERY_STATUS else [status]
+    return [_is(status) for status in shape.statuses] or [sa.false()], []
 
 
 def _is(status: str) -> ColumnElement[bool]:
@@ -353,7 +335,7 @@ def _is(status: str) -> ColumnElement[bool]:
     return _IS_SHIPPED if status == Status.SHIPPED.value else is_status
 
 
-def _parts_of_few(shape: _Shape, few: str) -> Iterator[Select[Any]]:
+def _parts_of_few(shape: _Shape, few: str) -> Iterator[sa.Select[Any]]:
     """Return what is wanted of the orders that the filters of a column leave."""
     names = [name for name in sorted(shape.names) if FILTERS[name][0] != few]
     read = {"id", shape.sort.by.column, *_columns(names)}
@@ -380,11 +362,11 @@ def _columns(names: Iterable[str]) -> Iterator[str]:
 
 def _stretches(
     shape: _Shape, columns: Any, conditions: Conditions, *, may_lack_date: bool = True
-) -> Iterator[Select[Any]]:
+) -> Iterator[sa.Select[Any]]:
     """Return ids and values of the sort: those with a date, then those without."""
     by = shape.sort.by
     if by is SortBy.ID:
-        yield _by_id(shape, columns, conditions, literal_column("NULL"), shape.start != "first")
+        yield _by_id(shape, columns, conditions, sa.literal_column("NULL"), shape.start != "first")
         return
     may_lack_date &= by is not SortBy.PLACED_AT and shape.of("ship_date") in ([], ["undated"])
     if shape.start != "undated" and not (may_lack_date and "undated" in shape.names):
@@ -400,18 +382,18 @@ def _stretches(
 
 def _by_id(
     shape: _Shape, columns: Any, conditions: Conditions, key: Any, is_continued: bool
-) -> Select[Any]:
+) -> sa.Select[Any]:
     """Return the walk of orders that have the same value of the sort, or none."""
     found = select(columns.id.label("order_id"), key.label("sort_key")).where(*conditions)
     if is_continued:
-        found = found.where(shape.is_after(columns.id, bindparam("after_id", type_=BigInteger)))
+        found = found.where(shape.is_after(columns.id, bindparam("after_id", type_=sa.BigInteger)))
     if shape.sort.by is SortBy.ID:
         return found.order_by(*shape.ordered(columns.id))
     # By the key, too, which PostgreSQL doesn't know to be the same for all: it would sort them.
     return found.order_by(*shape.ordered(key, columns.id))
 
 
-def _by_key(shape: _Shape, columns: Any, name: str, conditions: Conditions) -> Select[Any]:
+def _by_key(shape: _Shape, columns: Any, name: str, conditions: Conditions) -> sa.Select[Any]:
     """Return the walk along a column, within the bounds that its filters set."""
     key = columns[name]
     found = select(columns.id.label("order_id"), key.label("sort_key")).where(*conditions)
@@ -421,8 +403,11 @@ def _by_key(shape: _Shape, columns: Any, name: str, conditions: Conditions) -> S
 def _bounds(shape: _Shape, columns: Any, column: str) -> Iterator[ColumnElement[bool]]:
     names, key = shape.of(column), columns[column]
     if shape.start == "dated":
-        position = bindparam("after_key", type_=Instant), bindparam("after_id", type_=BigInteger)
-        yield shape.is_after(tuple_(key, columns.id), tuple_(*position))
+        position = (
+            bindparam("after_key", type_=db.Instant),
+            bindparam("after_id", type_=sa.BigInteger),
+        )
+        yield shape.is_after(sa.tuple_(key, columns.id), sa.tuple_(*position))
         # The position lies inside the bounds, and takes the place of the one behind it.
         names = [name for name in names if name.endswith("_before") != shape.sort.descending]
     elif not names:

@@ -22,7 +22,7 @@ from orders.shop import ListedPage
 from orders.store import lists, stats
 from orders.store import orders as order_store
 from orders.store.orders import Changed, EventPage, Outcome
-from orders.store.pages import FILTERS, LATER, Filters, PageQuery, Position, Sort, SortBy, read_page
+from orders.store.pages import FILTERS, Filters, PageQuery, Position, Sort, SortBy, read_page
 from orders.strictjson import to_json
 from orders.web import live, replies
 from orders.web.access import current_call
@@ -152,8 +152,7 @@ def _read_cursor(cursor: str, query: PageQuery, store_id: str) -> Position:
 
 
 def _digest(facts: list[Any], query: PageQuery, store_id: str) -> str:
-    later = [(name, str(value)) for name, value in query.filters.values().items() if name in LATER]
-    text = json.dumps([facts, repr(query.filters), repr(query.sort), *later])
+    text = json.dumps([facts, repr(query.filters), repr(query.sort)])
     return hashlib.blake2b(
         text.encode(), key=store_id.encode(), digest_size=_CURSOR_DIGEST_BYTES
     ).hexdigest()
