@@ -38,8 +38,6 @@ class EventType(StrEnum):
 
 
 class PetStatus(StrEnum):
-    """The states of a pet in the catalogue."""
-
     AVAILABLE = "available"
     PENDING = "pending"
     SOLD = "sold"
@@ -73,21 +71,13 @@ def changeable_in(name: str) -> frozenset[Status]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order(NewOrder):
-    """A stored order: what was placed, and what the store sets.
-
-    Datetimes are aware, in UTC, in whole milliseconds.
-    """
+    """A stored order: what was placed, and what the store sets. Datetimes are in UTC."""
 
     id: int
     status: Status
     placed_at: datetime
     updated_at: datetime
     tracking: str | None = None
-
-    @property
-    def complete(self) -> bool:
-        """Whether the order has been fulfilled, that is, has shipped."""
-        return self.status is Status.SHIPPED
 
     @property
     def is_pending(self) -> bool:
@@ -104,8 +94,6 @@ class Order(NewOrder):
 
 @dataclass(frozen=True, slots=True)
 class Pet:
-    """A pet of the catalogue."""
-
     id: int
     name: str
     category_id: int | None
@@ -126,8 +114,6 @@ class Refusal(Exception):
 
 @dataclass
 class OrderNotFound(Refusal):
-    """There is no such order. `order_id` is the requested one."""
-
     order_id: int | str
 
 
@@ -161,8 +147,6 @@ class PreconditionFailed(Refusal):
 
 @dataclass
 class PetNotFound(Refusal):
-    """There is no such pet. `pet_id` is the requested one."""
-
     pet_id: int | str
 
 
@@ -181,10 +165,7 @@ _REFUSALS: Mapping[Status | None, type[Unchangeable]] = {
 
 
 def refusal_to_change(order_id: int, status: Status | None) -> Unchangeable:
-    """Return why an order of this status can't be changed as was asked for.
-
-    `status` is None if there is no such order.
-    """
+    """Return why an order of this status can't be so changed; None is that of no order."""
     return _REFUSALS[status](order_id)
 
 
@@ -210,7 +191,6 @@ class TextRule:
 
     @property
     def pattern(self) -> str:
-        """The characters that it may have, for JavaScript."""
         if self.lines is None:
             return f"^{self.allowed}+$"
         line = f"[^{_CONTROLS}]*"
@@ -226,7 +206,6 @@ class TextRule:
         return re.compile(rf"{self.allowed}{{1,{self.most}}}")
 
     def is_met(self, text: object) -> bool:
-        """Return whether a value is such a text."""
         if not isinstance(text, str) or not self._valid.fullmatch(text) or _HALF.search(text):
             return False
         return self.lines is None or len(re.findall(_BREAK, text)) < self.lines
@@ -280,7 +259,6 @@ def search_words(texts: Iterable[str | None]) -> set[str]:
 
 
 def name_in_api(name: str) -> str:
-    """Return what the API calls a field: `ship_date` is `shipDate`."""
     first, *others = name.split("_")
     return first + "".join(map(str.capitalize, others))
 
@@ -289,10 +267,7 @@ _CANONICAL_ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 
 
 def parse_id(text: str) -> int | None:
-    """Parse an id from a path: a canonical decimal (no sign, no leading zero) up to 2^63-1.
-
-    Return None for anything else: no order and no pet can have it.
-    """
+    """Return the id in a path, a canonical decimal up to 2^63-1, or None for any other text."""
     if not _CANONICAL_ID.fullmatch(text):
         return None
     number = int(text)
@@ -300,7 +275,6 @@ def parse_id(text: str) -> int | None:
 
 
 def parse_order_id(text: str) -> int:
-    """Return the id of an order in a path, or raise OrderNotFound where none can have it."""
     number = parse_id(text)
     if number is None:
         raise OrderNotFound(text)
@@ -367,7 +341,6 @@ def parse_bound(text: str) -> datetime:
 
 
 def format_instant(instant: datetime) -> str:
-    """Format an aware datetime as the API does: `2026-12-01T08:00:00.000Z`."""
     return instant.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 

@@ -145,10 +145,7 @@ class OrderService:
         tracking: Mapping[int, str],
         show: Callable[[list[Outcome]], str],
     ) -> Written:
-        """Ship each of some orders that is pending, at the time given or now.
-
-        `tracking` is of some of them; `show` makes the answer's body of what became of each.
-        """
+        """Ship those of some orders that are pending; `show` makes the body of all outcomes."""
         request = ("ship", order_ids, ship_date, sorted(tracking.items()))
         with self._change(key) as (connection, now):
             if earlier := idempotency.recall(connection, key, request, now):
@@ -173,7 +170,6 @@ class OrderService:
         condition: Condition | None = None,
         key: IdempotencyKey | None = None,
     ) -> Written:
-        """Cancel a pending order."""
         request = ("cancel", order_id)
         with self._change(key) as (connection, now):
             if earlier := idempotency.recall(connection, key, request, now):
@@ -193,7 +189,6 @@ class OrderService:
         condition: Condition | None = None,
         key: IdempotencyKey | None = None,
     ) -> Written:
-        """Change fields of an order, as its status allows."""
         request = ("change", order_id, dict(fields))
         with self._change(key) as (connection, now):
             if earlier := idempotency.recall(connection, key, request, now):

@@ -41,11 +41,9 @@ class Written:
 
     @property
     def order(self) -> Changed:
-        """The order, of a write to one."""
         return cast("Changed", self.answer)
 
     def shown(self, version: int) -> str:
-        """Return the answer's body in a version."""
         return self.answer if isinstance(self.answer, str) else self.answer.shown(version)
 
 

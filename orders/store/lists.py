@@ -35,8 +35,6 @@ _EMPTY: ColumnElement[str] = sa.literal_column("''", sa.String)
 
 
 class _Quoted(FunctionElement[str]):
-    """A text as JSON."""
-
     type = sa.String()
     inherit_cache = True
 
@@ -219,7 +217,6 @@ class Listed:
 
 
 def one_order(database: Database, order_id: int, version: int) -> Entity | None:
-    """Return an order as a version shows it; None where it does not exist or is not shown."""
     rows = database.ask(_ONE[version], order_id=order_id)
     return Entity(rows[0][0].encode(), rows[0][1]) if rows else None
 
@@ -266,7 +263,6 @@ class OrderList:
         yield b"]" if separator == b"," else b"[]"
 
     def close(self) -> None:
-        """Return the connection to the pool, wherever the reading stands."""
         self._resources.close()
 
     def _read_chunk(self) -> tuple[str, int]:

@@ -85,7 +85,6 @@ class Changed:
     v2: str
 
     def shown(self, version: int) -> str:
-        """Return it as a version shows it."""
         return self.v1 if version == 1 else self.v2
 
 
@@ -153,7 +152,6 @@ def append(
 def append_for_each(
     connection: Connection, event: EventType, order_ids: list[int], origin: Origin, at: datetime
 ) -> list[Changed]:
-    """Append an event for each of some orders; return them."""
     values = {**_values(event, origin, at), "order_ids": json.dumps(order_ids)}
     return [Changed(*row) for row in _APPEND_EACH.execute(connection, **values).fetchall()]
 
@@ -233,7 +231,6 @@ def read_log(database: Database, after: int, size: int) -> list[Event]:
 
 
 def read_history(database: Database, order_id: int, after: int, size: int) -> EventPage:
-    """Return at most `size` of an order's events that follow one."""
     return _read(database, _OF_ORDER, after, size, order_id=order_id)
 
 
@@ -418,7 +415,6 @@ def _add_texts(connection: Connection, order_id: int, texts: list[str | None]) -
 
 
 def find(connection: Connection, order_id: int) -> Order | None:
-    """Return an order; None where there is no such order."""
     rows = _FIND.execute(connection, order_id=order_id).fetchall()
     return order_of(rows[0]) if rows else None
 

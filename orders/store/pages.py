@@ -96,7 +96,6 @@ class Filters:
         }
 
     def parameters(self) -> dict[str, Any]:
-        """Return the parameters of the conditions."""
         values = self.values()
         if self.search is not None:
             word = domain.search_word(self.search)
@@ -142,7 +141,6 @@ def words() -> Any:
 
 
 def status_is_one_of(statuses: tuple[str, ...], column: Any) -> Any:
-    """Return the condition that the status is one of some."""
     literals = [sa.literal_column(f"'{status}'", sa.String) for status in statuses]
     return column.in_(literals) if literals else sa.false()
 
@@ -203,7 +201,6 @@ class PageQuery:
 
 
 def read_page(database: Database, query: PageQuery) -> Page:
-    """Return a page of orders."""
     values = query.filters.parameters()
     few = _few(database, _shape(query), values)
     if query.after is not None:
@@ -233,15 +230,12 @@ class _Shape:
         return next((name for name in _EQUAL if alone and self.names == {name}), None)
 
     def of(self, column: str) -> list[str]:
-        """Return the filters of a column."""
         return [name for name in FILTERS if name in self.names and FILTERS[name][0] == column]
 
     def is_after(self, column: Any, value: Any) -> Any:
-        """Return the condition that a value comes after another one in the sort's direction."""
         return column < value if self.sort.descending else column > value
 
     def ordered(self, *columns: Any) -> list[Any]:
-        """Return columns in the sort's direction."""
         return [column.desc() for column in columns] if self.sort.descending else list(columns)
 
 
@@ -355,7 +349,6 @@ def _parts_of_few(shape: _Shape, few: str) -> Iterator[sa.Select[Any]]:
 
 
 def _columns(names: Iterable[str]) -> Iterator[str]:
-    """Return the columns that filters compare."""
     for name in names:
         yield "id" if name == SEARCH else FILTERS[name][0]
 

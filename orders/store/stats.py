@@ -31,8 +31,6 @@ _COUNTS = [getattr(order_quarters.c, name) for name in COLUMNS[1:]]
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """How many orders were placed, shipped and cancelled on a day."""
-
     placed: int = 0
     shipped: int = 0
     cancelled: int = 0
@@ -67,10 +65,7 @@ def add_all(connection: Connection, counted: FromClause) -> None:
 
 
 def statistics(database: Database, now: datetime, number: int, zone: tzinfo = UTC) -> Statistics:
-    """Return how many orders there are of each status, and what happened on the last days.
-
-    `number` is of how many days of a time zone, the last of which is today.
-    """
+    """Return how many orders there are of each status, and what happened on the last days."""
     today = now.astimezone(zone).date()
     wanted = [today - timedelta(days=ago) for ago in reversed(range(number))]
     spans = _spans([_quarter(day, zone) for day in [*wanted, today + timedelta(days=1)]])

@@ -16,11 +16,7 @@ from orders.store.database.database import Folded, Instant
 
 
 def words(length: int) -> sa.String:
-    """Return the type of texts of at most so many characters.
-
-    The length is checked on input. SQLite does not enforce it, and the type used on PostgreSQL
-    does not either.
-    """
+    """Return the type of texts of at most so many characters, which are counted on input."""
     return sa.String(length).with_variant(sa.Text(), "postgresql")
 
 
@@ -29,7 +25,6 @@ class FreeText(sa.String):
 
 
 def free_text(name: str) -> Column[str]:
-    """Return the column of one of an order's texts."""
     return Column(name, FreeText(TEXTS[name].most).with_variant(sa.Text(), "postgresql"))
 
 

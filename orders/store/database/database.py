@@ -463,18 +463,11 @@ def _instant(text: str) -> datetime:
 
 
 def converted(convert: Callable[[Stored], Converted], value: Stored) -> Converted:
-    """Return what a value of the database stands for.
-
-    Where it stands for nothing, the service did not write it: the database is damaged. That is
-    logged without the value, which may be a customer's.
-
-    Raises:
-        StoreUnavailable: there is no such thing.
-    """
+    """Return what a value stands for; log it and raise StoreUnavailable where it is damaged."""
     try:
         return convert(value)
     except ValueError:
-        # Without the traceback, which would show the value.
+        # Without the traceback, which would show the value: it may be a customer's.
         log.error("The database has a value that is no %s.", convert.__name__.strip("_"))  # noqa: TRY400
         raise StoreUnavailable(errors.DAMAGED) from None
 
