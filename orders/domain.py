@@ -179,7 +179,7 @@ _BREAK = r"(?:\u000d\u000a|[\u000a\u000d])"
 
 @dataclass(frozen=True)
 class TextRule:
-    """What a text may be: from one to so many characters, which `allowed`, a class of them, has.
+    """What a text may be: 1 to `most` characters of `allowed`, a class in a regular expression.
 
     `lines` is how many lines it may have, where that is limited. `but` says the rest in words.
     """
@@ -222,7 +222,7 @@ TEXTS = {
 }
 # Those that orders are searched by.
 SEARCHED = ("reference", "item", "ship_to", "tracking")
-# So many characters of a search are compared.
+# Only a search's first characters are compared.
 _LONGEST_WORD = 64
 # Where a word begins.
 _WORD = re.compile(r"(?<![^\W_])[^\W_]")

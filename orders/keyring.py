@@ -78,7 +78,7 @@ class KeyRing:
         return None if cached is None or self._time() >= cached.valid_until else cached
 
     def flush(self) -> None:
-        """Write when keys were last used. What can't be written is retried the next time."""
+        """Write when keys were last used. What fails is retried the next time."""
         latest, now = self._time(), self._clock.time()
         is_set_back = latest - now > STEP_SECONDS
         with self._lock:

@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 def retried(work: Callable[P, T]) -> Callable[P, T]:
-    """Have a function called once more if it could not write, did nothing, and may at once."""
+    """Call a function once more if its change failed, did nothing, and can be retried at once."""
 
     @wraps(work)
     def call(*args: P.args, **options: P.kwargs) -> T:
@@ -79,7 +79,7 @@ class OrderService:
         self._to_wall: float | None = None
 
     def follow_clock(self) -> None:
-        """Have Idempotency-Keys keep their age where the clock was set. Called twice a second."""
+        """Shift the times of Idempotency-Keys as the clock was set. Called twice a second."""
         to_wall = self._clock.time() - self._clock.monotonic()
         if self._to_wall is not None and abs(to_wall - self._to_wall) <= STEP_SECONDS:
             return

@@ -114,7 +114,7 @@ _HAS_SECRET = sa.or_(
     api_keys.c.previous_hash == sa.bindparam("secret_hash"),
 )
 _NOW: sa.BindParameter[datetime] = sa.bindparam("now", type_=Instant)
-# Of the two, both must be earlier than the end.
+# A key's end must be later than both the clock and its floor.
 _FLOOR = sa.func.coalesce(sa.select(store.c.clock_floor).scalar_subquery(), _NOW)
 
 
@@ -122,7 +122,7 @@ def _is_later(end: Any) -> sa.ColumnElement[bool]:
     return sa.and_(end > _NOW, end > _FLOOR)
 
 
-# Run first, because guesses come in numbers and are to cost little. The database decides: a secret
+# Run first, because guesses come in numbers and must cost little. The database decides: a secret
 # that is revoked, expired or past its grace takes no more work than one that never was, so that
 # response times don't tell them apart.
 IS_VALID = Query(
@@ -264,13 +264,13 @@ def latest_time(connection: Connection) -> datetime | None:
 
 
 def raise_clock_floor(connection: Connection, seen: datetime) -> None:
-    """Have keys judged by the later of the clock and this time, or a later one noted before."""
+    """Judge keys by no earlier time than this, whatever the clock shows."""
     is_earlier = sa.or_(store.c.clock_floor.is_(None), store.c.clock_floor < seen)
     connection.execute(sa.update(store).where(is_earlier).values(clock_floor=seen))
 
 
 def trust_clock(connection: Connection) -> None:
-    """Have keys judged by the clock: the events so far were dated by one that was ahead."""
+    """Judge keys by the clock again: the events so far were dated by one that was ahead."""
     newest = sa.select(sa.func.max(order_events.c.id)).scalar_subquery()
     connection.execute(sa.update(store).values(clock_floor=None, misdated_events=newest))
 

@@ -157,7 +157,7 @@ def _plain(value: Any) -> object:
 
 
 def follow_clock(connection: Connection, seconds: float, now: datetime) -> None:
-    """Have all keys keep their age after the clock was set by so many seconds."""
+    """Shift the times of all keys as the clock was set, so that they keep their age."""
     if seconds:
         _SHIFT.execute(connection, step=f"{seconds:+.3f} seconds")
     _BRING_BACK.execute(connection, now=now)

@@ -30,7 +30,7 @@ from orders.store.tables import order_words, orders
 
 Conditions = list[ColumnElement[bool]]
 ORDERS: Any = orders.c
-# So many orders are read and sorted in some milliseconds.
+# This number of orders is read and sorted in some milliseconds.
 FEW = 20_000
 # As many shapes as clients may think of would fill the memory.
 _CACHED_STATEMENTS = 500
@@ -47,7 +47,7 @@ _NUMBER_SIGN = re.compile(r"^(?:#|no\.? ?#?)")
 _LAST = "\U0010ffff" * 64
 
 
-# Of each filter, its column (the search has none) and its comparison.
+# The column (the search has none) and the comparison of each filter.
 FILTERS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
     "pet_id": ("pet_id", operator.eq),
     "reference": ("reference", operator.eq),
@@ -314,7 +314,7 @@ def _parts(shape: _Shape) -> Iterator[sa.Select[Any]]:
 
 
 def _prefixes(shape: _Shape) -> tuple[Conditions, Conditions]:
-    """Return what the index to walk begins with, in turn, and what is to be said of the status."""
+    """Return the beginnings of the index to walk, in turn, and the condition of the status."""
     if shape.along:
         return [condition(shape.along, ORDERS)], []
     if shape.sort.by is SortBy.ID and shape.names:

@@ -85,8 +85,8 @@ orders = Table(
     METADATA,
     Column("id", RowId, primary_key=True),
     *_order_columns(),
-    # Of a sort, with all that filters compare, so that a page passes over orders that don't
-    # match without looking them up (`pages`).
+    # For each sort, with all columns that filters compare, so that a page passes over orders that
+    # don't match without looking them up (`pages`).
     Index("orders_by_status", "status", "id"),
     Index(
         "orders_by_status_placed_at",
@@ -121,8 +121,8 @@ Index(
 )
 
 
-# By what the search finds an order: how a word of its texts begins (`domain.search_words`). Whoever
-# writes those texts writes these, since neither database could fold them alike.
+# The words that the search finds an order by (`domain.search_words`). They are written with its
+# texts, since the two databases would fold them differently.
 order_words = Table(
     "order_words",
     METADATA,
@@ -179,7 +179,7 @@ idempotency_keys = Table(
     Column("key_id", ForeignKey("api_keys.id"), primary_key=True),
     Column("version", sa.Integer, primary_key=True, autoincrement=False),
     Column("value", words(255), primary_key=True),
-    # Of the order that the answer shows; None where the answer names several.
+    # The event of the order that the answer shows; None where it names several.
     Column("event_id", ForeignKey("order_events.id")),
     Column("at", Instant, nullable=False),
     # A digest of the request, and the answer's body.

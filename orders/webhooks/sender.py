@@ -53,7 +53,7 @@ DELAYS = (5, 30, 120, 600, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
 MAX_TRIES = len(DELAYS) + 1
 # Up to a tenth is added, so that what failed together is not retried together.
 JITTER = 0.1
-# `Retry-After` is heeded up to so many seconds.
+# The longest `Retry-After` that is heeded, in seconds.
 MAX_RETRY_AFTER = 3_600
 # A refused event blocks later ones until this attempt.
 TRIES_IN_ORDER = 2

@@ -50,14 +50,14 @@ _MARKER_TEXT = (
 # Not in the first moments of a start, and then how often to see whether something is due.
 FIRST_SECONDS, LOOK_SECONDS = 30.0, 30.0
 RETRY_SECONDS = 3_600.0
-# Of running time between two, whatever the date: with a clock that jumps to and fro, only backups
-# of the last hours would soon be left.
+# Between two, by the monotonic clock: where the date jumps to and fro, only backups of the last
+# hours would soon be left.
 APART_SECONDS = 6 * 3_600.0
 DRILL_EVERY = timedelta(days=7)
 OLD_AFTER = timedelta(hours=48)
 _VANISHED = (
-    "{0} had backups, and has no {1} any more: is its disk mounted? If the folder is to begin "
-    "anew, such as on another disk, run `{2}`."
+    "{0} had backups, and has no {1} any more: is its disk mounted? To begin with an empty "
+    "folder, such as on another disk, run `{2}`."
 )
 _CANT_WRITE = (
     "{} can't be written: {}. Give the folder to the service's user. The system unit also needs "

@@ -245,7 +245,7 @@ def complaint(connection: Connection) -> str | None:
 
 
 def quarters_anew(dialect: str) -> str:
-    """Return the SELECT of all rows that the table of quarters is to have."""
+    """Return the SELECT of all rows that belong in the table of quarters."""
     sums = ", ".join(f"coalesce(sum({count}), 0)" for count in ("placed", "shipped", "cancelled"))
     happened = f"FROM ({_with_quarters(_HAPPENED, dialect)}) AS happened"
     quarters = f"SELECT quarter, {sums} {happened} GROUP BY quarter"  # nosec B608 - as above

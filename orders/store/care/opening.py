@@ -65,8 +65,8 @@ def keep_private(path: Path) -> None:
 
 
 def _keep_orphaned_log(path: Path) -> None:
-    # Of a database that was moved away before it was closed. SQLite would apply it to the new
-    # database, and damage that.
+    # A database was moved away before it was closed. SQLite would apply its log to the new one, and
+    # damage that.
     log_file = path.with_name(path.name + "-wal")
     if log_file.exists() and log_file.stat().st_size:
         since = datetime.fromtimestamp(log_file.stat().st_mtime, UTC)

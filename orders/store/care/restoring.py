@@ -49,7 +49,7 @@ _NUMBERED = [
 ]
 # What the restored store has of the replaced one: a backup knows too little of it.
 _KEPT = (api_keys, webhook_endpoints, webhook_refused, audit_trail)
-# Of the orders there are, how many a backup lacks, and how many it has in another state.
+# How many of the orders a backup lacks, and how many it has in another state.
 _COMPARED = """
     SELECT count(*) FILTER (WHERE other.id IS NULL),
         count(*) FILTER (WHERE other.status <> orders.status)
@@ -57,7 +57,7 @@ _COMPARED = """
 """
 # What systems answer where there are no hard links: FAT, some network disks, some containers.
 _NO_LINKS = {errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENOSYS}
-# Of each table.
+# The rows of each table.
 Rows = dict[str, list[dict[str, Any]]]
 PAUSED_BECAUSE = "it comes from a backup, and may have been removed since"
 
@@ -80,7 +80,7 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a backup has, as against the database that it is to replace.
+    """What a backup has, compared with the database that it will replace.
 
     `newest` is the time of its newest change, None where there is none. `lacking` and `differing`
     count the orders of today's store that it has not, or has in another state; both are None where

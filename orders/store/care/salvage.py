@@ -37,9 +37,9 @@ from orders.store.tables import (
 
 # Row ids are positive but for EVER's. How high they can be where that can't be read, too.
 _LOWEST, _HIGHEST = -1, 2**53
-# Of one row, SQLite doesn't look at the page after it.
+# Asked for one row, SQLite doesn't look at the page after it.
 _ONE, _SOME = "= max(?, ?)", "BETWEEN ? AND ?"
-# Of a table whose every page is damaged, not every id is tried: this takes some seconds.
+# Not every id is tried of a table whose every page is damaged: this takes some seconds.
 _MOST_FAILURES = 200_000
 # Whose rows are told from other tables' by their CHECKs, or by how many columns they have.
 _HAVE_CHECKS = (order_events.name, orders.name)

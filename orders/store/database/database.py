@@ -85,7 +85,7 @@ class Beside:
 class Database(ABC):
     """The store's database. Opens nothing until it is used. `folder` is for temporary files.
 
-    Whatever asks it raises StoreUnavailable where it can't be reached, read or written.
+    Methods raise StoreUnavailable where it can't be reached, read or written.
     """
 
     def __init__(self, folder: Path, threads: int) -> None:
@@ -98,7 +98,7 @@ class Database(ABC):
         self.faults = Faults()
 
     def answer_by(self, moment: float | None) -> None:
-        """Have this thread wait for the database until a monotonic time, or None, as usual."""
+        """Limit this thread's waits for the database: until a monotonic time, or as usual."""
         self._own.deadline = moment
 
     def seconds_left(self) -> float:
@@ -275,7 +275,7 @@ def driver_of(connection: Connection) -> Any:
 
 
 class LongReads:
-    """Whether long reads of one moment may begin: always, unless a log is to be kept short."""
+    """Whether long reads of one moment may begin: always, unless a log must be kept short."""
 
     is_open = True
 

@@ -1,8 +1,7 @@
 """What the drivers' errors mean: which are outages, which can be retried, and how long they last.
 
-Whoever asks the database notes what fails, told apart by reading and writing. A service follows
-that, and logs each fault once with its end: it is over when a probe works, since the next request
-may come hours later, and one that needs less may work meanwhile.
+Each query notes whether reading or writing fails. A service logs each fault once, and its end: it
+is over when a probe works, since the next request may come hours later, or need less.
 """
 
 from __future__ import annotations
@@ -195,7 +194,7 @@ class Faults:
 
     def note(self, part: Part, cause: str) -> None:
         if cause == DAMAGED:
-            # Of some page, while others are sound: no probe can tell when that is over.
+            # A page is damaged while others are sound: no probe can tell when that is over.
             self._is_damaged = True
         elif cause != BUSY:  # which is this service's own doing
             self._causes[part] = cause
@@ -216,7 +215,7 @@ class Faults:
         if self._is_damaged and not self._is_damage_logged:
             self._is_damage_logged = True
             log.error(_DAMAGED)
-        # What can't be read can't be written either.
+        # Where reading fails, writing does, too.
         part = next((part for part in Part if part in self._causes), None)
         if part is None:
             return

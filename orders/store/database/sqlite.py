@@ -148,7 +148,7 @@ class SqliteDatabase(Database):
                 yield connection
                 driver.commit()
             finally:
-                # Of what SQLAlchemy executed, it has its own idea of a transaction.
+                # SQLAlchemy has its own idea of a transaction where it executed a statement.
                 connection.rollback()
                 driver.rollback()
 

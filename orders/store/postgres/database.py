@@ -161,7 +161,7 @@ class PostgresDatabase(Database):
         return str(snapshot)
 
     def pin(self) -> None:
-        """Have later connections refuse a database that was upgraded, or renewed, meanwhile.
+        """Let later connections refuse a database that was upgraded, or renewed, meanwhile.
 
         A lost connection is the only sign of that: both happen while nobody serves the database.
         """

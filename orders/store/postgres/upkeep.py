@@ -33,7 +33,7 @@ FIRST_SERVER = 130_000
 # How long a migration waits for another process' migration.
 _MIGRATION_SECONDS = 60.0
 _POLL_SECONDS = 0.1
-# Of a connection; the server cuts longer ones.
+# The server cuts longer names of connections.
 _NAME_LENGTH = 63
 # Everything to know of a database before using it, in one query.
 _FACTS = text("""
@@ -45,7 +45,7 @@ _FACTS = text("""
         EXISTS (SELECT FROM pg_class WHERE relkind IN ('r', 'p')
             AND relnamespace = to_regnamespace(quote_ident(current_schema()))) AS has_tables
 """)
-# Of the processes that serve a database, the names of the connections that hold the lock.
+# The names of the connections that hold the lock: the processes that serve a database.
 _SERVING = Query(
     text("""
         SELECT application_name FROM pg_stat_activity JOIN pg_locks USING (pid)
