@@ -113,29 +113,26 @@ class Refusal(Exception):
 
 
 @dataclass
-class OrderNotFound(Refusal):
+class Unchangeable(Refusal):
+    """The order with the id that was asked for can't be so changed."""
+
     order_id: int | str
 
 
-@dataclass
-class OrderAlreadyShipped(Refusal):
+class OrderNotFound(Unchangeable):
+    """There is no such order."""
+
+
+class OrderAlreadyShipped(Unchangeable):
     """The order has shipped: it can be neither cancelled nor shipped again."""
 
-    order_id: int
 
-
-@dataclass
-class OrderAlreadyCancelled(Refusal):
+class OrderAlreadyCancelled(Unchangeable):
     """The order was cancelled: it can be neither shipped nor cancelled again."""
 
-    order_id: int
 
-
-@dataclass
-class OrderNotShipped(Refusal):
+class OrderNotShipped(Unchangeable):
     """The order is pending: it has no tracking yet."""
-
-    order_id: int
 
 
 @dataclass
@@ -155,7 +152,6 @@ class IdempotencyKeyReused(Refusal):
     """The Idempotency-Key was used before, for a different request."""
 
 
-Unchangeable = OrderNotFound | OrderAlreadyShipped | OrderAlreadyCancelled | OrderNotShipped
 _REFUSALS: Mapping[Status | None, type[Unchangeable]] = {
     None: OrderNotFound,
     Status.PENDING: OrderNotShipped,

@@ -7,13 +7,11 @@ from itertools import chain
 from typing import Any
 
 from sqlalchemy import String, bindparam, case, func, literal_column, select
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from orders.files.rows import ORDERS
 from orders.store import lists
-from orders.store.database.database import Database, Query
+from orders.store.database.database import Database, Query, written
 from orders.store.lists import joined, unless_null
 from orders.store.tables import FreeText, orders
 
@@ -22,21 +20,9 @@ _BATCH = 5_000
 _NOTHING: Any = literal_column("''", String)
 
 
+@written(sqlite="""{} GLOB '*[,"' || char(10, 13) || ']*'""", postgresql="""{} ~ '[,"\\n\\r]'""")
 class _NeedsQuotes(FunctionElement[bool]):
     """Whether a text can be a cell of CSV only within quotes."""
-
-    inherit_cache = True
-
-
-@compiles(_NeedsQuotes, "sqlite")
-def _by_glob(element: _NeedsQuotes, compiler: SQLCompiler, **options: Any) -> str:
-    text = compiler.process(element.clauses, **options)
-    return f"""{text} GLOB '*[,"' || char(10, 13) || ']*'"""
-
-
-@compiles(_NeedsQuotes, "postgresql")
-def _by_regex(element: _NeedsQuotes, compiler: SQLCompiler, **options: Any) -> str:
-    return f"""{compiler.process(element.clauses, **options)} ~ '[,"\\n\\r]'"""
 
 
 def _cell(column: Any) -> Any:

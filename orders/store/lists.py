@@ -20,13 +20,11 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Connection
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from orders.domain import Status, name_in_api
 from orders.store.database.commits import CommitCache
-from orders.store.database.database import Database, Instant, InstantText, Query
+from orders.store.database.database import Database, Instant, InstantText, Query, written
 from orders.store.tables import FreeText, order_events, orders
 
 # The id of the newest event, 0 where there is none: the revision behind the lists.
@@ -34,19 +32,11 @@ REVISION = sa.select(sa.func.coalesce(sa.func.max(order_events.c.id), 0)).scalar
 _EMPTY: ColumnElement[str] = sa.literal_column("''", sa.String)
 
 
+@written(sqlite="json_quote({})", postgresql="CAST(to_json(CAST({} AS text)) AS text)")
 class _Quoted(FunctionElement[str]):
+    """A text as JSON."""
+
     type = sa.String()
-    inherit_cache = True
-
-
-@compiles(_Quoted, "sqlite")
-def _quoted_by_sqlite(element: _Quoted, compiler: SQLCompiler, **options: Any) -> str:
-    return f"json_quote({compiler.process(element.clauses, **options)})"
-
-
-@compiles(_Quoted, "postgresql")
-def _quoted_by_postgres(element: _Quoted, compiler: SQLCompiler, **options: Any) -> str:
-    return f"CAST(to_json(CAST({compiler.process(element.clauses, **options)} AS text)) AS text)"
 
 
 # The columns that version 1 shows, and `complete`; version 2 shows the others behind them.

@@ -40,8 +40,8 @@ def locked(
 ) -> Iterator[None]:
     """Make the instance folder, and hold its lock; InstanceLocked where another process does.
 
-    The service holds it, and commands that need it stopped. Waits `patience` seconds at most, or until
-    `unless` says true. The operating system frees it when the process ends, however it ends.
+    The service holds it, and commands that need it stopped. Waits until `unless` says true, at most
+    for `patience` seconds. The system frees the lock when the process ends, however it ends.
     """
     system.make_private_folder(instance)
     with locked_file(instance / LOCK, patience, unless):

@@ -22,7 +22,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 from weakref import WeakSet
@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 
 Stored = TypeVar("Stored")
 Converted = TypeVar("Converted")
+Element = TypeVar("Element", bound=FunctionElement[Any])
 
 BUSY_SECONDS = 5
 # How long a request waits for the database in all, once it is whole: it is answered within ten
@@ -362,24 +363,29 @@ def _listed() -> Iterator[sa.Select[Any]]:
 LISTED = tuple(_listed())
 
 
+def written(**templates: str) -> Callable[[type[Element]], type[Element]]:
+    """Make a function of SQL: how each database writes it, with {} for its argument."""
+
+    def register(element: type[Element]) -> type[Element]:
+        element.inherit_cache = True
+        for dialect, template in templates.items():
+            compiles(element, dialect)(partial(_write, template))
+        return element
+
+    return register
+
+
+def _write(template: str, element: Any, compiler: SQLCompiler, **options: Any) -> str:
+    return template.format(compiler.process(element.clauses, **options))
+
+
+@written(sqlite="+{}", postgresql="{}")
 class Unindexed(FunctionElement[Any]):
     """A column by which SQLite chooses no index (https://www.sqlite.org/optoverview.html, 2)."""
-
-    inherit_cache = True
 
     def __init__(self, column: Any) -> None:
         super().__init__(column)
         self.type = column.type
-
-
-@compiles(Unindexed)
-def _plain(element: Unindexed, compiler: SQLCompiler, **options: Any) -> str:
-    return compiler.process(element.clauses, **options)
-
-
-@compiles(Unindexed, "sqlite")
-def _with_unary_plus(element: Unindexed, compiler: SQLCompiler, **options: Any) -> str:
-    return f"+{compiler.process(element.clauses, **options)}"
 
 
 class Instant(sa.TypeDecorator[datetime]):
@@ -412,40 +418,19 @@ class Instant(sa.TypeDecorator[datetime]):
         return instant_of(value)
 
 
+# The connection's time zone is UTC.
+@written(sqlite="{}", postgresql="""to_char({}, 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')""")
 class InstantText(FunctionElement[str]):
     """An instant as the API's text."""
 
     type = sa.String()
-    inherit_cache = True
 
 
-@compiles(InstantText, "sqlite")
-def _stored_as_text(element: InstantText, compiler: SQLCompiler, **options: Any) -> str:
-    return compiler.process(element.clauses, **options)
-
-
-@compiles(InstantText, "postgresql")
-def _formatted(element: InstantText, compiler: SQLCompiler, **options: Any) -> str:
-    instant = compiler.process(element.clauses, **options)
-    # The connection's time zone is UTC.
-    return f"""to_char({instant}, 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')"""
-
-
+@written(sqlite="{} COLLATE NOCASE", postgresql='lower({} COLLATE "C")')
 class Folded(FunctionElement[str]):
     """A text with its ASCII letters in lower case, compared by its characters' numbers."""
 
     type = sa.String()
-    inherit_cache = True
-
-
-@compiles(Folded)
-def _folded(element: Folded, compiler: SQLCompiler, **options: Any) -> str:
-    return f"{compiler.process(element.clauses, **options)} COLLATE NOCASE"
-
-
-@compiles(Folded, "postgresql")
-def _folded_alike_everywhere(element: Folded, compiler: SQLCompiler, **options: Any) -> str:
-    return f'lower({compiler.process(element.clauses, **options)} COLLATE "C")'
 
 
 def instant_of(value: object) -> datetime | None:
