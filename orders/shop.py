@@ -197,7 +197,7 @@ class Shop:
         self._housekeeping = Housekeeping(
             self.counters.flush,
             self.write_keys,
-            self.follow_faults,
+            self.follow_outages,
             self.long_reads.tend,
             *([self.backups.tend] if self.backups else []),
             *([self.continuous_copy.tend] if self.continuous_copy else []),
@@ -219,8 +219,8 @@ class Shop:
         with suppress(StoreUnavailable):
             self.orders.follow_clock()
 
-    def follow_faults(self) -> None:
-        self.database.faults.follow(self.database.probe, self.clock.monotonic())
+    def follow_outages(self) -> None:
+        self.database.outages.follow(self.database.probe, self.clock.monotonic())
 
     def end(self) -> None:
         self.counters.close()

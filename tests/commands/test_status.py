@@ -92,9 +92,9 @@ def test_what_failed_in_the_last_hour_is_counted_with_the_cause(served, caplog):
     assert (failed["what"], failed["count"]) == ("503 store_unavailable", 2)
     assert failed["request"] == response.headers["X-Request-Id"]
     served.clock.advance(5)
-    served.shop.follow_faults()
+    served.shop.follow_outages()
     served.clock.advance(3_660)
-    served.shop.follow_faults()
+    served.shop.follow_outages()
     served.shop.backups.make()
     served.write_status()
     assert in_need(served) == []

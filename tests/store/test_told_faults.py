@@ -18,7 +18,7 @@ def followed(store, seconds=PROBE_SECONDS):
     """Let time pass and the service follow what fails; return what it logs, without the times."""
     with logged() as log:
         store.clock.advance(seconds)
-        store.shop.follow_faults()
+        store.shop.follow_outages()
     return [line.partition(" ")[2] for line in log.getvalue().splitlines()]
 
 
@@ -60,7 +60,7 @@ def test_a_fault_is_logged_once_with_its_cause_and_its_end(make_store, fault, mo
 
 def test_damage_is_logged_once_and_has_no_end(store):
     for _ in range(2):
-        store.database.faults.note(Part.READING, DAMAGED)
+        store.database.outages.note(Part.READING, DAMAGED)
     (line,) = followed(store)
     assert line.startswith("error: The database is damaged")
     assert followed(store) == []

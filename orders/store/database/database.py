@@ -37,7 +37,7 @@ from sqlalchemy.types import TypeEngine
 
 from orders import domain
 from orders.store.database import errors
-from orders.store.database.errors import Faults, Part, StoreUnavailable, unavailable_cause
+from orders.store.database.errors import Outages, Part, StoreUnavailable, unavailable_cause
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class Database(ABC):
         # Weakly, so that a thread's connection goes back to the pool when the thread ends.
         self._kept: WeakSet[sa.PoolProxiedConnection] = WeakSet()
         self._long_locked = False
-        self.faults = Faults()
+        self.outages = Outages()
 
     def answer_by(self, moment: float | None) -> None:
         """Limit this thread's waits for the database: until a monotonic time, or as usual."""
@@ -180,7 +180,7 @@ class Database(ABC):
         cause = str(error) if is_translated else unavailable_cause(error)
         # A silence is logged by who waits for its end.
         if cause and not self.is_away:
-            self.faults.note(part, cause)
+            self.outages.note(part, cause)
         errors.translate(error)
 
     @abstractmethod

@@ -182,8 +182,8 @@ _DAMAGED = (
 )
 
 
-class Faults:
-    """The faults of one database. Any thread may note one."""
+class Outages:
+    """The outages of one database. Any thread may note one."""
 
     def __init__(self) -> None:
         # By part, why it fails, and since when that is logged (monotonic).

@@ -55,7 +55,7 @@ def _readyz() -> Reply:
     # to send clients elsewhere.
     trouble = shop.counters.trouble
     # Reads go on, which nobody would get from a process that is taken out.
-    writing = shop.database.faults.cause(Part.WRITING)
+    writing = shop.database.outages.cause(Part.WRITING)
     differing = "; ".join(shop.differing)
     return json_reply(
         {
@@ -192,7 +192,7 @@ class StatusFile:
             "soundness": shop.soundness,
             "counters": shop.counters.trouble,
             "differing": list(shop.differing),
-            "faults": shop.database.faults.words,
+            "faults": shop.database.outages.words,
             "copySecondsBehind": copy and copy.seconds_behind,
         }
 

@@ -258,7 +258,7 @@ class StateCollector(Collector):
         self._last = store or self._last
         damaged = self._shop.soundness == "damaged"
         yield _gauge("database_up", "Whether the database answers.", store is not None)
-        can_write = store is not None and not self._shop.database.faults.cause(Part.WRITING)
+        can_write = store is not None and not self._shop.database.outages.cause(Part.WRITING)
         yield _gauge("database_writable", "Whether changes can be written.", can_write)
         yield _gauge("database_damaged", "Whether the check at the start found damage.", damaged)
         yield self._deliveries()
