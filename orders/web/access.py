@@ -192,7 +192,7 @@ def admit(shop: Shop, incoming: Request) -> None:
     now = time.monotonic()
     whole_at = environ.get(WHOLE_AT) or now
     call.waited = now - whole_at
-    shop.database.answer_by(whole_at + WAIT_SECONDS)
+    shop.database.set_deadline(whole_at + WAIT_SECONDS)
     if call.is_api:
         _admit_to_api(call, environ.get("HTTP_AUTHORIZATION"))
 

@@ -303,7 +303,7 @@ def _finish(app: OrdersFlask, reply: Reply) -> Reply:
     call: access.Call = g.call
     shop = call.shop
     # The deadline is for making the answer, not for sending it.
-    shop.database.answer_by(None)
+    shop.database.set_deadline(None)
     headers = reply.headers
     own = {name for name, _ in headers}
     headers += [each for each in PROTECTION.items() if each[0] not in own]

@@ -164,7 +164,7 @@ def test_when_a_thread_ends_the_changes_of_others_are_made_again(store, together
 
 def test_a_change_that_waited_for_too_long_is_not_made(store, group, placing):
     def place_in_no_time():
-        store.database.answer_by(0.0)
+        store.database.set_deadline(0.0)
         commit(group, placing(1))
 
     def keep_another_waiting(_):

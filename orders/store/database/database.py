@@ -98,7 +98,7 @@ class Database(ABC):
         self._long_locked = False
         self.outages = Outages()
 
-    def answer_by(self, moment: float | None) -> None:
+    def set_deadline(self, moment: float | None) -> None:
         """Limit this thread's waits for the database: until a monotonic time, or as usual."""
         self._own.deadline = moment
 

@@ -70,7 +70,7 @@ def _readyz() -> Reply:
 
 def _check_database(database: Database) -> None:
     # What this raises is answered 503 with the reason, like any request.
-    database.answer_by(time.monotonic() + _PATIENCE_SECONDS)
+    database.set_deadline(time.monotonic() + _PATIENCE_SECONDS)
     with database.read() as connection:
         order_store.newest_event(connection)
         if database.is_read_only(connection):
