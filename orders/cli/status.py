@@ -23,7 +23,7 @@ from orders.store import audit as audit_trail
 from orders.store import stats
 from orders.store.care import checks
 from orders.store.care.files import InstanceLocked, locked
-from orders.store.database.errors import StoreUnavailable, words_of
+from orders.store.database.errors import StoreUnavailable, duration_in_words
 from orders.web.monitoring import health
 from orders.webhooks import deliveries, endpoints
 
@@ -171,7 +171,7 @@ def _copy(said: dict[str, Any]) -> Item:
     if behind is None:
         return Item("copy", "no continuous copy is set up", facts={"secondsBehind": None})
     facts = {"secondsBehind": round(behind)}
-    text = f"whole {words_of(behind)} ago, by Litestream"
+    text = f"whole {duration_in_words(behind)} ago, by Litestream"
     return Item("copy", text, behind > _LONGEST_BEHIND_SECONDS, facts)
 
 
@@ -187,7 +187,9 @@ def _webhooks(shop: Shop, connection: Connection) -> Item:
         if paused:
             shown.append(f"{hook.id} is paused: {paused}")
         elif waiting:
-            shown.append(f"{hook.id} has {waiting:,} events to send, of {words_of(seconds)}")
+            shown.append(
+                f"{hook.id} has {waiting:,} events to send, of {duration_in_words(seconds)}"
+            )
     needs = any(each["paused"] or each["seconds"] > _LONGEST_LAG_SECONDS for each in hooks)
     text = "; ".join(shown) or (f"{len(hooks)}, and none waits" if hooks else "none")
     return Item("webhooks", text, needs, {"webhooks": hooks})

@@ -109,7 +109,7 @@ def condition(name: str, columns: Any, *, indexed: bool = True) -> Any:
     name_of_column, compare = FILTERS[name]
     shown = (lambda each: each) if indexed else db.Unindexed
     if name == SEARCH:
-        has_word = words().where(order_words.c.order_id == columns.id).exists()
+        has_word = ids_by_word().where(order_words.c.order_id == columns.id).exists()
         return sa.or_(_has_id(shown(columns.id)), has_word)
     column, value = columns[name_of_column], bindparam(name, type_=columns[name_of_column].type)
     met = compare(shown(column), value)
@@ -125,14 +125,14 @@ def alternatives(column: str, names: list[str], statuses: tuple[str, ...]) -> li
     """Return what the orders meet that a column's filters leave: one of these, each by an index."""
     if column == SEARCH:
         by_id = _has_id(ORDERS.id)
-        return [[by_id], [ORDERS.id.in_(words()), ~by_id]]
+        return [[by_id], [ORDERS.id.in_(ids_by_word()), ~by_id]]
     conditions = [condition(name, ORDERS) for name in names]
     if column in _BY_STATUS:
         conditions.append(status_is_one_of(statuses, ORDERS.status))
     return [conditions]
 
 
-def words() -> Any:
+def ids_by_word() -> Any:
     """Return the query for the ids of orders by a word. One with several such is there so often."""
     return select(order_words.c.order_id).where(
         order_words.c.word >= bindparam(SEARCH, type_=sa.String),
@@ -267,7 +267,9 @@ def _count(column: str, names: tuple[str, ...], statuses: tuple[str, ...]) -> Qu
     if column == SEARCH:
         # Words are counted for themselves: an order with several counts so often.
         by_id, _ = alternatives(SEARCH, [*names], statuses)
-        among = sa.union_all(select(ORDERS.id).where(*by_id), words()).limit(bindparam("most"))
+        among = sa.union_all(select(ORDERS.id).where(*by_id), ids_by_word()).limit(
+            bindparam("most")
+        )
     else:
         among = _among(column, names, statuses, ("id",)).limit(bindparam("most"))
     return Query(select(sa.func.count()).select_from(among.subquery()))

@@ -15,7 +15,7 @@ from orders.domain import TEXTS
 from orders.store.database.database import Folded, Instant
 
 
-def words(length: int) -> sa.String:
+def short_text(length: int) -> sa.String:
     """Return the type of texts of at most so many characters, which are counted on input."""
     return sa.String(length).with_variant(sa.Text(), "postgresql")
 
@@ -49,7 +49,7 @@ store = Table(
     METADATA,
     Column("id", sa.Integer, primary_key=True, autoincrement=False),
     # Random, from the first start: half of every ETag, so that no other database's tag fits.
-    Column("store_id", words(32), nullable=False),
+    Column("store_id", short_text(32), nullable=False),
     # The key that `--demo` issued, which is what makes this a demo database.
     Column("demo_key_id", ForeignKey("api_keys.id")),
     # The latest time seen: see `store.apikeys`. Events up to that id say nothing of it.
@@ -68,7 +68,7 @@ def _order_columns() -> list[Column[Any]]:
         Column("pet_id", sa.BigInteger, nullable=False),
         Column("quantity", sa.Integer, nullable=False),
         Column("ship_date", Instant),
-        Column("status", words(16), nullable=False),
+        Column("status", short_text(16), nullable=False),
         Column("placed_at", Instant, nullable=False),
         Column("updated_at", Instant, nullable=False),
         free_text("reference"),
@@ -140,11 +140,11 @@ order_events = Table(
     "order_events",
     METADATA,
     Column("id", RowId, primary_key=True),
-    Column("type", words(24), nullable=False),
+    Column("type", short_text(24), nullable=False),
     Column("order_id", ForeignKey("orders.id"), nullable=False),
     Column("at", Instant, nullable=False),
-    Column("actor", words(32), nullable=False),
-    Column("request_id", words(32)),
+    Column("actor", short_text(32), nullable=False),
+    Column("request_id", short_text(32)),
     *_order_columns(),
     CheckConstraint(
         "type IN ('order.placed', 'order.changed', 'order.shipped', 'order.cancelled', "
@@ -178,12 +178,12 @@ idempotency_keys = Table(
     METADATA,
     Column("key_id", ForeignKey("api_keys.id"), primary_key=True),
     Column("version", sa.Integer, primary_key=True, autoincrement=False),
-    Column("value", words(255), primary_key=True),
+    Column("value", short_text(255), primary_key=True),
     # The event of the order that the answer shows; None where it names several.
     Column("event_id", ForeignKey("order_events.id")),
     Column("at", Instant, nullable=False),
     # A digest of the request, and the answer's body.
-    Column("request", words(64), nullable=False),
+    Column("request", short_text(64), nullable=False),
     Column("answer", sa.Text, nullable=False),
     Index("idempotency_keys_by_age", "at"),
 )
@@ -194,18 +194,18 @@ api_keys = Table(
     "api_keys",
     METADATA,
     Column("id", RowId, primary_key=True),
-    Column("name", words(255), nullable=False),
-    Column("prefix", words(16), nullable=False),
+    Column("name", short_text(255), nullable=False),
+    Column("prefix", short_text(16), nullable=False),
     Column("secret_hash", sa.LargeBinary(32), nullable=False),
     Column("previous_hash", sa.LargeBinary(32)),
     Column("previous_until", Instant),
-    Column("plan", words(64), nullable=False),
+    Column("plan", short_text(64), nullable=False),
     # Both are None but for enterprise, whose figures come with the key.
     Column("per_minute", sa.Integer),
     Column("per_day", sa.Integer),
     # Grows with each change of plan, so that new windows begin.
     Column("plan_revision", sa.Integer, default=0, nullable=False),
-    Column("scopes", words(64), nullable=False),
+    Column("scopes", short_text(64), nullable=False),
     Column("created_at", Instant, nullable=False),
     Column("last_used_at", Instant),
     Column("expires_at", Instant),
@@ -223,9 +223,9 @@ audit_trail = Table(
     METADATA,
     Column("id", RowId, primary_key=True),
     Column("at", Instant, nullable=False),
-    Column("who", words(255), nullable=False),
-    Column("action", words(32), nullable=False),
-    Column("subject", words(512), nullable=False),
+    Column("who", short_text(255), nullable=False),
+    Column("action", short_text(32), nullable=False),
+    Column("subject", short_text(512), nullable=False),
     sqlite_autoincrement=_NEVER_REUSED,
 )
 
@@ -235,9 +235,9 @@ pets = Table(
     "pets",
     METADATA,
     Column("id", RowId, primary_key=True, autoincrement=False),
-    Column("name", words(255), nullable=False),
+    Column("name", short_text(255), nullable=False),
     Column("category_id", sa.BigInteger),
-    Column("status", words(16), nullable=False),
+    Column("status", short_text(16), nullable=False),
     CheckConstraint("status IN ('available', 'pending', 'sold')", name="pets_status"),
 )
 
@@ -247,13 +247,13 @@ webhook_endpoints = Table(
     "webhook_endpoints",
     METADATA,
     Column("id", RowId, primary_key=True),
-    Column("url", words(2048), nullable=False),
+    Column("url", short_text(2048), nullable=False),
     # The types of events that it wants, separated by blanks.
-    Column("events", words(255), nullable=False),
+    Column("events", short_text(255), nullable=False),
     Column("allow_private", sa.Boolean, nullable=False),
     # In plain text: messages are signed with them. The previous one signs as well, until then.
-    Column("secret", words(128), nullable=False),
-    Column("previous_secret", words(128)),
+    Column("secret", short_text(128), nullable=False),
+    Column("previous_secret", short_text(128)),
     Column("previous_until", Instant),
     Column("created_at", Instant, nullable=False),
     # Every event up to this one was delivered, is not wanted, or was set aside.
@@ -262,9 +262,9 @@ webhook_endpoints = Table(
     Column("tries", sa.Integer, nullable=False),
     Column("next_at", Instant),
     Column("paused_at", Instant),
-    Column("paused_because", words(255)),
+    Column("paused_because", short_text(255)),
     # The process that delivers to it, and when its claim ends unless renewed.
-    Column("claimed_by", words(32)),
+    Column("claimed_by", short_text(32)),
     Column("claimed_until", Instant),
     sqlite_autoincrement=_NEVER_REUSED,
 )
@@ -291,13 +291,13 @@ webhook_deliveries = Table(
     # None for a ping.
     Column("event_id", ForeignKey("order_events.id")),
     Column("at", Instant, nullable=False),
-    Column("outcome", words(16), nullable=False),
+    Column("outcome", short_text(16), nullable=False),
     # None where there was no response; then the fault says why.
     Column("status", sa.Integer),
-    Column("fault", words(255)),
+    Column("fault", short_text(255)),
     Column("milliseconds", sa.Integer, nullable=False),
     # The first characters of the response's body.
-    Column("answer", words(200), nullable=False),
+    Column("answer", short_text(200), nullable=False),
     Index("webhook_deliveries_by_endpoint", "endpoint_id", "id"),
     Index("webhook_deliveries_by_age", "at"),
     sqlite_autoincrement=_NEVER_REUSED,

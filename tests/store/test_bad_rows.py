@@ -57,7 +57,7 @@ def test_a_bug_is_no_damage_and_is_logged_with_its_traceback(client, monkeypatch
     with logged() as log:
         assert_error(sent(client, what), 500, "internal_error")
     assert "TypeError: 'NoneType' object is not callable" in log.getvalue()
-    assert client.store.database.outages.words == {}
+    assert client.store.database.outages.causes == {}
 
 
 @pytest.mark.sqlite_only("values that PostgreSQL's types refuse")

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from orders.store.database.errors import DAMAGED, PROBE_SECONDS, Part, words_of
+from orders.store.database.errors import DAMAGED, PROBE_SECONDS, Part, duration_in_words
 from tests.support import faults as real_faults
 from tests.support.databases import DATABASES
 from tests.support.machine import wait_until
@@ -68,7 +68,7 @@ def test_damage_is_logged_once_and_has_no_end(store):
 
 def test_durations_are_said_as_people_say_them():
     said = {50: "50 s", 119: "119 s", 720: "12 min", 7_100: "118 min", 7_200: "2 h"}
-    assert {seconds: words_of(seconds) for seconds in said} == said
+    assert {seconds: duration_in_words(seconds) for seconds in said} == said
 
 
 @pytest.mark.slow

@@ -203,7 +203,7 @@ class Outages:
         return self._causes.get(part)
 
     @property
-    def words(self) -> dict[str, str]:
+    def causes(self) -> dict[str, str]:
         """Why which parts fail."""
         return {part.value: cause for part, cause in self._causes.copy().items()}
 
@@ -233,10 +233,10 @@ class Outages:
             self.note(part, str(error))
         else:
             del self._causes[part]
-            log.warning(_ENDS[part], words_of(now - self._logged.pop(part)))
+            log.warning(_ENDS[part], duration_in_words(now - self._logged.pop(part)))
 
 
-def words_of(seconds: float) -> str:
+def duration_in_words(seconds: float) -> str:
     """Return a duration for people: 50 s, 12 min, 3 h."""
     if seconds < 2 * _MINUTE:
         return f"{seconds:.0f} s"

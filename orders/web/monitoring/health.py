@@ -192,7 +192,7 @@ class StatusFile:
             "soundness": shop.soundness,
             "counters": shop.counters.trouble,
             "differing": list(shop.differing),
-            "faults": shop.database.outages.words,
+            "faults": shop.database.outages.causes,
             "copySecondsBehind": copy and copy.seconds_behind,
         }
 
