@@ -20,7 +20,7 @@ from orders.webhooks import addresses, sender
 from orders.webhooks import deliveries as delivery_store
 from orders.webhooks import endpoints as store
 from orders.webhooks.addresses import InvalidURL, PrivateAddress
-from orders.webhooks.deliveries import Delivery, Standing
+from orders.webhooks.deliveries import Delivery, EndpointState
 from orders.webhooks.endpoints import Endpoint
 from orders.webhooks.sender import Message, Outcome
 from orders.webhooks.service import WebhookService
@@ -63,7 +63,7 @@ def add(url: str, events: tuple[str, ...], allow_private: bool) -> None:
 def list_webhooks(*, as_json: bool) -> None:
     """List all webhooks and their state, without their secrets."""
     with open_shop().database.read() as connection:
-        rows = [_row(each) for each in delivery_store.standings(connection)]
+        rows = [_row(each) for each in delivery_store.endpoint_states(connection)]
     nothing = f"There are no webhooks. Add one with `{command('webhooks add URL')}`."
     common.show(rows, nothing, as_json=as_json)
 
@@ -215,7 +215,7 @@ def _report(made: Delivery) -> None:
     say(f"Delivered: the endpoint answered {made.status} in {made.milliseconds} ms.")
 
 
-def _row(standing: Standing) -> dict[str, object]:
+def _row(standing: EndpointState) -> dict[str, object]:
     endpoint = standing.endpoint
     last = standing.last
     return {

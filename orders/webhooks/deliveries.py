@@ -56,7 +56,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedEvent:
     """An event that was put aside, the attempts so far, and when the next is due."""
 
     event_id: int
@@ -79,7 +79,7 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class EndpointState:
     """The state of an endpoint: its backlog, the events put aside, and the last attempt."""
 
     endpoint: Endpoint
@@ -182,13 +182,13 @@ def backlog(connection: Connection, endpoint: Endpoint, after: int) -> tuple[int
     return count, oldest
 
 
-def next_refused(connection: Connection, endpoint_id: int) -> Refused | None:
+def next_refused(connection: Connection, endpoint_id: int) -> RefusedEvent | None:
     """Return the event put aside whose retry is due first, or None."""
     rows = NEXT_REFUSED.execute(connection, of_endpoint=endpoint_id).fetchall()
     if not rows:
         return None
     event_id, tries, next_at = rows[0]
-    return Refused(event_id, tries, cast("datetime", instant_of(next_at)))
+    return RefusedEvent(event_id, tries, cast("datetime", instant_of(next_at)))
 
 
 def refused_counts(connection: Connection) -> dict[int, int]:
@@ -249,7 +249,7 @@ def schedule_retry(
     connection.execute(same.values(tries=tries, next_at=next_at))
 
 
-def put_aside(connection: Connection, endpoint: Endpoint, refused: Refused) -> None:
+def put_aside(connection: Connection, endpoint: Endpoint, refused: RefusedEvent) -> None:
     """Advance past an event that is retried by itself, unless a command moved it meanwhile."""
     if advance(connection, endpoint, refused.event_id):
         forget_refused(connection, endpoint.id, refused.event_id)
@@ -258,7 +258,7 @@ def put_aside(connection: Connection, endpoint: Endpoint, refused: Refused) -> N
         )
 
 
-def reschedule(connection: Connection, endpoint_id: int, refused: Refused) -> None:
+def reschedule(connection: Connection, endpoint_id: int, refused: RefusedEvent) -> None:
     connection.execute(
         sa.update(webhook_refused)
         .where(_is_refused(endpoint_id, refused.event_id))
@@ -285,10 +285,10 @@ def latest(connection: Connection, endpoint_id: int, limit: int) -> list[Deliver
     ]
 
 
-def standings(connection: Connection) -> list[Standing]:
+def endpoint_states(connection: Connection) -> list[EndpointState]:
     refused = refused_counts(connection)
     return [
-        Standing(
+        EndpointState(
             endpoint,
             behind=_count_behind(connection, endpoint),
             refused=refused.get(endpoint.id, 0),

@@ -42,9 +42,9 @@ from orders.store.database.database import Database
 from orders.store.database.errors import StoreUnavailable
 from orders.webhooks import deliveries, endpoints, sender
 from orders.webhooks.addresses import host_of
-from orders.webhooks.deliveries import Delivery, Event, Refused
+from orders.webhooks.deliveries import Delivery, Event, RefusedEvent
 from orders.webhooks.endpoints import Endpoint
-from orders.webhooks.sender import Answer, Message, Outcome, Sender
+from orders.webhooks.sender import Message, Outcome, Response, Sender
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +131,7 @@ class _Waits:
         self._clock = clock
         self._ends: dict[object, tuple[datetime, float]] = {}
 
-    def left(self, name: object, due: Endpoint | Refused) -> float:
+    def left(self, name: object, due: Endpoint | RefusedEvent) -> float:
         """Return the seconds left until a retry, at most the longest delay after its tries."""
         if due.next_at is None:
             return 0.0
@@ -153,7 +153,7 @@ class _Task:
 
     endpoint: Endpoint
     event: Event
-    aside: Refused | None
+    aside: RefusedEvent | None
 
 
 class Courier:
@@ -229,7 +229,7 @@ class Courier:
         at = self._clock.now()
         return _line(endpoint, event_id, at, self._send(endpoint, message, at))
 
-    def _send(self, endpoint: Endpoint, message: Message, at: datetime) -> Answer:
+    def _send(self, endpoint: Endpoint, message: Message, at: datetime) -> Response:
         headers, body = message.signed_headers(at, endpoint.secrets(at)), message.body.encode()
         return self._sender.post(endpoint.url, headers, body, allow_private=endpoint.allow_private)
 
@@ -276,7 +276,7 @@ class Courier:
             self._outcomes[task.endpoint.id, answer.outcome] += 1
         self._record(task, at, answer)
 
-    def _record(self, task: _Task, at: datetime, answer: Answer) -> None:
+    def _record(self, task: _Task, at: datetime, answer: Response) -> None:
         # Retried until committed: otherwise a message that arrived would be sent over and over.
         has_warned = False
         while True:
@@ -295,7 +295,7 @@ class Courier:
                 return
 
     def _settle(
-        self, connection: Connection, task: _Task, at: datetime, answer: Answer
+        self, connection: Connection, task: _Task, at: datetime, answer: Response
     ) -> str | None:
         """Record an attempt and what follows from it; return the warning to log once committed."""
         if not deliveries.log_delivery(connection, _line(task.endpoint, task.event.id, at, answer)):
@@ -318,13 +318,13 @@ class Courier:
             self._waits.forget((task.endpoint.id, task.event.id))
 
     def _retry_in_order(
-        self, connection: Connection, task: _Task, tries: int, answer: Answer
+        self, connection: Connection, task: _Task, tries: int, answer: Response
     ) -> str | None:
         endpoint = task.endpoint
         if answer.outcome is Outcome.REFUSED and tries >= sender.TRIES_IN_ORDER:
             # A full schedule of its own from here on, however long the endpoint was down before.
             tries = sender.TRIES_IN_ORDER
-            refused = Refused(task.event.id, tries, self._next_at(tries, answer))
+            refused = RefusedEvent(task.event.id, tries, self._next_at(tries, answer))
             deliveries.put_aside(connection, endpoint, refused)
             return (
                 f"Webhook {_name(endpoint)} refuses event {task.event.id}, "
@@ -336,11 +336,11 @@ class Courier:
         return None
 
     def _retry_aside(
-        self, connection: Connection, task: _Task, tries: int, answer: Answer
+        self, connection: Connection, task: _Task, tries: int, answer: Response
     ) -> str | None:
         endpoint, event_id = task.endpoint, task.event.id
         if tries < sender.MAX_TRIES:
-            again = Refused(event_id, tries, self._next_at(tries, answer))
+            again = RefusedEvent(event_id, tries, self._next_at(tries, answer))
             deliveries.reschedule(connection, endpoint.id, again)
             return None
         self._finish(connection, task)
@@ -350,7 +350,7 @@ class Courier:
             f"{answer.cause}). `{redeliver}` tries once more."
         )
 
-    def _next_at(self, tries: int, answer: Answer) -> datetime:
+    def _next_at(self, tries: int, answer: Response) -> datetime:
         now = self._clock.now()
         return now + answer.retry_delay(tries, now, self._chance)
 
@@ -369,7 +369,7 @@ def _name(endpoint: Endpoint) -> str:
     return f"{endpoint.id} ({host_of(endpoint.url)})"
 
 
-def _line(endpoint: Endpoint, event_id: int | None, at: datetime, answer: Answer) -> Delivery:
+def _line(endpoint: Endpoint, event_id: int | None, at: datetime, answer: Response) -> Delivery:
     return Delivery(
         endpoint_id=endpoint.id,
         event_id=event_id,

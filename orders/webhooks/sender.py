@@ -133,7 +133,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """An answer: its status and the start of its body; or, without a status, the fault.
 
     `retry_after` is the header of that name. Neither text nor fault has a key in it.
@@ -270,7 +270,7 @@ class Sender:
 
     def post(
         self, url: str, headers: Mapping[str, str], body: bytes, *, allow_private: bool
-    ) -> Answer:
+    ) -> Response:
         """Send a message; return the answer. Raises nothing, whatever the other side does."""
         began = time.monotonic()
         try:
@@ -281,8 +281,8 @@ class Sender:
                 status, text, retry_after = _exchange(target, wire, headers, body)
         except (*_FAULTS, InvalidURL, PrivateAddress) as error:
             fault = apikeys.redact(_describe(error, self._seconds))
-            return Answer(None, fault, "", time.monotonic() - began)
-        return Answer(status, None, apikeys.redact(text), time.monotonic() - began, retry_after)
+            return Response(None, fault, "", time.monotonic() - began)
+        return Response(status, None, apikeys.redact(text), time.monotonic() - began, retry_after)
 
     def cancel(self) -> None:
         """Abort messages on their way, and send no more."""

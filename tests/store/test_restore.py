@@ -21,7 +21,7 @@ from orders.store.care import checks, opening, restoring
 from orders.store.database import sqlite
 from orders.store.database.errors import StoreUnavailable
 from orders.webhooks import deliveries, endpoints
-from orders.webhooks.deliveries import Refused
+from orders.webhooks.deliveries import RefusedEvent
 from tests.support.commands import command, rejected, said
 from tests.support.service import ROOT
 from tests.support.stores import Store
@@ -344,7 +344,7 @@ def hooked(shop, store):
     hooks.change(endpoints.resume, 2, store.clock.now(), late - 1)
     now = store.clock.now()
     for event_id in (2, late):
-        hooks.change(deliveries.put_aside, hooks.get(2), Refused(event_id, 2, now))
+        hooks.change(deliveries.put_aside, hooks.get(2), RefusedEvent(event_id, 2, now))
     return store, backup
 
 

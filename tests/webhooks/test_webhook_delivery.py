@@ -12,7 +12,7 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from orders.domain import EventType
 from orders.webhooks import deliveries, endpoints, sender
-from orders.webhooks.sender import Answer
+from orders.webhooks.sender import Response
 from tests.support.receiver import answer_with
 from tests.support.stores import logged
 
@@ -107,7 +107,7 @@ def test_an_endpoint_gets_the_events_that_it_wants_from_the_next_one_on(client, 
 
 
 def test_waits_follow_the_schedule_with_up_to_a_tenth_added_by_chance():
-    answer, chance, now = Answer(500, None, "", 0.0), Random(1), datetime(2026, 12, 1, tzinfo=UTC)
+    answer, chance, now = Response(500, None, "", 0.0), Random(1), datetime(2026, 12, 1, tzinfo=UTC)
     assert sender.DELAYS == SCHEDULE
     for tries, wait in enumerate(SCHEDULE, start=1):
         waits = {answer.retry_delay(tries, now, chance).total_seconds() for _ in range(200)}
@@ -162,7 +162,7 @@ def test_an_endpoint_that_is_down_is_retried_with_all_later_events_waiting(clien
     assert hook.get().paused_because == reason
     (line,) = log.getvalue().splitlines()
     assert f"warning: Webhook 1 (127.0.0.1) is paused: {reason}." in line
-    (standing,) = hook.ask(deliveries.standings)
+    (standing,) = hook.ask(deliveries.endpoint_states)
     assert (standing.state, standing.behind) == ("paused", 3)
 
 

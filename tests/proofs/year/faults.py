@@ -59,8 +59,8 @@ def _part(original: Callable[..., Any], source: Path, target: Path, progress: An
         connection.execute("DELETE FROM order_events WHERE id = (SELECT max(id) FROM order_events)")
 
 
-def _unsent(_: object, *__: object, **___: object) -> sender.Answer:
-    return sender.Answer(204, None, "", 0.0)
+def _unsent(_: object, *__: object, **___: object) -> sender.Response:
+    return sender.Response(204, None, "", 0.0)
 
 
 def _but_one(original: Callable[..., Any], newest_first: list[Any], counts: tuple[int, int]) -> Any:
