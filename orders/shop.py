@@ -240,10 +240,7 @@ class Housekeeping:
     """
 
     def __init__(self, *chores: Callable[[], float | None]) -> None:
-        """Prepare the threads. A chore that fails is logged, and retried the next time.
-
-        One that returns seconds is repeated after them.
-        """
+        """Take chores, which return when to repeat them. One that fails is logged and retried."""
         self._stopped = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, args=(chore,), name="housekeeping", daemon=True)

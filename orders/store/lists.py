@@ -1,12 +1,10 @@
 """Orders and events as JSON, written in SQL, and what reads them: version 1's list, one order.
 
 Making 100,000 orders into JSON in Python takes two seconds; SQLite does it in 40 ms, and other
-threads run meanwhile. Columns of free text are quoted by the database's own JSON functions.
-Both databases make the same bytes: a test compares them.
+threads run meanwhile. Both databases make the same bytes: a test compares them.
 
 A list of fewer than 4,000 orders is cached until the next commit. A longer one is read in chunks by
-key inside one read transaction, so that it shows one moment of the store however long it takes to
-send, and no more than a chunk is in memory.
+key inside one read transaction, so that it shows one moment of the store.
 """
 
 from __future__ import annotations

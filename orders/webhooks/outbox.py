@@ -10,11 +10,10 @@ Of several processes over one database, one at a time delivers to an endpoint (`
 events arrive in order. A process that dies without releasing its claims is followed by another
 within 4 seconds.
 
-One thread watches for work, and others deliver. The watching thread is woken by the service's own
-commits, and polls every second for commits of other processes and for waits that are over. Each
-endpoint with something due gets a thread of its own, which ends when nothing is due any more. So an
-endpoint that hangs delays only itself, and there are never more threads than endpoints; a smaller
-pool would be full once that many hang. Without endpoints, this costs one small query per second.
+One thread watches for work: it is woken by the service's own commits, and polls every second for
+those of other processes and for waits that are over. Each endpoint with something due gets a thread
+until nothing is due any more. So an endpoint that hangs delays only itself; a smaller pool would be
+full once that many hang. Without endpoints, this costs one small query per second.
 """
 
 from __future__ import annotations
@@ -120,11 +119,10 @@ class Claims:
 
 
 class _Waits:
-    """Waits until an instant that is stored in wall time, unaffected by changes to that clock.
+    """Waits until an instant that is stored in wall time, which survives a restart.
 
-    Wall time survives a restart. Within a process a wait is measured by the monotonic clock, so
-    setting the wall clock neither shortens nor prolongs it; after a restart, no wait is longer than
-    any of its kind may be.
+    Within a process they are measured by the monotonic clock, so that setting the other changes
+    nothing; after a restart, no wait is longer than any of its kind may be.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -1,8 +1,6 @@
-"""Copies of the store: backups that the service makes by itself, and the continuous copy.
+"""Copies of the store: the service's own backups, and Litestream's continuous copy.
 
-When backups are made, which are kept, whether they could be restored; how far Litestream is behind.
-
-Each is a checked copy of the SQLite file, named by its UTC time, with its SHA-256 beside it. A
+Each backup is a checked copy of the file, named by its UTC time, with its SHA-256 beside it. A
 marker in a folder elsewhere tells it from the empty folder of a disk that is not mounted.
 
 Which day has one is read from the names, and there are hours between two by the monotonic clock: so
@@ -104,10 +102,9 @@ def name_of(at: datetime, *, is_manual: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How things stand: when the newest was made, whether it is sound, whether on the same disk.
+    """When the newest was made, whether it is sound, on the same disk, and older than 48 hours.
 
-    `failure` is why there can be no backup now, or when and why the last attempt failed; empty if
-    neither is so.
+    `failure` is why there can be no backup now, or when and why the last attempt failed, or empty.
     """
 
     newest: datetime | None
@@ -175,10 +172,7 @@ class Backups:
         restoring.check_sum(one.path)
 
     def drill(self, one: Backup) -> None:
-        """Restore a backup beside the store, and compare orders and days with the log.
-
-        NotSound is raised where it can't be restored whole.
-        """
+        """Restore a backup beside the store; raise NotSound if it differs from its event log."""
         self.check(one)
         self._check_room(self._database.parent)
         with files.scratch_folder(self._database.parent, "restore") as folder:
@@ -220,10 +214,7 @@ class Backups:
         )
 
     def verdict_on(self, one: Backup) -> str:
-        """Return what the last drill found of a backup, or else a look at its first bytes.
-
-        Each was sound when it was made.
-        """
+        """Return what the last drill found of a backup, or else a look at its first bytes."""
         name, _, verdict = self._last_drill()
         return self._look_at(one) or (verdict if name == one.path.name else "sound")
 

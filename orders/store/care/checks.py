@@ -1,13 +1,11 @@
 """Checks of a database: is it this program's, of which schema, sound, still in service, consistent.
 
-A database carries two numbers in its first page. `application_id` says that the file is ours: an
-empty or foreign file would otherwise silently become a database of orders. `user_version` is the
-number of its newest migration, so that a start with nothing to migrate need not load Alembic,
-which takes half a second.
+A database has two numbers in its first page. `application_id` says that the file is ours: another
+would otherwise silently become a database of orders. `user_version` is the number of its newest
+migration, so that a start with nothing to migrate need not load Alembic, which takes half a second.
 
-A database itself looks after its pages, indexes and foreign keys. What it can't check is what this
-program's tables mean: whether they agree with the event log, from which everything follows.
-`flask db check` asks this on PostgreSQL, and the drill of each backup.
+A database can't check whether its tables agree with the event log, from which everything follows.
+`flask db check` does on PostgreSQL, and the drill of each backup.
 """
 
 from __future__ import annotations
@@ -149,10 +147,7 @@ def check_whole(path: Path) -> None:
 
 
 def looks_whole(path: Path) -> bool:
-    """Return whether a file that nobody writes to begins as SQLite's do, and is as long as it says.
-
-    Of both there is a note in its first page, so that a cut-off file shows without being read.
-    """
+    """Return whether an SQLite file that nobody writes to is as long as its first page says."""
     with path.open("rb") as file:
         header = file.read(_HEADER_BYTES)
     page = int.from_bytes(header[16:18]) or 1

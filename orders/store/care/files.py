@@ -1,10 +1,8 @@
 """The instance folder and its files: private, complete or not there, with one service at a time.
 
-Unfinished work is made in scratch folders, which are removed even if the process that made them was
-killed: a process locks its folders, and the system frees its locks when it ends, however it ends.
-So a folder that can be locked is a leftover: the next start of the service removes it, and so does
-whatever makes another beside it. On file systems without such locks (some network file systems)
-leftovers stay.
+Unfinished work is made in scratch folders, which a process locks until it ends, however it ends. So
+a folder that can be locked is a leftover: the next start of the service removes it, and so does the
+next scratch folder beside it. On file systems without such locks (some network disks) they stay.
 """
 
 from __future__ import annotations
@@ -68,10 +66,7 @@ def locked_file(
 
 @contextmanager
 def scratch_folder(parent: Path, purpose: str) -> Iterator[Path]:
-    """Yield a new folder inside `parent`, for its owner only, and remove it afterwards.
-
-    `purpose` is backup, create, export, import or restore.
-    """
+    """Yield a new folder inside `parent`, for its owner only; remove it. See `_SCRATCH_NAME`."""
     sweep(parent)
     with ExitStack() as resources:
         while True:

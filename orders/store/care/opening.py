@@ -44,10 +44,9 @@ _VERSION = "SELECT version_num FROM alembic_version"
 
 
 def create(path: Path) -> None:
-    """Make a new, empty database at the path.
+    """Make a new, empty database at the path, whole or not at all.
 
-    It is made in another folder and then renamed, so that a start that is cut off leaves no half
-    database behind. The log that an earlier database of this name left is kept under another.
+    The log that an earlier database of this name left is kept under another.
     """
     with files.scratch_folder(path.parent, "create") as folder:
         unfinished = folder / path.name
@@ -161,10 +160,7 @@ def run_migrations(connection: Connection) -> None:
 
 
 def copy(source: Path, target: Path, *, overwrite: bool = False) -> None:
-    """Copy the database to a new file, while others read and write it.
-
-    The copy is a snapshot of one moment, checked whole before it gets its name.
-    """
+    """Copy the database of one moment to a new file, which is checked before it gets its name."""
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(target.parent))
     if target.exists() and target.samefile(source):
@@ -200,10 +196,7 @@ class InUse(Exception):
 
 
 class Hold:
-    """A lock that marks the database as served by this process. It ends with the process.
-
-    A file's is that of the folder that it is in: two instance folders may name one file.
-    """
+    """A lock that marks the database as served by this process. It ends with the process."""
 
     def keep(self) -> bool:
         """Re-acquire the lock if it was lost; return false where another process has it.

@@ -81,10 +81,7 @@ class Salvaged:
 
 
 def salvage(source: Path, target: Path) -> Salvaged:
-    """Copy what can be read of a damaged file to a new one, which is checked; change nothing else.
-
-    UnfitDatabase where nothing can be read; FileExistsError where there is such a file already.
-    """
+    """Copy what can be read of a damaged file to a new one, which is checked."""
     source.open("rb").close()
     with (
         files.complete_file(target, "backup") as unfinished,
@@ -154,10 +151,7 @@ def _fill(target: Path, damaged: Path, source: Path, done: Salvaged) -> None:
 
 
 def _read_schema(connection: Any, damaged: Path, source: Path) -> tuple[Schema, int, bool]:
-    """Attach the damaged file; return its schema, that one's number, and whether it can be read.
-
-    Where it can't, it is this program's.
-    """
+    """Attach the damaged file; return its schema, or else this program's, its number, and which."""
     new = damaged.with_name("new.db")
     opening.create(new)
     with closing(sqlite.connect(new)) as other:

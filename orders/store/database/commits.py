@@ -1,13 +1,9 @@
 """Group commit: changes that arrive together share a transaction, and so one wait for the disk.
 
-A commit is acknowledged when it is on the disk, which takes 0.1 to 10 ms. While one commit waits,
-changes queue up. The next transaction goes from thread to thread: each makes its change, hands the
-transaction on and waits; the last one commits for all. Where the disk takes 5 ms, 4 or 8 threads
-place 1.8 to 2.1 times as many orders so, and none waits for long (one after another, some wait for
-seconds, as locks are not fair). A change that fails is undone alone. Where the transaction is lost
-before its commit, nothing was done, and each change can be retried by itself.
-
-Results of reading are cached until the next commit (`CommitCache`).
+While a commit waits for the disk, which takes 0.1 to 10 ms, changes queue up. The next transaction
+goes from thread to thread: each makes its change, hands the transaction on and waits; the last one
+commits for all. Where the disk takes 5 ms, 4 or 8 threads place twice as many orders so. A change
+that fails is undone alone. Where the transaction is lost, each change can be retried by itself.
 """
 
 from __future__ import annotations
@@ -106,12 +102,8 @@ class GroupCommit:
     def transaction(self) -> Iterator[Connection]:
         """Yield a connection for a change; when it is left, the change is on the disk.
 
-        Others may make theirs before and afterwards in the same transaction. Left by an exception,
-        the change is undone, and the others' are on the disk: what it found may be their doing.
-
-        Raises:
-            StoreUnavailable: the database can't be written; nothing was changed.
-            OutcomeUnknown: it fell silent during the commit.
+        Left by an exception, the change is undone, and the others' in the same transaction are on
+        the disk: what it found may be their doing. StoreUnavailable means that nothing was changed.
         """
         shared = self._take_turn()
         try:

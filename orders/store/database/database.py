@@ -1,14 +1,11 @@
 """The interface of a database, SQLite or PostgreSQL: write transactions and reading.
 
-Two engines. The writer has one connection, for which this process' writers queue in order, and only
-one transaction writes at a time, across all processes. So a transaction that reads first and writes
+One transaction writes at a time, across all processes. So a transaction that reads first and writes
 later can rely on what it read, and events get their ids in the order of commit. Each reading thread
 keeps a connection for single queries; it reads in autocommit, or in a transaction of its own if
-several statements must see the same state.
+several statements must see the same state. A commit is acknowledged once it is on the disk.
 
-A commit is acknowledged once it is on the disk: it survives a power cut.
-
-Below it are what statements consist of on both: queries that are compiled once, instants, folded
+Below it are the parts of statements on both: queries that are compiled once, instants, folded
 texts, and the sequences of ids.
 """
 
@@ -310,19 +307,13 @@ class Query:
     """
 
     def __init__(self, statement: ClauseElement, on_postgres: ClauseElement | None = None) -> None:
-        """Take the statement, and another for PostgreSQL if that differs.
-
-        It is compiled when first executed.
-        """
+        """Take the statement, and another for PostgreSQL if that differs."""
         self._statement = statement
         self._on_postgres = on_postgres
         self._compiled: dict[str, _Compiled] = {}
 
     def execute(self, connection: Connection, **parameters: Any) -> Any:
-        """Execute it in a connection's transaction; return the driver's cursor.
-
-        Values go in as in any SQLAlchemy statement; rows come out as the driver returns them.
-        """
+        """Execute it in a transaction; return the driver's cursor, with rows as it has them."""
         driver: Any = connection.connection.driver_connection
         return self.execute_on(driver, connection.dialect, parameters)
 
@@ -391,10 +382,8 @@ class Unindexed(FunctionElement[Any]):
 class Instant(sa.TypeDecorator[datetime]):
     """An aware datetime in UTC with milliseconds; finer digits are cut.
 
-    SQLite has no such type and would silently drop the time zone. There it is stored as the API's
-    text (`2026-12-01T08:00:00.000Z`), which sorts by time and goes into JSON as it is. PostgreSQL
-    has one, which users of psql expect; formatting it takes half as long again as the rest of an
-    order's JSON.
+    SQLite has no such type. There it is stored as the API's text (`2026-12-01T08:00:00.000Z`),
+    which sorts by time and goes into JSON as it is.
     """
 
     impl = sa.String(24)

@@ -1,11 +1,8 @@
 """PostgreSQL through psycopg 3: connections that recover, one writer at a time, snapshots.
 
-Loaded only if a setting says so: a plain install has no psycopg.
-
 Every write transaction first takes an advisory lock, which the server releases at its commit. So
 one process writes at a time, as on SQLite: events get their ids in the order of commit, and there
-are no serialization failures and no deadlocks. Changes that arrive together share a transaction
-(`commits`), and so a wait for the lock and for the disk.
+are no serialization failures and no deadlocks.
 
 An idle connection that the server has closed is recognised by its socket, without a round trip. So
 a restart of the server affects only the queries that were under way.
