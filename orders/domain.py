@@ -108,7 +108,11 @@ class Origin:
     request_id: str | None = None
 
 
-class Refusal(Exception):
+class Expected(Exception):
+    """An error that is no fault of the program. Commands show its message as one line."""
+
+
+class Refusal(Expected):
     """A rule of the shop rejects a request. Subclasses carry facts; `web` and `cli` word them."""
 
 

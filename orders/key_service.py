@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection
 
 from orders import apikeys
+from orders.domain import Expected
 from orders.installation import command
 from orders.settings import Plan
 from orders.store import apikeys as store
@@ -19,7 +20,7 @@ SCOPES = ("read", "write")
 LONGEST_NAME = 100
 
 
-class KeyRefused(Exception):
+class KeyRefused(Expected):
     """A rule of keys rejects a request. Its message is for the terminal."""
 
 

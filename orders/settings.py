@@ -21,6 +21,7 @@ from typing import Annotated, Any, cast, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
 from orders import urls
+from orders.domain import Expected
 from orders.installation import instance_folder
 
 PREFIX = "ORDERS_"
@@ -30,7 +31,7 @@ DATABASE_NAME = "orders.db"
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-class SettingsError(Exception):
+class SettingsError(Expected):
     """A setting can't be used. The message is one line that says how to fix it."""
 
 

@@ -17,39 +17,19 @@ from flask import current_app
 from flask.cli import AppGroup
 
 from orders import apikeys, domain, installation
-from orders.domain import MAX_INT64, Refusal
-from orders.key_service import KeyRefused
-from orders.settings import Settings, SettingsError
+from orders.domain import MAX_INT64, Expected
+from orders.settings import Settings
 from orders.shop import Shop
-from orders.store.apikeys import InGrace, KeyNotFound
-from orders.store.care import checks
 from orders.store.care.files import LOCKED_SECONDS, MAKING_SECONDS, InstanceLocked, locked
 from orders.store.care.opening import InUse
-from orders.store.database.errors import StoreUnavailable, unavailable_cause
+from orders.store.database.errors import unavailable_cause
 from orders.store.database.sqlite import sqlite_module
 from orders.web.api import OrdersFlask
-from orders.webhooks.endpoints import EndpointNotFound, EventNotFound, TooManyEndpoints
 
 as_json = click.option("--json", "as_json", is_flag=True, help="As a JSON array.")
 overwrite = click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 force = click.option("--force", is_flag=True, help="Even if that ends an earlier secret's grace.")
 Id = click.IntRange(0, MAX_INT64)
-
-# Errors to be expected. Any other is a fault of the program, and is shown with its traceback.
-_EXPECTED = (
-    EndpointNotFound,
-    EventNotFound,
-    InGrace,
-    InstanceLocked,
-    KeyNotFound,
-    KeyRefused,
-    OSError,
-    Refusal,
-    SettingsError,
-    StoreUnavailable,
-    TooManyEndpoints,
-    checks.UnfitDatabase,
-)
 
 
 class PlainCommand(click.Command):
@@ -109,7 +89,7 @@ def _errors_in_a_line() -> Iterator[None]:
         raise click.ClickException(_in_a_line(error.format_message() + command)) from None
     except click.ClickException as error:
         raise click.ClickException(_in_a_line(error.message)) from None
-    except (*_EXPECTED, sqlite_module().Error) as error:
+    except (Expected, OSError, sqlite_module().Error) as error:
         raise click.ClickException(_in_a_line(error)) from None
 
 

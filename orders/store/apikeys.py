@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from orders.apikeys import digest, shown_prefix
-from orders.domain import format_instant
+from orders.domain import Expected, format_instant
 from orders.installation import command
 from orders.store.database.database import Instant, Query, instant_of
 from orders.store.tables import api_keys, order_events, store
@@ -35,12 +35,12 @@ _PUBLIC = [
 ]
 
 
-class KeyNotFound(Exception):
+class KeyNotFound(Expected):
     def __init__(self, key_id: int) -> None:
         super().__init__(f"There is no key {key_id}. `{command('keys list')}` shows them all.")
 
 
-class InGrace(Exception):
+class InGrace(Expected):
     """A rotation would end the grace of an earlier secret, which may be in use."""
 
     def __init__(self, name: str, until: datetime) -> None:

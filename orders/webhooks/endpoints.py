@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
-from orders.domain import EventType
+from orders.domain import EventType, Expected
 from orders.installation import command
 from orders.store import lists
 from orders.store import orders as order_store
@@ -20,19 +20,19 @@ from orders.store.tables import webhook_deliveries, webhook_endpoints, webhook_r
 MAX_ENDPOINTS = 32
 
 
-class EndpointNotFound(Exception):
+class EndpointNotFound(Expected):
     def __init__(self, endpoint_id: int) -> None:
         super().__init__(
             f"There is no webhook {endpoint_id}. `{command('webhooks list')}` lists them."
         )
 
 
-class EventNotFound(Exception):
+class EventNotFound(Expected):
     def __init__(self, event_id: int) -> None:
         super().__init__(f"There is no event {event_id} in the event log.")
 
 
-class TooManyEndpoints(Exception):
+class TooManyEndpoints(Expected):
     def __init__(self) -> None:
         super().__init__(
             f"There are {MAX_ENDPOINTS} webhooks, which is the maximum. "

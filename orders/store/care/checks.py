@@ -18,6 +18,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from orders.domain import Expected
 from orders.installation import command
 from orders.store.database import errors, sqlite
 from orders.store.database.database import highest_ids
@@ -104,7 +105,7 @@ _FAULTS = {
 }
 
 
-class UnfitDatabase(Exception):
+class UnfitDatabase(Expected):
     """The database can't be used. The message is one line that says how to fix it."""
 
 

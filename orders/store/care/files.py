@@ -17,6 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from orders import system
+from orders.domain import Expected
 
 # How long to wait for a lock that a command may have for a moment, or, where there is no store yet,
 # until it has made one.
@@ -28,7 +29,7 @@ _UNFINISHED = ".unfinished"
 _SCRATCH_NAME = re.compile(r"(backup|create|export|import|restore)-[a-z0-9_]{8}\.unfinished")
 
 
-class InstanceLocked(Exception):
+class InstanceLocked(Expected):
     """Another service, or a command that needs it stopped, has locked the instance folder."""
 
 

@@ -18,6 +18,8 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from orders.domain import Expected
+
 log = logging.getLogger(__name__)
 
 PROBE_SECONDS = 2.0
@@ -71,7 +73,7 @@ _FATAL = {DAMAGED, LOST, FAILING_DISK, READ_ONLY, UNOPENABLE}
 _RETRYABLE = ("08", "57P", "25P03", "40001", "40P01")
 
 
-class StoreUnavailable(Exception):
+class StoreUnavailable(Expected):
     """The database can't be read or written at present. The message names the cause.
 
     `retryable` says that nothing was done, and that a retry may succeed at once.
