@@ -45,9 +45,9 @@ class OrdersQuerySchema(QuerySchema):
     updated_before = _bound("Only orders that last changed earlier.")
     search = fields.OrderTextParameter(
         "reference",
-        "Only the order of this number, with or without `#` or `No.`, and those in whose "
-        "reference, item, shipTo or tracking a word begins so (`10040` finds `WEB-10040`), letters "
-        "in either case, with or without accents.",
+        "Only the order of this number, with or without `#` or `No.`, and orders with a word in "
+        "reference, item, shipTo or tracking that begins with this text (`10040` finds "
+        "`WEB-10040`), in either case, with or without accents.",
     )
     sort = fields.ChoiceParameter(
         "How to sort; - means descending. `dueAt` is an order's shipDate, or its placedAt where it "

@@ -98,7 +98,7 @@ def _say_why(message: str) -> None:
 
 
 def settings_for_flask() -> Settings:
-    """Return the settings for an application that `flask` loads, which is not to serve it."""
+    """Return the settings for an application that `flask` loads: for a command, not to serve."""
     system.write_utf8()
     context = click.get_current_context(silent=True)
     if context is None:

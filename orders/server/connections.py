@@ -64,7 +64,7 @@ _RESTING = frozenset({Phase.NEW, Phase.RESTING, Phase.LEAVING})
 ARRIVING = frozenset({Phase.HEAD, Phase.BODY})
 
 
-class Loop(Protocol):
+class LoopProtocol(Protocol):
     """What a connection needs of the loop."""
 
     policy: Policy
@@ -91,7 +91,7 @@ class Loop(Protocol):
 class Connection:
     """A connection of a client."""
 
-    def __init__(self, loop: Loop, listener: Listener, accepted: socket, addr: Any) -> None:
+    def __init__(self, loop: LoopProtocol, listener: Listener, accepted: socket, addr: Any) -> None:
         self.loop, self.server, self.socket, self.addr = loop, listener, accepted, addr
         self.network = loop.policy.owner(addr[0], None)
         self.phase, self.since = Phase.NEW, loop.now

@@ -98,13 +98,13 @@ def _to_systemd(command: list[str], folder: Path) -> str:
     path.write_text(systemd_unit(command, folder), encoding="utf-8")
     _run("systemctl", "--user", "daemon-reload")
     _run("systemctl", "--user", "enable", _SERVICE)
-    # It waits for nothing: a folder may be in use, and a store may be upgraded for minutes.
+    # Without waiting: the folder may be in use, and an upgrade of the store may take minutes.
     _run("systemctl", "--user", "restart", "--no-block", _SERVICE)
     return (
         f"{path} is installed, and the service is being started. "
         f"If it fails, it is started again. {_starts_when()}\n"
-        f"How it is: systemctl --user status {_SERVICE}\n"
-        f"Its log: journalctl --user -u {_SERVICE}"
+        f"Status: systemctl --user status {_SERVICE}\n"
+        f"Log: journalctl --user -u {_SERVICE}"
     )
 
 
@@ -165,8 +165,8 @@ def _to_launchd(command: list[str], folder: Path) -> str:
     return (
         f"{path} is installed, and the service is being started. It starts when you log in, and "
         "again if it fails.\n"
-        f"How it is: launchctl print {domain}/{_SERVICE}\n"
-        f"Its log: {folder / _LOG}"
+        f"Status: launchctl print {domain}/{_SERVICE}\n"
+        f"Log: {folder / _LOG}"
     )
 
 
@@ -244,8 +244,8 @@ def _to_task(command: list[str], folder: Path) -> str:
         _run("schtasks", "/Run", "/TN", _SERVICE)
     return (
         f"The task {_SERVICE} is installed. If it fails, it is started again. {starts}\n"
-        f"How it is: schtasks /Query /TN {_SERVICE} /V /FO LIST\n"
-        f"Its log: {folder / _LOG}"
+        f"Status: schtasks /Query /TN {_SERVICE} /V /FO LIST\n"
+        f"Log: {folder / _LOG}"
     )
 
 
