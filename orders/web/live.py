@@ -35,17 +35,12 @@ _STREAM_HEADERS = (("Cache-Control", "no-store"), ("X-Accel-Buffering", "no"))
 
 
 def event_page(events: list[str], position: int, *, more: bool) -> bytes:
-    """Return a page of events as JSON."""
     flag = "true" if more else "false"
     return f'{{"events":[{",".join(events)}],"next":{position},"more":{flag}}}'.encode()
 
 
 def position_of(after: int) -> int:
-    """Return the id after which the client wants events: Last-Event-ID, or else `after`.
-
-    Raises:
-        ValidationFailed: it is not the id of an event.
-    """
+    """Return the id after which the client wants events: Last-Event-ID, if valid, or `after`."""
     sent = request.headers.get(_ID)
     if not sent:
         return after
@@ -69,7 +64,7 @@ def stream(call: Call, after: int, types: Types) -> Reply:
 
 
 def rest(call: Call, after: int, types: Types, size: int, seconds: int) -> Reply | None:
-    """Return a page of the events after one as soon as there is one, for so many seconds.
+    """Return a page of the events after one as soon as there is one, or after `seconds`.
 
     None where the client can't wait: it speaks HTTP/1.0, or wants the head alone.
     """
@@ -90,7 +85,6 @@ class _RestingReply(Reply):
         follower.feed.follow(follower)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Reply:
-        """Begin the response, to which the follower adds."""
         environ[REST](self._follower)
         return super().__call__(environ, start_response)
 
@@ -118,7 +112,6 @@ class _Follower(ABC):
     )
 
     def __init__(self, call: Call, after: int, types: Types, seconds: float) -> None:
-        """Take the request, and in how many seconds to check what time has brought."""
         if call.caller is None:
             raise MissingKey
         key = authorize(call.caller, "GET")
@@ -135,12 +128,10 @@ class _Follower(ABC):
         self.is_ended = False
 
     def begin(self, wake: Callable[[], None]) -> None:
-        """Begin to answer."""
         self._wake = wake
         wake()
 
     def wake(self) -> None:
-        """Have the loop ask for more."""
         self._wake()
 
     @abstractmethod
@@ -149,7 +140,7 @@ class _Follower(ABC):
 
     @abstractmethod
     def check(self, now: float) -> None:
-        """See what time has brought."""
+        """Do what is due, such as a heartbeat."""
 
     def check_key(self) -> None:
         """End if the key is revoked or banned by now."""

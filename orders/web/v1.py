@@ -82,7 +82,7 @@ def place_order(new: NewOrder) -> Reply:
     stability="experimental",
 )
 @blueprint.response(200, OrderSchema, description="The order.")
-def get_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
+def get_order(orderId: str) -> Reply:
     """Return one order."""
     order_id = domain.parse_order_id(orderId)
     order = lists.one_order(current_call().shop.database, order_id, VERSION)
@@ -94,7 +94,7 @@ def get_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
 @blueprint.delete("/store/orders/<id:orderId>", tags=["orders"])
 @document.operation(refusals=document.CHANGE_REFUSALS, parameters=_CONDITIONS, stability="beta")
 @blueprint.response(204, description="Order cancelled successfully.")
-def cancel_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
+def cancel_order(orderId: str) -> Reply:
     """Cancel one order by its identifier."""
     call = current_call()
     order_id, condition = domain.parse_order_id(orderId), replies.precondition(strong=False)
@@ -112,7 +112,7 @@ def cancel_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
 @blueprint.response(
     200, OrderSchema, description="The shipped order.", example=OrderSchema.shipped_example
 )
-def ship_order(shipment: dict[str, datetime], orderId: str) -> Reply:  # noqa: N803 - as documented
+def ship_order(shipment: dict[str, datetime], orderId: str) -> Reply:
     """Ship one order."""
     call = current_call()
     order_id, condition = domain.parse_order_id(orderId), replies.precondition(strong=False)
@@ -125,7 +125,7 @@ def ship_order(shipment: dict[str, datetime], orderId: str) -> Reply:  # noqa: N
     refusals=("pet_not_found",), headers=("Deprecation", "Sunset"), deprecated_at=PETS_DEPRECATED_AT
 )
 @blueprint.response(200, PetSchema, description="The pet.")
-def get_pet(petId: str) -> Pet:  # noqa: N803 - named in the interface
+def get_pet(petId: str) -> Pet:
     """Return one pet. Deprecated: the catalogue is leaving this service."""
     number = domain.parse_id(petId)
     with current_call().shop.database.read() as connection:

@@ -179,7 +179,7 @@ def place_order(new: NewOrder) -> Reply:
     refusals=("order_not_found", "precondition_failed"), parameters=("If-Match",), has_etag=True
 )
 @blueprint.response(200, order_v2.OrderSchema, description="The order.")
-def get_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
+def get_order(orderId: str) -> Reply:
     """Return one order."""
     order_id = domain.parse_order_id(orderId)
     order = lists.one_order(current_call().shop.database, order_id, VERSION)
@@ -191,7 +191,7 @@ def get_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
 @blueprint.delete("/store/orders/<id:orderId>", tags=["orders"])
 @_write(refusals=(*document.CHANGE_REFUSALS, "malformed_request", "idempotency_key_reused"))
 @blueprint.response(204, description="Order cancelled successfully.")
-def cancel_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
+def cancel_order(orderId: str) -> Reply:
     """Cancel one order by its identifier."""
     call = current_call()
     order_id, condition = domain.parse_order_id(orderId), replies.precondition(strong=True)
@@ -209,7 +209,7 @@ def cancel_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
     description="The shipped order.",
     example=order_v2.OrderSchema.shipped_example,
 )
-def ship_order(shipment: dict[str, Any], orderId: str) -> Reply:  # noqa: N803 - as documented
+def ship_order(shipment: dict[str, Any], orderId: str) -> Reply:
     """Ship one order."""
     call = current_call()
     order_id, condition = domain.parse_order_id(orderId), replies.precondition(strong=True)
@@ -222,7 +222,7 @@ def ship_order(shipment: dict[str, Any], orderId: str) -> Reply:  # noqa: N803 -
 @blueprint.post("/store/orders/<id:orderId>/reopen", tags=["orders"])
 @_write(refusals=(*document.REOPEN_REFUSALS, "malformed_request", "idempotency_key_reused"))
 @blueprint.response(200, order_v2.OrderSchema, description="The order, pending again.")
-def reopen_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
+def reopen_order(orderId: str) -> Reply:
     """Make a shipped or cancelled order pending again."""
     call = current_call()
     order_id, condition = domain.parse_order_id(orderId), replies.precondition(strong=True)
@@ -234,7 +234,7 @@ def reopen_order(orderId: str) -> Reply:  # noqa: N803 - named in the interface
 @_write(refusals=(*document.BODY_REFUSALS, *document.CHANGE_REFUSALS, "idempotency_key_reused"))
 @blueprint.arguments(order_v2.OrderPatchSchema, location="merge_patch")
 @blueprint.response(200, order_v2.OrderSchema, description="The order after the change.")
-def change_order(fields: dict[str, Any], orderId: str) -> Reply:  # noqa: N803 - named in the interface
+def change_order(fields: dict[str, Any], orderId: str) -> Reply:
     """Change an order that is pending, the note of any, or the tracking of one that has shipped."""
     call = current_call()
     order_id, condition = domain.parse_order_id(orderId), replies.precondition(strong=True)
@@ -277,7 +277,7 @@ def _result(outcome: Outcome) -> str:
 @_operation(refusals=("order_not_found",))
 @blueprint.arguments(queries.HistoryQuerySchema, location="query")
 @blueprint.response(200, EventPageSchema, description="Events of the order, oldest first.")
-def list_order_events(query: dict[str, int], orderId: str) -> Reply:  # noqa: N803 - as documented
+def list_order_events(query: dict[str, int], orderId: str) -> Reply:
     """Return the history of one order."""
     database, order_id = current_call().shop.database, domain.parse_order_id(orderId)
     page = order_store.read_history(database, order_id, query["after"], query["limit"])
