@@ -5,13 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
+from orders import domain
 from orders.settings import Settings
 from orders.web.api import PROTECTION
-from orders.web.refusals import CODES, SERVER_ANSWERS
+from orders.web.refusals import CODES, EXAMPLES, SERVER_ANSWERS, WebRefusal, answer_to
 from tests.support.clocks import SetClock
 from tests.support.stores import Store, assert_error
 
@@ -253,6 +254,13 @@ def test_each_code_belongs_to_an_operation_or_to_what_the_server_itself_refuses(
     # Answers where there is no operation.
     of_paths = {"not_found", "method_not_allowed"}
     assert set(CODES) - of_operations - {each.code for each in SERVER_ANSWERS.values()} == of_paths
+
+
+def test_each_refusal_has_an_answer_and_each_code_a_sample():
+    rules = [kind(*[1] * len(fields(kind))) for kind in domain.Refusal.__subclasses__()]
+    codes = {answer_to(each).code for each in rules}
+    codes |= {kind.code for kind in WebRefusal.__subclasses__()}
+    assert codes <= set(EXAMPLES)
 
 
 def test_the_schemas_have_their_names_and_fields(document, version):

@@ -9,7 +9,10 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from orders import demo
+from orders.key_service import SCOPES, KeyService
+from orders.store.apikeys import NewKey
 from orders.store.care import restoring
+from orders.webhooks.service import WebhookService
 from tests.support.commands import command, rejected
 from tests.support.receiver import answer_with
 from tests.support.stores import Store
@@ -164,6 +167,22 @@ def test_who_called_sudo_is_listed_with_the_user_that_it_acted_as(store, monkeyp
     monkeypatch.setenv("SUDO_USER", caller)
     command(store, "keys", "issue", "shop", "--plan", "pro")
     assert trail(store)[0]["who"] == who
+
+
+def test_changes_by_other_ways_than_commands_name_who_made_them(store, clock):
+    with store.database.write() as connection:
+        keys = KeyService(connection, clock.now(), store.settings.plans, "key:7")
+        key_id, _ = keys.issue(NewKey("shop", "pro", SCOPES))
+        keys.revoke(key_id)
+        webhooks = WebhookService(connection, clock.now(), "key:7")
+        webhooks.pause(webhooks.add("https://hooks.example/secret", ()).id, "a test")
+    assert {each["who"] for each in trail(store)} == {"key:7"}
+    assert [subject for _, subject in acts(store)] == [
+        "key 1 (shop): pro, read write",
+        "key 1 (shop)",
+        "webhook 1 (hooks.example)",
+        "webhook 1 (hooks.example)",
+    ]
 
 
 @pytest.mark.sqlite_only
