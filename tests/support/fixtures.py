@@ -26,15 +26,23 @@ from tests.support.windows import reason_to_skip
 
 # The files whose few tests take longest.
 LONGEST = {
-    "test_console_look",
-    "test_docs_page",
+    "test_backups",
     "test_cluster",
+    "test_console_clear",
+    "test_console_hands",
+    "test_console_look",
+    "test_copy",
     "test_deploy",
+    "test_docs_page",
+    "test_linear_time",
+    "test_postgres",
     "test_redis_service",
+    "test_restore",
+    "test_schemathesis",
     "test_security",
+    "test_silent_postgres",
     "test_state_machine",
     "test_v2_paging",
-    "test_schemathesis",
     "test_webhook_outbox",
 }
 
