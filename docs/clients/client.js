@@ -1,5 +1,6 @@
 // Places an order and lists all orders; waits when the store says so. For Node 20 or later.
-// With `follow` as its argument, it prints every change of every order instead, as they are made.
+// With `follow` as its argument, it prints every change of every order instead, by asking every
+// five seconds; with `follow --live`, from a stream, as they are made.
 // The store's address is in STORE_URL, the API key in STORE_KEY.
 "use strict";
 
@@ -32,17 +33,48 @@ async function ask(method, path, { headers, ...options } = {}) {
     const wait = told + 2 ** (tried - 1) * (0.5 + Math.random() / 2);
     const mayGoAway = [0, 429, 503].includes(status);
     if (!mayGoAway || tried === TRIES || wait > LONGEST_WAIT) throw new Error(failure);
-    await new Promise((resume) => setTimeout(resume, 1000 * wait));
+    await pause(wait);
   }
 }
 
+const pause = (seconds) => new Promise((resume) => setTimeout(resume, 1000 * seconds));
+const show = ({ id, type, orderId }) => console.log(`${id} ${type} ${orderId}`);
+
+// Prints events as they come, until the stream ends or is refused. The last one's id.
+async function stream(after) {
+  const headers = { Accept: "text/event-stream", "Last-Event-ID": after };
+  headers.Authorization = `Bearer ${STORE_KEY}`;
+  const silence = new AbortController();
+  // The store says something every 15 s.
+  const timer = setTimeout(() => silence.abort(), 40_000);
+  try {
+    const { body } = await fetch(STORE_URL + EVENTS, { headers, signal: silence.signal });
+    let begun = "";
+    for await (const piece of body.pipeThrough(new TextDecoderStream())) {
+      timer.refresh();
+      const lines = (begun + piece).split("\n");
+      begun = lines.pop();
+      for (const line of lines.filter((each) => each.startsWith("data: "))) {
+        const event = JSON.parse(line.slice("data: ".length));
+        show(event);
+        after = event.id;
+      }
+    }
+  } catch {
+    // The connection broke, or there is none yet.
+  }
+  clearTimeout(timer);
+  return after;
+}
+
 // Prints each event once. A shop keeps `after` with what it did, and goes on from there.
-async function follow(after = 0) {
+async function follow(live, after = 0) {
   for (;;) {
+    if (live) after = await stream(after);
     const page = await ask("GET", `${EVENTS}?after=${after}&limit=200`);
-    for (const { id, type, orderId } of page.events) console.log(`${id} ${type} ${orderId}`);
+    page.events.forEach(show);
     after = page.next;
-    if (!page.more) await new Promise((resume) => setTimeout(resume, 5000));
+    if (!page.more) await pause(live ? 1 : 5);
   }
 }
 
@@ -54,7 +86,8 @@ async function place() {
   console.log(`Placed order ${placed.id}, one of ${(await ask("GET", ORDERS)).length}.`);
 }
 
-(process.argv[2] === "follow" ? follow() : place()).catch((error) => {
+const [what, how] = process.argv.slice(2);
+(what === "follow" ? follow(how === "--live") : place()).catch((error) => {
   console.error(error.message);
   process.exitCode = 1;
 });

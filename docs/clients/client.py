@@ -3,10 +3,12 @@
 # ///
 """Places an order and lists all orders; waits when the store says so.
 
-With `follow` as its argument, it prints every change of every order instead, as they are made. The
-store's address is in STORE_URL, the API key in STORE_KEY.
+With `follow` as its argument, it prints every change of every order instead, by asking every five
+seconds; with `follow --live`, from a stream, as they are made. The store's address is in STORE_URL,
+the API key in STORE_KEY.
 """
 
+import json
 import os
 import sys
 import time
@@ -49,15 +51,38 @@ def ask(method: str, url: str, headers: dict[str, str] = KEY, **request: Any) ->
     return answer.json()
 
 
-def follow(after: int = 0) -> None:
+def show(event: dict[str, Any]) -> None:
+    """Print an event."""
+    print(event["id"], event["type"], event["orderId"], flush=True)  # noqa: T201
+
+
+def stream(after: int) -> int:
+    """Print events as they come, until the stream ends or is refused; return the last one's id."""
+    headers = {**KEY, "Accept": "text/event-stream", "Last-Event-ID": str(after)}
+    try:
+        # The store says something every 15 s.
+        answer = store.request(
+            "GET", EVENTS, headers=headers, retries=False, timeout=40, preload_content=False
+        )
+        for line in answer:
+            if line.startswith(b"data: ") and line.endswith(b"\n"):  # it is whole
+                show(event := json.loads(line.removeprefix(b"data: ")))
+                after = event["id"]
+    except urllib3.exceptions.HTTPError:
+        pass  # the connection broke, or there is none yet
+    return after
+
+
+def follow(after: int = 0, *, live: bool) -> None:
     """Print each event once. A shop keeps `after` with what it did, and goes on from there."""
     while True:
+        after = stream(after) if live else after
         page = ask("GET", f"{EVENTS}?after={after}&limit=200")
-        sys.stdout.writelines(f"{e['id']} {e['type']} {e['orderId']}\n" for e in page["events"])
-        sys.stdout.flush()
+        for event in page["events"]:
+            show(event)
         after = page["next"]
         if not page["more"]:
-            time.sleep(5)
+            time.sleep(1 if live else 5)
 
 
 def place() -> None:
@@ -67,4 +92,4 @@ def place() -> None:
     sys.stdout.write(f"Placed order {placed['id']}, one of {len(ask('GET', ORDERS))}.\n")
 
 
-follow() if sys.argv[1:] == ["follow"] else place()
+follow(live="--live" in sys.argv) if "follow" in sys.argv else place()

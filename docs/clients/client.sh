@@ -1,11 +1,13 @@
 #!/bin/sh
 # Places an order and lists all orders; waits when the store says so. For curl 7.71 or later.
-# With `follow` as its argument, it prints every change of every order instead, a page a line.
+# With `follow` as its argument, it prints every change of every order instead, a page a line; with
+# `follow --live`, from a stream, as they are made.
 # The store's address is in STORE_URL, the API key in STORE_KEY.
 set -eu
 
 answer=$(mktemp)
-trap 'rm -f "$answer"' EXIT
+last=$(mktemp)
+trap 'rm -f "$answer" "$last"' EXIT
 trap 'exit 1' INT TERM
 
 # ask PATH [CURL'S OPTIONS]: prints the answer.
@@ -34,17 +36,36 @@ ask() {
     echo
 }
 
+# Prints events as they come, until the stream ends or is refused; writes the last one's id to $last.
+stream() {
+    printf '%s\n' "$after" > "$last"
+    printf 'header = "Authorization: Bearer %s"\n' "$STORE_KEY" |
+        curl --config - --silent --no-buffer --fail --max-time 3700 \
+            --header 'Accept: text/event-stream' --header "Last-Event-ID: $after" \
+            "$STORE_URL/v2/store/events" |
+        while read -r line; do
+            case $line in
+                'id: '*) id=${line#id: } ;;
+                'data: '*) printf '%s\n' "${line#data: }"; printf '%s\n' "$id" > "$last" ;;
+            esac
+        done
+    after=$(cat "$last")
+}
+
 # Prints each event once. A shop keeps `after` with what it did, and goes on from there.
 follow() {
     after=0
     while :; do
+        [ -z "$live" ] || stream
         page=$(ask "/v2/store/events?after=$after&limit=200")
-        printf '%s\n' "$page"
+        [ -n "$live" ] && [ "${page%'"events":[]'*}" != "$page" ] || printf '%s\n' "$page"
         after=$(printf '%s\n' "$page" | sed 's/.*"next":\([0-9]*\).*/\1/')
-        case $page in *'"more":false}') sleep 5 ;; esac
+        case $page in *'"more":false}') sleep "${live:-5}" ;; esac
     done
 }
 
+live=
+[ "${2-}" != --live ] || live=1
 if [ "${1-}" = follow ]; then
     follow
 fi

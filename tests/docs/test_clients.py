@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -20,9 +20,11 @@ import pytest
 import urllib3
 
 from orders import apikeys, settings
+from orders.feed import MOST_OF_A_KEY
 from orders.store.care import opening
 from tests.support.clocks import SetClock
-from tests.support.machine import in_thread
+from tests.support.live import Stream
+from tests.support.machine import free_port, in_thread
 from tests.support.service import ROOT, running
 from tests.support.stores import Store
 
@@ -283,9 +285,62 @@ def test_a_client_follows_the_events_from_page_to_page(client, tmp_path):
     assert seen == [(number, "order.imported", number) for number in range(1, A_PAGE + 2)]
 
 
+@contextmanager
+def live_follower(client, service, secret):
+    """Run a client that follows live; yield what returns so many events that it prints."""
+    following = subprocess.Popen(
+        [*COMMANDS[client], str(ROOT / "docs" / "clients" / client), "follow", "--live"],
+        env={"PATH": os.environ["PATH"], "STORE_URL": service.url, "STORE_KEY": secret},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+    def see(count):
+        seen = []
+        while len(seen) < count:
+            seen += events_of(following.stdout.readline())
+        return [number for number, _, _ in seen]
+
+    with following:
+        yield see
+        following.terminate()
+
+
+@each_client
+def test_a_client_follows_live_even_over_a_restart(client, tmp_path):
+    (tmp_path / "orders.csv").write_text("petId\n" + "7\n" * 5)
+    order = ["orders", "import", str(tmp_path / "orders.csv")]
+    port = str(free_port())
+    with running(tmp_path, ORDERS_PORT=port) as service:
+        secret = service.issue()
+        service.output(*order)
+        with live_follower(client, service, secret) as see:
+            assert see(5) == [1, 2, 3, 4, 5]
+            service.output(*order)
+            assert see(5) == [6, 7, 8, 9, 10]
+            service.kill()
+            with running(tmp_path, ORDERS_PORT=port) as again:
+                again.output(*order)
+                assert see(5) == [11, 12, 13, 14, 15]
+
+
+@each_client
+def test_a_client_whose_stream_is_refused_asks_for_pages(client, tmp_path):
+    (tmp_path / "orders.csv").write_text("petId\n" + "7\n" * 5)
+    with running(tmp_path) as service, ExitStack() as stack:
+        secret = service.issue()
+        for _ in range(MOST_OF_A_KEY):
+            stack.enter_context(Stream(service.address, secret))
+        with live_follower(client, service, secret) as see:
+            service.output("orders", "import", str(tmp_path / "orders.csv"))
+            assert see(5) == [1, 2, 3, 4, 5]
+
+
 def events_of(line):
-    """Return the events of a line: one, or a page of them as JSON."""
+    """Return the events of a line: one, as JSON too, or a page of them."""
     if line.startswith("{"):
-        return [(each["id"], each["type"], each["orderId"]) for each in json.loads(line)["events"]]
+        found = json.loads(line)
+        events = found.get("events", [found])
+        return [(each["id"], each["type"], each["orderId"]) for each in events]
     number, name, order = line.split()
     return [(int(number), name, int(order))]
