@@ -6,9 +6,10 @@ Where the contract decides otherwise than a check expects, the check is configur
 
 - `positive_data_acceptance` reads 422 as a rejection of valid data. An Idempotency-Key that is
   reused with another order is answered so by contract, so each value is sent once (`HOOKS`). Nor is
-  any `after` valid but a cursor of the same query or the id of an event, nor any `If-Match` but the
-  ETag of that order, nor any `zone` but a time zone's name: where valid data are made, they are
-  left out, and other tests send them. Nor is 1.0 an integer here, as it is for OpenAPI 3.1.
+  any `after` or `Last-Event-ID` valid but a cursor of the same query or the id of an event, nor any
+  `If-Match` but the ETag of that order, nor any `zone` but a time zone's name: where valid data are
+  made, they are left out, and other tests send them. Nor is 1.0 an integer here, as it is for
+  OpenAPI 3.1.
 - `object_level_authorization` needs two users who may not see each other's objects. Here all keys
   see all orders of the one shop, so it is given none, and has nothing to compare.
 - `negative_data_rejection` finds nothing to say of bodies of GET and DELETE, nor of version 1's
@@ -100,7 +101,8 @@ def before_call(context, case, kwargs):
         case.body = whole(case.body)
         for name in ("after", "zone"):
             (case.query or {}).pop(name, None)
-        (case.headers or {}).pop("If-Match", None)
+        for name in ("If-Match", "Last-Event-ID"):
+            (case.headers or {}).pop(name, None)
 """
 # Of each operation, some of the statuses that it must be seen to answer with.
 STATUSES = {

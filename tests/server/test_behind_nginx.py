@@ -23,6 +23,7 @@ from tests.support.service import ROOT, Service, running
 pytestmark = pytest.mark.nginx
 
 ORDERS = "/v1/store/orders"
+EVENTS = "/v2/store/events"
 # Headers of nginx itself, or of the connection.
 OF_NGINX = {"server", "date", "connection", "transfer-encoding", "strict-transport-security"}
 # Headers that differ between requests.
@@ -234,6 +235,28 @@ def test_input_that_nginx_can_not_read_is_rejected_in_the_same_shape(nginx):
     assert answer.startswith(b"HTTP/1.1 400 ")
     body = json.loads(answer.partition(b"\r\n\r\n")[2])
     assert (body["code"], body["status"]) == ("malformed_request", 400)
+
+
+def test_a_stream_comes_through_at_once_and_a_page_rests(nginx, service, key):
+    place = {"key": key, "json": {"petId": 7}}
+    placed = service.request("POST", "/v2/store/orders", **place)
+    newest = int(placed.headers["ETag"].strip('"').rpartition("-")[2])
+    accept = {"Accept": "text/event-stream", "Accept-Encoding": "gzip"}
+    with (
+        nginx.request(
+            "GET", f"{EVENTS}?after={newest}", key, accept, preload_content=False
+        ) as stream,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        lines = iter(stream)
+        assert next(lines) == b"retry: 1000\n"
+        resting = pool.submit(nginx.request, "GET", f"{EVENTS}?after={newest}&wait=60", key)
+        for _ in range(3):
+            service.request("POST", ORDERS, **place)
+            # The next is only placed when this one has come: nothing is kept back.
+            assert next(each for each in lines if each.startswith(b"id: "))
+        assert resting.result(30).json()["events"][0]["id"] == newest + 1
+        stream.shutdown()
 
 
 def test_without_tls_only_the_first_page_is_redirected(nginx, key):
