@@ -11,6 +11,7 @@ from tests.proofs.cluster.__main__ import summary
 from tests.proofs.cluster.run import TYPES, Findings, Run
 from tests.proofs.cluster.shoppers import Shopping
 from tests.proofs.cluster.stage import staged
+from tests.proofs.core import followers
 from tests.proofs.core.history import Contents, EventRow, Kind
 
 PLACED = ("order.placed",)
@@ -47,7 +48,7 @@ def came(*numbers, at=0.0, apart=1.0):
 def test_events_that_are_lost_doubled_or_out_of_order_are_noticed():
     for wrong in ((1, 3), (1, 2, 2, 3), (1, 3, 2), (1, 2, 3, 4)):
         seen = [{"id": each, "type": PLACED[0], "orderId": each, "at": AT} for each in wrong]
-        assert readers.unlike_the_log(seen, LOG)
+        assert followers.unlike_the_log(seen, LOG)
         assert readers.misdelivered(came(*wrong), PLACED, [], LOG)
     # A kill explains a double that was on its way, and not yet written down.
     assert readers.misdelivered(came(1, 2, 2, 3), PLACED, [1.5], LOG) == []

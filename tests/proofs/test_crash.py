@@ -21,3 +21,4 @@ def test_after_each_kill_the_store_is_as_its_clients_were_told(tmp_path):
     assert any(each.is_acknowledged for each in crashes.history.operations)
     assert crashes.inspector.contents.orders
     assert crashes.inspector.bans_seen > 0
+    assert all(each.openings > 1 and each.seen for each in crashes.followers)

@@ -8,6 +8,7 @@ import pytest
 
 from tests.proofs.edge.__main__ import deadlines, endless, fill, single_read
 from tests.proofs.edge.doors import attacks, hold_the_doors
+from tests.proofs.edge.followers import followed_without_end, keys_for
 from tests.proofs.edge.slow_readers import read_beside
 from tests.proofs.edge.stopping import stop_under_load
 from tests.support.service import Service, running
@@ -33,6 +34,12 @@ def test_slow_readers_get_their_lists_whole_and_take_little_memory(instance):
     with running(instance) as service:
         read = single_read(service)
         assert read_beside(service, read, 20, 2_000_000, most_times_slower=inf) == []
+
+
+def test_followers_who_never_read_hold_up_neither_others_nor_a_stop(instance):
+    service = Service(instance)
+    keys = keys_for(service, 200)
+    assert followed_without_end(service, keys, 200, longest=(inf, inf)) == []
 
 
 def test_a_stop_under_load_drops_nothing_that_had_arrived(instance):

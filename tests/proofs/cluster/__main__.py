@@ -1,8 +1,8 @@
 """Several processes over one PostgreSQL and one Redis, behind nginx, killed one after the other.
 
 PostgreSQL, Redis, nginx with `deploy/nginx`, and several `python app.py` run as processes of this
-machine. Two loads of clients place, ship, cancel, get and list; others follow the feed and
-receive webhooks. Every few seconds a process is killed or
+machine. Two loads of clients place, ship, cancel, get and list; others poll the feed, follow its
+stream, and receive webhooks. Every few seconds a process is killed or
 ended, and started again; Redis is killed once, and PostgreSQL is stopped once. Then the answers are
 compared with the store. It needs the packages postgresql, redis-server and nginx-light.
 """

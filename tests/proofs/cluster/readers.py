@@ -73,17 +73,6 @@ class FeedReader:
         return True
 
 
-def unlike_the_log(seen: Sequence[dict[str, Any]], contents: Contents) -> list[str]:
-    """Complain where a reader of the feed did not see each event once, in order, as it is."""
-    has = [(row.id, row.type, row.order_id, row.at) for row in contents.events]
-    saw = [(each["id"], each["type"], each["orderId"], each["at"]) for each in seen]
-    if saw == has:
-        return []
-    missed, surplus = sorted(set(has) - set(saw)), sorted(set(saw) - set(has))
-    counts = f"{len(saw)} events of {len(has)}, {len(saw) - len(set(saw))} of them twice"
-    return [f"a reader of the feed saw {counts}; missed {missed[:5]}, invented {surplus[:5]}"]
-
-
 def misdelivered(
     received: Sequence[Received], types: Sequence[str], kills: Sequence[float], contents: Contents
 ) -> list[str]:

@@ -17,6 +17,7 @@ from tests.proofs.cluster.shoppers import Plan, Shopping, shopping
 from tests.proofs.cluster.stage import Stage
 from tests.proofs.core import checks, history
 from tests.proofs.core.clients import ORDERS
+from tests.proofs.core.followers import Follower
 from tests.proofs.core.history import Contents
 from tests.support.receiver import Receiver, receiving
 
@@ -54,7 +55,7 @@ class Findings:
     until_ready: float | None = None
     redis_was_away: bool = False
     shopping: list[Shopping] = field(default_factory=list)
-    readers: list[FeedReader] = field(default_factory=list)
+    readers: list[FeedReader | Follower] = field(default_factory=list)
     receivers: list[Receiver] = field(default_factory=list)
     delivered_after: float = 0.0
     contents: Contents = field(default_factory=lambda: Contents([], [], []))
@@ -94,7 +95,9 @@ class Run:
             found.receivers.append(receiver)
         # One through nginx, and one who keeps to the first process, whenever that is there.
         ways = [(stage.url, stage.ca_certs), (stage.services[0].url, None)]
-        found.readers = [FeedReader(url, self._reader[0], certs) for url, certs in ways]
+        reader = self._reader[0]
+        found.readers = [FeedReader(url, reader, certs) for url, certs in ways]
+        found.readers += [Follower(lambda url=url: url, reader, certs) for url, certs in ways]
         for each in found.readers:
             each.start()
             resources.callback(each.end, 0, 0)

@@ -7,9 +7,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from tests.proofs.cluster.readers import misdelivered, unlike_the_log
+from tests.proofs.cluster.readers import misdelivered
 from tests.proofs.cluster.run import LOADS, TYPES, Findings
 from tests.proofs.core import checks
+from tests.proofs.core.followers import unlike_the_log
 from tests.proofs.core.history import Kind, Operation
 
 # What a killed process had begun may be committed by PostgreSQL just after it.

@@ -1,9 +1,10 @@
 """Kills the service under load, again and again, and compares the store with its clients' history.
 
 The real server answers clients that place, ship and cancel at the same time, with and without
-Idempotency-Keys. It is killed with SIGKILL at random moments, some of them while it starts, and
-started again on the same folder; database and API must then agree with the answers that the clients
-had (proofs.core.checks).
+Idempotency-Keys; others follow the stream of events through all of it. It is killed with SIGKILL
+at random moments, some of them while it starts, and started again on the same folder; database and
+API must then agree with the answers that the clients had (proofs.core.checks), and each follower
+must have seen each event once, in order.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 from orders.cli.common import progress
 from tests.proofs.core import command, history
 from tests.proofs.core.clients import Customer, Key
+from tests.proofs.core.followers import Follower, unlike_the_log
 from tests.proofs.core.history import History, Operation
 from tests.proofs.crash.inspector import DAY_QUOTA, MINUTE_QUOTA, Inspector, run_into_a_ban
 from tests.support.service import Service, environment_for, launch
@@ -35,6 +37,9 @@ STARTS_AMONG_KILLS = 0.15
 # In these the store itself is made.
 FIRST_STARTS = 2
 MOST_BANS = 8
+FOLLOWERS = 5
+# However slow the machine, a follower is back within this.
+FOLLOWED_SECONDS = 60
 # However slow the machine, some answers of 429 come within this.
 BAN_SECONDS = 60
 JUST_AFTER_SECONDS = 0.02
@@ -56,6 +61,8 @@ class Crashes:
         # Spread over the run, so that each is seen through some of the kills.
         self._bans = max(1, min(MOST_BANS, kills // 5))
         self._killed_at: float | None = None
+        self._url = ""
+        self.followers: list[Follower] = []
 
     def run(self, longest_behind: float = LONGEST_BEHIND) -> list[str]:
         """Kill it until it was killed often enough, or until there is a complaint; return all."""
@@ -73,6 +80,9 @@ class Crashes:
                     self._end()
             except AssertionError as error:  # it does not start, or does not answer
                 self.complaints.append(str(error))
+            finally:
+                for each in self.followers:
+                    each.end(0, 0)
         return self.complaints
 
     def _open(self) -> None:
@@ -84,6 +94,9 @@ class Crashes:
         ]
         database = self._instance / "orders.db"
         self.inspector = Inspector(database, self.history, self._key, reader, self._seed)
+        self.followers = [Follower(lambda: self._url, reader) for _ in range(FOLLOWERS)]
+        for each in self.followers:
+            each.start()
         service.kill()
 
     def _kill_somehow(self) -> None:
@@ -139,13 +152,21 @@ class Crashes:
             service = self._start()
             self.complaints += self._inspect(service)
             self._killed_at = None
+            self._compare_followers()
             if service.stop() != 0:
                 self.complaints.append(f"it did not stop: {''.join(service.log)}")
         self.complaints += history.damage(self._instance / "orders.db")
 
+    def _compare_followers(self) -> None:
+        contents = history.read(self._instance / "orders.db")
+        for each in self.followers:
+            each.end(contents.events[-1].id, FOLLOWED_SECONDS)
+            self.complaints += [*each.complaints, *unlike_the_log(each.seen, contents)]
+
     def _start(self) -> Service:
         began = time.perf_counter()
         service = Service(self._instance)
+        self._url = service.url
         self.starts.append(time.perf_counter() - began)
         return service
 
@@ -174,6 +195,8 @@ def summary(crashes: Crashes) -> str:
         "operations": counts(operations),
         "store": f"{len(contents.orders):,} orders, {len(contents.events):,} events, "
         f"{unknown:,} of them of unknown operations",
+        "followers": f"{len(crashes.followers)}, opened a stream "
+        f"{sum(each.openings for each in crashes.followers):,} times",
         "starts": f"{statistics.median(starts):.2f} s (median), {max(starts):.2f} s at most",
         "counters": f"at most {inspector.behind:.2f} s behind",
         "bans": f"{len(inspector.bans)}, found in force {inspector.bans_seen} times",

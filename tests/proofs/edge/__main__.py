@@ -1,4 +1,4 @@
-"""The server's edge: slow readers, clients that hold the door, a stop under load.
+"""The server's edge: slow readers, clients that hold the door, followers, a stop under load.
 
 All must be served, no answer dropped and no memory kept, reads beside the slow readers must take
 at most ten times as long as alone, and probes a second at most. It takes about five minutes.
@@ -10,9 +10,16 @@ import sys
 from pathlib import Path
 
 from orders.cli.common import say_working
+from orders.feed import MOST_FOLLOWERS
 from tests.proofs.core import command
 from tests.proofs.core.times import Read
 from tests.proofs.edge.doors import attacks, hold_the_doors
+from tests.proofs.edge.followers import (
+    PLACED_SECONDS,
+    STOP_SECONDS,
+    followed_without_end,
+    keys_for,
+)
 from tests.proofs.edge.slow_readers import LIST, read_beside
 from tests.proofs.edge.stopping import stop_under_load
 from tests.support import year
@@ -28,7 +35,7 @@ _LISTED = 0.94
 def prove(
     folder: Path, *, seconds: float = 20.0, orders: int = 300_000, seed: int = 1
 ) -> list[str]:
-    """Run the three parts, which print their figures; return the violations."""
+    """Run the four parts, which print their figures; return the violations."""
     instance = folder / "instance"
     say_working("Making the store, slow readers, attacks, a stop")
     fill(instance, round(orders / _LISTED), seed)
@@ -38,6 +45,9 @@ def prove(
     with running(instance, **deadlines(seconds)) as service:
         all_attacks = attacks(endless(service, "read"))
         violations += hold_the_doors(service, single_read(service), all_attacks, seconds)
+    service = Service(instance)
+    followed = (PLACED_SECONDS, STOP_SECONDS)
+    violations += followed_without_end(service, keys_for(service), MOST_FOLLOWERS, followed)
     service = Service(instance)
     return violations + stop_under_load(service, single_read(service), BYTES_A_SECOND)
 

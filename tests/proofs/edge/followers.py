@@ -1,0 +1,89 @@
+"""Thousands of followers who never read, or come and go, beside others; and a stop beside them."""
+
+from __future__ import annotations
+
+import socket
+import time
+from contextlib import suppress
+from http import HTTPStatus
+
+from orders.feed import MOST_FOLLOWERS, MOST_OF_A_KEY
+from tests.proofs.core.command import violated
+from tests.proofs.core.times import Times
+from tests.support.service import Service
+from tests.support.wire import Wire
+
+STREAM = (
+    "GET /v2/store/events HTTP/1.1\r\nHost: proof\r\nAuthorization: Bearer {}\r\n"
+    "Accept: text/event-stream\r\n\r\n"
+)
+ORDERS = "/v2/store/orders"
+STOP_SECONDS = 2.0
+# Longer answers are late, and not lost.
+PLACED_SECONDS = 1.0
+
+
+def followed_without_end(
+    service: Service, keys: list[str], count: int, longest: tuple[float, float]
+) -> list[str]:
+    """Have so many follow and never read, and others come and go; print what the rest met.
+
+    The first key places orders, the others follow. `longest` is how long a placing may take, and
+    the stop at the end. Returns the violations.
+    """
+    place, *others = keys
+    requests = [STREAM.format(key).encode() for key in others for _ in range(MOST_OF_A_KEY)]
+    followers = [opened(service, each) for each in requests[:count]]
+    beside, lost = placed(service, place)
+    print(f"beside {count:,} that never read  a placing {beside}")
+    for number in range(count):
+        opened(service, requests[number % len(requests)]).close()
+    storm, storm_lost = placed(service, place)
+    print(f"after {count:,} that came and left  a placing {storm}")
+    began = time.monotonic()
+    service.process.terminate()
+    status = service.wait()
+    took = time.monotonic() - began
+    print(f"the stop beside them  took {took:.1f} s, exit status {status}")
+    for each in followers:
+        each.close()
+    return violated(
+        {
+            f"{lost + storm_lost} orders were not placed": lost + storm_lost,
+            f"a placing took {beside}, {storm}": max(beside.worst, storm.worst) > longest[0] * 1000,
+            f"the stop took {took:.1f} s": took > longest[1],
+            f"exit status {status}": status,
+        }
+    )
+
+
+def keys_for(service: Service, count: int = MOST_FOLLOWERS) -> list[str]:
+    """Return a key that places, and as many as so many followers need."""
+    figures = ("--per-minute", "1000000000", "--per-day", "1000000000")
+    needed = 1 + -(-count // MOST_OF_A_KEY)
+    return [service.issue("enterprise", *figures) for _ in range(needed)]
+
+
+def opened(service: Service, request: bytes) -> socket.socket:
+    """Send a request over a connection with little room; wait for the answer, and read nothing."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.settimeout(60)
+    with suppress(OSError):  # it gave way at once
+        connection.connect(service.address)
+        connection.sendall(request)
+        connection.recv(1, socket.MSG_PEEK)
+    return connection
+
+
+def placed(service: Service, key: str, count: int = 60) -> tuple[Times, int]:
+    """Place orders one after the other; return the times, and how many were not placed."""
+    wire = Wire(service.address, key)
+    taken, lost = [], 0
+    for _ in range(count):
+        began = time.monotonic()
+        answer = wire.ask("POST", ORDERS, {"petId": 7})
+        lost += answer.status != HTTPStatus.CREATED
+        taken.append(answer.ended - began)
+    wire.close()
+    return Times.of(taken), lost
