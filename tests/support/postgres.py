@@ -141,7 +141,7 @@ class Postgres:
     def create(self, template: str = "template0", name: str | None = None) -> str:
         """Make a database; return its name."""
         name = name or f"shop{next(self._numbers)}"
-        self.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY wal_log")
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
         return name
 
     def make_template(self, folder: Path) -> None:
