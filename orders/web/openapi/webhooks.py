@@ -81,7 +81,7 @@ _FACTS: dict[str, dict[str, Any]] = {
     "requestId": {
         "type": ["string", "null"],
         "description": "X-Request-Id of the answer to that request; null for commands.",
-        "examples": ["9f86d081884c7d65"],
+        "examples": ["9f86d081884c7d65"],  # pragma: allowlist secret
     },
 }
 _AT = "2026-12-01T08:00:00.000Z"
@@ -130,6 +130,8 @@ def _example(event: EventType, order: dict[str, Any]) -> dict[str, Any]:
     is_shipped = event is EventType.SHIPPED
     status = _STATUS_AFTER.get(event, Status.PENDING).value
     data = {**order, "complete": is_shipped, "status": status, "updatedAt": _AT}
+    if is_shipped:
+        data["tracking"] = "JD0146000041"
     facts = {name: described["examples"][0] for name, described in _FACTS.items()}
     return {"type": event.value, "timestamp": _AT, **facts, "data": data}
 
