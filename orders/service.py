@@ -9,9 +9,11 @@ times.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -35,6 +37,22 @@ from orders.store.orders import Changed, Outcome
 Condition = Callable[[int], bool]
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class IfKnown(StrEnum):
+    """What an import does with a row without an id whose reference an order has already."""
+
+    REFUSE = "refuse"
+    SKIP = "skip"
+    IMPORT = "import"
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What came of an import: how many orders, and the first, by what is set in them."""
+
+    count: int
+    first: Sequence[Mapping[str, Any]] = ()
 
 
 def retried(work: Callable[P, T]) -> Callable[P, T]:
@@ -229,23 +247,45 @@ class OrderService:
             yield connection, self._clock.now()
         self._changed()
 
-    def import_orders(self, rows: Iterable[tuple[int, Cells]], faults: Faults) -> int:
-        """Import all rows of a file or none; return their number.
+    def import_orders(
+        self,
+        rows: Iterable[tuple[int, Cells]],
+        faults: Faults,
+        if_known: IfKnown = IfKnown.REFUSE,
+        shown: int | None = None,
+    ) -> Imported:
+        """Import all rows of a file or none; return what came of it.
 
         `rows` are line numbers with cells; `faults` has what their reader found wrong. All rows are
-        checked before the store is locked, then copied in one short transaction.
+        checked before the store is locked, then copied in one short transaction. With `shown`, it
+        is a rehearsal: nothing is imported, the faults are added, so many rows returned.
         """
         now = domain.format_instant(self._clock.now())
         with closing(Staging(self._database.folder)) as staged:
             staged.extend(orders(rows, now, faults))
             for line, order_id in staged.repeated_ids():
                 faults.add(Fault(line, "id", f"{order_id} is also on an earlier line"))
+            if if_known is IfKnown.SKIP:
+                with self._database.write(staged.rows_beside()) as connection:
+                    known = [line for line, *_ in staging.known_references(connection)]
+                staged.leave_out(known)
+                faults.remarks["left out, as an order has their reference"] += len(known)
             staged.summarize()
             with self._database.write(staged.beside()) as connection:
-                for line, order_id in staging.existing_ids(connection):
-                    faults.add(Fault(line, "id", f"order {order_id} exists already"))
+                self._compare(connection, faults, if_known)
+                if shown is not None:
+                    return Imported(staged.count(), staged.first(shown))
                 faults.raise_if_any()
-                return staging.copy_to_store(connection, Origin("cli"), self._clock.now())
+                origin = Origin("cli")
+                return Imported(staging.copy_to_store(connection, origin, self._clock.now()))
+
+    def _compare(self, connection: Connection, faults: Faults, if_known: IfKnown) -> None:
+        for line, order_id in staging.existing_ids(connection):
+            faults.add(Fault(line, "id", f"order {order_id} exists already"))
+        if if_known is not IfKnown.IMPORT:
+            for line, reference, order_id in staging.known_references(connection):
+                reason = f"order {order_id} has {reference!r} already (see --if-known)"
+                faults.add(Fault(line, "reference", reason))
 
     def import_pets(self, rows: Iterable[tuple[int, Cells]], faults: Faults) -> int:
         """Import all pets of a file or none, replacing those with the same ids."""

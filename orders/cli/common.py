@@ -212,9 +212,12 @@ def print_table(rows: list[dict[str, Any]]) -> None:
 def _cell(value: object) -> str:
     if value is None:
         return "-"
-    text = ",".join(value) if isinstance(value, list) else str(value)
-    # An endpoint's answer must not control the terminal.
-    return "".join(each if each.isprintable() else " " for each in text)
+    return printable(",".join(value) if isinstance(value, list) else value)
+
+
+def printable(value: object) -> str:
+    """Return a value as text that can't control the terminal, whoever wrote it."""
+    return "".join(each if each.isprintable() else " " for each in str(value))
 
 
 def time_text(instant: datetime | None) -> str | None:

@@ -5,19 +5,27 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, BinaryIO
+from typing import IO, Any
+from zoneinfo import ZoneInfo
 
 import click
 
-from orders.cli.common import CommandGroup, open_shop, overwrite, progress, say
-from orders.files import exporting, formats
-from orders.files.rows import ORDERS, PETS, Cells, Faults, Sheet
+from orders.cli.common import CommandGroup, open_shop, overwrite, printable, progress, say
+from orders.files import exporting, formats, spreadsheets
+from orders.files.formats import AS_WE_WRITE, Reading
+from orders.files.rows import ORDERS, PETS, REPORTED, Cells, Faults, Sheet
+from orders.files.shops import SHOPS, Shop
+from orders.files.spreadsheets import DATE_ORDERS, LONGEST_LINE
+from orders.service import IfKnown, Imported
 from orders.store.care.files import complete_file
 
+# By a dry run.
+_SHOWN_ORDERS = 3
+_SHOWN_FAULTS = 10_000
 # Progress is shown after this many bytes.
 _STEP = 64 * 1024
 
@@ -34,17 +42,83 @@ def pets_group() -> None:
     """Import pets."""
 
 
+def _columns(_: object, __: object, given: Sequence[str]) -> dict[str, str]:
+    columns = dict(each.partition("=")[::2] for each in given)
+    for name, heading in columns.items():
+        if name not in ORDERS.kinds or not heading:
+            raise click.BadParameter(
+                f"{name}={heading} is not ours=theirs, such as petId=SKU. Ours are "
+                f"{', '.join(ORDERS.kinds)}."
+            )
+    return columns
+
+
+def _zone(_: object, __: object, name: str | None) -> ZoneInfo | None:
+    if name is not None and not spreadsheets.is_zone(name):
+        raise click.BadParameter(f"{name} is no zone's IANA name, such as Europe/Berlin.")
+    return ZoneInfo(name) if name else None
+
+
+def _shop(_: object, __: object, name: str | None) -> Shop | None:
+    return SHOPS[name] if name else None
+
+
+def _pets(_: object, __: object, file: Path | None) -> dict[str, str] | None:
+    return formats.read_pets(_pieces(file), file.name) if file else None
+
+
 @orders_group.command("import")
 @click.argument("file", type=_ExistingFile)
-def import_orders(file: Path) -> None:
-    """Import the orders of FILE (.csv or .jsonl), all of them or none.
+@click.option("--dry-run", is_flag=True, help="Import nothing; show the first orders, all faults.")
+@click.option(
+    "--from", "shop", type=click.Choice([*SHOPS]), callback=_shop, help="Whose export FILE is."
+)
+@click.option(
+    "--pets", type=_ExistingFile, callback=_pets, help="A table with petId by SKU, or name."
+)
+@click.option(
+    "--column", "columns", multiple=True, callback=_columns, metavar="OURS=THEIRS",
+    help="What a column is called in FILE, such as petId=SKU. May be repeated.",
+)  # fmt: skip
+@click.option("--ignore-others", is_flag=True, help="Ignore columns that are none of ours.")
+@click.option(
+    "--dates", type=click.Choice([*DATE_ORDERS]), help="How day, month and year follow each other."
+)
+@click.option("--zone", callback=_zone, help="The time zone of times, such as Europe/Berlin.")
+@click.option(
+    "--if-known", type=click.Choice([each.value for each in IfKnown]), default=IfKnown.REFUSE.value,
+    help="What to do with rows without id whose reference an order has: refuse, unless given.",
+)  # fmt: skip
+def import_orders(file: Path, *, dry_run: bool, if_known: str, **reading: Any) -> None:
+    """Import the orders of FILE, all of them or none.
 
-    Columns: petId, and any other that an export has; where they are absent, quantity is 1, status
-    pending, placedAt now and updatedAt the same. The service may go on running.
+    It is .csv, .txt or .tsv, as spreadsheets save it, or .jsonl. Columns: petId, and any other that
+    an export has; where they are absent, quantity is 1, status pending, placedAt now and updatedAt
+    the same. The service may go on running.
     """
-    shop = open_shop(make=True)
-    count = _import(file, ORDERS, shop.orders.import_orders)
-    say(f"Imported {count:,} orders.")
+    shop = open_shop(make=not dry_run)
+    faults = Faults(_SHOWN_FAULTS if dry_run else REPORTED)
+    with _rows(file, ORDERS, faults, Reading(**reading)) as rows:
+        shown = _SHOWN_ORDERS if dry_run else None
+        imported = shop.orders.import_orders(rows, faults, IfKnown(if_known), shown)
+    if dry_run:
+        _show(imported, faults)
+    for remark, count in faults.remarks.items():
+        say(f"{count:,} {'rows' if count > 1 else 'row'} {remark}.")
+    if dry_run and faults.count:
+        raise click.ClickException(f"Nothing would be imported: {faults.count:,} faults.")
+    say(f"{'A dry run: would import' if dry_run else 'Imported'} {imported.count:,} orders.")
+
+
+def _show(imported: Imported, faults: Faults) -> None:
+    for order in imported.first:
+        for name, value in order.items():
+            text = printable(" / ".join(str(value).splitlines()))
+            click.echo(f"line {text}" if name == "line" else f"  {name:9}  {text}")
+    for fault in faults.first:
+        click.echo(printable(fault))
+    if faults.count > len(faults.first):
+        click.echo(f"and {faults.count - len(faults.first):,} more")
 
 
 @pets_group.command("import")
@@ -55,7 +129,9 @@ def import_pets(file: Path) -> None:
     A pet replaces one with the same id; others are kept.
     """
     shop = open_shop(make=True)
-    count = _import(file, PETS, shop.orders.import_pets)
+    faults = Faults()
+    with _rows(file, PETS, faults) as rows:
+        count = shop.orders.import_pets(rows, faults)
     say(f"Imported {count:,} pets.")
 
 
@@ -82,26 +158,24 @@ def export_orders(file: Path | None, *, overwrite: bool) -> None:
     say(f"Exported {count:,} orders, without their history and without keys and pets.")
 
 
-def _import(
-    path: Path, sheet: Sheet, store: Callable[[Iterable[tuple[int, Cells]], Faults], int]
-) -> int:
-    faults = Faults()
-    with (
-        path.open("rb", 1024 * 1024) as file,
-        progress("Checking", max(1, path.stat().st_size)) as advance,
-    ):
-        lines = _watched(file, advance)
-        return store(formats.read(lines, formats.ending_of(path), sheet, faults), faults)
+@contextmanager
+def _rows(
+    path: Path, sheet: Sheet, faults: Faults, reading: Reading = AS_WE_WRITE
+) -> Iterator[Iterator[tuple[int, Cells]]]:
+    with progress("Checking", max(1, path.stat().st_size)) as advance:
+        yield formats.read(_pieces(path, advance), formats.ending_of(path), sheet, faults, reading)
 
 
-def _watched(file: BinaryIO, advance: Callable[[int], None]) -> Iterator[bytes]:
+def _pieces(path: Path, advance: Callable[[int], None] = lambda _: None) -> Iterator[bytes]:
+    """Yield a file's lines, and of longer ones the part that shows it."""
     count = 0
-    for line in file:
-        yield line
-        count += len(line)
-        if count >= _STEP:
-            advance(count)
-            count = 0
+    with path.open("rb", 1024 * 1024) as file:
+        while line := file.readline(LONGEST_LINE + 1):
+            yield line
+            count += len(line)
+            if count >= _STEP:
+                advance(count)
+                count = 0
     advance(count)
 
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-from sqlalchemy import String, bindparam, case, func, literal_column, select
+from sqlalchemy import String, bindparam, case, func, literal_column, or_, select
 from sqlalchemy.sql.functions import FunctionElement
 
 from orders.files.rows import ORDERS
+from orders.files.spreadsheets import FORMULAS
 from orders.store import lists
 from orders.store.database.database import Database, Query, written
 from orders.store.lists import joined, unless_null
@@ -17,6 +18,9 @@ from orders.store.tables import FreeText, orders
 
 HEADERS = {".csv": ",".join(ORDERS.kinds) + "\n"}
 _BATCH = 5_000
+# What `str.strip` removes, of what a text may have.
+_BLANKS = "".join(each for each in map(chr, range(0x3001)) if each.isspace())
+_APOSTROPHE: Any = literal_column("''''", String)
 _NOTHING: Any = literal_column("''", String)
 
 
@@ -25,11 +29,20 @@ class _NeedsQuotes(FunctionElement[bool]):
     """Whether a text can be a cell of CSV only within quotes."""
 
 
+def _harmless(text: Any) -> Any:
+    """Return a text as `spreadsheets.cell_text` makes it whole again."""
+    rest = func.ltrim(text, _APOSTROPHE)
+    trimmed = func.rtrim(func.ltrim(rest, _BLANKS), _BLANKS)
+    is_changed = or_(rest != trimmed, *(func.substr(rest, 1, 1) == each for each in FORMULAS))
+    return case((is_changed, joined(_APOSTROPHE, text)), else_=text)
+
+
 def _cell(column: Any) -> Any:
     text = lists.as_text(column)
     if isinstance(column.type, FreeText):
-        doubled = func.replace(column, literal_column("'\"'"), literal_column("'\"\"'"))
-        text = case((_NeedsQuotes(column), joined('"', doubled, '"')), else_=column)
+        harmless = _harmless(column)
+        doubled = func.replace(harmless, literal_column("'\"'"), literal_column("'\"\"'"))
+        text = case((_NeedsQuotes(column), joined('"', doubled, '"')), else_=harmless)
     return unless_null(column, text) if column.nullable else text
 
 

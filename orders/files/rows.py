@@ -5,6 +5,7 @@ What is wrong is collected as faults, each with its line, column and reason.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -55,18 +56,25 @@ class FileRefused(Refusal):
 
 
 class Faults:
-    def __init__(self) -> None:
-        self._first: list[Fault] = []
-        self._count = 0
+    """The first faults of a file, and how many there are.
+
+    `remarks` are what else is to be said of it, and of how many rows.
+    """
+
+    def __init__(self, reported: int = REPORTED) -> None:
+        self.remarks = Counter[str]()
+        self.first: list[Fault] = []
+        self.count = 0
+        self._reported = reported
 
     def add(self, fault: Fault) -> None:
-        self._count += 1
-        if len(self._first) < REPORTED:
-            self._first.append(fault)
+        self.count += 1
+        if len(self.first) < self._reported:
+            self.first.append(fault)
 
     def raise_if_any(self) -> None:
-        if self._count:
-            raise FileRefused(self._first, self._count)
+        if self.count:
+            raise FileRefused(self.first, self.count)
 
 
 # Numbers up to here are exact in every JSON reader and spreadsheet.
@@ -84,11 +92,13 @@ class Kind:
     """What a cell may be.
 
     `check` returns its value as it is stored, or raises ValueError with the reason. `of_text` makes
-    it of the text of a cell of CSV, which may be none; that is for the check to say.
+    it of the text of a cell of CSV, which may be none; that is for the check to say. How a time is
+    made of one depends on the file (`spreadsheets.Times`).
     """
 
     check: Callable[[Any], Any]
     of_text: Callable[[str], Any] | None = None
+    is_time: bool = False
 
 
 def _number(text: str) -> int | str:
@@ -161,7 +171,7 @@ def _kind_of(column: Column[Any]) -> Kind:
         return _text(rule.is_met, rule.must)
     if isinstance(column.type, Integer):
         return _whole(MAX_INT64 if isinstance(column.type, BigInteger) else MAX_QUANTITY)
-    return _FLAG if isinstance(column.type, Boolean) else Kind(_instant)
+    return _FLAG if isinstance(column.type, Boolean) else Kind(_instant, is_time=True)
 
 
 _OWN_KINDS = {"id": _whole(MAX_IMPORTED_ID), "status": _one_of(Status)}
@@ -202,6 +212,8 @@ def checked(
     checks = {name: kind.check for name, kind in sheet.kinds.items()}
     for line, cells in rows:
         for name, value in cells.items():
+            if value is None:  # of which the reader has said why
+                continue
             try:
                 cells[name] = checks[name](value)
             except ValueError as error:

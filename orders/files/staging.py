@@ -7,7 +7,7 @@ as temporary tables.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
@@ -20,17 +20,24 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    and_,
     func,
     insert,
     select,
 )
 
-from orders.domain import SEARCHED, EventType, Origin, search_words
+from orders.domain import SEARCHED, EventType, Origin, name_in_api, search_words
 from orders.store import orders as order_store
 from orders.store import stats
 from orders.store.care.files import scratch_folder
 from orders.store.database import sqlite
-from orders.store.database.database import BESIDE, Beside, continue_ids_above, highest_id
+from orders.store.database.database import (
+    BESIDE,
+    Beside,
+    Folded,
+    continue_ids_above,
+    highest_id,
+)
 from orders.store.tables import EVER, QUARTER, order_quarters, order_words, orders
 
 _ORDER = [name.key for name in orders.columns]
@@ -39,6 +46,7 @@ _COLUMNS = ["line", "nth", *_ORDER]
 _MAY_BE_EMPTY = {"id", *(each.key for each in orders.columns if each.nullable)}
 _VALUES = ["nullif(?, '')" if name in _MAY_BE_EMPTY else "?" for name in _COLUMNS]
 _INSERT = f"INSERT INTO staged VALUES ({', '.join(_VALUES)})"  # noqa: S608 # nosec B608 - our own
+_FIRST = f"SELECT line, {', '.join(_ORDER)} FROM staged ORDER BY line LIMIT ?"  # noqa: S608 # nosec B608 - our own
 _BESIDE = MetaData(schema=BESIDE)
 _STAGED = Table(
     "staged",
@@ -99,6 +107,18 @@ class Staging:
         self._connection.executemany(_INSERT, rows)
         self._connection.execute("COMMIT")
 
+    def leave_out(self, lines: Iterable[int]) -> None:
+        """Remove the rows of these lines."""
+        self._connection.execute("BEGIN")
+        self._connection.executemany("DELETE FROM staged WHERE line = ?", ((n,) for n in lines))
+        self._connection.execute("COMMIT")
+
+    def first(self, count: int) -> list[dict[str, Any]]:
+        """Return the first rows by what is set in them, with their line, as the API names it."""
+        names = ["line", *map(name_in_api, _ORDER)]
+        rows = self._connection.execute(_FIRST, (count,))
+        return [{k: v for k, v in zip(names, row, strict=True) if v is not None} for row in rows]
+
     def summarize(self) -> None:
         """Sum up what the rows add to each quarter of an hour, and list by what they are found."""
         for statement in _SUMMARIZE:
@@ -110,8 +130,17 @@ class Staging:
         self._connection.executemany("INSERT INTO words VALUES (?, ?)", found)
         self._connection.execute("COMMIT")
 
+    def count(self) -> int:
+        """Return how many rows there are."""
+        (count,) = self._connection.execute("SELECT count(*) FROM staged").fetchone()
+        return int(count)
+
+    def rows_beside(self) -> Beside:
+        """Return the rows as a table that a transaction can read beside the store's."""
+        return Beside(self._path, (_STAGED,))
+
     def beside(self) -> Beside:
-        """Return the tables that a transaction can read beside the store's."""
+        """Return all tables that a transaction can read beside the store's, once summarized."""
         return Beside(self._path, (_STAGED, _QUARTERS, _WORDS))
 
     def repeated_ids(self) -> list[tuple[int, int]]:
@@ -131,6 +160,22 @@ def existing_ids(connection: Connection) -> list[tuple[int, int]]:
     """
     existing = select(_STAGED.c.line, _STAGED.c.id).join(orders, orders.c.id == _STAGED.c.id)
     return [(row.line, row.id) for row in connection.execute(existing.order_by(_STAGED.c.line))]
+
+
+def known_references(connection: Connection) -> Iterator[tuple[int, str, int]]:
+    """Yield line, reference and order of each row without an id whose reference an order has.
+
+    The connection must have a staging beside it.
+    """
+    theirs, ours = _STAGED.c.reference, orders.c.reference
+    known = (
+        select(_STAGED.c.line, theirs, func.min(orders.c.id))
+        .join(orders, and_(Folded(ours) == Folded(theirs), ours == theirs))
+        .where(_STAGED.c.id.is_(None))
+        .group_by(_STAGED.c.line, theirs)
+        .order_by(_STAGED.c.line)
+    )
+    yield from connection.execute(known)
 
 
 def copy_to_store(connection: Connection, origin: Origin, now: datetime) -> int:

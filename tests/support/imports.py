@@ -9,18 +9,18 @@ import json
 from tests.support.commands import messages
 
 
-def import_file(store, folder, content, name="orders.csv"):
+def import_file(store, folder, content, name="orders.csv", *options):
     """Import a file with this content; return the command's result."""
     file = folder / name
     file.write_bytes(content.encode() if isinstance(content, str) else content)
     group = "pets" if name.lower().startswith("pets") else "orders"
-    return store.app.test_cli_runner().invoke(args=[group, "import", str(file)])
+    return store.app.test_cli_runner().invoke(args=[group, "import", str(file), *options])
 
 
-def import_rejected(store, folder, content, name="orders.csv"):
+def import_rejected(store, folder, content, name="orders.csv", *options):
     """Import a file that must be rejected in one line, with nothing stored; return the line."""
     before = contents(store)
-    done = import_file(store, folder, content, name)
+    done = import_file(store, folder, content, name, *options)
     assert done.exit_code != 0
     assert isinstance(done.exception, SystemExit), done.exception
     assert (done.stdout, messages(done).count("\n")) == ("", 1), done.stderr
