@@ -8,7 +8,7 @@ const MOST_PETS = 9223372036854775807n;
 const MOST_AT_ONCE = 2147483647n;
 
 // Kinds: how an entry is made, read (as a value or a fault) and written, and how a value is shown.
-const INSTANT = { show: instant, onPaper: dated };
+const INSTANT = { isTime: true, show: instant, onPaper: dated };
 const TEXT = { make: (attributes) => el("input", attributes), read: ({ value }) => ({ value: clean(value) || null }), write: (text) => text, show: bdi };
 const LINES = { ...TEXT, make: (attributes) => el("textarea", { rows: 3, ...attributes }), write: (text) => text.replace(/\r\n?/g, "\n"), show: (text) => el("bdi", { class: "lines", text }), needsNoLabel: true };
 const NUMBER = { ...TEXT, make: (attributes) => el("input", { inputmode: "numeric", ...attributes }), read: readNumber, write: String, show: count };

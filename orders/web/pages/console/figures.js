@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { el, svg } from "./dom.js";
-import { count, counted, STATUSES, utcDay } from "./format.js";
+import { count, counted, STATUSES, utcDay, ZONE } from "./format.js";
 import { failurePanel } from "./notices.js";
 import { hash } from "./router.js";
 
@@ -35,7 +35,7 @@ export function figuresView(root, shop) {
     loading.abort();
     loading = new AbortController();
     try {
-      stats = await get(`store/stats?days=${range}&zone=${encodeURIComponent(zone)}`, { signal: loading.signal });
+      stats = await get(`store/stats?days=${range}&zone=${encodeURIComponent(ZONE)}`, { signal: loading.signal });
       shop.updateFigures(stats);
       draw();
     } catch (failure) {
@@ -88,7 +88,7 @@ function byDay(days, width) {
   });
   return el("section", { class: "panel", "aria-labelledby": "by-day" },
     el("h2", { id: "by-day", text: `Last ${days.length} days` }), ...charts,
-    el("p", { class: "hint", text: `Days are those of ${zone.replaceAll("_", " ")}. Today is still in progress.` }));
+    el("p", { class: "hint", text: `Days are those of ${ZONE.replaceAll("_", " ")}. Today is still in progress.` }));
 }
 
 function table(days, isOpen) {

@@ -16,6 +16,12 @@ const YEAR_MS = 366 * 86_400_000;
 const MONTH_MS = 31 * 86_400_000;
 const DAYS = { "-1": "Yesterday", 0: "Today", 1: "Tomorrow" };
 
+/** The viewer's time zone. */
+export const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
+// Of times that spreadsheets know, and whose zones keep whole minutes.
+const [FIRST_YEAR, LAST_YEAR] = [1975, 9998];
+const CHANGE_MS = 3 * 3_600_000;
+
 /** The names of statuses. */
 export const STATUSES = { pending: "To ship", shipped: "Shipped", cancelled: "Cancelled" };
 
@@ -120,6 +126,18 @@ export function toField(iso) {
   if (!iso) return "";
   const then = new Date(iso);
   return new Date(then - then.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
+}
+
+/**
+ * Return an instant as a local time that spreadsheets know, to the second. Near a change of clocks, when a time may come
+ * twice, and in years that are none of theirs, it stays as it is.
+ */
+export function localTime(iso) {
+  const then = new Date(iso);
+  const offset = then.getTimezoneOffset();
+  const isPlain = then.getFullYear() >= FIRST_YEAR && then.getFullYear() <= LAST_YEAR
+    && [-CHANGE_MS, CHANGE_MS].every((some) => new Date(then.getTime() + some).getTimezoneOffset() === offset);
+  return isPlain ? new Date(then - offset * 60_000).toISOString().slice(0, 19).replace("T", " ") : iso;
 }
 
 /** Make the badge of a status. */

@@ -5,14 +5,16 @@ import { get, mustWait } from "./api.js";
 import { barcode } from "./code128.js";
 import { bdi, byId, el } from "./dom.js";
 import { asides, ENTERED, FIELDS, isSet, shown, title } from "./fields.js";
-import { clock, counted, dated, STATUSES } from "./format.js";
+import { clock, counted, dated, localTime, STATUSES, ZONE } from "./format.js";
 import { announce } from "./notices.js";
 import { session } from "./session.js";
 import { now } from "./time.js";
 
 const COLUMNS = FIELDS.filter(({ name, column }) => column && name !== "placedAt");
-// What a spreadsheet would take for a formula.
-const FORMULA = /^[=+\-@\t\r]/;
+// A text that a spreadsheet would take for a formula, or that the import would trim. Apostrophes before it say the same
+// of what follows them, so that each text comes back whole (`spreadsheets.cell_text`).
+const HARMFUL = /^'*(?:[=+\-@]|[^\S\ufeff])|[^\S\ufeff]$/;
+const TIMES = FIELDS.filter(({ isTime }) => isTime);
 export const AT_ONCE = 200;
 
 let chosen = null;
@@ -271,19 +273,27 @@ function fit(pages, labels, largest) {
 
 // Files.
 
-/** Save orders as a CSV file. */
+/** Save orders as a CSV file, with times as spreadsheets know them, and what those lack beside them. */
 export function save(orders) {
-  const names = FIELDS.map(({ name }) => name);
-  const lines = [names, ...orders.map((order) => names.map((name) => order[name] ?? ""))];
-  const text = lines.map((line) => line.map(csv).join(",")).join("\r\n");
+  const names = [...FIELDS.map(({ name, isTime }) => (isTime ? `${name} (${ZONE})` : name)), "milliseconds"];
+  const lines = [names, ...orders.map((order) => [...FIELDS.map(({ name, isTime }) => (isTime ? localTime : harmless)(order[name] ?? "")), milliseconds(order)])];
+  const text = lines.map((line) => line.map(quoted).join(",")).join("\r\n");
   const address = URL.createObjectURL(new Blob(["\ufeff", text, "\r\n"], { type: "text/csv" }));
   el("a", { href: address, download: "orders.csv" }).click();
   setTimeout(() => URL.revokeObjectURL(address), 60_000);
   announce(`${counted(orders.length, "order")} saved as orders.csv.`);
 }
 
-function csv(value) {
-  const text = typeof value === "string" && FORMULA.test(value) ? `'${value}` : `${value}`;
+function milliseconds(order) {
+  const all = TIMES.map(({ name }) => (order[name] ? new Date(order[name]).getMilliseconds() : 0));
+  return all.some(Boolean) ? all.join(" ") : "";
+}
+
+function harmless(value) {
+  return typeof value === "string" && HARMFUL.test(value) ? `'${value}` : `${value}`;
+}
+
+function quoted(text) {
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
