@@ -202,11 +202,11 @@ class PageQuery:
 
 def read_page(database: Database, query: PageQuery) -> Page:
     values = query.filters.parameters()
-    selective = _selective_column(database, _shape(query), values)
+    few = _few(database, _shape(query), values)
     if query.after is not None:
         values |= {"after_key": query.after.key, "after_id": query.after.id}
     # One more row says whether there is more. The first row is there even where no order is.
-    rows = database.ask(_page(_shape(query), selective), size=query.size + 1, **values)
+    rows = database.ask(_page(_shape(query), few), size=query.size + 1, **values)
     found = [row[1:] for row in rows if row[1] is not None]
     shown = found[: query.size]
     last = Position(db.instant_of(shown[-1][2]), shown[-1][1]) if len(found) > query.size else None
@@ -224,7 +224,7 @@ class _Shape:
     start: Literal["first", "dated", "undated"]
 
     @property
-    def sole_filter(self) -> str | None:
+    def along(self) -> str | None:
         """The column that alone is filtered by, where its index has the sort's order."""
         alone = self.sort.by is SortBy.ID and self.statuses == _EVERY_STATUS
         return next((name for name in _EQUAL if alone and self.names == {name}), None)
@@ -250,15 +250,15 @@ def _shape(query: PageQuery) -> _Shape:
     return _Shape(names, statuses, sort, "dated" if query.after.key else "undated")
 
 
-def _selective_column(database: Database, shape: _Shape, values: dict[str, Any]) -> str | None:
+def _few(database: Database, shape: _Shape, values: dict[str, Any]) -> str | None:
     """Return the column whose filters leave the fewest orders, None where none leaves few."""
-    columns = {FILTERS[name][0] for name in shape.names} - {shape.sort.by.column, shape.sole_filter}
+    columns = {FILTERS[name][0] for name in shape.names} - {shape.sort.by.column, shape.along}
     counts = {}
     for column in sorted(columns):
         query = _count(column, tuple(shape.of(column)), shape.statuses)
         ((counts[column],),) = database.ask(query, most=FEW + 1, **values)
-    selective = min(counts, key=counts.__getitem__, default=None)
-    return selective if selective is not None and counts[selective] <= FEW else None
+    few = min(counts, key=counts.__getitem__, default=None)
+    return few if few is not None and counts[few] <= FEW else None
 
 
 @lru_cache(_CACHED_STATEMENTS)
@@ -285,9 +285,9 @@ def _among(
 
 
 @lru_cache(_CACHED_STATEMENTS)
-def _page(shape: _Shape, selective: str | None) -> Query:
+def _page(shape: _Shape, few: str | None) -> Query:
     """Return the statement for a page: revision, JSON, id and value of the sort of each order."""
-    ranges = _parts(shape) if selective is None else _parts_of_selected(shape, selective)
+    ranges = _parts(shape) if few is None else _parts_of_few(shape, few)
     parts = [select(each.limit(bindparam("size")).subquery()) for each in ranges]
     ids = select(sa.union_all(*parts).subquery()) if len(parts) > 1 else parts[0]
     chosen = ids.order_by(*_last_without_date(shape, ids.selected_columns))
@@ -308,7 +308,7 @@ def _parts(shape: _Shape) -> Iterator[sa.Select[Any]]:
     """Return the walks of the sort's index: one for each status, with and without a date."""
     prefixes, others = _prefixes(shape)
     for name in sorted(shape.names):
-        if FILTERS[name][0] not in {shape.sole_filter, shape.sort.by.column}:
+        if FILTERS[name][0] not in {shape.along, shape.sort.by.column}:
             others.append(condition(name, ORDERS, indexed=False))
     for prefix in prefixes:
         may_lack_date = prefix is not _IS_SHIPPED
@@ -317,8 +317,8 @@ def _parts(shape: _Shape) -> Iterator[sa.Select[Any]]:
 
 def _prefixes(shape: _Shape) -> tuple[Conditions, Conditions]:
     """Return the beginnings of the index to walk, in turn, and the condition of the status."""
-    if shape.sole_filter:
-        return [condition(shape.sole_filter, ORDERS)], []
+    if shape.along:
+        return [condition(shape.along, ORDERS)], []
     if shape.sort.by is SortBy.ID and shape.names:
         # The rows themselves have that order: reading all costs less than looking most of them up.
         status = status_is_one_of(shape.statuses, db.Unindexed(ORDERS.status))
@@ -331,9 +331,9 @@ def _is(status: str) -> ColumnElement[bool]:
     return _IS_SHIPPED if status == Status.SHIPPED.value else is_status
 
 
-def _parts_of_selected(shape: _Shape, selective: str) -> Iterator[sa.Select[Any]]:
+def _parts_of_few(shape: _Shape, few: str) -> Iterator[sa.Select[Any]]:
     """Return what is wanted of the orders that the filters of a column leave."""
-    names = [name for name in sorted(shape.names) if FILTERS[name][0] != selective]
+    names = [name for name in sorted(shape.names) if FILTERS[name][0] != few]
     read = {"id", shape.sort.by.column, *_columns(names)}
     if shape.sort.by is SortBy.DUE_AT:
         read.add("placed_at")
@@ -342,9 +342,7 @@ def _parts_of_selected(shape: _Shape, selective: str) -> Iterator[sa.Select[Any]
         read.add("status")
     # No more than is needed, which may all be in the index. With an offset, no database mixes these
     # conditions with the others.
-    found = _among(
-        selective, tuple(shape.of(selective)), shape.statuses, tuple(sorted(read))
-    ).offset(0)
+    found = _among(few, tuple(shape.of(few)), shape.statuses, tuple(sorted(read))).offset(0)
     among = found.subquery("few").c
     others = [condition(name, among) for name in names if FILTERS[name][0] != shape.sort.by.column]
     if not is_any:

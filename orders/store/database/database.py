@@ -343,7 +343,7 @@ class Query:
         return made
 
 
-def _listed_ids() -> Iterator[sa.Select[Any]]:
+def _listed() -> Iterator[sa.Select[Any]]:
     ids = sa.bindparam("order_ids", type_=sa.String)
     yield sa.select(sa.func.json_each(ids).table_valued("value").c.value)
     elements = sa.func.json_array_elements_text(sa.cast(ids, sa.JSON)).table_valued("value")
@@ -351,7 +351,7 @@ def _listed_ids() -> Iterator[sa.Select[Any]]:
 
 
 # The ids in a JSON array, as each of the two databases reads them: any number in one parameter.
-LISTED_IDS = tuple(_listed_ids())
+LISTED = tuple(_listed())
 
 
 def written(**templates: str) -> Callable[[type[Element]], type[Element]]:
