@@ -110,7 +110,7 @@ def _history(now: datetime) -> list[tuple[datetime, EventType, NewOrder]]:
     history = []
     for nth, ago in enumerate(sorted((chance.random() for _ in range(ORDERS)), reverse=True)):
         placed_at = (now - ago * WEEKS).replace(microsecond=0)
-        expected = placed_at + timedelta(days=chance.choice((1, 2, 2, 3)))
+        expected = placed_at + timedelta(days=chance.choice((1, 2, 3, 6)))
         is_cancelled, is_late = chance.random() < 0.06, chance.random() < 0.12  # noqa: PLR2004
         new = NewOrder(
             # A few pets are what most people want.
