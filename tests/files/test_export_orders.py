@@ -17,6 +17,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from orders import domain
+from orders.store.database.database import continue_ids_above
 from orders.store.database.sqlite import Checkpoint
 from tests.support.commands import command, messages, names_in, rejected, without_store
 from tests.support.databases import DATABASES
@@ -42,6 +43,8 @@ def full_store(make_store):
     store = make_store()
     put_rows(store.database, [order_row(reference=f"a reference {'':0<40}")])
     store.execute(sql_copy("orders", 1, times=MANY - 1, id="n + 1"))
+    with store.database.write() as connection:
+        continue_ids_above(connection, "orders", MANY)
     return store
 
 
