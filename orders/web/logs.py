@@ -30,7 +30,7 @@ from orders.web.access import Call
 
 # About 10 MB where paths are long: seconds of requests under full load.
 MAX_WAITING = 10_000
-# Of a log file: two weeks of a shop with a console open. The one before is kept, too.
+# The size of a log file: two weeks of a shop with a console open. The one before is kept, too.
 MAX_FILE_BYTES = 20_000_000
 # How long a stop waits for lines that can't be written.
 STOP_SECONDS = 5.0

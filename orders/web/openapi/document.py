@@ -130,7 +130,7 @@ _OPERATIONS = {
     "as cancelled on the day it was.",
     "getUsage": "The request itself is counted.",
 }
-# Of operations whose answer may be a stream.
+# Operations whose answer may be a stream.
 _STREAMS = {
     "listEvents": {
         "text/event-stream": {
@@ -139,7 +139,7 @@ _STREAMS = {
         }
     }
 }
-# Of the fields of answers that are not declared as required, those that may be absent.
+# Fields of answers that are not declared as required, and may be absent.
 _MAY_BE_ABSENT = {"Order": {name_in_api(each.name) for each in orders.columns if each.nullable}}
 
 
