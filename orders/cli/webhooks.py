@@ -42,7 +42,7 @@ def webhooks_group() -> None:
     "events",
     multiple=True,
     type=_Event,
-    help="An event to send; may be repeated. Default: all but imported.",
+    help="An event to send; may be repeated. Default: placed, changed, shipped and cancelled.",
 )
 @click.option(
     "--allow-private", is_flag=True, help="Allow http:// and addresses in private networks."

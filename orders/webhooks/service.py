@@ -15,8 +15,10 @@ from orders.webhooks import endpoints, sender
 from orders.webhooks.addresses import host_of
 from orders.webhooks.endpoints import Endpoint, NewEndpoint
 
-# Imported orders are many at once, and are no news to the shop.
-DEFAULT_EVENTS = frozenset(EventType) - {EventType.IMPORTED}
+# Of types that were added later, receivers know nothing until they ask for them.
+DEFAULT_EVENTS = frozenset(
+    {EventType.PLACED, EventType.CHANGED, EventType.SHIPPED, EventType.CANCELLED}
+)
 
 
 @dataclass(frozen=True, slots=True)

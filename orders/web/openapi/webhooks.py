@@ -7,13 +7,14 @@ from typing import Any
 from orders.domain import EventType, Status
 from orders.webhooks import sender
 
+_ASKED_FOR = "Sent only to endpoints added with this event."
 _SUMMARIES = {
     EventType.PLACED: "An order was placed.",
     EventType.CHANGED: "An order was changed.",
     EventType.SHIPPED: "An order was shipped.",
     EventType.CANCELLED: "An order was cancelled.",
-    EventType.REOPENED: "An order that had shipped or was cancelled is pending again.",
-    EventType.IMPORTED: "An order was imported. Sent only to endpoints added with this event.",
+    EventType.REOPENED: f"An order that had shipped or was cancelled is pending again. {_ASKED_FOR}",
+    EventType.IMPORTED: f"An order was imported. {_ASKED_FOR}",
 }
 _STATUS_AFTER = {EventType.SHIPPED: Status.SHIPPED, EventType.CANCELLED: Status.CANCELLED}
 _SIGNATURE = (
