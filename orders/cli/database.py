@@ -15,10 +15,14 @@ from orders.installation import command
 from orders.settings import Settings
 from orders.store import apikeys as key_store
 from orders.store import audit
+from orders.store import orders as order_store
 from orders.store.care import checks, opening, restoring
 from orders.store.care import salvage as salvaging
 from orders.store.care.backups import Backups
+from orders.store.database.database import Database
 
+# Between them, the service may write.
+_FIXED_AT_ONCE = 500
 # How many unreadable ranges of a table are shown.
 _SHOWN_RANGES = 5
 
@@ -57,17 +61,33 @@ def _check_no_file(instance: Path) -> None:
     is_flag=True,
     help="Judge keys by the clock, though the service has seen later times.",
 )
-def check(*, clock_is_right: bool) -> None:
+@click.option("--fix-search", is_flag=True, help="Let the search find each order by its words.")
+def check(*, clock_is_right: bool, fix_search: bool) -> None:
     """Check every page and index of the database. The service may go on running."""
     shop = open_shop()
     common.say_working("Checking")
     shop.upkeep.check_whole()
+    if misfound := order_store.misfound(shop.database):
+        _fix_search(shop.database, misfound, wanted=fix_search)
     say(f"{shop.database.where} is sound.")
     if clock_is_right:
         with shop.database.write() as connection:
             key_store.trust_clock(connection)
             audit.record(connection, shop.clock.now(), "clock.trusted", "the store")
         say("Keys are judged by the clock.")
+
+
+def _fix_search(database: Database, misfound: list[int], *, wanted: bool) -> None:
+    if not wanted:
+        raise click.ClickException(
+            f"The search finds orders by other words than they have ({len(misfound):,}; order "
+            f"{misfound[0]} first). Run `{command('db check --fix-search')}`."
+        )
+    for begin in range(0, len(misfound), _FIXED_AT_ONCE):
+        with database.write() as connection:
+            for order_id in misfound[begin : begin + _FIXED_AT_ONCE]:
+                order_store.write_words(connection, order_id)
+    say(f"The search finds orders by their words again ({len(misfound):,}).")
 
 
 @db_group.command("backup")

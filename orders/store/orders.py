@@ -20,6 +20,7 @@ from sqlalchemy import ColumnElement, Connection, bindparam, select
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from orders.domain import (
+    MAX_INT64,
     SEARCHED,
     EventType,
     NewOrder,
@@ -309,6 +310,16 @@ _ADD_WORDS = Query(
         "FROM json_array_elements_text(CAST(:words AS json)) ON CONFLICT DO NOTHING"
     ),
 )
+_READ_AT_ONCE = 2_000
+_NEXT_TEXTS = (
+    sa.select(orders.c.id, *(orders.c[name] for name in SEARCHED))
+    .where(orders.c.id > bindparam("after"))
+    .order_by(orders.c.id)
+    .limit(_READ_AT_ONCE)
+)
+_NEXT_WORDS = sa.select(order_words.c.order_id, order_words.c.word).where(
+    order_words.c.order_id > bindparam("after"), order_words.c.order_id <= bindparam("last")
+)
 _REMOVE_WORDS = Query(sa.delete(order_words).where(order_words.c.order_id == bindparam("order_id")))
 
 
@@ -403,6 +414,28 @@ def write_words(connection: Connection, order_id: int) -> None:
     order = find(connection, order_id)
     if order is not None:
         _add_words(connection, order_id, order)
+
+
+def misfound(database: Database) -> list[int]:
+    """Return the ids of orders that the search finds by other words than those of their texts."""
+    found: list[int] = []
+    after = 0
+    while after < MAX_INT64:
+        with database.snapshot() as connection:
+            after, wrong = _misfound(connection, after)
+        found += wrong
+    return found
+
+
+def _misfound(connection: Connection, after: int) -> tuple[int, list[int]]:
+    """Return those of the next orders, and the id after which to go on."""
+    rows = connection.execute(_NEXT_TEXTS, {"after": after}).fetchall()
+    last = rows[-1].id if len(rows) == _READ_AT_ONCE else MAX_INT64
+    meant = {order_id: search_words(texts) for order_id, *texts in rows}
+    words: dict[int, set[str]] = {order_id: set() for order_id in meant}
+    for order_id, word in connection.execute(_NEXT_WORDS, {"after": after, "last": last}):
+        words.setdefault(order_id, set()).add(word)
+    return last, [each for each, found in words.items() if found != meant.get(each)]
 
 
 def _add_words(connection: Connection, order_id: int, order: NewOrder) -> None:

@@ -119,6 +119,28 @@ def test_check_finds_nothing_wrong_with_a_sound_database_also_beside_a_service(b
     assert said(beside, "db", "check") == f"{beside.database.path} is sound.\n"
 
 
+WRONG_WORDS = {
+    "one is missing": "DELETE FROM order_words WHERE order_id = 2 AND word = 'wong'",
+    "all are missing": "DELETE FROM order_words",
+    "one too many": "INSERT INTO order_words (order_id, word) VALUES (2, 'wang')",
+    "of no order": "INSERT INTO order_words (order_id, word) VALUES (9, 'wong')",
+}
+
+
+def test_check_finds_orders_that_the_search_would_not_and_fixes_that(store):
+    client = store.client().speaking(2)
+    for name in (None, "Mia Wong", "Łukasz Ångström"):
+        client.place(**({"shipTo": name} if name else {}))
+    for wrong, statement in WRONG_WORDS.items():
+        store.execute(statement)
+        assert "db check --fix-search`" in rejected(store, "db", "check"), wrong
+        assert command(store, "db", "check", "--fix-search").exit_code == 0, wrong
+        assert "is sound" in said(store, "db", "check"), wrong
+    for search in ("wong", "lukasz angs"):
+        found = client.get("/v2/store/orders", query_string={"search": search})
+        assert len(found.get_json()["orders"]) == 1
+
+
 def damage(path, offset, content):
     with path.open("r+b") as file:
         file.seek(offset)

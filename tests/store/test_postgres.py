@@ -627,6 +627,11 @@ def test_check_says_that_a_database_is_sound_or_what_is_wrong(server, name, stor
             "a day's figures",
             "UPDATE order_quarters SET placed = placed - 1",
         ),
+        (
+            "INSERT INTO order_words (order_id, word) VALUES (1, 'a')",
+            "db check --fix-search",
+            "DELETE FROM order_words",
+        ),
         ("SELECT setval('order_events_id_seq', 1)", "assigned twice", "SELECT 1"),
     ):
         server.execute(damage, name)

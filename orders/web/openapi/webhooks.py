@@ -13,7 +13,7 @@ _SUMMARIES = {
     EventType.CHANGED: "An order was changed.",
     EventType.SHIPPED: "An order was shipped.",
     EventType.CANCELLED: "An order was cancelled.",
-    EventType.REOPENED: f"An order that had shipped or was cancelled is pending again. {_ASKED_FOR}",
+    EventType.REOPENED: f"A shipped or cancelled order is pending again. {_ASKED_FOR}",
     EventType.IMPORTED: f"An order was imported. {_ASKED_FOR}",
 }
 _STATUS_AFTER = {EventType.SHIPPED: Status.SHIPPED, EventType.CANCELLED: Status.CANCELLED}
