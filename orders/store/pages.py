@@ -4,7 +4,9 @@ A page is one SELECT. It walks the index that has the sort's order, status by st
 the page before ended; what the other filters compare is in the same index, so that an order that
 does not match costs a fraction of a microsecond. Where one filter alone leaves few orders, which
 is counted first, those are read and sorted instead. So a page reads at worst one index once,
-whatever the mix of filters, and needs no statistics.
+whatever the mix of filters, and needs no statistics. A search's words are in no index of a sort:
+a word that many orders have is looked up in the first orders of the walk. Where that does not fill
+the page, all orders with it are read, if they are fewer than the walk's.
 """
 
 from __future__ import annotations
@@ -32,6 +34,10 @@ Conditions = list[ColumnElement[bool]]
 ORDERS: Any = orders.c
 # This number of orders is read and sorted in some milliseconds.
 FEW = 20_000
+# Of a search that leaves more, so many orders of the walk are tried first. Up to so many that it
+# leaves can be read, before a walk that passes over the others costs less.
+TRIED = 10_000
+MANY = 400_000
 # As many shapes as clients may think of would fill the memory.
 _CACHED_STATEMENTS = 500
 _EQUAL = ("reference", "pet_id")
@@ -109,8 +115,7 @@ def condition(name: str, columns: Any, *, indexed: bool = True) -> Any:
     name_of_column, compare = FILTERS[name]
     shown = (lambda each: each) if indexed else db.Unindexed
     if name == SEARCH:
-        has_word = ids_by_word().where(order_words.c.order_id == columns.id).exists()
-        return sa.or_(_has_id(shown(columns.id)), has_word)
+        return _is_found(columns.id, shown(columns.id))
     column, value = columns[name_of_column], bindparam(name, type_=columns[name_of_column].type)
     met = compare(shown(column), value)
     # The index is of folded references.
@@ -143,6 +148,11 @@ def ids_by_word() -> Any:
 def status_is_one_of(statuses: tuple[str, ...], column: Any) -> Any:
     literals = [sa.literal_column(f"'{status}'", sa.String) for status in statuses]
     return column.in_(literals) if literals else sa.false()
+
+
+def _is_found(order_id: Any, shown: Any) -> ColumnElement[bool]:
+    has_word = ids_by_word().where(order_words.c.order_id == order_id).exists()
+    return sa.or_(_has_id(shown), has_word)
 
 
 def _has_id(order_id: Any) -> ColumnElement[bool]:
@@ -202,15 +212,35 @@ class PageQuery:
 
 def read_page(database: Database, query: PageQuery) -> Page:
     values = query.filters.parameters()
-    few = _few(database, _shape(query), values)
     if query.after is not None:
         values |= {"after_key": query.after.key, "after_id": query.after.id}
     # One more row says whether there is more. The first row is there even where no order is.
-    rows = database.ask(_page(_shape(query), few), size=query.size + 1, **values)
+    values["size"] = query.size + 1
+    rows = _rows(database, _shape(query), values)
     found = [row[1:] for row in rows if row[1] is not None]
     shown = found[: query.size]
     last = Position(db.instant_of(shown[-1][2]), shown[-1][1]) if len(found) > query.size else None
     return Page([order[0] for order in shown], last, rows[0][0])
+
+
+def _rows(database: Database, shape: _Shape, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+    few = _few(database, shape, values)
+    if few is None and SEARCH in shape.names:
+        rows = database.ask(_page(shape, None, is_tried=True), tried=TRIED, **values)
+        if len(rows) == values["size"]:
+            return rows
+        few = SEARCH if _are_less(database, shape, values) else None
+    return database.ask(_page(shape, few), **values)
+
+
+def _are_less(database: Database, shape: _Shape, values: dict[str, Any]) -> bool:
+    """Return whether the orders that the search leaves are few beside those of the walk."""
+    ((hits,),) = database.ask(_count(SEARCH, (), ()), most=MANY + 1, **values)
+    if hits > MANY:
+        return False
+    # Of each part of the walk, no more are counted than decide.
+    ((walked,),) = database.ask(_count_walk(shape), most=hits + 1, **values)
+    return bool(hits < walked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +305,14 @@ def _count(column: str, names: tuple[str, ...], statuses: tuple[str, ...]) -> Qu
     return Query(select(sa.func.count()).select_from(among.subquery()))
 
 
+@lru_cache(_CACHED_STATEMENTS)
+def _count_walk(shape: _Shape) -> Query:
+    """Return the statement that counts what the filters but the search leave, of each part."""
+    walks = _parts(replace(shape, names=shape.names - {SEARCH}))
+    parts = [select(each.limit(bindparam("most")).subquery()) for each in walks]
+    return Query(select(sa.func.count()).select_from(sa.union_all(*parts).subquery()))
+
+
 def _among(
     column: str, names: tuple[str, ...], statuses: tuple[str, ...], read: tuple[str, ...]
 ) -> Any:
@@ -285,17 +323,37 @@ def _among(
 
 
 @lru_cache(_CACHED_STATEMENTS)
-def _page(shape: _Shape, few: str | None) -> Query:
-    """Return the statement for a page: revision, JSON, id and value of the sort of each order."""
-    ranges = _parts(shape) if few is None else _parts_of_few(shape, few)
-    parts = [select(each.limit(bindparam("size")).subquery()) for each in ranges]
-    ids = select(sa.union_all(*parts).subquery()) if len(parts) > 1 else parts[0]
-    chosen = ids.order_by(*_last_without_date(shape, ids.selected_columns))
-    page = chosen.limit(bindparam("size")).subquery("page")
+def _page(shape: _Shape, few: str | None, *, is_tried: bool = False) -> Query:
+    """Return the statement for a page: revision, JSON, id and value of the sort of each order.
+
+    If it `is_tried`, the search is among the first orders that the other filters leave.
+    """
+    if is_tried:
+        others = replace(shape, names=shape.names - {SEARCH})
+        tried = _chosen(shape, _parts(others), "tried").subquery()
+        hits = select(tried).where(_is_found(tried.c.order_id, tried.c.order_id))
+        chosen = _limited(shape, hits, "size")
+    else:
+        ranges = _parts(shape) if few is None else _parts_of_few(shape, few)
+        chosen = _chosen(shape, ranges, "size")
+    page = chosen.subquery("page")
     newest = select(lists.REVISION.label("revision")).subquery("newest")
     rows = newest.outerjoin(page, sa.true()).outerjoin(orders, orders.c.id == page.c.order_id)
     shown = select(newest, lists.order_v2(), page.c.order_id, page.c.sort_key)
     return Query(shown.select_from(rows).order_by(*_last_without_date(shape, page.c)))
+
+
+def _chosen(shape: _Shape, ranges: Iterator[sa.Select[Any]], limit: str) -> sa.Select[Any]:
+    """Return the first of several walks together."""
+    parts = [select(each.limit(bindparam(limit)).subquery()) for each in ranges]
+    return _limited(
+        shape, select(sa.union_all(*parts).subquery()) if len(parts) > 1 else parts[0], limit
+    )
+
+
+def _limited(shape: _Shape, ids: sa.Select[Any], limit: str) -> sa.Select[Any]:
+    chosen = ids.order_by(*_last_without_date(shape, ids.selected_columns))
+    return chosen.limit(bindparam(limit))
 
 
 def _last_without_date(shape: _Shape, columns: Any) -> list[Any]:

@@ -27,7 +27,12 @@ PATH = "/v2/store/orders"
 SORTS = [Sort(by, descending) for by in SortBy for descending in (False, True)]
 BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
 # Which plan is chosen: always the sort's index, or always a filter's.
-FEW = {"nothing is few": -1, "everything is few": 10**9}
+# pages.FEW, TRIED and MANY, by what they have pages do.
+FEW = {
+    "nothing is few": (-1, 0, -1),
+    "everything is few": (10**9, 0, -1),
+    "a search is tried, then its hits are read": (-1, 50, 10**9),
+}
 
 
 REFERENCES = (None, "R-4", "R-5", "r-4", "r-%_É", "R-é", "7-up", "WEB-4-é up", "a.4-4", "-", "4")
@@ -187,8 +192,13 @@ ANY_FILTERS = st.builds(
 @given(ANY_FILTERS, st.sampled_from(SORTS), st.sampled_from([3, 40, 200]))
 def test_pages_together_are_the_list(mixed, few, filters, sort, size):
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(pages, "FEW", few)
+        set_limits(patched, few)
         assert listed(mixed.database, filters, sort, size) == expected(mixed.rows, filters, sort)
+
+
+def set_limits(monkeypatch, limits):
+    for name, value in zip(("FEW", "TRIED", "MANY"), limits, strict=True):
+        monkeypatch.setattr(pages, name, value)
 
 
 VALUES = {
@@ -216,7 +226,7 @@ def test_each_filter_has_a_value_here():
 @pytest.mark.sqlite_only("its query plans; for PostgreSQL, see test_postgres")
 @pytest.mark.parametrize("name", VALUES)
 def test_each_filter_has_its_index_and_is_in_those_of_the_sorts(mixed, name, monkeypatch):
-    monkeypatch.setattr(pages, "FEW", FEW["nothing is few"])
+    set_limits(monkeypatch, FEW["nothing is few"])
     filters = Filters(**{name: VALUES[name]})
     column, compare = FILTERS["undated" if name == "dated" else name]
     alone, *walks = [
@@ -249,7 +259,7 @@ def plans_of_page(database, filters, sort):
 @pytest.mark.parametrize("sort", SORTS, ids=lambda sort: f"{sort.by.value} {sort.descending}")
 def test_a_page_reads_orders_by_an_index_and_sorts_few(mixed, sort, few, monkeypatch):
     explained = Explained(mixed.database)
-    monkeypatch.setattr(pages, "FEW", few)
+    set_limits(monkeypatch, few)
     for names, statuses in itertools.product(SETS, (tuple(Status), tuple(Status)[:1])):
         filters = Filters(statuses, **{name: VALUES[name] for name in names})
         first = read_page(explained, PageQuery(filters, sort, 2))
