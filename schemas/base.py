@@ -7,10 +7,10 @@ from typing import Any
 import marshmallow as ma
 
 from orders.domain import name_in_api
-from schemas.fields import Text
+from schemas.fields import Fault, Text
 
-NOT_AN_OBJECT = "must be a JSON object"
-UNKNOWN_PARAMETER = "is not a parameter of this request"
+NOT_AN_OBJECT = Fault("must be a JSON object", "type")
+UNKNOWN_PARAMETER = Fault("is not a parameter of this request", "unknown")
 
 
 class CamelSchema(ma.Schema):
@@ -39,7 +39,7 @@ class StrictSchema(CamelSchema):
 
     error_messages: dict[str, str] = {  # noqa: RUF012 - as marshmallow declares it
         "type": NOT_AN_OBJECT,
-        "unknown": "is not a field of this request",
+        "unknown": Fault("is not a field of this request", "unknown"),
     }
 
 

@@ -14,10 +14,37 @@ import marshmallow as ma
 from orders import domain
 
 
+class Fault(str):
+    """What is wrong with a field, in words, and its `code` for programs."""
+
+    code: str
+
+    def __new__(cls, words: str, code: str) -> Fault:
+        """Return the words with their code."""
+        fault = super().__new__(cls, words)
+        fault.code = code
+        return fault
+
+    @classmethod
+    def of(cls, words: str) -> Fault:
+        """Return a fault as it is, and other words as one of the value's format."""
+        return words if isinstance(words, Fault) else cls(words, "format")
+
+
+def invalid(words: str, code: str) -> ma.ValidationError:
+    """Return the exception for a field's value."""
+    return ma.ValidationError(Fault(words, code))
+
+
 class Described(ma.fields.Field[Any]):
     """A field whose meaning comes first."""
 
     default_error_messages = {"required": "is required", "null": "must not be null"}  # noqa: RUF012
+
+    def make_error(self, key: str, **kwargs: Any) -> ma.ValidationError:
+        """Return the exception for what marshmallow itself finds; most keys mean another type."""
+        code = key if key in Described.default_error_messages else "type"
+        return invalid(str(self.error_messages[key]).format(**kwargs), code)
 
     def __init__(self, description: str = "", **kwargs: Any) -> None:
         """Put the description where the OpenAPI document has it from."""
@@ -34,7 +61,7 @@ class Flag(Described, ma.fields.Boolean):
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> bool:
         if not isinstance(value, bool):
-            raise ma.ValidationError("must be true or false")
+            raise invalid("must be true or false", "type")
         return value
 
 
@@ -57,14 +84,14 @@ class Whole(Described):
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> int:
         if type(value) is not int:
-            raise ma.ValidationError(self._refused)
+            raise invalid(self._refused, "type")
         return value
 
     def _validate(self, value: Any) -> None:
         try:
             super()._validate(value)
         except ma.ValidationError:
-            raise ma.ValidationError(self._refused) from None
+            raise invalid(self._refused, "range") from None
 
 
 class Int64(Whole):
@@ -85,13 +112,14 @@ class Instant(Described):
         try:
             return self.parse(value)
         except domain.LeapSecond:
-            raise ma.ValidationError(
-                "must have seconds from 00 to 59: a leap second can't be stored"
+            raise invalid(
+                "must have seconds from 00 to 59: a leap second can't be stored", "range"
             ) from None
         except (ValueError, TypeError):
-            raise ma.ValidationError(
+            raise invalid(
                 "must be an RFC 3339 date-time with a time zone, such as "
-                "2026-12-01T08:00:00Z, in the years 1 to 9999 UTC"
+                "2026-12-01T08:00:00Z, in the years 1 to 9999 UTC",
+                "format" if isinstance(value, str) else "type",
             ) from None
 
     def _serialize(self, value: datetime | None, *_: Any, **__: Any) -> str | None:
@@ -108,11 +136,13 @@ class Ids(Described, ma.fields.List[int]):
         self._refused = f"must be 1 to {most} ids, each once"
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
-        if not isinstance(value, list) or not 1 <= len(value) <= self._most:
-            raise ma.ValidationError(self._refused)
+        if not isinstance(value, list):
+            raise invalid(self._refused, "type")
+        if not 1 <= len(value) <= self._most:
+            raise invalid(self._refused, "length")
         ids = super()._deserialize(value, *args, **kwargs)
         if len(set(ids)) < len(ids):
-            raise ma.ValidationError(self._refused)
+            raise invalid(self._refused, "duplicate")
         return ids
 
 
@@ -127,8 +157,14 @@ class OrderText(Described, ma.fields.String):
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
         if not self._rule.is_met(value):
-            raise ma.ValidationError(self._rule.must)
+            raise invalid(self._rule.must, _code_of(value, self._rule))
         return str(value)
+
+
+def _code_of(value: object, rule: domain.TextRule) -> str:
+    if not isinstance(value, str):
+        return "type"
+    return "format" if 1 <= len(value) <= rule.most else "length"
 
 
 class Trackings(Described, ma.fields.Dict):
@@ -141,7 +177,7 @@ class Trackings(Described, ma.fields.Dict):
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
         ids = {name: domain.parse_id(name) for name in value} if isinstance(value, dict) else {}
         if not isinstance(value, dict) or None in ids.values():
-            raise ma.ValidationError("must be an object of order ids and texts")
+            raise invalid("must be an object of order ids and texts", "type")
         rule = domain.TEXTS["tracking"]
         if not all(map(rule.is_met, value.values())):
             raise ma.ValidationError(f"each {rule.must}")
@@ -158,7 +194,7 @@ class Once:
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
         if len(value) > 1:
-            raise ma.ValidationError("must not be repeated")
+            raise invalid("must not be repeated", "duplicate")
         return super()._deserialize(value[0], *args, **kwargs)  # type: ignore[misc]
 
 
@@ -197,7 +233,7 @@ class _Bound(Instant):
                 raise
             # Few know that a plus in a query is a space.
             hint = "; write the + of a time zone as %2B"
-            raise ma.ValidationError(f"{error.messages[0]}{hint}") from None
+            raise invalid(f"{error.messages[0]}{hint}", "format") from None
 
 
 class BoundParameter(Once, _Bound):
@@ -224,7 +260,7 @@ class ZoneParameter(TextParameter):
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
         name: str = super()._deserialize(value, *args, **kwargs)
         if name not in _zones():
-            raise ma.ValidationError("must be a time zone's IANA name, such as Europe/Berlin")
+            raise invalid("must be a time zone's IANA name, such as Europe/Berlin", "format")
         return name
 
 
