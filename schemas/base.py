@@ -7,7 +7,7 @@ from typing import Any
 import marshmallow as ma
 
 from orders.domain import name_in_api
-from schemas.fields import Fault, Text
+from schemas.fields import FAULT_CODES, Fault, Text
 
 NOT_AN_OBJECT = Fault("must be a JSON object", "type")
 UNKNOWN_PARAMETER = Fault("is not a parameter of this request", "unknown")
@@ -57,3 +57,20 @@ class ErrorSchema(CamelSchema):
     code = Text("Machine-readable error code.", required=True)
     message = Text("Human-readable description of the error.", required=True)
     status = ma.fields.Integer(required=True, metadata={"description": "The HTTP status code."})
+
+
+class FaultSchema(SparseSchema):
+    """What is wrong with one field or parameter."""
+
+    field = Text("Its name, such as orderIds[0]; absent where it is the request as a whole.")
+    code = Text(f"One of {', '.join(FAULT_CODES)}; others may be added.", required=True)
+    message = Text("What is wrong, in words.", required=True)
+
+
+class DetailedErrorSchema(ErrorSchema):
+    """An error of version 2."""
+
+    errors = ma.fields.List(
+        ma.fields.Nested(FaultSchema),
+        metadata={"description": "Of 400 and 422: what is wrong, one by one; at most 100."},
+    )

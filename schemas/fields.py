@@ -7,19 +7,24 @@ import zoneinfo
 from collections.abc import Sequence
 from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
 import marshmallow as ma
 
 from orders import domain
 
+FAULT_CODES = (
+    *("required", "unknown", "type", "range", "format", "length", "duplicate", "null", "status"),
+)
+
 
 class Fault(str):
     """What is wrong with a field, in words, and its `code` for programs."""
 
+    __slots__ = ("code",)
     code: str
 
-    def __new__(cls, words: str, code: str) -> Fault:
+    def __new__(cls, words: str, code: str = "format") -> Self:
         """Return the words with their code."""
         fault = super().__new__(cls, words)
         fault.code = code
@@ -27,8 +32,8 @@ class Fault(str):
 
     @classmethod
     def of(cls, words: str) -> Fault:
-        """Return a fault as it is, and other words as one of the value's format."""
-        return words if isinstance(words, Fault) else cls(words, "format")
+        """Return a fault as it is, and other words as one of the format."""
+        return words if isinstance(words, Fault) else cls(words)
 
 
 def invalid(words: str, code: str) -> ma.ValidationError:

@@ -8,7 +8,7 @@ import marshmallow as ma
 
 from orders.domain import MAX_QUANTITY, Status
 from schemas import fields, order
-from schemas.base import ErrorSchema, SparseSchema, StrictSchema
+from schemas.base import DetailedErrorSchema, SparseSchema, StrictSchema
 
 MOST_SHIPMENTS = 100
 _ITEM = "What it is, in words."
@@ -130,7 +130,8 @@ class ShipmentsSchema(order.ShipmentSchema):
     def _check_tracked(self, data: dict[str, Any], **_: Any) -> None:
         others = data.get("tracking", {}).keys() - {*data.get("order_ids", ())}
         if others:
-            raise ma.ValidationError("must be of orders in orderIds", "tracking")
+            fault = fields.Fault("must be of orders in orderIds", "unknown")
+            raise ma.ValidationError(fault, "tracking")
 
 
 class ShipmentResultSchema(SparseSchema):
@@ -138,7 +139,7 @@ class ShipmentResultSchema(SparseSchema):
 
     order_id = fields.identifier("", required=True)
     order = fields.Nested("The order, if it shipped.", nested=OrderSchema)
-    error = fields.Nested("Why it did not ship.", nested=ErrorSchema)
+    error = fields.Nested("Why it did not ship.", nested=DetailedErrorSchema)
 
 
 class ShipmentResultsSchema(SparseSchema):

@@ -157,6 +157,11 @@ class Call:
     request_id: str = field(default_factory=lambda: f"{_random_bits(64):016x}")
 
     @property
+    def version(self) -> int:
+        """The version of the API, 0 elsewhere."""
+        return int(self.path.lstrip("/")[1]) if self.is_api else 0
+
+    @property
     def origin(self) -> Origin:
         """Who changes an order by this request."""
         return Origin(self.key_name or "nobody", self.request_id)

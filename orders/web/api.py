@@ -41,7 +41,7 @@ from orders.web.refusals import (
     error_body,
 )
 from orders.web.replies import JSON, NO_CONTENT, Constant, Reply, json_reply, tag_of
-from schemas.base import ErrorSchema
+from schemas.base import DetailedErrorSchema, ErrorSchema
 from schemas.fields import Instant, Int64, Whole
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ PROTECTION = {
 }
 _NOWHERE = "/ "
 _OPENAPI = {1: "3.0.3", 2: "3.1.0"}
+_ERROR_SCHEMAS = {1: ErrorSchema, 2: DetailedErrorSchema}
 
 
 # Here Flask, flask-smorest and Werkzeug are not used as they come. An override that changes no
@@ -241,13 +242,13 @@ def _with_example(schema: Any, options: dict[str, Any]) -> dict[str, Any]:
 class Api(flask_smorest.Api):
     """flask-smorest's Api with this service's error shape. One class for every version."""
 
-    ERROR_SCHEMA = ErrorSchema
     DEFAULT_ERROR_RESPONSE_NAME = None
 
     def __init__(
         self, app: OrdersFlask, settings: Settings, blueprint: ApiBlueprint, version: int
     ) -> None:
         """Add a version of the API to an application, and its document at /openapi/vN.json."""
+        self.ERROR_SCHEMA = _ERROR_SCHEMAS[version]
         super().__init__(
             app,
             config_prefix=f"V{version}",
@@ -276,7 +277,7 @@ class Api(flask_smorest.Api):
 
     def _register_responses(self) -> None:
         # Without flask-smorest's own responses, one for each status: `document` has ours.
-        self.spec.components.schema("Error", schema=ErrorSchema)
+        self.spec.components.schema("Error", schema=self.ERROR_SCHEMA)
 
     def _register_pagination_header(self) -> None:
         """Register nothing: no operation refers to it."""
@@ -296,7 +297,7 @@ def render(error: Exception) -> Reply:
         log.error("Request %s failed", call.request_id, exc_info=error)
         return render(InternalError(call.request_id))
     call.refusal = answer.code
-    return Reply(error_body(answer), answer.status, answer.headers)
+    return Reply(error_body(answer, call.version), answer.status, answer.headers)
 
 
 def _finish(app: OrdersFlask, reply: Reply) -> Reply:

@@ -66,8 +66,8 @@ def _load(schema: ma.Schema, data: Any) -> Any:
         faults = _faults_by_field(messages)
     if isinstance(data, Mapping):
         known = {field.data_key for field in schema.load_fields.values()}
-        words = str(schema.error_messages["unknown"])
-        faults |= {name: words for name in data if name not in known}
+        unknown = schema.error_messages["unknown"]
+        faults |= {name: unknown for name in data if name not in known}
     if faults:
         raise ValidationFailed(faults)
     return loaded
@@ -207,7 +207,7 @@ def _faults_by_field(messages: Mapping[str, Any]) -> dict[str, str]:
             named |= _faults_by_field({f"{name}[{nth}]": each for nth, each in faults.items()})
         else:
             field = "body" if faults == [NOT_AN_OBJECT] else str(name)
-            named[field] = " and ".join(map(str, faults))
+            named[field] = faults[0] if len(faults) == 1 else " and ".join(map(str, faults))
     return named
 
 

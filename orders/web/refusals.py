@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import Any, NamedTuple
 
 from werkzeug import exceptions as http
@@ -19,11 +20,15 @@ from orders.feed import TooManyFollowers
 from orders.server import MAX_HEAD_BYTES, MAX_HEADERS
 from orders.store.database.errors import OutcomeUnknown, StoreUnavailable
 from orders.strictjson import to_json
+from schemas.fields import Fault
 from schemas.order import EXAMPLE_ID
 
 Headers = tuple[tuple[str, str], ...]
+Faults = tuple[tuple[str, str, str], ...]
 
 _FAULTS_SHOWN = 10
+_FAULTS_LISTED = 100
+_WITH_FAULTS = frozenset({400, 422})
 _NAME_SHOWN = 64
 # A name that could be taken for a part of the message is quoted.
 _PLAIN_NAME = re.compile(r"[\w.$@\[\]-]+")
@@ -33,12 +38,16 @@ _RETRY_AFTER = (("Retry-After", "{0.retry_after}"),)
 
 
 class Answer(NamedTuple):
-    """What a client gets of an error; the headers are beside those of every response."""
+    """What a client gets of an error; the headers are beside those of every response.
+
+    `faults` are fields or parameters, what is wrong with each, and the code of that.
+    """
 
     status: int
     code: str
     message: str
     headers: Headers = ()
+    faults: Faults = ()
 
 
 class WebRefusal(Exception):
@@ -150,6 +159,11 @@ class ValidationFailed(WebRefusal):
         more = len(self.faults) - _FAULTS_SHOWN
         return "; ".join(shown) + (f"; and {more} more" if more > 0 else "") + "."
 
+    def answer(self) -> Answer:
+        listed = islice(self.faults.items(), _FAULTS_LISTED)
+        faults = ((name[:_NAME_SHOWN], fault, Fault.of(fault).code) for name, fault in listed)
+        return super().answer()._replace(faults=tuple(faults))
+
 
 class ServerBusy(WebRefusal):
     """Too many long answers are being made or sent."""
@@ -213,14 +227,15 @@ _OTHERS: dict[type[Exception], Callable[[Any], Answer]] = {
         f"Order {e.order_id} was cancelled. It can't be changed, shipped or cancelled again.",
     ),
     domain.PreconditionFailed: _precondition_failed,
-    domain.OrderNotShipped: lambda e: Answer(
-        422, "validation_failed", f"tracking: can be set once order {e.order_id} has shipped."
-    ),
+    domain.OrderNotShipped: lambda e: ValidationFailed(
+        {"tracking": Fault(f"can be set once order {e.order_id} has shipped", "status")}
+    ).answer(),
     domain.IdempotencyKeyReused: lambda _: Answer(
         422,
         "idempotency_key_reused",
         "This Idempotency-Key was used before, for a different request. "
         "Use a new value for each new request.",
+        faults=(("Idempotency-Key", "was used for a different request", "duplicate"),),
     ),
     TooManyFollowers: lambda e: Answer(
         503,
@@ -264,7 +279,7 @@ _SAMPLES: tuple[Exception, ...] = (
         "Send the body with 'Content-Type: application/json'.",
         (("Accept", ""), ("Accept-Patch", ""), ("Accept-Encoding", "")),
     ),
-    ValidationFailed({"petId": "is required"}),
+    ValidationFailed({"petId": Fault("is required", "required")}),
     domain.IdempotencyKeyReused(),
     RateLimited(18),
     KeyBanned(300),
@@ -301,11 +316,25 @@ CODES = tuple(dict.fromkeys([*EXAMPLES, *(each.code for each in SERVER_ANSWERS.v
 
 # Clients that are refused mostly repeat the request, and making a body is 4 % of an answer.
 @lru_cache(maxsize=64)
-def error_body(answer: Answer) -> bytes:
-    """Return the one shape of every response of 400 and above, as JSON, with no key in it."""
+def error_body(answer: Answer, version: int = 1) -> bytes:
+    """Return the one shape of every response of 400 and above, as JSON, with no key in it.
+
+    From version 2 on, 400 and 422 have the faults one by one.
+    """
+    message = _clean(answer.message)
+    body = {"code": answer.code, "message": message, "status": answer.status}
+    if version <= 1 or answer.status not in _WITH_FAULTS:
+        return to_json(body).encode()
+    errors = [
+        {"field": _clean(field), "code": code, "message": _clean(fault)}
+        for field, fault, code in answer.faults
+    ]
+    return to_json({**body, "errors": errors or [{"code": "format", "message": message}]}).encode()
+
+
+def _clean(text: str) -> str:
     # Half a surrogate pair, which a name in JSON may have, is no text to many parsers.
-    message = apikeys.redact(answer.message).encode(errors="replace").decode()
-    return to_json({"code": answer.code, "message": message, "status": answer.status}).encode()
+    return apikeys.redact(text).encode(errors="replace").decode()
 
 
 def body_of(refusal: domain.Refusal) -> bytes:

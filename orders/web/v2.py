@@ -35,6 +35,7 @@ from orders.webhooks import endpoints
 from schemas import order_v2
 from schemas import query as queries
 from schemas.event import EventPageSchema
+from schemas.fields import Fault
 from schemas.report import StatsSchema, UsageSchema
 
 VERSION = 2
@@ -317,7 +318,7 @@ def _event_page(page: EventPage) -> Reply:
 
 def _check_position(after: int) -> None:
     if after > (newest := order_store.revision(current_call().shop.database)):
-        raise ValidationFailed({"after": f"is after the newest event, {newest}"})
+        raise ValidationFailed({"after": Fault(f"is after the newest event, {newest}", "range")})
 
 
 @blueprint.get("/store/stats", tags=["reports"])

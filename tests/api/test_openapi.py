@@ -56,7 +56,7 @@ OPERATIONS = {
 SCHEMAS = {
     1: {"Order", "NewOrder", "Shipment", "Pet", "Error"},
     2: {"Order", "NewOrder", "OrderPatch", "Shipment", "OrderPage", "Event", "EventPage", "Error"}
-    | {"Shipments", "ShipmentResults", "ShipmentResult"}
+    | {"Fault", "Shipments", "ShipmentResults", "ShipmentResult"}
     | {"Stats", "StatusCounts", "Backups", "Day", "PausedWebhook", "Usage", "Windows", "Window"},
 }
 TAGS = {1: ["orders", "pets"], 2: ["orders", "events", "reports"]}

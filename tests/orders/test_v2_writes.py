@@ -59,6 +59,53 @@ def test_an_optional_field_is_rejected_by_name_unless_it_is_what_it_must_be(clie
     assert len(store.events()) == 1
 
 
+# The request, its field at fault, and the code of that: version 2's own. "" is no field.
+FAULTS = [
+    ("post", "", {}, "petId", "required"),
+    ("post", "", {"petId": 7, "pet": 7}, "pet", "unknown"),
+    ("post", "", {"petId": "7"}, "petId", "type"),
+    ("post", "", {"petId": 7, "quantity": 1.0}, "quantity", "type"),
+    ("post", "", {"petId": 7, "quantity": 0}, "quantity", "range"),
+    ("post", "", {"petId": 7, "quantity": None}, "quantity", "null"),
+    ("post", "", {"petId": 7, "shipDate": "1 May"}, "shipDate", "format"),
+    ("post", "", {"petId": 7, "shipDate": 1}, "shipDate", "type"),
+    ("post", "", {"petId": 7, "reference": "x" * 65}, "reference", "length"),
+    ("post", "", {"petId": 7, "reference": "\0"}, "reference", "format"),
+    ("post", "", [], "body", "type"),
+    ("post", "", None, "", "format"),
+    ("patch", "/1", {"tracking": "AB 1"}, "tracking", "status"),
+    ("get", "?limit=0", None, "limit", "range"),
+    ("get", "?limit=1&limit=2", None, "limit", "duplicate"),
+    ("get", "?page=2", None, "page", "unknown"),
+    ("get", "?sort=size", None, "sort", "format"),
+    ("get", "?after=x", None, "after", "format"),
+    ("post", "/../shipments", {"orderIds": [1, "2"]}, "orderIds[1]", "type"),
+    ("post", "/../shipments", {"orderIds": [1, 1]}, "orderIds", "duplicate"),
+    ("post", "/../shipments", {"orderIds": []}, "orderIds", "length"),
+]
+
+
+def test_each_fault_has_its_field_and_a_code_for_programs(client):
+    for method, end, sent, field, code in FAULTS:
+        body = {} if method == "get" else {"data": json.dumps(sent) if sent is not None else "{"}
+        path = SHIPMENTS if end.endswith("shipments") else ORDERS + end
+        response = client.request(method.upper(), path, content_type="application/json", **body)
+        answer = response.get_json()
+        assert response.status_code == (422 if field else 400), answer
+        (fault,) = answer["errors"]
+        assert (fault.get("field", ""), fault["code"]) == (field, code), answer
+        named = f"{field}: {fault['message']}." if field else fault["message"]
+        assert named == answer["message"]
+
+
+def test_of_many_faults_the_first_hundred_are_listed(client):
+    secret = f"sok_{'A' * 43}"
+    sent = {secret: 1, "\ud800": 1, **{f"f{nth}": nth for nth in range(200)}}
+    answer = client.post(ORDERS, json=sent).get_json()
+    assert len(answer["errors"]) == 100
+    assert secret not in str(answer)
+
+
 # changeOrder.
 
 

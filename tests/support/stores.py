@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partialmethod
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from sqlalchemy import text
@@ -235,7 +236,9 @@ def assert_error(response, status, code):
     """Check that a response is an Error body, exactly, with this status and code."""
     body = response.get_json()
     assert (response.status_code, body["code"]) == (status, code), body
-    assert list(body) == ["code", "message", "status"]
+    has_errors = status in {400, 422} and "/v2" in unquote(response.request.url)
+    assert list(body) == ["code", "message", "status", *(["errors"] if has_errors else [])]
+    assert all(each["code"] and each["message"] for each in body.get("errors", ()))
     assert body["status"] == status
     assert isinstance(body["message"], str)
     assert body["message"]

@@ -6,6 +6,7 @@ their examples and the headers, is added when the document is completed.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
@@ -19,7 +20,7 @@ from orders.store.tables import orders
 from orders.web.bodies import MERGE_PATCH
 from orders.web.openapi import webhooks
 from orders.web.openapi.parts import COMMON_HEADERS, OTHER_HEADERS, REQUEST_HEADERS, header
-from orders.web.refusals import CODES, EXAMPLES
+from orders.web.refusals import CODES, EXAMPLES, error_body
 from schemas.order import EXAMPLE_ID
 from schemas.order_v2 import OrderSchema
 
@@ -264,7 +265,7 @@ def _add_refusal(responses: dict[str, Any], code: str, version: int, headers: li
     response = responses.setdefault(str(answer.status), _no_refusals())
     response["description"] += f", `{code}`" if response["description"] else f"`{code}`"
     response["content"]["application/json"]["examples"][code] = {
-        "value": {"code": code, "message": answer.message, "status": answer.status}
+        "value": json.loads(error_body(answer, version))
     }
     own = [name for name, _ in answer.headers]
     response["headers"].update(_refer(_of_version([*own, *headers], version)))
