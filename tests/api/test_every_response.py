@@ -7,7 +7,7 @@ import http.client
 import json
 import re
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from sqlalchemy import insert
@@ -288,6 +288,8 @@ def assert_answer(response, case):
         assert response.content_type == JSON
     else:
         assert_error(response, case.status, case.code)
+        has_faults = case.status in {400, 422} and "/v2/" in unquote(case.target)
+        assert ("errors" in response.get_json()) == has_faults
     if case.method == "HEAD" or case.status in {204, 304}:
         assert response.data == b""
     assert response.headers.get("WWW-Authenticate") == CHALLENGES.get(case.code)
