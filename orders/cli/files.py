@@ -104,10 +104,14 @@ def import_orders(file: Path, *, dry_run: bool, if_known: str, **reading: Any) -
     if dry_run:
         _show(imported, faults)
     for remark, count in faults.remarks.items():
-        say(f"{count:,} {'rows' if count > 1 else 'row'} {remark}.")
+        say(f"{remark}." if remark[0].isupper() else f"{_counted(count, 'row')} {remark}.")
     if dry_run and faults.count:
-        raise click.ClickException(f"Nothing would be imported: {faults.count:,} faults.")
+        raise click.ClickException(f"Nothing would be imported: {_counted(faults.count, 'fault')}.")
     say(f"{'A dry run: would import' if dry_run else 'Imported'} {imported.count:,} orders.")
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count:,} {word}{'s' * (count != 1)}"
 
 
 def _show(imported: Imported, faults: Faults) -> None:

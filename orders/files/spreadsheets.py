@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LONGEST_LINE = 1024 * 1024
 _BOMS_OF_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _WINDOWS = "windows-1252"
-_READ_AS_WINDOWS = "and those below were read as Windows-1252, since they are not UTF-8"
+_READ_AS_WINDOWS = "The file is read as Windows-1252, as it is not UTF-8"
 
 
 # What a spreadsheet's formula begins with.
