@@ -31,7 +31,7 @@ from orders.store.care import checks
 from orders.store.care.backups import Backups, ContinuousCopy
 from orders.store.care.opening import Hold, SqliteUpkeep
 from orders.store.database.commits import CommitCache, GroupCommit
-from orders.store.database.database import Database, LongReads
+from orders.store.database.database import Database
 from orders.store.database.errors import StoreUnavailable, Superseded
 from orders.store.database.sqlite import SqliteDatabase
 from orders.store.lists import CurrentList
@@ -157,11 +157,6 @@ class Shop:
         with self.database.read() as connection:
             return key_store.store_id(connection)
 
-    @property
-    def long_reads(self) -> LongReads:
-        """The gate that long reads of the store wait at."""
-        return self.database.long_reads
-
     def begin(self) -> None:
         """Load an earlier process' counters and bans, and compare the clock with the store."""
         self.counters.load()
@@ -198,7 +193,7 @@ class Shop:
             self.counters.flush,
             self.write_keys,
             self.follow_outages,
-            self.long_reads.tend,
+            self.database.long_reads.tend,
             *([self.backups.tend] if self.backups else []),
             *([self.continuous_copy.tend] if self.continuous_copy else []),
             *chores,

@@ -224,7 +224,7 @@ def read_page(database: Database, query: PageQuery) -> Page:
 
 
 def _rows(database: Database, shape: _Shape, values: dict[str, Any]) -> list[tuple[Any, ...]]:
-    few = _few(database, shape, values)
+    few = _selective_column(database, shape, values)
     if few is None and SEARCH in shape.names:
         rows = database.ask(_page(shape, None, is_tried=True), tried=TRIED, **values)
         if len(rows) == values["size"]:
@@ -254,7 +254,7 @@ class _Shape:
     start: Literal["first", "dated", "undated"]
 
     @property
-    def along(self) -> str | None:
+    def sole_filter(self) -> str | None:
         """The column that alone is filtered by, where its index has the sort's order."""
         alone = self.sort.by is SortBy.ID and self.statuses == _EVERY_STATUS
         return next((name for name in _EQUAL if alone and self.names == {name}), None)
@@ -280,9 +280,9 @@ def _shape(query: PageQuery) -> _Shape:
     return _Shape(names, statuses, sort, "dated" if query.after.key else "undated")
 
 
-def _few(database: Database, shape: _Shape, values: dict[str, Any]) -> str | None:
+def _selective_column(database: Database, shape: _Shape, values: dict[str, Any]) -> str | None:
     """Return the column whose filters leave the fewest orders, None where none leaves few."""
-    columns = {FILTERS[name][0] for name in shape.names} - {shape.sort.by.column, shape.along}
+    columns = {FILTERS[name][0] for name in shape.names} - {shape.sort.by.column, shape.sole_filter}
     counts = {}
     for column in sorted(columns):
         query = _count(column, tuple(shape.of(column)), shape.statuses)
@@ -334,7 +334,7 @@ def _page(shape: _Shape, few: str | None, *, is_tried: bool = False) -> Query:
         hits = select(tried).where(_is_found(tried.c.order_id, tried.c.order_id))
         chosen = _limited(shape, hits, "size")
     else:
-        ranges = _parts(shape) if few is None else _parts_of_few(shape, few)
+        ranges = _parts(shape) if few is None else _parts_of_selected(shape, few)
         chosen = _chosen(shape, ranges, "size")
     page = chosen.subquery("page")
     newest = select(lists.REVISION.label("revision")).subquery("newest")
@@ -366,7 +366,7 @@ def _parts(shape: _Shape) -> Iterator[sa.Select[Any]]:
     """Return the walks of the sort's index: one for each status, with and without a date."""
     prefixes, others = _prefixes(shape)
     for name in sorted(shape.names):
-        if FILTERS[name][0] not in {shape.along, shape.sort.by.column}:
+        if FILTERS[name][0] not in {shape.sole_filter, shape.sort.by.column}:
             others.append(condition(name, ORDERS, indexed=False))
     for prefix in prefixes:
         may_lack_date = prefix is not _IS_SHIPPED
@@ -375,8 +375,8 @@ def _parts(shape: _Shape) -> Iterator[sa.Select[Any]]:
 
 def _prefixes(shape: _Shape) -> tuple[Conditions, Conditions]:
     """Return the beginnings of the index to walk, in turn, and the condition of the status."""
-    if shape.along:
-        return [condition(shape.along, ORDERS)], []
+    if shape.sole_filter:
+        return [condition(shape.sole_filter, ORDERS)], []
     if shape.sort.by is SortBy.ID and shape.names:
         # The rows themselves have that order: reading all costs less than looking most of them up.
         status = status_is_one_of(shape.statuses, db.Unindexed(ORDERS.status))
@@ -389,7 +389,7 @@ def _is(status: str) -> ColumnElement[bool]:
     return _IS_SHIPPED if status == Status.SHIPPED.value else is_status
 
 
-def _parts_of_few(shape: _Shape, few: str) -> Iterator[sa.Select[Any]]:
+def _parts_of_selected(shape: _Shape, few: str) -> Iterator[sa.Select[Any]]:
     """Return what is wanted of the orders that the filters of a column leave."""
     names = [name for name in sorted(shape.names) if FILTERS[name][0] != few]
     read = {"id", shape.sort.by.column, *_columns(names)}

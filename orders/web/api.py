@@ -388,7 +388,7 @@ class ServingPolicy:
         return is_key and bodies.may_be_read(method, headers)
 
     def has_room_for_long(self) -> bool:
-        return self._shop.long_reads.is_open
+        return self._shop.database.long_reads.is_open
 
     def owner(self, address: str, authorization: str | None) -> str:
         return access.bearer_token(authorization) or access.network_of(address)

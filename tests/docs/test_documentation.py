@@ -249,6 +249,16 @@ DIFFERS = re.compile(
 )
 
 
+def test_both_systems_have_the_same_functions():
+    definition = re.compile(r"^(?:def )?([a-zA-Z]\w*)(?:\(| = )", re.MULTILINE)
+    posix, windows = (
+        set(definition.findall((SOURCE / "orders" / "system" / f"{name}.py").read_text("utf-8")))
+        for name in ("posix", "windows")
+    )
+    assert posix == windows
+    assert "make_private_file" in posix
+
+
 def test_only_one_package_asks_which_system_it_is():
     asked = {
         path.relative_to(SOURCE).as_posix(): found

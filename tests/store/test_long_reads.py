@@ -25,7 +25,7 @@ def small(monkeypatch):
 
 @pytest.fixture
 def gate(store, small):
-    return store.shop.long_reads
+    return store.database.long_reads
 
 
 def write(store, mebibytes):
@@ -57,7 +57,7 @@ def test_no_commit_makes_a_checkpoint_and_housekeeping_does(store):
     file, before = store.database.path, store.database.path.stat().st_size
     write(store, 12)
     assert file.stat().st_size == before
-    assert store.shop.long_reads.tend() is None
+    assert store.database.long_reads.tend() is None
     assert file.stat().st_size > 12 * 2**20
 
 

@@ -195,7 +195,7 @@ class Shop:
     def _tend(self) -> None:
         self.parts.counters.flush()
         self.parts.write_keys()
-        self.parts.long_reads.tend()
+        self.parts.database.long_reads.tend()
         self.backups.tend()
         self.subscriber.now = self.clock.monotonic()
         self._trouble.clear()
