@@ -101,7 +101,10 @@ def test_a_start_without_redis_warns_and_finds_it_later(tmp_path, own_redis, sta
 
 
 def test_a_service_that_counts_in_memory_imports_no_redis():
-    script = "import sys, app; app.create_app(app.Settings()); sys.exit('redis' in sys.modules)"
+    script = (
+        "import sys; from orders.application import create_app; from orders.settings import "
+        "Settings; create_app(Settings()); sys.exit('redis' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=False)
     assert done.returncode == 0
 
