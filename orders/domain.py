@@ -35,6 +35,7 @@ class EventType(StrEnum):
     CANCELLED = "order.cancelled"
     REOPENED = "order.reopened"
     IMPORTED = "order.imported"
+    FORGOTTEN = "order.forgotten"
 
 
 class PetStatus(StrEnum):
@@ -222,6 +223,8 @@ TEXTS = {
 }
 # Those that orders are searched by.
 SEARCHED = ("reference", "item", "ship_to", "tracking")
+# Those that may name a person: what is forgotten of an order.
+PERSONAL = ("reference", "note", "ship_to", "tracking")
 # Only a search's first characters are compared.
 _LONGEST_WORD = 64
 # Where a word begins.

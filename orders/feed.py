@@ -18,6 +18,7 @@ from operator import attrgetter
 from typing import Protocol, TypeAlias
 
 from orders.clock import Clock
+from orders.domain import EventType
 from orders.store import orders as order_store
 from orders.store.database.database import Database
 from orders.store.database.errors import StoreUnavailable
@@ -111,6 +112,8 @@ class _Memory:
         return self.events[-1].id if self.events else self.begins_after
 
     def with_more(self, events: tuple[Event, ...]) -> _Memory:
+        if any(each.type == EventType.FORGOTTEN for each in events):
+            return _Memory(events, self.newest)  # earlier ones may have what was forgotten
         whole = self.events + events
         kept = whole[-REMEMBERED_EVENTS:]
         forgotten = whole[: len(whole) - len(kept)]

@@ -9,6 +9,7 @@ times.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -25,16 +26,19 @@ from orders.domain import NewOrder, Origin, Unchangeable
 from orders.files import staging
 from orders.files.rows import PETS, Cells, Fault, Faults, checked, orders, pet
 from orders.files.staging import Staging
-from orders.store import idempotency, pets
+from orders.store import audit, forgetting, idempotency, pets
 from orders.store import orders as order_store
 from orders.store.database.commits import GroupCommit
 from orders.store.database.database import Database
 from orders.store.database.errors import StoreUnavailable
+from orders.store.forgetting import Due
 from orders.store.idempotency import IdempotencyKey, Written
 from orders.store.orders import Changed, Outcome
 
 # Whether an order, or the list, with this revision may be changed.
 Condition = Callable[[int], bool]
+# SQLite looks ten times a second whether another process has ended its transaction.
+_REST_SECONDS = 0.11
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -237,6 +241,33 @@ class OrderService:
             reopened = order_store.reopen(connection, order_id, origin, now)
             reopened = reopened or order_store.recall(connection, latest)
             return idempotency.remember(connection, key, request, Written(reopened), now)
+
+    def forget(
+        self,
+        orders: Iterable[Due],
+        origin: Origin,
+        subject: str,
+        rest: Callable[[float], object] = time.sleep,
+    ) -> Iterator[list[int]]:
+        """Forget whom settled orders were for, in transactions of a moment; yield the ids of each.
+
+        The first of them adds the subject to the audit trail. `rest` waits after each, so that
+        others can write; where it returns true, no other follows.
+        """
+        is_recorded = False
+        batches = forgetting.Batches(orders)
+        for batch in batches:
+            began = self._clock.monotonic()
+            with self._change(None) as (connection, now):
+                forgotten = forgetting.forget(connection, batch, origin, now)
+                if forgotten and not is_recorded:
+                    who = None if origin.actor == "cli" else origin.actor
+                    audit.record(connection, now, "orders.forgotten", subject, who)
+                    is_recorded = True
+            batches.learn(self._clock.monotonic() - began)
+            yield forgotten
+            if rest(_REST_SECONDS):
+                return
 
     @contextmanager
     def _change(self, key: IdempotencyKey | None) -> Iterator[tuple[Connection, datetime]]:

@@ -37,7 +37,10 @@ class EventSchema(CamelSchema):
     type = Text("What happened.", required=True, validate=ma.validate.OneOf([*EventType]))
     order_id = identifier("The order that it happened to.", required=True)
     at = Instant("When it happened. May step back when the shop's clock does.", required=True)
-    actor = Text("Who caused it: `key:ID`, or `cli` for commands.", required=True)
+    actor = Text(
+        "Who caused it: `key:ID`, `cli` for commands, or `service` for what it does by itself.",
+        required=True,
+    )
     request_id = Text(
         "The request that caused it; null for commands.", required=True, allow_none=True
     )

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, is_dataclass
 from datetime import datetime, timedelta
 from typing import Any, cast
 
-from sqlalchemy import Connection, bindparam, delete, insert, select, text, tuple_, update
+from sqlalchemy import Connection, bindparam, delete, insert, or_, select, text, tuple_, update
 
-from orders.domain import IdempotencyKeyReused
-from orders.store.database.database import Query
+from orders.domain import PERSONAL, IdempotencyKeyReused, name_in_api
+from orders.store.database.database import LISTED, Query
 from orders.store.orders import Changed
 from orders.store.tables import idempotency_keys, order_events
 
@@ -63,7 +64,7 @@ _FIND = Query(
     .outerjoin_from(idempotency_keys, order_events)
     .where(*_IS_KEY, idempotency_keys.c.at > bindparam("since"))
 )
-_FORGET = Query(delete(idempotency_keys).where(*_IS_KEY))
+_REMOVE = Query(delete(idempotency_keys).where(*_IS_KEY))
 _REMEMBER = Query(
     insert(idempotency_keys).values(
         key_id=bindparam("api_key_id"),
@@ -95,6 +96,24 @@ _SHIFT = Query(
     text("UPDATE idempotency_keys SET at = at + CAST(:step AS interval)"),
 )
 _SWEEP = Query(delete(idempotency_keys).where(tuple_(*_IDENTITY).in_(_EXPIRED)))
+
+
+# Those of one of some orders, and those of several, whose ids only the text has.
+_ANSWERS = Query(
+    *(
+        select(*_IDENTITY, idempotency_keys.c.answer).where(
+            or_(
+                idempotency_keys.c.event_id.is_(None),
+                idempotency_keys.c.event_id.in_(
+                    select(order_events.c.id).where(order_events.c.order_id.in_(ids))
+                ),
+            )
+        )
+        for ids in LISTED
+    )
+)
+_REWRITE = Query(update(idempotency_keys).where(*_IS_KEY).values(answer=bindparam("shown")))
+_PERSONAL = [name_in_api(name) for name in PERSONAL]
 
 
 def recall(
@@ -131,7 +150,7 @@ def remember(
     if key is None:
         return written
     is_of_one = isinstance(written.answer, Changed)
-    _FORGET.execute(connection, **_values(key))
+    _REMOVE.execute(connection, **_values(key))
     _REMEMBER.execute(
         connection,
         **_values(key),
@@ -161,6 +180,27 @@ def follow_clock(connection: Connection, seconds: float, now: datetime) -> None:
     if seconds:
         _SHIFT.execute(connection, step=f"{seconds:+.3f} seconds")
     _BRING_BACK.execute(connection, now=now)
+
+
+def forget(connection: Connection, order_ids: Collection[int]) -> None:
+    """Take what may name a person from the answers that show some orders."""
+    rows = _ANSWERS.execute(connection, order_ids=json.dumps([*order_ids])).fetchall()
+    known = frozenset(order_ids)
+    for *key, answer in rows:
+        blanked = _blanked(answer, known)
+        if blanked != answer:
+            _REWRITE.execute(connection, **_values(IdempotencyKey(*key)), shown=blanked)
+
+
+def _blanked(answer: str, order_ids: Collection[int]) -> str:
+    def blank(part: dict[str, Any]) -> dict[str, Any]:
+        # In a list of results, an order's id stands beside the order, too.
+        if "petId" not in part or part["id"] not in order_ids:
+            return part
+        return {name: value for name, value in part.items() if name not in _PERSONAL}
+
+    shown = json.loads(answer, object_hook=blank)
+    return json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
 
 
 def _values(key: IdempotencyKey) -> dict[str, object]:

@@ -135,7 +135,8 @@ order_words = Table(
 )
 
 
-# One change of an order, and the order as it stood after it. Never updated, never deleted.
+# One change of an order, and the order as it stood after it. Never deleted, and never updated but
+# to forget whom it was for.
 order_events = Table(
     "order_events",
     METADATA,
@@ -148,7 +149,7 @@ order_events = Table(
     *_order_columns(),
     CheckConstraint(
         "type IN ('order.placed', 'order.changed', 'order.shipped', 'order.cancelled', "
-        "'order.reopened', 'order.imported')",
+        "'order.reopened', 'order.imported', 'order.forgotten')",
         name="order_events_type",
     ),
     Index("order_events_by_order", "order_id", "id"),
@@ -300,6 +301,8 @@ webhook_deliveries = Table(
     Column("answer", short_text(200), nullable=False),
     Index("webhook_deliveries_by_endpoint", "endpoint_id", "id"),
     Index("webhook_deliveries_by_age", "at"),
+    # By which the answers are found that may repeat what is to be forgotten.
+    Index("webhook_deliveries_by_event", "event_id"),
     sqlite_autoincrement=_NEVER_REUSED,
 )
 

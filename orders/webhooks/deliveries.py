@@ -133,17 +133,26 @@ _ADVANCE = Query(
     )
     .values(position=sa.bindparam("to_position"), tries=0, next_at=None)
 )
+_MADE: dict[str, Any] = {
+    name: sa.bindparam(f"made_{name}", type_=webhook_deliveries.c[name].type)
+    for name in Delivery.__slots__[1:]
+}
+_OF_EVENT, _OTHER = order_events.alias(), order_events.alias()
+_IS_FORGOTTEN = sa.exists().where(
+    _OF_EVENT.c.id == _MADE["event_id"],
+    _OTHER.c.order_id == _OF_EVENT.c.order_id,
+    _OTHER.c.id >= _OF_EVENT.c.id,
+    _OTHER.c.type == EventType.FORGOTTEN.value,
+)
+# The answer may repeat what was forgotten, even while the message was on its way.
+_ANSWER = sa.case((_IS_FORGOTTEN, ""), else_=_MADE["answer"])
 # Inserts nothing if the endpoint was removed.
 _LOG = Query(
     sa.insert(webhook_deliveries).from_select(
         Delivery.__slots__,
-        sa.select(
-            webhook_endpoints.c.id,
-            *(
-                sa.bindparam(f"made_{name}", type_=webhook_deliveries.c[name].type)
-                for name in Delivery.__slots__[1:]
-            ),
-        ).where(webhook_endpoints.c.id == sa.bindparam("of_endpoint")),
+        sa.select(webhook_endpoints.c.id, *(_MADE | {"answer": _ANSWER}).values()).where(
+            webhook_endpoints.c.id == sa.bindparam("of_endpoint")
+        ),
     )
 )
 

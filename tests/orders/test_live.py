@@ -135,6 +135,18 @@ def test_what_another_program_commits_is_sent_too(live, tmp_path):
         assert stream.events(1)[0]["type"] == "order.imported"
 
 
+def test_what_was_forgotten_is_forgotten_in_memory_too(live):
+    before = live.newest
+    with live.stream() as stream:
+        order_id = live.client.place(7, note="for Anna").get_json()["id"]
+        live.client.cancel(order_id)
+        assert [each["order"]["note"] for each in stream.events(2)] == ["for Anna"] * 2
+        assert command(live.store, "orders", "forget", str(order_id)).exit_code == 0
+        stream.events(1)
+        with live.stream(f"after={before}") as another:
+            assert all("note" not in each["order"] for each in another.events(3))
+
+
 def change_key(live, key_id, **changes):
     with live.store.database.write() as connection:
         key_store.change(connection, key_id, **changes)

@@ -8,9 +8,10 @@ stopped, started, and cut off at any moment; `tests.proofs.crash` kills the real
 from __future__ import annotations
 
 import copy
+import json
 import shutil
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import chain, count
 from types import SimpleNamespace
 
 import pytest
@@ -25,8 +26,10 @@ from hypothesis.stateful import (
 )
 
 from orders import domain
+from orders.domain import Origin
 from orders.settings import DEFAULT_PLANS, Plan
 from orders.store import apikeys as key_store
+from orders.store import forgetting
 from tests.support.clocks import SetClock
 from tests.support.databases import DATABASES
 from tests.support.stores import Client, Store, assert_error
@@ -126,11 +129,22 @@ class Model:
         self.events = []
 
     def record(self, kind, key, order_id):
-        if kind != "changed":
+        if kind not in {"changed", "forgotten"}:
             self.states[order_id] = {"placed": "pending", "reopened": "pending"}.get(kind, kind)
         state, order = self.states[order_id], self.orders[order_id]
         facts = order["petId"], order["quantity"], order.get("shipDate"), self.notes.get(order_id)
-        self.events.append((f"order.{kind}", order_id, f"key:{key.id}", state, *facts))
+        actor = f"key:{key.id}" if key else "cli"
+        self.events.append((f"order.{kind}", order_id, actor, state, *facts))
+
+    def forget(self):
+        """Forget the notes of settled orders; return the ids of those that had any."""
+        noted = {order_id for _, order_id, *_, note in self.events if note}
+        due = sorted(each for each in noted if self.states[each] != "pending")
+        self.events = [(*event, None if event[1] in due else note) for *event, note in self.events]
+        for order_id in due:
+            self.notes[order_id] = None
+            self.record("forgotten", None, order_id)
+        return due
 
     def shown(self):
         return [
@@ -146,6 +160,15 @@ class Model:
             "shipped": (409, "order_already_shipped"),
             "pending": None,
         }[self.states.get(order_id)]
+
+
+def without_notes(data, order_ids):
+    """Return an answer of version 2 without the notes of some orders."""
+    body = json.loads(data)
+    for order in [body, *(each.get("order", {}) for each in body.get("results", ()))]:
+        if order.get("id") in order_ids:
+            order.pop("note", None)
+    return json.dumps(body, separators=(",", ":")).encode()
 
 
 EVENT_COLUMNS = "type, order_id, actor, status, pet_id, quantity, ship_date, note"
@@ -296,9 +319,10 @@ class Shopping(RuleBasedStateMachine):
         if not value or earlier is None or self.now() - earlier.at >= DAY:
             check(key, answer)
             if value and answer.status_code == 200:
-                key.written[value] = SimpleNamespace(at=self.now(), request=request, answer=answer)
+                earlier = SimpleNamespace(at=self.now(), request=request, data=answer.data)
+                key.written[value] = earlier
         elif earlier.request == request:
-            assert (answer.status_code, answer.data) == (200, earlier.answer.data)
+            assert (answer.status_code, answer.data) == (200, earlier.data)
             assert answer.headers["Idempotent-Replayed"] == "true"
         else:
             assert_error(answer, 422, "idempotency_key_reused")
@@ -371,6 +395,15 @@ class Shopping(RuleBasedStateMachine):
             assert answer.get_json()["status"] == "pending"
 
         self.write_once(key, value, check, "POST", f"{LIST_2}/{order_id}/reopen", None)
+
+    @rule()
+    def forget(self):
+        found = forgetting.due(self.store.database)
+        forgotten = self.store.shop.orders.forget(found, Origin("cli"), "all", lambda _: None)
+        order_ids = self.model.forget()
+        assert [*chain(*forgotten)] == order_ids
+        for earlier in (each for key in self.keys for each in key.written.values()):
+            earlier.data = without_notes(earlier.data, order_ids)
 
     @rule(key=KEYS, order_id=ORDER_IDS)
     def get(self, key, order_id):

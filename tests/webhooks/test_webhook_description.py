@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from openapi_schema_validator import OAS31Validator
 
-from orders.domain import EventType
+from orders.domain import PERSONAL, EventType, name_in_api
 from tests.support.commands import said
 
 
@@ -20,7 +20,7 @@ def test_each_message_is_described_as_it_is_sent(store, client, hooks, receiver)
     operations = {name: each["post"] for name, each in document["webhooks"].items()}
     assert list(operations) == [*(each.value for each in EventType), "ping"]
     names = [each["operationId"] for each in operations.values()]
-    kinds = ("Placed", "Changed", "Shipped", "Cancelled", "Reopened", "Imported")
+    kinds = ("Placed", "Changed", "Shipped", "Cancelled", "Reopened", "Imported", "Forgotten")
     assert names == [*(f"onOrder{kind}" for kind in kinds), "onPing"]
     assert "ping" in {received.json["type"] for received in receiver.received}
     for received in receiver.received:
@@ -59,4 +59,6 @@ def test_it_is_part_of_the_document_of_version_2(store):
         order = each["post"]["requestBody"]["content"]["application/json"]["example"]["data"]
         assert list(OAS31Validator(schema).iter_errors(order)) == []
         absent = set() if name == EventType.SHIPPED else {"tracking"}
+        if name == EventType.FORGOTTEN:
+            absent = {*map(name_in_api, PERSONAL)}
         assert set(order) == set(schema["properties"]) - absent

@@ -187,6 +187,13 @@ class Database(ABC):
         It can only be compared with values that the same thread got before.
         """
 
+    @abstractmethod
+    def scrub(self, *, whole: bool = False) -> str:
+        """Have the files lose what was overwritten; return where traces may remain, if anywhere.
+
+        With `whole`, even if others that write have to wait meanwhile for longer than a moment.
+        """
+
     @cached_property
     def long_reads(self) -> LongReads:
         return LongReads()

@@ -53,6 +53,9 @@ CLOSED_SECONDS = 0.05
 MOST_CLOSED_TURNS, OPEN_TURNS = 20, 120
 # Long enough for short queries to end.
 _RESTART_SECONDS = 0.02
+# Writing a file of this size anew takes less than a second.
+_SCRUBBED_BYTES = 48 * 1024 * 1024
+_EMPTYING_TRIES = 50
 # Numbers tell connections apart; addresses in memory are reused.
 _numbers = itertools.count()
 _DATA_VERSION = Query(text("PRAGMA data_version"))
@@ -62,6 +65,8 @@ _PRAGMAS = (
     "foreign_keys = ON",
     # Otherwise REPLACE would delete rows without firing the triggers that forbid it.
     "recursive_triggers = ON",
+    # What is deleted is overwritten in the file: a person may have asked to be forgotten.
+    "secure_delete = ON",
     f"journal_size_limit = {64 * 1024 * 1024}",
 )
 
@@ -166,14 +171,8 @@ class SqliteDatabase(Database):
         """Make one; return whether it was blocked, the log's pages, and those copied so far."""
         is_sound = sqlite_module().sqlite_version_info >= FIRST_SOUND_SQLITE
         # On the writer's connection nobody in this process writes meanwhile.
-        among_readers = is_sound and kind != Checkpoint.RESTART
-        with (
-            translated(),
-            (self._reader if among_readers else self._writer).connect() as connection,
-            translated(connection),
-        ):
-            self._check_usable()
-            driver = driver_of(connection)
+        among_readers = is_sound and kind in {Checkpoint.MEASURE, Checkpoint.COPY}
+        with self._driver(self._reader if among_readers else self._writer) as driver:
             driver.execute(_busy_timeout(_RESTART_SECONDS)).close()
             try:
                 is_blocked, pages, copied = driver.execute(
@@ -182,6 +181,37 @@ class SqliteDatabase(Database):
             finally:
                 driver.execute(_busy_timeout(BUSY_SECONDS)).close()
             return bool(is_blocked), pages, copied
+
+    @contextlib.contextmanager
+    def _driver(self, engine: Engine) -> Iterator[Any]:
+        """Yield a driver's connection outside of a transaction."""
+        with translated(), engine.connect() as connection, translated(connection):
+            self._check_usable()
+            yield driver_of(connection)
+
+    def scrub(self, *, whole: bool = False) -> str:
+        """Empty the log; write the file anew where that takes a moment, or for the `whole`.
+
+        SQLite overwrites what it deletes (secure_delete), but not all that it leaves in a page of
+        rows that it moves to another.
+        """
+        is_whole = whole or self.path.stat().st_size <= _SCRUBBED_BYTES
+        if is_whole:
+            with self._driver(self._writer) as driver:
+                driver.execute("VACUUM").close()
+        else:
+            self.checkpoint(Checkpoint.COPY)
+        remains = "" if is_whole else f"unused parts of {self.path.name}"
+        return remains if self._empty_log() else f"{self.path.name}-wal, which something is reading"
+
+    def _empty_log(self) -> bool:
+        # Short reads end meanwhile. Writers are not to wait for long ones.
+        for _ in range(_EMPTYING_TRIES):
+            is_blocked, *_ = self.checkpoint(Checkpoint.EMPTY)
+            if not is_blocked:
+                return True
+            time.sleep(_RESTART_SECONDS)
+        return False
 
     def close(self) -> None:
         super().close()
@@ -271,6 +301,7 @@ class Checkpoint(StrEnum):
     MEASURE = "NOOP"
     COPY = "PASSIVE"
     RESTART = "RESTART"
+    EMPTY = "TRUNCATE"
 
 
 class Checkpoints(LongReads):

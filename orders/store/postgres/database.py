@@ -94,6 +94,8 @@ _LOCKED_SECONDS = 30.0
 # In the server's words, as such an error has no code.
 _FULL = re.compile("too many (clients|connections)|remaining connection slots")
 _SILENT = "the database server does not answer"
+# What forgetting overwrites.
+_OVERWRITTEN = "orders, order_events, order_words, idempotency_keys, webhook_deliveries"
 
 
 @compiles(CreateIndex, "postgresql")
@@ -156,6 +158,12 @@ class PostgresDatabase(Database):
     def version(self) -> str:
         ((snapshot,),) = self.ask(_SNAPSHOT)
         return str(snapshot)
+
+    def scrub(self, *, whole: bool = False) -> str:
+        """Have the server reuse the space of rows that were overwritten, or write all anew."""
+        with self.read() as connection, without_limits(connection) as driver:
+            driver.execute(f"VACUUM {'(FULL)' if whole else ''} {_OVERWRITTEN}")
+        return "" if whole else "space that the server reuses"
 
     def pin(self) -> None:
         """Let later connections refuse a database that was upgraded, or renewed, meanwhile.

@@ -12,8 +12,13 @@ BEGIN
         USING ERRCODE = 'integrity_constraint_violation';
 END $$;
 
-CREATE TRIGGER order_events_no_update BEFORE UPDATE ON order_events
+CREATE TRIGGER order_events_no_update BEFORE UPDATE OF id, type, order_id, at, actor, request_id, pet_id,
+    quantity, ship_date, status, placed_at, updated_at, item ON order_events
     FOR EACH STATEMENT EXECUTE FUNCTION order_events_never_changed();
+
+CREATE TRIGGER order_events_only_forget BEFORE UPDATE ON order_events FOR EACH ROW
+    WHEN (coalesce(NEW.reference, NEW.note, NEW.ship_to, NEW.tracking) IS NOT NULL)
+    EXECUTE FUNCTION order_events_never_changed();
 
 CREATE TRIGGER order_events_no_delete BEFORE DELETE ON order_events
     FOR EACH STATEMENT EXECUTE FUNCTION order_events_never_changed();

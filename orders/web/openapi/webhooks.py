@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from orders.domain import EventType, Status
+from orders.domain import PERSONAL, EventType, Status, name_in_api
 from orders.webhooks import sender
 
 _ASKED_FOR = "Sent only to endpoints added with this event."
@@ -15,8 +15,15 @@ _SUMMARIES = {
     EventType.CANCELLED: "An order was cancelled.",
     EventType.REOPENED: f"A shipped or cancelled order is pending again. {_ASKED_FOR}",
     EventType.IMPORTED: f"An order was imported. {_ASKED_FOR}",
+    EventType.FORGOTTEN: "Whom an order was for is forgotten: its reference, note, shipTo and "
+    f"tracking are gone. Remove them from what you keep, too. {_ASKED_FOR}",
 }
-_STATUS_AFTER = {EventType.SHIPPED: Status.SHIPPED, EventType.CANCELLED: Status.CANCELLED}
+_STATUS_AFTER = {
+    EventType.SHIPPED: Status.SHIPPED,
+    EventType.CANCELLED: Status.CANCELLED,
+    EventType.FORGOTTEN: Status.SHIPPED,
+}
+_PERSONAL = {name_in_api(name) for name in PERSONAL}
 _SIGNATURE = (
     "A signature for each valid secret, separated by spaces: `v1,` and the base64 of the "
     "HMAC-SHA256 of `<webhook-id>.<webhook-timestamp>.<body>`. Its key is the part of the secret "
@@ -128,11 +135,12 @@ def _operation(
 
 
 def _example(event: EventType, order: dict[str, Any]) -> dict[str, Any]:
-    is_shipped = event is EventType.SHIPPED
-    status = _STATUS_AFTER.get(event, Status.PENDING).value
-    data = {**order, "complete": is_shipped, "status": status, "updatedAt": _AT}
-    if is_shipped:
+    status = _STATUS_AFTER.get(event, Status.PENDING)
+    data = {**order, "complete": status is Status.SHIPPED, "status": status.value, "updatedAt": _AT}
+    if event is EventType.SHIPPED:
         data["tracking"] = "JD0146000041"
+    if event is EventType.FORGOTTEN:
+        data = {name: each for name, each in data.items() if name not in _PERSONAL}
     facts = {name: described["examples"][0] for name, described in _FACTS.items()}
     return {"type": event.value, "timestamp": _AT, **facts, "data": data}
 

@@ -21,7 +21,7 @@ import { clockError, now } from "./time.js";
 import { Watch } from "./watch.js";
 
 const VIEWS = { orders: ordersView, order: orderView, figures: figuresView, key: keyView, new: newView };
-const CHANGES = { "order.placed": "was placed", "order.shipped": "was shipped", "order.cancelled": "was cancelled", "order.reopened": "was reopened", "order.imported": "was imported from a file" };
+const CHANGES = { "order.placed": "was placed", "order.shipped": "was shipped", "order.cancelled": "was cancelled", "order.reopened": "was reopened", "order.imported": "was imported from a file", "order.forgotten": "was forgotten" };
 // Whether it moves an order away from pending, of each type of event that changes the counts.
 const COUNTED = { "order.placed": false, "order.imported": false, "order.shipped": true, "order.cancelled": true };
 const FIGURES = "store/stats?days=1";

@@ -19,6 +19,7 @@ const CHANGES = {
   "order.cancelled": "Cancelled",
   "order.reopened": "Reopened",
   "order.imported": "Imported from a file",
+  "order.forgotten": "Forgotten: reference, note, address and tracking",
 };
 const CHANGE = { pending: "Change", shipped: "Change note or tracking", cancelled: "Change note" };
 const ID = /^[1-9]\d{0,15}$/;
@@ -194,5 +195,6 @@ function who({ actor, requestId }) {
   if (requestId && session.own.has(requestId)) return "by you, on this page";
   if (actor === `key:${session.profile?.id}`) return `with your key, ${session.profile.name}`;
   if (actor === "cli") return "from the command line";
+  if (actor === "service") return "by the service, as its settings say";
   return `with another key (${actor.replace("key:", "no. ")})`;
 }

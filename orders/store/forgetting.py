@@ -1,0 +1,168 @@
+"""Forgetting people: what may name them goes from settled orders, wherever the store has it.
+
+That is the order's row and its events, the words that it is found by, the answers that are
+remembered for Idempotency-Keys, and what receivers of webhooks answered. Messages are made of
+events when they are sent. What is overwritten so is gone from the file, too (`Database.scrub`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+import sqlalchemy as sa
+from sqlalchemy import ColumnElement, Connection, Table
+
+from orders.domain import AFTER_ALL, PERSONAL, EventType, Origin, Status
+from orders.store import idempotency
+from orders.store import orders as order_store
+from orders.store.database.database import LISTED, Database, Instant, Query, Unindexed
+from orders.store.tables import order_events, orders, webhook_deliveries
+
+# Of orders that are looked at in one query: it takes some milliseconds.
+_LOOKED_AT = 10_000
+# Of events that are overwritten in one transaction, unless a single order has more.
+_LEAST_EVENTS, _MOST_EVENTS = 25, 400
+# A transaction is to take about as long: others that write wait for it.
+_MOMENT_SECONDS = 0.1
+_BLANK = dict.fromkeys(PERSONAL, sa.null())
+
+
+def _has_text(of: Table) -> ColumnElement[bool]:
+    return sa.or_(*(of.c[name].is_not(None) for name in PERSONAL))
+
+
+_IS_DUE = sa.and_(
+    orders.c.status != Status.PENDING.value,
+    sa.or_(
+        _has_text(orders),
+        sa.exists().where(order_events.c.order_id == orders.c.id, _has_text(order_events)),
+    ),
+)
+_NUMBER_OF_EVENTS = (
+    sa.select(sa.func.count())
+    .select_from(order_events)
+    .where(order_events.c.order_id == orders.c.id)
+    .scalar_subquery()
+)
+_AFTER = orders.c.id > sa.bindparam("after", type_=sa.BigInteger)
+_NEXT = sa.select(orders.c.id).where(_AFTER).order_by(orders.c.id).limit(_LOOKED_AT).subquery()
+_LAST_OF_NEXT = Query(sa.select(sa.func.max(_NEXT.c.id)))
+_DUE = Query(
+    sa.select(orders.c.id, _NUMBER_OF_EVENTS)
+    .where(
+        _AFTER,
+        orders.c.id <= sa.bindparam("last", type_=sa.BigInteger),
+        Unindexed(orders.c.placed_at) < sa.bindparam("placed_before", type_=Instant),
+        Unindexed(orders.c.updated_at) < sa.bindparam("unchanged_since", type_=Instant),
+        _IS_DUE,
+    )
+    .order_by(orders.c.id)
+)
+_NAMED = Query(
+    *(
+        sa.select(orders.c.id, _NUMBER_OF_EVENTS, orders.c.status).where(orders.c.id.in_(ids))
+        for ids in LISTED
+    )
+)
+_BLANK_ORDERS = Query(
+    *(
+        sa.update(orders)
+        .where(orders.c.id.in_(ids), _IS_DUE)
+        .values(updated_at=sa.bindparam("now"), **_BLANK)
+        .returning(orders.c.id)
+        for ids in LISTED
+    )
+)
+_BLANK_EVENTS = Query(
+    *(
+        sa.update(order_events)
+        .where(order_events.c.order_id.in_(ids), _has_text(order_events))
+        .values(**_BLANK)
+        for ids in LISTED
+    )
+)
+_BLANK_DELIVERIES = Query(
+    *(
+        sa.update(webhook_deliveries)
+        .where(
+            webhook_deliveries.c.event_id.in_(
+                sa.select(order_events.c.id).where(order_events.c.order_id.in_(ids))
+            ),
+            webhook_deliveries.c.answer != "",
+        )
+        .values(answer="")
+        for ids in LISTED
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """An order that may have something to forget, and how many events it has."""
+
+    order_id: int
+    events: int
+
+
+def due(
+    database: Database,
+    *,
+    placed_before: datetime = AFTER_ALL,
+    unchanged_since: datetime = AFTER_ALL,
+) -> Iterator[Due]:
+    """Yield the settled orders, placed and last changed before these times, that have a text."""
+    after, bounds = 0, {"placed_before": placed_before, "unchanged_since": unchanged_since}
+    while last := database.ask(_LAST_OF_NEXT, after=after)[0][0]:
+        yield from (Due(*row) for row in database.ask(_DUE, after=after, last=last, **bounds))
+        after = last
+
+
+class Batches:
+    """Orders in lists of ids, each of which takes a transaction of a moment."""
+
+    def __init__(self, orders: Iterable[Due]) -> None:
+        self._orders = orders
+        self._most = 4 * _LEAST_EVENTS
+
+    def __iter__(self) -> Iterator[list[int]]:
+        batch: list[int] = []
+        events = 0
+        for each in self._orders:
+            if batch and events + each.events > self._most:
+                yield batch
+                batch, events = [], 0
+            batch.append(each.order_id)
+            events += each.events
+        if batch:
+            yield batch
+
+    def learn(self, seconds: float) -> None:
+        """Adapt the next ones to how long a transaction took."""
+        factor = 2.0 if seconds < _MOMENT_SECONDS else 0.5 if seconds > 2 * _MOMENT_SECONDS else 1.0
+        self._most = min(max(int(self._most * factor), _LEAST_EVENTS), _MOST_EVENTS)
+
+
+def named(database: Database, order_ids: Iterable[int]) -> dict[Due, Status]:
+    """Return those of some orders that exist, with their statuses."""
+    rows = database.ask(_NAMED, order_ids=json.dumps(sorted(order_ids)))
+    return {Due(order_id, events): Status(status) for order_id, events, status in rows}
+
+
+def forget(
+    connection: Connection, order_ids: list[int], origin: Origin, now: datetime
+) -> list[int]:
+    """Forget whom orders were for that are settled; return those that had something to forget."""
+    blanked = _BLANK_ORDERS.execute(connection, order_ids=json.dumps(order_ids), now=now)
+    found = sorted(order_id for (order_id,) in blanked.fetchall())
+    if found:
+        ids = json.dumps(found)
+        _BLANK_EVENTS.execute(connection, order_ids=ids)
+        _BLANK_DELIVERIES.execute(connection, order_ids=ids)
+        idempotency.forget(connection, found)
+        for order_id in found:
+            order_store.write_words(connection, order_id)
+        order_store.append_for_each(connection, EventType.FORGOTTEN, found, origin, now)
+    return found
