@@ -1,24 +1,34 @@
-"""`flask orders show` and `flask events tail`: the history of orders."""
+"""`flask orders show`, `flask events tail`: the history of orders; `flask orders forget`."""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import Any
 
 import click
 
-from orders.cli.common import CommandGroup, open_shop
+from orders.cli.common import CommandGroup, open_shop, progress, say, say_working
 from orders.cli.files import orders_group
-from orders.store import lists
+from orders.domain import MAX_INT64, Origin, Status, format_instant, parse_instant
+from orders.installation import command
+from orders.settings import Settings
+from orders.shop import Shop
+from orders.store import forgetting, lists
 from orders.store import orders as order_store
 from orders.store.database.database import Database
+from orders.store.forgetting import Due
 
 _BATCH = 200
 _WHOLE_HISTORY = 1_000_000
 _POLL_SECONDS = 0.5
+_DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+# Of orders in a message.
+_NAMED = 10
 
 
 @click.group("events", cls=CommandGroup)
@@ -39,6 +49,119 @@ def show(order_id: int) -> None:
     click.echo()
     for event in order_store.read_history(database, order_id, 0, _WHOLE_HISTORY).events:
         click.echo(_line(json.loads(event)))
+
+
+def _moment(_context: object, _option: object, text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        return parse_instant(f"{text}T00:00:00Z" if _DAY.fullmatch(text) else text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text} is neither a day such as 2026-01-31, in UTC, nor 2026-01-31T00:00:00+01:00."
+        ) from None
+
+
+@orders_group.command("forget")
+@click.argument("order_ids", metavar="[ID]...", nargs=-1, type=click.IntRange(1, MAX_INT64))
+@click.option("--placed-before", metavar="DATE", callback=_moment, help="All settled ones before.")
+@click.option("--dry-run", is_flag=True, help="Only say how many orders that would be.")
+@click.option(
+    "--compact", is_flag=True, help="Rewrite the database's file in the end; changes wait for it."
+)
+@click.option("--yes", is_flag=True, help="Don't ask, on a terminal, before forgetting anything.")
+def forget(
+    order_ids: tuple[int, ...],
+    placed_before: datetime | None,
+    *,
+    dry_run: bool,
+    compact: bool,
+    yes: bool,
+) -> None:
+    """Forget whom orders were for: those of the IDs, or those placed before DATE.
+
+    Settled orders lose reference, note, shipTo and tracking: in the order, its history, remembered
+    answers and messages that wait. Webhooks that asked for it are sent order.forgotten. Nothing
+    brings it back but a backup; those that have it are named in the end. Pending orders are
+    refused. The service may go on running.
+    """
+    if bool(order_ids) == bool(placed_before) and not (compact and not order_ids):
+        raise click.UsageError("Name orders by their ids, or by --placed-before DATE.")
+    shop = open_shop()
+    say_working("Looking")
+    found = _to_forget(shop, order_ids, placed_before) if order_ids or placed_before else []
+    if dry_run:
+        say(f"{len(found):,} orders have something to forget.")
+        return
+    if found and sys.stdin.isatty() and not yes:
+        click.confirm(f"Forget whom {len(found):,} orders were for?", abort=True, err=True)
+    count = _forget(shop, found, _subject(found, placed_before))
+    if compact:
+        say_working("Rewriting the file")
+    traces = shop.database.scrub(whole=compact)
+    say(f"Forgot whom {count:,} orders were for.")
+    _say_where_it_remains(shop, traces)
+
+
+def _to_forget(shop: Shop, order_ids: tuple[int, ...], placed_before: datetime | None) -> list[Due]:
+    if placed_before is not None:
+        return list(forgetting.due(shop.database, placed_before=placed_before))
+    named = forgetting.named(shop.database, order_ids)
+    if missing := {*order_ids} - {due.order_id for due in named}:
+        raise click.ClickException(f"There is no order {_listed(missing)}. Nothing was forgotten.")
+    if pending := {due.order_id for due, status in named.items() if status is Status.PENDING}:
+        raise click.ClickException(
+            f"Order {_listed(pending)} is pending: ship or cancel it first. Nothing was forgotten."
+        )
+    return list(named)
+
+
+def _forget(shop: Shop, found: list[Due], subject: str) -> int:
+    count = 0
+    with progress("Forgetting", len(found)) as advance:
+        for forgotten in shop.orders.forget(found, Origin("cli"), subject):
+            count += len(forgotten)
+            advance(len(forgotten))
+    return count
+
+
+def _subject(found: list[Due], placed_before: datetime | None) -> str:
+    if placed_before is not None:
+        return f"{len(found):,} orders placed before {format_instant(placed_before)}"
+    return f"order {_listed(due.order_id for due in found)}" if found else ""
+
+
+def _listed(order_ids: Iterable[int]) -> str:
+    first, *others = sorted(order_ids)
+    named = [str(each) for each in (first, *others[: _NAMED - 1])]
+    more = len(others) - len(named) + 1
+    return ", ".join(named) + (f" and {more:,} more" if more else "")
+
+
+def _say_where_it_remains(shop: Shop, traces: str) -> None:
+    if traces:
+        say(
+            f"Traces may remain in {traces}. At a quiet hour, when no long read is under way, run "
+            f"`{command('orders forget --compact')}`: changes wait for it."
+        )
+    if shop.backups and shop.backups.all():
+        daily, weekly = shop.settings.backups_keep
+        say(
+            f"Backups from before still have it, those in {shop.backups.folder} for up to "
+            f"{max(daily, 7 * weekly)} days (ORDERS_BACKUPS_KEEP)."
+        )
+    if copies := _copies(shop.settings):
+        say(f"So have these, which nothing removes but you: {', '.join(copies)}.")
+    say("So may copies elsewhere: exports, dumps, a continuous copy, what receivers have stored.")
+
+
+def _copies(settings: Settings) -> list[str]:
+    own = (settings.database_path.name, settings.counters_path.name)
+    return sorted(
+        path.name
+        for path in settings.instance.glob("*.db*")
+        if path.suffix in {".db", ".db-wal"} and not path.name.startswith(own)
+    )
 
 
 @events_group.command("tail")
