@@ -52,6 +52,8 @@ DEFAULT_PLANS = {
     "enterprise": Plan("enterprise", None, None),
 }
 MAX_FIGURE = 10**9
+# A hundred years.
+_MAX_DAYS = 36_500
 _FIGURES = ("per_minute", "per_day")
 _KEPT = re.compile(r"([0-9]{1,4}) (daily|weekly)")
 _DIGITS = re.compile(r"[0-9]{1,18}")
@@ -82,6 +84,8 @@ class Settings:
     backups: Annotated[str, _folder] = "backups"
     # How many daily and how many weekly ones are kept.
     backups_keep: Annotated[tuple[int, int], _kept] = (7, 4)
+    # After so many days without a change, whom a settled order was for is forgotten; 0: never.
+    forget_after_days: Annotated[int, _days] = 0
     head_seconds: Annotated[int, _whole_number(1, 3_600)] = 10
     body_seconds: Annotated[int, _whole_number(1, 3_600)] = 30
     log: Annotated[str, _log] = "text"
@@ -300,6 +304,10 @@ def _kept(raw: object) -> tuple[int, int]:
     if len(kept) < len(parts) or not any(kept.values()):
         raise ValueError("it must be how many to keep, such as 7 daily, 4 weekly")
     return kept.get("daily", 0), kept.get("weekly", 0)
+
+
+def _days(raw: object) -> int:
+    return 0 if raw is False or raw == "off" else _whole_number(1, _MAX_DAYS)(raw)
 
 
 def _log(raw: object) -> str:

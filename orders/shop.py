@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -22,11 +23,13 @@ from sqlalchemy import make_url
 from orders import VERSION, system
 from orders.clock import Clock
 from orders.counters.memory import CounterStorage
+from orders.domain import Origin
 from orders.feed import Feed
 from orders.keyring import Bans, KeyRing
 from orders.service import OrderService
 from orders.settings import Settings
 from orders.store import apikeys as key_store
+from orders.store import audit, forgetting
 from orders.store.care import checks
 from orders.store.care.backups import Backups, ContinuousCopy
 from orders.store.care.opening import Hold, SqliteUpkeep
@@ -50,6 +53,8 @@ log = logging.getLogger(__name__)
 # A killed process loses what was counted since the last flush: less than a second's requests.
 INTERVAL_SECONDS = 0.5
 _COMPARED_EVERY_SECONDS = 10.0
+# Not in the first hour of a start, when the clock may not be set yet.
+_FORGET_EVERY_SECONDS, _LOOK_SECONDS = 3_600.0, 30.0
 _PROGRAM = "store-orders"
 # What must be the same in all processes, in the order of their digests.
 _SHARED = ("other plans", "other ban figures", "another Redis, or another database of it")
@@ -102,6 +107,8 @@ class Shop:
         self.keyring = KeyRing(self.database, self.clock)
         self.bans = Bans(self.settings, self.database, self.counters, self.clock)
         self._housekeeping = Housekeeping()
+        self._stopping = threading.Event()
+        self._forget_at = self.clock.monotonic() + _FORGET_EVERY_SECONDS
 
     @property
     def is_alone(self) -> bool:
@@ -196,14 +203,35 @@ class Shop:
             self.database.long_reads.tend,
             *([self.backups.tend] if self.backups else []),
             *([self.continuous_copy.tend] if self.continuous_copy else []),
+            *([self.forget_due] if self.settings.forget_after_days else []),
             *chores,
         )
         self._housekeeping.start()
         self.outbox.start(alone=self.is_alone)
 
+    def forget_due(self) -> float:
+        """Forget whom orders were for, after the days of the settings; return when to come again.
+
+        Of several processes each looks, and finds what no other has forgotten.
+        """
+        if self.clock.monotonic() < self._forget_at:
+            return _LOOK_SECONDS
+        self._forget_at = self.clock.monotonic() + _FORGET_EVERY_SECONDS
+        days = self.settings.forget_after_days
+        due = forgetting.due(self.database, unchanged_since=self.clock.now() - timedelta(days=days))
+        subject = f"settled orders without a change for {days} days"
+        count = sum(
+            map(len, self.orders.forget(due, Origin(audit.SERVICE), subject, self._stopping.wait))
+        )
+        if count:
+            self.database.scrub()
+            log.info("Whom %d orders were for is forgotten, after %d days.", count, days)
+        return _LOOK_SECONDS
+
     def stop(self) -> None:
         if self.backups:
             self.backups.stop()
+        self._stopping.set()
         self.outbox.stop()
         self.feed.stop()
         self._housekeeping.stop()

@@ -136,6 +136,7 @@ def test_the_table_of_settings_has_all_settings_and_defaults():
     in_words = {
         "ORDERS_BASE_URL": "http://HOST:PORT/v1",
         "ORDERS_BACKUPS_KEEP": "7 daily, 4 weekly",
+        "ORDERS_FORGET_AFTER_DAYS": "off",
         "ORDERS_METRICS": "off",
     }
     for name, default in rows.items():
