@@ -197,7 +197,10 @@ def _say_restored(done: restoring.Restored, database: Path, *, keep_keys: bool) 
         say(f"Kept {done.keys} keys as they were, {done.revoked} of them revoked since the backup.")
         if done.webhooks:
             say(f"Kept {done.webhooks} webhooks as they were.")
+        _say_forgotten(done)
         return
+    forget = command("orders forget")
+    say(f"Whom orders were for that were forgotten since is in it again: `{forget}` forgets it.")
     say(f"Which ids were used is unknown, so new ones continue {restoring.SKIPPED_IDS:,} higher.")
     if not keep_keys:
         say(
@@ -205,6 +208,17 @@ def _say_restored(done: restoring.Restored, database: Path, *, keep_keys: bool) 
             f"or remove {database} and restore again with --keep-keys."
         )
     _say_paused(done.webhooks)
+
+
+def _say_forgotten(done: restoring.Restored) -> None:
+    if done.forgotten:
+        say(f"Forgot again whom {len(done.forgotten):,} orders were for, as since the backup.")
+    if done.pending:
+        forget = command(f"orders forget {' '.join(map(str, done.pending))}")
+        say(
+            "Some that were forgotten since are pending in the backup. Once they are settled, run "
+            f"`{forget}`."
+        )
 
 
 def _say_contents(file: Path, contents: restoring.Contents) -> None:

@@ -2,7 +2,8 @@
 
 The replaced database knows what happened since the backup: keys that were revoked, ids that were
 assigned, webhooks that were removed. So the restored store keeps the replaced one's keys and
-webhooks, assigns ids above its highest, and gets a new random id, so that no earlier ETag matches.
+webhooks, forgets again whom orders were for, assigns ids above its highest, and gets a new random
+id, so that no earlier ETag matches.
 If the replaced database can't be read, or belongs to another shop, nobody knows what was revoked,
 removed or assigned: then all keys are revoked, webhooks are paused, and ids skip a million.
 Another shop's audit trail is kept all the same: the acts are of this computer's people.
@@ -24,7 +25,8 @@ from typing import Any
 from sqlalchemy import Connection, Table, delete, func, select, update
 
 from orders import system
-from orders.store import audit
+from orders.domain import Origin, Status
+from orders.store import audit, forgetting
 from orders.store.care import checks, files, opening
 from orders.store.database import errors, sqlite
 from orders.store.database.database import Database, continue_ids_above, highest_ids
@@ -55,6 +57,9 @@ _COMPARED = """
         count(*) FILTER (WHERE other.status <> orders.status)
     FROM main.orders AS orders LEFT JOIN backup.orders AS other ON other.id = orders.id
 """
+_FORGOTTEN_SINCE = """
+    SELECT DISTINCT order_id FROM order_events WHERE type = 'order.forgotten' AND id > ? ORDER BY 1
+"""
 # What systems answer where there are no hard links: FAT, some network disks, some containers.
 _NO_LINKS = {errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENOSYS}
 # The rows of each table.
@@ -68,7 +73,8 @@ class Restored:
 
     `replaced` is where the replaced database is kept, None where there was none, and `was_read`
     whether it could be read. `revoked` counts the backup's keys that are revoked now; `keys` those
-    taken from the replaced database; `webhooks` those taken from there or else paused.
+    taken from the replaced database; `webhooks` those taken from there or else paused. `forgotten`
+    are the orders that were forgotten since and are so again, `pending` those that can't be yet.
     """
 
     replaced: Path | None
@@ -76,6 +82,8 @@ class Restored:
     revoked: int
     keys: int
     webhooks: int
+    forgotten: list[int]
+    pending: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +131,7 @@ def restore(
         with closing(SqliteDatabase(copied)) as database, database.write() as connection:
             revoked, keys, webhooks = _carry_over(connection, replaced, now, keep_keys=keep_keys)
             audit.record(connection, now, "store.restored", f"from {file.name}")
+            forgotten, pending = _forget_again(connection, replaced, now)
         _empty_log(copied)
         system.leave_to_owner(copied, target.parent)
         kept = _keep(target, now, folder, held)
@@ -131,7 +140,7 @@ def restore(
         system.replace(copied, target)
         system.sync(target.parent)
     was_read = replaced is not None and replaced.is_same
-    return Restored(kept, was_read, revoked, keys, webhooks)
+    return Restored(kept, was_read, revoked, keys, webhooks, forgotten, pending)
 
 
 def check_sum(file: Path) -> None:
@@ -178,6 +187,8 @@ class _Replaced:
     is_same: bool
     lacking: int
     differing: int
+    # The orders that were forgotten since the backup.
+    forgotten: list[int]
 
     @property
     def is_anothers(self) -> bool:
@@ -243,7 +254,26 @@ def _read_rows(connection: Any, restored: Path, compared: tuple[int, int]) -> _R
     made = {name for (name,) in connection.execute("SELECT name FROM sqlite_master").fetchall()}
     kept = [table.name for table in _KEPT if table.name in made]
     rows = {name: _all_rows(connection, name) for name in kept}
-    return _Replaced(store_id, last_ids, rows, _is_same(store_id, rows, restored), *compared)
+    is_same = _is_same(store_id, rows, restored)
+    forgotten = _forgotten_since(connection, restored) if is_same else []
+    return _Replaced(store_id, last_ids, rows, is_same, *compared, forgotten)
+
+
+def _forgotten_since(connection: Any, restored: Path) -> list[int]:
+    with closing(sqlite.connect(restored)) as backup:
+        newest = backup.execute("SELECT coalesce(max(id), 0) FROM order_events").fetchone()
+    rows = connection.execute(_FORGOTTEN_SINCE, newest).fetchall()
+    return [order_id for (order_id,) in rows]
+
+
+def _forget_again(
+    connection: Connection, replaced: _Replaced | None, now: datetime
+) -> tuple[list[int], list[int]]:
+    """Forget whom orders were for as in the replaced store; return those, and those pending."""
+    ids = replaced.forgotten if replaced else []
+    forgotten = forgetting.forget(connection, ids, Origin("cli"), now)
+    statuses = select(orders.c.id).where(orders.c.id.in_(ids), orders.c.status == Status.PENDING)
+    return forgotten, [*connection.scalars(statuses.order_by(orders.c.id))]
 
 
 def _all_rows(connection: Any, table: str) -> list[dict[str, Any]]:
