@@ -175,7 +175,8 @@ _CONTROLS = r"\u0000-\u001f\u007f-\u009f"
 _CONTROLS_BUT_BREAKS = r"\u0000-\u0009\u000b\u000c\u000e-\u001f\u007f-\u009f"
 # Half a surrogate pair can't be written as UTF-8.
 _HALF = re.compile(r"[\ud800-\udfff]")
-_BREAK = r"(?:\u000d\u000a|[\u000a\u000d])"
+# Unicode's separators of lines and paragraphs are no control characters, and break lines, too.
+_BREAK = r"(?:\u000d\u000a|[\u000a\u000d\u2028\u2029])"
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,7 @@ class TextRule:
     def pattern(self) -> str:
         if self.lines is None:
             return f"^{self.allowed}+$"
-        line = f"[^{_CONTROLS}]*"
+        line = rf"[^{_CONTROLS}\u2028\u2029]*"
         return f"^{line}(?:{_BREAK}{line}){{0,{self.lines - 1}}}$"
 
     @property
@@ -217,7 +218,9 @@ _IN_LINES = f"[^{_CONTROLS_BUT_BREAKS}]"
 TEXTS = {
     "reference": TextRule(64),
     "note": TextRule(500, _IN_LINES, ", without control characters but line breaks"),
-    "item": TextRule(200),
+    "item": TextRule(
+        200, rf"[^{_CONTROLS}\u2028\u2029]", " in one line without control characters"
+    ),
     "ship_to": TextRule(500, _IN_LINES, " in at most 8 lines, without other control characters", 8),
     "tracking": TextRule(100, "[ -~]", " from ! to ~ and blanks"),
 }

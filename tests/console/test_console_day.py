@@ -51,7 +51,7 @@ def test_what_is_packed_and_for_whom_is_entered_shown_and_found(shop, at_desk):
     expect(page.locator("#view .facts .lines")).to_have_text(ADDRESS)
     assert shop.order(placed)["shipTo"] == ADDRESS
     go_to(page, "orders?pet=41")
-    expect(row(page, placed)).to_contain_text("Red collar, 35 cm")
+    expect(row(page, placed).locator(".pet")).to_contain_text("Red collar, 35 cmNo.\u00a041")
     expect(row(page, placed)).to_contain_text("Mia Wong")
     expect(row(page, placed)).not_to_contain_text("Hauptstr.")
     page.get_by_role("searchbox").fill("KOLN")

@@ -422,8 +422,8 @@ def test_shipped_orders_have_their_tracking_and_only_these_do(client, store):
 
 # By what it would be of.
 BAD_TEXTS = {
-    "item": ("a" * 201, "a\nb", "\t"),
-    "shipTo": ("a" * 501, "\n" * 8, "\r\n" * 8, "a\r" * 8, "a\tb"),
+    "item": ("a" * 201, "a\nb", "\t", "a\u2028b", "a\u0085b"),
+    "shipTo": ("a" * 501, "\n" * 8, "\r\n" * 8, "\u2028" * 8, "a\r" * 8, "a\tb"),
     "tracking": ("a" * 101, "Ö1", "a\n", "\u00a0"),
 }
 GOOD_TEXTS = {

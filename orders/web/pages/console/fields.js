@@ -17,16 +17,16 @@ const TIME = { ...TEXT, ...INSTANT, make: (attributes) => el("input", { type: "d
 /**
  * The fields of an order. Those with `enter`, the attributes of their control, can be entered; `usual` is what a new
  * order begins with, and `open` are the states in which it may change, where not while pending. Those with a `column`
- * have one in the list and on paper; what else was entered stands below, in the list as `brief` has it. `empty` is said
- * of an order without a value.
+ * have one in the list and on paper; what else was entered stands `beside` another's value there, or below, in the list
+ * as `brief` has it. `empty` is said of an order without a value.
  */
 export const FIELDS = [
   { name: "id", label: "Order", column: "order", show: String },
   { ...TEXT, name: "reference", label: "Reference", column: "reference", enter: { maxlength: 64 }, empty: "none", hint: "Your own text, such as a name or number. Optional." },
-  { ...TEXT, name: "item", label: "Item", enter: { maxlength: 200 }, needsNoLabel: true, hint: "What it is, in words. Optional." },
+  { ...TEXT, name: "item", label: "Item", beside: "petId", enter: { maxlength: 200 }, needsNoLabel: true, hint: "What it is, in words. Optional." },
   { ...NUMBER, name: "petId", label: "Pet number", title: "Pet", column: "pet", enter: { required: true }, most: MOST_PETS, fault: "Enter the pet's number, such as 7.", hint: "The number in your catalogue.", show: (id) => `No.\u00a0${id}` },
   { ...NUMBER, name: "quantity", label: "Quantity", column: "quantity", enter: { required: true }, usual: "1", most: MOST_AT_ONCE, fault: `Enter a quantity from 1 to ${count(MOST_AT_ONCE)}.` },
-  { ...LINES, name: "shipTo", label: "Ship to", enter: { maxlength: 500, rows: 4 }, brief: (text) => text.split(/[\r\n]/, 1)[0], hint: "Name and address, as they stand on the parcel: up to 8 lines. Optional." },
+  { ...LINES, name: "shipTo", label: "Ship to", enter: { maxlength: 500, rows: 4 }, brief: (text) => text.split(/[\r\n\u2028\u2029]/, 1)[0], hint: "Name and address, as they stand on the parcel: up to 8 lines. Optional." },
   { ...LINES, name: "note", label: "Note", enter: { maxlength: 500 }, open: ["pending", "shipped", "cancelled"], hint: "For the person who packs. Optional." },
   { name: "status" },
   { ...INSTANT, name: "placedAt", label: "Placed", column: "placed" },
@@ -35,10 +35,15 @@ export const FIELDS = [
   { ...INSTANT, name: "updatedAt", label: "Last changed" },
 ];
 
-const isRequired = ({ enter }) => Boolean(enter.required);
-const entered = FIELDS.filter(({ enter }) => enter);
-/** The fields that can be entered, as forms have them: first those that every order has. */
-export const ENTERED = [...entered.filter(isRequired), ...entered.filter((each) => !isRequired(each))];
+// As forms and slips have them: what goes to whom; the catalogue's number, and what else there may be, come last.
+const FORM = ["item", "quantity", "shipTo", "reference", "note", "shipDate", "tracking"];
+
+/** The fields that can be entered, as forms have them. */
+export const ENTERED = FIELDS.filter(({ enter }) => enter).sort((a, b) => place(a) - place(b));
+
+function place({ name }) {
+  return FORM.includes(name) ? FORM.indexOf(name) : FORM.length;
+}
 
 /** Return whether a field can be entered in an order of this status. */
 export function isOpen({ open = ["pending"] }, { status }) {
@@ -70,9 +75,15 @@ export function facts(order, { isBrief = false } = {}) {
 
 /** Show what was entered in an order and has no column, in a `tag` each; of some, if it `isBrief`, only the beginning. */
 export function asides(order, tag, attributes, { isBrief = false } = {}) {
-  return FIELDS.filter((field) => field.enter && !field.column && isSet(field, order)).map((field) =>
+  return FIELDS.filter((field) => field.enter && !field.column && !field.beside && isSet(field, order)).map((field) =>
     el(tag, attributes, el("span", { class: field.needsNoLabel && "unseen", text: `${field.label}: ` }),
       isBrief && field.brief ? bdi(field.brief(order[field.name])) : shown(field, order)));
+}
+
+/** Show an order's value in a cell, below the text that stands beside it, if the order has that. */
+export function celled(field, order) {
+  const above = FIELDS.find((each) => each.beside === field.name && isSet(each, order));
+  return above ? [el("strong", {}, shown(above, order)), el("span", {}, shown(field, order))] : [shown(field, order)];
 }
 
 /** Make the part of a form in which a field is entered. */

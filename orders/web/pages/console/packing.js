@@ -4,7 +4,7 @@ import { confirm } from "./actions.js";
 import { get, mustWait } from "./api.js";
 import { barcode } from "./code128.js";
 import { bdi, byId, el } from "./dom.js";
-import { asides, ENTERED, FIELDS, isSet, shown, title } from "./fields.js";
+import { asides, celled, ENTERED, FIELDS, isSet, shown, title } from "./fields.js";
 import { clock, counted, dated, localTime, STATUSES, ZONE } from "./format.js";
 import { announce } from "./notices.js";
 import { session } from "./session.js";
@@ -57,8 +57,8 @@ function entry(order) {
 function cell(field, order) {
   const { name, onPaper } = field;
   if (name === "shipDate" && order.status !== "pending") return el("td", { text: STATUSES[order.status] });
-  const value = !isSet(field, order) ? "–" : onPaper ? onPaper(order[name]) : shown(field, order);
-  return el("td", { class: name === "reference" && "text" }, value);
+  const value = !isSet(field, order) ? ["–"] : onPaper ? [onPaper(order[name])] : celled(field, order);
+  return el("td", { class: ["reference", "petId"].includes(name) && "text" }, ...value);
 }
 
 // Slips and labels.

@@ -1,7 +1,7 @@
 // The rows of the list of orders, which stay where they are, and what a list without orders says.
 
 import { byId, docsLink, el } from "./dom.js";
-import { asides, FIELDS, isSet, shown, title } from "./fields.js";
+import { asides, celled, FIELDS, isSet, shown, title } from "./fields.js";
 import * as filters from "./filters.js";
 import { chip } from "./format.js";
 import { isNew } from "./news.js";
@@ -70,6 +70,7 @@ function cell(field, order) {
   const isNone = !isSet(field, order) || (field.column === "ships" && order.status === "cancelled");
   const value = isNone ? none(`no ${field.label.toLowerCase()}`) : shown(field, order);
   if (field.column === "order") return el("a", { href: `#/orders/${order.id}`, "aria-label": `Order ${order.id}` }, value);
+  if (field.column === "pet") return el("span", {}, ...celled(field, order));
   return field.column === "reference" ? el("span", {}, value, ...asides(order, "span", { class: "note" }, { isBrief: true })) : el("span", {}, value);
 }
 
