@@ -35,7 +35,7 @@ export const FIELDS = [
   { ...INSTANT, name: "updatedAt", label: "Last changed" },
 ];
 
-// As forms and slips have them: what goes to whom; the catalogue's number, and what else there may be, come last.
+// As forms have them: what goes to whom; the catalogue's number, and what else there may be, come last.
 const FORM = ["item", "quantity", "shipTo", "reference", "note", "shipDate", "tracking"];
 
 /** The fields that can be entered, as forms have them. */

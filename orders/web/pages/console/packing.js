@@ -4,7 +4,7 @@ import { confirm } from "./actions.js";
 import { get, mustWait } from "./api.js";
 import { barcode } from "./code128.js";
 import { bdi, byId, el } from "./dom.js";
-import { asides, celled, ENTERED, FIELDS, isSet, shown, title } from "./fields.js";
+import { asides, celled, FIELDS, isSet, shown, title } from "./fields.js";
 import { clock, counted, dated, localTime, STATUSES, ZONE } from "./format.js";
 import { announce } from "./notices.js";
 import { session } from "./session.js";
@@ -64,7 +64,7 @@ function cell(field, order) {
 // Slips and labels.
 
 const ADDRESS = "shipTo";
-const ON_SLIPS = ENTERED.filter(({ name }) => name !== "shipDate" && name !== ADDRESS);
+const ON_SLIPS = FIELDS.filter(({ name, enter }) => enter && name !== "shipDate" && name !== ADDRESS);
 const KINDS = { slip: "Packing slips, one a page", half: "Packing slips, two a page", label: "Address labels" };
 // Paper in millimetres, with the labels that are usual on it.
 const ROLL = { columns: 1, rows: 1, top: 0, sides: 0 };
