@@ -86,10 +86,11 @@ def _pets(_: object, __: object, file: Path | None) -> dict[str, str] | None:
 )
 @click.option("--zone", callback=_zone, help="The time zone of times, such as Europe/Berlin.")
 @click.option(
-    "--if-known", type=click.Choice([each.value for each in IfKnown]), default=IfKnown.REFUSE.value,
-    help="What to do with rows without id whose reference an order has: refuse, unless given.",
+    "--if-known", type=click.Choice([each.value for each in IfKnown]),
+    help="What to do with rows without id whose reference an order has: with --from refuse, else "
+    "import, unless given.",
 )  # fmt: skip
-def import_orders(file: Path, *, dry_run: bool, if_known: str, **reading: Any) -> None:
+def import_orders(file: Path, *, dry_run: bool, if_known: str | None, **reading: Any) -> None:
     """Import the orders of FILE, all of them or none.
 
     It is .csv, .txt or .tsv, as spreadsheets save it, or .jsonl. Columns: petId, and any other that
@@ -100,7 +101,9 @@ def import_orders(file: Path, *, dry_run: bool, if_known: str, **reading: Any) -
     faults = Faults(_SHOWN_FAULTS if dry_run else REPORTED)
     with _rows(file, ORDERS, faults, Reading(**reading)) as rows:
         shown = _SHOWN_ORDERS if dry_run else None
-        imported = shop.orders.import_orders(rows, faults, IfKnown(if_known), shown)
+        # References are not unique, but those of another shop's export name its orders.
+        known = if_known or (IfKnown.REFUSE if reading["shop"] else IfKnown.IMPORT)
+        imported = shop.orders.import_orders(rows, faults, IfKnown(known), shown)
     if dry_run:
         _show(imported, faults)
     for remark, count in faults.remarks.items():
