@@ -462,7 +462,8 @@ def _bounds(shape: _Shape, columns: Any, column: str) -> Iterator[ColumnElement[
         )
         yield shape.is_after(sa.tuple_(key, columns.id), sa.tuple_(*position))
         # The position lies inside the bounds, and takes the place of the one behind it.
-        names = [name for name in names if name.endswith("_before") != shape.sort.descending]
+        is_behind = "_from" if shape.sort.descending else "_before"
+        names = [name for name in names if name.endswith((is_behind, "undated"))]
     elif not names:
         yield key.is_not(None)
     yield from (condition(name, columns) for name in names)

@@ -12,7 +12,7 @@ from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orders.domain import Status
@@ -189,6 +189,7 @@ ANY_FILTERS = st.builds(
 
 
 @pytest.mark.parametrize("few", FEW.values(), ids=FEW)
+@example(Filters(tuple(Status), dated=False), SORTS[2], 3)
 @given(ANY_FILTERS, st.sampled_from(SORTS), st.sampled_from([3, 40, 200]))
 def test_pages_together_are_the_list(mixed, few, filters, sort, size):
     with pytest.MonkeyPatch.context() as patched:
