@@ -4,6 +4,7 @@ import { session } from "./session.js";
 import { compareClock, now } from "./time.js";
 
 const SECONDS_TO_ANSWER = 20;
+const STREAM = "text/event-stream";
 const CACHED_ANSWERS = 30;
 // An administrator may lift a limit before its end. Few enough not to be blocked for asking.
 const PROBE_MS = 30_000;
@@ -69,6 +70,16 @@ export async function get(path, { signal, key } = {}) {
 }
 
 /**
+ * Open a stream of the events after one; returns its body, which goes on until `signal` is aborted.
+ * Throws as `get` does, also where a service or a proxy has no streams.
+ */
+export async function openEvents(after, signal) {
+  const answer = await send("GET", `store/events?after=${after}&limit=1`, { headers: { Accept: STREAM }, signal });
+  if (!answer.body) throw new Refusal(406, "", "", 0);
+  return answer.body;
+}
+
+/**
  * Send a change, to be done only to the version of this `etag` if there is one. Sent again under the
  * same `name`, it is done once. With `keepalive` it outlives the page. Returns the answer's data
  * (null if there is none), and whether the change had been done before.
@@ -102,9 +113,11 @@ export function newName() {
   return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-// Pet numbers beyond JavaScript's exact integers are kept as the text of the answer. Older browsers
-// don't provide that text; they show a remark instead of a wrong number.
-function parse(text) {
+/**
+ * Return what JSON says. Pet numbers beyond JavaScript's exact integers are kept as their text. Older
+ * browsers don't provide that text; they show a remark instead of a wrong number.
+ */
+export function parse(text) {
   return JSON.parse(text, (name, value, context) =>
     Number.isInteger(value) && !Number.isSafeInteger(value) ? context?.source ?? "too long for this browser" : value);
 }
@@ -130,7 +143,8 @@ async function send(method, path, { headers, body, signal, key, keepalive, isPro
   throw refusal(answer, sent);
 }
 
-// The time limit, and an abort, apply until the whole body has arrived.
+// The time limit, and an abort, apply until the whole body has arrived; of a stream, which is not
+// read here, until it begins.
 async function reach(path, signal, request) {
   const controller = new AbortController();
   const timer = setTimeout(() => controller.abort(), SECONDS_TO_ANSWER * 1000);
@@ -139,11 +153,12 @@ async function reach(path, signal, request) {
   try {
     if (signal?.aborted) throw aborted();
     const response = await fetch(path, { ...request, signal: controller.signal });
-    const text = await response.text();
+    const { status, ok, headers, body } = response;
+    const isStream = ok && headers.get("Content-Type")?.startsWith(STREAM);
+    const text = isStream ? "" : await response.text();
     if (signal?.aborted) throw aborted();
     dispatch("connection", true);
-    const { status, ok, headers } = response;
-    return { status, ok, headers, text };
+    return { status, ok, headers, text, body: isStream ? body : null };
   } catch {
     if (signal?.aborted) throw aborted();
     dispatch("connection", false);

@@ -218,7 +218,7 @@ function showUpdated({ detail }) {
   const { polledAt, nextAt } = watch;
   const at = polledAt && el("time", { datetime: new Date(polledAt).toISOString(), text: clock(polledAt) });
   byId("updated").replaceChildren(at ? "Updated " : "Not updated yet, ", at || "",
-    el("span", { text: detail.failed ? `retrying at ${clock(nextAt)}` : `next check in ${lasting(detail.seconds)}` }));
+    el("span", { text: detail.isLive ? "live" : detail.failed ? `retrying at ${clock(nextAt)}` : `next check in ${lasting(detail.seconds)}` }));
 }
 
 async function refresh() {

@@ -1,7 +1,9 @@
-// Polls the event log for changes made elsewhere, using only a share of the key's limits. The
-// position in the log, and the number of requests spent, survive a reload.
+// Follows the event log for changes made elsewhere: by a stream, where that costs the key no more
+// than polling would, or else by polling, with only a share of the key's limits. The position in the
+// log, and the number of requests spent, survive a reload.
 
 import { get, limits, mustWait, serviceEvents } from "./api.js";
+import { Line } from "./live.js";
 import { session } from "./session.js";
 import { now } from "./time.js";
 
@@ -12,6 +14,11 @@ const MOST_BACK_OFF_SECONDS = 60;
 // Two answers may report the end of the same window with up to this difference.
 const SAME_WINDOW_MS = 60_000;
 const STRIDE = 1000;
+// A stream costs a request a minute.
+const STREAM_SECONDS = 60;
+const LATE_MS = 60_000;
+// What arrives sooner is shown together.
+const TOGETHER_SECONDS = 0.1;
 
 /**
  * Return the seconds to wait before the next poll, so that polling takes at most a tenth of the
@@ -30,13 +37,25 @@ export function pause({ minute, day }, at, { spent = 0, round = 1, hidden = fals
   return hidden ? Math.max(HIDDEN_SECONDS, seconds * 5) : seconds;
 }
 
-/** Dispatches `polled` after each poll, and `changes` with the events and whether some were skipped. */
+/** Dispatches `polled` after each poll and whenever a stream is heard, and `changes` with the events and whether some were skipped. */
 export class Watch extends EventTarget {
   #stopped = new AbortController();
   #timer = 0;
   #failures = 0;
   #round = 0;
   #polling = null;
+  #ticker = 0;
+  #arrived = [];
+  #showing = 0;
+  #shownAt = 0;
+  #knownAt = 0;
+  #line = new Line({
+    begin: () => this.#begin(),
+    position: () => session.place.last,
+    heard: (after, events) => this.#heard(after, events),
+    changed: () => this.#plan(now() - this.polledAt),
+    spend: (requests) => this.spend(requests),
+  });
   polledAt = 0;
   nextAt = 0;
 
@@ -45,6 +64,12 @@ export class Watch extends EventTarget {
     document.addEventListener("visibilitychange", this.#resume);
     addEventListener("online", this.#resume);
     serviceEvents.addEventListener("resumed", this.#resume);
+    await this.#line.listen();
+    if (this.#stopped.signal.aborted) {
+      this.#line.close();
+      return undefined;
+    }
+    this.#ticker = setInterval(() => this.#tick(), 1000);
     if (session.place.last === undefined) return this.poll();
     this.polledAt = now();
     return this.#plan();
@@ -53,7 +78,10 @@ export class Watch extends EventTarget {
   /** Stop for good. */
   stop() {
     this.#stopped.abort();
+    this.#line.close();
     clearTimeout(this.#timer);
+    clearTimeout(this.#showing);
+    clearInterval(this.#ticker);
     document.removeEventListener("visibilitychange", this.#resume);
     removeEventListener("online", this.#resume);
     serviceEvents.removeEventListener("resumed", this.#resume);
@@ -82,7 +110,7 @@ export class Watch extends EventTarget {
     try {
       const news = await this.#news();
       this.#failures = 0;
-      this.polledAt = now();
+      this.polledAt = this.#knownAt = now();
       if (news.events.length || news.skipped) this.#dispatch("changes", news);
     } catch (failure) {
       if (failure.name === "AbortError") return;
@@ -94,6 +122,10 @@ export class Watch extends EventTarget {
   #plan(waited = 0) {
     if (this.#stopped.signal.aborted) return;
     clearTimeout(this.#timer);
+    if (this.#line.isLive) {
+      this.#dispatch("polled", { isLive: true });
+      return;
+    }
     const wait = this.#failures
       ? Math.min(MOST_BACK_OFF_SECONDS, 2 ** this.#failures)
       : pause(limits, now(), {
@@ -108,10 +140,61 @@ export class Watch extends EventTarget {
   }
 
   // Visible or online again: what is left of the usual wait.
-  #resume = () => {
+  #resume = ({ type }) => {
     if (!document.hidden) this.#failures = 0;
+    this.#tick();
+    if (type === "online" || !this.#line.isLive) this.#line.reopen();
+    if (this.#arrived.length) this.#show();
     if (!this.#polling) this.#plan(now() - this.polledAt);
   };
+
+  // Also after the computer slept. A tab that may not read the stream hears one that does.
+  #tick() {
+    const { spent } = session.place;
+    this.#line.check();
+    if (!limits.minute || !limits.day) return;
+    this.#line.lead(pause(limits, now(), { spent, hidden: document.hidden }) <= STREAM_SECONDS);
+  }
+
+  // After a long time there may be more events than anybody wants to see one by one.
+  async #begin() {
+    if (now() - this.#knownAt > LATE_MS || session.place.last === undefined) await this.poll();
+    return session.place.last ?? 0;
+  }
+
+  #heard(after, events) {
+    const { last } = session.place;
+    if (this.#stopped.signal.aborted) return;
+    this.polledAt = this.#knownAt = now();
+    if (after > last || (!events.length && after !== last)) {
+      this.poll();
+      return;
+    }
+    const fresh = events.filter(({ id }) => id > last);
+    if (fresh.length) {
+      this.#seen(fresh.at(-1).id);
+      this.#arrived.push(...fresh);
+      this.#showSoon();
+    }
+    this.#dispatch("polled", { isLive: true });
+  }
+
+  // At once after a quiet time. Showing costs requests: at most a tenth of the minute's limit.
+  #showSoon() {
+    clearTimeout(this.#showing);
+    const share = limits.minute ? (600 / limits.minute.limit) * this.#round : 0;
+    const pauseSeconds = Math.max(share, document.hidden ? SOONEST_SECONDS : TOGETHER_SECONDS);
+    const wait = this.#shownAt + pauseSeconds * 1000 - now();
+    if (wait <= 0) this.#show();
+    else this.#showing = setTimeout(() => this.#show(), wait);
+  }
+
+  #show() {
+    clearTimeout(this.#showing);
+    const events = this.#arrived;
+    [this.#arrived, this.#shownAt, this.#round] = [[], now(), 0];
+    this.#dispatch("changes", { events, skipped: false });
+  }
 
   async #news() {
     try {
@@ -121,8 +204,11 @@ export class Watch extends EventTarget {
       }
       const page = await this.#read(session.place.last, AT_ONCE);
       const skipped = page.more;
-      this.#seen(skipped ? await this.#end(page.next) : page.next);
-      return { events: skipped ? [] : page.events, skipped };
+      const next = skipped ? await this.#end(page.next) : page.next;
+      // A stream may have been faster.
+      const { last } = session.place;
+      this.#seen(Math.max(next, last));
+      return { events: skipped ? [] : page.events.filter(({ id }) => id > last), skipped };
     } catch (failure) {
       if (failure.status !== 422) throw failure;
       // The log ends before the known position: the database was replaced.
