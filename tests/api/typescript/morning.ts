@@ -4,7 +4,8 @@ import type { components, paths } from "./v2.js";
 
 type Order = components["schemas"]["Order"];
 const { STORE_URL, STORE_KEY } = process.env;
-const client = createClient<paths>({
+// Events are also a stream, which is not JSON: the second type leaves it out.
+const client = createClient<paths, "application/json">({
   baseUrl: `${STORE_URL}/v2`,
   headers: { Authorization: `Bearer ${STORE_KEY}` },
 });
