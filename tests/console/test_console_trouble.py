@@ -15,6 +15,7 @@ from tests.support.console import (
     ORDERS,
     announced,
     desk_shop,
+    figure,
     go_to,
     in_plain_words,
     next_poll,
@@ -300,6 +301,29 @@ def test_a_refused_stream_is_done_without_and_a_broken_one_opened_again(shop, at
     page.unroute("**/store/events?*")
     page.clock.run_for(20_000)
     expect(updated).to_contain_text("live")
+
+
+def test_a_change_whose_event_is_here_before_its_answer_is_counted_once(shop, at_desk):
+    order_id = shop.place(53)
+    page = at_desk()
+    expect(page.locator("#updated")).to_contain_text("live")
+    pending = int(figure(page, "pending").inner_text())
+
+    def last_seen():
+        return page.evaluate("JSON.parse(sessionStorage.getItem('watch')).last")
+
+    def answer_late(route):
+        if route.request.method == "GET":
+            return route.continue_()
+        before = last_seen()
+        answer = route.fetch()
+        wait_until(lambda: last_seen() > before)
+        return route.fulfill(response=answer)
+
+    page.route("**/v2/**", answer_late)
+    ship(page, order_id)
+    expect(row(page, order_id)).to_contain_text("Shipped")
+    expect(figure(page, "pending")).to_have_text(str(pending - 1))
 
 
 def test_a_service_that_restarts_is_followed_again_and_nothing_is_missed(visit, tmp_path, forks):

@@ -30,6 +30,7 @@ export const limits = { minute: null, day: null, until: 0, banned: false };
 export const serviceEvents = new EventTarget();
 
 const cache = new Map();
+const underWay = new Set();
 let probe = 0;
 
 /** Clear the cache and the limits. */
@@ -79,6 +80,11 @@ export async function openEvents(after, signal) {
   return answer.body;
 }
 
+/** Wait for the answers of changes under way: only they say which events are this page's own. */
+export async function changesAnswered() {
+  while (underWay.size) await Promise.allSettled(underWay);
+}
+
 /**
  * Send a change, to be done only to the version of this `etag` if there is one. Sent again under the
  * same `name`, it is done once. With `keepalive` it outlives the page. Returns the answer's data
@@ -88,7 +94,9 @@ export async function change(method, path, body, { name, etag, keepalive = false
   const headers = { "Idempotency-Key": name };
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (etag) headers["If-Match"] = etag;
-  const answer = await send(method, path, { headers, keepalive, body: body && JSON.stringify(body) });
+  const sent = send(method, path, { headers, keepalive, body: body && JSON.stringify(body) });
+  underWay.add(sent);
+  const answer = await sent.finally(() => underWay.delete(sent));
   return {
     data: answer.text ? parse(answer.text) : null,
     isReplayed: answer.headers.get("Idempotent-Replayed") === "true",

@@ -2,7 +2,7 @@
 // than polling would, or else by polling, with only a share of the key's limits. The position in the
 // log, and the number of requests spent, survive a reload.
 
-import { get, limits, mustWait, serviceEvents } from "./api.js";
+import { changesAnswered, get, limits, mustWait, serviceEvents } from "./api.js";
 import { Line } from "./live.js";
 import { session } from "./session.js";
 import { now } from "./time.js";
@@ -111,7 +111,7 @@ export class Watch extends EventTarget {
       const news = await this.#news();
       this.#failures = 0;
       this.polledAt = this.#knownAt = now();
-      if (news.events.length || news.skipped) this.#dispatch("changes", news);
+      if (news.events.length || news.skipped) await this.#tell(news);
     } catch (failure) {
       if (failure.name === "AbortError") return;
       this.#failures += failure.status === 429 ? 0 : 1;
@@ -193,7 +193,13 @@ export class Watch extends EventTarget {
     clearTimeout(this.#showing);
     const events = this.#arrived;
     [this.#arrived, this.#shownAt, this.#round] = [[], now(), 0];
-    this.#dispatch("changes", { events, skipped: false });
+    this.#tell({ events, skipped: false });
+  }
+
+  // An event of this page's own may arrive before the answer that it would be known by.
+  async #tell(news) {
+    await changesAnswered();
+    if (!this.#stopped.signal.aborted) this.#dispatch("changes", news);
   }
 
   async #news() {
