@@ -14,6 +14,7 @@ from tests.support.console import (
     go_to,
     next_poll,
     press,
+    press_ship,
     requests_of,
     row,
     send_now,
@@ -47,15 +48,6 @@ def double_click(page, button):
     for _ in range(2):
         page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
         page.clock.run_for(150)
-
-
-def press_each(page, orders):
-    """Press Ship for each order; again where the page says that the list had just moved."""
-    for order_id in orders:
-        button = page.get_by_role("button", name=f"Ship order {order_id}", exact=True)
-        while button.count():
-            button.click()
-            page.clock.run_for(500)
 
 
 def opened(page, order_id):
@@ -180,7 +172,7 @@ def test_what_could_not_be_sent_survives_a_limit_and_a_reload(shop, at_desk):
     orders = [shop.place(62) for _ in range(3)]
     page = at_desk(limited, refusals=(429,), is_clock_ours=True, viewport=TALL)
     sent = requests_of(page)
-    press_each(page, orders)
+    press_ship(page, *orders)
     while shop.api("GET", "/v2/usage", key=page.secret).status != 429:
         pass
     page.clock.run_for(12_000)
@@ -202,7 +194,7 @@ def test_eight_orders_ship_after_a_service_that_was_away_for_50_seconds(shop, at
     orders = [shop.place(63) for _ in range(8)]
     page = at_desk(PLENTY, loses=True, is_clock_ours=True, viewport=TALL)
     cut(page)
-    press_each(page, orders)
+    press_ship(page, *orders)
     for _ in range(12):
         page.clock.run_for(5_000)
         page.wait_for_timeout(20)
@@ -224,7 +216,7 @@ def test_what_waits_is_asked_about_before_signing_out_and_after_a_key_has_ended(
     order_id = shop.place(64)
     page = at_desk(loses=True, refusals=(401,), is_clock_ours=True)
     cut(page)
-    press(page, f"Ship order {order_id}")
+    press_ship(page, order_id)
     press(page, "Sign out")
     expect(page.get_by_role("dialog")).to_contain_text(f"Not shipped yet: {order_id}")
     press(page, "Stay")
@@ -247,8 +239,7 @@ def test_what_was_refused_because_its_key_had_ended_did_not_ship(shop, at_desk):
     orders = [shop.place(68) for _ in range(2)]
     page = at_desk(refusals=(401,), is_clock_ours=True, viewport=TALL)
     sent = requests_of(page)
-    for order_id in orders:
-        press(page, f"Ship order {order_id}")
+    press_ship(page, *orders)
     # No poll finds out first.
     stop_clock(page)
     shop.revoke(page.key_id)
@@ -266,7 +257,7 @@ def test_what_was_refused_because_its_key_had_ended_did_not_ship(shop, at_desk):
 def test_a_pointer_that_rests_on_the_countdown_stops_it_for_a_moment_only(shop, at_desk):
     order_id = shop.place(65)
     page = at_desk(is_clock_ours=True)
-    press(page, f"Ship order {order_id}")
+    press_ship(page, order_id)
     page.get_by_role("button", name=f"Undo shipping order {order_id}").hover()
     for _ in range(8):
         page.clock.run_for(2_000)

@@ -16,6 +16,7 @@ from tests.support.console import (
     announced,
     go_to,
     press,
+    press_ship,
     requests_of,
     row,
     send_now,
@@ -90,7 +91,7 @@ def test_several_are_shipped_by_one_request_and_each_that_failed_is_named(shop, 
     boxes.last.click(modifiers=["Shift"])
     expect(page.locator(".found")).to_have_text("4 chosen")
     # One that is about to ship is not shipped twice.
-    press(page, f"Ship order {chosen[0]}")
+    press_ship(page, chosen[0])
     expect(page.get_by_role("button", name="Ship 3 orders")).to_be_visible()
     press(page, f"Undo shipping order {chosen[0]}")
     sent = requests_of(page)
@@ -158,8 +159,7 @@ def test_orders_that_did_not_ship_are_told_in_one_banner_with_a_list(shop, at_de
     page = at_desk(refusals=(409,), viewport={"width": 1280, "height": 2400})
     gone = [shop.place(10) for _ in range(3)]
     go_to(page, "orders?pet=10")
-    for order_id in gone:
-        press(page, f"Ship order {order_id}")
+    press_ship(page, *gone)
     for order_id in gone:
         shop.cancel(order_id)
     send_now(page)
@@ -261,8 +261,7 @@ def test_the_packing_list_has_dates_that_stay_true(shop, at_desk):
 
 def test_on_a_phone_nothing_covers_undo(shop, at_desk):
     page = at_desk(viewport={"width": 320, "height": 640})
-    for order_id in (7, 8):
-        press(page, f"Ship order {order_id}")
+    press_ship(page, 7, 8)
     press(page, "Undo shipping order 7")
     announced(page, "Order 7 was not shipped.")
     undo = page.get_by_role("button", name="Undo shipping order 8")

@@ -11,6 +11,7 @@ from orders.settings import Settings
 from orders.store import apikeys as key_store
 from tests.support import stores
 from tests.support.browser import expect
+from tests.support.machine import wait_until
 from tests.support.service import running
 from tests.support.stores import Store
 
@@ -98,6 +99,14 @@ def ship(page, order_id):
     """Ship an order from the list, and don't wait for the seconds in which it can be undone."""
     press(page, re.compile(rf"^Ship order( {order_id})?$"))
     send_now(page)
+
+
+def press_ship(page, *orders):
+    """Press Ship for each order; again where the page says that the list had just moved."""
+    for order_id in orders:
+        button = page.get_by_role("button", name=f"Ship order {order_id}", exact=True)
+        undo = page.get_by_role("button", name=f"Undo shipping order {order_id}", exact=True)
+        wait_until(lambda button=button, undo=undo: undo.count() or button.click())
 
 
 def send_now(page):
