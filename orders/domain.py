@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
+import zoneinfo
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 MAX_INT64 = 2**63 - 1
@@ -356,3 +357,14 @@ def normalize_instant(text: str) -> str:
         datetime.fromisoformat(text)  # rejects days that don't exist
         return text
     return format_instant(parse_instant(text))
+
+
+@cache
+def _time_zones() -> set[str]:
+    # Debian's `localtime` is this machine's zone, and no name of IANA's.
+    return zoneinfo.available_timezones() - {"localtime"}
+
+
+def is_time_zone(name: str) -> bool:
+    """Return whether it is the IANA name of a time zone."""
+    return name in _time_zones()

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import zoneinfo
 from collections.abc import Sequence
 from datetime import datetime
-from functools import cache
 from typing import Any, Self
 
 import marshmallow as ma
@@ -253,18 +251,12 @@ class TextParameter(Once, Text):
     """Any text."""
 
 
-@cache
-def _zones() -> set[str]:
-    # Debian's `localtime` is this machine's zone, and no name of IANA's.
-    return zoneinfo.available_timezones() - {"localtime"}
-
-
 class ZoneParameter(TextParameter):
     """The name of a time zone."""
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
         name: str = super()._deserialize(value, *args, **kwargs)
-        if name not in _zones():
+        if not domain.is_time_zone(name):
             raise invalid("must be a time zone's IANA name, such as Europe/Berlin", "format")
         return name
 

@@ -14,8 +14,9 @@ from zoneinfo import ZoneInfo
 
 import click
 
+from orders import domain
 from orders.cli.common import CommandGroup, open_shop, overwrite, printable, progress, say
-from orders.files import exporting, formats, spreadsheets
+from orders.files import exporting, formats
 from orders.files.formats import AS_WE_WRITE, Reading
 from orders.files.rows import ORDERS, PETS, REPORTED, Cells, Faults, Sheet
 from orders.files.shops import SHOPS, Shop
@@ -54,7 +55,7 @@ def _columns(_: object, __: object, given: Sequence[str]) -> dict[str, str]:
 
 
 def _zone(_: object, __: object, name: str | None) -> ZoneInfo | None:
-    if name is not None and not spreadsheets.is_zone(name):
+    if name is not None and not domain.is_time_zone(name):
         raise click.BadParameter(f"{name} is no zone's IANA name, such as Europe/Berlin.")
     return ZoneInfo(name) if name else None
 

@@ -9,11 +9,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, date, datetime, time
-from functools import cache
 from io import StringIO
 from itertools import chain
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo
 
 from orders import domain
 
@@ -132,17 +131,9 @@ _WITH_ZONE = re.compile(r"(.*\S)\s*\(([^()]+)\)")
 def zone_in(heading: str) -> tuple[str, ZoneInfo | None]:
     """Return what a heading calls its column, and the time zone that it names: `placedAt (UTC)`."""
     found = _WITH_ZONE.fullmatch(heading)
-    return (found[1], ZoneInfo(found[2])) if found and is_zone(found[2]) else (heading, None)
-
-
-@cache
-def _zones() -> set[str]:
-    return available_timezones()
-
-
-def is_zone(name: str) -> bool:
-    """Return whether it is the IANA name of a time zone."""
-    return name in _zones()
+    if found and domain.is_time_zone(found[2]):
+        return found[1], ZoneInfo(found[2])
+    return heading, None
 
 
 _TIME = re.compile(
