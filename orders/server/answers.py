@@ -93,13 +93,14 @@ class Policy(Protocol):
 
     # The path that is answered before others, so that a probe says whether the process lives.
     probe: str
-    # So many bytes of a body are retained: the application refuses a longer one.
-    body_bytes: int
     # The exceptions by which answers end without a fault of the program. They are answered 503.
     outages: tuple[type[Exception], ...]
 
     def work(self, method: str, path: str, headers: dict[str, str]) -> Work:
         """Return what a request takes."""
+
+    def body_bytes(self, method: str, path: str, headers: dict[str, str]) -> int:
+        """Return how many bytes of a body are retained: the application refuses a longer one."""
 
     def wants_body(self, method: str, path: str, headers: dict[str, str]) -> bool:
         """Return whether a request's body matters, or its head is refused."""

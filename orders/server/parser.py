@@ -11,6 +11,8 @@ lock. A pattern here never has two ways to match the same bytes.
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
@@ -19,8 +21,14 @@ from waitress.adjustments import Adjustments
 from waitress.buffers import OverflowableBuffer
 from waitress.parser import HTTPRequestParser, ParsingError, TransferEncodingNotImplemented
 from waitress.receiver import FixedStreamReceiver
-from waitress.utilities import BadRequest, Error, RequestHeaderFieldsTooLarge
+from waitress.utilities import (
+    BadRequest,
+    Error,
+    RequestEntityTooLarge,
+    RequestHeaderFieldsTooLarge,
+)
 
+# Of a body that the application takes less of, so that it can refuse it after its head.
 MAX_BODY_BYTES = 1024 * 1024
 MAX_HEAD_BYTES = 16 * 1024
 # Each costs time, which the loop has for all connections together.
@@ -112,10 +120,13 @@ class Parser(HTTPRequestParser):
     headers: dict[str, str]
     body_rcv: Any
 
-    def __init__(self, adj: Adjustments, body_bytes: int) -> None:
-        """Take waitress' limits, and how many bytes of a body may be read."""
+    def __init__(
+        self, adj: Adjustments, body_bytes: Callable[[str, str, dict[str, str]], int]
+    ) -> None:
+        """Take waitress' limits, and what says how many bytes of a request's body to retain."""
         super().__init__(adj)
-        self._body_bytes = body_bytes
+        self._bytes_of = body_bytes
+        self._body_bytes = 0
 
     def received(self, data: bytes) -> int:
         """Receive bytes of a request; return how many of them belonged to it."""
@@ -124,6 +135,9 @@ class Parser(HTTPRequestParser):
             self.reject(BadRequest("no request line (RFC 9112, section 3)"))
             return len(data)
         taken: int = super().received(data)
+        size = max(self.content_length, self.body_bytes_received)
+        if size > MAX_BODY_BYTES and size > self._body_bytes:
+            self.reject(RequestEntityTooLarge(""))
         return taken
 
     def parse_header(self, header_plus: bytes) -> None:
@@ -197,6 +211,8 @@ class Parser(HTTPRequestParser):
     def _choose_body(self) -> None:
         codings = self.headers.pop("TRANSFER_ENCODING", None)
         length = self.headers.get("CONTENT_LENGTH")
+        if codings is not None or length is not None:
+            self._body_bytes = self._bytes_of(self.command, self.path, self.headers)
         if codings is not None:
             self._check_codings(codings, length)
             self.chunked = True
@@ -224,8 +240,7 @@ class Parser(HTTPRequestParser):
         if not _LENGTH.fullmatch(length):
             raise ParsingError("a Content-Length that is no number (RFC 9112, section 6.2)")
         digits = length.lstrip("0") or "0"
-        too_long: int = self.adj.max_request_body_size
-        return int(digits) if len(digits) <= _MAX_DIGITS else too_long
+        return int(digits) if len(digits) <= _MAX_DIGITS else sys.maxsize
 
 
 class ChunkedBody:

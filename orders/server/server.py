@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ from waitress.adjustments import Adjustments
 from orders.server import sockets
 from orders.server.answers import MOST_LONG, Listener, Policy
 from orders.server.loop import Loop
-from orders.server.parser import MAX_BODY_BYTES, MAX_HEAD_BYTES
+from orders.server.parser import MAX_HEAD_BYTES
 
 MAX_CONNECTIONS = 4_000
 # The two that lead by turns, and one for each long answer.
@@ -48,8 +49,9 @@ class Server:
         `threads` answer what may wait. The deadlines of a head and of a body are in seconds.
         """
         adjustments = Adjustments(
-            # Waitress also rejects a body or a head of exactly this size.
-            max_request_body_size=MAX_BODY_BYTES + 1,
+            # The parser has a limit for each request.
+            max_request_body_size=sys.maxsize,
+            # Waitress also rejects a head of exactly this size.
             max_request_header_size=MAX_HEAD_BYTES + 1,
             ident=None,
             # The application decides which proxies to trust.

@@ -355,7 +355,6 @@ class ServingPolicy:
     """Decides by a request's head how it is served, without waiting for anything."""
 
     probe = "/healthz"
-    body_bytes = PayloadTooLarge.limit
     outages: tuple[type[Exception], ...] = (StoreUnavailable,)
 
     def __init__(self, app: OrdersFlask, on_turn: Callable[[], None]) -> None:
@@ -375,6 +374,9 @@ class ServingPolicy:
         except StoreUnavailable:
             return Work.WAITING  # which will say so
         return Work.SHORT if method in access.READING and not self._is_remote else Work.WAITING
+
+    def body_bytes(self, method: str, path: str, headers: dict[str, str]) -> int:
+        return PayloadTooLarge.limit
 
     def wants_body(self, method: str, path: str, headers: dict[str, str]) -> bool:
         """Return whether a body matters: not where the head alone leads to 401, 413 or 415.

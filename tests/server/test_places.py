@@ -206,7 +206,7 @@ def test_a_reader_that_waits_for_the_next_piece_of_a_long_answer_is_not_cut_off(
 
 @pytest.mark.parametrize("length", [b"Transfer-Encoding: chunked", b"Content-Length: 900000"])
 def test_of_a_body_that_is_too_long_only_so_much_is_kept(length):
-    parser = Parser(Adjustments(max_request_body_size=2**20), PayloadTooLarge.limit)
+    parser = Parser(Adjustments(), lambda *_: PayloadTooLarge.limit)
     parser.received(b"POST /v1/store/orders HTTP/1.1\r\nHost: a\r\n" + length + b"\r\n\r\n")
     for _ in range(90):
         parser.received((b"2710\r\n" if parser.chunked else b"") + b"a" * 10_000)

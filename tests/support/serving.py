@@ -11,18 +11,22 @@ from orders.server import Server, Work
 from orders.settings import Settings
 from orders.web import api
 from orders.web.access import Call
+from orders.web.refusals import PayloadTooLarge
 
 
 class Policy:
     """Everything waits, but for what is long by its path. Nothing is counted or logged."""
 
     probe = "/healthz"
-    body_bytes = api.ServingPolicy.body_bytes
     outages = ()
 
     def work(self, method, path, headers):
         """Return what a request takes."""
         return Work.LONG if path.startswith("/long") else Work.WAITING
+
+    def body_bytes(self, method, path, headers):
+        """Return what the service retains of most bodies."""
+        return PayloadTooLarge.limit
 
     def wants_body(self, method, path, headers):
         """Return that every body matters."""
