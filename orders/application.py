@@ -23,7 +23,7 @@ from orders.clock import Clock
 from orders.server import EXTRA_THREADS
 from orders.settings import Settings
 from orders.shop import Shop, database_of
-from orders.web import v1, v2
+from orders.web import imports, v1, v2
 from orders.web.access import counters_of
 from orders.web.api import Api, OrdersFlask
 from orders.web.monitoring import health
@@ -60,8 +60,8 @@ def make_shop(settings: Settings, clock: Clock) -> Shop:
 def make_routes(settings: Settings) -> OrdersFlask:
     """Make a Flask application with its routes and commands, but without a shop."""
     app = OrdersFlask("app", static_folder=None)
-    Api(app, settings, v1.blueprint, v1.VERSION)
-    Api(app, settings, v2.blueprint, v2.VERSION)
+    Api(app, settings, v1.VERSION, v1.blueprint)
+    Api(app, settings, v2.VERSION, v2.blueprint, imports.blueprint)
     health.register(app)
     site.register(app)
     for command in COMMANDS:

@@ -8,11 +8,12 @@ times.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from functools import wraps
@@ -34,9 +35,12 @@ from orders.store.database.errors import StoreUnavailable
 from orders.store.forgetting import Due
 from orders.store.idempotency import IdempotencyKey, Written
 from orders.store.orders import Changed, Outcome
+from orders.strictjson import to_json
 
 # Whether an order, or the list, with this revision may be changed.
 Condition = Callable[[int], bool]
+# Whose the changes are that a command makes.
+_COMMAND = Origin("cli")
 # SQLite looks ten times a second whether another process has ended its transaction.
 _REST_SECONDS = 0.11
 P = ParamSpec("P")
@@ -53,10 +57,15 @@ class IfKnown(StrEnum):
 
 @dataclass(frozen=True)
 class Imported:
-    """What came of an import: how many orders, and the first, by what is set in them."""
+    """What came of an import: how many orders, and the first, by what is set in them.
+
+    `remarks` say of how many rows what else is to be said. `replayed`: an earlier request did it.
+    """
 
     count: int
     first: Sequence[Mapping[str, Any]] = ()
+    remarks: Mapping[str, int] = field(default_factory=dict)
+    replayed: bool = False
 
 
 def retried(work: Callable[P, T]) -> Callable[P, T]:
@@ -278,19 +287,26 @@ class OrderService:
             yield connection, self._clock.now()
         self._changed()
 
-    def import_orders(
+    def import_orders(  # noqa: PLR0913 - each by its name
         self,
         rows: Iterable[tuple[int, Cells]],
         faults: Faults,
         if_known: IfKnown = IfKnown.REFUSE,
         shown: int | None = None,
+        *,
+        origin: Origin = _COMMAND,
+        key: IdempotencyKey | None = None,
+        request: object = None,
     ) -> Imported:
         """Import all rows of a file or none; return what came of it.
 
         `rows` are line numbers with cells; `faults` has what their reader found wrong. All rows are
         checked before the store is locked, then copied in one short transaction. With `shown`, it
-        is a rehearsal: nothing is imported, the faults are added, so many rows returned.
+        is a rehearsal: nothing is imported, the faults are added, so many rows returned. `request`
+        is what an Idempotency-Key stands for: the file and how it is read.
         """
+        if key is not None:
+            self.follow_clock()
         now = domain.format_instant(self._clock.now())
         with closing(Staging(self._database.folder)) as staged:
             staged.extend(orders(rows, now, faults))
@@ -303,12 +319,18 @@ class OrderService:
                 faults.remarks["left out, as an order has their reference"] += len(known)
             staged.summarize()
             with self._database.write(staged.beside()) as connection:
+                if earlier := idempotency.recall(connection, key, request, self._clock.now()):
+                    return Imported(**json.loads(str(earlier.answer)), replayed=True)
                 self._compare(connection, faults, if_known)
                 if shown is not None:
-                    return Imported(staged.count(), staged.first(shown))
+                    return Imported(staged.count(), staged.first(shown), faults.remarks)
                 faults.raise_if_any()
-                origin = Origin("cli")
-                return Imported(staging.copy_to_store(connection, origin, self._clock.now()))
+                at = self._clock.now()
+                count = staging.copy_to_store(connection, origin, at)
+                answer = Written(to_json({"count": count, "remarks": faults.remarks}))
+                idempotency.remember(connection, key, request, answer, at)
+        self._changed()
+        return Imported(count, remarks=faults.remarks)
 
     def _compare(self, connection: Connection, faults: Faults, if_known: IfKnown) -> None:
         for line, order_id in staging.existing_ids(connection):

@@ -265,6 +265,23 @@ class FlagParameter(Once, TrueOrFalse, Flag):
     """`true` or `false`."""
 
 
+class ColumnsParameter(Described, ma.fields.List[str]):
+    """Headings of a file by our columns, `petId=SKU`, by repeating the parameter."""
+
+    def __init__(self, description: str) -> None:
+        super().__init__(description, cls_or_instance=ma.fields.String())
+
+    def _deserialize(self, value: list[str], *args: Any, **kwargs: Any) -> Any:
+        columns = dict(each.partition("=")[::2] for each in value)
+        if not all(columns.values()):
+            raise invalid("must be ours=theirs, such as petId=SKU", "format")
+        return columns
+
+
+class Upload(Described):
+    """A part of a form that is a file."""
+
+
 class ChoiceParameter(TextParameter):
     """One of several values."""
 

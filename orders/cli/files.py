@@ -20,7 +20,7 @@ from orders.files import exporting, formats
 from orders.files.formats import AS_WE_WRITE, Reading
 from orders.files.rows import ORDERS, PETS, REPORTED, Cells, Faults, Sheet
 from orders.files.shops import SHOPS, Shop
-from orders.files.spreadsheets import DATE_ORDERS, LONGEST_LINE
+from orders.files.spreadsheets import DATE_ORDERS
 from orders.service import IfKnown, Imported
 from orders.store.care.files import complete_file
 
@@ -175,10 +175,9 @@ def _rows(
 
 
 def _pieces(path: Path, advance: Callable[[int], None] = lambda _: None) -> Iterator[bytes]:
-    """Yield a file's lines, and of longer ones the part that shows it."""
     count = 0
     with path.open("rb", 1024 * 1024) as file:
-        while line := file.readline(LONGEST_LINE + 1):
+        for line in formats.pieces(file):
             yield line
             count += len(line)
             if count >= _STEP:

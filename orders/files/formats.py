@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from zoneinfo import ZoneInfo
 
 from orders import strictjson
@@ -51,6 +51,11 @@ AS_WE_WRITE = Reading()
 
 def ending_of(path: Path) -> str:
     return path.suffix.lower()
+
+
+def pieces(file: IO[bytes]) -> Iterator[bytes]:
+    """Yield a file's lines, and of longer ones the part that shows it."""
+    yield from iter(lambda: file.readline(LONGEST_LINE + 1), b"")
 
 
 def read(
@@ -103,7 +108,7 @@ def _rows(pieces: Iterable[bytes], faults: Faults) -> Iterator[tuple[int, list[s
                 faults.add(Fault(line, "", reason))
             line = rows.line_num + 1
     except UnicodeDecodeError:
-        faults.add(Fault(line, "", "it is neither UTF-8 nor Windows-1252 from here on"))
+        faults.add(Fault(line, "", "it is neither UTF-8 nor Windows-1252 from here on: save it as CSV"))
     except spreadsheets.LineTooLong:
         faults.add(Fault(line, "", f"it has a line of more than {LONGEST_LINE:,} characters"))
     except csv.Error as error:
@@ -149,7 +154,9 @@ class _Layout:
                 faults.add(Fault(1, "", f"unknown column {heading[:MAX_NAME_SHOWN]!r}{known}"))
                 known = ""  # which is said once
         for name, heading in reading.columns.items():
-            if name not in self._places:
+            if name not in sheet.kinds:
+                faults.add(Fault(1, "", f"{name[:MAX_NAME_SHOWN]} is no column of ours{known}"))
+            elif name not in self._places:
                 faults.add(Fault(1, "", f"there is no column {heading!r} for {name}"))
         if not header:
             faults.add(Fault(1, "", f"there is no header{known}"))

@@ -49,6 +49,7 @@ class Fault:
 class FileRefused(Refusal):
     def __init__(self, faults: Sequence[Fault], count: int) -> None:
         """Refuse because of these first faults, of `count` in all."""
+        self.faults, self.count = faults, count
         more = f"; and {count - len(faults):,} more" if count > len(faults) else ""
         super().__init__(
             f"Nothing was imported. {'; '.join(map(str, faults))}{more}. Fix the file."

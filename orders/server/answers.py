@@ -240,7 +240,8 @@ class Exchange(WSGITask):
     def refuse(self, status: int, cause: str = "") -> None:
         """Answer with the application's refusal, and end the connection."""
         request, address = self.request, self.channel.addr[0]
-        path = request.path if request.error is None else None
+        has_head = request.error is None or status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+        path = request.path if has_head else None
         authorization = request.headers.get("AUTHORIZATION")
         rejection = Rejection(status, cause, path, authorization, address, self.whole_at)
         self.response_headers, body = self._policy.refusal(rejection)

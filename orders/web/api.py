@@ -42,7 +42,7 @@ from orders.web.refusals import (
 )
 from orders.web.replies import JSON, NO_CONTENT, Constant, Reply, json_reply, tag_of
 from schemas.base import DetailedErrorSchema, ErrorSchema
-from schemas.fields import Instant, Int64, Whole
+from schemas.fields import Instant, Int64, Upload, Whole
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -165,6 +165,7 @@ class ApiBlueprint(flask_smorest.Blueprint):
         **flask_smorest.Blueprint.DEFAULT_LOCATION_CONTENT_TYPE_MAPPING,
         "optional_json": "application/json",
         "merge_patch": bodies.MERGE_PATCH,
+        "files": bodies.FORM,
     }
 
     def __init__(self, *args: Any, is_strict: bool = False, **kwargs: Any) -> None:
@@ -193,8 +194,8 @@ class ApiBlueprint(flask_smorest.Blueprint):
 
         def decorate(view: Callable[..., Any]) -> Callable[..., Any]:
             @wraps(view)
-            def with_arguments(**of_path: Any) -> Any:
-                return view(load(_plain(request)), **of_path)
+            def with_arguments(*earlier: Any, **of_path: Any) -> Any:
+                return view(*earlier, load(_plain(request)), **of_path)
 
             return documented(with_arguments, document)
 
@@ -245,7 +246,7 @@ class Api(flask_smorest.Api):
     DEFAULT_ERROR_RESPONSE_NAME = None
 
     def __init__(
-        self, app: OrdersFlask, settings: Settings, blueprint: ApiBlueprint, version: int
+        self, app: OrdersFlask, settings: Settings, version: int, *blueprints: ApiBlueprint
     ) -> None:
         """Add a version of the API to an application, and its document at /openapi/vN.json."""
         self.ERROR_SCHEMA = _ERROR_SCHEMAS[version]
@@ -264,7 +265,9 @@ class Api(flask_smorest.Api):
         self.register_field(Whole, "integer", None)
         self.register_field(Int64, "integer", "int64")
         self.register_field(Instant, "string", "date-time")
-        self.register_blueprint(blueprint)
+        self.register_field(Upload, "string", "binary")
+        for each in blueprints:
+            self.register_blueprint(each)
 
         def document_as_json() -> bytes:
             completed = document.complete(self.spec.to_dict(), version, settings)
@@ -376,7 +379,20 @@ class ServingPolicy:
         return Work.SHORT if method in access.READING and not self._is_remote else Work.WAITING
 
     def body_bytes(self, method: str, path: str, headers: dict[str, str]) -> int:
-        return PayloadTooLarge.limit
+        """Return how much of a body to retain: more than usual only for a key that is valid.
+
+        Such a one is looked up in the file itself, but not on another server, which takes time.
+        """
+        usual, most = PayloadTooLarge.limit, bodies.longest(path)
+        if most == usual:
+            return usual
+        token = access.bearer_token(headers.get("AUTHORIZATION"))
+        if token is None or not is_well_formed(token):
+            return usual
+        try:
+            return most if self._is_remote or self._shop.keyring.find(token) else usual
+        except StoreUnavailable:
+            return usual
 
     def wants_body(self, method: str, path: str, headers: dict[str, str]) -> bool:
         """Return whether a body matters: not where the head alone leads to 401, 413 or 415.
@@ -387,7 +403,7 @@ class ServingPolicy:
             return True
         token = access.bearer_token(headers.get("AUTHORIZATION"))
         is_key = token is not None and is_well_formed(token)
-        return is_key and bodies.may_be_read(method, headers)
+        return is_key and bodies.may_be_read(method, path, headers)
 
     def has_room_for_long(self) -> bool:
         return self._shop.database.long_reads.is_open
@@ -423,6 +439,8 @@ def answer_to_rejection(
 ) -> tuple[list[tuple[str, str]], bytes]:
     """Return the headers and the body of a refusal, without the rate limits'."""
     answer = SERVER_ANSWERS.get(rejection.status) or InternalError(call.request_id).answer()
+    if answer.code == PayloadTooLarge.code:
+        answer = PayloadTooLarge(bodies.longest(rejection.path or "")).answer()
     if rejection.cause:
         answer = answer._replace(message=f"{answer.message}: {rejection.cause}.")
     call.refusal = answer.code

@@ -14,6 +14,8 @@ from urllib.parse import unquote_to_bytes
 
 import marshmallow as ma
 from flask import Request, request
+from werkzeug.datastructures import FileStorage
+from werkzeug.exceptions import HTTPException
 from werkzeug.http import parse_options_header
 
 from orders import strictjson
@@ -33,9 +35,13 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
 MERGE_PATCH = "application/merge-patch+json"
+FORM = "multipart/form-data"
+# Where bodies are forms, and longer than others. Orders are some hundred bytes each.
+IMPORTS = "/v2/imports"
+LARGEST_IMPORT = 16 * 1024 * 1024
 _JSON = ("application/json",)
 # The media types of a location whose body may be declared as more than JSON.
-_TYPES = {"merge_patch": (MERGE_PATCH, *_JSON)}
+_TYPES = {"merge_patch": (MERGE_PATCH, *_JSON), "files": (FORM,)}
 # A longer Content-Type is cut: no media type is so long, and each parameter takes time.
 _LONGEST_TYPE = 500
 _ACCEPTED = (("Accept", ", ".join(_JSON)),)
@@ -49,10 +55,12 @@ _LONGEST_CACHED = 500
 def load(schema: ma.Schema, location: str, incoming: Request) -> Any:
     """Return a part of a request as its schema loads it, or raise what is wrong with it.
 
-    It is the `query`, or the body: `json`, `optional_json` or `merge_patch`.
+    It is the `query`, or the body: `json`, `optional_json`, `merge_patch` or `files`.
     """
     if location == "query":
         return _load_query(schema, incoming.query_string)
+    if location == "files":
+        return _load(schema, _read_files(incoming))
     return _load(schema, _read_json(incoming.environ, location))
 
 
@@ -73,17 +81,23 @@ def _load(schema: ma.Schema, data: Any) -> Any:
     return loaded
 
 
-def may_be_read(method: str, headers: Mapping[str, str]) -> bool:
+def longest(path: str) -> int:
+    """Return how many bytes the body of a request to this path may have."""
+    return LARGEST_IMPORT if path == IMPORTS else PayloadTooLarge.limit
+
+
+def may_be_read(method: str, path: str, headers: Mapping[str, str]) -> bool:
     """Return whether a body is read: not if the headers, named as in WSGI, lead to 413 or 415."""
     length = int(headers.get("CONTENT_LENGTH", 0))
     if not length:  # one in chunks may be empty, whatever its type
         return True
     try:
-        _check_size(length)
+        _check_size(length, longest(path))
+        location = "files" if path == IMPORTS else "merge_patch" if method == "PATCH" else "json"
         _check_type(
             headers.get("CONTENT_TYPE", ""),
             headers.get("CONTENT_ENCODING"),
-            _TYPES["merge_patch"] if method == "PATCH" else _JSON,
+            _TYPES.get(location, _JSON),
         )
     except (PayloadTooLarge, UnsupportedMediaType):
         return False
@@ -130,6 +144,23 @@ def _read_json(environ: WSGIEnvironment, location: str) -> Any:
         raise MalformedRequest(f"The body can't be read: {error}.") from None
 
 
+def _read_files(incoming: Request) -> dict[str, FileStorage | None]:
+    """Return the files of a form (RFC 7578) by the names of their parts; None for other parts."""
+    environ = incoming.environ
+    length = int(environ.get("CONTENT_LENGTH") or 0)
+    _check_size(length, LARGEST_IMPORT)
+    _check_type(
+        environ.get("CONTENT_TYPE", ""), environ.get("HTTP_CONTENT_ENCODING"), _TYPES["files"]
+    )
+    try:
+        files, texts = incoming.files, incoming.form
+    except (HTTPException, ValueError) as error:
+        raise MalformedRequest(f"The form can't be read: {error}.") from None
+    # A browser sends a field that is left empty, without a name of a file.
+    chosen = [name for name in files if files[name].filename]
+    return {name: files.get(name) for name in (*texts, *chosen)}
+
+
 def read_query(query: bytes) -> dict[str, list[str]]:
     """Return the values of each parameter, in their order."""
     parameters: dict[str, list[str]] = {}
@@ -166,9 +197,9 @@ def _read_bytes(environ: WSGIEnvironment, length: int) -> bytes:
     return body
 
 
-def _check_size(length: int) -> None:
-    if length > PayloadTooLarge.limit:
-        raise PayloadTooLarge
+def _check_size(length: int, most: int = PayloadTooLarge.limit) -> None:
+    if length > most:
+        raise PayloadTooLarge(most)
 
 
 def _check_type(content_type: str, coding: str | None, allowed: tuple[str, ...]) -> None:

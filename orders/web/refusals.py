@@ -135,12 +135,13 @@ class UnknownHost(WebRefusal):
     )
 
 
+@dataclass
 class PayloadTooLarge(WebRefusal):
     """The body is longer than `limit`, in bytes."""
 
-    limit = 64 * 1024
+    limit: int = 64 * 1024
     status, code = 413, "payload_too_large"
-    message = f"The body may be at most {limit:,} bytes long."
+    message = "The body may be at most {0.limit:,} bytes long."
 
 
 @dataclass
@@ -171,6 +172,14 @@ class ServerBusy(WebRefusal):
     status, code = 503, "server_busy"
     message = "Too many long lists are being sent. Try again in a moment."
     headers = (("Retry-After", "1"),)
+
+
+class ImportUnderWay(WebRefusal):
+    """Another file is being imported."""
+
+    status, code = 503, "server_busy"
+    message = "Another file is being imported. Try again in a moment."
+    headers = (("Retry-After", "2"),)
 
 
 @dataclass
@@ -297,7 +306,7 @@ SERVER_ANSWERS = {
         Answer(
             408, "request_timeout", "The request took too long to arrive. Send it again, whole."
         ),
-        Answer(413, "payload_too_large", PayloadTooLarge.message),
+        PayloadTooLarge().answer(),
         Answer(
             431,
             "headers_too_large",

@@ -120,6 +120,9 @@ _OPERATIONS = {
     "tracking. A pending order stays as it is, without an event.",
     "shipOrders": "The answer has a result for each order, in the order asked: the order as "
     "shipped, or why it was not. It counts as one request.",
+    "importOrders": "The body is a form with one or two files, of at most 16 MiB in all: larger "
+    "ones are for the command. All rows are checked before any is stored, and each fault is named "
+    "by its line. One file is imported at a time.",
     "listOrderEvents": "The oldest first, each with the order as it stood afterwards.",
     "listEvents": "The oldest first, in the order of commit. A client that keeps `next` and "
     "goes on from it misses none and sees none twice. With `wait`, an empty page is answered once "

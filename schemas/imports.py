@@ -1,0 +1,82 @@
+"""An import of orders: its files, how they are read, and what came of it."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import marshmallow as ma
+
+from orders.domain import MAX_INT64
+from schemas import fields
+from schemas.base import QuerySchema, SparseSchema, StrictSchema
+
+# As the command has them.
+SHOPS = ("shopify", "woocommerce")
+DATE_ORDERS = ("dmy", "mdy", "ymd")
+IF_KNOWN = ("refuse", "skip", "import")
+
+
+class ImportFilesSchema(StrictSchema):
+    """The parts of the body."""
+
+    file = fields.Upload(
+        "The orders. Its name ends in .csv, .tsv or .txt, or .jsonl.", required=True
+    )
+    pets = fields.Upload("A table of petId beside SKUs or names.")
+
+
+class ImportQuerySchema(QuerySchema):
+    """How the file is read, and whether anything is imported."""
+
+    dry_run = fields.FlagParameter(
+        "Import nothing: return all faults and the first orders.", load_default=False
+    )
+    shop = fields.ChoiceParameter("Whose export the file is.", SHOPS)
+    column = fields.ColumnsParameter(
+        "What a column is called in the file, such as `petId=SKU`; may be repeated."
+    )
+    ignore_others = fields.FlagParameter(
+        "Ignore columns that are none of ours.", load_default=False
+    )
+    dates = fields.ChoiceParameter("How day, month and year follow each other.", DATE_ORDERS)
+    zone = fields.ZoneParameter("The time zone of times without one, by its IANA name.")
+    if_known = fields.ChoiceParameter(
+        "What to do with rows without id whose reference an order has: with `shop` refuse, else "
+        "import, unless given.",
+        IF_KNOWN,
+    )
+
+
+class FileFaultSchema(SparseSchema):
+    """What is wrong in the file."""
+
+    line = fields.Int64("The line, from 1.", 1, MAX_INT64, required=True)
+    column = fields.Text("The column; absent where it is the line as a whole.")
+    message = fields.Text("What is wrong, in words.", required=True)
+
+
+class RemarkSchema(SparseSchema):
+    """What else is to be said of the file."""
+
+    message = fields.Text("In words.", required=True)
+    rows = fields.Int64("Of how many rows.", 1, MAX_INT64, required=True)
+
+
+class ImportSchema(SparseSchema):
+    """What came of an import, or would come of it."""
+
+    example: ClassVar[dict[str, Any]] = {"orders": 300, "remarks": []}
+
+    orders = fields.Int64("How many orders.", 0, MAX_INT64, required=True)
+    remarks = fields.items(RemarkSchema, "What else is to be said.")
+    first = ma.fields.List(
+        ma.fields.Dict(keys=ma.fields.String()),
+        metadata={
+            "description": "Of a dry run: the first orders as they would be, each with its `line`."
+        },
+    )
+    faults = ma.fields.List(
+        ma.fields.Nested(FileFaultSchema),
+        metadata={"description": "Of a dry run: what is wrong, at most the first 1,000."},
+    )
+    fault_count = fields.Int64("Of a dry run: how many faults there are.", 0, MAX_INT64)
