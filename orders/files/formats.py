@@ -108,7 +108,9 @@ def _rows(pieces: Iterable[bytes], faults: Faults) -> Iterator[tuple[int, list[s
                 faults.add(Fault(line, "", reason))
             line = rows.line_num + 1
     except UnicodeDecodeError:
-        faults.add(Fault(line, "", "it is neither UTF-8 nor Windows-1252 from here on: save it as CSV"))
+        faults.add(
+            Fault(line, "", "it is neither UTF-8 nor Windows-1252 from here: save it as CSV")
+        )
     except spreadsheets.LineTooLong:
         faults.add(Fault(line, "", f"it has a line of more than {LONGEST_LINE:,} characters"))
     except csv.Error as error:

@@ -61,7 +61,8 @@ OPERATIONS = {
 SCHEMAS = {
     1: {"Order", "NewOrder", "Shipment", "Pet", "Error"},
     2: {"Order", "NewOrder", "OrderPatch", "Shipment", "OrderPage", "Event", "EventPage", "Error"}
-    | {"Import", "ImportFiles", "FileFault", "Remark", "Fault", "Shipments", "ShipmentResults", "ShipmentResult"}
+    | {"Import", "ImportFiles", "FileFault", "Remark", "Fault"}
+    | {"Shipments", "ShipmentResults", "ShipmentResult"}
     | {"Stats", "StatusCounts", "Backups", "Day", "PausedWebhook", "Usage", "Windows", "Window"},
 }
 TAGS = {1: ["orders", "pets"], 2: ["orders", "events", "reports"]}
