@@ -275,6 +275,7 @@ def test_a_restored_backup_forgets_again_what_was_forgotten_since(store, client,
     assert (first, second["shipTo"]) == (blank(first), NAMED["shipTo"])
     assert complaint(store) is None
     clock.advance(1)
+    store.shop.end()
     store.shop.database.path.write_bytes(b"")
     assert "is in it again" in messages(command(store, "db", "restore", backup, "--keep-keys"))
 
