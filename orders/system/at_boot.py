@@ -28,6 +28,8 @@ _STOP_SECONDS = 45
 # The service bounds its log; what Python says of a crash can't go there.
 _LOG = "log.txt"
 _CRASHES = "crashes.txt"
+# Where macOS has disks other than its own.
+_VOLUMES = Path("/Volumes")
 
 
 def install_at_boot(command: list[str], folder: Path) -> str:
@@ -144,6 +146,8 @@ def launchd_agent(command: list[str], folder: Path) -> bytes:
             "RunAtLoad": True,
             "KeepAlive": True,
             "ExitTimeOut": _STOP_SECONDS,
+            # People wait for it: any other type has its processor and disk throttled.
+            "ProcessType": "Interactive",
             # launchd takes a number: 63 is 077.
             "Umask": 0o077,
             "StandardErrorPath": str(folder / _CRASHES),
@@ -161,13 +165,33 @@ def _to_launchd(command: list[str], folder: Path) -> str:
         _from_launchd()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(launchd_agent(command, folder))
-    _run("launchctl", "bootstrap", domain, str(path))
+    try:
+        _run("launchctl", "bootstrap", domain, str(path))
+    except OSError as error:
+        path.unlink()
+        raise OSError(
+            f"launchd runs no services for this user here ({error}). Log in at the computer "
+            "itself, not over SSH, and run this in Terminal"
+        ) from None
     return (
         f"{path} is installed, and the service is being started. It starts when you log in, and "
-        "again if it fails.\n"
+        f"again if it fails.{_hidden_from_agents(command, folder)}\n"
         f"Status: launchctl print {domain}/{_SERVICE}\n"
         f"Log: {folder / _LOG}"
     )
+
+
+def _hidden_from_agents(command: list[str], folder: Path) -> str:
+    # Terminal has the person's consent to read them, and what launchd starts has not.
+    hidden = [*(Path.home() / name for name in ("Desktop", "Documents", "Downloads")), _VOLUMES]
+    paths = [folder, *map(Path, command)]
+    for each in hidden:
+        if any(path.is_relative_to(each) for path in paths):
+            return (
+                f" macOS may refuse it what is in {each}: if there is no log, move the program and "
+                "its folder into your home itself, and do this again."
+            )
+    return ""
 
 
 def _from_launchd() -> str:
@@ -193,7 +217,8 @@ def scheduled_task(command: list[str], folder: Path, user: str, *, at_boot: bool
     """Return a task of Windows for a user, by SID, which starts at boot or when that user signs in.
 
     https://learn.microsoft.com/windows/win32/taskschd/task-scheduler-schema. A task at boot has no
-    window, and needs no password.
+    window, and needs no password. Its second trigger, each minute, is ignored while it runs: what
+    the scheduler calls a failure is only a start that fails.
     """
     when = "BootTrigger" if at_boot else "LogonTrigger"
     whose = "" if at_boot else f"<UserId>{user}</UserId>"
@@ -206,7 +231,14 @@ def scheduled_task(command: list[str], folder: Path, user: str, *, at_boot: bool
   <RegistrationInfo>
     <Description>Made by store-orders at-boot, which also removes it.</Description>
   </RegistrationInfo>
-  <Triggers><{when}><Enabled>true</Enabled>{whose}</{when}></Triggers>
+  <Triggers>
+    <{when}><Enabled>true</Enabled>{whose}</{when}>
+    <TimeTrigger>
+      <Enabled>true</Enabled>
+      <StartBoundary>2026-01-01T00:00:00</StartBoundary>
+      <Repetition><Interval>PT1M</Interval></Repetition>
+    </TimeTrigger>
+  </Triggers>
   <Principals><Principal id="Author">
     <UserId>{user}</UserId>
     <LogonType>{"S4U" if at_boot else "InteractiveToken"}</LogonType>
@@ -217,7 +249,6 @@ def scheduled_task(command: list[str], folder: Path, user: str, *, at_boot: bool
     <DisallowStartIfOnBatteries>false</DisallowStartIfOnBatteries>
     <StopIfGoingOnBatteries>false</StopIfGoingOnBatteries>
     <ExecutionTimeLimit>PT0S</ExecutionTimeLimit>
-    <RestartOnFailure><Interval>PT1M</Interval><Count>999</Count></RestartOnFailure>
   </Settings>
   <Actions Context="Author"><Exec>
     <Command>cmd.exe</Command>
@@ -237,13 +268,14 @@ def _to_task(command: list[str], folder: Path) -> str:
     except OSError:  # for administrators only
         _make_task(scheduled_task(command, folder, user_id(), at_boot=False))
         starts = (
-            "It starts when you sign in, in a window: closing that stops it. To have it start when "
-            "the computer does, run this once as an administrator."
+            "It starts when you sign in, in a window. To have it start when the computer does, "
+            "without one, run this once as an administrator."
         )
     with suppress(OSError):  # it may be running already
         _run("schtasks", "/Run", "/TN", _SERVICE)
     return (
-        f"The task {_SERVICE} is installed. If it fails, it is started again. {starts}\n"
+        f"The task {_SERVICE} is installed. {starts} "
+        "If it ends, it is started again within a minute.\n"
         f"Status: schtasks /Query /TN {_SERVICE} /V /FO LIST\n"
         f"Log: {folder / _LOG}"
     )

@@ -138,6 +138,7 @@ def test_launchd_gets_an_agent_of_this_program_and_folder(home, told):
         "ORDERS_LOG_FILE": "log.txt",
     }
     assert (agent["RunAtLoad"], agent["KeepAlive"], agent["Umask"]) == (True, True, 0o077)
+    assert agent["ProcessType"] == "Interactive"
     # Nothing cuts this one off.
     assert agent["StandardErrorPath"] == f"{folder}/crashes.txt"
     assert told.read() == [f"launchctl bootstrap gui/{os.getuid()} {path}"]
@@ -156,6 +157,24 @@ def test_an_agent_is_replaced_once_the_one_before_has_ended(home, told):
     assert str(path) in system.remove_at_boot()
     assert not path.exists()
     assert system.remove_at_boot().startswith("Nothing to remove")
+
+
+@pytest.mark.usefixtures("on_macos")
+def test_where_launchd_refuses_nothing_is_left_and_it_is_said_what_to_do(home, told):
+    told.refuses.write_text("launchctl bootstrap")
+    with pytest.raises(OSError, match=r"launchctl says no.*Log in at the computer itself"):
+        system.install_at_boot(COMMAND, home)
+    assert not list((home / "Library/LaunchAgents").iterdir())
+
+
+@pytest.mark.usefixtures("on_macos")
+@pytest.mark.parametrize("place", ["Desktop", "Documents", "Downloads"])
+def test_it_is_said_where_macos_may_refuse_a_service_its_files(home, told, place):
+    told.refuses.write_text("launchctl print")
+    hint = f"macOS may refuse it what is in {home / place}"
+    assert hint in system.install_at_boot(COMMAND, home / place / "store/instance")
+    assert hint in system.install_at_boot([str(home / place / "store-orders")], home)
+    assert "macOS" not in system.install_at_boot(COMMAND, home / "store/instance")
 
 
 # A user's systemd, which runs only where the whole system seems to run on systemd.
@@ -256,6 +275,9 @@ def test_windows_gets_a_task_of_this_program_and_folder_and_runs_it(home, on_win
         f'&& "C:\\my shop\\python.exe" -m orders >> "{folder / "crashes.txt"}" 2>&1"'
     )
     assert (made["LogonType"], made["ExecutionTimeLimit"]) == ("S4U", "PT0S")
+    # So it starts again after it has ended. RestartOnFailure doesn't do that.
+    assert (made["Interval"], made["MultipleInstancesPolicy"]) == ("PT1M", "IgnoreNew")
+    assert "RestartOnFailure" not in made
     assert "It starts when the computer does." in said
     assert on_windows.read() == [
         "schtasks /Create /F /TN store-orders",

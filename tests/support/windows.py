@@ -74,6 +74,8 @@ _BY_REASON = {
         test_without_systemd_nothing_is_written_and_cron_is_named
         test_launchd_gets_an_agent_of_this_program_and_folder
         test_an_agent_is_replaced_once_the_one_before_has_ended
+        test_where_launchd_refuses_nothing_is_left_and_it_is_said_what_to_do
+        test_it_is_said_where_macos_may_refuse_a_service_its_files
         test_a_copy_is_as_far_behind_as_litestream_last_had_everything
         test_systemd_is_told_that_it_serves_that_its_loop_runs_and_that_it_stops
         test_the_units_commands_have_its_user_program_and_folder
