@@ -18,13 +18,14 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
-from sqlalchemy import make_url
+from sqlalchemy import Connection, make_url
 
 from orders import VERSION, system
 from orders.clock import Clock
 from orders.counters.memory import CounterStorage
 from orders.domain import Origin
 from orders.feed import Feed
+from orders.key_service import KeyService
 from orders.keyring import Bans, KeyRing
 from orders.service import OrderService
 from orders.settings import Settings
@@ -124,6 +125,10 @@ class Shop:
         return OrderService(
             self.database, self.clock, self.changes, self._committed, is_alone=self.is_alone
         )
+
+    def keys(self, connection: Connection, who: str | None = None) -> KeyService:
+        """Return the use cases of this shop's keys in a transaction; `who` does what is done."""
+        return KeyService(connection, self.clock.now(), self.settings.plans, who)
 
     def _committed(self) -> None:
         self.outbox.wake()

@@ -21,7 +21,7 @@ from flask.cli import with_appcontext
 
 from orders import installation, system
 from orders.cli.common import PlainCommand, current_shop, say
-from orders.key_service import SCOPES, KeyService
+from orders.key_service import SCOPES
 from orders.settings import Settings, has_screen, in_environment
 from orders.shop import Shop
 from orders.store import apikeys as key_store
@@ -69,8 +69,7 @@ def issue_first_key(shop: Shop) -> str | None:
         with shop.database.write() as connection:
             if key_store.get_all(connection):
                 return None
-            keys = KeyService(connection, shop.clock.now(), shop.settings.plans)
-            _, secret = keys.issue(NewKey(OWNER, PLAN, SCOPES))
+            _, secret = shop.keys(connection).issue(NewKey(OWNER, PLAN, SCOPES))
             _show(secret)
     except OSError as error:  # of the output: with nobody to read it, there is no such key
         log.warning("The first key can't be shown, so there is none yet: %s.", error.strerror)

@@ -128,7 +128,7 @@ def rotate(key_id: int, grace: int, *, force: bool) -> None:
 def _key_service(*, make: bool = False) -> Iterator[KeyService]:
     shop = open_shop(make=make)
     with shop.database.write() as connection:
-        yield KeyService(connection, shop.clock.now(), shop.settings.plans)
+        yield shop.keys(connection)
 
 
 def _row(key: ApiKey, settings: Settings, now: datetime) -> dict[str, object]:

@@ -105,8 +105,8 @@ class OrdersFlask(Flask):
         super().__init__(*args, **kwargs)
         # Set while it serves.
         self.server: Server | None = None
-        # Called when an answer has been sent.
-        self.listeners: list[NoteAnswer] = [log_queue.note_answer]
+        # Called when an answer has been sent, beside the log.
+        self.listeners: list[NoteAnswer] = []
         # The paths whose views never block, so that the loop itself may answer.
         self.instant: set[str] = set()
         self.url_map.merge_slashes = False
@@ -147,6 +147,7 @@ class OrdersFlask(Flask):
 
     def note_answer(self, call: access.Call, status: int, ended: float) -> None:
         """Record an answer that has been sent. `ended` is in monotonic seconds."""
+        log_queue.note_answer(call, status, ended)
         for listener in self.listeners:
             listener(call, status, ended)
 
@@ -351,7 +352,7 @@ def _plain(proxy: Any) -> Request:
     return plain
 
 
-_LIST = "/v1/store/orders"
+_LIST = ("/v1/store/orders", "GET")
 
 
 class ServingPolicy:
@@ -371,8 +372,9 @@ class ServingPolicy:
     def work(self, method: str, path: str, headers: dict[str, str]) -> Work:
         if not access.API_PATH.match(path):
             return Work.INSTANT if path in self._app.instant else Work.WAITING
+        shop = self._shop
         try:
-            if path == _LIST and method == "GET" and self._is_long(headers.get("IF_NONE_MATCH")):
+            if (path, method) == _LIST and self._is_long(shop, headers.get("IF_NONE_MATCH")):
                 return Work.LONG
         except StoreUnavailable:
             return Work.WAITING  # which will say so
@@ -423,14 +425,14 @@ class ServingPolicy:
         self._app.note_answer(call, rejection.status, time.monotonic())
         return headers, body
 
-    def _is_long(self, if_none_match: str | None) -> bool:
-        if not self._shop.list.is_long:
+    def _is_long(self, shop: Shop, if_none_match: str | None) -> bool:
+        if not shop.list.is_long:
             return False
         # A client whose copy is current is answered 304, which is short.
         return (
             if_none_match is None
             or self._is_remote
-            or tag_of(self._shop.store_id, self._shop.list.now().revision) not in if_none_match
+            or tag_of(shop.store_id, shop.list.now().revision) not in if_none_match
         )
 
 
