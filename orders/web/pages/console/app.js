@@ -134,6 +134,7 @@ async function enter({ isNew = false } = {}) {
   if (!session.key) return;
   byId("sign-in").hidden = true;
   byId("shop").hidden = false;
+  byId("mode").hidden = !session.isTest;
   const { name, scopes } = session.profile;
   byId("who-name").textContent = name;
   byId("who-may").textContent = access(scopes);

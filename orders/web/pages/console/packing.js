@@ -40,7 +40,7 @@ addEventListener("afterprint", () => {
 function list(orders) {
   const heads = ["Packed", ...COLUMNS.map((field) => field.titleOnPaper ?? title(field))];
   return [
-    el("h1", { text: "Packing list" }),
+    el("h1", { text: `${mark()}Packing list` }),
     el("p", { text: `${counted(orders.length, "order")}, ${dated(now())}` }),
     el("table", { class: "plain" }, el("caption", { class: "unseen", text: "Orders to pack" }),
       el("thead", {}, el("tr", {}, ...heads.map((text) => el("th", { scope: "col", text })))), ...orders.map(entry)),
@@ -224,9 +224,14 @@ function slip(order, wish) {
   return drawn;
 }
 
+// On all that is printed in test mode.
+function mark() {
+  return session.isTest ? "TEST: " : "";
+}
+
 // Nobody packs a cancelled order because its slip lies there.
 function nameOf({ id, status }) {
-  return `Order ${id}${status === "cancelled" ? `, ${STATUSES[status].toLowerCase()}` : ""}`;
+  return `${mark()}Order ${id}${status === "cancelled" ? `, ${STATUSES[status].toLowerCase()}` : ""}`;
 }
 
 function label(order, wish) {

@@ -17,6 +17,9 @@ const OWN = "own";
 const PAPER = "paper";
 const UNUSED_MS = 12 * 3600 * 1000;
 const MOST_OWN = 100;
+const TEST_PREFIX = "sok_test_";
+// What outlasts a key, and so has other names in test mode: orders of the same number are not the same there.
+const OUTLASTING = [DRAFT, CHANGES, OUTBOX, LEFT];
 
 export const session = {
   /** Whether the browser lets this page store anything. */
@@ -50,6 +53,11 @@ export const session = {
     return home().getItem(KEY);
   },
 
+  /** Whether the key is one of test mode, in which nothing is real. */
+  get isTest() {
+    return Boolean(this.key?.startsWith(TEST_PREFIX));
+  },
+
   get isRemembered() {
     return home() === localStorage;
   },
@@ -77,10 +85,11 @@ export const session = {
   /** Forget everything but the paper in the printer and, with `keeps`, what somebody typed or pressed and is not done. */
   end({ keeps = false } = {}) {
     const { paper } = this;
-    const kept = keeps ? [DRAFT, CHANGES, OUTBOX].map((name) => [name, read(name)]) : [];
+    const names = [DRAFT, CHANGES, OUTBOX].flatMap((name) => [name, inTestMode(name)]);
+    const kept = keeps ? names.map((name) => [name, sessionStorage.getItem(name)]) : [];
     sessionStorage.clear();
     localStorage.clear();
-    for (const [name, value] of kept) write(name, value);
+    for (const [name, value] of kept) if (value !== null) sessionStorage.setItem(name, value);
     if (paper) this.paper = paper;
   },
 
@@ -194,15 +203,23 @@ function home() {
   return localStorage.getItem(KEY) ? localStorage : sessionStorage;
 }
 
+function inTestMode(name) {
+  return `test ${name}`;
+}
+
+function stored(name) {
+  return OUTLASTING.includes(name) && session.isTest ? inTestMode(name) : name;
+}
+
 function read(name, storage = sessionStorage) {
   try {
-    return JSON.parse(storage.getItem(name));
+    return JSON.parse(storage.getItem(stored(name)));
   } catch {
     return null;
   }
 }
 
 function write(name, value, storage = sessionStorage) {
-  if (value === null) storage.removeItem(name);
-  else storage.setItem(name, JSON.stringify(value));
+  if (value === null) storage.removeItem(stored(name));
+  else storage.setItem(stored(name), JSON.stringify(value));
 }

@@ -7,7 +7,7 @@ import { lasting } from "./format.js";
 import { announce, describe, NO_LONGER_VALID } from "./notices.js";
 import { session } from "./session.js";
 
-const KEY_PATTERN = /^sok_[0-9A-Za-z]+$/;
+const KEY_PATTERN = /^sok_(test_)?[0-9A-Za-z]+$/;
 const SPENT = "This link works once, within five minutes. Get another, or enter your key.";
 // Hashes of keys that worked here, so that what ended them is not taken for a mistake.
 const worked = new Set();
