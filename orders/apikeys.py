@@ -1,8 +1,8 @@
 """API keys: generate, check, hash and redact them. Standard library only.
 
-A key is `sok_`, 32 random base62 characters (190 bits) and 6 characters of checksum. The prefix and
-the checksum let secret scanners recognise a leaked key by itself, and let the service reject a
-mistyped one without the database.
+A key is `sok_`, or `sok_test_` for test mode, 32 random base62 characters (190 bits) and 6
+characters of checksum. The prefix and the checksum let secret scanners recognise a leaked key by
+itself, and let the service reject a mistyped one without the database.
 """
 
 from __future__ import annotations
@@ -14,15 +14,19 @@ import string
 import zlib
 
 PREFIX = "sok_"
+# No other key begins so: what follows the prefix has no underscore.
+TEST_PREFIX = f"{PREFIX}test_"
 # Webhooks' secrets begin with this, by the rules of Standard Webhooks.
 WEBHOOK_PREFIX = "whsec_"
 ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _RANDOM_CHARACTERS = 32
 _CHECKSUM_CHARACTERS = 6
-_SHOWN_CHARACTERS = 8
+_SHOWN_CHARACTERS = 4
 
 _SHAPE = re.compile(
-    rf"{PREFIX}[0-9A-Za-z]{{{_RANDOM_CHARACTERS + _CHECKSUM_CHARACTERS}}}", re.ASCII
+    rf"({TEST_PREFIX}|{PREFIX})([0-9A-Za-z]{{{_RANDOM_CHARACTERS}}})"
+    rf"([0-9A-Za-z]{{{_CHECKSUM_CHARACTERS}}})",
+    re.ASCII,
 )
 
 
@@ -45,16 +49,19 @@ _TRACE = re.compile(
 )
 
 
-def generate() -> str:
+def generate(*, is_test: bool = False) -> str:
     body = "".join(secrets.choice(ALPHABET) for _ in range(_RANDOM_CHARACTERS))
-    return PREFIX + body + _checksum(body)
+    return (TEST_PREFIX if is_test else PREFIX) + body + _checksum(body)
+
+
+def is_of_test_mode(key: str) -> bool:
+    """Return whether a key, or what is sent for one, is of test mode: its prefix alone decides."""
+    return key.startswith(TEST_PREFIX)
 
 
 def is_well_formed(key: str) -> bool:
-    if not _SHAPE.fullmatch(key):
-        return False
-    body = key[len(PREFIX) : -_CHECKSUM_CHARACTERS]
-    return key.endswith(_checksum(body))
+    shape = _SHAPE.fullmatch(key)
+    return shape is not None and _checksum(shape[2]) == shape[3]
 
 
 def digest(key: str) -> bytes:
@@ -67,7 +74,8 @@ def digest(key: str) -> bytes:
 
 def shown_prefix(key: str) -> str:
     """Return the first characters of a key, by which people distinguish keys."""
-    return key[:_SHOWN_CHARACTERS]
+    prefix = TEST_PREFIX if is_of_test_mode(key) else PREFIX
+    return key[: len(prefix) + _SHOWN_CHARACTERS]
 
 
 def redact(text: str) -> str:

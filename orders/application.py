@@ -18,11 +18,13 @@ from orders.cli.files import orders_group, pets_group
 from orders.cli.first_start import at_boot
 from orders.cli.keys import keys_group
 from orders.cli.status import audit, status
+from orders.cli.testmode import test_group
 from orders.cli.webhooks import webhooks_group
 from orders.clock import Clock
 from orders.server import EXTRA_THREADS
 from orders.settings import Settings
 from orders.shop import Shop, database_of
+from orders.testmode import TestMode
 from orders.web import imports, v1, v2
 from orders.web.access import counters_of
 from orders.web.api import Api, OrdersFlask
@@ -31,7 +33,7 @@ from orders.web.pages import site
 
 COMMANDS = (
     *(keys_group, orders_group, pets_group, events_group, webhooks_group, db_group),
-    *(audit, status, at_boot),
+    *(test_group, audit, status, at_boot),
 )
 
 
@@ -43,12 +45,18 @@ def create_app(settings: Settings | None = None, clock: Clock | None = None) -> 
     if settings is None:
         settings = serve.settings_for_flask()
     app = make_routes(settings)
-    app.shop = make_shop(settings, clock or Clock())
+    give_shops(app, settings, clock or Clock())
     if settings.metrics:
         from orders.web.monitoring import metrics  # with a library that only they need
 
         metrics.install(app)
     return app
+
+
+def give_shops(app: OrdersFlask, settings: Settings, clock: Clock) -> None:
+    """Have an application serve a shop, and beside it the one of test keys. Opens nothing."""
+    app.shop = make_shop(settings, clock)
+    app.test_mode = TestMode(app.shop, lambda settings: make_shop(settings, clock))
 
 
 def make_shop(settings: Settings, clock: Clock) -> Shop:

@@ -19,6 +19,7 @@ from typing import Protocol, TypeAlias
 
 from orders.clock import Clock
 from orders.domain import EventType
+from orders.settings import TEST_LABEL
 from orders.store import orders as order_store
 from orders.store.database.database import Database
 from orders.store.database.errors import StoreUnavailable
@@ -138,11 +139,14 @@ def _batch(events: tuple[Event, ...], after: int, types: Types) -> Batch:
 class Feed:
     """The followers of a store's log."""
 
-    def __init__(self, database: Database, clock: Clock, *, alone: bool) -> None:
+    def __init__(
+        self, database: Database, clock: Clock, *, alone: bool, is_test: bool = False
+    ) -> None:
         """Take the database and the clock; `alone` is whether no other process serves it.
 
-        Opens nothing.
+        Test mode's can be emptied meanwhile. Opens nothing.
         """
+        self._is_test = is_test
         self._poll_seconds = _POLL_ALONE_SECONDS if alone else _POLL_SECONDS
         self._database = database
         self._clock = clock
@@ -182,7 +186,8 @@ class Feed:
             self._of_key[follower.key_id] += 1
             self._followers[follower] = None
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
+                name = f"{TEST_LABEL * self._is_test}feed"
+                self._thread = threading.Thread(target=self._run, name=name, daemon=True)
                 self._thread.start()
         self._woken.set()
 
@@ -264,6 +269,8 @@ class Feed:
             self._memory = _Memory((), order_store.revision(self._database))
         elif version == self._version:
             return
+        if self._is_test and not self._has(self._memory.events[-1:]):
+            self._memory = _Memory((), self._memory.newest)  # the log was emptied
         events = self._page(self._memory.newest)
         self._memory = self._memory.with_more(events)
         for each in list(self._followers):
@@ -296,6 +303,10 @@ class Feed:
 
     def _page(self, after: int) -> tuple[Event, ...]:
         return tuple(order_store.read_log(self._database, after, PAGE_EVENTS))
+
+    def _has(self, newest: tuple[Event, ...]) -> bool:
+        found = (order_store.read_log(self._database, each.id - 1, 1) for each in newest)
+        return all(events and events[0].id == newest[0].id for events in found)
 
     def _check_keys(self) -> None:
         now = self._clock.monotonic()

@@ -44,19 +44,21 @@ class KeyIsOver(KeyRefused):
 class KeyService:
     """The keys in one transaction, which the caller opens. All raise KeyNotFound, or a KeyRefused.
 
-    `who` is for the audit trail: by default, the system's user, who runs a command.
+    `who` is for the audit trail: by default, the system's user, who runs a command. The keys of a
+    store for test mode, and no others, have its prefix. `Shop.keys` makes one of these.
     """
 
     connection: Connection
     now: datetime
     plans: Mapping[str, Plan]
     who: str | None = None
+    is_test: bool = False
 
     def issue(self, new: NewKey) -> tuple[int, str]:
         """Issue a key; return its id and its secret, of which only the hash is stored."""
         _check_name(new.name)
         self._check_plan(new.plan, new.per_minute, new.per_day)
-        secret = apikeys.generate()
+        secret = apikeys.generate(is_test=self.is_test)
         key_id = store.issue(self.connection, new, secret, self.now)
         key = store.get(self.connection, key_id)
         self._record("key.issued", key, f": {new.plan}, {' '.join(new.scopes)}")
@@ -105,7 +107,7 @@ class KeyService:
         if not force:
             until = store.grace_until(self.connection, key_id)
             store.check_grace(f"key {key_id}", until, self.now)
-        secret = apikeys.generate()
+        secret = apikeys.generate(is_test=self.is_test)
         store.rotate(self.connection, key_id, secret, self.now + grace if grace else None)
         self._record("key.rotated", key)
         return key, secret

@@ -49,9 +49,11 @@ class CachedKey:
 class KeyRing:
     """Looks up keys, and records when they are used."""
 
-    def __init__(self, database: Database, clock: Clock) -> None:
+    def __init__(self, database: Database, clock: Clock, *, is_test: bool = False) -> None:
+        """Take where the keys are. Of test mode they are all, or none, whatever the rows say."""
         self._database = database
         self._clock = clock
+        self._is_test = is_test
         self._cache: dict[bytes, CachedKey] = {}
         self._lock = threading.Lock()
         # By id, the minutes since 1970 in which keys were last used: to be written, and noted.
@@ -120,7 +122,7 @@ class KeyRing:
         cached = self._cache.get(secret_hash)
         if cached is not None and now - cached.as_of < CACHED_SECONDS:
             return cached
-        key = self._look_up(secret_hash) if apikeys.is_well_formed(token) else None
+        key = self._look_up(secret_hash) if self._may_be_ours(token) else None
         if key is None:
             # Only valid keys are cached: a new key works at once, guesses take no memory, and a
             # revoked key is looked up each time, like one that never was.
@@ -128,6 +130,9 @@ class KeyRing:
             return None
         self._cache[secret_hash] = cached = CachedKey(key, now, key.valid_until())
         return cached
+
+    def _may_be_ours(self, token: str) -> bool:
+        return apikeys.is_of_test_mode(token) == self._is_test and apikeys.is_well_formed(token)
 
     def _look_up(self, secret_hash: bytes) -> ApiKey | None:
         now = instant(self._time())

@@ -27,6 +27,12 @@ from orders.installation import instance_folder
 PREFIX = "ORDERS_"
 CONFIG_FILE = "config.toml"
 DATABASE_NAME = "orders.db"
+# The folder, or on PostgreSQL the schema, of the store for test mode.
+TEST_MODE = "test"
+# On every answer to a test key, and every message of test mode's webhooks.
+TEST_HEADER = ("Store-Mode", TEST_MODE)
+# How the names of test mode's threads begin, by which the log tells its lines from others.
+TEST_LABEL = "test mode: "
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -93,6 +99,8 @@ class Settings:
     metrics: Annotated[bool, _switch] = False
     # Where systemd is told how the service does; from NOTIFY_SOCKET, which it sets.
     notify_socket: str = ""
+    # Whether they are those of the store beside the shop's own that only test keys reach.
+    is_test: bool = False
     plans: Mapping[str, Plan] = field(default_factory=lambda: dict(DEFAULT_PLANS))
 
     @property
@@ -111,6 +119,12 @@ class Settings:
         if self.is_on_postgres or not self.backups:
             return None
         return self.instance / self.backups
+
+    def in_test_mode(self) -> Settings:
+        """Return the same settings for the store of test keys, of which there are no backups."""
+        url = self.database_url if self.is_on_postgres else ""
+        folder = self.instance / TEST_MODE
+        return replace(self, is_test=True, instance=folder, database_url=url, backups="")
 
     @cached_property
     def path_prefix(self) -> str:
@@ -143,7 +157,17 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     values = {name: _read_value(name, source, value) for name, (source, value) in raw.items()}
     values.setdefault("base_url", _default_base_url(values))
     values["notify_socket"] = environ.get("NOTIFY_SOCKET", "")
-    return Settings(instance=instance, plans=plans, **cast("dict[str, Any]", values))
+    settings = Settings(instance=instance, plans=plans, **cast("dict[str, Any]", values))
+    if not settings.is_on_postgres and _is_of_test_mode(settings):
+        raise SettingsError(
+            f"The database is {settings.database_path}, which is kept for test mode. Choose "
+            "another file with ORDERS_DATABASE_URL."
+        )
+    return settings
+
+
+def _is_of_test_mode(settings: Settings) -> bool:
+    return settings.database_path.resolve() == settings.in_test_mode().database_path.resolve()
 
 
 def of_the_log(environ: Mapping[str, str] | None = None) -> Settings:

@@ -28,7 +28,7 @@ from orders.feed import Feed
 from orders.key_service import KeyService
 from orders.keyring import Bans, KeyRing
 from orders.service import OrderService
-from orders.settings import Settings
+from orders.settings import TEST_LABEL, TEST_MODE, Settings
 from orders.store import apikeys as key_store
 from orders.store import audit, forgetting
 from orders.store.care import checks
@@ -75,7 +75,8 @@ def database_of(settings: Settings, threads: int) -> tuple[Database, Upkeep]:
     from orders.store.postgres.database import PostgresDatabase
     from orders.store.postgres.upkeep import PostgresUpkeep
 
-    server = PostgresDatabase(make_url(settings.database_url), settings.instance, threads)
+    schema = TEST_MODE if settings.is_test else None
+    server = PostgresDatabase(make_url(settings.database_url), settings.instance, threads, schema)
     return server, PostgresUpkeep(server)
 
 
@@ -105,11 +106,15 @@ class Shop:
     bans: Bans = field(init=False)
 
     def __post_init__(self) -> None:
-        self.keyring = KeyRing(self.database, self.clock)
+        self.keyring = KeyRing(self.database, self.clock, is_test=self.is_test)
         self.bans = Bans(self.settings, self.database, self.counters, self.clock)
         self._housekeeping = Housekeeping()
         self._stopping = threading.Event()
         self._forget_at = self.clock.monotonic() + _FORGET_EVERY_SECONDS
+
+    @property
+    def is_test(self) -> bool:
+        return self.settings.is_test
 
     @property
     def is_alone(self) -> bool:
@@ -128,7 +133,8 @@ class Shop:
 
     def keys(self, connection: Connection, who: str | None = None) -> KeyService:
         """Return the use cases of this shop's keys in a transaction; `who` does what is done."""
-        return KeyService(connection, self.clock.now(), self.settings.plans, who)
+        now, plans = self.clock.now(), self.settings.plans
+        return KeyService(connection, now, plans, who, is_test=self.is_test)
 
     def _committed(self) -> None:
         self.outbox.wake()
@@ -137,11 +143,15 @@ class Shop:
     @cached_property
     def feed(self) -> Feed:
         """The event log as it grows."""
-        return Feed(self.database, self.clock, alone=self.is_alone)
+        return Feed(self.database, self.clock, alone=self.is_alone, is_test=self.is_test)
 
     @cached_property
     def outbox(self) -> Outbox:
-        return Outbox(self.database, self.changes, self.clock, lambda: self.store_id)
+        return Outbox(
+            *(self.database, self.changes, self.clock),
+            lambda: self.store_id,
+            is_test=self.is_test,
+        )
 
     @cached_property
     def backups(self) -> Backups | None:
@@ -152,7 +162,7 @@ class Shop:
 
     @cached_property
     def continuous_copy(self) -> ContinuousCopy | None:
-        if self.settings.is_on_postgres:
+        if self.settings.is_on_postgres or self.is_test:
             return None
         return ContinuousCopy(self.settings.database_path, self.clock)
 
@@ -188,7 +198,8 @@ class Shop:
         check = self.upkeep.long_check()
         if check is not None:
             self.soundness = "being checked"
-            threading.Thread(target=self._check, args=(check,), name="check", daemon=True).start()
+            name = f"{TEST_LABEL * self.is_test}check"
+            threading.Thread(target=self._check, args=(check,), name=name, daemon=True).start()
 
     def _check(self, check: Callable[[], None]) -> None:
         try:
@@ -210,6 +221,7 @@ class Shop:
             *([self.continuous_copy.tend] if self.continuous_copy else []),
             *([self.forget_due] if self.settings.forget_after_days else []),
             *chores,
+            is_test=self.is_test,
         )
         self._housekeeping.start()
         self.outbox.start(alone=self.is_alone)
@@ -267,11 +279,12 @@ class Housekeeping:
     The limits' counters are therefore written in time while an import locks the database.
     """
 
-    def __init__(self, *chores: Callable[[], float | None]) -> None:
+    def __init__(self, *chores: Callable[[], float | None], is_test: bool = False) -> None:
         """Take chores, which return when to repeat them. One that fails is logged and retried."""
         self._stopped = threading.Event()
+        name = f"{TEST_LABEL * is_test}housekeeping"
         self._threads = [
-            threading.Thread(target=self._run, args=(chore,), name="housekeeping", daemon=True)
+            threading.Thread(target=self._run, args=(chore,), name=name, daemon=True)
             for chore in chores
         ]
 

@@ -30,6 +30,8 @@ as_json = click.option("--json", "as_json", is_flag=True, help="As a JSON array.
 overwrite = click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 force = click.option("--force", is_flag=True, help="Even if that ends an earlier secret's grace.")
 Id = click.IntRange(0, MAX_INT64)
+# In what click keeps for a command: whether it is on test mode's store.
+_IS_TEST = "orders.is_test"
 
 
 class PlainCommand(click.Command):
@@ -51,6 +53,31 @@ class PlainCommand(click.Command):
 
 class CommandGroup(PlainCommand, AppGroup):
     """A group of such commands."""
+
+
+class StoreGroup(CommandGroup):
+    """A group of commands on what a store has, the shop's own or, with --test, test mode's."""
+
+    def add_command(self, cmd: click.Command, name: str | None = None) -> None:
+        super().add_command(on_test_store(cmd), name)
+
+
+def choose_test_store(context: click.Context) -> None:
+    """Let a command get the shop of test mode."""
+    context.meta[_IS_TEST] = True
+
+
+def on_test_store(command: click.Command) -> click.Command:
+    """Give a command the option --test, by which it gets the shop of test mode."""
+    option = click.Option(
+        ["--test"],
+        is_flag=True,
+        expose_value=False,
+        callback=lambda context, _, is_given: choose_test_store(context) if is_given else None,
+        help="Of test mode.",
+    )
+    command.params.append(option)
+    return command
 
 
 class Program(CommandGroup):
@@ -158,6 +185,11 @@ def make_store(shop: Shop) -> None:
 
 
 def _no_store(shop: Shop) -> click.ClickException:
+    if shop.is_test:
+        return click.ClickException(
+            f"There is no store for test mode yet ({shop.database.where}). "
+            f"`{installation.command('keys issue NAME --plan PLAN --test')}` makes it."
+        )
     return click.ClickException(
         f"There is no store in {shop.database.where}. If it is elsewhere, run the command with "
         "the service's own settings (ORDERS_INSTANCE, ORDERS_DATABASE_URL). If it is to be new, "
@@ -166,7 +198,9 @@ def _no_store(shop: Shop) -> click.ClickException:
 
 
 def current_shop() -> Shop:
-    return cast("OrdersFlask", current_app).shop
+    app = cast("OrdersFlask", current_app)
+    is_test = click.get_current_context().meta.get(_IS_TEST, False)
+    return app.test_mode.made() if is_test else app.shop
 
 
 def shop_of_settings() -> Shop:

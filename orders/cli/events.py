@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from orders.cli.common import CommandGroup, open_shop, progress, say, say_working
+from orders.cli.common import StoreGroup, open_shop, progress, say, say_working
 from orders.cli.files import orders_group
 from orders.domain import MAX_INT64, Origin, Status, format_instant, parse_instant
 from orders.installation import command
@@ -31,7 +31,7 @@ _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _NAMED = 10
 
 
-@click.group("events", cls=CommandGroup)
+@click.group("events", cls=StoreGroup)
 def events_group() -> None:
     """Read the event log."""
 

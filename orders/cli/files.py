@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 import click
 
 from orders import domain
-from orders.cli.common import CommandGroup, open_shop, overwrite, printable, progress, say
+from orders.cli.common import StoreGroup, open_shop, overwrite, printable, progress, say
 from orders.files import exporting, formats
 from orders.files.formats import AS_WE_WRITE, Reading
 from orders.files.rows import ORDERS, PETS, REPORTED, Cells, Faults, Sheet
@@ -33,12 +33,12 @@ _STEP = 64 * 1024
 _ExistingFile = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 
 
-@click.group("orders", cls=CommandGroup)
+@click.group("orders", cls=StoreGroup)
 def orders_group() -> None:
     """Import and export orders."""
 
 
-@click.group("pets", cls=CommandGroup)
+@click.group("pets", cls=StoreGroup)
 def pets_group() -> None:
     """Import pets."""
 

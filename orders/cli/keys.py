@@ -25,7 +25,7 @@ _per_day = click.option("--per-day", type=_Figure, help="Requests a day (enterpr
 _key_id = click.argument("key_id", metavar="ID", type=common.Id)
 
 
-@click.group("keys", cls=common.CommandGroup)
+@click.group("keys", cls=common.StoreGroup)
 def keys_group() -> None:
     """Issue, list, revoke and change API keys."""
 

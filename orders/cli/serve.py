@@ -143,12 +143,18 @@ def _serve(app: OrdersFlask, hold: Hold, *, with_demo: bool, opens: bool) -> int
         server.stop_on_signals()
         status = StatusFile(app, server.addresses)
         key = _welcome(shop, server, with_demo=with_demo, opens=opens)
-    shop.start(keeper.keep, status.write)
+
+    def keep() -> None:
+        keeper.keep()
+        app.test_mode.look()
+
+    shop.start(keep, status.write)
     _spare_the_collector()
     try:
         with first_start.console(app, server.addresses, key) if opens else nullcontext():
             _run(server, shop.settings.notify_socket)
     finally:
+        app.test_mode.stop()
         shop.stop()
         status.close()
         shop.end()

@@ -230,6 +230,7 @@ def _size(count: int) -> str:
     return f"{count / 1e9:,.1f} GB"
 
 
+@common.on_test_store
 @click.command("audit", cls=PlainCommand)
 @common.as_json
 @with_appcontext

@@ -30,7 +30,7 @@ _Event = click.Choice([each.value for each in EventType])
 _webhook_id = click.argument("endpoint_id", metavar="ID", type=common.Id)
 
 
-@click.group("webhooks", cls=common.CommandGroup)
+@click.group("webhooks", cls=common.StoreGroup)
 def webhooks_group() -> None:
     """Add, list, pause, resume, try and remove webhooks."""
 

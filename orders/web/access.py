@@ -26,6 +26,7 @@ from flask import Flask, Request, g
 from flask_limiter import Limiter
 from limits import parse_many
 
+from orders import apikeys
 from orders.clock import Clock
 from orders.counters.windows import ADDRESS_PREFIX, Quota, Usage
 from orders.domain import Origin
@@ -36,6 +37,7 @@ from orders.store import apikeys as key_store
 from orders.store.apikeys import ApiKey
 from orders.store.database.database import WAIT_SECONDS, Database
 from orders.store.database.errors import StoreUnavailable
+from orders.testmode import TestMode
 from orders.web.refusals import InsufficientScope, InvalidKey, KeyBanned, MissingKey, RateLimited
 
 log = logging.getLogger(__name__)
@@ -144,6 +146,8 @@ class Call:
     address: str
     method: str
     path: str
+    # Whether its key, valid or not, is of test mode.
+    is_test: bool = False
     caller: Caller | None = None
     verdict: Verdict | None = None
     judged_at: float = 0.0
@@ -172,18 +176,28 @@ def current_call() -> Call:
     return call
 
 
-def admit(shop: Shop, incoming: Request) -> None:
+def is_of_test_mode(authorization: str | None) -> bool:
+    """Return whether the key that a header presents, valid or not, is of test mode."""
+    # Found out first where nothing in it looks so, which costs least.
+    if authorization is None or apikeys.TEST_PREFIX not in authorization:
+        return False
+    token = bearer_token(authorization)
+    return token is not None and apikeys.is_of_test_mode(token)
+
+
+def admit(shop: Shop, test_mode: TestMode, incoming: Request) -> None:
     """Begin the call of a request. One to the API is identified, rate-limited and authorized.
 
     StoreUnavailable, RateLimited, KeyBanned, MissingKey, InvalidKey or InsufficientScope is raised
     where it is not admitted.
     """
     environ = incoming.environ
-    path = environ["PATH_INFO"]
+    path, authorization = environ["PATH_INFO"], environ.get("HTTP_AUTHORIZATION")
+    is_api = API_PATH.match(path) is not None
     g.call = call = Call(
         shop,
         shop.clock.monotonic(),
-        API_PATH.match(path) is not None,
+        is_api,
         client_address(
             environ.get("REMOTE_ADDR") or "unknown",
             environ.get("HTTP_X_FORWARDED_FOR"),
@@ -191,15 +205,18 @@ def admit(shop: Shop, incoming: Request) -> None:
         ),
         incoming.method,
         path,
+        is_test=is_api and is_of_test_mode(authorization),
         endpoint=incoming.endpoint,
     )
+    if call.is_test:
+        call.shop = shop = test_mode.find() or shop
     # The time in the server's queue counts, too.
     now = time.monotonic()
     whole_at = environ.get(WHOLE_AT) or now
     call.waited = now - whole_at
     shop.database.set_deadline(whole_at + WAIT_SECONDS)
-    if call.is_api:
-        _admit_to_api(call, environ.get("HTTP_AUTHORIZATION"))
+    if is_api:
+        _admit_to_api(call, authorization)
 
 
 def _admit_to_api(call: Call, authorization: str | None) -> None:

@@ -25,7 +25,10 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from flask import g, has_request_context
+
 from orders import apikeys, system
+from orders.settings import TEST_LABEL, TEST_MODE
 from orders.web.access import Call
 
 # About 10 MB where paths are long: seconds of requests under full load.
@@ -73,7 +76,8 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record, with the traceback, if any, below it."""
         level = _LEVELS_SHOWN.get(record.levelname, "")
-        lines = [_printable(f"{_when(record.created)} {level}{record.getMessage()}")]
+        label = TEST_LABEL if is_of_test_mode() else ""
+        lines = [_printable(f"{_when(record.created)} {level}{label}{record.getMessage()}")]
         if record.exc_info:
             # Indented, so that no text in it can look like a line of its own.
             traceback = self.formatException(record.exc_info).split("\n")
@@ -98,6 +102,8 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": apikeys.redact(record.getMessage()),
         }
+        if is_of_test_mode():
+            facts["mode"] = TEST_MODE
         if record.exc_info:
             facts["traceback"] = apikeys.redact(self.formatException(record.exc_info))
         return json.dumps(facts)
@@ -140,7 +146,7 @@ class LogQueue(QueueHandler):
             line = AccessLine(
                 time.time(),
                 call.address,
-                call.key_name,
+                f"{TEST_MODE}:{call.key_name}" if call.is_test and call.key_name else call.key_name,
                 call.method[:_MAX_METHOD],
                 call.path[:_MAX_PATH],
                 status,
@@ -255,6 +261,14 @@ def configure(style: str, write: Write) -> LogWriter:
 @lru_cache(maxsize=1024)
 def _escaped(text: str, harmless: str = "") -> str:
     return apikeys.redact(quote(text, harmless, "latin-1"))
+
+
+def is_of_test_mode() -> bool:
+    """Return whether what runs is test mode's: a thread of its own, or a request with its key."""
+    if threading.current_thread().name.startswith(TEST_LABEL):
+        return True
+    call: Call | None = g.get("call") if has_request_context() else None
+    return call is not None and call.is_test
 
 
 def _printable(text: str) -> str:

@@ -34,6 +34,7 @@ from sqlalchemy import Connection
 
 from orders.clock import Clock
 from orders.installation import command
+from orders.settings import TEST_HEADER, TEST_LABEL
 from orders.store import audit
 from orders.store import orders as order_store
 from orders.store.database.commits import GroupCommit
@@ -166,6 +167,7 @@ class Courier:
         *,
         store_id: Callable[[], str],
         stopped: threading.Event,
+        is_test: bool = False,
         chance: Random | None = None,
     ) -> None:
         """Take the parts. No attempt begins once `stopped` is set."""
@@ -176,6 +178,7 @@ class Courier:
         self._sender = sender
         self._store_id = store_id
         self._stopped = stopped
+        self._headers = dict([TEST_HEADER]) if is_test else {}
         self._chance = chance or SystemRandom()
         self._waits = _Waits(clock)
         # By endpoint: its position, and the event up to which none after it is wanted.
@@ -228,7 +231,8 @@ class Courier:
         return _line(endpoint, event_id, at, self._send(endpoint, message, at))
 
     def _send(self, endpoint: Endpoint, message: Message, at: datetime) -> Response:
-        headers, body = message.signed_headers(at, endpoint.secrets(at)), message.body.encode()
+        headers = {**self._headers, **message.signed_headers(at, endpoint.secrets(at))}
+        body = message.body.encode()
         return self._sender.post(endpoint.url, headers, body, allow_private=endpoint.allow_private)
 
     def scanned_to(self, endpoint: Endpoint) -> int:
@@ -383,13 +387,15 @@ def _line(endpoint: Endpoint, event_id: int | None, at: datetime, answer: Respon
 class Outbox:
     """Delivers the event log to webhooks. Idle until started."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its parts, each by its name
         self,
         database: Database,
         changes: GroupCommit,
         clock: Clock,
         store_id: Callable[[], str],
         sender: Sender | None = None,
+        *,
+        is_test: bool = False,
     ) -> None:
         self._database = database
         self._changes = changes
@@ -399,8 +405,12 @@ class Outbox:
         self._ended = threading.Event()
         self._stopped = threading.Event()
         self.courier = Courier(
-            database, changes, clock, self.sender, store_id=store_id, stopped=self._stopped
+            *(database, changes, clock, self.sender),
+            store_id=store_id,
+            stopped=self._stopped,
+            is_test=is_test,
         )
+        self._label = TEST_LABEL * is_test
         self._has_endpoints = False
         self._has_waits = False
         # What is logged as waiting for the database.
@@ -412,7 +422,9 @@ class Outbox:
         self._dated: tuple[datetime, float] | None = None
         self._resting: dict[int, float] = {}
         self._at_work: dict[int, threading.Thread] = {}
-        self._watching = threading.Thread(target=self._watch, name="webhooks", daemon=True)
+        self._watching = threading.Thread(
+            target=self._watch, name=f"{self._label}webhooks", daemon=True
+        )
 
     def start(self, *, alone: bool = True) -> None:
         """Begin to deliver; `alone` if no other process uses the same database."""
@@ -518,9 +530,8 @@ class Outbox:
         if wait > 0 or self._resting.get(endpoint_id, -math.inf) > time.monotonic():
             self._has_waits = True
             return
-        thread = threading.Thread(
-            target=self._deliver, args=(endpoint_id,), name=f"webhook-{endpoint_id}", daemon=True
-        )
+        name = f"{self._label}webhook-{endpoint_id}"
+        thread = threading.Thread(target=self._deliver, args=(endpoint_id,), name=name, daemon=True)
         self._at_work[endpoint_id] = thread
         try:
             thread.start()

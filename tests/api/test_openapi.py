@@ -145,6 +145,7 @@ def test_it_is_an_openapi_document_of_its_version(document, version):
     assert document["info"]["version"] == f"{version}.0.0"
     assert document["security"] == [{"bearer": []}]
     scheme = document["components"]["securitySchemes"]["bearer"]
+    assert "`sok_test_`" in scheme.pop("description")
     assert scheme == {"type": "http", "scheme": "bearer"}
     assert [each.pop("name") for each in document["tags"]] == TAGS[version]
     assert [len(each) for each in document["tags"]] == [version - 1 for _ in TAGS[version]]

@@ -109,6 +109,7 @@ class PostgresStores:
         """Empty one, with an id of its own; drop it and return false if its tables changed."""
         if self.server.execute(self.SHAPE, name) == self._shape:
             self.server.execute(self._empty, name)
+            self.server.execute("DROP SCHEMA IF EXISTS test CASCADE", name)
             return True
         self.server.drop(name)
         return False

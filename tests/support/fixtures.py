@@ -200,6 +200,7 @@ def make_store(settings, clock, empty_database):
 
     yield make
     for store in made:
+        store.app.test_mode.stop()
         store.shop.counters.close()
         store.shop.database.close()
 

@@ -18,7 +18,7 @@ from typing import IO, Any
 import urllib3
 
 import orders
-from orders.application import make_routes, make_shop
+from orders.application import give_shops, make_routes
 from orders.clock import Clock
 from orders.settings import Settings, load
 from orders.web.api import OrdersFlask
@@ -48,7 +48,7 @@ def app_with_shared_routes(settings: Settings, clock: Clock) -> OrdersFlask:
         _apps[shape] = make_routes(settings)
     app = copy(_apps[shape])
     app.listeners = [*app.listeners]
-    app.shop = make_shop(settings, clock)
+    give_shops(app, settings, clock)
     return app
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 from collections.abc import Iterable, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -66,6 +67,14 @@ class Store:
     def client(self, **key):
         """Issue a key; return a client that sends it with each request."""
         return Client(self, *self.issue(**key))
+
+    def test_client(self, plan="business", *options):
+        """Issue a key of test mode by the command; return a client that sends it."""
+        issue = ("keys", "issue", "test", "--plan", plan, *options, "--test")
+        done = self.app.test_cli_runner().invoke(args=issue)
+        assert done.exit_code == 0, done.stderr
+        key_id = int(re.search(r"Key (\d+) for", done.stderr)[1])
+        return Client(self, key_id, done.stdout.strip())
 
     def anonymous(self, address="127.0.0.1"):
         return Client(self, None, None, address)

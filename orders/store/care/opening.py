@@ -20,7 +20,7 @@ from sqlalchemy import Connection, insert
 from sqlalchemy.exc import SQLAlchemyError
 
 from orders import system
-from orders.settings import DATABASE_NAME
+from orders.settings import DATABASE_NAME, Settings
 from orders.store import audit
 from orders.store.care import checks, files
 from orders.store.care.checks import UnfitDatabase
@@ -246,6 +246,10 @@ class SqliteUpkeep:
 
     def exists(self) -> bool:
         return self._path.exists()
+
+    def has_beside(self, settings: Settings) -> bool:
+        """Return whether there is also a store for test mode, whose settings are given."""
+        return settings.database_path.exists()
 
     def create(self) -> None:
         create(self._path)

@@ -48,6 +48,8 @@ log = logging.getLogger(__name__)
 # "SOrd" in ASCII, as in the first page of an SQLite file: the first half of each lock's number.
 LOCKS = 0x534F7264
 WRITING, SERVING = 1, 2
+# Added to those for a store in a schema of its own, as no lock is a schema's.
+_APART = 2
 # The schema of the tables beside the store's, for the time of a connection.
 _TEMPORARY = "pg_temp"
 # A snapshot names the transactions that it sees. Equal snapshots see the same.
@@ -106,9 +108,12 @@ def _partial_as_on_sqlite(create: CreateIndex, compiler: Any, **options: Any) ->
 
 
 class PostgresDatabase(Database):
-    def __init__(self, url: URL, folder: Path, threads: int = 4) -> None:
+    def __init__(self, url: URL, folder: Path, threads: int = 4, schema: str | None = None) -> None:
+        """Take where the tables are: in the schema that the server says, or in one of their own."""
         super().__init__(folder, threads)
         self._url = url
+        self.schema = schema
+        self._options = _OPTIONS | ({"search_path": schema} if schema else {})
         self._patience: float | None = None
         self._identity: tuple[str, str] | None = None
         self._write_turns = threading.Lock()
@@ -116,7 +121,12 @@ class PostgresDatabase(Database):
 
     @property
     def where(self) -> str:
-        return self._url.set(password=None, query={}).render_as_string()
+        name = self._url.set(password=None, query={}).render_as_string()
+        return f"{name}, schema {self.schema}" if self.schema else name
+
+    def lock(self, purpose: int) -> str:
+        """Return the numbers of the store's lock for WRITING or SERVING, as SQL has them."""
+        return f"{LOCKS}, {purpose + (_APART if self.schema else 0)}"
 
     @contextlib.contextmanager
     def write(
@@ -230,7 +240,7 @@ class PostgresDatabase(Database):
             **options,
         )
         event.listen(engine, "do_connect", self._connect)
-        assignments = "; ".join(f"SET {name} = '{value}'" for name, value in _OPTIONS.items())
+        assignments = "; ".join(f"SET {name} = '{value}'" for name, value in self._options.items())
         event.listen(engine, "connect", lambda driver, _: driver.execute(assignments))
         event.listen(engine, "connect", self._check_identity)
         event.listen(engine, "checkout", _refuse_ended)
@@ -254,7 +264,7 @@ class PostgresDatabase(Database):
         driver.execute(
             f"BEGIN; SET LOCAL lock_timeout = {milliseconds}; "
             f"SET LOCAL idle_in_transaction_session_timeout = '{idle}'; "
-            f"SELECT pg_advisory_xact_lock({LOCKS}, {WRITING})"
+            f"SELECT pg_advisory_xact_lock({self.lock(WRITING)})"
         )
 
     def _make_room(self, connection: Connection) -> None:

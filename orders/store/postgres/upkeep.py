@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from orders.installation import command
+from orders.settings import Settings
 from orders.store.care import checks, files, opening
 from orders.store.care.checks import AwayDatabase, UnfitDatabase, older, schema_version
 from orders.store.care.opening import Hold, InUse
@@ -40,6 +42,8 @@ _FACTS = text("""
     SELECT current_setting('server_version_num')::int AS server,
         current_setting('server_encoding') AS encoding,
         current_schema() AS schema,
+        (SELECT replace(reset_val, '"$user"', current_user) FROM pg_settings
+            WHERE name = 'search_path') AS usual_schemas,
         to_regclass('alembic_version') IS NOT NULL AS has_version,
         to_regclass('order_events') IS NOT NULL AS has_events,
         EXISTS (SELECT FROM pg_class WHERE relkind IN ('r', 'p')
@@ -60,10 +64,11 @@ _ORIGIN = text("""
         obj_description(store.oid, 'pg_class') AS noted
     FROM pg_control_system(), (SELECT to_regclass('store')::oid AS oid) AS store
 """)
+_HAS_BESIDE = text("SELECT to_regclass(:schema || '.store') IS NOT NULL")
 _VERSION = text("SELECT version_num FROM alembic_version")
 _NO_FILE = (
     "The database is on a PostgreSQL server, not in a file. Copy it with `pg_dump "
-    "--format=custom`. To restore a copy, stop the service, run `pg_restore "
+    "--format=custom --exclude-schema=test`. To restore a copy, stop the service, run `pg_restore "
     "--clean --if-exists --single-transaction`, then `{}` before the service starts: "
     "it gives the store a new id, continues ids above the highest and revokes all keys, so that "
     "no client is misled and no revoked key comes back."
@@ -78,6 +83,12 @@ class PostgresUpkeep:
 
     def exists(self) -> bool:
         return self._version() > 0
+
+    def has_beside(self, settings: Settings) -> bool:
+        """Return whether there is also a store for test mode, whose settings are given."""
+        folder = {"schema": settings.instance.name}
+        with self._database.read() as connection:
+            return bool(connection.execute(_HAS_BESIDE, folder).scalar_one())
 
     def create(self) -> None:
         self._migrate()
@@ -166,6 +177,12 @@ class PostgresUpkeep:
         """Return the schema's version, 0 without tables."""
         facts = connection.execute(_FACTS).one()
         where = self._database.where
+        # The shop's own tables would be there, or would be looked for there from now on.
+        if self._database.schema in re.split(r'[, "]+', facts.usual_schemas):
+            raise UnfitDatabase(
+                f"{where} can't be of test mode alone: this user's search_path names it, or is "
+                "$user, and the user has its name. Change that."
+            )
         if facts.server < FIRST_SERVER:
             raise UnfitDatabase(
                 f"{where} is on a server older than PostgreSQL 13. Use a newer one."
@@ -184,7 +201,7 @@ class PostgresUpkeep:
                 f"{where} has tables that are not this program's. Use a database of its "
                 "own for this program."
             )
-        if facts.schema is None:
+        if facts.schema is None and self._database.schema is None:
             raise UnfitDatabase(f"{where} has no schema in which this user can create tables.")
         return 0
 
@@ -212,6 +229,8 @@ class PostgresUpkeep:
         if version == schema_version():
             return
         if not version:
+            if schema := self._database.schema:
+                connection.exec_driver_sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
             opening.make_tables(connection)
             return
         log.info(
@@ -268,7 +287,9 @@ class _HeldByConnection(Hold):
             driver = self._database.connect_apart()
             resources.callback(driver.close)
             shared = "" if self._alone else "_shared"
-            found = driver.execute(f"SELECT pg_try_advisory_lock{shared}({LOCKS}, {SERVING})")
+            found = driver.execute(
+                f"SELECT pg_try_advisory_lock{shared}({self._database.lock(SERVING)})"
+            )
             (is_ours,) = found.fetchone()
             if is_ours:
                 self._driver = driver

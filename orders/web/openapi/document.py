@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 
 from flask_smorest import Blueprint
 
+from orders import apikeys
 from orders.domain import name_in_api
-from orders.settings import Settings
+from orders.settings import TEST_MODE, Settings
 from orders.store.tables import orders
 from orders.web.bodies import MERGE_PATCH
 from orders.web.openapi import webhooks
@@ -73,7 +74,8 @@ The orders of a pet store: place, find, change, ship and cancel them, and follow
 them.
 
 **Keys.** Every request carries an API key of the shop's: `Authorization: Bearer <API_KEY>`. A key
-may read (GET, HEAD, OPTIONS) or also write; it must not be in a web page.
+may read (GET, HEAD, OPTIONS) or also write; it must not be in a web page. One that begins with
+`sok_test_` has a store of its own, test mode, in which nothing is real.
 
 **Limits.** A key has as many requests a minute and a day as its plan allows, over all operations
 of all versions. `X-RateLimit-*` and `RateLimit` say what is left. A request over the limit is 429:
@@ -100,6 +102,12 @@ such as lossless-json).
 people. An unknown parameter or field is refused rather than ignored.
 
 This version is beta and may change; version 1 stays as it is, and both serve the same orders."""
+_BEARER = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": f"An API key of the shop's. One that begins with `{apikeys.TEST_PREFIX}` is of "
+    f"test mode: it has a store of its own, and each answer the header `Store-Mode: {TEST_MODE}`.",
+}
 _TAGS = {
     "orders": "Place, find, change, ship and cancel orders.",
     "events": "What happened to orders, to follow or to look up.",
@@ -206,7 +214,7 @@ def complete(spec: dict[str, Any], version: int, settings: Settings) -> dict[str
         "paths": paths,
         "components": {
             **spec["components"],
-            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {"bearer": _BEARER},
             "headers": _headers(version),
         },
     }

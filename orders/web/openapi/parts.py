@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from orders.settings import TEST_MODE
+
 
 def header(description: str, example: str | int, *, required: bool = True) -> dict[str, Any]:
     """Return a header of responses, whose type is that of its example."""
@@ -25,6 +27,7 @@ COMMON_HEADERS = {
     ),
     "X-Request-Id": header("The service's id of this request.", "8f3a0c1d5e7b9246"),
     "Cache-Control": header("Whether the response may be cached.", "no-store"),
+    "Store-Mode": header("Present if the key is one of test mode.", TEST_MODE, required=False),
 }
 OTHER_HEADERS = {
     "ETag": header("The revision shown, for If-None-Match. Opaque.", 'W/"166f834250a12dbd-1-42"'),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from orders.domain import PERSONAL, EventType, Status, name_in_api
+from orders.settings import TEST_HEADER
 from orders.webhooks import sender
 
 _ASKED_FOR = "Sent only to endpoints added with this event."
@@ -49,6 +50,13 @@ _PARAMETERS = [
         ("webhook-signature", _SIGNATURE, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="),
     )
 ]
+_MODE = {
+    "name": TEST_HEADER[0],
+    "in": "header",
+    "description": "Present if the endpoint is one of test mode.",
+    "schema": {"type": "string"},
+    "example": TEST_HEADER[1],
+}
 _RESPONSES = {
     "2XX": "Accepted.",
     "410": "No more events wanted: the endpoint is paused.",
@@ -124,7 +132,7 @@ def _operation(
         "description": description,
         "x-stability": "beta",
         "security": [],
-        "parameters": _PARAMETERS,
+        "parameters": [*_PARAMETERS, _MODE],
         "requestBody": {
             "required": True,
             "content": {"application/json": {"schema": message, "example": example}},

@@ -11,14 +11,16 @@ import ipaddress
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import cast
 from urllib.parse import urlsplit
 
 from flask import Flask, current_app, request
 from werkzeug.exceptions import BadRequest, NotFound
 
-from orders.apikeys import is_well_formed
+from orders.apikeys import is_of_test_mode, is_well_formed
 from orders.strictjson import to_json
 from orders.web.access import current_call
+from orders.web.api import OrdersFlask
 from orders.web.refusals import InvalidKey
 from orders.web.replies import Reply
 
@@ -78,6 +80,8 @@ def _show_to_phone() -> Reply:
     if not is_well_formed(secret):
         raise BadRequest
     shop = current_call().shop
+    if is_of_test_mode(secret):
+        shop = _app().test_mode.find() or shop
     # Any page that the shop's browser shows can send this, too.
     if shop.keyring.find(secret) is None:
         raise InvalidKey
@@ -86,6 +90,10 @@ def _show_to_phone() -> Reply:
         return _reply({"address": None})
     address = f"{base}#key={offer(current_app, shop.clock.monotonic(), secret)}"
     return _reply({"address": base} | _qr_code(address))
+
+
+def _app() -> OrdersFlask:
+    return cast("OrdersFlask", current_app)
 
 
 def is_for_phones(address: str) -> bool:
