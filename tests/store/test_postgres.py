@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 
@@ -678,6 +678,27 @@ def test_a_restored_database_misleads_no_client_once_it_is_renewed(
     assert restored.events()[-1]["id"] > 1_000_000
     said(restored, "db", "check")
     restored.database.close()
+
+
+def test_test_mode_has_a_schema_and_locks_of_its_own(server, name, store, client):
+    tested = store.test_client()
+    assert client.place(7).get_json()["id"] == 1
+    with server.locked(name):
+        placed = [tested.place(9).get_json()["id"] for _ in range(2)]
+    assert placed == [1, 2]
+    assert server.execute("SELECT pet_id FROM public.orders", name) == [(7,)]
+    assert server.execute("SELECT DISTINCT pet_id FROM test.orders", name) == [(9,)]
+
+
+def test_a_schema_in_which_a_user_has_other_tables_is_none_for_test_mode(
+    server, name, settings, store
+):
+    url = f"{settings.database_url}&options=-csearch_path%3Dtest%2Cpublic"
+    other = Store(replace(settings, database_url=url), SetClock())
+    with closing(other.database):
+        refusal = rejected(other, "keys", "issue", "test", "--plan", "free", "--test")
+    assert "can't be of test mode alone" in refusal
+    assert server.execute("SELECT to_regnamespace('test')", name) == [(None,)]
 
 
 def test_a_plain_install_does_not_load_the_driver(tmp_path):
