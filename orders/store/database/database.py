@@ -324,10 +324,19 @@ class Query:
         driver: Any = connection.connection.driver_connection
         return self.execute_on(driver, connection.dialect, parameters)
 
+    def execute_each(self, connection: Connection, rows: Sequence[Sequence[Any]]) -> None:
+        """Execute it in a transaction for each of some rows of values, as the driver takes them."""
+        driver: Any = connection.connection.driver_connection
+        compiled = self._compiled_for(connection.dialect)
+        driver.cursor().executemany(compiled.text, rows)
+
     def execute_on(self, driver: Any, dialect: sa.Dialect, parameters: dict[str, Any]) -> Any:
         """Execute it on a driver's connection; return the cursor."""
-        compiled = self._compiled.get(dialect.name) or self._compile(dialect)
+        compiled = self._compiled_for(dialect)
         return driver.execute(compiled.text, compiled.arguments(parameters))
+
+    def _compiled_for(self, dialect: sa.Dialect) -> _Compiled:
+        return self._compiled.get(dialect.name) or self._compile(dialect)
 
     def _compile(self, dialect: sa.Dialect) -> _Compiled:
         on_postgres = self._on_postgres if dialect.name == "postgresql" else None
