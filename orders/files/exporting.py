@@ -29,12 +29,17 @@ class _NeedsQuotes(FunctionElement[bool]):
     """Whether a text can be a cell of CSV only within quotes."""
 
 
+@written(sqlite="{} GLOB '[0-9A-Za-z]*[0-9A-Za-z]'", postgresql="{} ~ '^[0-9A-Za-z].*[0-9A-Za-z]$'")
+class _IsPlain(FunctionElement[bool]):
+    """Whether a text begins and ends so that it is harmless, as most are: this is found soonest."""
+
+
 def _harmless(text: Any) -> Any:
     """Return a text as `spreadsheets.cell_text` makes it whole again."""
     rest = func.ltrim(text, _APOSTROPHE)
     trimmed = func.rtrim(func.ltrim(rest, _BLANKS), _BLANKS)
     is_changed = or_(rest != trimmed, *(func.substr(rest, 1, 1) == each for each in FORMULAS))
-    return case((is_changed, joined(_APOSTROPHE, text)), else_=text)
+    return case((_IsPlain(text), text), (is_changed, joined(_APOSTROPHE, text)), else_=text)
 
 
 def _cell(column: Any) -> Any:
