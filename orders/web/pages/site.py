@@ -1,9 +1,10 @@
 """Serves the console at / and the API documentation at /docs, from the files in this folder.
 
-Files are read when a service starts, or on their first request, and cached: those that a `git pull`
-replaces belong to a program that does not run yet. Browsers revalidate their copies each time
-(no-cache) and get 304 while the contents are the same (RFC 9110, section 13): a new release is seen
-at once, and nothing is sent twice. The pages need no key; the API requests that they make do.
+Our files are read when a service starts, and cached: those that a `git pull` replaces belong to a
+program that does not run yet. Others are read on their first request. Browsers revalidate their
+copies each time (no-cache) and get 304 while the contents are the same (RFC 9110, section 13): a
+new release is seen at once, and nothing is sent twice. The pages need no key; the API requests that
+they make do.
 
 Swagger UI comes from the package flask-swagger-ui, of which only these files are used: the package
 has no dependencies, and follows Swagger UI's releases.
@@ -74,13 +75,16 @@ def serve_page(
         "Content-Security-Policy": policy,
         "Referrer-Policy": "no-referrer",
     }
+    own = [(path.name, path.read_bytes) for path in folder.iterdir()]
     files = {
         name: Constant(read, TYPES[Path(name).suffix], headers)
-        for name, read in [*((path.name, path.read_bytes) for path in folder.iterdir()), *more]
+        for name, read in [*own, *more]
         if Path(name).suffix in TYPES
     }
-    app.extensions.setdefault(_PAGES, []).extend(files.values())
-    app.instant |= {address, *(f"/{folder.name}/{name}" for name in files)}
+    # Those from elsewhere are large, and few ask for them.
+    loaded = [name for name, _ in own if name in files]
+    app.extensions.setdefault(_PAGES, []).extend(files[name] for name in loaded)
+    app.instant |= {address, *(f"/{folder.name}/{name}" for name in loaded)}
     app.add_url_rule(address, f"file {address}", files.pop(_INDEX))
     # One rule for all: a rule for each file would take a third of the time to make an application.
     names = ", ".join(f'"{name}"' for name in files)
