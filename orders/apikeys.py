@@ -12,12 +12,16 @@ import re
 import secrets
 import string
 import zlib
+from collections.abc import Collection
 
 PREFIX = "sok_"
 # No other key begins so: what follows the prefix has no underscore.
 TEST_PREFIX = f"{PREFIX}test_"
 # Webhooks' secrets begin with this, by the rules of Standard Webhooks.
 WEBHOOK_PREFIX = "whsec_"
+# What keys may do. ADMIN is all of it; WEBHOOKS is about the endpoints that the key added.
+READ, WRITE, WEBHOOKS, ADMIN = SCOPES = ("read", "write", "webhooks", "admin")
+USUAL_SCOPES = (READ, WRITE)
 ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _RANDOM_CHARACTERS = 32
 _CHECKSUM_CHARACTERS = 6
@@ -70,6 +74,11 @@ def digest(key: str) -> bytes:
     A slow hash protects guessable passwords; 190 random bits can't be guessed.
     """
     return hashlib.sha256(key.encode()).digest()
+
+
+def scopes_in_full(named: Collection[str]) -> tuple[str, ...]:
+    """Return these scopes in their order: with admin, all of them."""
+    return tuple(each for each in SCOPES if each in named or ADMIN in named)
 
 
 def shown_prefix(key: str) -> str:

@@ -25,7 +25,7 @@ from orders.server import EXTRA_THREADS
 from orders.settings import Settings
 from orders.shop import Shop, database_of
 from orders.testmode import TestMode
-from orders.web import imports, v1, v2
+from orders.web import administration, imports, v1, v2
 from orders.web.access import counters_of
 from orders.web.api import Api, OrdersFlask
 from orders.web.monitoring import health
@@ -69,7 +69,7 @@ def make_routes(settings: Settings) -> OrdersFlask:
     """Make a Flask application with its routes and commands, but without a shop."""
     app = OrdersFlask("app", static_folder=None)
     Api(app, settings, v1.VERSION, v1.blueprint)
-    Api(app, settings, v2.VERSION, v2.blueprint, imports.blueprint)
+    Api(app, settings, v2.VERSION, v2.blueprint, administration.blueprint, imports.blueprint)
     health.register(app)
     site.register(app)
     for command in COMMANDS:

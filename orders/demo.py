@@ -9,9 +9,10 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection
 
 from orders import system
+from orders.apikeys import SCOPES
 from orders.clock import Clock
 from orders.domain import EventType, NewOrder, Origin, Pet, PetStatus
-from orders.key_service import SCOPES, KeyService
+from orders.key_service import KeyService
 from orders.settings import DEFAULT_PLANS
 from orders.store import apikeys as key_store
 from orders.store import orders, pets

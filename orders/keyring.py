@@ -79,6 +79,10 @@ class KeyRing:
         cached = self._cache.get(apikeys.digest(token))
         return None if cached is None or self._time() >= cached.valid_until else cached
 
+    def refresh(self) -> None:
+        """Look keys up again: one has changed."""
+        self._cache.clear()
+
     def flush(self) -> None:
         """Write when keys were last used. What fails is retried the next time."""
         latest, now = self._time(), self._clock.time()

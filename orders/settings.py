@@ -58,6 +58,8 @@ DEFAULT_PLANS = {
     "enterprise": Plan("enterprise", None, None),
 }
 MAX_FIGURE = 10**9
+# Of a key, until it expires or its previous secret ends.
+LONGEST_DAYS = 36_500
 # A hundred years.
 _MAX_DAYS = 36_500
 _FIGURES = ("per_minute", "per_day")

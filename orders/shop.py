@@ -31,6 +31,7 @@ from orders.service import OrderService
 from orders.settings import TEST_LABEL, TEST_MODE, Settings
 from orders.store import apikeys as key_store
 from orders.store import audit, forgetting
+from orders.store.apikeys import ApiKey
 from orders.store.care import checks
 from orders.store.care.backups import Backups, ContinuousCopy
 from orders.store.care.opening import Hold, SqliteUpkeep
@@ -131,10 +132,10 @@ class Shop:
             self.database, self.clock, self.changes, self._committed, is_alone=self.is_alone
         )
 
-    def keys(self, connection: Connection, who: str | None = None) -> KeyService:
-        """Return the use cases of this shop's keys in a transaction; `who` does what is done."""
+    def keys(self, connection: Connection, actor: ApiKey | None = None) -> KeyService:
+        """Return the use cases of this shop's keys in a transaction: by a key, or a command."""
         now, plans = self.clock.now(), self.settings.plans
-        return KeyService(connection, now, plans, who, is_test=self.is_test)
+        return KeyService(connection, now, plans, actor, is_test=self.is_test)
 
     def _committed(self) -> None:
         self.outbox.wake()

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import marshmallow as ma
 
+from orders.apikeys import SCOPES
 from orders.domain import MAX_INT64, Status
 from schemas.base import CamelSchema, SparseSchema
 from schemas.fields import Flag, Instant, Int64, Nested, Text, identifier, items
@@ -100,7 +101,7 @@ class UsageSchema(SparseSchema):
     name = Text("The key's name.", required=True)
     plan = Text("Its plan.", required=True)
     scopes = ma.fields.List(
-        ma.fields.String(validate=ma.validate.OneOf(["read", "write"])),
+        ma.fields.String(validate=ma.validate.OneOf(SCOPES)),
         required=True,
         metadata={"description": "What it may do."},
     )

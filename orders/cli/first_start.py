@@ -20,8 +20,8 @@ import click
 from flask.cli import with_appcontext
 
 from orders import installation, system
+from orders.apikeys import ADMIN, SCOPES
 from orders.cli.common import PlainCommand, current_shop, say
-from orders.key_service import SCOPES
 from orders.settings import Settings, has_screen, in_environment
 from orders.shop import Shop
 from orders.store import apikeys as key_store
@@ -56,7 +56,7 @@ def is_by_a_person(settings: Settings) -> bool:
 
 def issuing_command(settings: Settings) -> str:
     """Return the command that issues a key for this service, as it is typed where it runs."""
-    command = installation.command(f"keys issue {OWNER} --plan {PLAN}")
+    command = installation.command(f"keys issue {OWNER} --plan {PLAN} --scope {ADMIN}")
     if settings.instance == installation.instance_folder() or sys.executable.endswith(".exe"):
         return command
     return f"ORDERS_INSTANCE={shlex.quote(str(settings.instance))} {command}"

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import click
 
+from orders.apikeys import SCOPES, USUAL_SCOPES, scopes_in_full
 from orders.cli import common
-from orders.cli.common import open_shop, say, time_text
+from orders.cli.common import open_shop, say
 from orders.installation import command
-from orders.key_service import SCOPES, KeyService
-from orders.settings import DEFAULT_PLANS, MAX_FIGURE, Settings
-from orders.store import apikeys as key_store
-from orders.store.apikeys import ApiKey, NewKey
+from orders.key_service import KeyService
+from orders.settings import DEFAULT_PLANS, LONGEST_DAYS, MAX_FIGURE
+from orders.store.apikeys import NewKey
 
-_LONGEST_DAYS = 36_500
 _Figure = click.IntRange(1, MAX_FIGURE)
 _per_minute = click.option(
     "--per-minute", type=_Figure, help="Requests a minute (enterprise only)."
@@ -35,19 +34,19 @@ def keys_group() -> None:
 @click.option("--plan", required=True, help=f"{', '.join(DEFAULT_PLANS)}, or your own.")
 @click.option(
     "--scope",
-    "scope",
-    type=click.Choice(["read"]),
-    help="Issue a key that may only read. Without this, it may read and write.",
+    "scopes",
+    multiple=True,
+    type=click.Choice(SCOPES),
+    help="What it may do; may be repeated. Default: read and write. webhooks is to manage the "
+    "webhooks that it adds; admin is everything, keys too.",
 )
-@click.option(
-    "--expires", type=click.IntRange(1, _LONGEST_DAYS), help="Days until the key expires."
-)
+@click.option("--expires", type=click.IntRange(1, LONGEST_DAYS), help="Days until the key expires.")
 @_per_minute
 @_per_day
 def issue(  # noqa: PLR0913, PLR0917 - one for each option
     name: str,
     plan: str,
-    scope: str | None,
+    scopes: tuple[str, ...],
     expires: int | None,
     per_minute: int | None,
     per_day: int | None,
@@ -55,8 +54,8 @@ def issue(  # noqa: PLR0913, PLR0917 - one for each option
     """Issue a key to NAME. It is printed once, alone; only its hash is kept."""
     with _key_service(make=True) as keys:
         ends = keys.now + timedelta(days=expires) if expires else None
-        scopes = (scope,) if scope else SCOPES
-        new = NewKey(name.strip(), plan, scopes, per_minute, per_day, ends)
+        wanted = scopes_in_full(scopes or USUAL_SCOPES)
+        new = NewKey(name.strip(), plan, wanted, per_minute, per_day, ends)
         key_id, secret = keys.issue(new)
     common.say_secret(f"Key {key_id} for {new.name} on the plan {plan}.", "It", secret)
 
@@ -66,13 +65,8 @@ def issue(  # noqa: PLR0913, PLR0917 - one for each option
 def list_keys(*, as_json: bool) -> None:
     """List all keys, without their secrets."""
     shop = open_shop()
-    now = shop.clock.now()
     with shop.database.read() as connection:
-        graces = key_store.graces(connection, now)
-        rows = [
-            _row(key, shop.settings, now) | {"graceUntil": time_text(graces.get(key.id))}
-            for key in key_store.get_all(connection)
-        ]
+        rows = shop.keys(connection).show_all()
     nothing = f"There are no keys. `{command('keys issue NAME --plan business')}` issues one."
     common.show(rows, nothing, as_json=as_json)
 
@@ -111,7 +105,7 @@ def change_plan(key_id: int, plan: str, per_minute: int | None, per_day: int | N
 @_key_id
 @click.option(
     "--grace",
-    type=click.IntRange(0, 24 * _LONGEST_DAYS),
+    type=click.IntRange(0, 24 * LONGEST_DAYS),
     default=0,
     show_default=True,
     help="Hours for which the old secret keeps working.",
@@ -129,22 +123,3 @@ def _key_service(*, make: bool = False) -> Iterator[KeyService]:
     shop = open_shop(make=make)
     with shop.database.write() as connection:
         yield shop.keys(connection)
-
-
-def _row(key: ApiKey, settings: Settings, now: datetime) -> dict[str, object]:
-    plan = settings.plans.get(key.plan)
-    banned = key.banned_until if key.banned_until and key.banned_until > now else None
-    return {
-        "id": key.id,
-        "name": key.name,
-        "prefix": key.prefix,
-        "plan": key.plan,
-        "perMinute": key.per_minute or (plan.per_minute if plan else None),
-        "perDay": key.per_day or (plan.per_day if plan else None),
-        "scopes": list(key.scopes),
-        "created": time_text(key.created_at),
-        "lastUsed": time_text(key.last_used_at),
-        "expires": time_text(key.expires_at),
-        "revoked": time_text(key.revoked_at),
-        "bannedUntil": time_text(banned),
-    }

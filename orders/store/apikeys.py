@@ -20,7 +20,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from orders.apikeys import digest, shown_prefix
+from orders.apikeys import ADMIN, digest, shown_prefix
 from orders.domain import Expected, format_instant
 from orders.installation import command
 from orders.store.database.database import Instant, Query, instant_of
@@ -44,6 +44,7 @@ class InGrace(Expected):
     """A rotation would end the grace of an earlier secret, which may be in use."""
 
     def __init__(self, name: str, until: datetime) -> None:
+        self.until = until
         super().__init__(
             f"The previous secret of {name} works until {format_instant(until)}, and may be in "
             "use. Rotate again after that, or end it now with --force."
@@ -58,7 +59,7 @@ def check_grace(name: str, until: datetime | None, now: datetime) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """An API key, without its secret. `scopes` is a subset of read and write."""
+    """An API key, without its secret. `scopes` are some of `apikeys.SCOPES`."""
 
     id: int
     name: str
@@ -164,6 +165,14 @@ def get(connection: Connection, key_id: int) -> ApiKey:
 
 def get_all(connection: Connection) -> list[ApiKey]:
     return [_api_key(row) for row in _ALL.execute(connection).fetchall()]
+
+
+def has_other_admin(connection: Connection, key_id: int, now: datetime) -> bool:
+    """Return whether another key than this one is valid, and has the scope admin."""
+    return any(
+        each.id != key_id and ADMIN in each.scopes and each.is_valid(now)
+        for each in get_all(connection)
+    )
 
 
 def grace_until(connection: Connection, key_id: int) -> datetime | None:

@@ -8,6 +8,7 @@ from datetime import datetime
 from sqlalchemy import Connection, insert, select
 
 from orders import settings, system
+from orders.store.apikeys import ApiKey
 from orders.store.tables import audit_trail
 
 SERVICE = "service"
@@ -32,6 +33,11 @@ def record(
     """
     values = {"at": at, "who": who or _user(), "action": action, "subject": subject}
     connection.execute(insert(audit_trail).values(values))
+
+
+def name_of(key: ApiKey | None) -> str | None:
+    """Return the name of a key that acts over the API; None of nobody, who runs a command."""
+    return None if key is None else f"key {key.id} ({key.name})"
 
 
 def get_all(connection: Connection) -> list[Act]:

@@ -27,6 +27,7 @@ from flask_limiter import Limiter
 from limits import parse_many
 
 from orders import apikeys
+from orders.apikeys import READ, WRITE
 from orders.clock import Clock
 from orders.counters.windows import ADDRESS_PREFIX, Quota, Usage
 from orders.domain import Origin
@@ -50,6 +51,8 @@ API_PATH = re.compile(r"/+v[12](/|$)")
 # Request ids are names, not secrets: guessing one opens nothing.
 _random_bits = random.Random().getrandbits  # noqa: S311 # nosec B311
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
+# The scope of what any valid key may do.
+ANY = ""
 
 
 @dataclass(slots=True)
@@ -185,7 +188,15 @@ def is_of_test_mode(authorization: str | None) -> bool:
     return token is not None and apikeys.is_of_test_mode(token)
 
 
-def admit(shop: Shop, test_mode: TestMode, incoming: Request) -> None:
+def scope_of(view: object, method: str) -> str:
+    """Return the scope that a request takes, by its view (None where there is no such route)."""
+    if method == "OPTIONS" or (view is None and method in READING):
+        return ANY
+    declared: str | None = getattr(view, "scope", None)
+    return (READ if method in READING else WRITE) if declared is None else declared
+
+
+def admit(shop: Shop, test_mode: TestMode, incoming: Request, scope: str) -> None:
     """Begin the call of a request. One to the API is identified, rate-limited and authorized.
 
     StoreUnavailable, RateLimited, KeyBanned, MissingKey, InvalidKey or InsufficientScope is raised
@@ -216,10 +227,10 @@ def admit(shop: Shop, test_mode: TestMode, incoming: Request) -> None:
     call.waited = now - whole_at
     shop.database.set_deadline(whole_at + WAIT_SECONDS)
     if is_api:
-        _admit_to_api(call, authorization)
+        _admit_to_api(call, authorization, scope)
 
 
-def _admit_to_api(call: Call, authorization: str | None) -> None:
+def _admit_to_api(call: Call, authorization: str | None, scope: str) -> None:
     shop = call.shop
     try:
         call.caller = identify(shop, authorization, call.address)
@@ -232,7 +243,7 @@ def _admit_to_api(call: Call, authorization: str | None) -> None:
     call.judged_at = shop.clock.time()
     call.verdict = judge(shop, call.caller)
     call.verdict.raise_if_limited()
-    authorize(call.caller, call.method)
+    authorize(call.caller, scope)
 
 
 def identify(shop: Shop, authorization: str | None, address: str) -> Caller:
@@ -275,12 +286,12 @@ def recalled_verdict(shop: Shop, authorization: str | None) -> Verdict:
     return Verdict(shop.counters.recall(quotas), banned_for == 0, banned_for)
 
 
-def authorize(caller: Caller, method: str) -> ApiKey:
-    """Return the caller's key, or raise why it may not use this method."""
+def authorize(caller: Caller, scope: str) -> ApiKey:
+    """Return the caller's key, or raise why it may not do what takes this scope."""
     if caller.key is None:
         raise InvalidKey if caller.presented else MissingKey
-    if method not in READING and "write" not in caller.key.scopes:
-        raise InsufficientScope
+    if scope != ANY and scope not in caller.key.scopes:
+        raise InsufficientScope(scope)
     return caller.key
 
 

@@ -41,7 +41,6 @@ _under_way = threading.Lock()
 @document.operation(
     refusals=(
         *document.BODY_REFUSALS,
-        "insufficient_scope",
         "idempotency_key_reused",
         "server_busy",
     ),

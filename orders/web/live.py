@@ -13,6 +13,7 @@ from typing import Any
 
 from flask import request
 
+from orders.apikeys import READ
 from orders.feed import Batch, Types
 from orders.server import REST
 from orders.web.access import Call, authorize, bearer_token, judge
@@ -114,7 +115,7 @@ class _Follower(ABC):
     def __init__(self, call: Call, after: int, types: Types, seconds: float) -> None:
         if call.caller is None:
             raise MissingKey
-        key = authorize(call.caller, "GET")
+        key = authorize(call.caller, READ)
         call.rests = True
         self._shop, self._caller, self.feed = call.shop, call.caller, call.shop.feed
         self._token = bearer_token(request.headers["Authorization"]) or ""

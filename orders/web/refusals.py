@@ -9,15 +9,17 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
 from werkzeug import exceptions as http
 
-from orders import apikeys, domain
+from orders import apikeys, domain, key_service
 from orders.feed import TooManyFollowers
 from orders.server import MAX_HEAD_BYTES, MAX_HEADERS
+from orders.store.apikeys import InGrace, KeyNotFound
 from orders.store.database.errors import OutcomeUnknown, StoreUnavailable
 from orders.strictjson import to_json
 from schemas.fields import Fault
@@ -82,11 +84,13 @@ class InvalidKey(WebRefusal):
     headers = (("WWW-Authenticate", f'{_REALM}, error="invalid_token"'),)
 
 
+@dataclass
 class InsufficientScope(WebRefusal):
-    """A read key tries to write."""
+    """The key may not do this: it takes a scope that the key has not."""
 
+    scope: str
     status, code = 403, "insufficient_scope"
-    message = "This API key can only read. Use a key with the scope 'write'."
+    message = "This API key may not do this. Use a key with the scope '{0.scope}'."
     headers = (("WWW-Authenticate", f'{_REALM}, error="insufficient_scope"'),)
 
 
@@ -224,6 +228,7 @@ _OTHERS: dict[type[Exception], Callable[[Any], Answer]] = {
     ),
     http.MethodNotAllowed: _not_allowed,
     domain.OrderNotFound: lambda _: Answer(404, "order_not_found", "There is no such order."),
+    KeyNotFound: lambda _: Answer(404, "key_not_found", "There is no such key."),
     domain.PetNotFound: lambda _: Answer(404, "pet_not_found", "There is no such pet."),
     domain.OrderAlreadyShipped: lambda e: Answer(
         409,
@@ -234,6 +239,22 @@ _OTHERS: dict[type[Exception], Callable[[Any], Answer]] = {
         409,
         "order_already_cancelled",
         f"Order {e.order_id} was cancelled. It can't be changed, shipped or cancelled again.",
+    ),
+    key_service.Unfit: lambda e: ValidationFailed({e.field: Fault(e.fault, e.code)}).answer(),
+    key_service.KeyIsOver: lambda _: Answer(
+        409, "key_is_over", "The key is revoked or expired. Issue a new one."
+    ),
+    key_service.NotBanned: lambda _: Answer(409, "key_not_banned", "The key is not banned."),
+    key_service.LastAdminKey: lambda _: Answer(
+        409,
+        "last_admin_key",
+        "This is the only valid key with the scope admin. Issue another one first; a rotation "
+        "alone can also have a grace.",
+    ),
+    InGrace: lambda e: Answer(
+        409,
+        "rotation_in_grace",
+        f"The previous secret works until {domain.format_instant(e.until)}. Rotate again then.",
     ),
     domain.PreconditionFailed: _precondition_failed,
     domain.OrderNotShipped: lambda e: ValidationFailed(
@@ -268,6 +289,7 @@ def answer_to(error: Exception) -> Answer | None:
     return make and make(error)
 
 
+_AT = datetime(2026, 12, 1, 8, tzinfo=UTC)
 # An error of each code, for the documentation.
 _SAMPLES: tuple[Exception, ...] = (
     MalformedRequest(
@@ -275,13 +297,18 @@ _SAMPLES: tuple[Exception, ...] = (
     ),
     MissingKey(),
     InvalidKey(),
-    InsufficientScope(),
+    InsufficientScope("write"),
     domain.OrderNotFound(EXAMPLE_ID),
     domain.PetNotFound(7),
+    KeyNotFound(7),
     http.NotFound(),
     http.MethodNotAllowed(["GET", "HEAD"]),
     domain.OrderAlreadyShipped(EXAMPLE_ID),
     domain.OrderAlreadyCancelled(EXAMPLE_ID),
+    key_service.LastAdminKey(),
+    key_service.KeyIsOver(),
+    key_service.NotBanned(),
+    InGrace("key 7", _AT),
     domain.PreconditionFailed(EXAMPLE_ID),
     PayloadTooLarge(),
     UnsupportedMediaType(

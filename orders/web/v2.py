@@ -25,7 +25,7 @@ from orders.store.orders import Changed, EventPage, Outcome
 from orders.store.pages import FILTERS, Filters, PageQuery, Position, Sort, SortBy, read_page
 from orders.strictjson import to_json
 from orders.web import live, replies
-from orders.web.access import current_call
+from orders.web.access import ANY, current_call
 from orders.web.api import ApiBlueprint
 from orders.web.bodies import idempotency_key, read_query
 from orders.web.openapi import document
@@ -343,7 +343,7 @@ def get_stats(query: dict[str, Any]) -> Reply:
 
 
 @blueprint.get("/usage", tags=["reports"])
-@_operation()
+@_operation(scope=ANY)
 @blueprint.response(200, UsageSchema, description="The key and its windows.")
 def get_usage() -> dict[str, Any]:
     """Return the API key in use, and what is left of its limits."""

@@ -9,7 +9,9 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from orders import demo
-from orders.key_service import SCOPES, KeyService
+from orders.apikeys import USUAL_SCOPES
+from orders.key_service import KeyService
+from orders.store import apikeys as key_store
 from orders.store.apikeys import NewKey
 from orders.store.care import restoring
 from orders.webhooks.service import WebhookService
@@ -114,7 +116,7 @@ def test_the_key_of_a_demo_is_listed(store, clock):
     demo.prepare(store.database, clock)
     demo.prepare(store.database, clock)
     assert acts(store) == [
-        ("key.issued", "key 1 (demo): business, read write"),
+        ("key.issued", "key 1 (demo): business, read write webhooks admin"),
         ("key.rotated", "key 1 (demo)"),
     ]
 
@@ -170,16 +172,18 @@ def test_who_called_sudo_is_listed_with_the_user_that_it_acted_as(store, monkeyp
 
 
 def test_changes_by_other_ways_than_commands_name_who_made_them(store, clock):
+    owner_id, _ = store.issue(name="the owner")
     with store.database.write() as connection:
-        keys = KeyService(connection, clock.now(), store.settings.plans, "key:7")
-        key_id, _ = keys.issue(NewKey("shop", "pro", SCOPES))
+        owner = key_store.get(connection, owner_id)
+        keys = KeyService(connection, clock.now(), store.settings.plans, owner)
+        key_id, _ = keys.issue(NewKey("shop", "pro", USUAL_SCOPES))
         keys.revoke(key_id)
-        webhooks = WebhookService(connection, clock.now(), "key:7")
+        webhooks = WebhookService(connection, clock.now(), "key 1 (the owner)")
         webhooks.pause(webhooks.add("https://hooks.example/secret", ()).id, "a test")
-    assert {each["who"] for each in trail(store)} == {"key:7"}
+    assert {each["who"] for each in trail(store)} == {"key 1 (the owner)"}
     assert [subject for _, subject in acts(store)] == [
-        "key 1 (shop): pro, read write",
-        "key 1 (shop)",
+        "key 2 (shop): pro, read write",
+        "key 2 (shop)",
         "webhook 1 (hooks.example)",
         "webhook 1 (hooks.example)",
     ]

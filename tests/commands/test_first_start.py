@@ -285,8 +285,11 @@ def test_the_command_that_a_start_prints_issues_a_key_for_that_service(tmp_path,
 @pytest.mark.parametrize(
     ("started", "typed"),
     [
-        ("app.py", "bin/flask keys issue owner --plan business"),
-        ("{here}/found/store-orders", "store-orders keys issue owner --plan business"),
+        ("app.py", "bin/flask keys issue owner --plan business --scope admin"),
+        (
+            "{here}/found/store-orders",
+            "store-orders keys issue owner --plan business --scope admin",
+        ),
     ],
 )
 def test_it_is_the_one_that_works_as_the_service_was_started(started, typed, tmp_path, monkeypatch):

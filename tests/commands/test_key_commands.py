@@ -100,7 +100,7 @@ PLANS = ", ".join(DEFAULT_PLANS)
         *(([name, *FREE], "name") for name in ("", "   ", "x" * 101, "two\nlines", "\x1b[31mred")),
         (["shop"], "--plan"),
         (FREE, "NAME"),
-        (["shop", *FREE, "--scope", "admin"], "admin"),
+        (["shop", *FREE, "--scope", "owner"], "owner"),
         (["shop", *FREE, "--expires", "0"], "--expires"),
         (["shop", *FREE, "--expires", "tomorrow"], "tomorrow"),
         ([*ENTERPRISE, "--per-minute", "0", "--per-day", "1"], "--per-minute"),

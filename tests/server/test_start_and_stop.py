@@ -517,7 +517,7 @@ def test_the_demo_fills_an_empty_store_and_on_the_next_start_changes_its_key(sta
     assert second.stop() == 0
     with opened(instance) as store:
         assert store.rows("SELECT id, plan, scopes FROM api_keys") == [
-            {"id": 1, "plan": "business", "scopes": "read write"}
+            {"id": 1, "plan": "business", "scopes": "read write webhooks admin"}
         ]
 
 

@@ -153,6 +153,7 @@ class Client:
     options = partialmethod(request, "OPTIONS")
     post = partialmethod(request, "POST")
     put = partialmethod(request, "PUT")
+    patch = partialmethod(request, "PATCH")
     delete = partialmethod(request, "DELETE")
 
     @property

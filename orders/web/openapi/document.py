@@ -15,9 +15,11 @@ from typing import Any, TypeVar
 from flask_smorest import Blueprint
 
 from orders import apikeys
+from orders.apikeys import ADMIN, WEBHOOKS
 from orders.domain import name_in_api
 from orders.settings import TEST_MODE, Settings
 from orders.store.tables import orders
+from orders.web.access import ANY
 from orders.web.bodies import MERGE_PATCH
 from orders.web.openapi import webhooks
 from orders.web.openapi.parts import COMMON_HEADERS, OTHER_HEADERS, REQUEST_HEADERS, header
@@ -33,6 +35,7 @@ _REFUSALS = "x-refusals"
 _HEADERS = "x-headers"
 _PARAMETERS = "x-parameters"
 _HAS_ETAG = "x-has-etag"
+_SCOPE = "x-scope"
 _WITH_ETAG = ("ETag", "Vary")
 _ALWAYS_POSSIBLE = (
     "missing_api_key",
@@ -51,16 +54,18 @@ BODY_REFUSALS = (
 )
 PLACE_REFUSALS = (
     *BODY_REFUSALS,
-    "insufficient_scope",
     "precondition_failed",
     "idempotency_key_reused",
 )
-REOPEN_REFUSALS = ("insufficient_scope", "order_not_found", "precondition_failed")
+REOPEN_REFUSALS = ("order_not_found", "precondition_failed")
 CHANGE_REFUSALS = (*REOPEN_REFUSALS, "order_already_shipped", "order_already_cancelled")
 # What a write to the list of all heeds.
 LIST_CONDITIONS = ("If-Match of a list", "If-None-Match of a write to the list")
 # Codes and headers that only one version has.
 _ONLY_IN = {
+    **dict.fromkeys(
+        ("key_not_found", "key_is_over", "key_not_banned", "last_admin_key", "rotation_in_grace"), 2
+    ),
     "order_already_cancelled": 2,
     "Accept-Patch": 2,
     "pet_not_found": 1,
@@ -74,8 +79,9 @@ The orders of a pet store: place, find, change, ship and cancel them, and follow
 them.
 
 **Keys.** Every request carries an API key of the shop's: `Authorization: Bearer <API_KEY>`. A key
-may read (GET, HEAD, OPTIONS) or also write; it must not be in a web page. One that begins with
-`sok_test_` has a store of its own, test mode, in which nothing is real.
+may read (GET, HEAD, OPTIONS), write, manage the webhooks that it adds, or administer the shop, by
+its scopes; it must not be in a web page. One that begins with `sok_test_` has a store of its own,
+test mode, in which nothing is real.
 
 **Limits.** A key has as many requests a minute and a day as its plan allows, over all operations
 of all versions. `X-RateLimit-*` and `RateLimit` say what is left. A request over the limit is 429:
@@ -112,6 +118,7 @@ _TAGS = {
     "orders": "Place, find, change, ship and cancel orders.",
     "events": "What happened to orders, to follow or to look up.",
     "reports": "Figures of the store and of the key.",
+    "keys": "API keys: issue, change, rotate and revoke them.",
 }
 _OPERATIONS = {
     "listOrders": "An order matches if it meets all filters. An order that stays as it is, is "
@@ -141,6 +148,23 @@ _OPERATIONS = {
     "counts as placed on the day of placedAt, as shipped on that of shipDate, and "
     "as cancelled on the day it was.",
     "getUsage": "The request itself is counted.",
+    "listKeys": "All there are, also revoked ones, without their secrets.",
+    "issueKey": "The `secret` is in this answer alone: repeated by its Idempotency-Key, the answer "
+    "has none. A key gets at most the figures of the key that issues it.",
+    "changeKey": "A JSON Merge Patch: fields that are named change, and null for expiresInDays "
+    "lifts the expiry. A change of plan or figures, to at most those of the key that makes it, "
+    "begins new windows.",
+    "rotateKey": "The `secret` is in this answer alone: repeated by its Idempotency-Key, the "
+    "answer has none. All else about the key stays.",
+    "revokeKey": "For good, and at once. The webhooks that it added stay.",
+    "unbanKey": "Its windows stay as they are.",
+}
+# What is added to the description of those that take another scope than read and write.
+_SCOPES = {
+    None: "",
+    ADMIN: " Takes a key with the scope `admin`.",
+    WEBHOOKS: " Takes a key with the scope `webhooks`, for which there are only the webhooks that "
+    "it added, or `admin`.",
 }
 # Operations whose answer may be a stream.
 _STREAMS = {
@@ -163,24 +187,31 @@ def operation(  # noqa: PLR0913 - the facts of an operation, each by its name
     has_etag: bool = False,
     deprecated_at: int | None = None,
     stability: str | None = None,
+    scope: str | None = None,
 ) -> Callable[[View], View]:
     """Document a view, beyond its name, docstring, body and success.
 
     `refusals` are codes; `headers` of its success and `parameters` are names in the tables above;
     operations with an ETag have 304; `deprecated_at` is a Unix time, which `api` announces;
-    `stability` is None if nothing changes within the version.
+    `stability` is None if nothing changes within the version; `scope` is what it takes, if not read
+    for GET and write for all else.
     """
     facts = {
-        _REFUSALS: [*refusals, *_ALWAYS_POSSIBLE],
+        _REFUSALS: [
+            *([] if scope == ANY else ["insufficient_scope"]),
+            *refusals,
+            *_ALWAYS_POSSIBLE,
+        ],
         _HEADERS: [*headers],
         _PARAMETERS: [*parameters],
         _HAS_ETAG: has_etag,
+        _SCOPE: scope,
         **({"deprecated": True} if deprecated_at else {}),
         **({"x-stability": stability} if stability else {}),
     }
 
     def decorate(view: View) -> View:
-        vars(view)["deprecated_at"] = deprecated_at
+        vars(view)["deprecated_at"], vars(view)["scope"] = deprecated_at, scope
         return documented(view, Blueprint.doc(operationId=name_in_api(view.__name__), **facts))
 
     return decorate
@@ -253,6 +284,8 @@ def _complete_operation(described: dict[str, Any], version: int, settings: Setti
     if etag:
         responses["304"] = {"description": "The client's copy is current.", "headers": _refer(etag)}
         parameters = [*parameters, "If-None-Match"]
+    if not described[_SCOPE]:
+        del described[_SCOPE]
     refusals = described.pop(_REFUSALS)
     if version >= UNKNOWN_PARAMETERS_REFUSED_SINCE:
         refusals = dict.fromkeys([*refusals, "validation_failed"])
@@ -299,7 +332,7 @@ def _complete_version_2(document: dict[str, Any]) -> None:
     for item in document["paths"].values():
         for each in item.values():
             if isinstance(each, dict):
-                each["description"] = _OPERATIONS[each["operationId"]]
+                each["description"] = _OPERATIONS[each["operationId"]] + _SCOPES[each.get(_SCOPE)]
                 if streamed := _STREAMS.get(each["operationId"]):
                     each["responses"]["200"]["content"].update(streamed)
     _complete_schemas(document["components"]["schemas"])
