@@ -146,12 +146,15 @@ _IS_FORGOTTEN = sa.exists().where(
 )
 # The answer may repeat what was forgotten, even while the message was on its way.
 _ANSWER = sa.case((_IS_FORGOTTEN, ""), else_=_MADE["answer"])
-# Inserts nothing if the endpoint was removed.
+_IS_THERE = sa.or_(
+    _MADE["event_id"].is_(None), sa.exists().where(order_events.c.id == _MADE["event_id"])
+)
+# Inserts nothing if the endpoint was removed, or the log emptied.
 _LOG = Query(
     sa.insert(webhook_deliveries).from_select(
         Delivery.__slots__,
         sa.select(webhook_endpoints.c.id, *(_MADE | {"answer": _ANSWER}).values()).where(
-            webhook_endpoints.c.id == sa.bindparam("of_endpoint")
+            webhook_endpoints.c.id == sa.bindparam("of_endpoint"), _IS_THERE
         ),
     )
 )
@@ -232,7 +235,7 @@ def release(connection: Connection, process: str | None = None) -> None:
 
 
 def log_delivery(connection: Connection, delivery: Delivery) -> bool:
-    """Append to the log of deliveries; return False if the endpoint was removed."""
+    """Append to the log of deliveries; return False if its endpoint, or its event, is gone."""
     made = {f"made_{name}": getattr(delivery, name) for name in Delivery.__slots__}
     return bool(_LOG.execute(connection, of_endpoint=delivery.endpoint_id, **made).rowcount)
 

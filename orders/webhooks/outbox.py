@@ -301,7 +301,7 @@ class Courier:
     ) -> str | None:
         """Record an attempt and what follows from it; return the warning to log once committed."""
         if not deliveries.log_delivery(connection, _line(task.endpoint, task.event.id, at, answer)):
-            return None  # the endpoint was removed
+            return None  # the endpoint was removed, or the log emptied
         self.claims.claim(connection, task.endpoint.id)
         if answer.outcome is Outcome.GONE:
             return self._pause(connection, task.endpoint, sender.GONE)

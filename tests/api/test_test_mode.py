@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from contextlib import closing
 
 import pytest
+from flask import g
 
 from orders import apikeys
 from orders.settings import SettingsError, load
 from orders.shop import database_of
 from orders.store import apikeys as key_store
 from orders.store.apikeys import NewKey
+from orders.web.access import Call
+from orders.web.monitoring.health import StatusFile
 from tests.support.commands import command, rejected, said
 from tests.support.live import Stream
 from tests.support.stores import BOTH_VERSIONS, Client, assert_error, logged
@@ -288,6 +292,31 @@ def test_a_file_that_is_kept_for_test_mode_is_no_shops(tmp_path):
         load(environ)
 
 
+def test_what_fails_in_test_mode_is_no_line_of_the_shops_status(store, live, tested):
+    status = StatusFile(store.app, [])
+    try:
+        for count, client in enumerate((live, tested)):
+            client.place().close()
+            with store.app.test_request_context("/v2/store/orders"):
+                g.call = Call(store.shop, 0.0, True, "-", "GET", "/v2/x", client is tested)
+                logging.getLogger("orders").warning("It fails.")
+            assert status.recent.facts()["requests"] == 1, count
+            assert sum(each["count"] for each in status.recent.facts()["failed"]) == 1
+    finally:
+        store.app.listeners.remove(status.recent.note_answer)
+        status.close()
+
+
+def test_a_phone_is_signed_in_with_a_test_key(make_store):
+    store = make_store(base_url="https://shop.example.com/v1")
+    tested = store.test_client()
+    phone = store.anonymous()
+    address = phone.post("/console/phone", data=tested.secret.encode()).get_json()["address"]
+    assert address == "https://shop.example.com/"
+    unknown = apikeys.generate(is_test=True).encode()
+    assert_error(phone.post("/console/phone", data=unknown), 401, "invalid_api_key")
+
+
 # Emptying.
 
 
@@ -369,6 +398,27 @@ def test_what_a_command_imports_is_sent_though_no_test_key_was_used(start, recei
     file.write_text("petId\n7\n", encoding="utf-8")
     service.output("orders", "import", str(file), "--test")
     assert receiver.arrivals.get(timeout=15).headers["store-mode"] == "test"
+
+
+def test_a_reset_during_a_delivery_ends_that_one_alone(start, receiver):
+    service = start()
+    key = service.issue("business", "--test")
+    service.output("webhooks", "add", receiver.url, "--allow-private", "--test")
+    emptied = threading.Event()
+
+    def answering(handler, received):
+        if received.event == 1:
+            service.output("test", "reset")
+            emptied.set()
+        handler.answer(200)
+
+    receiver.answering = answering
+    assert service.request("POST", LIST, key, json={"petId": 7}).status == 201
+    assert emptied.wait(10)
+    assert service.request("POST", LIST, key, json={"petId": 7}).status == 201
+    assert [receiver.arrivals.get(timeout=4).event for _ in range(2)] == [1, 2]
+    service.stop()
+    assert "Traceback" not in "".join(service.log)
 
 
 # Both at once.
