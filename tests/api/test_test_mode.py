@@ -17,6 +17,7 @@ from orders.store import apikeys as key_store
 from orders.store.apikeys import NewKey
 from orders.web.access import Call
 from orders.web.monitoring.health import StatusFile
+from tests.support.clocks import WHERE_COUNTED
 from tests.support.commands import command, rejected, said
 from tests.support.live import Stream
 from tests.support.stores import BOTH_VERSIONS, Client, assert_error, logged
@@ -113,6 +114,7 @@ def test_no_position_in_the_log_crosses(live, tested):
     assert_error(tested.get(f"{EVENTS}?after=0&wait=1", headers=asked), 422, "validation_failed")
 
 
+@pytest.mark.parametrize("counting", WHERE_COUNTED)
 def test_limits_and_bans_are_apart(make_store):
     store = make_store(ban_after=2)
     live, tested = store.client(plan="free"), store.test_client("free")
