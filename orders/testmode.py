@@ -25,6 +25,9 @@ _LOOK_SECONDS = 5.0
 # How long a request waits until it is open: a large one may have to be upgraded, or checked.
 _PATIENCE_SECONDS = 1.0
 _RETRY_SECONDS = 5.0
+# How long a change waits where a command writes: meanwhile it has a worker, which the first shop's
+# requests need, too.
+_BUSY_SECONDS = 0.5
 
 
 class TestMode:
@@ -117,6 +120,7 @@ class TestMode:
     def _opened(self, resources: ExitStack) -> Shop:
         resources.enter_context(locked(self.settings.instance))
         shop = self._make(self.settings)
+        shop.database.busy_seconds = _BUSY_SECONDS
         with ExitStack() as unless_it_starts:
             unless_it_starts.callback(shop.database.close)
             shop.upkeep.prepare()

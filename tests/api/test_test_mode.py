@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 from contextlib import closing
 
 import pytest
@@ -15,10 +16,12 @@ from orders.settings import SettingsError, load
 from orders.shop import database_of
 from orders.store import apikeys as key_store
 from orders.store.apikeys import NewKey
+from orders.store.database.database import BUSY_SECONDS
 from orders.web.access import Call
 from orders.web.monitoring.health import StatusFile
 from tests.support.clocks import WHERE_COUNTED
 from tests.support.commands import command, rejected, said
+from tests.support.faults import locked
 from tests.support.live import Stream
 from tests.support.stores import BOTH_VERSIONS, Client, assert_error, logged
 
@@ -260,6 +263,17 @@ def test_a_damaged_store_of_test_mode_stops_nothing_else(store, live, databases)
     assert live.place().status_code == 201
     ready = store.anonymous().get("/readyz").get_json()
     assert (ready["status"], ready["database"]) == ("ready", "ok")
+
+
+@pytest.mark.sqlite_only("locks the file")
+def test_a_change_of_test_mode_holds_a_worker_for_no_longer_than_a_moment(store, live, tested):
+    tested.place()
+    with locked(store.settings.in_test_mode().database_path):
+        began = time.monotonic()
+        assert_error(tested.place(), 503, "store_unavailable")
+        assert time.monotonic() - began < BUSY_SECONDS / 2
+        assert live.place().status_code == 201
+    assert tested.place().status_code == 201
 
 
 # Commands.

@@ -93,6 +93,8 @@ class Database(ABC):
         # Weakly, so that a thread's connection goes back to the pool when the thread ends.
         self._kept: WeakSet[sa.PoolProxiedConnection] = WeakSet()
         self._long_locked = False
+        # How long a change waits for another's end, if that is not as long as usual.
+        self.busy_seconds: float | None = None
         self.outages = Outages()
 
     def set_deadline(self, moment: float | None) -> None:
@@ -232,8 +234,9 @@ class Database(ABC):
     def _begin_to_write(self, connection: Connection) -> None:
         # Once a request has waited in vain, the next ones don't wait: they would occupy all
         # threads, and nothing could be read.
+        seconds = STILL_BUSY_SECONDS if self._long_locked else self.busy_seconds
         try:
-            self._lock(driver_of(connection), STILL_BUSY_SECONDS if self._long_locked else None)
+            self._lock(driver_of(connection), seconds)
         except Exception as error:
             self._long_locked = unavailable_cause(error) == errors.LOCKED
             raise
