@@ -171,6 +171,23 @@ def rotated(store, *arguments):
     return done.stdout.strip()
 
 
+def test_an_admin_key_of_test_mode_administers_test_mode_alone(store):
+    live = store.client(scopes=("read", "write", "admin")).speaking(2)
+    tested = store.test_client("business", "--scope", "admin").speaking(2)
+    new = {"name": "made by a test key", "plan": "free"}
+    issued = tested.post("/v2/keys", json=new).get_json()
+    rotated = tested.post(f"/v2/keys/{issued['id']}/rotate").get_json()
+    for each in (issued, rotated):
+        assert each["secret"].startswith("sok_test_")
+    assert Client(store, None, rotated["secret"]).get(LIST).headers[MODE] == "test"
+    names = [each["name"] for each in live.get("/v2/keys").get_json()["keys"]]
+    assert new["name"] not in names
+    # Of the same id as a key of the shop's.
+    assert tested.delete(f"/v2/keys/{issued['id']}").status_code == 204
+    assert not live.post("/v2/keys", json=new).get_json()["secret"].startswith("sok_test_")
+    assert len(tested.get("/v2/keys").get_json()["keys"]) == 2
+
+
 # What answers say.
 
 
