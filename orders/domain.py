@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 MAX_INT64 = 2**63 - 1
 MAX_QUANTITY = 2**31 - 1
@@ -56,6 +56,13 @@ class NewOrder:
     note: str | None = None
     item: str | None = None
     ship_to: str | None = None
+
+
+class Placement(NamedTuple):
+    """An order to place, and whether its reference must be one that no order has."""
+
+    order: NewOrder
+    is_unique: bool = False
 
 
 # When a field may change that a client sets. The others may while the order is pending.
@@ -146,6 +153,14 @@ class PreconditionFailed(Refusal):
     """The order, or the list of them, is not in the state that the request is for."""
 
     order_id: int | None = None
+
+
+@dataclass
+class ReferenceExists(Refusal):
+    """A reference that was to be unique is that of an order, of this revision."""
+
+    order_id: int
+    revision: int
 
 
 @dataclass

@@ -23,7 +23,7 @@ from sqlalchemy import Connection
 
 from orders import domain
 from orders.clock import STEP_SECONDS, Clock
-from orders.domain import NewOrder, Origin, Unchangeable
+from orders.domain import NewOrder, Origin, Placement, ReferenceExists, Unchangeable
 from orders.files import staging
 from orders.files.rows import PETS, Cells, Fault, Faults, checked, orders, pet
 from orders.files.staging import Staging
@@ -86,7 +86,7 @@ def retried(work: Callable[P, T]) -> Callable[P, T]:
 class OrderService:
     """What can be done with orders. A `domain.Refusal` is raised where the rules forbid it."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each by its name
         self,
         database: Database,
         clock: Clock,
@@ -94,17 +94,20 @@ class OrderService:
         changed: Callable[[], None] = lambda: None,
         *,
         is_alone: bool = True,
+        unique_references: bool = False,
     ) -> None:
         """Set up the use cases over a database, with the clock that dates changes.
 
         `changes` commits them, together with those of its other users; `changed` is called after
-        each commit. `is_alone` is false where other processes use the database.
+        each commit. `is_alone` is false where other processes use the database. With
+        `unique_references`, none that an order has is given to another.
         """
         self._database = database
         self._changes = changes or GroupCommit(database)
         self._changed = changed
         self._clock = clock
         self._is_alone = is_alone
+        self._unique_references = unique_references
         self._following = threading.Lock()
         # What wall time is ahead of monotonic time.
         self._to_wall: float | None = None
@@ -129,15 +132,51 @@ class OrderService:
         origin: Origin,
         key: IdempotencyKey | None = None,
         condition: Condition | None = None,
+        *,
+        is_unique: bool = False,
     ) -> Written:
-        """Place an order. An Idempotency-Key makes it, as all writes, at most once in 24 hours."""
-        request = ("place", new)
+        """Place an order, whose reference no other order may have if it `is_unique`.
+
+        An Idempotency-Key makes it, as all writes, at most once in 24 hours.
+        """
+        request = ("place", new, *(["unique"] if is_unique else []))
         with self._change(key) as (connection, now):
             if earlier := idempotency.recall(connection, key, request, now):
                 return earlier
             _require_list(connection, condition)
-            placed = Written(order_store.insert_pending(connection, new, origin, now))
-            return idempotency.remember(connection, key, request, placed, now)
+            placed = self._place(connection, Placement(new, is_unique), origin, now)
+            if isinstance(placed, ReferenceExists):
+                raise placed
+            return idempotency.remember(connection, key, request, Written(placed), now)
+
+    @retried
+    def place_all(
+        self,
+        placements: list[Placement],
+        origin: Origin,
+        condition: Condition | None = None,
+        key: IdempotencyKey | None = None,
+        *,
+        show: Callable[[list[Changed | ReferenceExists]], str],
+    ) -> Written:
+        """Place some orders, each of them or not; `show` makes the body of all outcomes."""
+        request = ("place", placements)
+        with self._change(key) as (connection, now):
+            if earlier := idempotency.recall(connection, key, request, now):
+                return earlier
+            _require_list(connection, condition)
+            outcomes = [self._place(connection, each, origin, now) for each in placements]
+            answer = Written(show(outcomes))
+            return idempotency.remember(connection, key, request, answer, now)
+
+    def _place(
+        self, connection: Connection, placement: Placement, origin: Origin, now: datetime
+    ) -> Changed | ReferenceExists:
+        new, reference = placement.order, placement.order.reference
+        is_unique = placement.is_unique or self._unique_references
+        # No other can come before the commit: this transaction has the writers' lock.
+        existing = _existing(connection, reference) if reference and is_unique else None
+        return existing or order_store.insert_pending(connection, new, origin, now)
 
     @retried
     def ship(  # noqa: PLR0913 - each by its name
@@ -225,6 +264,8 @@ class OrderService:
             if earlier := idempotency.recall(connection, key, request, now):
                 return earlier
             _require(connection, order_id, condition, fields)
+            if self._unique_references:
+                _require_unique(connection, order_id, fields)
             changed = order_store.patch(connection, order_id, fields, origin, now)
             changed = changed or _unchanged(connection, order_id, fields)
             return idempotency.remember(connection, key, request, Written(changed), now)
@@ -297,14 +338,17 @@ class OrderService:
         origin: Origin = _COMMAND,
         key: IdempotencyKey | None = None,
         request: object = None,
+        unique_references: bool = False,
     ) -> Imported:
         """Import all rows of a file or none; return what came of it.
 
         `rows` are line numbers with cells; `faults` has what their reader found wrong. All rows are
         checked before the store is locked, then copied in one short transaction. With `shown`, it
-        is a rehearsal: nothing is imported, the faults are added, so many rows returned. `request`
-        is what an Idempotency-Key stands for: the file and how it is read.
+        is a rehearsal: nothing is imported, the faults are added, so many rows returned. With
+        `unique_references`, one that an order or an earlier line has is a fault. `request` is what
+        an Idempotency-Key stands for: the file and how it is read.
         """
+        is_unique = unique_references or self._unique_references
         if key is not None:
             self.follow_clock()
         now = domain.format_instant(self._clock.now())
@@ -317,11 +361,13 @@ class OrderService:
                     known = [line for line, *_ in staging.known_references(connection)]
                 staged.leave_out(known)
                 faults.remarks["left out, as an order has their reference"] += len(known)
+            for line, reference, earlier in staged.repeated_references() if is_unique else ():
+                faults.add(Fault(line, "reference", f"{reference!r} is also on line {earlier}"))
             staged.summarize()
             with self._database.write(staged.beside()) as connection:
                 if earlier := idempotency.recall(connection, key, request, self._clock.now()):
                     return Imported(**json.loads(str(earlier.answer)), replayed=True)
-                self._compare(connection, faults, if_known)
+                _compare(connection, faults, if_known, is_unique=is_unique)
                 if shown is not None:
                     return Imported(staged.count(), staged.first(shown), faults.remarks)
                 faults.raise_if_any()
@@ -332,14 +378,6 @@ class OrderService:
         self._changed()
         return Imported(count, remarks=faults.remarks)
 
-    def _compare(self, connection: Connection, faults: Faults, if_known: IfKnown) -> None:
-        for line, order_id in staging.existing_ids(connection):
-            faults.add(Fault(line, "id", f"order {order_id} exists already"))
-        if if_known is not IfKnown.IMPORT:
-            for line, reference, order_id in staging.known_references(connection):
-                reason = f"order {order_id} has {reference!r} already (see --if-known)"
-                faults.add(Fault(line, "reference", reason))
-
     def import_pets(self, rows: Iterable[tuple[int, Cells]], faults: Faults) -> int:
         """Import all pets of a file or none, replacing those with the same ids."""
         imported = {cells.get("id"): cells for _, cells in checked(rows, PETS, faults)}
@@ -347,6 +385,35 @@ class OrderService:
         with self._database.write() as connection:
             pets.replace_all(connection, [pet(cells) for cells in imported.values()])
         return len(imported)
+
+
+def _compare(connection: Connection, faults: Faults, if_known: IfKnown, *, is_unique: bool) -> None:
+    """Add the faults of an import's rows beside the store's orders."""
+    for line, order_id in staging.existing_ids(connection):
+        faults.add(Fault(line, "id", f"order {order_id} exists already"))
+    if is_unique or if_known is not IfKnown.IMPORT:
+        hint = "" if is_unique else " (see --if-known)"
+        known = staging.known_references(connection, also_of_rows_with_id=is_unique)
+        for line, reference, order_id in known:
+            reason = f"order {order_id} has {reference!r} already{hint}"
+            faults.add(Fault(line, "reference", reason))
+
+
+def _existing(connection: Connection, reference: str) -> ReferenceExists | None:
+    order_id = order_store.first_with_reference(connection, reference)
+    if order_id is None:
+        return None
+    return ReferenceExists(order_id, order_store.newest_event_of(connection, order_id))
+
+
+def _require_unique(connection: Connection, order_id: int, fields: Mapping[str, Any]) -> None:
+    """Raise ReferenceExists where another order has the reference that a change would set."""
+    reference, order = fields.get("reference"), order_store.find(connection, order_id)
+    if reference is None or order is None or reference == order.reference:
+        return
+    # Why it can't be changed at all comes first.
+    if order.allows(fields) and (existing := _existing(connection, reference)):
+        raise existing
 
 
 def _require_list(connection: Connection, condition: Condition | None) -> None:

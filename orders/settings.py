@@ -94,6 +94,7 @@ class Settings:
     backups_keep: Annotated[tuple[int, int], _kept] = (7, 4)
     # After so many days without a change, whom a settled order was for is forgotten; 0: never.
     forget_after_days: Annotated[int, _days] = 0
+    unique_references: Annotated[bool, _switch] = False
     head_seconds: Annotated[int, _whole_number(1, 3_600)] = 10
     body_seconds: Annotated[int, _whole_number(1, 3_600)] = 30
     log: Annotated[str, _log] = "text"

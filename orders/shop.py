@@ -59,7 +59,12 @@ _COMPARED_EVERY_SECONDS = 10.0
 _FORGET_EVERY_SECONDS, _LOOK_SECONDS = 3_600.0, 30.0
 _PROGRAM = "store-orders"
 # What must be the same in all processes, in the order of their digests.
-_SHARED = ("other plans", "other ban figures", "another Redis, or another database of it")
+_SHARED = (
+    "other plans",
+    "other ban figures",
+    "another Redis, or another database of it",
+    "other rules of references",
+)
 # In each thread. A page has at most 200 orders, about 50 KB.
 _CACHED_PAGES = 16
 
@@ -129,7 +134,12 @@ class Shop:
     @cached_property
     def orders(self) -> OrderService:
         return OrderService(
-            self.database, self.clock, self.changes, self._committed, is_alone=self.is_alone
+            self.database,
+            self.clock,
+            self.changes,
+            self._committed,
+            is_alone=self.is_alone,
+            unique_references=self.settings.unique_references,
         )
 
     def keys(self, connection: Connection, actor: ApiKey | None = None) -> KeyService:
@@ -357,7 +367,8 @@ def digests(settings: Settings) -> str:
     """Return digests of what must be the same in all processes over a database, see `_SHARED`."""
     redis = place_of_redis(settings.limits_url) if settings.limits_url else ""
     bans = (settings.ban_after, settings.ban_window, settings.ban_seconds)
-    shared = (sorted(map(repr, settings.plans.values())), bans, redis)
+    plans = sorted(map(repr, settings.plans.values()))
+    shared = (plans, bans, redis, settings.unique_references)
     return ".".join(hashlib.sha256(repr(part).encode()).hexdigest()[:5] for part in shared)
 
 

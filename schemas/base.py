@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import marshmallow as ma
@@ -41,6 +42,22 @@ class StrictSchema(CamelSchema):
         "type": NOT_AN_OBJECT,
         "unknown": Fault("is not a field of this request", "unknown"),
     }
+
+    def load(self, data: Any, **options: Any) -> Any:
+        """Return what data is, or raise all that is wrong in it, unknown fields in their order."""
+        faults: dict[str, Any] = {}
+        try:
+            # There may be thousands of them, which marshmallow would name one by one, in any order.
+            loaded = super().load(data, **{**options, "unknown": ma.EXCLUDE})
+        except ma.ValidationError as error:
+            faults = error.normalized_messages()  # type: ignore[no-untyped-call]
+        if isinstance(data, Mapping):
+            known = {field.data_key for field in self.load_fields.values()}
+            unknown = self.error_messages["unknown"]
+            faults |= {name: [unknown] for name in data if name not in known}
+        if faults:
+            raise ma.ValidationError(faults)
+        return loaded
 
 
 class QuerySchema(StrictSchema):

@@ -149,6 +149,24 @@ class Ids(Described, ma.fields.List[int]):
         return ids
 
 
+class Several(Described, ma.fields.List[Any]):
+    """One or more objects. Of a longer list, no element is looked at."""
+
+    def __init__(self, schema: type[ma.Schema], most: int, description: str, **kwargs: Any) -> None:
+        metadata = {"minItems": 1, "maxItems": most}
+        element = Nested(nested=schema)
+        super().__init__(description, cls_or_instance=element, metadata=metadata, **kwargs)
+        self._most = most
+        self._refused = f"must be a list of 1 to {most}"
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(value, list):
+            raise invalid(self._refused, "type")
+        if not 1 <= len(value) <= self._most:
+            raise invalid(self._refused, "length")
+        return super()._deserialize(value, *args, **kwargs)
+
+
 class OrderText(Described, ma.fields.String):
     """One of an order's texts, by the rule of its field."""
 

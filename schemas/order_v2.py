@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 
 import marshmallow as ma
 
-from orders.domain import MAX_QUANTITY, Status
+from orders.domain import MAX_QUANTITY, NewOrder, Placement, Status
 from schemas import fields, order
 from schemas.base import DetailedErrorSchema, SparseSchema, StrictSchema
 
-MOST_SHIPMENTS = 100
+MOST_AT_ONCE = 100
 _ITEM = "What it is, in words."
 _SHIP_TO = "Name and address, as they stand on the parcel."
 _TRACKING = "The parcel's number at its carrier."
@@ -64,7 +64,7 @@ class NewOrderSchema(order.NewOrderSchema):
 
     reference = fields.OrderText(
         "reference",
-        "The shop's own text, such as its order number. Not unique.",
+        "The shop's own text, such as its order number. Not unique by itself.",
         error_messages=order.NOT_NULL,
     )
     note = fields.OrderText(
@@ -72,6 +72,63 @@ class NewOrderSchema(order.NewOrderSchema):
     )
     item = fields.OrderText("item", _ITEM, error_messages=order.NOT_NULL)
     ship_to = fields.OrderText("ship_to", _SHIP_TO, error_messages=order.NOT_NULL)
+    unique_reference = fields.Flag(
+        "True: no order is placed, but `reference_exists` answered, if any order has the "
+        "reference, whatever its status. The shop may have that for all orders.",
+        error_messages=order.NOT_NULL,
+    )
+
+    @ma.validates_schema
+    def _check_unique(self, data: dict[str, Any], **_: Any) -> None:
+        if data.get("unique_reference") and "reference" not in data:
+            fault = fields.Fault("is required with uniqueReference", "required")
+            raise ma.ValidationError(fault, "reference")
+
+    @ma.post_load
+    def _make(self, data: dict[str, Any], **_: Any) -> Placement:
+        is_unique = data.pop("unique_reference", False)
+        return Placement(NewOrder(**data), is_unique)
+
+
+class PlacementsSchema(StrictSchema):
+    """Orders to place together."""
+
+    example: ClassVar[dict[str, Any]] = {
+        "orders": [NewOrderSchema.example, {"petId": 3, "reference": "R-1042"}]
+    }
+
+    orders = fields.Several(NewOrderSchema, MOST_AT_ONCE, "The orders.", required=True)
+
+
+class PlacementResultSchema(SparseSchema):
+    """What became of an order that was to be placed: it is, or why not."""
+
+    order_id = fields.identifier(
+        "The order that was placed, or the one that has the reference.", required=True
+    )
+    order = fields.Nested("The order, if it was placed.", nested=OrderSchema)
+    error = fields.Nested("Why it was not placed.", nested=DetailedErrorSchema)
+
+
+class PlacementResultsSchema(SparseSchema):
+    """What became of each order, in the order of the request."""
+
+    example: ClassVar = {
+        "results": [
+            {"orderId": order.EXAMPLE_ID, "order": OrderSchema.example},
+            {
+                "orderId": order.EXAMPLE_ID + 1,
+                "error": {
+                    "code": "reference_exists",
+                    "message": f"Order {order.EXAMPLE_ID + 1} has this reference already. "
+                    "Use another one, or that order.",
+                    "status": 409,
+                },
+            },
+        ]
+    }
+
+    results = fields.items(PlacementResultSchema)
 
 
 class OrderPageSchema(SparseSchema):
@@ -121,7 +178,7 @@ class ShipmentsSchema(order.ShipmentSchema):
         "tracking": {str(order.EXAMPLE_ID): "JD0146000041"},
     }
 
-    order_ids = fields.Ids("Which orders, each once.", MOST_SHIPMENTS, required=True)
+    order_ids = fields.Ids("Which orders, each once.", MOST_AT_ONCE, required=True)
     tracking = fields.Trackings(
         "The carrier's numbers of some of these orders, by order.", error_messages=order.NOT_NULL
     )

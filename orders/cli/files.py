@@ -91,7 +91,13 @@ def _pets(_: object, __: object, file: Path | None) -> dict[str, str] | None:
     help="What to do with rows without id whose reference an order has: with --from refuse, else "
     "import, unless given.",
 )  # fmt: skip
-def import_orders(file: Path, *, dry_run: bool, if_known: str | None, **reading: Any) -> None:
+@click.option(
+    "--unique-references", is_flag=True,
+    help="Refuse a reference that an order, or an earlier row, has already.",
+)  # fmt: skip
+def import_orders(
+    file: Path, *, dry_run: bool, if_known: str | None, unique_references: bool, **reading: Any
+) -> None:
     """Import the orders of FILE, all of them or none.
 
     It is .csv, .txt or .tsv, as spreadsheets save it, or .jsonl. Columns: petId, and any other that
@@ -104,7 +110,9 @@ def import_orders(file: Path, *, dry_run: bool, if_known: str | None, **reading:
         shown = _SHOWN_ORDERS if dry_run else None
         # References are not unique, but those of another shop's export name its orders.
         known = if_known or (IfKnown.REFUSE if reading["shop"] else IfKnown.IMPORT)
-        imported = shop.orders.import_orders(rows, faults, IfKnown(known), shown)
+        imported = shop.orders.import_orders(
+            rows, faults, IfKnown(known), shown, unique_references=unique_references
+        )
     if dry_run:
         _show(imported, faults)
     for remark, count in faults.remarks.items():

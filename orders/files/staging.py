@@ -24,6 +24,7 @@ from sqlalchemy import (
     func,
     insert,
     select,
+    true,
 )
 
 from orders.domain import SEARCHED, EventType, Origin, name_in_api, search_words
@@ -152,6 +153,15 @@ class Staging:
         ).fetchall()
         return rows
 
+    def repeated_references(self) -> list[tuple[int, str, int]]:
+        """Return line and reference of each row whose reference is on an earlier line, and that."""
+        rows: list[tuple[int, str, int]] = self._connection.execute(
+            "SELECT line, reference, earliest FROM (SELECT line, reference, min(line) OVER "
+            "(PARTITION BY reference) AS earliest FROM staged WHERE reference IS NOT NULL) "
+            "WHERE line > earliest ORDER BY line"
+        ).fetchall()
+        return rows
+
 
 def existing_ids(connection: Connection) -> list[tuple[int, int]]:
     """Return line and id of each row whose id an order in the store has.
@@ -162,7 +172,9 @@ def existing_ids(connection: Connection) -> list[tuple[int, int]]:
     return [(row.line, row.id) for row in connection.execute(existing.order_by(_STAGED.c.line))]
 
 
-def known_references(connection: Connection) -> Iterator[tuple[int, str, int]]:
+def known_references(
+    connection: Connection, *, also_of_rows_with_id: bool = False
+) -> Iterator[tuple[int, str, int]]:
     """Yield line, reference and order of each row without an id whose reference an order has.
 
     The connection must have a staging beside it.
@@ -171,7 +183,7 @@ def known_references(connection: Connection) -> Iterator[tuple[int, str, int]]:
     known = (
         select(_STAGED.c.line, theirs, func.min(orders.c.id))
         .join(orders, and_(Folded(ours) == Folded(theirs), ours == theirs))
-        .where(_STAGED.c.id.is_(None))
+        .where(true() if also_of_rows_with_id else _STAGED.c.id.is_(None))
         .group_by(_STAGED.c.line, theirs)
         .order_by(_STAGED.c.line)
     )

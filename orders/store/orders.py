@@ -32,7 +32,15 @@ from orders.domain import (
     search_words,
 )
 from orders.store import lists
-from orders.store.database.database import LISTED, Database, Instant, Query, converted, instant_of
+from orders.store.database.database import (
+    LISTED,
+    Database,
+    Folded,
+    Instant,
+    Query,
+    converted,
+    instant_of,
+)
 from orders.store.tables import order_events, order_words, orders
 
 # The part of an order that each of its events repeats, as it stood after the change.
@@ -267,6 +275,14 @@ _INSERT = Query(
 _HAS_ID = orders.c.id == bindparam("order_id")
 _IS_PENDING = orders.c.status == Status.PENDING.value
 _FIND = Query(select(*orders.columns).where(_HAS_ID))
+_REFERENCE = bindparam("sought", type_=orders.c.reference.type)
+_FIRST_WITH_REFERENCE = Query(
+    select(orders.c.id)
+    # The index is of folded references.
+    .where(Folded(orders.c.reference) == Folded(_REFERENCE), orders.c.reference == _REFERENCE)
+    .order_by(orders.c.id)
+    .limit(1)
+)
 
 
 def _change_of_pending(which: ColumnElement[bool], **values: object) -> ReturningUpdate[int]:
@@ -439,6 +455,12 @@ def _add_words(connection: Connection, order_id: int, order: NewOrder) -> None:
 def find(connection: Connection, order_id: int) -> Order | None:
     rows = _FIND.execute(connection, order_id=order_id).fetchall()
     return order_of(rows[0]) if rows else None
+
+
+def first_with_reference(connection: Connection, reference: str) -> int | None:
+    """Return the lowest id of the orders with exactly this reference, None where there is none."""
+    rows = _FIRST_WITH_REFERENCE.execute(connection, sought=reference).fetchall()
+    return int(rows[0][0]) if rows else None
 
 
 def newest_order(connection: Connection) -> int:

@@ -30,7 +30,7 @@ from orders.settings import TEST_HEADER, Settings
 from orders.shop import Shop
 from orders.store.database.errors import StoreUnavailable
 from orders.testmode import TestMode
-from orders.web import access, bodies
+from orders.web import access, bodies, replies
 from orders.web.logs import log_queue
 from orders.web.openapi import document
 from orders.web.openapi.document import documented
@@ -306,7 +306,8 @@ def render(error: Exception) -> Reply:
         log.error("Request %s failed", call.request_id, exc_info=error)
         return render(InternalError(call.request_id))
     call.refusal = answer.code
-    return Reply(error_body(answer, call.version), answer.status, answer.headers)
+    own = replies.existing(*answer.order, call.version) if answer.order else []
+    return Reply(error_body(answer, call.version), answer.status, [*answer.headers, *own])
 
 
 def _finish(app: OrdersFlask, reply: Reply) -> Reply:

@@ -65,20 +65,11 @@ def load(schema: ma.Schema, location: str, incoming: Request) -> Any:
 
 
 def _load(schema: ma.Schema, data: Any) -> Any:
-    faults: dict[str, str] = {}
     try:
-        # There may be thousands of them, which marshmallow would name one by one, in any order.
-        loaded = schema.load(data, unknown=ma.EXCLUDE)
+        return schema.load(data)
     except ma.ValidationError as error:
         messages = error.normalized_messages()  # type: ignore[no-untyped-call]
-        faults = _faults_by_field(messages)
-    if isinstance(data, Mapping):
-        known = {field.data_key for field in schema.load_fields.values()}
-        unknown = schema.error_messages["unknown"]
-        faults |= {name: unknown for name in data if name not in known}
-    if faults:
-        raise ValidationFailed(faults)
-    return loaded
+        raise ValidationFailed(_faults_by_field(messages)) from None
 
 
 def longest(path: str) -> int:
@@ -231,13 +222,19 @@ def _accepted_patches(allowed: tuple[str, ...]) -> Headers:
     return () if allowed is _JSON else (("Accept-Patch", ", ".join(allowed)),)
 
 
-def _faults_by_field(messages: Mapping[str, Any]) -> dict[str, str]:
+def _faults_by_field(messages: Mapping[str | int, Any], within: str = "") -> dict[str, str]:
+    """Return what is wrong with each field, such as `orders[3].quantity`."""
     named: dict[str, str] = {}
     for name, faults in messages.items():
-        if isinstance(faults, Mapping):  # of a list's elements
-            named |= _faults_by_field({f"{name}[{nth}]": each for nth, each in faults.items()})
+        if faults == [NOT_AN_OBJECT]:
+            field = within or "body"
+        elif isinstance(name, int):
+            field = f"{within}[{name}]"
         else:
-            field = "body" if faults == [NOT_AN_OBJECT] else str(name)
+            field = f"{within}.{name}" if within else name
+        if isinstance(faults, Mapping):
+            named |= _faults_by_field(faults, field)
+        else:
             named[field] = faults[0] if len(faults) == 1 else " and ".join(map(str, faults))
     return named
 

@@ -42,7 +42,8 @@ _RETRY_AFTER = (("Retry-After", "{0.retry_after}"),)
 class Answer(NamedTuple):
     """What a client gets of an error; the headers are beside those of every response.
 
-    `faults` are fields or parameters, what is wrong with each, and the code of that.
+    `faults` are fields or parameters, what is wrong with each, and the code of that. `order` is the
+    id and the revision of an order whose address and ETag are headers, too.
     """
 
     status: int
@@ -50,6 +51,7 @@ class Answer(NamedTuple):
     message: str
     headers: Headers = ()
     faults: Faults = ()
+    order: tuple[int, int] | None = None
 
 
 class WebRefusal(Exception):
@@ -256,6 +258,12 @@ _OTHERS: dict[type[Exception], Callable[[Any], Answer]] = {
         "rotation_in_grace",
         f"The previous secret works until {domain.format_instant(e.until)}. Rotate again then.",
     ),
+    domain.ReferenceExists: lambda e: Answer(
+        409,
+        "reference_exists",
+        f"Order {e.order_id} has this reference already. Use another one, or that order.",
+        order=(e.order_id, e.revision),
+    ),
     domain.PreconditionFailed: _precondition_failed,
     domain.OrderNotShipped: lambda e: ValidationFailed(
         {"tracking": Fault(f"can be set once order {e.order_id} has shipped", "status")}
@@ -305,6 +313,7 @@ _SAMPLES: tuple[Exception, ...] = (
     http.MethodNotAllowed(["GET", "HEAD"]),
     domain.OrderAlreadyShipped(EXAMPLE_ID),
     domain.OrderAlreadyCancelled(EXAMPLE_ID),
+    domain.ReferenceExists(EXAMPLE_ID, 42),
     key_service.LastAdminKey(),
     key_service.KeyIsOver(),
     key_service.NotBanned(),

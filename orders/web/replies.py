@@ -109,11 +109,21 @@ def written(done: Written, version: int, status: int = 200) -> Reply:
     if version > 1:
         headers += _headers(tag_of(_store_id(), order.event_id), varies=False, strong=True)
     if status == CREATED:
-        prefix = g.call.shop.settings.path_prefix
-        headers.append(("Location", f"{prefix}/v{version}/store/orders/{order.order_id}"))
+        headers.append(_location(order.order_id, version))
     if done.replayed:
         headers.append(REPLAYED)
     return Reply(b"" if status == NO_CONTENT else order.shown(version).encode(), status, headers)
+
+
+def existing(order_id: int, revision: int, version: int) -> list[tuple[str, str]]:
+    """Return the headers that say where an order is, and of which revision."""
+    tag = tag_of(_store_id(), revision)
+    return [_location(order_id, version), *_headers(tag, varies=False, strong=True)]
+
+
+def _location(order_id: int, version: int) -> tuple[str, str]:
+    prefix = g.call.shop.settings.path_prefix
+    return "Location", f"{prefix}/v{version}/store/orders/{order_id}"
 
 
 def order_reply(order_id: int, order: Entity, *, strong: bool) -> Reply:

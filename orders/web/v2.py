@@ -7,7 +7,7 @@ import binascii
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
@@ -17,10 +17,11 @@ from zoneinfo import ZoneInfo
 from flask import request
 
 from orders import domain
-from orders.domain import NewOrder, OrderNotFound, Status
+from orders.domain import OrderNotFound, Placement, ReferenceExists, Status
 from orders.shop import ListedPage
 from orders.store import lists, stats
 from orders.store import orders as order_store
+from orders.store.idempotency import Written
 from orders.store.orders import Changed, EventPage, Outcome
 from orders.store.pages import FILTERS, Filters, PageQuery, Position, Sort, SortBy, read_page
 from orders.strictjson import to_json
@@ -161,18 +162,37 @@ def _digest(facts: list[Any], query: PageQuery, store_id: str) -> str:
 
 @blueprint.post("/store/orders", tags=["orders"])
 @_operation(
-    refusals=document.PLACE_REFUSALS,
+    refusals=(*document.PLACE_REFUSALS, "reference_exists"),
     headers=("Location", "Idempotent-Replayed", "ETag", "Vary"),
     parameters=(*document.LIST_CONDITIONS, "Idempotency-Key"),
 )
 @blueprint.arguments(order_v2.NewOrderSchema)
 @blueprint.response(201, order_v2.OrderSchema, description="The placed order.")
-def place_order(new: NewOrder) -> Reply:
+def place_order(placement: Placement) -> Reply:
     """Place an order."""
     call = current_call()
     condition, key = replies.precondition(strong=False), idempotency_key(VERSION)
-    placed = call.shop.orders.place(new, call.origin, key, condition)
+    new, is_unique = placement
+    placed = call.shop.orders.place(new, call.origin, key, condition, is_unique=is_unique)
     return written(placed, VERSION, CREATED)
+
+
+@blueprint.post("/store/orders/batch", tags=["orders"])
+@_operation(
+    refusals=document.PLACE_REFUSALS,
+    headers=("Idempotent-Replayed",),
+    parameters=(*document.LIST_CONDITIONS, "Idempotency-Key"),
+)
+@blueprint.arguments(order_v2.PlacementsSchema)
+@blueprint.response(200, order_v2.PlacementResultsSchema, description="What became of each order.")
+def place_orders(placements: dict[str, Any]) -> Reply:
+    """Place up to 100 orders, each of which is placed or not by itself."""
+    call = current_call()
+    condition, key = replies.precondition(strong=False), idempotency_key(VERSION)
+    placed = call.shop.orders.place_all(
+        placements["orders"], call.origin, condition, key, show=_results
+    )
+    return _several(placed)
 
 
 @blueprint.get("/store/orders/<id:orderId>", tags=["orders"])
@@ -232,7 +252,14 @@ def reopen_order(orderId: str) -> Reply:
 
 
 @blueprint.patch("/store/orders/<id:orderId>", tags=["orders"])
-@_write(refusals=(*document.BODY_REFUSALS, *document.CHANGE_REFUSALS, "idempotency_key_reused"))
+@_write(
+    refusals=(
+        *document.BODY_REFUSALS,
+        *document.CHANGE_REFUSALS,
+        "idempotency_key_reused",
+        "reference_exists",
+    )
+)
 @blueprint.arguments(order_v2.OrderPatchSchema, location="merge_patch")
 @blueprint.response(200, order_v2.OrderSchema, description="The order after the change.")
 def change_order(fields: dict[str, Any], orderId: str) -> Reply:
@@ -260,15 +287,20 @@ def ship_orders(shipments: dict[str, Any]) -> Reply:
     shipped = call.shop.orders.ship_all(
         ids, at, call.origin, condition, key, tracking=tracking, show=_results
     )
-    headers = [REPLAYED] if shipped.replayed else []
-    return Reply(shipped.shown(VERSION).encode(), headers=headers)
+    return _several(shipped)
 
 
-def _results(outcomes: list[Outcome]) -> str:
+def _several(done: Written) -> Reply:
+    """Return the answer of a write to several orders."""
+    return Reply(done.shown(VERSION).encode(), headers=[REPLAYED] if done.replayed else [])
+
+
+def _results(outcomes: Sequence[Outcome | ReferenceExists]) -> str:
     return f'{{"results":[{",".join(map(_result, outcomes))}]}}'
 
 
-def _result(outcome: Outcome) -> str:
+def _result(outcome: Outcome | ReferenceExists) -> str:
+    """Return what became of an order, with the id by which the request named it, if it did."""
     if isinstance(outcome, Changed):
         return f'{{"orderId":{outcome.order_id},"order":{outcome.v2}}}'
     return f'{{"orderId":{outcome.order_id},"error":{body_of(outcome).decode()}}}'

@@ -56,6 +56,7 @@ EXAMPLES = [
     ("trusted_proxy", "", "[]", ()),
     ("metrics", "off", "false", False),
     ("metrics", "on", "true", True),
+    ("unique_references", "on", "true", True),
 ]
 BAD = {
     "host": [""],
@@ -94,6 +95,7 @@ BAD = {
     "log_file": ["."],
     "copy_to": ["sqlite:////data/x.db", "postgresql://db"],
     "metrics": ["yes", 2],
+    "unique_references": ["yes"],
 }
 # Values of a wrong type, which only config.toml can have.
 BAD_TYPES = [

@@ -138,6 +138,7 @@ def test_the_table_of_settings_has_all_settings_and_defaults():
         "ORDERS_BACKUPS_KEEP": "7 daily, 4 weekly",
         "ORDERS_FORGET_AFTER_DAYS": "off",
         "ORDERS_METRICS": "off",
+        "ORDERS_UNIQUE_REFERENCES": "off",
     }
     for name, default in rows.items():
         value = getattr(Settings(), name.removeprefix("ORDERS_").lower())

@@ -67,6 +67,7 @@ _ONLY_IN = {
         ("key_not_found", "key_is_over", "key_not_banned", "last_admin_key", "rotation_in_grace"), 2
     ),
     "order_already_cancelled": 2,
+    "reference_exists": 2,
     "Accept-Patch": 2,
     "pet_not_found": 1,
     "Deprecation": 1,
@@ -124,6 +125,9 @@ _OPERATIONS = {
     "listOrders": "An order matches if it meets all filters. An order that stays as it is, is "
     "seen exactly once, however many are placed or cancelled between the pages.",
     "placeOrder": "The order is pending, and numbered by the store.",
+    "placeOrders": "The answer has a result for each order, in the order sent: the order as "
+    "placed, or why it was not. A field that is not valid refuses all of them (422, which names "
+    "it: `orders[3].quantity`). It counts as one request.",
     "getOrder": "Cancelled orders are shown, too.",
     "changeOrder": "A JSON Merge Patch (RFC 7396): fields that are named change, null removes "
     "one, and others stay. Once an order has shipped or was cancelled, only its note can change, "
@@ -312,6 +316,7 @@ def _add_refusal(responses: dict[str, Any], code: str, version: int, headers: li
         "value": json.loads(error_body(answer, version))
     }
     own = [name for name, _ in answer.headers]
+    own += ["Location", *_WITH_ETAG] if answer.order else []
     response["headers"].update(_refer(_of_version([*own, *headers], version)))
 
 
