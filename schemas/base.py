@@ -80,7 +80,7 @@ class FaultSchema(SparseSchema):
     """What is wrong with one field or parameter."""
 
     field = Text("Its name, such as orderIds[0]; absent where it is the request as a whole.")
-    code = Text(f"One of {', '.join(FAULT_CODES)}; others may be added.", required=True)
+    code = Text("What kind of fault it is.", required=True, validate=ma.validate.OneOf(FAULT_CODES))
     message = Text("What is wrong, in words.", required=True)
 
 

@@ -42,7 +42,8 @@ OPERATIONS = {
         *(ORDERS, "get", {"200", "304", "412", "422"}, "beta"),
         [*FILTERS, "sort", "limit", "after"],
     ),
-    (2, "placeOrder"): (ORDERS, "post", {"201", "412", *BODY}, "beta", []),
+    (2, "placeOrder"): (ORDERS, "post", {"201", "409", "412", *BODY}, "beta", []),
+    (2, "placeOrders"): (f"{ORDERS}/batch", "post", {"200", "412", *BODY}, "beta", []),
     (2, "changeOrder"): (ORDER, "patch", {"200", *WRITTEN, *BODY}, "beta", []),
     (2, "reopenOrder"): (
         *(f"{ORDER}/reopen", "post", {"200", "400", "404", "412", "422"}, "beta", []),
@@ -69,8 +70,9 @@ OPERATIONS = {
 SCHEMAS = {
     1: {"Order", "NewOrder", "Shipment", "Pet", "Error"},
     2: {"Order", "NewOrder", "OrderPatch", "Shipment", "OrderPage", "Event", "EventPage", "Error"}
-    | {"Import", "ImportFiles", "FileFault", "Remark", "Fault"}
-    | {"Shipments", "ShipmentResults", "ShipmentResult"}
+    | {"Import", "ImportFiles", "FileFault", "Remark"}
+    | {"Fault", "Shipments", "ShipmentResults", "ShipmentResult", "Shipped", "NotShipped"}
+    | {"Placements", "PlacementResults", "PlacementResult", "Placed", "NotPlaced"}
     | {"Key", "KeyPage", "NewKey", "KeyPatch", "IssuedKey", "Rotation"}
     | {"Stats", "StatusCounts", "Backups", "Day", "PausedWebhook", "Usage", "Windows", "Window"},
 }
@@ -84,7 +86,10 @@ FIELDS = {
             *("status", "placedAt", "updatedAt", "reference", "note"),
             *("item", "shipTo", "tracking"),
         ],
-        ["petId", "quantity", "shipDate", "reference", "note", "item", "shipTo"],
+        [
+            *("petId", "quantity", "shipDate", "reference", "note", "item", "shipTo"),
+            "uniqueReference",
+        ],
     ),
 }
 # For what stands in paths.
@@ -93,7 +98,7 @@ NUMBERS = {"orderId": 1, "keyId": 1}
 LACKING = {
     1: (
         {"order_already_cancelled", "key_not_found", "key_is_over", "key_not_banned"}
-        | {"last_admin_key", "rotation_in_grace"},
+        | {"last_admin_key", "rotation_in_grace", "reference_exists"},
         {"Link"},
     ),
     2: ({"pet_not_found"}, {"Deprecation", "Sunset"}),
@@ -252,7 +257,7 @@ def test_bodies_are_requested_of_placing_and_may_be_sent_with_shipping(document,
         for name, (_, _, operation) in operations(document).items()
         if "requestBody" in operation
     }
-    only_2 = dict.fromkeys(("changeOrder", "shipOrders", "importOrders"), True)
+    only_2 = dict.fromkeys(("changeOrder", "shipOrders", "importOrders", "placeOrders"), True)
     only_2 |= {"issueKey": True, "changeKey": True, "rotateKey": False}
     only_2 = only_2 if version == 2 else {}
     assert required == {"placeOrder": True, "shipOrder": False, **only_2}
@@ -261,7 +266,8 @@ def test_bodies_are_requested_of_placing_and_may_be_sent_with_shipping(document,
 def test_the_codes_and_headers_are_those_of_the_version(document, version):
     lacking, headers = LACKING[version]
     error = document["components"]["schemas"]["Error"]
-    assert error["properties"]["code"]["enum"] == [each for each in CODES if each not in lacking]
+    kind = {1: "enum", 2: "x-extensible-enum"}[version]
+    assert error["properties"]["code"][kind] == [each for each in CODES if each not in lacking]
     assert error["required"] == ["code", "message", "status"]
     assert not headers & set(document["components"]["headers"])
     _, _, ship = operations(document)["shipOrder"]
@@ -326,6 +332,44 @@ def test_generators_find_names_of_choices_and_no_defaults_in_bodies(documents):
     assert "1 unless given" in schemas["NewOrder"]["properties"]["quantity"]["description"]
     assert schemas["NewOrder"]["required"] == ["petId"]
     assert "2^53-1" in documents[2]["info"]["description"]
+
+
+def test_each_choice_says_that_others_may_come_and_readers_accept_them(documents):
+    document = documents[2]
+    strict = [*found(document["paths"], "enum"), *found(document["components"], "enum")]
+    assert len(strict) == 3
+    assert all("Others may be added." in each["description"] for each in strict)
+    assert not list(found(document["components"], "enum"))
+    for each in (opened := [*found(document["components"], "x-extensible-enum")]):
+        assert each["type"] == "string"
+        values = ", ".join(each["x-extensible-enum"])
+        assert f"One of {values}; others may be added." in each["description"]
+    assert len(opened) == 5
+    schemas = document["components"]["schemas"]
+    page = operations(document)["listEvents"][2]["responses"]["200"]["content"]
+    event = {**page["application/json"]["example"]["events"][0], "type": "order.returned"}
+    assert_fits(document, schemas["Event"], event)
+    for each in found(document["webhooks"], "enum"):
+        assert "other types may be added" in each["description"]
+
+
+def found(part, name):
+    """Yield each object in a part of a document that has this name."""
+    if isinstance(part, dict):
+        if name in part:
+            yield part
+        part = [*part.values()]
+    for each in part if isinstance(part, list) else ():
+        yield from found(each, name)
+
+
+def test_what_became_of_one_of_several_is_an_order_or_an_error(documents):
+    schemas = documents[2]["components"]["schemas"]
+    for name in ("ShipmentResult", "PlacementResult"):
+        done, refused = (
+            schemas[each["$ref"].rpartition("/")[2]]["required"] for each in schemas[name]["oneOf"]
+        )
+        assert (done, refused) == (["orderId", "order"], ["orderId", "error"])
 
 
 def test_a_document_comes_compressed_and_once(client, version):

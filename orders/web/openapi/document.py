@@ -179,6 +179,12 @@ _STREAMS = {
         }
     }
 }
+# Schemas of which each answer is one of these, by the field that it lacks.
+_ONE_OF = {
+    "ShipmentResult": {"Shipped": "error", "NotShipped": "order"},
+    "PlacementResult": {"Placed": "error", "NotPlaced": "order"},
+}
+_REFERENCE = re.compile('"#/components/schemas/([^"]+)"')
 # Fields of answers that are not declared as required, and may be absent.
 _MAY_BE_ABSENT = {"Order": {name_in_api(each.name) for each in orders.columns if each.nullable}}
 
@@ -340,7 +346,13 @@ def _complete_version_2(document: dict[str, Any]) -> None:
                 each["description"] = _OPERATIONS[each["operationId"]] + _SCOPES[each.get(_SCOPE)]
                 if streamed := _STREAMS.get(each["operationId"]):
                     each["responses"]["200"]["content"].update(streamed)
-    _complete_schemas(document["components"]["schemas"])
+    schemas = document["components"]["schemas"]
+    _complete_schemas(schemas)
+    for name in schemas.keys() - _sent(document):
+        for schema in [*_enums(schemas[name])]:
+            _open(schema)
+    for schema in _enums([document["paths"], schemas]):
+        schema["description"] = f"{schema.get('description', '')} Others may be added.".lstrip()
     for schema in _enums(document):
         schema["x-enum-varnames"] = [_variable(value) for value in schema["enum"]]
 
@@ -349,6 +361,13 @@ def _complete_schemas(schemas: dict[str, Any]) -> None:
     for name, absent in _MAY_BE_ABSENT.items():
         always = [each for each in schemas[name]["properties"] if each not in absent]
         schemas[name]["required"] = always
+    for name, alternatives in _ONE_OF.items():
+        whole = schemas[name]
+        for alternative, lacking in alternatives.items():
+            fields = {each: of for each, of in whole["properties"].items() if each != lacking}
+            schemas[alternative] = {**whole, "properties": fields, "required": [*fields]}
+        references = [{"$ref": f"#/components/schemas/{each}"} for each in alternatives]
+        schemas[name] = {"oneOf": references}
     for each in schemas.values():
         _say_defaults_in_words(each)
 
@@ -358,6 +377,26 @@ def _say_defaults_in_words(schema: dict[str, Any]) -> None:
     for field in schema.get("properties", {}).values():
         if "default" in field:
             field["description"] = f"{field['description']} {field.pop('default')} unless given."
+
+
+def _sent(document: dict[str, Any]) -> set[str]:
+    """Return the names of the schemas of requests, and of those that they refer to."""
+    operations = chain.from_iterable(item.values() for item in document["paths"].values())
+    waiting = [each.get("requestBody") for each in operations if isinstance(each, dict)]
+    names: set[str] = set()
+    while waiting:
+        found = {*_REFERENCE.findall(json.dumps(waiting.pop()))} - names
+        names.update(found)
+        waiting += [document["components"]["schemas"][each] for each in found]
+    return names
+
+
+def _open(schema: dict[str, Any]) -> None:
+    """Name an enum's values in words: generated readers reject any other, which may be added."""
+    values = schema["x-extensible-enum"] = schema.pop("enum")
+    known = f"One of {', '.join(values)}; others may be added."
+    schema["description"] = f"{schema.get('description', '')} {known}".lstrip()
+    schema["type"] = "string"
 
 
 def _enums(part: Any) -> Iterator[dict[str, Any]]:

@@ -63,6 +63,7 @@ _RESPONSES = {
     "4XX": "Refused: retried, without blocking later events.",
     "5XX": "Down: retried, and later events wait.",
 }
+_TYPE = "Messages of other types may be added: answer them with 2xx, too."
 _DELAYS = ", ".join(f"{seconds:,}" for seconds in sender.DELAYS)
 _DELIVERY = (
     "Sent to each endpoint in the order of events, at least once. A 2xx answer within "
@@ -158,7 +159,7 @@ def _message(kind: str, facts: dict[str, Any], data: dict[str, Any]) -> dict[str
         "type": "object",
         "required": ["type", "timestamp", *facts, "data"],
         "properties": {
-            "type": {"type": "string", "enum": [kind]},
+            "type": {"type": "string", "enum": [kind], "description": _TYPE},
             "timestamp": {
                 "type": "string",
                 "format": "date-time",

@@ -22,7 +22,7 @@ const params = { path: { orderId: id } };
 const noting = await client.PATCH("/store/orders/{orderId}", { params, body: { note: "Ring twice." } });
 const note: string | undefined = known(noting.data, noting.error).note;
 const shipping = await client.POST("/store/shipments", { body: { orderIds: [id, 999] } });
-const codes = known(shipping.data, shipping.error).results.map((each) => each.error?.code ?? "shipped");
+const codes = known(shipping.data, shipping.error).results.map((each) => "error" in each ? each.error.code : "shipped");
 const refused = await client.DELETE("/store/orders/{orderId}", { params });
 const listing = await client.GET("/store/orders", {
   params: { query: { search: `#${id}`, status: ["shipped"], limit: 1 } },
