@@ -290,8 +290,18 @@ class Feed:
                 if len(batches) >= _MOST_PAGES:
                     self._woken.set()
                     return
-                batches[key] = _batch(self._page(each.position), *key)
+                batches[key] = self._batch_of_log(*key)
             self._deliver(each, batches[key])
+
+    def _batch_of_log(self, after: int, types: Types) -> Batch:
+        """Return the next events of these types, or of all, that the log has after a position."""
+        # All that memory has seen is committed: none of it is passed over.
+        newest = self._memory.newest if self._memory else after
+        events = self._page(after, types)
+        if types and len(events) < PAGE_EVENTS:
+            last = events[-1].id if events else after
+            return Batch(after, events, max(last, newest))
+        return _batch(events, after, types)
 
     def _deliver(self, follower: Follower, page: Batch) -> None:
         with self._lock:
@@ -301,8 +311,8 @@ class Feed:
             self._pages[follower] = page
         follower.wake()
 
-    def _page(self, after: int) -> tuple[Event, ...]:
-        return tuple(order_store.read_log(self._database, after, PAGE_EVENTS))
+    def _page(self, after: int, types: Types = frozenset()) -> tuple[Event, ...]:
+        return tuple(order_store.read_log(self._database, after, PAGE_EVENTS, types))
 
     def _has(self, newest: tuple[Event, ...]) -> bool:
         found = (order_store.read_log(self._database, each.id - 1, 1) for each in newest)

@@ -361,8 +361,8 @@ class OrderService:
                     known = [line for line, *_ in staging.known_references(connection)]
                 staged.leave_out(known)
                 faults.remarks["left out, as an order has their reference"] += len(known)
-            for line, reference, earlier in staged.repeated_references() if is_unique else ():
-                faults.add(Fault(line, "reference", f"{reference!r} is also on line {earlier}"))
+            for line, reference, first in staged.repeated_references() if is_unique else ():
+                faults.add(Fault(line, "reference", f"{reference!r} is also on line {first}"))
             staged.summarize()
             with self._database.write(staged.beside()) as connection:
                 if earlier := idempotency.recall(connection, key, request, self._clock.now()):

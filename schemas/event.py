@@ -58,8 +58,8 @@ class EventPageSchema(CamelSchema):
 
     events = items(EventSchema)
     next = Int64(
-        "What to send as `after` next time: the id of the page's last event, or "
-        "`after` as it was sent if the page is empty.",
+        "What to send as `after` next time: the id of the page's last event; of an empty page, "
+        "`after` as it was sent, or the newest event's where none of the types asked for follows.",
         0,
         MAX_INT64,
         required=True,

@@ -45,6 +45,11 @@ class ImportQuerySchema(QuerySchema):
         "import, unless given.",
         IF_KNOWN,
     )
+    unique_references = fields.FlagParameter(
+        "Refuse a reference that an order, or an earlier row, has already. The shop may have that "
+        "for all imports.",
+        load_default=False,
+    )
 
 
 class FileFaultSchema(SparseSchema):

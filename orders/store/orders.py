@@ -128,7 +128,8 @@ def _in_order(query: Any) -> Any:
 
 _PAGE = _in_order(select(lists.event(), order_events.c.id))
 _ALL = Query(_PAGE)
-_LOG = Query(_in_order(select(order_events.c.id, order_events.c.type, lists.event())))
+_LOG_PAGE = _in_order(select(order_events.c.id, order_events.c.type, lists.event()))
+_LOG = Query(_LOG_PAGE)
 # Without an index, which every order would pay for: it reads the whole log.
 _OF_REQUEST = Query(
     _PAGE.where(order_events.c.request_id == bindparam("request_id", type_=sa.String))
@@ -139,14 +140,14 @@ _OF_ORDER = Query(
 
 
 @cache
-def _of_types(number: int) -> Query:
+def _of_types(number: int, *, as_log: bool = False) -> Query:
     """Return the statement for a page of some types: it walks the index of each."""
     walks = [
         _in_order(select(order_events.c.id).where(order_events.c.type == bindparam(f"type_{nth}")))
         for nth in range(number)
     ]
     ids = sa.union_all(*(select(each.subquery()) for each in walks))
-    return Query(_PAGE.where(order_events.c.id.in_(ids)))
+    return Query((_LOG_PAGE if as_log else _PAGE).where(order_events.c.id.in_(ids)))
 
 
 def append(
@@ -229,14 +230,28 @@ _READ = [(column.name, _reader(column)) for column in orders.columns]
 def read_events(
     database: Database, after: int, size: int, types: Collection[str] = ()
 ) -> EventPage:
+    """Return at most `size` of the events that follow one, of these types or of all.
+
+    Where there is none of these types, one goes on from the newest event.
+    """
+    if not types:
+        return _read(database, _ALL, after, size)
+    # Before the page: an event that is committed between the two is not passed over.
+    newest = revision(database)
+    wanted = _by_number(types)
+    page = _read(database, _of_types(len(wanted)), after, size, **wanted)
+    return page if page.events else EventPage([], max(after, newest), more=False)
+
+
+def read_log(database: Database, after: int, size: int, types: Collection[str] = ()) -> list[Event]:
     """Return at most `size` of the events that follow one, of these types or of all."""
-    wanted = {f"type_{nth}": each for nth, each in enumerate(sorted(types))}
-    return _read(database, _of_types(len(wanted)) if wanted else _ALL, after, size, **wanted)
+    wanted = _by_number(types)
+    query = _of_types(len(wanted), as_log=True) if wanted else _LOG
+    return [Event(*row) for row in database.ask(query, after=after, size=size, **wanted)]
 
 
-def read_log(database: Database, after: int, size: int) -> list[Event]:
-    """Return at most `size` of the events that follow one."""
-    return [Event(*row) for row in database.ask(_LOG, after=after, size=size)]
+def _by_number(types: Collection[str]) -> dict[str, str]:
+    return {f"type_{nth}": each for nth, each in enumerate(sorted(types))}
 
 
 def read_history(database: Database, order_id: int, after: int, size: int) -> EventPage:

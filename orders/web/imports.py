@@ -80,6 +80,7 @@ def _import(query: Mapping[str, Any], files: Mapping[str, FileStorage]) -> Reply
             faults,
             IfKnown(known),
             _SHOWN_ORDERS if dry_run else None,
+            unique_references=query["unique_references"],
             origin=call.origin,
             key=None if dry_run else idempotency_key(VERSION),
             request=["import", query, {name: _digest(each) for name, each in files.items()}],

@@ -338,8 +338,8 @@ def list_events(query: dict[str, Any]) -> Reply:
     page = order_store.read_events(call.shop.database, after, size, types)
     if page.events or not query["wait"]:
         return _event_page(page)
-    _check_position(after)
-    return live.rest(call, after, types, size, query["wait"]) or _event_page(page)
+    _check_position(page.next)
+    return live.rest(call, page.next, types, size, query["wait"]) or _event_page(page)
 
 
 def _event_page(page: EventPage) -> Reply:

@@ -81,7 +81,7 @@ def test_the_parameters_are_the_options_of_the_command(client_v2):
     assert set(parameters.SHOPS) == set(SHOPS)
     assert set(parameters.DATE_ORDERS) == set(DATE_ORDERS)
     assert set(parameters.IF_KNOWN) == {each.value for each in IfKnown}
-    options = {each.name for each in commands.import_orders.params} - {"file", "pets"}
+    options = {each.name for each in commands.import_orders.params} - {"file", "pets", "test"}
     assert set(parameters.ImportQuerySchema().fields) | {"columns"} == options | {"column"}
 
 

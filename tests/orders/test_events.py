@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from orders.store import orders as order_store
 from tests.support.commands import command, messages
 from tests.support.stores import assert_error
 
@@ -34,6 +35,24 @@ def events(client, query=""):
 
 
 # The feed.
+
+
+def test_an_empty_page_passes_over_no_event_that_is_committed_meanwhile(client_v2, monkeypatch):
+    for _ in range(2):
+        client_v2.place(7)
+    newest = order_store.revision
+
+    def then_cancelled(database):
+        found = newest(database)
+        client_v2.cancel(1)
+        return found
+
+    monkeypatch.setattr(order_store, "revision", then_cancelled)
+    page = client_v2.get(f"{FEED}?type=order.cancelled").get_json()
+    monkeypatch.undo()
+    after = page["next"]
+    more = client_v2.get(f"{FEED}?type=order.cancelled&after={after}").get_json()
+    assert [each["id"] for each in page["events"] + more["events"]] == [3]
 
 
 def test_an_empty_log_has_no_events(client_v2):
@@ -83,7 +102,9 @@ PAGES = {
     f"{FEED}?type=order.placed&limit=1": ([1], 1, True),
     f"{FEED}?type=order.placed&type=order.cancelled&after=1": ([2, 4], 4, False),
     f"{FEED}?type=order.placed&type=order.cancelled&after=1&limit=1": ([2], 2, True),
-    f"{FEED}?type=order.imported&after=2": ([], 2, False),
+    f"{FEED}?type=order.imported&after=2": ([], 4, False),
+    f"{FEED}?type=order.shipped&after=3": ([], 4, False),
+    f"{FEED}?type=order.imported&after=4": ([], 4, False),
     "/v2/store/orders/1/events": ([1, 3], 3, False),
     "/v2/store/orders/1/events?limit=1": ([1], 1, True),
     "/v2/store/orders/1/events?after=1&limit=1": ([3], 3, False),

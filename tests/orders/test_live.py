@@ -12,6 +12,7 @@ import pytest
 
 from orders import feed
 from orders.store import apikeys as key_store
+from orders.store import orders as order_store
 from tests.support.commands import command
 from tests.support.live import FEED, Stream
 from tests.support.machine import PATIENCE_SECONDS, wait_until
@@ -60,6 +61,10 @@ class Live:
         page = pool.submit(lambda: json.loads(self.ask(f"{FEED}?{query}").body))
         pool.shutdown(wait=False)
         return page
+
+    def positions(self):
+        """Return how far those who follow have come."""
+        return {each.position for each in list(self.shop.feed._followers)}  # noqa: SLF001
 
     def is_followed(self, count=1):
         """Wait until so many follow."""
@@ -113,6 +118,37 @@ def test_last_event_id_outranks_after_and_types_are_heeded(live):
         live.client.place(7)
         live.client.ship(live.client.place(7).get_json()["id"])
         assert ids(stream.events(1)) == [live.newest]
+
+
+def test_who_follows_a_rare_type_does_not_read_the_log_again_and_again(live, monkeypatch):
+    monkeypatch.setattr(feed, "REMEMBERED_EVENTS", 10)
+    for _ in range(3 * feed.PAGE_EVENTS):
+        live.client.place(7)
+    rare = live.client.place(7).get_json()["id"]
+    live.client.cancel(rare)
+    cancelled = live.newest
+    for _ in range(3 * feed.PAGE_EVENTS):
+        live.client.place(7)
+    pages, read = [], order_store.read_log
+    monkeypatch.setattr(order_store, "read_log", lambda *of: pages.append(of) or read(*of))
+    query = f"after={cancelled - 2 * feed.PAGE_EVENTS}&type=order.cancelled"
+    with live.stream(query) as stream:
+        assert ids(stream.events(1)) == [cancelled]
+        live.is_followed()
+        wait_until(lambda: live.positions() == {live.newest})
+        live.clock.advance(15)
+        assert stream.message() == [":", f"id: {live.newest}"]
+    assert len([of for of in pages if len(of) > 3 and of[3]]) == 1
+
+
+def test_a_page_that_rests_in_vain_goes_on_from_what_it_looked_at(live):
+    page = live.page(f"after={live.newest}&type=order.reopened&wait=30")
+    live.is_followed()
+    live.client.place(7)
+    newest = live.newest
+    wait_until(lambda: live.positions() == {newest})
+    live.clock.advance(31)
+    assert page.result(PATIENCE_SECONDS) == {"events": [], "next": newest, "more": False}
 
 
 def test_a_stream_begins_with_its_head_and_is_not_compressed(live):
