@@ -19,7 +19,10 @@ ORDERS = {"list_orders", "place_order", "get_order", "ship_order", "cancel_order
 OPERATIONS = {
     1: {"orders": ORDERS, "pets": {"get_pet"}},
     2: {
-        "orders": {*ORDERS, "change_order", "reopen_order", "ship_orders", "place_orders"},
+        "orders": {
+            *ORDERS,
+            *("change_order", "reopen_order", "ship_orders", "place_orders", "import_orders"),
+        },
         "events": {"list_events", "list_order_events"},
         "reports": {"get_stats", "get_usage"},
     },

@@ -23,6 +23,7 @@ TAKES = {
     (2, "cancelOrder"): ("write", 404),
     (2, "shipOrder"): ("write", 404),
     (2, "reopenOrder"): ("write", 404),
+    (2, "placeOrders"): ("write", 200),
     (2, "shipOrders"): ("write", 200),
     (2, "importOrders"): ("write", 415),  # no form is sent
     (2, "listOrderEvents"): ("read", 404),
