@@ -6,7 +6,7 @@ the service. All other commands write to the database; the service sees the chan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import click
@@ -15,15 +15,13 @@ from orders.cli import common
 from orders.cli.common import open_shop, say, time_text
 from orders.domain import EventType
 from orders.installation import command
-from orders.shop import Shop
-from orders.webhooks import addresses, sender
+from orders.webhooks import addresses
 from orders.webhooks import deliveries as delivery_store
 from orders.webhooks import endpoints as store
 from orders.webhooks.addresses import InvalidURL, PrivateAddress
 from orders.webhooks.deliveries import Delivery, EndpointState
-from orders.webhooks.endpoints import Endpoint
-from orders.webhooks.sender import Message, Outcome
-from orders.webhooks.service import WebhookService
+from orders.webhooks.sender import Outcome
+from orders.webhooks.service import Trial, WebhookService, check_url
 
 _MOST_SHOWN = 10_000
 _Event = click.Choice([each.value for each in EventType])
@@ -152,25 +150,14 @@ def deliveries(endpoint_id: int, limit: int, *, as_json: bool) -> None:
 @click.argument("event_id", metavar="EVENT", type=common.Id)
 def redeliver(endpoint_id: int, event_id: int) -> None:
     """Send event EVENT to webhook ID once, now, out of order, and print the outcome."""
-    shop = open_shop()
-    with shop.database.read() as connection:
-        event = delivery_store.event(connection, event_id)
-    made = _send(shop, endpoint_id, lambda _: Message.of_event(event, shop.store_id), event_id)
-    with shop.database.write() as connection:
-        if made.outcome == Outcome.DELIVERED:
-            delivery_store.forget_refused(connection, endpoint_id, event_id)
-        elif made.outcome == Outcome.GONE:
-            WebhookService(connection, shop.clock.now()).pause(endpoint_id, sender.GONE)
-    _report(made)
+    _report(_trial().redeliver(endpoint_id, event_id))
 
 
 @webhooks_group.command("ping")
 @_webhook_id
 def ping(endpoint_id: int) -> None:
     """Send a ping to webhook ID now, even if it is paused, and print the outcome."""
-    shop = open_shop()
-    now = shop.clock.now()
-    _report(_send(shop, endpoint_id, lambda each: Message.ping(each.id, shop.store_id, now), None))
+    _report(_trial().ping(endpoint_id))
 
 
 @contextmanager
@@ -182,28 +169,20 @@ def _webhook_service() -> Iterator[WebhookService]:
 
 def _check_url(url: str, *, allow_private: bool) -> None:
     try:
-        target = addresses.parse_url(url, allow_private=allow_private)
-        if not allow_private:
-            addresses.check_all(target.host, addresses.resolve(target.host, target.port))
+        if not check_url(url, allow_private=allow_private):
+            host = addresses.host_of(url)
+            say(f"{host} can't be resolved right now. Each delivery will try again.")
     except InvalidURL as error:
         raise click.ClickException(str(error)) from None
     except PrivateAddress as error:
         raise click.ClickException(
             f"{error}. Within your own network, --allow-private allows it."
         ) from None
-    except (OSError, UnicodeError):
-        say(f"{target.host} can't be resolved right now. Each delivery will try again.")
 
 
-def _send(
-    shop: Shop, endpoint_id: int, make: Callable[[Endpoint], Message], event_id: int | None
-) -> Delivery:
-    with shop.database.read() as connection:
-        endpoint = store.get(connection, endpoint_id)
-    made = shop.outbox.courier.attempt(endpoint, make(endpoint), event_id)
-    with shop.database.write() as connection:
-        delivery_store.log_delivery(connection, made)
-    return made
+def _trial() -> Trial:
+    shop = open_shop()
+    return Trial(shop.database, shop.outbox.courier, shop.clock, shop.store_id)
 
 
 def _report(made: Delivery) -> None:

@@ -267,6 +267,8 @@ webhook_endpoints = Table(
     # The process that delivers to it, and when its claim ends unless renewed.
     Column("claimed_by", short_text(32)),
     Column("claimed_until", Instant),
+    # The id of the API key that added it; None where a command did.
+    Column("added_by", sa.BigInteger),
     sqlite_autoincrement=_NEVER_REUSED,
 )
 

@@ -6,6 +6,8 @@ browser send one of these requests.
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
@@ -14,7 +16,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection
 
 from orders import domain
-from orders.apikeys import ADMIN, USUAL_SCOPES, scopes_in_full
+from orders.apikeys import ADMIN, USUAL_SCOPES, WEBHOOKS, scopes_in_full
 from orders.key_service import KeyService
 from orders.service import retried
 from orders.store import apikeys as key_store
@@ -26,13 +28,22 @@ from orders.web.access import current_call
 from orders.web.api import ApiBlueprint
 from orders.web.bodies import idempotency_key
 from orders.web.openapi import document
-from orders.web.refusals import InvalidKey
+from orders.web.refusals import InvalidKey, TooManyTrials
 from orders.web.replies import CREATED, NO_CONTENT, REPLAYED, Reply, text_reply
 from orders.web.v2 import VERSION
+from orders.webhooks.deliveries import Attempt, Delivery, EndpointState
+from orders.webhooks.endpoints import Endpoint, EndpointNotFound, EventNotFound
+from orders.webhooks.service import Trial, WebhookService, check_public_url
 from schemas import administration as schemas
 
+log = logging.getLogger(__name__)
+
+ACCEPTED = 202
 blueprint = ApiBlueprint("administration", __name__, url_prefix=f"/v{VERSION}", is_strict=True)
 _administer = partial(document.operation, stability="beta", scope=ADMIN)
+_manage = partial(document.operation, stability="beta", scope=WEBHOOKS)
+# Each occupies a thread for as long as a receiver takes, which is up to 15 seconds.
+_trials = threading.BoundedSemaphore(2)
 _IDEMPOTENT: dict[str, Any] = {
     "headers": ("Idempotent-Replayed",),
     "parameters": ("Idempotency-Key",),
@@ -160,6 +171,246 @@ def _change_keys(asked: tuple[object, ...], change: KeyChange, status: int = 200
     return _write(asked, lambda connection, actor: change(shop.keys(connection, actor)), status)
 
 
+# Webhooks
+
+
+@blueprint.get("/webhooks", tags=["webhooks"])
+@_manage()
+@blueprint.response(200, schemas.WebhookPageSchema, description="The webhooks.")
+def list_webhooks() -> Reply:
+    """Return the webhooks that the key may see."""
+    shop = current_call().shop
+    with shop.database.read() as connection:
+        states = WebhookService(connection, shop.clock.now(), _caller()).states()
+        shown = [_webhook(connection, each) for each in states]
+    return text_reply(to_json({"webhooks": shown}).encode())
+
+
+@blueprint.post("/webhooks", tags=["webhooks"])
+@_manage(refusals=(*_WITH_BODY, "too_many_webhooks"), **_IDEMPOTENT)
+@blueprint.arguments(schemas.NewWebhookSchema)
+@blueprint.response(201, schemas.SecretWebhookSchema, description="The webhook, with its secret.")
+def add_webhook(new: dict[str, Any]) -> Reply:
+    """Add a webhook, which starts at the next event."""
+    check_public_url(new["url"])
+    return _change_webhooks(
+        ("addWebhook", new),
+        lambda webhooks: webhooks.add(new["url"], new.get("events", ())),
+        with_secret=True,
+        status=CREATED,
+    )
+
+
+@blueprint.patch("/webhooks/<id:webhookId>", tags=["webhooks"])
+@_manage(refusals=(*_WITH_BODY, "webhook_not_found"), **_IDEMPOTENT)
+@blueprint.arguments(schemas.WebhookPatchSchema, location="merge_patch")
+@blueprint.response(200, schemas.WebhookSchema, description="The webhook after the change.")
+def change_webhook(patch: dict[str, Any], webhookId: str) -> Reply:
+    """Change the events that a webhook receives."""
+    webhook_id = _webhook_id(webhookId)
+
+    def change(webhooks: WebhookService) -> Endpoint:
+        if "events" not in patch:
+            return webhooks.get(webhook_id)
+        return webhooks.change_events(webhook_id, patch["events"])
+
+    return _change_webhooks(("changeWebhook", webhook_id, patch), change)
+
+
+@blueprint.delete("/webhooks/<id:webhookId>", tags=["webhooks"])
+@_manage(refusals=(*_WRITE, "webhook_not_found"), **_IDEMPOTENT)
+@blueprint.response(204, description="The webhook is removed.")
+def remove_webhook(webhookId: str) -> Reply:
+    """Remove a webhook."""
+    webhook_id = _webhook_id(webhookId)
+    return _change_webhooks(
+        ("removeWebhook", webhook_id),
+        lambda webhooks: webhooks.remove(webhook_id),
+        status=NO_CONTENT,
+    )
+
+
+@blueprint.post("/webhooks/<id:webhookId>/rotate", tags=["webhooks"])
+@_manage(refusals=(*_WRITE, "webhook_not_found", "rotation_in_grace"), **_IDEMPOTENT)
+@blueprint.response(
+    200, schemas.SecretWebhookSchema, description="The webhook, with its new secret."
+)
+def rotate_webhook(webhookId: str) -> Reply:
+    """Replace a webhook's secret."""
+    webhook_id = _webhook_id(webhookId)
+    return _change_webhooks(
+        ("rotateWebhook", webhook_id),
+        lambda webhooks: webhooks.rotate(webhook_id, force=False),
+        with_secret=True,
+    )
+
+
+@blueprint.post("/webhooks/<id:webhookId>/pause", tags=["webhooks"])
+@_manage(refusals=(*_WRITE, "webhook_not_found"), **_IDEMPOTENT)
+@blueprint.response(200, schemas.WebhookSchema, description="The webhook, paused.")
+def pause_webhook(webhookId: str) -> Reply:
+    """Pause a webhook."""
+    webhook_id = _webhook_id(webhookId)
+    return _change_webhooks(
+        ("pauseWebhook", webhook_id),
+        lambda webhooks: webhooks.pause(webhook_id, "paused over the API"),
+    )
+
+
+@blueprint.post("/webhooks/<id:webhookId>/resume", tags=["webhooks"])
+@_manage(refusals=(*_WITH_BODY, "webhook_not_found", "event_not_found"), **_IDEMPOTENT)
+@blueprint.arguments(schemas.ResumptionSchema, location="optional_json", required=False)
+@blueprint.response(200, schemas.WebhookSchema, description="The webhook, active again.")
+def resume_webhook(resumption: dict[str, int], webhookId: str) -> Reply:
+    """Resume a webhook at once."""
+    webhook_id, after = _webhook_id(webhookId), resumption.get("after")
+    return _change_webhooks(
+        ("resumeWebhook", webhook_id, after), lambda webhooks: webhooks.resume(webhook_id, after)
+    )
+
+
+@blueprint.post("/webhooks/<id:webhookId>/ping", tags=["webhooks"])
+@_manage(refusals=(*_WRITE, "webhook_not_found", "server_busy"), **_IDEMPOTENT)
+@blueprint.response(200, schemas.PingSchema, description="What came of it.")
+def ping_webhook(webhookId: str) -> Reply:
+    """Send a ping to a webhook."""
+    webhook_id = _webhook_id(webhookId)
+    asked = ("pingWebhook", webhook_id)
+    if earlier := _recalled(asked):
+        return earlier
+    trial = _trial()
+    if not _trials.acquire(blocking=False):
+        raise TooManyTrials
+    try:
+        made = trial.ping(webhook_id)
+    finally:
+        _trials.release()
+    return _write(asked, lambda _, __: Done(_outcome(made)))
+
+
+@blueprint.get("/webhooks/<id:webhookId>/deliveries", tags=["webhooks"])
+@_manage(refusals=("webhook_not_found",))
+@blueprint.arguments(schemas.NewestFirstQuerySchema, location="query")
+@blueprint.response(200, schemas.DeliveryPageSchema, description="Attempts, the newest first.")
+def list_deliveries(query: dict[str, int], webhookId: str) -> Reply:
+    """Return the attempts to deliver to a webhook."""
+    shop, after, limit = current_call().shop, query["after"], query["limit"]
+    with shop.database.read() as connection:
+        webhooks = WebhookService(connection, shop.clock.now(), _caller())
+        found = webhooks.attempts(_webhook_id(webhookId), after or None, limit + 1)
+    page = found[:limit]
+    body = {
+        "deliveries": [_attempt(each) for each in page],
+        "next": page[-1].id if page else after,
+        "more": len(found) > limit,
+    }
+    return text_reply(to_json(body).encode())
+
+
+@blueprint.post("/webhooks/<id:webhookId>/deliveries/<id:eventId>/redeliver", tags=["webhooks"])
+@_manage(refusals=(*_WRITE, "webhook_not_found", "event_not_found", "server_busy"), **_IDEMPOTENT)
+@blueprint.response(202, schemas.RedeliverySchema, description="It is being sent.")
+def redeliver(webhookId: str, eventId: str) -> Reply:
+    """Send an event to a webhook once more."""
+    webhook_id, event_id = _webhook_id(webhookId), domain.parse_id(eventId)
+    if event_id is None:
+        raise EventNotFound(0)
+    asked = ("redeliver", webhook_id, event_id)
+    if earlier := _recalled(asked, ACCEPTED):
+        return earlier
+    send = _trial().prepare_redelivery(webhook_id, event_id)
+    if not _trials.acquire(blocking=False):
+        raise TooManyTrials
+
+    def run() -> None:
+        try:
+            send()
+        except Exception:
+            log.exception("Event %d could not be sent to webhook %d.", event_id, webhook_id)
+        finally:
+            _trials.release()
+
+    try:
+        shown = {"webhookId": webhook_id, "eventId": event_id}
+        reply = _write(asked, lambda _, __: Done(shown), ACCEPTED)
+    except BaseException:
+        _trials.release()
+        raise
+    threading.Thread(target=run, name="redelivery", daemon=True).start()
+    return reply
+
+
+def _trial() -> Trial:
+    shop = current_call().shop
+    return Trial(shop.database, shop.outbox.courier, shop.clock, shop.store_id, _caller())
+
+
+def _attempt(one: Attempt) -> dict[str, object]:
+    made = one.delivery
+    facts = {"eventId": made.event_id, "at": domain.format_instant(made.at)}
+    return _sparse(facts) | _outcome(made) | {"outcome": made.outcome, "attempt": one.number}
+
+
+def _outcome(made: Delivery) -> dict[str, object]:
+    said = {"status": made.status, "error": made.fault, "answer": made.answer or None}
+    return _sparse(said | {"milliseconds": made.milliseconds})
+
+
+def _webhook_id(text: str) -> int:
+    webhook_id = domain.parse_id(text)
+    if webhook_id is None:
+        raise EndpointNotFound(0)
+    return webhook_id
+
+
+def _webhook(connection: Connection, standing: EndpointState) -> dict[str, object]:
+    endpoint, last = standing.endpoint, standing.last
+    names = {key.id: key.name for key in key_store.get_all(connection)}
+    times = {
+        "since": endpoint.paused_at,
+        "nextTry": None if endpoint.paused_at else endpoint.next_at,
+        "lastTry": last and last.at,
+        "created": endpoint.created_at,
+    }
+    return _sparse(
+        {
+            "id": endpoint.id,
+            "url": endpoint.url,
+            "events": [each.value for each in endpoint.events],
+            "state": standing.state,
+            "waiting": standing.behind + standing.refused,
+            "because": endpoint.paused_because,
+            "lastOutcome": last and last.outcome,
+            "addedBy": names.get(endpoint.added_by or 0),
+            **{name: at and domain.format_instant(at) for name, at in times.items()},
+        }
+    )
+
+
+def _sparse(row: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in row.items() if value is not None}
+
+
+def _change_webhooks(
+    asked: tuple[object, ...],
+    change: Callable[[WebhookService], Endpoint],
+    *,
+    with_secret: bool = False,
+    status: int = 200,
+) -> Reply:
+    shop = current_call().shop
+
+    def done(connection: Connection, actor: ApiKey) -> Done:
+        webhooks = WebhookService(connection, shop.clock.now(), actor)
+        changed = change(webhooks)
+        if status == NO_CONTENT:
+            return Done({})
+        shown = _webhook(connection, webhooks.state(changed.id))
+        return Done(shown, changed.secret if with_secret else None)
+
+    return _write(asked, done, status)
+
+
 # What they share
 
 
@@ -202,12 +453,26 @@ def _write(asked: tuple[object, ...], change: Change, status: int = 200) -> Repl
     return Reply(b"" if status == NO_CONTENT else text.encode(), status, headers)
 
 
-def _actor(connection: Connection, now: datetime) -> ApiKey:
-    """Return the key of the request as it is in this transaction: it may be revoked by now."""
+def _recalled(asked: tuple[object, ...], status: int = 200) -> Reply | None:
+    """Return the answer that an Idempotency-Key repeats, for what is done before it is written."""
+    shop, key = current_call().shop, idempotency_key(VERSION)
+    with shop.database.read() as connection:
+        earlier = idempotency.recall(connection, key, asked, shop.clock.now())
+    if earlier is None:
+        return None
+    return Reply(earlier.shown(VERSION).encode(), status, [REPLAYED])
+
+
+def _caller() -> ApiKey:
     caller = current_call().caller
     if caller is None or caller.key is None:
         raise InvalidKey
-    actor = key_store.get(connection, caller.key.id)
+    return caller.key
+
+
+def _actor(connection: Connection, now: datetime) -> ApiKey:
+    """Return the key of the request as it is in this transaction: it may be revoked by now."""
+    actor = key_store.get(connection, _caller().id)
     if not actor.is_valid(now):
         raise InvalidKey
     return actor

@@ -22,6 +22,13 @@ from orders.server import MAX_HEAD_BYTES, MAX_HEADERS
 from orders.store.apikeys import InGrace, KeyNotFound
 from orders.store.database.errors import OutcomeUnknown, StoreUnavailable
 from orders.strictjson import to_json
+from orders.webhooks.endpoints import (
+    MAX_ENDPOINTS,
+    EndpointNotFound,
+    EventNotFound,
+    TooManyEndpoints,
+)
+from orders.webhooks.service import UnfitURL
 from schemas.fields import Fault
 from schemas.order import EXAMPLE_ID
 
@@ -188,6 +195,14 @@ class ImportUnderWay(WebRefusal):
     headers = (("Retry-After", "2"),)
 
 
+class TooManyTrials(WebRefusal):
+    """Others ping webhooks, or send an event again, at the moment."""
+
+    status, code = 503, "server_busy"
+    message = "Other messages are being sent by hand. Try again in a moment."
+    headers = (("Retry-After", "2"),)
+
+
 @dataclass
 class InternalError(WebRefusal):
     """Something failed here. The log has the rest, under the request's id."""
@@ -231,6 +246,8 @@ _OTHERS: dict[type[Exception], Callable[[Any], Answer]] = {
     http.MethodNotAllowed: _not_allowed,
     domain.OrderNotFound: lambda _: Answer(404, "order_not_found", "There is no such order."),
     KeyNotFound: lambda _: Answer(404, "key_not_found", "There is no such key."),
+    EndpointNotFound: lambda _: Answer(404, "webhook_not_found", "There is no such webhook."),
+    EventNotFound: lambda _: Answer(404, "event_not_found", "There is no such event."),
     domain.PetNotFound: lambda _: Answer(404, "pet_not_found", "There is no such pet."),
     domain.OrderAlreadyShipped: lambda e: Answer(
         409,
@@ -252,6 +269,10 @@ _OTHERS: dict[type[Exception], Callable[[Any], Answer]] = {
         "last_admin_key",
         "This is the only valid key with the scope admin. Issue another one first; a rotation "
         "alone can also have a grace.",
+    ),
+    UnfitURL: lambda e: ValidationFailed({"url": Fault(str(e), "format")}).answer(),
+    TooManyEndpoints: lambda _: Answer(
+        409, "too_many_webhooks", f"There are {MAX_ENDPOINTS} webhooks already. Remove one first."
     ),
     InGrace: lambda e: Answer(
         409,
@@ -308,6 +329,8 @@ _SAMPLES: tuple[Exception, ...] = (
     InsufficientScope("write"),
     domain.OrderNotFound(EXAMPLE_ID),
     domain.PetNotFound(7),
+    EndpointNotFound(5),
+    EventNotFound(88),
     KeyNotFound(7),
     http.NotFound(),
     http.MethodNotAllowed(["GET", "HEAD"]),
@@ -318,6 +341,7 @@ _SAMPLES: tuple[Exception, ...] = (
     key_service.KeyIsOver(),
     key_service.NotBanned(),
     InGrace("key 7", _AT),
+    TooManyEndpoints(),
     domain.PreconditionFailed(EXAMPLE_ID),
     PayloadTooLarge(),
     UnsupportedMediaType(

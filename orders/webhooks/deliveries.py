@@ -79,6 +79,15 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
+class Attempt:
+    """A delivery as the log has it: its id, and which attempt for its event it was."""
+
+    id: int
+    number: int
+    delivery: Delivery
+
+
+@dataclass(frozen=True, slots=True)
 class EndpointState:
     """The state of an endpoint: its backlog, the events put aside, and the last attempt."""
 
@@ -297,17 +306,40 @@ def latest(connection: Connection, endpoint_id: int, limit: int) -> list[Deliver
     ]
 
 
-def endpoint_states(connection: Connection) -> list[EndpointState]:
-    refused = refused_counts(connection)
-    return [
-        EndpointState(
-            endpoint,
-            behind=_count_behind(connection, endpoint),
-            refused=refused.get(endpoint.id, 0),
-            last=next(iter(latest(connection, endpoint.id, 1)), None),
+def attempts(
+    connection: Connection, endpoint_id: int, before: int | None, limit: int
+) -> list[Attempt]:
+    """Return the attempts at deliveries to an endpoint, the newest first: those before an id."""
+    log, earlier = webhook_deliveries, webhook_deliveries.alias()
+    number = (
+        sa.select(sa.func.count())
+        .where(
+            earlier.c.event_id == log.c.event_id,
+            earlier.c.endpoint_id == log.c.endpoint_id,
+            earlier.c.id <= log.c.id,
         )
-        for endpoint in get_all(connection)
-    ]
+        .scalar_subquery()
+    )
+    columns = [getattr(log.c, name) for name in Delivery.__slots__]
+    own = sa.select(log.c.id, number, *columns).where(log.c.endpoint_id == endpoint_id)
+    if before is not None:
+        own = own.where(log.c.id < before)
+    rows = connection.execute(own.order_by(log.c.id.desc()).limit(limit))
+    # A ping is about no event: it is one by itself.
+    return [Attempt(row_id, max(nth, 1), Delivery(*made)) for row_id, nth, *made in rows]
+
+
+def endpoint_states(connection: Connection) -> list[EndpointState]:
+    return [endpoint_state(connection, endpoint) for endpoint in get_all(connection)]
+
+
+def endpoint_state(connection: Connection, endpoint: Endpoint) -> EndpointState:
+    return EndpointState(
+        endpoint,
+        behind=_count_behind(connection, endpoint),
+        refused=refused_counts(connection).get(endpoint.id, 0),
+        last=next(iter(latest(connection, endpoint.id, 1)), None),
+    )
 
 
 def _count_behind(connection: Connection, endpoint: Endpoint) -> int:

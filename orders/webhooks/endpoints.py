@@ -59,6 +59,7 @@ class Endpoint:
     paused_because: str | None
     claimed_by: str | None
     claimed_until: datetime | None
+    added_by: int | None
 
     def secrets(self, now: datetime) -> list[str]:
         """Return the secrets that sign now: the newest, and the previous one during its grace."""
@@ -80,6 +81,7 @@ class NewEndpoint:
     events: tuple[EventType, ...]
     secret: str
     allow_private: bool = False
+    added_by: int | None = None
 
 
 def add(connection: Connection, new: NewEndpoint, now: datetime) -> int:
@@ -96,6 +98,7 @@ def add(connection: Connection, new: NewEndpoint, now: datetime) -> int:
             events=" ".join(new.events),
             secret=new.secret,
             allow_private=new.allow_private,
+            added_by=new.added_by,
             created_at=now,
             position=lists.REVISION,
             tries=0,

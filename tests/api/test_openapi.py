@@ -20,6 +20,7 @@ from tests.support.stores import Store, assert_error
 
 ORDERS, ORDER = "/store/orders", "/store/orders/{orderId}"
 KEYS, KEY = "/keys", "/keys/{keyId}"
+HOOKS, HOOK = "/webhooks", "/webhooks/{webhookId}"
 COMMON = {"401", "403", "429", "500", "503"}
 BODY = {"400", "413", "415", "422"}
 WRITTEN = {"404", "409", "412"}
@@ -69,6 +70,21 @@ OPERATIONS = {
     (2, "revokeKey"): (KEY, "delete", {"204", "400", "404", "409", "422"}, "beta", []),
     (2, "rotateKey"): (f"{KEY}/rotate", "post", {"200", "404", "409", *BODY}, "beta", []),
     (2, "unbanKey"): (f"{KEY}/unban", "post", {"200", "400", "404", "409", "422"}, "beta", []),
+    (2, "listWebhooks"): (HOOKS, "get", {"200", "422"}, "beta", []),
+    (2, "addWebhook"): (HOOKS, "post", {"201", "409", *BODY}, "beta", []),
+    (2, "changeWebhook"): (HOOK, "patch", {"200", "404", *BODY}, "beta", []),
+    (2, "removeWebhook"): (HOOK, "delete", {"204", "400", "404", "422"}, "beta", []),
+    (2, "rotateWebhook"): (
+        *(f"{HOOK}/rotate", "post", {"200", "400", "404", "409", "422"}, "beta", []),
+    ),
+    (2, "pauseWebhook"): (f"{HOOK}/pause", "post", {"200", "400", "404", "422"}, "beta", []),
+    (2, "resumeWebhook"): (f"{HOOK}/resume", "post", {"200", "404", *BODY}, "beta", []),
+    (2, "pingWebhook"): (f"{HOOK}/ping", "post", {"200", "400", "404", "422"}, "beta", []),
+    (2, "listDeliveries"): (f"{HOOK}/deliveries", "get", {"200", "404", "422"}, "beta", _PAGE),
+    (2, "redeliver"): (
+        f"{HOOK}/deliveries/{{eventId}}/redeliver",
+        *("post", {"202", "400", "404", "422"}, "beta", []),
+    ),
 }
 SCHEMAS = {
     1: {"Order", "NewOrder", "Shipment", "Pet", "Error"},
@@ -76,10 +92,12 @@ SCHEMAS = {
     | {"Import", "ImportFiles", "FileFault", "Remark"}
     | {"Fault", "Shipments", "ShipmentResults", "ShipmentResult", "Shipped", "NotShipped"}
     | {"Placements", "PlacementResults", "PlacementResult", "Placed", "NotPlaced"}
+    | {"Webhook", "WebhookPage", "NewWebhook", "WebhookPatch", "SecretWebhook", "Resumption"}
+    | {"Ping", "Delivery", "DeliveryPage", "Redelivery"}
     | {"Key", "KeyPage", "NewKey", "KeyPatch", "IssuedKey", "Rotation"}
     | {"Stats", "StatusCounts", "Backups", "Day", "PausedWebhook", "Usage", "Windows", "Window"},
 }
-TAGS = {1: ["orders", "pets"], 2: ["orders", "events", "reports", "keys"]}
+TAGS = {1: ["orders", "pets"], 2: ["orders", "events", "reports", "keys", "webhooks"]}
 # The fields of an order and of a new one.
 FIELDS = {
     1: (["id", "petId", "quantity", "shipDate", "complete"], ["petId", "quantity", "shipDate"]),
@@ -96,12 +114,13 @@ FIELDS = {
     ),
 }
 # For what stands in paths.
-NUMBERS = {"orderId": 1, "keyId": 1}
+NUMBERS = dict.fromkeys(("orderId", "keyId", "webhookId", "eventId"), 1)
 # The codes, and the headers, that only the other version has.
 LACKING = {
     1: (
         {"order_already_cancelled", "key_not_found", "key_is_over", "key_not_banned"}
-        | {"last_admin_key", "rotation_in_grace", "reference_exists"},
+        | {"last_admin_key", "rotation_in_grace", "reference_exists"}
+        | {"webhook_not_found", "event_not_found", "too_many_webhooks"},
         {"Link"},
     ),
     2: ({"pet_not_found"}, {"Deprecation", "Sunset"}),
@@ -262,6 +281,7 @@ def test_bodies_are_requested_of_placing_and_may_be_sent_with_shipping(document,
     }
     only_2 = dict.fromkeys(("changeOrder", "shipOrders", "importOrders", "placeOrders"), True)
     only_2 |= {"issueKey": True, "changeKey": True, "rotateKey": False}
+    only_2 |= {"addWebhook": True, "changeWebhook": True, "resumeWebhook": False}
     only_2 = only_2 if version == 2 else {}
     assert required == {"placeOrder": True, "shipOrder": False, **only_2}
 
@@ -419,6 +439,7 @@ def test_unknown_parameters_are_refused_by_name_on_every_route_of_version_2(docu
 
 def test_the_answers_of_version_2_fit_its_document(documents, store):
     client_v2 = store.client(scopes=SCOPES).speaking(2)
+    assert client_v2.post("/v2/webhooks", json={"url": "https://192.88.98.1/"}).status_code == 201
     client_v2.place(7, reference="R-1", shipDate="2026-12-24T08:00:00Z")
     client_v2.place()
     client_v2.ship(1)
@@ -431,6 +452,8 @@ def test_the_answers_of_version_2_fit_its_document(documents, store):
         "getStats": "/store/stats",
         "getUsage": "/usage",
         "listKeys": "/keys",
+        "listWebhooks": "/webhooks",
+        "listDeliveries": "/webhooks/1/deliveries",
     }.items():
         _, _, operation = operations(documents[2])[operation_id]
         described = operation["responses"]["200"]

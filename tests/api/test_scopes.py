@@ -36,6 +36,16 @@ TAKES = {
     (2, "rotateKey"): ("admin", 404),
     (2, "revokeKey"): ("admin", 404),
     (2, "unbanKey"): ("admin", 404),
+    (2, "listWebhooks"): ("webhooks", 200),
+    (2, "addWebhook"): ("webhooks", 201),
+    (2, "changeWebhook"): ("webhooks", 404),
+    (2, "removeWebhook"): ("webhooks", 404),
+    (2, "rotateWebhook"): ("webhooks", 404),
+    (2, "pauseWebhook"): ("webhooks", 404),
+    (2, "resumeWebhook"): ("webhooks", 404),
+    (2, "pingWebhook"): ("webhooks", 404),
+    (2, "listDeliveries"): ("webhooks", 404),
+    (2, "redeliver"): ("webhooks", 404),
 }
 KEYS = {
     "none": (),

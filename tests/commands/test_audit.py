@@ -178,7 +178,7 @@ def test_changes_by_other_ways_than_commands_name_who_made_them(store, clock):
         keys = KeyService(connection, clock.now(), store.settings.plans, owner)
         key_id, _ = keys.issue(NewKey("shop", "pro", USUAL_SCOPES))
         keys.revoke(key_id)
-        webhooks = WebhookService(connection, clock.now(), "key 1 (the owner)")
+        webhooks = WebhookService(connection, clock.now(), owner)
         webhooks.pause(webhooks.add("https://hooks.example/secret", ()).id, "a test")
     assert {each["who"] for each in trail(store)} == {"key 1 (the owner)"}
     assert [subject for _, subject in acts(store)] == [

@@ -64,7 +64,17 @@ LIST_CONDITIONS = ("If-Match of a list", "If-None-Match of a write to the list")
 # Codes and headers that only one version has.
 _ONLY_IN = {
     **dict.fromkeys(
-        ("key_not_found", "key_is_over", "key_not_banned", "last_admin_key", "rotation_in_grace"), 2
+        (
+            "webhook_not_found",
+            "event_not_found",
+            "too_many_webhooks",
+            "key_not_found",
+            "key_is_over",
+            "key_not_banned",
+            "last_admin_key",
+            "rotation_in_grace",
+        ),
+        2,
     ),
     "order_already_cancelled": 2,
     "reference_exists": 2,
@@ -120,6 +130,7 @@ _TAGS = {
     "events": "What happened to orders, to follow or to look up.",
     "reports": "Figures of the store and of the key.",
     "keys": "API keys: issue, change, rotate and revoke them.",
+    "webhooks": "Webhooks: add, change, try and remove them, and see what they received.",
 }
 _OPERATIONS = {
     "listOrders": "An order matches if it meets all filters. An order that stays as it is, is "
@@ -162,6 +173,21 @@ _OPERATIONS = {
     "answer has none. All else about the key stays.",
     "revokeKey": "For good, and at once. The webhooks that it added stay.",
     "unbanKey": "Its windows stay as they are.",
+    "listWebhooks": "All that the key may see, without their secrets.",
+    "addWebhook": "It begins with the next event. Its address must be of https and public. The "
+    "`secret` is in this answer alone: repeated by its Idempotency-Key, the answer has none.",
+    "changeWebhook": "The types of events that it receives from now on.",
+    "rotateWebhook": "The previous secret also signs for 24 hours. The new `secret` is in this "
+    "answer alone: repeated by its Idempotency-Key, the answer has none.",
+    "removeWebhook": "With its log of deliveries.",
+    "pingWebhook": "A message of the type `ping` is sent now, even if the webhook is paused. The "
+    "answer waits for that of the receiver, for at most 15 seconds.",
+    "pauseWebhook": "Its events wait until it is resumed.",
+    "resumeWebhook": "Waiting events come first, with all their attempts again; with `after`, "
+    "events up to that one are skipped, and later ones repeated.",
+    "listDeliveries": "The attempts of the last 30 days, the newest first.",
+    "redeliver": "The event is sent once, out of order, soon after the answer; listDeliveries has "
+    "the outcome.",
 }
 # What is added to the description of those that take another scope than read and write.
 _SCOPES = {
