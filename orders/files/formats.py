@@ -129,7 +129,7 @@ class _Layout:
         self._fractions: int | None = None
         self._zones: dict[str, ZoneInfo | None] = {}
         self._find(header, sheet, reading)
-        self._export = _export(reading.shop, header) if reading.shop else None
+        self._export = _export(reading.shop, header, self._places) if reading.shop else None
         times = Times(reading.dates, reading.zone)
         self._times = [name for name in self._places if sheet.kinds[name].is_time]
         self._readers: list[tuple[str, Callable[[str], Any]]] = []
@@ -209,9 +209,9 @@ class _Layout:
         return cells
 
 
-def _export(shop: Shop, header: Sequence[str]) -> Export:
+def _export(shop: Shop, header: Sequence[str], named: Mapping[str, int]) -> Export:
     try:
-        return Export(shop, header)
+        return Export(shop, header, named)
     except ValueError as error:
         raise FileRefused([Fault(1, "", f"{error}")], 1) from None
 

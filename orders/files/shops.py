@@ -17,6 +17,8 @@ from orders.files.spreadsheets import cell_text, folded
 _Texts = dict[str, str]
 # What an order's own rows say, each for its line item. All else stands on the first row, at least.
 _OF_A_LINE = {"quantity", "item", "sku", "lineStatus"}
+# The same by a column of ours, and by how the headings of columns begin that stand for one.
+_OURS_OF_A_LINE, _HEADINGS_OF_A_LINE = {"petId", "quantity", "item"}, ("lineitem", "item")
 
 
 @dataclass(frozen=True)
@@ -109,9 +111,19 @@ class LeftOut(Exception):
 class Export:
     """An export with this header, whose rows are read in their order."""
 
-    def __init__(self, shop: Shop, header: Sequence[str]) -> None:
-        """Find the columns; ValueError where one is missing."""
-        self._shop, self._first = shop, dict[str, str]()
+    def __init__(self, shop: Shop, header: Sequence[str], named: Mapping[str, int]) -> None:
+        """Find the columns; ValueError where one is missing.
+
+        `named` are the places of columns that were named for ours. What these say on the first row
+        of an order holds for the others, too.
+        """
+        self._shop, self._first, self._named = shop, dict[str, str](), dict[str, str]()
+        self._carried = {
+            name: place
+            for name, place in named.items()
+            if name not in _OURS_OF_A_LINE
+            and not folded(header[place]).startswith(_HEADINGS_OF_A_LINE)
+        }
         places = {folded(heading): place for place, heading in reversed([*enumerate(header)])}
         self._places = {
             name: place
@@ -139,13 +151,16 @@ class Export:
                     "above: export again, and do not sort or filter"
                 )
             self._first = {name: texts[name] for name in texts if name not in _OF_A_LINE}
+            self._named = {
+                name: text for name, at in self._carried.items() if (text := cell_text(row[at]))
+            }
         texts = self._first | texts
         for name, words in (("reference", "number of an order"), ("quantity", "quantity")):
             if name not in texts:
                 raise ValueError(f"it has no {words}")
         if not texts["quantity"].strip("0"):
             raise LeftOut("left out, as the quantity is 0")
-        return self._order(texts)
+        return self._order(texts) | self._named
 
     def _order(self, texts: _Texts) -> dict[str, Any]:
         status = self._status(texts)

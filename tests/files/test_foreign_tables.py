@@ -315,8 +315,8 @@ def test_each_line_item_of_shopify_is_an_order_with_what_its_first_row_says(take
     address = "Mia Wong\n1 High St\nBack\n75008 Paris\nFR"
     assert orders_of(store, "reference, pet_id, quantity, item, ship_to, note") == [
         ("#1001", 7, 2, "A collar", address, "Ring"),
-        ("#1001", 8, 1, "Bowl - L", address, None),
-        ("#1001", 7, 2, "Collar", address, None),
+        ("#1001", 8, 1, "Bowl - L", address, "Ring"),
+        ("#1001", 7, 2, "Collar", address, "Ring"),
         (
             "#1002",
             7,
