@@ -21,6 +21,7 @@ const USUAL_SORTS = { pending: "dueAt", shipped: "-shipDate" };
 export const DUES = { late: "Late", today: "Due today", none: "No date" };
 // An order's number as people say it, and as this page shows it.
 const NUMBER = /^(?:no|nr|order)\b[.:]?\s*#?\s*([1-9]\d*)$/i;
+const ID = /^[1-9]\d{0,15}$/;
 const NAMES = ["search", "pet", "placedFrom", "placedTo", "shipsFrom", "shipsTo", "sort"];
 const MORE = NAMES.slice(1);
 
@@ -71,16 +72,26 @@ export function arranged(query, { orders }) {
 /** Return the orders whose number, whole reference or tracking is what is searched for. */
 export function exactHits({ search }, orders) {
   const text = search.toLowerCase();
-  const number = text.replace(NUMBER, "#$1").replace("#", "");
+  const number = numberIn(text);
   return text ? orders.filter(({ id, reference, tracking }) => `${id}` === number || [reference, tracking].some((each) => each?.toLowerCase() === text)) : [];
+}
+
+/** Return the paths of the order, and of the orders, with a number or reference that alone is searched for, if it has digits. */
+export function exactPaths(query) {
+  const number = numberIn(query.search);
+  const isAlone = query.status === "all" && MORE.every((name) => name === "sort" || !query[name]);
+  return isAlone && ID.test(number) ? [`store/orders/${number}`, `store/orders?${new URLSearchParams({ reference: query.search, limit: 2 })}`] : [];
+}
+
+function numberIn(text) {
+  return text.replace(NUMBER, "#$1").replace("#", "");
 }
 
 /** Describe what is shown, where the tabs do not say it. */
 export function describe(query, shown, { next }) {
   if (!isNarrowed(query) && !query.due) return "";
   if (exactHits(query, shown).length > 1) return `Several orders have ${query.search} as their number or reference. Which one?`;
-  const hint = next && /^[1-9]\d*$/.test(query.search) ? ` Order ${query.search} is found as #${query.search}.` : "";
-  return (next || query.after ? `${counted(shown.length, "order")} on this page.` : `${counted(shown.length, "order")} found`) + hint;
+  return next || query.after ? `${counted(shown.length, "order")} on this page.` : `${counted(shown.length, "order")} found`;
 }
 
 /** Return the place of the list with changes, at its first page. */

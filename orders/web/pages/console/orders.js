@@ -1,6 +1,5 @@
 // The list of orders, by status and filters, a page at a time. Orders to ship come first.
 
-import { shipSeveral } from "./actions.js";
 import { cached, get } from "./api.js";
 import { el, icon, setText } from "./dom.js";
 import * as filters from "./filters.js";
@@ -11,7 +10,7 @@ import { AT_ONCE, printing, printSlips, readAll, save } from "./packing.js";
 import { go, hash, restoreScroll, trail } from "./router.js";
 import { blank, freezeColumns, inPlace, link, nameShipDates, replaceRows, row, state, table, watchList } from "./rows.js";
 import { session } from "./session.js";
-import { isShipping } from "./shipping.js";
+import { isShipping, shipSeveral } from "./shipping.js";
 
 const FRESH_MS = 4000;
 
@@ -51,10 +50,11 @@ export function ordersView(root, shop) {
     page = null;
     chosen.clear();
     // Whoever looked at an order comes back to what was chosen.
-    if (session.chosen.place === location.hash) for (const id of session.chosen.ids) chosen.add(id);
+    if (session.chosen.place === ownPlace()) for (const id of session.chosen.ids) chosen.add(id);
     form.show(query);
     showTabs();
-    const known = cached(filters.path(query));
+    const answer = cached(filters.path(query));
+    const known = isSearch && answer?.next ? null : answer;
     if (!known) results.setAttribute("aria-busy", "true");
     else if (show(known, restoreScroll)) return undefined;
     return load(known ? undefined : restoreScroll);
@@ -69,12 +69,21 @@ export function ordersView(root, shop) {
     try {
       const [read] = await Promise.all([get(query.path, { signal }), shop.loadFigures(signal)]);
       showTabs();
-      show(read, then);
+      show(read.next ? await withExact(read, signal) : read, then);
       isSearch = false;
     } catch (failure) {
       if (failure.name === "AbortError") return;
       fail(failure);
     }
+  }
+
+  // Of more orders than a page has, those that have a number as their own may be on another.
+  async function withExact(read, signal) {
+    const missing = (failure) => (failure.status === 404 ? {} : Promise.reject(failure));
+    const found = await Promise.all(filters.exactPaths(query).map((path) => get(path, { signal }).catch(missing)));
+    const orders = found.flatMap((each) => each.orders ?? (each.id ? [each] : []));
+    const added = orders.filter(({ id }, index) => ![...read.orders, ...orders.slice(0, index)].some((each) => each.id === id));
+    return { ...read, orders: [...added, ...read.orders] };
   }
 
   // Returns whether it led on to the only order that was found.
@@ -107,9 +116,7 @@ export function ordersView(root, shop) {
   // A number, reference or tracking that only one order has leads to the order.
   function openOnlyHit(orders) {
     const exact = filters.exactHits(query, orders);
-    // Beyond a full page there may be another.
-    const isSure = !page.next || !/^[1-9]\d*$/.test(query.search);
-    const [hit] = exact.length === 1 && isSure ? exact : orders.length === 1 && !page.next ? orders : [];
+    const [hit] = exact.length === 1 ? exact : orders.length === 1 && !page.next ? orders : [];
     if (hit) go(`#/orders/${hit.id}`, { state: { foundAt: location.hash } });
     return Boolean(hit);
   }
@@ -198,8 +205,15 @@ export function ordersView(root, shop) {
     showTools(filters.arranged(query, page));
   }
 
+  // A list without a choice leaves another's.
   function rememberChoice() {
-    session.chosen = { place: location.hash, ids: [...chosen] };
+    const place = ownPlace();
+    if (chosen.size || session.chosen.place === place) session.chosen = { place, ids: [...chosen] };
+  }
+
+  // The same however it was come by.
+  function ownPlace() {
+    return filters.place(query, { after: query.after });
   }
 
   function showChoice() {
