@@ -212,6 +212,11 @@ def shop_of_settings() -> Shop:
     return shop
 
 
+def counted(count: int, word: str) -> str:
+    """Return a number of things: `1 order`, `2 orders`."""
+    return f"{count:,} {word}{'s' * (count != 1)}"
+
+
 def say(message: str) -> None:
     """Print a message for people on standard error: standard output is for data."""
     # The work is done, even if standard error is closed.

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from orders.cli.common import StoreGroup, open_shop, progress, say, say_working
+from orders.cli.common import StoreGroup, counted, open_shop, progress, say, say_working
 from orders.cli.files import orders_group
 from orders.domain import MAX_INT64, Origin, Status, format_instant, parse_instant
 from orders.installation import command
@@ -91,15 +91,15 @@ def forget(
     say_working("Looking")
     found = _to_forget(shop, order_ids, placed_before) if order_ids or placed_before else []
     if dry_run:
-        say(f"{len(found):,} orders have something to forget.")
+        say(f"{_orders(len(found), 'has', 'have')} something to forget.")
         return
     if found and sys.stdin.isatty() and not yes:
-        click.confirm(f"Forget whom {len(found):,} orders were for?", abort=True, err=True)
+        click.confirm(f"Forget whom {_orders(len(found))} for?", abort=True, err=True)
     count = _forget(shop, found, _subject(found, placed_before))
     if compact:
         say_working("Rewriting the file")
     traces = shop.database.scrub(whole=compact)
-    say(f"Forgot whom {count:,} orders were for.")
+    say(f"Forgot whom {_orders(count)} for.")
     _say_where_it_remains(shop, traces)
 
 
@@ -129,6 +129,10 @@ def _subject(found: list[Due], placed_before: datetime | None) -> str:
     if placed_before is not None:
         return f"{len(found):,} orders placed before {format_instant(placed_before)}"
     return f"order {_listed(due.order_id for due in found)}" if found else ""
+
+
+def _orders(count: int, one: str = "was", several: str = "were") -> str:
+    return f"{counted(count, 'order')} {one if count == 1 else several}"
 
 
 def _listed(order_ids: Iterable[int]) -> str:

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 import click
 
 from orders import domain
-from orders.cli.common import StoreGroup, open_shop, overwrite, printable, progress, say
+from orders.cli.common import StoreGroup, counted, open_shop, overwrite, printable, progress, say
 from orders.files import exporting, formats
 from orders.files.formats import AS_WE_WRITE, Reading
 from orders.files.rows import ORDERS, PETS, REPORTED, Cells, Faults, Sheet
@@ -116,14 +116,11 @@ def import_orders(
     if dry_run:
         _show(imported, faults)
     for remark, count in faults.remarks.items():
-        say(f"{remark}." if remark[0].isupper() else f"{_counted(count, 'row')} {remark}.")
+        say(f"{remark}." if remark[0].isupper() else f"{counted(count, 'row')} {remark}.")
     if dry_run and faults.count:
-        raise click.ClickException(f"Nothing would be imported: {_counted(faults.count, 'fault')}.")
-    say(f"{'A dry run: would import' if dry_run else 'Imported'} {imported.count:,} orders.")
-
-
-def _counted(count: int, word: str) -> str:
-    return f"{count:,} {word}{'s' * (count != 1)}"
+        raise click.ClickException(f"Nothing would be imported: {counted(faults.count, 'fault')}.")
+    done = "A dry run: would import" if dry_run else "Imported"
+    say(f"{done} {counted(imported.count, 'order')}.")
 
 
 def _show(imported: Imported, faults: Faults) -> None:
@@ -148,7 +145,7 @@ def import_pets(file: Path) -> None:
     faults = Faults()
     with _rows(file, PETS, faults) as rows:
         count = shop.orders.import_pets(rows, faults)
-    say(f"Imported {count:,} pets.")
+    say(f"Imported {counted(count, 'pet')}.")
 
 
 @orders_group.command("export")
@@ -171,7 +168,7 @@ def export_orders(file: Path | None, *, overwrite: bool) -> None:
             target.write(lines.encode())
             count += number
             advance(number)
-    say(f"Exported {count:,} orders, without their history and without keys and pets.")
+    say(f"Exported {counted(count, 'order')}, without their history and without keys and pets.")
 
 
 @contextmanager

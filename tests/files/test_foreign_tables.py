@@ -210,7 +210,7 @@ def test_a_dry_run_shows_the_first_orders_and_every_fault(take, store):
     assert len([each for each in done.stdout.splitlines() if ", petId: must be" in each]) == 150
     assert "Nothing would be imported: 150 faults." in done.stderr
     done = take("petId\n7\n", "orders.csv", "--dry-run")
-    assert (done.exit_code, messages(done)) == (0, "A dry run: would import 1 orders.\n")
+    assert (done.exit_code, messages(done)) == (0, "A dry run: would import 1 order.\n")
     assert contents(store) == before
 
 

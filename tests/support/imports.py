@@ -32,7 +32,8 @@ def import_rejected(store, folder, content, name="orders.csv", *options):
 def imported(done, count, what="orders"):
     """Check that a command imported so many, and said so on standard error."""
     assert done.exit_code == 0, done.stderr
-    assert (done.stdout, messages(done)) == ("", f"Imported {count:,} {what}.\n")
+    said = f"Imported {count:,} {what if count != 1 else what.removesuffix('s')}.\n"
+    assert (done.stdout, messages(done)) == ("", said)
 
 
 def contents(store):
