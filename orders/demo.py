@@ -23,6 +23,19 @@ ORDERS = 40
 WEEKS = timedelta(weeks=4)
 PETS = ("Rex", "Mimi", "Hasso", "Luna", "Bello", "Kira", "Paul", "Frieda", "Oskar", "Nala")
 
+# By the numbers of the pets, as the catalogue of a shop has them.
+ITEMS = (
+    *("Red collar, 35 cm", "Dog food, 5 kg", "Rubber bone", "Cat bed, grey", "Lead, 2 m"),
+    *("Scratching post", "Treats, 500 g", "Bowl, 2 l", "Brush", "Carrier, small"),
+)
+PEOPLE = (
+    "Mia Wong\nHauptstr. 5\n50667 Köln",
+    "Ada Lovelace\n12 St James's Square\nLondon SW1Y 4JH",
+    "Zoë O'Brien\n3 Rue de la Paix\n75002 Paris",
+    "Jan Kowalski\nul. Długa 7\n00-238 Warszawa",
+    "Sam Miller\n1 Main Street\nSpringfield, IL 62701",
+)
+
 _CONTENT_TYPE = "Content-Type: application/json"
 _ORDER = '{"petId": 7, "quantity": 2}'
 
@@ -113,12 +126,16 @@ def _history(now: datetime) -> list[tuple[datetime, EventType, NewOrder]]:
         placed_at = (now - ago * WEEKS).replace(microsecond=0)
         expected = placed_at + timedelta(days=chance.choice((1, 2, 3, 6)))
         is_cancelled, is_late = chance.random() < 0.06, chance.random() < 0.12  # noqa: PLR2004
+        # A few pets are what most people want.
+        pet = int(len(PETS) * chance.random() ** 2)
         new = NewOrder(
-            # A few pets are what most people want.
-            1 + int(len(PETS) * chance.random() ** 2),
+            pet + 1,
             chance.choice((1, 1, 1, 1, 2, 2, 3, 6)),
             expected if chance.random() < 0.8 else None,  # noqa: PLR2004 - others are not dated
             f"{placed_at:%Y%m}-{nth + 1:06}",
+            note="A gift: no invoice" if nth % 9 == 2 else None,  # noqa: PLR2004
+            item=ITEMS[pet],
+            ship_to=PEOPLE[nth % len(PEOPLE)],
         )
         done_at = placed_at + timedelta(hours=5) if is_cancelled else expected
         done_at += timedelta(days=3 * is_late, minutes=chance.randrange(60))
