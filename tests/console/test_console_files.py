@@ -14,7 +14,20 @@ FILES = sorted(FOLDER.iterdir())
 DOCUMENTED = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
 
 
-def test_every_file_is_served_by_its_type_in_less_than_80_kilobytes_in_all_as_documented(store):
+MODULES = {file.name: file.read_text(encoding="utf-8") for file in FOLDER.glob("*.js")}
+
+
+def first_loaded():
+    """Return the modules that the page loads at first: app.js, and what it imports in turn."""
+    found, names = set(), {"app.js"}
+    while names:
+        found |= names
+        text = "\n".join(map(MODULES.get, names))
+        names = {*re.findall(r'(?:from|import) "\./(\w+\.js)"', text)} - found
+    return found
+
+
+def test_the_page_loads_less_than_80_kilobytes_at_first_as_documented(store):
     types = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
     sent = unpacked = 0
     for file in FILES:
@@ -24,12 +37,13 @@ def test_every_file_is_served_by_its_type_in_less_than_80_kilobytes_in_all_as_do
         is_compressed = response.headers.get("Content-Encoding") == "gzip"
         body = gzip.decompress(response.data) if is_compressed else response.data
         assert body == file.read_bytes()
-        sent += len(response.data)
-        unpacked += len(body)
+        if file.suffix != ".js" or file.name in first_loaded():
+            sent += len(response.data)
+            unpacked += len(body)
     assert sent < 80 * 1024
-    figures = re.search(r"receives them \| (\d+) KB \((\d+) KB unpacked\)", DOCUMENTED)
+    figures = re.search(r"receives them at first \| (\d+) KB \((\d+) KB unpacked\)", DOCUMENTED)
     for documented, size in zip(figures.groups(), (sent, unpacked), strict=True):
-        assert abs(int(documented) * 1024 - size) < 2048
+        assert abs(int(documented) * 1024 - size) < 2048, (sent / 1024, unpacked / 1024)
 
 
 def test_the_policy_forbids_turning_text_into_markup(store):
@@ -50,13 +64,12 @@ def test_no_file_contains_what_the_policy_forbids():
         assert set(re.findall(r"https?://[^\s\"']+", text)) <= {"http://www.w3.org/2000/svg"}
 
 
-def test_every_module_is_preloaded_and_the_page_names_its_files_by_relative_addresses(store):
+def test_modules_are_preloaded_or_loaded_later_and_addresses_are_relative(store):
     page = store.anonymous().get("/").text
     preloaded = set(re.findall(r'href="console/(\w+\.js)"', page))
-    modules = {file.name: file.read_text(encoding="utf-8") for file in FOLDER.glob("*.js")}
-    imports = re.findall(r'from "\./(\w+\.js)"', "\n".join(modules.values()))
-    assert set(imports) == preloaded
-    assert set(modules) == preloaded | {"app.js"}
+    assert preloaded == first_loaded() - {"app.js"}
+    later = set(re.findall(r'import\("\./(\w+\.js)"\)', "\n".join(MODULES.values())))
+    assert later == set(MODULES) - first_loaded() > set()
     # So it works below a path, too, where a server in front of it uses one.
     addresses = re.findall(r'(?:href|src)="([^"]+)"', page)
     assert [each for each in addresses if each.startswith("/")] == []

@@ -341,3 +341,18 @@ def test_a_service_that_restarts_is_followed_again_and_nothing_is_missed(visit, 
             placed = shop.place()
             expect(updated).to_contain_text("live")
             expect(row(page, placed)).to_be_visible()
+
+
+def test_a_page_that_can_not_be_loaded_says_so_and_is_loaded_when_it_can(shop, at_desk):
+    page = at_desk(loses=True)
+    assert not [url for url in page.requested if url.endswith("/figures.js")]
+    page.context.set_offline(True)
+    page.get_by_role("link", name="Figures").click()
+    expect(page.get_by_role("heading", name="No connection")).to_be_visible()
+    no_violations(page)
+    press(page, "Try again")
+    expect(page.get_by_role("heading", name="No connection")).to_be_visible()
+    # By itself, once the service answers.
+    page.context.set_offline(False)
+    expect(page.locator(".picture").first).to_be_visible()
+    expect(page).to_have_title("Figures · Store Orders")

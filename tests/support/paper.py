@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from xml.etree import ElementTree as ET
 
@@ -35,7 +36,8 @@ def scanned(file):
     pages = sorted(file.parent.glob("print-*.pbm"))
     # 4 is a page without a code.
     scan = partial(run, "zbarimg", "--quiet", "--nodbus", package="zbar-tools", statuses=(0, 4))
-    texts = map(scan, pages)
+    with ThreadPoolExecutor(2) as threads:
+        texts = list(threads.map(scan, pages))
     return [sorted(re.findall(r"^CODE-128:(\d+)$", text, re.MULTILINE), key=int) for text in texts]
 
 

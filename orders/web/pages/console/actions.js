@@ -4,9 +4,8 @@
 import { change, mustWait, newName, NoAnswer } from "./api.js";
 import { bdi, byId, el, refocus, setText } from "./dom.js";
 import { clean, facts, isUnfinished, readTime } from "./fields.js";
-import { counted, fromField } from "./format.js";
+import { fromField } from "./format.js";
 import { announce, banner, countdown, describe } from "./notices.js";
-import { shipTogether } from "./shipping.js";
 import { now } from "./time.js";
 
 const LEFT = "left";
@@ -57,18 +56,6 @@ export function shippedAlready(order) {
       const shipment = { shipDate: shipDate || undefined, tracking: clean(parcel.value) || undefined };
       return change("POST", `store/orders/${order.id}/ship`, shipment, { name });
     },
-  });
-}
-
-/** Ship several orders after a confirmation, in ten seconds. Resolves to whether they are to ship. */
-export function shipSeveral(orders) {
-  const titled = counted(orders.length, "order");
-  return confirm({
-    title: `Ship ${titled}?`,
-    body: [el("ul", { class: "many" }, ...orders.map(({ id, reference }) => el("li", {}, `${id} `, reference ? bdi(reference) : "")))],
-    yes: `Ship ${titled}`,
-    no: "Not yet",
-    work: async () => shipTogether(orders),
   });
 }
 

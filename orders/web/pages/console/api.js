@@ -33,9 +33,13 @@ const cache = new Map();
 const underWay = new Set();
 let probe = 0;
 
-/** Clear the cache and the limits. */
+/** Clear the cached answers. */
 export function clearCache() {
   cache.clear();
+}
+
+/** Clear the limits, of a key that is no longer used. */
+export function clearLimits() {
   clearTimeout(probe);
   Object.assign(limits, { minute: null, day: null, until: 0, banned: false });
 }

@@ -1,16 +1,14 @@
 // The start of the page: the frame around the views, news and connection.
 
 import { closeQuestion, leaveUndone, staySignedIn } from "./actions.js";
-import { clearCache, get, limits, mustWait, serviceEvents } from "./api.js";
+import { clearCache, clearLimits, get, limits, mustWait, NoAnswer, serviceEvents } from "./api.js";
 import { byId, el } from "./dom.js";
-import { figuresView } from "./figures.js";
 import { searchPlace } from "./filters.js";
-import { clock, counted, inSentence, keepTrue, lasting } from "./format.js";
+import { access, clock, counted, inSentence, keepTrue, lasting } from "./format.js";
 import { forgetScans, watchHands } from "./hands.js";
-import { access, keyView } from "./key.js";
 import { newView } from "./new.js";
 import { areDuesKnown, arrive, askForAttention, followDue, forgetDues, isSilenced, readDues, seen } from "./news.js";
-import { announce, banner, NO_LONGER_VALID } from "./notices.js";
+import { announce, banner, failurePanel, NO_LONGER_VALID } from "./notices.js";
 import { orderView } from "./order.js";
 import { ordersView } from "./orders.js";
 import { go, here, onArrival, restoreScroll } from "./router.js";
@@ -20,7 +18,9 @@ import { disableSignIn, prepareSignIn, showSignIn, signInFromAddress } from "./s
 import { clockError, now } from "./time.js";
 import { Watch } from "./watch.js";
 
-const VIEWS = { orders: ordersView, order: orderView, figures: figuresView, key: keyView, new: newView };
+const VIEWS = { orders: ordersView, order: orderView, new: newView };
+// Modules that are loaded when somebody first goes there, each with a `view`.
+const LATER = { figures: () => import("./figures.js"), key: () => import("./key.js") };
 const CHANGES = { "order.placed": "was placed", "order.shipped": "was shipped", "order.cancelled": "was cancelled", "order.reopened": "was reopened", "order.imported": "was imported from a file", "order.forgotten": "was forgotten" };
 // Whether it moves an order away from pending, of each type of event that changes the counts.
 const COUNTED = { "order.placed": false, "order.imported": false, "order.shipped": true, "order.cancelled": true };
@@ -115,6 +115,7 @@ function leave(notice, { keeps = true } = {}) {
   [watch, view, shown, shop.counts] = [null, null, "", null];
   session.end({ keeps });
   clearCache();
+  clearLimits();
   forgetDues();
   byId("view").replaceChildren();
   byId("banners").replaceChildren();
@@ -156,15 +157,39 @@ function showView() {
   closeQuestion();
   const place = here();
   const name = place.name === "orders" && place.id ? "order" : place.name;
-  const isAllowed = Object.hasOwn(VIEWS, name) && (name !== "new" || session.mayWrite);
+  const isAllowed = (Object.hasOwn(VIEWS, name) || Object.hasOwn(LATER, name)) && (name !== "new" || session.mayWrite);
   if (!isAllowed) {
     go("#/orders", { replace: true });
+    return;
+  }
+  if (!VIEWS[name]) {
+    load(name);
     return;
   }
   const isNew = shown !== `${name}/${place.id}`;
   if (isNew) changeView(name, place);
   updating = view.update(place);
   if (isNew) arriveAt(name, place);
+}
+
+async function load(name) {
+  try {
+    VIEWS[name] = (await LATER[name]()).view;
+  } catch {
+    VIEWS[name] = unloaded;
+  }
+  showView();
+  if (VIEWS[name] === unloaded) delete VIEWS[name];
+}
+
+// In the place of a view that could not be loaded.
+function unloaded(root) {
+  const again = () => {
+    shown = "";
+    showView();
+  };
+  root.replaceChildren(el("h1", { tabindex: "-1", text: "Not loaded" }), failurePanel(new NoAnswer(), again));
+  return { title: "Not loaded", update() {}, changed: again, dispose() {} };
 }
 
 // The list that is searched may lead on to an order.
@@ -203,6 +228,7 @@ function announceNews({ events, skipped }) {
   for (const { order } of events) followDue(order);
   // Which of the others a reopened order was counted with, its event doesn't say.
   if (skipped || events.some(({ type }) => type === "order.reopened")) forgetFigures();
+  if (skipped || events.some(({ type }) => type === "order.forgotten")) clearCache();
   const own = session.own;
   const news = events.filter((event) => !own.has(event.requestId));
   if (!news.length && !skipped) return;

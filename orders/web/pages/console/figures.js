@@ -11,7 +11,7 @@ const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
 const COUNTED = { placed: "Placed", shipped: "Shipped", cancelled: "Cancelled" };
 
 /** Make the view. */
-export function figuresView(root, shop) {
+export function view(root, shop) {
   const ranges = el("nav", { class: "segments", "aria-label": "Period" });
   const shown = el("div", { class: "figures" });
   root.replaceChildren(

@@ -140,6 +140,11 @@ export function localTime(iso) {
   return isPlain ? new Date(then - offset * 60_000).toISOString().slice(0, 19).replace("T", " ") : iso;
 }
 
+/** Describe the access that scopes grant. */
+export function access(scopes) {
+  return scopes.includes("write") ? "can view and edit" : "can only view";
+}
+
 /** Make the badge of a status. */
 export function chip(status) {
   return el("span", { class: `chip ${status}`, text: STATUSES[status] || status });

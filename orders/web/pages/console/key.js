@@ -2,7 +2,7 @@
 
 import { get, limits, phoneCode, serviceEvents } from "./api.js";
 import { bdi, docsLink, el, svg } from "./dom.js";
-import { count, inSentence, lasting, when } from "./format.js";
+import { access, count, inSentence, lasting, when } from "./format.js";
 import { ring } from "./news.js";
 import { describe, failurePanel } from "./notices.js";
 import { session } from "./session.js";
@@ -12,7 +12,7 @@ const WINDOWS = { minute: "Per minute", day: "Per day" };
 const LOW = 0.2;
 
 /** Make the view. */
-export function keyView(root) {
+export function view(root) {
   const loading = new AbortController();
   const bars = el("div", { class: "windows" });
   const about = el("div", {}, session.profile && facts(session.profile));
@@ -45,11 +45,6 @@ export function keyView(root) {
   }
 
   return { title: "Your key", update, changed() {}, dispose };
-}
-
-/** Describe the access that scopes grant. */
-export function access(scopes) {
-  return scopes.includes("write") ? "can view and edit" : "can only view";
 }
 
 function facts({ name, plan, scopes, expires }) {

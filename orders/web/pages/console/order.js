@@ -12,6 +12,7 @@ import { go } from "./router.js";
 import { session } from "./session.js";
 import { canUndo, isShipping, progress, shipSoon, takeBack } from "./shipping.js";
 
+const FORGOTTEN = "order.forgotten";
 const CHANGES = {
   "order.placed": "Placed",
   "order.changed": "Changed",
@@ -19,7 +20,7 @@ const CHANGES = {
   "order.cancelled": "Cancelled",
   "order.reopened": "Reopened",
   "order.imported": "Imported from a file",
-  "order.forgotten": "Forgotten: reference, note, address and tracking",
+  [FORGOTTEN]: "Forgotten: reference, note, address and tracking",
 };
 const CHANGE = { pending: "Change", shipped: "Change note or tracking", cancelled: "Change note" };
 const ID = /^[1-9]\d{0,15}$/;
@@ -158,8 +159,16 @@ export function orderView(root, shop) {
     const shown = new Set(events.map((event) => event.id));
     const fresh = news.filter((event) => `${event.orderId}` === id && !shown.has(event.id));
     if (!fresh.length || !events.length) return news.length && events.length ? undefined : load();
+    if (fresh.some(({ type }) => type === FORGOTTEN)) return forgotten();
     events = [...events, ...fresh];
     return show();
+  }
+
+  // Its earlier events have lost their texts, too.
+  function forgotten() {
+    session.keepChange(id, null);
+    form = null;
+    return load();
   }
 
   function shipping({ order, isShipped, isUnknown }) {

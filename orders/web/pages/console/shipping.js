@@ -1,8 +1,10 @@
 // Shipping with one press, of one order or of several together. For ten seconds it can be taken back; then, or when the
 // page is left, it is sent. What was pressed is kept over reloads, and sent until it is answered or taken back.
 
+import { confirm } from "./actions.js";
 import { change, get, mustWait, newName, NoAnswer, Refusal, serviceEvents } from "./api.js";
-import { byId, el } from "./dom.js";
+import { bdi, byId, el } from "./dom.js";
+import { clean } from "./fields.js";
 import { counted, lasting } from "./format.js";
 import { announce, banner, describe } from "./notices.js";
 import { session } from "./session.js";
@@ -19,8 +21,9 @@ const MOST_FAULTS = 5;
 const WAITING = { limit: "Waiting for the limit", connection: "No connection", service: "Waiting for the service" };
 const WHY = { limit: "This key's request limit is reached", connection: "Can't connect to the service", service: "The service isn't ready" };
 
-// By order, what was pressed: its request's `name`, that of the request that it is sent with `together`, when it is
-// `due`, whether it `isSent` and not answered yet, and whether it `isUncertain`, since an answer was lost.
+// By order, what was pressed: its request's `name`, that of the request that it is sent with `together`, its `tracking`
+// if that was entered, when it is `due`, whether it `isSent` and not answered yet, and whether it `isUncertain`, since
+// an answer was lost.
 const outbox = new Map();
 // By order, what is told of one that did not ship.
 const failed = new Map();
@@ -61,8 +64,19 @@ export function shipSoon(order) {
   shipTogether([order]);
 }
 
-/** Ship orders in ten seconds, a hundred by a request, unless they are taken back. */
-export function shipTogether(orders) {
+/** Ship several orders after a confirmation, in ten seconds. Resolves to whether they are to ship. */
+export function shipSeveral(orders) {
+  const titled = counted(orders.length, "order");
+  return confirm({
+    title: `Ship ${titled}?`,
+    body: [el("ul", { class: "many" }, ...orders.map(({ id, reference }) => el("li", {}, `${id} `, reference ? bdi(reference) : "")))],
+    yes: `Ship ${titled}`,
+    no: "Not yet",
+    work: async () => shipTogether(orders),
+  });
+}
+
+function shipTogether(orders) {
   const fresh = orders.filter(({ id }) => !outbox.has(id));
   if (!fresh.length) return;
   const due = now() + UNDO_MS;
@@ -75,6 +89,39 @@ export function shipTogether(orders) {
   for (const { id } of fresh) failed.delete(id);
   showFailed();
   changed(fresh);
+}
+
+// Nothing is sent while the tracking of orders is entered.
+async function addTracking(entries) {
+  const inputs = entries.map(({ id, tracking }) => el("input", { id: `tracking-${id}`, maxlength: 100, autocomplete: "off", spellcheck: "false", value: tracking }));
+  const fields = inputs.map((input, index) => el("div", { class: "field" }, el("label", { for: input.id, text: `Order ${entries[index].id}` }), input));
+  const body = el("div", { class: "many stack" }, ...fields);
+  body.addEventListener("keydown", onToNext);
+  for (const each of entries) each.due = Infinity;
+  const answer = confirm({ title: `Tracking of ${which(entries)}`, body: [body], yes: "Add tracking", no: "Don't add", check: () => wrongIn(inputs) });
+  inputs[0].focus();
+  const isEntered = await answer;
+  const there = entries.filter(isThere);
+  for (const each of there) {
+    each.due = now() + UNDO_MS;
+    if (isEntered) each.tracking = clean(inputs[entries.indexOf(each)].value) || undefined;
+  }
+  if (there.length) changed(there);
+}
+
+// Scanners end each text with Enter.
+function onToNext(event) {
+  const next = event.target.closest(".field").nextElementSibling;
+  if (event.key !== "Enter" || !next) return;
+  event.preventDefault();
+  next.querySelector("input").focus();
+}
+
+function wrongIn(inputs) {
+  for (const each of inputs) each.setAttribute("aria-invalid", `${!/^[ -~]*$/.test(clean(each.value))}`);
+  const wrong = inputs.find((each) => each.matches("[aria-invalid=true]"));
+  wrong?.focus();
+  return wrong ? `${wrong.labels[0].textContent}: enter plain letters, digits and signs only.` : "";
 }
 
 /** Take back an order that is about to ship. */
@@ -230,14 +277,15 @@ function isThere(entry) {
   return outbox.get(entry.id) === entry;
 }
 
-async function sendOne({ id, name }, keepalive) {
-  const { data, isReplayed } = await change("POST", `store/orders/${id}/ship`, undefined, { name, keepalive });
+async function sendOne({ id, name, tracking }, keepalive) {
+  const { data, isReplayed } = await change("POST", `store/orders/${id}/ship`, tracking && { tracking }, { name, keepalive });
   succeed([data], isReplayed);
 }
 
 async function sendTogether(entries, keepalive) {
   const orderIds = entries.map(({ id }) => id);
-  const { data, isReplayed } = await change("POST", "store/shipments", { orderIds }, { name: entries[0].together, keepalive });
+  const tracking = Object.fromEntries(entries.filter((each) => each.tracking).map((each) => [each.id, each.tracking]));
+  const { data, isReplayed } = await change("POST", "store/shipments", { orderIds, tracking }, { name: entries[0].together, keepalive });
   const [done, wrong] = [data.results.filter(({ order }) => order), data.results.filter(({ error }) => error)];
   for (const { orderId, error: { status, code, message } } of wrong) {
     refused(entries.filter(({ id }) => id === orderId), new Refusal(status, code, message, 0));
@@ -312,7 +360,7 @@ function keepLeft({ name, isUncertain }) {
 }
 
 function changed(orders) {
-  session.outbox = [...outbox.values()].map(({ id, name, together, isUncertain }) => ({ id, name, together, isUncertain }));
+  session.outbox = [...outbox.values()].map(({ id, name, together, tracking, isUncertain }) => ({ id, name, together, tracking, isUncertain }));
   show();
   tellEach(orders.map(({ id }) => ({ id })), () => ({}));
 }
@@ -335,19 +383,21 @@ function show() {
 }
 
 function newLine(key) {
-  const undo = () => takeBackEach([...outbox.values()].filter((each) => groupOf(each) === key));
-  return el("li", { "data-id": key }, el("span"), el("i", { "aria-hidden": "true" }),
-    el("button", { class: "button small", type: "button", text: "Undo", on: { click: undo } }));
+  const group = () => [...outbox.values()].filter((each) => groupOf(each) === key);
+  const button = (text, work) => el("button", { class: "button small", type: "button", text, on: { click: () => work(group()) } });
+  return el("li", { "data-id": key }, el("span"), el("i", { "aria-hidden": "true" }), button("", addTracking), button("Undo", takeBackEach));
 }
 
 function showGroup(line, group) {
   const [first] = group;
   const left = Math.ceil((first.due - now()) / 1000);
   line.querySelector("span").textContent = `Shipping ${first.together ? which(group) : first.id}`;
-  line.querySelector("i").textContent = left > 0 ? `${left} s` : "…";
-  const button = line.querySelector("button");
-  button.setAttribute("aria-label", `Undo shipping ${which(group)}`);
-  button.hidden = !canUndo(first);
+  line.querySelector("i").textContent = left > 0 && left < Infinity ? `${left} s` : "…";
+  const [tracking, undo] = line.querySelectorAll("button");
+  tracking.textContent = group.some((each) => each.tracking) ? "Change tracking" : "Add tracking";
+  tracking.setAttribute("aria-label", `${tracking.textContent} of ${which(group)}`);
+  undo.setAttribute("aria-label", `Undo shipping ${which(group)}`);
+  for (const each of [tracking, undo]) each.hidden = !canUndo(first);
 }
 
 function waitingLine() {
