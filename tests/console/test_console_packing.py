@@ -267,5 +267,6 @@ def test_on_a_phone_nothing_covers_undo(shop, at_desk):
     undo = page.get_by_role("button", name="Undo shipping order 8")
     said, below = (each.bounding_box() for each in (page.locator("#announcement"), undo))
     assert said["y"] + said["height"] <= below["y"]
+    assert below["x"] + below["width"] < 320
     undo.click()
     expect(page.locator("#shipping")).to_be_hidden()
