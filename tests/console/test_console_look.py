@@ -84,7 +84,7 @@ def test_every_view_is_accessible(at_desk, color_scheme, width):
     press(page, "Not yet")
     page.get_by_role("button", name=re.compile("^Ship order")).click()
     check()
-    page.locator("#shipping").get_by_role("button").click()
+    page.locator("#shipping").get_by_role("button", name="Undo").click()
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.emulate_media(media="print", color_scheme=color_scheme)
     expect(page.get_by_role("heading", name="Packing list")).to_be_visible()
