@@ -58,7 +58,8 @@ function cell(field, order) {
   const { name, onPaper } = field;
   if (name === "shipDate" && order.status !== "pending") return el("td", { text: STATUSES[order.status] });
   const value = !isSet(field, order) ? ["–"] : onPaper ? [onPaper(order[name])] : celled(field, order);
-  return el("td", { class: ["reference", "petId"].includes(name) && "text" }, ...value);
+  // Of an item with its number below, only the item may break.
+  return el("td", { class: (name === "reference" || value.length > 1) && "text" }, ...value);
 }
 
 // Slips and labels.
