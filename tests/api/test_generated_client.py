@@ -25,6 +25,9 @@ OPERATIONS = {
         },
         "events": {"list_events", "list_order_events"},
         "reports": {"get_stats", "get_usage"},
+        "keys": {
+            *("list_keys", "issue_key", "change_key", "rotate_key", "revoke_key", "unban_key"),
+        },
     },
 }
 MODELS_OF_1 = {"Error", "ErrorCode", "NewOrder", "Order", "Pet", "PetStatus", "Shipment"}
