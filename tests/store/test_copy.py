@@ -210,6 +210,17 @@ def test_a_shop_without_orders_moves_into_a_database_with_empty_tables(store, mo
 # What is reported.
 
 
+def test_test_mode_stays_behind_and_begins_anew(store, move, server, name):
+    tested = store.test_client()
+    assert tested.place().status_code == 201
+    store.app.test_mode.stop()
+    moved = move(store)
+    assert server.execute("SELECT to_regnamespace('test')", name) == [(None,)]
+    assert_error(same(tested, moved).get(LIST), 401, "invalid_api_key")
+    assert moved.test_client().place().get_json()["id"] == 1
+    moved.app.test_mode.stop()
+
+
 def test_the_summary_has_the_rows_of_each_table_and_the_next_steps(busy):
     busy.shop.end()
     done = command(busy, "db", "copy")
