@@ -278,3 +278,56 @@ class RedeliverySchema(CamelSchema):
 
     webhook_id = fields.identifier("The webhook.", required=True)
     event_id = fields.identifier("The event.", required=True)
+
+
+class ActSchema(CamelSchema):
+    """Who did what, and when."""
+
+    example: ClassVar = {
+        "at": "2026-12-01T08:00:00.000Z",
+        "who": "key 1 (the owner)",
+        "action": "key.issued",
+        "subject": "key 2 (the web shop): pro, read write",
+    }
+
+    at = fields.Instant("When.", required=True)
+    who = fields.Text("The key, the user who ran a command, or service.", required=True)
+    action = fields.Text("What was done, such as key.issued.", required=True)
+    subject = fields.Text("To what.", required=True)
+
+
+class AuditPageSchema(CamelSchema):
+    """A page of the audit trail."""
+
+    example: ClassVar = {"acts": [ActSchema.example], "next": 12, "more": False}
+
+    acts = fields.items(ActSchema, "The newest first.")
+    next = fields.Int64("Where to go on, as `after`.", 0, MAX_INT64, required=True)
+    more = fields.Flag("Whether there are more already.", required=True)
+
+
+class BackupSchema(CamelSchema):
+    """A backup."""
+
+    example: ClassVar = {
+        "name": "orders-20261201T080000Z-manual.db",
+        "made": "2026-12-01T08:00:00.000Z",
+        "bytes": 1_204_224,
+        "state": "sound",
+    }
+
+    name = fields.Text("The name of its file.", required=True)
+    made = fields.Instant("When it was made.", required=True)
+    bytes = fields.Int64("Its size.", 0, MAX_INT64, required=True)
+    state = fields.Text("sound, or what is wrong with it.", required=True)
+
+
+class BackupPageSchema(CamelSchema):
+    """The backups that the service keeps."""
+
+    example: ClassVar = {"backups": [BackupSchema.example], "sameDisk": True}
+
+    backups = fields.items(BackupSchema, "The newest first.")
+    same_disk = fields.Flag(
+        "Whether they are on the disk of the store, and lost with it.", required=True
+    )

@@ -48,6 +48,15 @@ def get_all(connection: Connection) -> list[Act]:
     ]
 
 
+def newest(connection: Connection, before: int | None, limit: int) -> list[tuple[int, Act]]:
+    """Return the newest entries, or those before an id, and their ids."""
+    columns = (audit_trail.c.at, audit_trail.c.who, audit_trail.c.action, audit_trail.c.subject)
+    entries = select(audit_trail.c.id, *columns).order_by(audit_trail.c.id.desc()).limit(limit)
+    if before is not None:
+        entries = entries.where(audit_trail.c.id < before)
+    return [(entry_id, Act(*act)) for entry_id, *act in connection.execute(entries)]
+
+
 def _user() -> str:
     # Not from the environment alone, which anybody can set who may run commands as this user.
     user, caller = system.user_name(), settings.sudo_user()

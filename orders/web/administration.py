@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Connection
 
@@ -20,7 +21,7 @@ from orders.apikeys import ADMIN, USUAL_SCOPES, WEBHOOKS, scopes_in_full
 from orders.key_service import KeyService
 from orders.service import retried
 from orders.store import apikeys as key_store
-from orders.store import idempotency
+from orders.store import audit, idempotency
 from orders.store.apikeys import ApiKey, KeyNotFound, NewKey
 from orders.store.idempotency import Written
 from orders.strictjson import to_json
@@ -28,13 +29,22 @@ from orders.web.access import current_call
 from orders.web.api import ApiBlueprint
 from orders.web.bodies import idempotency_key
 from orders.web.openapi import document
-from orders.web.refusals import InvalidKey, TooManyTrials
+from orders.web.refusals import (
+    BackupFailed,
+    BackupsOff,
+    BackupUnderWay,
+    InvalidKey,
+    TooManyTrials,
+)
 from orders.web.replies import CREATED, NO_CONTENT, REPLAYED, Reply, text_reply
 from orders.web.v2 import VERSION
 from orders.webhooks.deliveries import Attempt, Delivery, EndpointState
 from orders.webhooks.endpoints import Endpoint, EndpointNotFound, EventNotFound
 from orders.webhooks.service import Trial, WebhookService, check_public_url
 from schemas import administration as schemas
+
+if TYPE_CHECKING:
+    from orders.store.care.backups import Backup, Backups
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +54,8 @@ _administer = partial(document.operation, stability="beta", scope=ADMIN)
 _manage = partial(document.operation, stability="beta", scope=WEBHOOKS)
 # Each occupies a thread for as long as a receiver takes, which is up to 15 seconds.
 _trials = threading.BoundedSemaphore(2)
+# One at a time: it occupies a thread for as long as copying the store takes.
+_copying = threading.Lock()
 _IDEMPOTENT: dict[str, Any] = {
     "headers": ("Idempotent-Replayed",),
     "parameters": ("Idempotency-Key",),
@@ -409,6 +421,77 @@ def _change_webhooks(
         return Done(shown, changed.secret if with_secret else None)
 
     return _write(asked, done, status)
+
+
+# The audit trail, and backups
+
+
+@blueprint.get("/audit", tags=["administration"])
+@_administer()
+@blueprint.arguments(schemas.NewestFirstQuerySchema, location="query")
+@blueprint.response(200, schemas.AuditPageSchema, description="Acts, the newest first.")
+def get_audit(query: dict[str, int]) -> Reply:
+    """Return who did what to keys, webhooks and the store."""
+    after, limit = query["after"], query["limit"]
+    with current_call().shop.database.read() as connection:
+        found = audit.newest(connection, after or None, limit + 1)
+    page = found[:limit]
+    body = {
+        "acts": [asdict(act) | {"at": domain.format_instant(act.at)} for _, act in page],
+        "next": page[-1][0] if page else after,
+        "more": len(found) > limit,
+    }
+    return text_reply(to_json(body).encode())
+
+
+@blueprint.get("/backups", tags=["administration"])
+@_administer(refusals=("backups_off",))
+@blueprint.response(200, schemas.BackupPageSchema, description="The backups, the newest first.")
+def list_backups() -> Reply:
+    """Return the backups that the service keeps."""
+    backups = _backups()
+    shown = [_backup(backups, each) for each in backups.all()]
+    body = {"backups": shown, "sameDisk": backups.standing().is_on_same_disk}
+    return text_reply(to_json(body).encode())
+
+
+@blueprint.post("/backups", tags=["administration"])
+@_administer(refusals=(*_WRITE, "backups_off", "backup_failed", "server_busy"), **_IDEMPOTENT)
+@blueprint.response(201, schemas.BackupSchema, description="The backup.")
+def make_backup() -> Reply:
+    """Make a backup now."""
+    shop, backups, asked = current_call().shop, _backups(), ("makeBackup",)
+    if earlier := _recalled(asked, CREATED):
+        return earlier
+    if not _copying.acquire(blocking=False):
+        raise BackupUnderWay
+    try:
+        # Requests have seconds, of which copying a large store takes more.
+        shop.database.set_deadline(None)
+        made = backups.make(is_manual=True)
+    except (OSError, domain.Expected) as error:
+        raise BackupFailed(str(error).rstrip(".")) from None
+    finally:
+        _copying.release()
+
+    def record(connection: Connection, actor: ApiKey) -> Done:
+        now, who = shop.clock.now(), audit.name_of(actor)
+        audit.record(connection, now, "backup.made", made.path.name, who)
+        return Done(_backup(backups, made))
+
+    return _write(asked, record, CREATED)
+
+
+def _backups() -> Backups:
+    backups = current_call().shop.backups
+    if backups is None:
+        raise BackupsOff
+    return backups
+
+
+def _backup(backups: Backups, one: Backup) -> dict[str, object]:
+    made, state = domain.format_instant(one.at), backups.verdict_on(one)
+    return {"name": one.path.name, "made": made, "bytes": one.size, "state": state}
 
 
 # What they share

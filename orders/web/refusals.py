@@ -203,6 +203,31 @@ class TooManyTrials(WebRefusal):
     headers = (("Retry-After", "2"),)
 
 
+class BackupsOff(WebRefusal):
+    """The service makes no backups."""
+
+    status, code = 409, "backups_off"
+    message = "This service makes no backups of its own."
+
+
+class BackupUnderWay(WebRefusal):
+    """Another backup is being made."""
+
+    status, code = 503, "server_busy"
+    message = "Another backup is being made. Try again in a moment."
+    headers = (("Retry-After", "5"),)
+
+
+@dataclass
+class BackupFailed(WebRefusal):
+    """No backup could be made."""
+
+    why: str
+    status, code = 503, "backup_failed"
+    message = "No backup could be made: {0.why}."
+    headers = (("Retry-After", "60"),)
+
+
 @dataclass
 class InternalError(WebRefusal):
     """Something failed here. The log has the rest, under the request's id."""
@@ -342,6 +367,8 @@ _SAMPLES: tuple[Exception, ...] = (
     key_service.NotBanned(),
     InGrace("key 7", _AT),
     TooManyEndpoints(),
+    BackupsOff(),
+    BackupFailed("there is no room"),
     domain.PreconditionFailed(EXAMPLE_ID),
     PayloadTooLarge(),
     UnsupportedMediaType(

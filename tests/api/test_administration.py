@@ -328,3 +328,44 @@ def test_no_secret_is_in_any_file_or_message_but_the_answer(store, owner):
         assert not [each for each in files if secret.encode() in each]
         assert secret not in done
         assert not [each for each in messages if secret in each.text]
+
+
+# The audit trail, and backups
+
+
+def test_the_trail_comes_in_pages_newest_first_and_names_the_key(store, owner):
+    for name in ("a", "b", "c"):
+        issue(owner, name)
+    page = owner.get("/v2/audit?limit=2").get_json()
+    assert [each["subject"] for each in page["acts"]] == [
+        "key 4 (c): pro, read write",
+        "key 3 (b): pro, read write",
+    ]
+    assert {each["who"] for each in page["acts"]} == {"key 1 (the owner)"}
+    rest = owner.get(f"/v2/audit?limit=2&after={page['next']}").get_json()
+    assert ([each["subject"][:9] for each in rest["acts"]], rest["more"]) == (["key 2 (a)"], False)
+
+
+@pytest.mark.sqlite_only
+def test_a_backup_is_made_once_listed_and_told(store, owner):
+    assert owner.get("/v2/backups").get_json() == {"backups": [], "sameDisk": True}
+    once = {"headers": {"Idempotency-Key": "once"}}
+    first, again = owner.post("/v2/backups", **once), owner.post("/v2/backups", **once)
+    made = first.get_json()
+    assert (first.status_code, again.get_json()) == (201, made)
+    assert (made["name"], made["state"]) == ("orders-20261201T120000Z-manual.db", "sound")
+    assert owner.get("/v2/backups").get_json()["backups"] == [made]
+    assert (store.settings.backups_path / made["name"]).stat().st_size == made["bytes"]
+    assert trail(store) == [("key 1 (the owner)", "backup.made", made["name"])]
+
+
+@pytest.mark.sqlite_only
+def test_a_backup_that_fails_says_why_and_where_there_are_none_too(make_store):
+    store = make_store()
+    owner = store.client(scopes=SCOPES)
+    store.settings.backups_path.write_text("no folder")
+    assert_error(owner.post("/v2/backups"), 503, "backup_failed")
+    store = make_store(backups="")
+    owner = store.client(scopes=SCOPES)
+    assert_error(owner.get("/v2/backups"), 409, "backups_off")
+    assert_error(owner.post("/v2/backups"), 409, "backups_off")

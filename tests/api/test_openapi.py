@@ -70,6 +70,9 @@ OPERATIONS = {
     (2, "revokeKey"): (KEY, "delete", {"204", "400", "404", "409", "422"}, "beta", []),
     (2, "rotateKey"): (f"{KEY}/rotate", "post", {"200", "404", "409", *BODY}, "beta", []),
     (2, "unbanKey"): (f"{KEY}/unban", "post", {"200", "400", "404", "409", "422"}, "beta", []),
+    (2, "getAudit"): ("/audit", "get", {"200", "422"}, "beta", _PAGE),
+    (2, "listBackups"): ("/backups", "get", {"200", "409", "422"}, "beta", []),
+    (2, "makeBackup"): ("/backups", "post", {"201", "400", "409", "422"}, "beta", []),
     (2, "listWebhooks"): (HOOKS, "get", {"200", "422"}, "beta", []),
     (2, "addWebhook"): (HOOKS, "post", {"201", "409", *BODY}, "beta", []),
     (2, "changeWebhook"): (HOOK, "patch", {"200", "404", *BODY}, "beta", []),
@@ -93,11 +96,15 @@ SCHEMAS = {
     | {"Fault", "Shipments", "ShipmentResults", "ShipmentResult", "Shipped", "NotShipped"}
     | {"Placements", "PlacementResults", "PlacementResult", "Placed", "NotPlaced"}
     | {"Webhook", "WebhookPage", "NewWebhook", "WebhookPatch", "SecretWebhook", "Resumption"}
+    | {"Act", "AuditPage", "Backup", "BackupPage"}
     | {"Ping", "Delivery", "DeliveryPage", "Redelivery"}
     | {"Key", "KeyPage", "NewKey", "KeyPatch", "IssuedKey", "Rotation"}
     | {"Stats", "StatusCounts", "Backups", "Day", "PausedWebhook", "Usage", "Windows", "Window"},
 }
-TAGS = {1: ["orders", "pets"], 2: ["orders", "events", "reports", "keys", "webhooks"]}
+TAGS = {
+    1: ["orders", "pets"],
+    2: ["orders", "events", "reports", "keys", "webhooks", "administration"],
+}
 # The fields of an order and of a new one.
 FIELDS = {
     1: (["id", "petId", "quantity", "shipDate", "complete"], ["petId", "quantity", "shipDate"]),
@@ -120,7 +127,8 @@ LACKING = {
     1: (
         {"order_already_cancelled", "key_not_found", "key_is_over", "key_not_banned"}
         | {"last_admin_key", "rotation_in_grace", "reference_exists"}
-        | {"webhook_not_found", "event_not_found", "too_many_webhooks"},
+        | {"webhook_not_found", "event_not_found", "too_many_webhooks"}
+        | {"backups_off", "backup_failed"},
         {"Link"},
     ),
     2: ({"pet_not_found"}, {"Deprecation", "Sunset"}),
@@ -453,6 +461,7 @@ def test_the_answers_of_version_2_fit_its_document(documents, store):
         "getUsage": "/usage",
         "listKeys": "/keys",
         "listWebhooks": "/webhooks",
+        "getAudit": "/audit",
         "listDeliveries": "/webhooks/1/deliveries",
     }.items():
         _, _, operation = operations(documents[2])[operation_id]

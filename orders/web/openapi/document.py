@@ -65,6 +65,8 @@ LIST_CONDITIONS = ("If-Match of a list", "If-None-Match of a write to the list")
 _ONLY_IN = {
     **dict.fromkeys(
         (
+            "backups_off",
+            "backup_failed",
             "webhook_not_found",
             "event_not_found",
             "too_many_webhooks",
@@ -130,6 +132,7 @@ _TAGS = {
     "events": "What happened to orders, to follow or to look up.",
     "reports": "Figures of the store and of the key.",
     "keys": "API keys: issue, change, rotate and revoke them.",
+    "administration": "Backups, and who did what.",
     "webhooks": "Webhooks: add, change, try and remove them, and see what they received.",
 }
 _OPERATIONS = {
@@ -186,6 +189,10 @@ _OPERATIONS = {
     "resumeWebhook": "Waiting events come first, with all their attempts again; with `after`, "
     "events up to that one are skipped, and later ones repeated.",
     "listDeliveries": "The attempts of the last 30 days, the newest first.",
+    "getAudit": "Who did what to keys, webhooks and the store, the newest first.",
+    "listBackups": "Those that the service keeps, and whether they are on the store's disk.",
+    "makeBackup": "The answer comes when it is made and checked. Of a large store that takes "
+    "minutes; if the connection ends before, it is made all the same. One is made at a time.",
     "redeliver": "The event is sent once, out of order, soon after the answer; listDeliveries has "
     "the outcome.",
 }
