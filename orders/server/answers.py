@@ -91,8 +91,10 @@ class Rejection:
 class Policy(Protocol):
     """The application's part in serving. Nothing of it may block."""
 
-    # The path that is answered before others, so that a probe says whether the process lives.
+    # The path that is answered before others, so that a probe says whether the process lives; and
+    # the one answered after them, as thousands of its clients come at once, after a restart.
     probe: str
+    followed: str
     # The exceptions by which answers end without a fault of the program. They are answered 503.
     outages: tuple[type[Exception], ...]
 

@@ -84,8 +84,8 @@ class LoopProtocol(Protocol):
     def wake(self, exchange: Exchange) -> None:
         """Ask a resting answer for more, in the loop."""
 
-    def enqueue(self, exchange: Exchange, *, first: bool) -> None:
-        """Queue a whole request, perhaps before others."""
+    def enqueue(self, exchange: Exchange, *, was_waiting: bool) -> None:
+        """Queue a whole request, which may have waited for the answer before it."""
 
 
 class Connection:
@@ -329,8 +329,7 @@ class Connection:
         # One that has waited for the answer before it, or is not whole, waits only from now on.
         waited = 0 if was_waiting or request.error else sockets.waited(self.socket)
         self.exchange = Exchange(self, request, self.loop.now - waited)
-        is_probe = request.path == self.loop.policy.probe
-        self.loop.enqueue(self.exchange, first=is_probe and not was_waiting)
+        self.loop.enqueue(self.exchange, was_waiting=was_waiting)
 
     def _give_up(self) -> None:
         request, self._request = self._request, None

@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -44,7 +44,8 @@ STOP_SECONDS = 30
 # noticed, and the 5 s that one may wait for the database's lock, no client waits longer than 10 s.
 QUEUE_SECONDS = 4
 MAINTENANCE_SECONDS = 1
-# How long answers that rest are asked for more, before it is others' turn.
+# How long answers that rest are asked for more, or followers' requests answered, before it is
+# others' turn.
 RESTING_SECONDS = 0.002
 # How often long answers that wait for a place are looked at.
 PLACES_SECONDS = 0.05
@@ -97,9 +98,10 @@ class Loop:
         # Not polled until the next maintenance: no connection could be accepted.
         self._full: list[Listener] = []
         self._repeats = Repeats(log)
-        # Whole requests: probes, but for those that were pipelined, and others.
+        # Whole requests: probes, but for those that were pipelined; others; followers'.
         self._urgent: deque[Exchange] = deque()
         self._ready: deque[Exchange] = deque()
+        self._following: deque[Exchange] = deque()
         self._workers = Workers(threads, self.proceed)
         makers = Workers(MOST_LONG, self.proceed, "long")
         self._long = LongAnswers(makers.submit, self._workers.submit, policy.has_room_for_long)
@@ -114,8 +116,8 @@ class Loop:
     @property
     def waiting(self) -> int:
         """How many whole requests nobody has begun to answer."""
-        queues = (self._urgent, self._ready, self._workers.waiting, self._long.waiting)
-        return sum(map(len, queues))
+        in_loop = (self._urgent, self._ready, self._following)
+        return sum(map(len, (*in_loop, self._workers.waiting, self._long.waiting)))
 
     def stop(self) -> None:
         """Answer what has arrived, and end. For any thread, and for signals' handlers."""
@@ -135,9 +137,15 @@ class Loop:
             self._woken_up.append(exchange)
             self._wake()
 
-    def enqueue(self, exchange: Exchange, *, first: bool) -> None:
-        """Queue a whole request, perhaps before others."""
-        (self._urgent if first else self._ready).append(exchange)
+    def enqueue(self, exchange: Exchange, *, was_waiting: bool) -> None:
+        """Queue a whole request, which may have waited for the answer before it."""
+        path = exchange.request.path
+        if path == self.policy.followed:
+            self._following.append(exchange)
+        elif path == self.policy.probe and not was_waiting:
+            self._urgent.append(exchange)
+        else:
+            self._ready.append(exchange)
 
     def watch(self, connection: Connection, events: int) -> None:
         """Poll a connection for these events, or for none; not for those that it is polled for."""
@@ -191,7 +199,7 @@ class Loop:
 
     def _timeout(self) -> float:
         waits = (self._ready, self._urgent, self._progress, self._woken_up, self.arriving)
-        if self._events or any(waits):
+        if self._events or any(waits) or self._may_begin_following():
             return 0
         if self._long.waiting:
             return PLACES_SECONDS
@@ -312,21 +320,37 @@ class Loop:
 
     def _answer_ready(self) -> None:
         began, self._answering_took = self.now, 0.0
-        for _ in range(len(self._urgent) + len(self._ready)):
-            exchange = self._next()
+        for exchange in self._chosen():
             if not self.lead.during(partial(self._begin, exchange)):
                 self.proceed(exchange)
                 return
             self._guard(exchange.channel, self._go_on_with, exchange)
             self.now = time.monotonic()
             self._answering_took = self.now - began
-            if self._answering_took > TURN_SECONDS:
-                return
+
+    def _chosen(self) -> Iterator[Exchange]:
+        """Yield the requests whose turn it is, followers' last."""
+        ends = self.now + TURN_SECONDS
+        for _ in range(len(self._urgent) + len(self._ready)):
+            yield self._next()
+            if self.now > ends:
+                break
+        ends = self.now + RESTING_SECONDS
+        while self._may_begin_following() and self.now < ends:
+            yield self._following.popleft()
+
+    def _may_begin_following(self) -> bool:
+        # A worker's queue is for others, too.
+        following = self._following
+        return bool(following) and (not self._workers.waiting or self._is_late(following[0]))
+
+    def _is_late(self, exchange: Exchange) -> bool:
+        return exchange.whole_at < self.now - QUEUE_SECONDS
 
     def _begin(self, exchange: Exchange) -> None:
         if exchange.channel.is_closed:
             return
-        exchange.is_late = exchange.whole_at < self.now - QUEUE_SECONDS
+        exchange.is_late = self._is_late(exchange)
         try:
             exchange.begin(self.lead.has_standby)
         except BaseException as error:  # noqa: BLE001 - it is reported
@@ -368,7 +392,7 @@ class Loop:
                 self._guard(connection, connection.check_deadlines)
         waiting = self._workers.waiting
         with suppress(IndexError, ValueError):  # there is none; a worker was faster
-            while (exchange := waiting[0]).whole_at < self.now - QUEUE_SECONDS:
+            while self._is_late(exchange := waiting[0]):
                 waiting.remove(exchange)
                 self._ready.append(exchange)  # to be refused
 

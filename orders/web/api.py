@@ -361,12 +361,13 @@ def _plain(proxy: Any) -> Request:
 
 
 _LIST = ("/v1/store/orders", "GET")
+_EVENTS = "/v2/store/events"
 
 
 class ServingPolicy:
     """Decides by a request's head how it is served, without waiting for anything."""
 
-    probe = "/healthz"
+    probe, followed = "/healthz", _EVENTS
     outages: tuple[type[Exception], ...] = (StoreUnavailable,)
 
     def __init__(self, app: OrdersFlask, on_turn: Callable[[], None]) -> None:

@@ -418,6 +418,32 @@ def test_what_has_been_ready_for_too_long_is_503_in_the_loop_too(application, mo
         assert exchange(address, get("/instant")).startswith(b"HTTP/1.1 503 ")
 
 
+@pytest.mark.parametrize("kind", ["instant", "waiting"])
+def test_who_comes_in_between_is_answered_before_a_crowd_of_followers(kind, monkeypatch):
+    path, crowd = f"/{kind}/followed", 60
+    monkeypatch.setattr(ByPath, "followed", path)
+    begun, go_on = [], threading.Event()
+
+    def slowly(environ, start_response):
+        begun.append(environ["PATH_INFO"])
+        if begun[-1] == path:
+            go_on.wait(0.01)  # or at once, where nobody is to be before them any more
+        start_response("200 OK", [("Content-Length", "0")])
+        return []
+
+    with serving(slowly, ByPath(), threads=1) as address, ExitStack() as stack:
+        followers = [stack.enter_context(connect(address)) for _ in range(crowd)]
+        for each in followers:
+            each.sendall(get(path, "Connection: close"))
+        wait_until(lambda: begun)
+        assert exchange(address, get(f"/{kind}/other", "Connection: close"))
+        place = begun.index(f"/{kind}/other")
+        go_on.set()
+        # Nobody is forgotten.
+        assert all(each.recv(65_536).startswith(b"HTTP/1.1 200 ") for each in followers)
+    assert place < crowd / 2
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says when bytes arrived")
 def test_a_request_has_waited_since_its_last_byte_though_the_loop_could_not_read_it(application):
     waited = []

@@ -17,7 +17,7 @@ from orders.web.refusals import PayloadTooLarge
 class Policy:
     """Everything waits, but for what is long by its path. Nothing is counted or logged."""
 
-    probe = "/healthz"
+    probe, followed = "/healthz", ""
     outages = ()
 
     def work(self, method, path, headers):
