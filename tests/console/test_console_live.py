@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 
 from tests.support.browser import expect
@@ -91,18 +94,132 @@ def test_a_change_whose_event_is_here_before_its_answer_is_counted_once(shop, at
     expect(figure(page, "pending")).to_have_text(str(pending - 1))
 
 
-def test_a_service_that_restarts_is_followed_again_and_nothing_is_missed(visit, tmp_path, forks):
+# What a page sees of being hidden by another.
+HIDING = """
+Object.defineProperty(document, "hidden", { get: () => Boolean(window.isAway) });
+window.hide = (isAway) => {
+    window.isAway = isAway;
+    document.dispatchEvent(new Event("visibilitychange"));
+};
+"""
+LIVE, POLLS = "live", "next check in"
+
+
+def hide(page, *, is_away=True):
+    page.evaluate(f"hide({str(is_away).lower()})")
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ({"plan": "free"}, POLLS),
+        # A request a minute is less than a quarter of the one, and more than that of the other.
+        ({"plan": "enterprise", "per_minute": 100, "per_day": 6_000}, LIVE),
+        ({"plan": "enterprise", "per_minute": 100, "per_day": 5_000}, POLLS),
+        ({"plan": "pro"}, LIVE),
+    ],
+    ids=["free", "6000", "5000", "pro"],
+)
+def test_a_stream_is_read_where_it_costs_the_day_no_more_than_polling(shop, at_desk, key, said):
+    page = at_desk(key)
+    expect(page.locator("#updated")).to_contain_text(said)
+    assert streams(page) == (said == LIVE)
+
+
+def test_a_hidden_page_of_a_small_plan_polls_and_shown_again_it_has_missed_nothing(shop, at_desk):
+    page = at_desk({"plan": "pro"}, before=lambda page: page.add_init_script(HIDING))
+    busy = at_desk({"plan": "business"}, before=lambda page: page.add_init_script(HIDING))
+    for each in (page, busy):
+        expect(each.locator("#updated")).to_contain_text(LIVE)
+        hide(each)
+    expect(page.locator("#updated")).to_contain_text(POLLS)
+    placed = shop.place()
+    # To whom a stream costs next to nothing, it goes on: new orders are told at once.
+    expect(row(busy, placed)).to_be_visible()
+    expect(busy.locator("#updated")).to_contain_text(LIVE)
+    expect(row(page, placed)).to_have_count(0)
+    hide(page, is_away=False)
+    expect(row(page, placed)).to_be_visible()
+    expect(page.locator("#updated")).to_contain_text(LIVE)
+
+
+def test_without_locks_only_tabs_that_are_seen_read_streams(shop, visit):
+    # A browser has six connections to a service for all tabs.
+    address = shop.url.replace("127.0.0.1", "shop.test")
+    page = visit(address, before=lambda page: page.context.add_init_script(HIDING))
+    assert page.evaluate("[isSecureContext, typeof navigator.locks]") == [False, "undefined"]
+    _, secret = shop.store.issue()
+    tabs = [page, *(page.context.new_page() for _ in range(7))]
+    for tab in tabs:
+        tab.goto(address)
+        sign_in(tab, secret)
+        expect(tab.locator("#updated")).to_contain_text(LIVE)
+        hide(tab)
+        expect(tab.locator("#updated")).to_contain_text(POLLS)
+    placed = shop.place()
+    for tab in (tabs[0], tabs[-1]):
+        hide(tab, is_away=False)
+        expect(row(tab, placed)).to_be_visible()
+        expect(tab.locator("#updated")).to_contain_text(LIVE)
+
+
+def test_a_service_that_falls_silent_is_followed_again_once_it_is_back(visit, tmp_path, forks):
     with desk_shop(tmp_path / "instance", orders=3, forks=forks) as shop:
         page = visit(shop.url, loses=True)
+        page.clock.install()
         sign_in(page, shop.store.issue()[1])
         updated = page.locator("#updated")
-        expect(updated).to_contain_text("live")
-        shop.service.kill()
-        expect(updated).not_to_contain_text("live")
+        expect(updated).to_contain_text(LIVE)
+        # As where the computer slept, or a network was lost: no end of the stream arrives.
+        os.kill(shop.service.process.pid, signal.SIGSTOP)
+        page.clock.fast_forward(21_000)
+        expect(updated).not_to_contain_text(LIVE)
+        os.kill(shop.service.process.pid, signal.SIGCONT)
+        placed = shop.place()
+        page.clock.run_for(3_000)
+        expect(updated).to_contain_text(LIVE)
+        expect(row(page, placed)).to_be_visible()
+
+
+def test_back_online_and_awake_a_page_is_live_again_and_has_missed_nothing(shop, at_desk):
+    page = at_desk(loses=True)
+    updated = page.locator("#updated")
+    browser = page.context.new_cdp_session(page)
+    browser.send("Network.enable")
+    for away in (
+        page.context.set_offline,
+        lambda is_away: browser.send(
+            "Page.setWebLifecycleState", {"state": "frozen" if is_away else "active"}
+        ),
+    ):
+        expect(updated).to_contain_text(LIVE)
+        away(True)
+        placed = shop.place()
+        away(False)
+        expect(row(page, placed)).to_be_visible()
+        expect(updated).to_contain_text(LIVE)
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_a_service_that_restarts_is_followed_again_within_three_seconds_and_nothing_is_missed(
+    visit, tmp_path, forks, end
+):
+    with desk_shop(tmp_path / "instance", orders=3, forks=forks) as shop:
+        page = visit(shop.url, loses=True)
+        page.clock.install()
+        sign_in(page, shop.store.issue()[1])
+        updated = page.locator("#updated")
+        expect(updated).to_contain_text(LIVE)
+        getattr(shop.service, end)()
+        expect(updated).not_to_contain_text(LIVE)
+        # It is tried again and again.
+        page.clock.run_for(60_000)
+        page.clock.pause_at(page.evaluate("Date.now() / 1000 + 0.01"))
         port = str(shop.service.address[1])
         instance = shop.store.settings.instance
         with running(instance, forks=forks, ORDERS_PORT=port) as shop.service:
             # Before the page is back.
             placed = shop.place()
-            expect(updated).to_contain_text("live")
+            page.clock.run_for(3_000)
+            expect(updated).to_contain_text(LIVE)
             expect(row(page, placed)).to_be_visible()

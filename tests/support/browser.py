@@ -12,6 +12,9 @@ import pytest
 
 from tests.support.machine import installed
 
+# Other names can't be resolved. That of the shop is no address of this computer: over plain HTTP,
+# its pages are in no secure context.
+_NAMES = "MAP shop.test 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"
 FLAGS = (
     # Chromium's sandbox doesn't work for root, nor in many containers.
     "--no-sandbox",
@@ -22,8 +25,7 @@ FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    # Other names can't be resolved.
-    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
+    f"--host-resolver-rules={_NAMES}",
 )
 # What Chromium reports when a script gets an answer of 400 and above,
 _REFUSED = re.compile(r"Failed to load resource: the server responded with a status of (\d+)")

@@ -9,6 +9,7 @@ const HEARTBEAT_MS = 15_000;
 const SILENCE_MS = HEARTBEAT_MS + 5_000;
 // A stream that ended sooner failed.
 const STEADY_MS = 10_000;
+const RETRY_MS = 1000;
 const SPREAD_MS = 500;
 const MOST_BACK_OFF_MS = 600_000;
 
@@ -45,7 +46,7 @@ export class Line {
   #leading = null;
   #connection = null;
   #wake = () => {};
-  #retry = 1000;
+  #retry = RETRY_MS;
   #failures = 0;
   #heardAt = 0;
   isLive = false;
@@ -54,7 +55,7 @@ export class Line {
     this.#calls = calls;
   }
 
-  /** Listen to the tab that reads the stream. Without locks, as on an insecure connection, each reads its own. */
+  /** Listen to the tab that reads the stream. Without locks, as on an insecure connection, each that is seen reads its own. */
   async listen() {
     if (!navigator.locks || !window.BroadcastChannel) return;
     const [lock, channel] = await Promise.all([nameFor("lock"), nameFor("channel")]);
@@ -69,8 +70,10 @@ export class Line {
 
   /** Read the stream, if `isWanted` and no other tab does; otherwise let another. */
   lead(isWanted) {
-    if (isWanted === Boolean(this.#leading)) return;
-    if (isWanted) {
+    // A browser has six connections to a service, for all tabs.
+    const leads = isWanted && Boolean(this.#lock || !document.hidden);
+    if (leads === Boolean(this.#leading)) return;
+    if (leads) {
       this.#leading = new AbortController();
       this.#queue(this.#leading.signal).catch(() => {});
     } else {
@@ -136,7 +139,11 @@ export class Line {
     if (signal.aborted) return 0;
     const isSteady = !this.isLive || now() - begun > STEADY_MS;
     this.#failures = isSteady ? 0 : this.#failures + 1;
-    return this.#failures > 1 ? this.#backOff({}) : this.#retry + Math.random() * SPREAD_MS;
+    if (this.#failures > 1) return this.#backOff({});
+    const wait = this.#retry + Math.random() * SPREAD_MS;
+    // What the service says as it stops is for its return, not for each try until then.
+    this.#retry = RETRY_MS;
+    return wait;
   }
 
   // Refused: as long as it says, or each time twice as long.
