@@ -13,6 +13,7 @@ import threading
 from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property
 from operator import attrgetter
 from typing import Protocol, TypeAlias
@@ -74,6 +75,17 @@ class Batch:
         return "".join(texts).encode()
 
 
+class End(StrEnum):
+    """Why a stream ends, as its last comment says."""
+
+    REVOKED = "revoked"
+    EXPIRED = "expired"
+    BANNED = "banned"
+    LIMITED = "limited"
+    STOPPING = "stopping"
+    HOUR = "hour"
+
+
 class Follower(Protocol):
     """A reader of the log."""
 
@@ -96,7 +108,7 @@ class Follower(Protocol):
     def check_key(self) -> None:
         """End if the key is revoked or banned. May ask the database."""
 
-    def end(self, why: str) -> None:
+    def end(self, why: End) -> None:
         """End. Must not block."""
 
 
@@ -258,7 +270,7 @@ class Feed:
             if each.due <= now:
                 each.check(now)
             if each.valid_until <= wall:
-                each.end("expired")
+                each.end(End.EXPIRED)
 
     def _read_new(self) -> None:
         if not self._followers:

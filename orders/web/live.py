@@ -14,7 +14,7 @@ from typing import Any
 from flask import request
 
 from orders.apikeys import READ
-from orders.feed import Batch, Types
+from orders.feed import Batch, End, Types
 from orders.server import REST
 from orders.web.access import Call, authorize, bearer_token, judge
 from orders.web.refusals import MissingKey, ValidationFailed
@@ -125,7 +125,7 @@ class _Follower(ABC):
         self.reply: Reply
         self._wake: Callable[[], None] = lambda: None
         # Why it comes to an end, once it does; whether it has.
-        self._why: str | None = None
+        self._why: End | None = None
         self.is_ended = False
 
     def begin(self, wake: Callable[[], None]) -> None:
@@ -148,15 +148,15 @@ class _Follower(ABC):
         found = self._shop.keyring.find(self._token)
         if found is None:
             has_expired = self.valid_until <= self._shop.clock.time()
-            self.end("expired" if has_expired else "revoked")
+            self.end(End.EXPIRED if has_expired else End.REVOKED)
         elif self._shop.bans.ends_in(found.key, found.as_of) > 0:
-            self.end("banned")
+            self.end(End.BANNED)
 
     def stop(self) -> None:
         """End: the service stops."""
-        self._why = self._why or "stopping"
+        self._why = self._why or End.STOPPING
 
-    def end(self, why: str) -> None:
+    def end(self, why: End) -> None:
         """End, for a reason that the client is told."""
         if self._why is None:
             self._why = why
@@ -209,17 +209,17 @@ class _Stream(_Follower):
         self.due = now + HEARTBEAT_SECONDS
         self._comment = _HEARTBEAT
         if now >= self._ends_at:
-            self.end("hour")
+            self.end(End.HOUR)
         elif now >= self._count_at:
             self._count_at += _MINUTE
             verdict = judge(self._shop, self._caller)
             if not verdict.admitted:
-                self.end("banned" if verdict.banned_for > 0 else "limited")
+                self.end(End.BANNED if verdict.banned_for > 0 else End.LIMITED)
         self.wake()
 
-    def _last_words(self, why: str) -> bytes:
+    def _last_words(self, why: End) -> bytes:
         retry = random.randint(*_RETURN_MILLISECONDS)  # noqa: S311 # nosec - no secret
-        first = f"retry: {retry}\n" if why == "stopping" else ""
+        first = f"retry: {retry}\n" if why is End.STOPPING else ""
         return f"{first}: end {why}\n\n".encode()
 
 
@@ -246,5 +246,5 @@ class _Page(_Follower):
         return event_page(events, position, more=more)
 
     def check(self, now: float) -> None:
-        """End it, as its time is over."""
-        self.end("time")
+        """End it, as its time is over: it does not say why."""
+        self.end(End.HOUR)

@@ -16,8 +16,10 @@ import pytest
 from orders import VERSION
 from orders import settings as settings_module
 from orders.domain import EventType
+from orders.feed import End
 from orders.files import rows
 from orders.settings import DEFAULT_PLANS, SETTINGS, Settings
+from orders.store.audit import SERVICE
 from orders.web.api import PROTECTION
 from orders.web.refusals import CODES, EXAMPLES, SERVER_ANSWERS
 from schemas import order, order_v2, query
@@ -196,6 +198,12 @@ def test_the_columns_of_files_are_all_described():
 @pytest.mark.parametrize("name", ["api.md", "webhooks.md"])
 def test_all_types_of_events_are_described(name):
     assert set(re.findall(r"`(order\.\w+)`", page(name))) == {*EventType}
+
+
+def test_why_streams_end_and_who_changes_orders_but_keys_is_described(tmp_path):
+    store = Store(Settings(instance=tmp_path), SetClock())
+    for text in (page("api.md"), store.anonymous().get("/openapi/v2.json").text):
+        assert {*End, "cli", SERVICE} <= set(re.findall(r"`(\w+)`", text))
 
 
 @pytest.mark.parametrize("text", [README, page("api.md")], ids=["README", "api.md"])

@@ -92,7 +92,7 @@ _FACTS: dict[str, dict[str, Any]] = {
     },
     "actor": {
         "type": "string",
-        "description": "Who changed the order: `key:` and the id of an API key, or `cli`.",
+        "description": "Who changed the order: `key:` and an API key's id, `cli`, or `service`.",
         "examples": ["key:2"],
     },
     "requestId": {
