@@ -91,10 +91,8 @@ class Rejection:
 class Policy(Protocol):
     """The application's part in serving. Nothing of it may block."""
 
-    # The path that is answered before others, so that a probe says whether the process lives; and
-    # the one answered after them, as thousands of its clients come at once, after a restart.
+    # The path that is answered before others, so that a probe says whether the process lives.
     probe: str
-    followed: str
     # The exceptions by which answers end without a fault of the program. They are answered 503.
     outages: tuple[type[Exception], ...]
 
@@ -103,6 +101,13 @@ class Policy(Protocol):
 
     def body_bytes(self, method: str, path: str, headers: dict[str, str]) -> int:
         """Return how many bytes of a body are retained: the application refuses a longer one."""
+
+    def may_rest(self, path: str, query: str, headers: dict[str, str]) -> bool:
+        """Return whether a request asks for an answer that rests.
+
+        Others are answered before it, as thousands of these come at once after a restart; and at a
+        stop it is refused.
+        """
 
     def wants_body(self, method: str, path: str, headers: dict[str, str]) -> bool:
         """Return whether a request's body matters, or its head is refused."""
@@ -161,7 +166,7 @@ class Exchange(WSGITask):
     is_broken = False
     is_answered = False
     is_discarded = False
-    # Whether nobody had time for it; whether a long answer waited for its place in vain.
+    # Whether nobody has time for it; whether a long answer waited for its place in vain.
     is_late = False
     found_no_place = False
     work = Work.INSTANT

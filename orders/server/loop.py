@@ -139,10 +139,10 @@ class Loop:
 
     def enqueue(self, exchange: Exchange, *, was_waiting: bool) -> None:
         """Queue a whole request, which may have waited for the answer before it."""
-        path = exchange.request.path
-        if path == self.policy.followed:
+        request = exchange.request
+        if self.policy.may_rest(request.path, request.query, request.headers):
             self._following.append(exchange)
-        elif path == self.policy.probe and not was_waiting:
+        elif request.path == self.policy.probe and not was_waiting:
             self._urgent.append(exchange)
         else:
             self._ready.append(exchange)
@@ -337,7 +337,9 @@ class Loop:
                 break
         ends = self.now + RESTING_SECONDS
         while self._may_begin_following() and self.now < ends:
-            yield self._following.popleft()
+            exchange = self._following.popleft()
+            exchange.is_late = self.is_stopping
+            yield exchange
 
     def _may_begin_following(self) -> bool:
         # A worker's queue is for others, too.
@@ -350,7 +352,7 @@ class Loop:
     def _begin(self, exchange: Exchange) -> None:
         if exchange.channel.is_closed:
             return
-        exchange.is_late = self._is_late(exchange)
+        exchange.is_late |= self._is_late(exchange)
         try:
             exchange.begin(self.lead.has_standby)
         except BaseException as error:  # noqa: BLE001 - it is reported

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -30,7 +31,7 @@ from orders.settings import TEST_HEADER, Settings
 from orders.shop import Shop
 from orders.store.database.errors import StoreUnavailable
 from orders.testmode import TestMode
-from orders.web import access, bodies, replies
+from orders.web import access, bodies, live, replies
 from orders.web.logs import log_queue
 from orders.web.openapi import document
 from orders.web.openapi.document import documented
@@ -361,13 +362,13 @@ def _plain(proxy: Any) -> Request:
 
 
 _LIST = ("/v1/store/orders", "GET")
-_EVENTS = "/v2/store/events"
+_EVENTS, _WAIT = "/v2/store/events", re.compile(r"\bwait=")
 
 
 class ServingPolicy:
     """Decides by a request's head how it is served, without waiting for anything."""
 
-    probe, followed = "/healthz", _EVENTS
+    probe = "/healthz"
     outages: tuple[type[Exception], ...] = (StoreUnavailable,)
 
     def __init__(self, app: OrdersFlask, on_turn: Callable[[], None]) -> None:
@@ -406,6 +407,11 @@ class ServingPolicy:
             return most if self._is_remote or self._shop.keyring.find(token) else usual
         except StoreUnavailable:
             return usual
+
+    def may_rest(self, path: str, query: str, headers: dict[str, str]) -> bool:
+        return path == _EVENTS and (
+            live.STREAM in headers.get("ACCEPT", "") or _WAIT.search(query) is not None
+        )
 
     def wants_body(self, method: str, path: str, headers: dict[str, str]) -> bool:
         """Return whether a body matters: not where the head alone leads to 401, 413 or 415.

@@ -419,9 +419,8 @@ def test_what_has_been_ready_for_too_long_is_503_in_the_loop_too(application, mo
 
 
 @pytest.mark.parametrize("kind", ["instant", "waiting"])
-def test_who_comes_in_between_is_answered_before_a_crowd_of_followers(kind, monkeypatch):
-    path, crowd = f"/{kind}/followed", 60
-    monkeypatch.setattr(ByPath, "followed", path)
+def test_who_comes_in_between_is_answered_before_a_crowd_of_followers(kind):
+    path, crowd = f"/{kind}/rest", 60
     begun, go_on = [], threading.Event()
 
     def slowly(environ, start_response):
@@ -442,6 +441,27 @@ def test_who_comes_in_between_is_answered_before_a_crowd_of_followers(kind, monk
         # Nobody is forgotten.
         assert all(each.recv(65_536).startswith(b"HTTP/1.1 200 ") for each in followers)
     assert place < crowd / 2
+
+
+def test_a_stop_refuses_who_would_rest_and_has_answered_all():
+    crowd, begun = 60, []
+
+    def slowly(environ, start_response):
+        begun.append(time.sleep(0.01))
+        start_response("200 OK", [("Content-Length", "0")])
+        return []
+
+    with ExitStack() as stack:
+        server = serving(slowly, ByPath())
+        address = server.__enter__()
+        followers = [stack.enter_context(connect(address)) for _ in range(crowd)]
+        for each in followers:
+            each.sendall(get("/instant/rest", "Connection: close"))
+        wait_until(lambda: begun)
+        server.__exit__(None, None, None)
+        statuses = [each.recv(65_536)[9:12] for each in followers]
+    assert {*statuses} == {b"200", b"503"}
+    assert len(begun) < crowd / 2
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says when bytes arrived")

@@ -17,7 +17,7 @@ from orders.web.refusals import PayloadTooLarge
 class Policy:
     """Everything waits, but for what is long by its path. Nothing is counted or logged."""
 
-    probe, followed = "/healthz", ""
+    probe = "/healthz"
     outages = ()
 
     def work(self, method, path, headers):
@@ -27,6 +27,10 @@ class Policy:
     def body_bytes(self, method, path, headers):
         """Return what the service retains of most bodies."""
         return PayloadTooLarge.limit
+
+    def may_rest(self, path, query, headers):
+        """Return whether a request asks for an answer that rests."""
+        return path.endswith("/rest")
 
     def wants_body(self, method, path, headers):
         """Return that every body matters."""
