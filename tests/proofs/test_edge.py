@@ -39,7 +39,7 @@ def test_slow_readers_get_their_lists_whole_and_take_little_memory(instance):
 def test_followers_who_never_read_hold_up_neither_others_nor_a_stop(instance):
     service = Service(instance)
     keys = keys_for(service, 200)
-    assert followed_without_end(service, keys, 200, longest=(inf, inf)) == []
+    assert followed_without_end(service, keys, 200, (inf, inf), places=400) == []
 
 
 def test_a_stop_under_load_drops_nothing_that_had_arrived(instance):
