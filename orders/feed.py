@@ -39,7 +39,7 @@ _POLL_ALONE_SECONDS = 0.5
 PAGE_EVENTS = 40
 REMEMBERED_EVENTS = 1_000
 # Whose commits come while events are on their way to all, is sent together with them.
-_TOGETHER_SECONDS_EACH = 25e-6
+_TOGETHER_SECONDS_EACH = 40e-6
 # How often keys are looked up, if anything was committed: what revokes one ends its followers
 # within a second.
 _KEYS_SECONDS = 0.9
