@@ -108,6 +108,8 @@ class Shop:
     soundness: str = "ok"
     # Processes that serve the same database with another version, or other figures.
     differing: Sequence[str] = ()
+    # Held while a file that was sent over HTTP is imported.
+    importing: threading.Lock = field(default_factory=threading.Lock)
     keyring: KeyRing = field(init=False)
     bans: Bans = field(init=False)
 

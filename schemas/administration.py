@@ -92,7 +92,7 @@ class KeyPageSchema(CamelSchema):
 class IssuedKeySchema(KeySchema):
     """A key with its new secret."""
 
-    example: ClassVar[dict[str, Any]] = {**KeySchema.example, "secret": "sok_…"}
+    example: ClassVar[dict[str, Any]] = {**KeySchema.example, "secret": "sok_…"}  # nosec B105
 
     secret = fields.Text(_NEVER_AGAIN)
 
@@ -186,7 +186,7 @@ class WebhookPageSchema(CamelSchema):
 class SecretWebhookSchema(WebhookSchema):
     """A webhook with its new secret."""
 
-    example: ClassVar[dict[str, Any]] = {**WebhookSchema.example, "secret": "whsec_…"}
+    example: ClassVar[dict[str, Any]] = {**WebhookSchema.example, "secret": "whsec_…"}  # nosec B105
 
     secret = fields.Text(_NEVER_AGAIN)
 

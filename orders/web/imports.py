@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 from werkzeug.datastructures import FileStorage
 
+from orders.apikeys import ADMIN
 from orders.domain import name_in_api
 from orders.files import formats
 from orders.files.formats import Reading
@@ -33,8 +33,6 @@ _SHOWN_FAULTS = 1_000
 _REPORT = ImportSchema()
 # What messages call an option of the command.
 _OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
-# Each holds a worker for seconds.
-_under_way = threading.Lock()
 
 
 @blueprint.post(IMPORTS.removeprefix(f"/v{VERSION}"), tags=["orders"])
@@ -47,18 +45,21 @@ _under_way = threading.Lock()
     headers=("Idempotent-Replayed",),
     parameters=("Idempotency-Key",),
     stability="beta",
+    scope=ADMIN,
 )
 @blueprint.arguments(ImportQuerySchema, location="query")
 @blueprint.arguments(ImportFilesSchema, location="files")
 @blueprint.response(200, ImportSchema, description="What was imported, or would be.")
 def import_orders(query: dict[str, Any], files: dict[str, FileStorage]) -> Reply:
     """Import a file of orders, all of them or none."""
-    if not _under_way.acquire(blocking=False):
+    # Each holds a worker for seconds.
+    under_way = current_call().shop.importing
+    if not under_way.acquire(blocking=False):
         raise ImportUnderWay
     try:
         return _import(query, files)
     finally:
-        _under_way.release()
+        under_way.release()
 
 
 def _import(query: Mapping[str, Any], files: Mapping[str, FileStorage]) -> Reply:

@@ -25,7 +25,7 @@ TAKES = {
     (2, "reopenOrder"): ("write", 404),
     (2, "placeOrders"): ("write", 200),
     (2, "shipOrders"): ("write", 200),
-    (2, "importOrders"): ("write", 415),  # no form is sent
+    (2, "importOrders"): ("admin", 415),  # no form is sent
     (2, "listOrderEvents"): ("read", 404),
     (2, "listEvents"): ("read", 200),
     (2, "getStats"): ("read", 200),

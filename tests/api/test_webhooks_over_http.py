@@ -80,7 +80,7 @@ def test_an_added_webhook_shows_its_secret_once_and_who_added_it(store, integrat
         ("https://[::1]/hook", "not a public address"),
         ("https://169.254.169.254/latest", "not a public address"),
         ("ftp://192.88.98.1/", "looks like"),
-        ("https://anna:secret@192.88.98.1/", "no user name"),
+        ("https://anna:secret@192.88.98.1/", "no user name"),  # pragma: allowlist secret
         ("", "ASCII"),
     ],
 )

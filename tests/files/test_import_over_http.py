@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from orders.apikeys import SCOPES
 from orders.cli import files as commands
 from orders.files.shops import SHOPS
 from orders.files.spreadsheets import DATE_ORDERS
@@ -21,6 +22,11 @@ INVALID = (422, "validation_failed")
 GOOD = "petId,quantity,reference,item\n7,2,WEB-1,Collar\n8,1,WEB-2,Leash\n"
 
 
+@pytest.fixture
+def owner(store):
+    return store.client(scopes=SCOPES).speaking(2)
+
+
 def send(client, text, query="", name="orders.csv", headers=None, **more):
     """Import a file of this text or these bytes; `more` are other parts, each a text."""
     content = text if isinstance(text, bytes) else text.encode()
@@ -29,21 +35,21 @@ def send(client, text, query="", name="orders.csv", headers=None, **more):
     return client.post(f"{IMPORTS}?{query}", data=data, headers=headers or {})
 
 
-def test_an_imported_order_is_one_like_others_and_its_event_names_the_key(client_v2, store):
-    response = send(client_v2, GOOD)
+def test_an_imported_order_is_one_like_others_and_its_event_names_the_key(owner, store):
+    response = send(owner, GOOD)
     assert response.get_json() == {"orders": 2, "remarks": []}
-    orders = client_v2.get("/v2/store/orders").get_json()["orders"]
+    orders = owner.get("/v2/store/orders").get_json()["orders"]
     assert [(each["reference"], each["item"]) for each in orders] == [
         ("WEB-1", "Collar"),
         ("WEB-2", "Leash"),
     ]
-    events = client_v2.get("/v2/store/events").get_json()["events"]
+    events = owner.get("/v2/store/events").get_json()["events"]
     assert [(each["type"], each["actor"]) for each in events] == [("order.imported", "key:1")] * 2
     assert {each["requestId"] for each in events} == {response.headers["X-Request-Id"]}
 
 
-def test_a_dry_run_shows_the_first_orders_and_every_fault_and_imports_nothing(client_v2, store):
-    report = send(client_v2, GOOD + "x,1,,\n9,0,,\n", "dryRun=true").get_json()
+def test_a_dry_run_shows_the_first_orders_and_every_fault_and_imports_nothing(owner, store):
+    report = send(owner, GOOD + "x,1,,\n9,0,,\n", "dryRun=true").get_json()
     assert [each["reference"] for each in report["first"][:2]] == ["WEB-1", "WEB-2"]
     assert [(each["line"], each["column"]) for each in report["faults"]] == [
         (4, "petId"),
@@ -53,8 +59,8 @@ def test_a_dry_run_shows_the_first_orders_and_every_fault_and_imports_nothing(cl
     assert not store.events()
 
 
-def test_a_file_with_a_fault_is_refused_as_a_whole_by_its_line(client_v2, store):
-    response = send(client_v2, GOOD + "x,1,,\n")
+def test_a_file_with_a_fault_is_refused_as_a_whole_by_its_line(owner, store):
+    response = send(owner, GOOD + "x,1,,\n")
     assert_error(response, *INVALID)
     (fault,) = response.get_json()["errors"]
     assert fault["field"] == "line 4, petId"
@@ -63,7 +69,7 @@ def test_a_file_with_a_fault_is_refused_as_a_whole_by_its_line(client_v2, store)
 
 @pytest.mark.parametrize("query", ["", "dryRun=true"])
 def test_what_is_no_table_of_orders_is_told_in_words_that_name_no_option_of_a_command(
-    client_v2, store, query
+    owner, store, query
 ):
     for name, content in {
         "book.xlsx": b"PK\x03\x04",
@@ -71,13 +77,13 @@ def test_what_is_no_table_of_orders_is_told_in_words_that_name_no_option_of_a_co
         "other.csv": b"name\nRex\n",
         "sku.csv": b"Name,Lineitem name\n#1,Leash\n",
     }.items():
-        text = send(client_v2, content, query, name).get_data(as_text=True)
+        text = send(owner, content, query, name).get_data(as_text=True)
         assert '"line' in text, name
         assert "--" not in text, name
     assert not store.events()
 
 
-def test_the_parameters_are_the_options_of_the_command(client_v2):
+def test_the_parameters_are_the_options_of_the_command(owner):
     assert set(parameters.SHOPS) == set(SHOPS)
     assert set(parameters.DATE_ORDERS) == set(DATE_ORDERS)
     assert set(parameters.IF_KNOWN) == {each.value for each in IfKnown}
@@ -85,58 +91,58 @@ def test_the_parameters_are_the_options_of_the_command(client_v2):
     assert set(parameters.ImportQuerySchema().fields) | {"columns"} == options | {"column"}
 
 
-def test_a_table_of_other_headings_dates_and_pets_is_read_as_told(client_v2):
+def test_a_table_of_other_headings_dates_and_pets_is_read_as_told(owner):
     table = "SKU,Bestellt,ref,extra\nLE-1,22.11.2026 10:00,A-1,x\n"
     query = (
         "column=petId=SKU&column=placedAt=Bestellt&column=reference=ref&ignoreOthers=true"
         "&dates=dmy&zone=Europe/Berlin"
     )
-    report = send(client_v2, table, query, pets="sku,petId\nLE-1,12\n").get_json()
+    report = send(owner, table, query, pets="sku,petId\nLE-1,12\n").get_json()
     assert report["orders"] == 1
-    (order,) = client_v2.get("/v2/store/orders").get_json()["orders"]
+    (order,) = owner.get("/v2/store/orders").get_json()["orders"]
     assert (order["petId"], order["placedAt"]) == (12, "2026-11-22T09:00:00.000Z")
 
 
-def test_sent_again_with_its_idempotency_key_a_file_is_imported_once(client_v2, store):
+def test_sent_again_with_its_idempotency_key_a_file_is_imported_once(owner, store):
     headers = {"Idempotency-Key": "file-1"}
-    first, again = (send(client_v2, GOOD, headers=headers) for _ in range(2))
+    first, again = (send(owner, GOOD, headers=headers) for _ in range(2))
     assert first.data == again.data
     assert again.headers["Idempotent-Replayed"] == "true"
     assert len(store.events()) == 2
     for changed in (
-        send(client_v2, GOOD + "9,1,,\n", headers=headers),
-        send(client_v2, GOOD, "ifKnown=skip", headers=headers),
+        send(owner, GOOD + "9,1,,\n", headers=headers),
+        send(owner, GOOD, "ifKnown=skip", headers=headers),
     ):
         assert_error(changed, 422, "idempotency_key_reused")
     assert len(store.events()) == 2
 
 
-def test_known_references_are_refused_skipped_or_imported(client_v2, store):
-    send(client_v2, GOOD)
-    refused = send(client_v2, GOOD, "ifKnown=refuse")
+def test_known_references_are_refused_skipped_or_imported(owner, store):
+    send(owner, GOOD)
+    refused = send(owner, GOOD, "ifKnown=refuse")
     assert_error(refused, *INVALID)
-    skipped = send(client_v2, GOOD, "ifKnown=skip").get_json()
+    skipped = send(owner, GOOD, "ifKnown=skip").get_json()
     assert (skipped["orders"], [each["rows"] for each in skipped["remarks"]]) == (0, [2])
-    assert send(client_v2, GOOD).get_json()["orders"] == 2
+    assert send(owner, GOOD).get_json()["orders"] == 2
     assert len(store.events()) == 4
 
 
-def test_a_form_without_a_file_or_with_another_part_is_refused(client_v2, store):
+def test_a_form_without_a_file_or_with_another_part_is_refused(owner, store):
     for data, field in (
         ({}, "file"),
         ({"file": "a text"}, "file"),
         ({"file": (io.BytesIO(GOOD.encode()), "a.csv"), "other": "x"}, "other"),
     ):
-        response = client_v2.post(IMPORTS, data=data, content_type="multipart/form-data")
+        response = owner.post(IMPORTS, data=data, content_type="multipart/form-data")
         assert_error(response, *INVALID)
         assert field in {each["field"] for each in response.get_json()["errors"]}
-    broken = client_v2.post(IMPORTS, data=b"--x", content_type="multipart/form-data")
+    broken = owner.post(IMPORTS, data=b"--x", content_type="multipart/form-data")
     assert broken.status_code in {415, 422}
-    assert_error(client_v2.post(IMPORTS, json={}), 415, "unsupported_media_type")
+    assert_error(owner.post(IMPORTS, json={}), 415, "unsupported_media_type")
     assert not store.events()
 
 
-def test_one_file_is_imported_at_a_time(client_v2, store, monkeypatch):
+def test_one_file_is_imported_at_a_time(owner, store, monkeypatch):
     begun, go_on = threading.Event(), threading.Event()
     read = commands.formats.read
 
@@ -147,9 +153,9 @@ def test_one_file_is_imported_at_a_time(client_v2, store, monkeypatch):
 
     monkeypatch.setattr(commands.formats, "read", slow)
     with ThreadPoolExecutor() as pool:
-        first = pool.submit(send, client_v2, GOOD)
+        first = pool.submit(send, owner, GOOD)
         assert begun.wait(30)
-        second = send(client_v2, GOOD)
+        second = send(owner, GOOD)
         go_on.set()
         assert first.result().status_code == 200
     assert_error(second, 503, "server_busy")
@@ -158,7 +164,7 @@ def test_one_file_is_imported_at_a_time(client_v2, store, monkeypatch):
 
 
 def test_only_a_valid_key_may_send_a_long_body_and_only_to_here(service):
-    key = service.issue()
+    key = service.issue("business", "--scope", "admin")
     long = b"petId\n" + b"7\n" * 100_000
 
     def post(path, key=key, content=long):

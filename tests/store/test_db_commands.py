@@ -307,7 +307,7 @@ def test_every_group_and_command_has_help_and_needs_no_store_for_it(settings, cl
         for name, group in store.app.cli.commands.items()
         if isinstance(group, click.Group) and name != "openapi"  # which an extension brings along
     }
-    assert set(groups) == {"keys", "orders", "events", "pets", "webhooks", "db"}
+    assert set(groups) == {"keys", "orders", "events", "pets", "webhooks", "db", "test"}
     for group, commands in groups.items():
         help_text, bare = command(store, group, "--help"), command(store, group)
         assert (help_text.exit_code, help_text.stderr) == (0, "")
