@@ -20,7 +20,8 @@ import { Watch } from "./watch.js";
 
 const VIEWS = { orders: ordersView, order: orderView, new: newView };
 // Modules that are loaded when somebody first goes there, each with a `view`.
-const LATER = { figures: () => import("./figures.js"), key: () => import("./key.js") };
+const LATER = { figures: () => import("./figures.js"), key: () => import("./key.js"), keys: () => import("./keys.js") };
+const OF_ADMINS = ["keys"];
 const CHANGES = { "order.placed": "was placed", "order.shipped": "was shipped", "order.cancelled": "was cancelled", "order.reopened": "was reopened", "order.imported": "was imported from a file", "order.forgotten": "was forgotten" };
 // Whether it moves an order away from pending, of each type of event that changes the counts.
 const COUNTED = { "order.placed": false, "order.imported": false, "order.shipped": true, "order.cancelled": true };
@@ -140,6 +141,7 @@ async function enter({ isNew = false } = {}) {
   byId("who-name").textContent = name;
   byId("who-may").textContent = access(scopes);
   for (const each of document.querySelectorAll("[data-writes]")) each.hidden = !session.mayWrite;
+  for (const each of document.querySelectorAll("[data-admin]")) each.hidden = !session.mayAdmin;
   resumeShipping({ isNew });
   showView();
 }
@@ -157,7 +159,7 @@ function showView() {
   closeQuestion();
   const place = here();
   const name = place.name === "orders" && place.id ? "order" : place.name;
-  const isAllowed = (Object.hasOwn(VIEWS, name) || Object.hasOwn(LATER, name)) && (name !== "new" || session.mayWrite);
+  const isAllowed = (Object.hasOwn(VIEWS, name) || Object.hasOwn(LATER, name)) && (name !== "new" || session.mayWrite) && (!OF_ADMINS.includes(name) || session.mayAdmin);
   if (!isAllowed) {
     go("#/orders", { replace: true });
     return;

@@ -99,6 +99,13 @@ const STATUSES = {
   503: "The service can't reach its database at the moment. Try again in a few seconds.",
 };
 
+const CONFLICTS = {
+  last_admin_key: "This is the last key that can manage the shop. Issue another one that can, then try again.",
+  rotation_in_grace: "The previous secret of this key still works, and may be in use. Try again when it doesn't.",
+  key_is_over: "This key has been revoked or has expired. Issue a new one.",
+  key_not_banned: "This key isn't blocked any more.",
+};
+
 /** Why a key that worked here does so no more. */
 export const NO_LONGER_VALID = "This key is no longer valid: it has expired or has been revoked. Ask for a new one.";
 
@@ -111,20 +118,22 @@ export function describe(failure) {
   if (failure.status === 409) return describeConflict(failure);
   if (failure.status === 422) return describeFaults(failure);
   if (failure.status === 429) return describeLimit(failure);
+  if (failure.code === "key_not_found") return "There is no such key.";
   return STATUSES[failure.status] || internal(failure);
 }
 
-/** Return the faults that an error message names, by field of the order. */
-export function faults(failure) {
+/** Return the faults that an error message names, by field: of the order, unless others are given. */
+export function faults(failure, labels = LABELS) {
   const result = {};
   for (const part of (failure.message || "").replace(/\.$/, "").split("; ")) {
     const [, name, fault] = part.match(/^(\w+): (.*)$/s) || [];
-    if (LABELS.has(name)) result[name] = fault;
+    if (labels.has(name)) result[name] = fault;
   }
   return result;
 }
 
 function describeConflict({ code }) {
+  if (CONFLICTS[code]) return CONFLICTS[code];
   const status = code === "order_already_cancelled" ? "cancelled" : "shipped";
   return `Someone else was faster: this order has already been ${status}. You changed nothing.`;
 }

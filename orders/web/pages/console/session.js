@@ -97,6 +97,10 @@ export const session = {
     return Boolean(this.profile?.scopes.includes("write"));
   },
 
+  get mayAdmin() {
+    return Boolean(this.profile?.scopes.includes("admin"));
+  },
+
   get place() {
     return read(PLACE) || {};
   },

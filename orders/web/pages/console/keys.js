@@ -1,0 +1,258 @@
+// The shop's keys, for those who manage it. A secret is in this view alone, and goes with it.
+
+import { confirm } from "./actions.js";
+import { change, get, newName, NoAnswer } from "./api.js";
+import { bdi, byId, el, refocus, setText } from "./dom.js";
+import { count, counted, inSentence, instant } from "./format.js";
+import { announce, describe, failurePanel, faults } from "./notices.js";
+import { session } from "./session.js";
+import { now } from "./time.js";
+
+const DAY_MS = 86_400_000;
+const SOON_MS = 7 * DAY_MS;
+const FIGURES_OF_ITS_OWN = "enterprise";
+const PLANS = ["free", "pro", "business", FIGURES_OF_ITS_OWN];
+const ACCESS = [
+  ["read write", "View and edit orders"],
+  ["read", "View orders"],
+  ["read write webhooks", "View and edit orders, manage its own webhooks"],
+  ["webhooks", "Manage its own webhooks"],
+  ["admin", "Manage the shop: everything"],
+];
+const SCOPES = { read: "view orders", write: "edit orders", webhooks: "manage its own webhooks" };
+const GRACES = [[0, "Not at all: it was seen by others"], [1, "For an hour"], [24, "For a day"], [168, "For a week"]];
+const LABELS = new Map([["name", "The name"], ["plan", "The plan"], ["expiresInDays", "The number of days"], ["perMinute", "The requests a minute"], ["perDay", "The requests a day"]]);
+const LOST = "The connection was lost, so we can't tell whether the key was issued. Send it again: it won't be issued twice.";
+const SECRET_LOST = "It is done, but the new secret was lost with the connection, and it can't be shown again. Revoke the key, and issue another one.";
+
+/** Make the view. */
+export function view(root) {
+  const loading = new AbortController();
+  const secret = el("div", { role: "status" });
+  const list = el("div", { class: "stack" });
+  const [form, offer] = issuing(issued);
+  root.replaceChildren(el("div", { class: "head" }, el("h1", { tabindex: "-1", text: "Keys" })), secret, list, form);
+
+  async function load() {
+    try {
+      const { keys } = await get("keys", { signal: loading.signal });
+      offer(keys);
+      show(keys);
+    } catch (failure) {
+      if (failure.name !== "AbortError") list.replaceChildren(failurePanel(failure, load));
+    }
+  }
+
+  function show(keys) {
+    const focused = list.contains(document.activeElement) && document.activeElement.id;
+    const isOpen = list.querySelector("details")?.open;
+    const [valid, over] = [keys.filter(isValid), keys.filter((key) => !isValid(key))];
+    list.replaceChildren(el("ul", { class: "two" }, ...valid.map(card)), over.length ? former(over, isOpen) : "");
+    if (focused !== false) (byId(focused) || root.querySelector("h1")).focus({ preventScroll: true });
+  }
+
+  function card(key) {
+    const { id, name, bannedUntil, expires } = key;
+    const button = (action, text, act, kind = "") => el("button", { id: `${action}-${id}`, class: `button ${kind}`, type: "button", "aria-label": `${text}: ${name}`, text, on: { click: () => act(key) } });
+    const isSoon = expires && Date.parse(expires) - now() < SOON_MS;
+    // Keys may have the same name, regions may not.
+    return el("li", { class: "panel stack" },
+      el("h2", {}, bdi(name), id === session.profile?.id ? " (yours)" : ""),
+      bannedUntil && el("p", { class: "notice bad", text: `Blocked after too many requests, until ${inSentence(bannedUntil)}.` }),
+      isSoon && el("p", { class: "notice", text: `Expires ${inSentence(expires)}. Rotating doesn't extend it: issue a new key before that.` }),
+      facts(key),
+      el("div", { class: "buttons" }, bannedUntil && button("unban", "Unblock", unban, "main"), button("rotate", "New secret", rotate), button("revoke", "Revoke", revoke)));
+  }
+
+  async function unban({ id, name }) {
+    try {
+      await change("POST", `keys/${id}/unban`, undefined, { name: newName() });
+      announce(`${name} is no longer blocked.`);
+    } catch (failure) {
+      announce(describe(failure));
+    }
+    return load();
+  }
+
+  async function rotate({ id, name }) {
+    const isOwn = id === session.profile.id;
+    // Without a grace, a request of this page that is on its way would end its session before it has the secret.
+    const grace = choice("grace", GRACES.filter(([hours]) => hours || !isOwn), 24);
+    // Tried again after a lost answer, it must be the same.
+    let [hours, answer] = [null, null];
+    const isDone = await confirm({
+      title: `New secret for ${name}?`,
+      body: [field("The previous secret works on", grace), el("p", { class: "hint", text: isOwn ? "You're signed in with this key. This page goes on with the new secret." : "Whoever uses this key needs the new secret by then." })],
+      yes: "Make a new secret",
+      no: "Leave it",
+      work: async (once) => {
+        hours ??= Number(grace.value);
+        answer = (await change("POST", `keys/${id}/rotate`, { graceHours: hours }, { name: once })).data;
+        if (isOwn && answer.secret) session.begin(answer.secret, session.profile, session.isRemembered);
+      },
+    });
+    if (answer) reveal(answer);
+    return isDone && load();
+  }
+
+  async function revoke({ id, name }) {
+    const isOwn = id === session.profile.id;
+    const isDone = await confirm({
+      title: `Revoke ${name}?`,
+      body: [el("p", { text: `Whoever uses this key is locked out at once, for good.${isOwn ? " You're signed in with it: you will be signed out." : ""}` })],
+      yes: "Revoke the key",
+      no: "Keep it",
+      danger: true,
+      success: `${name} is revoked.`,
+      work: (once) => change("DELETE", `keys/${id}`, undefined, { name: once }),
+    });
+    return isDone && load();
+  }
+
+  function issued(key) {
+    reveal(key);
+    return load();
+  }
+
+  function reveal(key) {
+    if (loading.signal.aborted) return;
+    secret.replaceChildren(key.secret ? revealed(key) : el("p", { class: "notice bad", text: SECRET_LOST }));
+    secret.querySelector("input")?.focus();
+  }
+
+  function dispose() {
+    loading.abort();
+    secret.replaceChildren();
+  }
+
+  return { title: "Keys", update: load, changed: (events) => (events.length ? undefined : load()), dispose };
+}
+
+function isValid({ revoked, expires }) {
+  return !revoked && (!expires || Date.parse(expires) > now());
+}
+
+function facts({ scopes, plan, perMinute, perDay, lastUsed, expires, prefix, graceUntil }) {
+  const may = scopes.includes("admin") ? "manage the shop: everything" : scopes.map((scope) => SCOPES[scope] || scope).join(", ");
+  const figures = perMinute && perDay ? ` (${count(perMinute)} a minute, ${count(perDay)} a day)` : "";
+  const pairs = [
+    ["May", may], ["Plan", `${plan}${figures}`], ["Last used", lastUsed ? instant(lastUsed) : "never"], ["Expires", expires ? instant(expires) : "never"],
+    ["Begins with", prefix], graceUntil && ["Previous secret", el("span", {}, "works until ", instant(graceUntil))],
+  ].filter(Boolean);
+  return el("dl", { class: "facts" }, ...pairs.map(([term, value]) => el("div", {}, el("dt", { text: term }), el("dd", {}, value))));
+}
+
+function former(keys, isOpen) {
+  const row = ({ name, revoked, expires }) => el("tr", {}, el("th", { scope: "row" }, bdi(name)), el("td", {}, revoked ? "Revoked " : "Expired ", instant(revoked || expires)));
+  return el("details", { class: "panel", open: isOpen },
+    el("summary", { text: `${counted(keys.length, "key")} no longer valid` }),
+    el("table", { class: "plain" },
+      el("thead", {}, el("tr", {}, el("th", { scope: "col", text: "Name" }), el("th", { scope: "col", text: "Ended" }))), el("tbody", {}, ...keys.map(row))));
+}
+
+function revealed({ name, secret }) {
+  const shown = el("input", { id: "secret", readonly: true, autocomplete: "off", spellcheck: "false", value: secret, on: { focus: () => shown.select() } });
+  const copy = async () => {
+    shown.focus();
+    try {
+      await navigator.clipboard.writeText(secret);
+    } catch {
+      // Browsers have a clipboard only over a secure connection; this older way works without.
+      if (!document.execCommand("copy")) return announce("This browser doesn't let the page copy. Copy it by hand.");
+    }
+    return announce("Copied.");
+  };
+  return el("section", { class: "panel stack", "aria-labelledby": "revealed" },
+    el("h2", { id: "revealed" }, "The secret of ", bdi(name)),
+    el("p", { text: "It is shown only now: copy it, and hand it on in private. Whoever has it can do what the key may." }),
+    el("div", { class: "search" }, field("Secret", shown), el("button", { class: "button main", type: "button", text: "Copy", on: { click: copy } })));
+}
+
+// The form to issue a key; and a function that offers the plans of these keys, too.
+function issuing(issued) {
+  const name = el("input", { id: "new-name", name: "name", maxlength: 100, autocomplete: "off" });
+  const plan = choice("new-plan", PLANS.map((each) => [each, each]), "pro");
+  const access = choice("new-access", ACCESS, ACCESS[0][0]);
+  const number = (id, of) => el("input", { id, name: of, inputmode: "numeric", autocomplete: "off" });
+  const [days, minute, day] = [number("new-days", "expiresInDays"), number("new-minute", "perMinute"), number("new-day", "perDay")];
+  const figures = [field("Requests a minute", minute), field("Requests a day", day)];
+  const notice = el("p", { class: "notice bad", role: "alert", hidden: true });
+  const submit = el("button", { class: "button main", type: "submit", text: "Issue key" });
+  const form = el("form", { class: "panel place", novalidate: true, "aria-labelledby": "issue" },
+    el("h2", { id: "issue", text: "Issue a key" }), notice, field("Name", name, "Who or what uses it, such as “Ada” or “the web shop”."),
+    field("May", access), field("Plan", plan), ...figures, field("Expires after how many days", days, "Leave empty for never."), el("div", { class: "buttons" }, submit));
+  const showFigures = () => {
+    for (const each of figures) each.hidden = plan.value !== FIGURES_OF_ITS_OWN;
+  };
+  plan.addEventListener("change", showFigures);
+  showFigures();
+  // Sent again after a lost answer, it is issued once.
+  let once = newName();
+
+  async function send() {
+    const { key, wrong } = read();
+    if (wrong) return fail(wrong[0], wrong[1]);
+    setText(notice, "");
+    submit.disabled = true;
+    try {
+      const { data } = await change("POST", "keys", key, { name: once });
+      form.reset();
+      once = newName();
+      submit.textContent = "Issue key";
+      showFigures();
+      issued(data);
+    } catch (failure) {
+      if (failure.name !== "AbortError") refused(failure);
+    }
+    submit.disabled = false;
+    return undefined;
+  }
+
+  function refused(failure) {
+    submit.disabled = false;
+    if (failure instanceof NoAnswer) {
+      submit.textContent = "Send again";
+      return fail(LOST, submit);
+    }
+    if (![429, 500, 503].includes(failure.status)) once = newName();
+    const [[at, fault] = []] = Object.entries(failure.status === 422 ? faults(failure, LABELS) : {});
+    return fail(at ? `${LABELS.get(at)} ${fault}.` : describe(failure), at ? form.elements.namedItem(at) : submit);
+  }
+
+  function fail(text, at) {
+    setText(notice, text);
+    for (const each of form.querySelectorAll("input")) each.setAttribute("aria-invalid", `${each === at}`);
+    if (at === submit) refocus(at);
+    else at?.focus();
+  }
+
+  function read() {
+    const key = { name: name.value.trim(), plan: plan.value, scopes: access.value.split(" ") };
+    if (!key.name) return { wrong: ["Enter a name.", name] };
+    for (const each of plan.value === FIGURES_OF_ITS_OWN ? [days, minute, day] : [days]) {
+      const text = each.value.trim();
+      if (!/^\d*$/.test(text) || (!text && each !== days)) return { wrong: [`${LABELS.get(each.name)} must be a whole number.`, each] };
+      if (text) key[each.name] = Number(text);
+    }
+    return { key };
+  }
+
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    if (!submit.disabled) send();
+  });
+  const offer = (keys) => {
+    const known = new Set([...plan.options].map(({ value }) => value));
+    for (const each of new Set(keys.map((key) => key.plan))) if (!known.has(each)) plan.append(el("option", { value: each, text: each }));
+  };
+  return [form, offer];
+}
+
+function choice(id, options, usual) {
+  return el("select", { id, name: id, autocomplete: "off" }, ...options.map(([value, text]) => el("option", { value, text, selected: value === usual })));
+}
+
+function field(label, input, hint) {
+  if (hint) input.setAttribute("aria-describedby", `${input.id}-hint`);
+  return el("div", { class: "field" }, el("label", { for: input.id, text: label }), input, hint ? el("p", { id: `${input.id}-hint`, class: "hint", text: hint }) : null);
+}

@@ -1,0 +1,199 @@
+"""A morning of the shop's owner on the console's pages for a key with the scope admin."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from orders.apikeys import SCOPES
+from orders.store import apikeys as key_store
+from tests.support.browser import expect, no_violations
+from tests.support.console import (
+    announced,
+    go_to,
+    in_plain_words,
+    press,
+    sign_in,
+    too_wide,
+    wait_for_rows,
+)
+
+pytestmark = pytest.mark.browser
+
+SHOP = {"orders": 2}
+OWNER = {"scopes": SCOPES, "name": "the owner"}
+LOOKS = [("light", 1280), ("dark", 320)]
+
+
+def of_key(page, name):
+    return page.locator("li.panel", has=page.get_by_role("heading", name=name, exact=True))
+
+
+def of_page(page, place):
+    go_to(page, place)
+    expect(page.get_by_role("heading", level=1)).to_have_text(place.capitalize())
+
+
+def accept(page, text):
+    page.get_by_role("dialog").get_by_role("button", name=text).click()
+
+
+def issue(page, name, *, may="View and edit orders"):
+    page.get_by_label("Name", exact=True).fill(name)
+    page.get_by_label("May").select_option(label=may)
+    press(page, "Issue key")
+    expect(page.get_by_label("Secret", exact=True)).to_be_visible()
+    return page.get_by_label("Secret", exact=True).input_value()
+
+
+def change_key(shop, key_id, **fields):
+    with shop.store.database.write() as connection:
+        key_store.change(connection, key_id, **fields)
+
+
+def works(shop, secret):
+    return shop.api("GET", "/v2/usage", secret).status == 200
+
+
+@pytest.fixture
+def owner(at_desk):
+    """The page of an owner."""
+    return lambda **options: at_desk(OWNER, **options)
+
+
+def test_a_key_is_issued_copied_used_rotated_and_revoked(shop, owner):
+    page = owner(permissions=["clipboard-read", "clipboard-write"])
+    page.get_by_role("link", name="Keys", exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Keys")
+    secret = issue(page, "<b>Ada</b>", may="View orders")
+    press(page, "Copy")
+    announced(page, "Copied.")
+    assert page.evaluate("navigator.clipboard.readText()") == secret
+    assert works(shop, secret)
+    assert shop.api("POST", "/v2/store/orders", secret, json={"petId": 1}).status == 403
+    ada = of_key(page, "<b>Ada</b>")
+    expect(ada).to_contain_text("view orders")
+
+    go_to(page, "orders")
+    wait_for_rows(page)
+    of_page(page, "keys")
+    expect(ada).to_contain_text("300 a minute")
+    expect(page.get_by_label("Secret", exact=True)).to_have_count(0)
+    assert secret not in page.content()
+    assert secret not in page.evaluate("JSON.stringify([{...sessionStorage}, {...localStorage}])")
+
+    ada.get_by_role("button", name="New secret").click()
+    page.get_by_label("The previous secret works on").select_option(label="For an hour")
+    accept(page, "Make a new secret")
+    expect(page.get_by_label("Secret", exact=True)).to_be_visible()
+    newer = page.get_by_label("Secret", exact=True).input_value()
+    assert newer != secret
+    assert works(shop, newer)
+    assert works(shop, secret)
+    expect(ada).to_contain_text("Previous secret")
+
+    ada.get_by_role("button", name="Revoke").click()
+    accept(page, "Revoke the key")
+    expect(ada).to_have_count(0)
+    assert not works(shop, newer)
+    assert not works(shop, secret)
+    page.get_by_text("no longer valid").click()
+    expect(page.get_by_role("row", name="<b>Ada</b>")).to_contain_text("Revoked")
+
+
+def test_a_banned_key_is_unblocked_and_one_that_expires_soon_is_marked(shop, owner):
+    banned, _ = shop.store.issue(name="Bob")
+    soon, _ = shop.store.issue(name="Cleo")
+    now = shop.store.clock.now()
+    change_key(shop, banned, banned_until=now + timedelta(minutes=5))
+    change_key(shop, soon, expires_at=now + timedelta(days=3))
+    page = owner()
+    of_page(page, "keys")
+    expect(of_key(page, "Cleo")).to_contain_text("Expires 2")
+    expect(of_key(page, "Cleo").locator(".notice")).to_be_visible()
+    expect(of_key(page, "Bob")).to_contain_text("Blocked after too many requests, until")
+    of_key(page, "Bob").get_by_role("button", name="Unblock").click()
+    announced(page, "Bob is no longer blocked.")
+    expect(of_key(page, "Bob").get_by_role("button", name="Unblock")).to_have_count(0)
+    with shop.store.database.read() as connection:
+        assert key_store.get(connection, banned).banned_until is None
+
+
+def test_the_last_key_that_manages_the_shop_is_not_revoked_and_says_why(start, visit):
+    service = start()
+    page = visit(service.url, refusals=(409,))
+    sign_in(page, service.issue("business", "--scope", "admin"))
+    of_page(page, "keys")
+    press(page, "Revoke")
+    accept(page, "Revoke the key")
+    notice = page.get_by_role("dialog").get_by_role("alert")
+    expect(notice).to_contain_text("This is the last key that can manage the shop.")
+    assert in_plain_words(notice.inner_text())
+    accept(page, "Close")
+    expect(page.get_by_role("heading", name="(yours)")).to_be_visible()
+
+
+def test_the_page_goes_on_with_the_new_secret_of_its_own_key(shop, owner):
+    page = owner()
+    of_page(page, "keys")
+    own = page.locator("li.panel", has=page.get_by_role("heading", name="(yours)"))
+    own.get_by_role("button", name="New secret").click()
+    assert page.get_by_label("The previous secret works on").locator("option").count() == 3
+    accept(page, "Make a new secret")
+    expect(page.get_by_label("Secret", exact=True)).to_be_visible()
+    secret = page.get_by_label("Secret", exact=True).input_value()
+    assert page.evaluate("sessionStorage.getItem('key')") == secret
+    page.reload()
+    expect(page.get_by_role("heading", name="(yours)")).to_be_visible()
+
+
+def test_faults_are_said_in_words_and_a_lost_answer_issues_one_key(shop, owner):
+    page = owner(refusals=(422,), loses=True)
+    of_page(page, "keys")
+    press(page, "Issue key")
+    expect(page.locator("form.place .notice")).to_have_text("Enter a name.")
+    page.get_by_label("Name", exact=True).fill("Dora")
+    page.get_by_label("Expires after").fill("99999")
+    press(page, "Issue key")
+    expect(page.locator("form.place .notice")).to_contain_text("The number of days")
+    assert in_plain_words(page.locator("form.place .notice").inner_text())
+    page.get_by_label("Expires after").fill("365")
+
+    def lose(route):
+        route.fetch()
+        route.abort()
+
+    page.route("**/v2/keys", lose, times=1)
+    press(page, "Issue key")
+    press(page, "Send again")
+    expect(page.get_by_text("can't be shown again")).to_be_visible()
+    expect(of_key(page, "Dora")).to_have_count(1)
+
+
+def test_other_keys_neither_see_the_pages_nor_reach_them(at_desk):
+    page = at_desk()
+    expect(page.get_by_role("link", name="Keys", exact=True)).to_be_hidden()
+    go_to(page, "keys")
+    wait_for_rows(page)
+    assert page.evaluate("location.hash") == "#/orders"
+
+
+@pytest.mark.parametrize(("color_scheme", "width"), LOOKS)
+def test_the_pages_are_accessible(shop, owner, color_scheme, width):
+    banned, _ = shop.store.issue(name="Eve")
+    change_key(shop, banned, banned_until=shop.store.clock.now() + timedelta(minutes=5))
+    page = owner(viewport={"width": width, "height": 800}, color_scheme=color_scheme)
+
+    def check():
+        no_violations(page)
+        assert not too_wide(page), page.url
+
+    of_page(page, "keys")
+    name = f"{'W' * 90} {width}"
+    issue(page, name)
+    expect(of_key(page, name)).to_be_visible()
+    check()
+    page.get_by_label("Plan").select_option("enterprise")
+    of_key(page, name).get_by_role("button", name="New secret").click()
+    check()
