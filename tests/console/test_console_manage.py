@@ -14,6 +14,7 @@ from tests.support.console import (
     go_to,
     in_plain_words,
     press,
+    requests_of,
     sign_in,
     too_wide,
     wait_for_rows,
@@ -174,9 +175,82 @@ def test_faults_are_said_in_words_and_a_lost_answer_issues_one_key(shop, owner):
 def test_other_keys_neither_see_the_pages_nor_reach_them(at_desk):
     page = at_desk()
     expect(page.get_by_role("link", name="Keys", exact=True)).to_be_hidden()
-    go_to(page, "keys")
-    wait_for_rows(page)
-    assert page.evaluate("location.hash") == "#/orders"
+    for place in ("keys", "import"):
+        go_to(page, place)
+        page.wait_for_function("location.hash === '#/orders'")
+        wait_for_rows(page)
+
+
+HEAD = "petId,quantity,reference,item\n"
+
+
+def choose(page, text, name="orders.csv"):
+    content = text if isinstance(text, bytes) else text.encode()
+    page.get_by_label("File of orders").set_input_files(
+        {"name": name, "mimeType": "text/csv", "buffer": content}
+    )
+
+
+def check_file(page, text):
+    choose(page, text)
+    press(page, "Check")
+
+
+def test_a_file_is_checked_line_by_line_and_imported_whole(shop, owner):
+    page = owner()
+    page.get_by_role("link", name="Import", exact=True).click()
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator("form.place .notice")).to_have_text("Choose a file.")
+    check_file(page, HEAD + "7,2,FILE-1,<b>Collar</b>\nseven,1,FILE-2,\n8,0,FILE-3,\n")
+    expect(page.get_by_role("heading", name="2 faults: nothing can be imported")).to_be_visible()
+    faults = page.get_by_role("list", name="Faults").get_by_role("listitem")
+    expect(faults).to_have_count(2)
+    expect(faults.first).to_contain_text("Line 3, petId")
+    expect(faults.last).to_contain_text("Line 4, quantity")
+    expect(page.get_by_role("button", name="Import")).to_have_count(0)
+
+    check_file(page, HEAD + "7,2,FILE-1,<b>Collar</b>\n8,1,FILE-2,\n")
+    expect(page.get_by_role("heading", name="2 orders can be imported")).to_be_visible()
+    expect(page.locator("dd", has_text="<b>Collar</b>")).to_be_visible()
+    assert shop.count(reference="FILE-1") == 0
+    press(page, "Import 2 orders")
+    expect(page.get_by_role("heading", name="2 orders imported.")).to_be_visible()
+    assert [shop.count(reference=f"FILE-{number}") for number in (1, 2)] == [1, 1]
+
+
+def test_a_lost_answer_imports_a_file_once(shop, owner):
+    page = owner(loses=True)
+    of_page(page, "import")
+    check_file(page, HEAD + "7,2,ONCE,\n")
+
+    def lose(route):
+        route.fetch()
+        route.abort()
+
+    expect(page.get_by_role("button", name="Import 1 order")).to_be_visible()
+    page.route("**/v2/imports?*", lose, times=1)
+    press(page, "Import 1 order")
+    expect(page.locator("form.place .notice")).to_contain_text("The connection was lost")
+    press(page, "Import 1 order")
+    expect(page.get_by_role("heading", name="1 order imported.")).to_be_visible()
+    assert shop.count(reference="ONCE") == 1
+
+
+def test_a_file_of_more_than_16_mib_is_not_sent_and_progress_is_shown(owner):
+    page = owner()
+    of_page(page, "import")
+    sent = requests_of(page)
+    check_file(page, b"x" * (16 * 1024 * 1024))
+    expect(page.locator("form.place .notice")).to_contain_text("flask orders import FILE")
+    assert "POST imports" not in sent
+    held = []
+    page.route("**/v2/imports?*", lambda route: held.append(route))  # noqa: PLW0108 - Playwright marks it
+    check_file(page, HEAD + "7,2,WAITS,\n")
+    expect(page.get_by_role("progressbar")).to_be_visible()
+    expect(page.get_by_role("button", name="Check")).to_be_disabled()
+    held[0].continue_()
+    expect(page.get_by_role("button", name="Import 1 order")).to_be_visible()
+    expect(page.get_by_role("progressbar")).to_have_count(0)
 
 
 @pytest.mark.parametrize(("color_scheme", "width"), LOOKS)
@@ -197,3 +271,9 @@ def test_the_pages_are_accessible(shop, owner, color_scheme, width):
     page.get_by_label("Plan").select_option("enterprise")
     of_key(page, name).get_by_role("button", name="New secret").click()
     check()
+    page.keyboard.press("Escape")
+    of_page(page, "import")
+    for row in ("7,2,A,Collar", f"{'W' * 90},2,A,"):
+        check_file(page, f"{HEAD}{row}\n")
+        expect(page.locator("#view h2")).to_be_visible()
+        check()

@@ -91,14 +91,16 @@ export async function changesAnswered() {
 
 /**
  * Send a change, to be done only to the version of this `etag` if there is one. Sent again under the
- * same `name`, it is done once. With `keepalive` it outlives the page. Returns the answer's data
+ * same `name`, it is done once. With `keepalive` it outlives the page. A form as the body is sent as one; the answer may
+ * take so many `seconds`. Returns the answer's data
  * (null if there is none), and whether the change had been done before.
  */
-export async function change(method, path, body, { name, etag, keepalive = false }) {
+export async function change(method, path, body, { name, etag, keepalive = false, seconds }) {
   const headers = { "Idempotency-Key": name };
-  if (body !== undefined) headers["Content-Type"] = "application/json";
+  const isForm = body instanceof FormData;
+  if (body !== undefined && !isForm) headers["Content-Type"] = "application/json";
   if (etag) headers["If-Match"] = etag;
-  const sent = send(method, path, { headers, keepalive, body: body && JSON.stringify(body) });
+  const sent = send(method, path, { headers, keepalive, seconds, body: isForm ? body : body && JSON.stringify(body) });
   underWay.add(sent);
   const answer = await sent.finally(() => underWay.delete(sent));
   return {
@@ -134,7 +136,7 @@ export function parse(text) {
     Number.isInteger(value) && !Number.isSafeInteger(value) ? context?.source ?? "too long for this browser" : value);
 }
 
-async function send(method, path, { headers, body, signal, key, keepalive, isProbe }) {
+async function send(method, path, { headers, body, signal, key, keepalive, seconds, isProbe }) {
   if (mustWait() && !isProbe) throw tooSoon();
   const sent = key ?? session.key;
   const answer = await reach(`v2/${path}`, signal, {
@@ -145,7 +147,7 @@ async function send(method, path, { headers, body, signal, key, keepalive, isPro
     cache: "no-store",
     credentials: "omit",
     redirect: "error",
-  });
+  }, seconds);
   // After signing out, answers must not reach the next person who signs in.
   if (!key && sent !== session.key) throw Object.assign(aborted(), { status: answer.status });
   if (method !== "GET") session.own = answer.headers.get("X-Request-Id");
@@ -157,9 +159,9 @@ async function send(method, path, { headers, body, signal, key, keepalive, isPro
 
 // The time limit, and an abort, apply until the whole body has arrived; of a stream, which is not
 // read here, until it begins.
-async function reach(path, signal, request) {
+async function reach(path, signal, request, seconds = SECONDS_TO_ANSWER) {
   const controller = new AbortController();
-  const timer = setTimeout(() => controller.abort(), SECONDS_TO_ANSWER * 1000);
+  const timer = setTimeout(() => controller.abort(), seconds * 1000);
   const stop = () => controller.abort();
   signal?.addEventListener("abort", stop);
   try {
