@@ -213,6 +213,8 @@ def test_a_file_is_checked_line_by_line_and_imported_whole(shop, owner):
     expect(page.get_by_role("heading", name="2 orders can be imported")).to_be_visible()
     expect(page.locator("dd", has_text="<b>Collar</b>")).to_be_visible()
     assert shop.count(reference="FILE-1") == 0
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map(({ id }) => id)")
+    assert len({*ids}) == len(ids)
     press(page, "Import 2 orders")
     expect(page.get_by_role("heading", name="2 orders imported.")).to_be_visible()
     assert [shop.count(reference=f"FILE-{number}") for number in (1, 2)] == [1, 1]

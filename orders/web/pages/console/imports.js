@@ -11,8 +11,8 @@ const MOST_BYTES = 16 * 1024 * 1024;
 const FRAME_BYTES = 4096;
 const SECONDS_TO_IMPORT = 600;
 const COMMAND = "flask orders import FILE";
-const SHOPS = [["", "An own table, or this service's export"], ["shopify", "Shopify's export"], ["woocommerce", "WooCommerce's export"]];
-const DATES = [["", "As they can only be read"], ["dmy", "Day first: 31/12/2026"], ["mdy", "Month first: 12/31/2026"], ["ymd", "Year first: 2026-12-31"]];
+const SHOPS = [["", "A table, such as this page saves"], ["shopify", "Shopify's export"], ["woocommerce", "WooCommerce's export"]];
+const DATES = [["", "Year first, or unmistakable"], ["dmy", "Day first: 31/12/2026"], ["mdy", "Month first: 12/31/2026"], ["ymd", "Year first: 2026-12-31"]];
 const LABELS = new Map([["zone", "The time zone"], ["file", "The file"], ["pets", "The table of pets"]]);
 const UNREADABLE = "The file has changed since you chose it. Choose it again.";
 const TOO_LARGE = `Together the files are larger than 16 MiB, which is too much for this page. Your administrator can import them where the service runs: ${COMMAND}`;
@@ -21,12 +21,12 @@ const BUSY = "The service is busy, maybe with another import. Try again in a min
 
 /** Make the view. */
 export function view(root, shop) {
-  const file = el("input", { id: "file", type: "file", accept: ".csv,.tsv,.txt,.jsonl" });
-  const pets = el("input", { id: "pets", type: "file", accept: ".csv,.tsv,.txt,.jsonl" });
-  const from = choice("shop", SHOPS);
-  const dates = choice("dates", DATES);
-  const zone = el("input", { id: "zone", value: ZONE, autocomplete: "off", spellcheck: "false" });
-  const ignore = el("input", { id: "ignore", type: "checkbox", autocomplete: "off" });
+  const file = el("input", { id: "import-file", type: "file", accept: ".csv,.tsv,.txt,.jsonl" });
+  const pets = el("input", { id: "import-pets", type: "file", accept: ".csv,.tsv,.txt,.jsonl" });
+  const from = choice("import-shop", SHOPS);
+  const dates = choice("import-dates", DATES);
+  const zone = el("input", { id: "import-zone", value: ZONE, autocomplete: "off", spellcheck: "false" });
+  const ignore = el("input", { id: "import-ignore", type: "checkbox", autocomplete: "off" });
   const notice = el("p", { class: "notice bad", role: "alert", hidden: true });
   const check = el("button", { class: "button main", type: "submit", text: "Check" });
   const work = el("div", { role: "status" });
@@ -113,7 +113,7 @@ export function view(root, shop) {
         el("ul", { class: "many stack", tabindex: "0", "aria-label": "Faults" }, ...wrong.map(fault)),
         wrong.length < faultCount ? el("p", { class: "hint", text: `These are the first ${count(wrong.length)}.` }) : null) : "",
       remarks.length ? el("ul", { class: "notice" }, ...remarks.map(({ message, rows }) => el("li", { text: `${message} (${counted(rows, "row")})` }))) : "",
-      first.length ? el("h3", { text: "The first, as they would be" }) : "",
+      first.length ? el("p", { class: "soft", text: "The first, as they would be:" }) : "",
       el("ul", { class: "two" }, ...first.map(order)),
       isGood ? el("div", { class: "buttons" }, go) : "");
     heading.focus();
@@ -153,7 +153,7 @@ function order({ line, ...values }) {
     const { label = name, isTime } = FIELDS.find((each) => each.name === name) ?? {};
     return el("div", {}, el("dt", { text: label === "status" ? "Status" : label }), el("dd", { class: "lines" }, bdi(isTime ? dated(value) : String(value))));
   });
-  return el("li", { class: "panel" }, el("h4", { text: `Line ${count(line)}` }), el("dl", { class: "facts" }, ...shown));
+  return el("li", { class: "panel" }, el("h3", { text: `Line ${count(line)}` }), el("dl", { class: "facts" }, ...shown));
 }
 
 function choice(id, options) {
