@@ -276,7 +276,7 @@ def test_everything_works_by_keyboard_alone(shop, visit):
     page.get_by_role("link", name="Skip to content").focus()
     keys.press("Enter")
     expect(page.locator("#view")).to_be_focused()
-    button = page.get_by_role("button", name=f"Ship order {order_id}")
+    button = page.get_by_role("button", name=f"Ship order {order_id}", exact=True)
     for _ in range(60):
         keys.press("Tab")
         if button.evaluate("(each) => each === document.activeElement"):

@@ -180,7 +180,7 @@ def test_a_view_is_one_request_and_rows_stay_when_a_limit_is_met(shop, at_desk):
     expect(page.locator("#banner-limits")).to_contain_text("Available again")
     expect(row(page, newest)).to_be_visible()
     # Not by the pointer, under which the list has just moved.
-    page.get_by_role("button", name=f"Ship order {newest}").press("Enter")
+    page.get_by_role("button", name=f"Ship order {newest}", exact=True).press("Enter")
     send_now(page)
     expect(page.locator("#shipping")).to_contain_text(f"1 order waits to ship: {newest}.")
     expect(figure(page, "all")).not_to_have_text("…")

@@ -64,7 +64,7 @@ def test_a_scan_finds_its_order_wherever_the_focus_is_and_presses_nothing(shop, 
     sent = requests_of(page)
     # A row's button of which the next one has the focus by now, a link, a box, a question.
     press(page, "Ship order 2")
-    expect(page.get_by_role("button", name="Ship order 3")).to_be_focused()
+    expect(page.get_by_role("button", name="Ship order 3", exact=True)).to_be_focused()
     scan(page, 6)
     opened(page, 6)
     for place, begin, order_id in (
@@ -126,7 +126,7 @@ def test_scans_on_a_slow_network_wait_for_each_other_and_each_is_whole(shop, at_
 def test_a_key_that_is_held_presses_once(shop, at_desk):
     page = at_desk()
     sent = requests_of(page)
-    page.get_by_role("button", name="Ship order 4").focus()
+    page.get_by_role("button", name="Ship order 4", exact=True).focus()
     for _ in range(6):
         page.keyboard.down("Enter")
     page.keyboard.up("Enter")

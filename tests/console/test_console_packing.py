@@ -41,7 +41,7 @@ def test_shipping_takes_one_press_and_one_request_and_can_be_undone_for_ten_seco
     page = at_desk(is_clock_ours=True)
     sent = requests_of(page)
     press(page, "Ship order 2")
-    expect(page.get_by_role("button", name="Ship order 3")).to_be_focused()
+    expect(page.get_by_role("button", name="Ship order 3", exact=True)).to_be_focused()
     press(page, "Ship order 3")
     press(page, "Undo shipping order 3")
     page.locator("#view h1").focus()

@@ -191,7 +191,9 @@ function unloaded(root) {
     showView();
   };
   root.replaceChildren(el("h1", { tabindex: "-1", text: "Not loaded" }), failurePanel(new NoAnswer(), again));
-  return { title: "Not loaded", update() {}, changed: again, dispose() {} };
+  // A stream may outlive the network, so that nothing else tells that it is back.
+  addEventListener("online", again);
+  return { title: "Not loaded", update() {}, changed: again, dispose: () => removeEventListener("online", again) };
 }
 
 // The list that is searched may lead on to an order.
