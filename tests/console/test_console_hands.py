@@ -203,6 +203,7 @@ def test_what_could_not_be_sent_survives_a_limit_and_a_reload(shop, at_desk):
     shop.renew(page.key_id)
     page.clock.run_for(62_000)
     expect(line).to_have_count(0)
+    expect(page.locator("#shipping")).to_be_hidden()  # once all are answered
     assert {shop.order(each)["status"] for each in orders} == {"shipped"}
     # Met by a limit, after the reload, and when it is over.
     assert len(pressed(sent)) <= 9
