@@ -19,7 +19,8 @@ STREAM = (
     "Accept: text/event-stream\r\n\r\n"
 )
 ORDERS = "/v2/store/orders"
-STOP_SECONDS = 2.0
+# Beside followers who are there it takes 0.2 s; those who are just arriving are each refused first.
+STOP_SECONDS = 4.0
 # Longer answers are late, and not lost.
 PLACED_SECONDS = 1.0
 
