@@ -400,11 +400,12 @@ class ServingPolicy:
         usual, most = PayloadTooLarge.limit, bodies.longest(path)
         if most == usual:
             return usual
-        token = access.bearer_token(headers.get("AUTHORIZATION"))
-        if token is None or not is_well_formed(token):
+        authorization = headers.get("AUTHORIZATION")
+        token, shop = access.bearer_token(authorization), self._shop_of(authorization)
+        if token is None or shop is None or not is_well_formed(token):
             return usual
         try:
-            return most if self._is_remote or self._shop.keyring.find(token) else usual
+            return most if self._is_remote or shop.keyring.find(token) else usual
         except StoreUnavailable:
             return usual
 

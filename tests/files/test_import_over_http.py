@@ -173,6 +173,10 @@ def test_only_a_valid_key_may_send_a_long_body_and_only_to_here(service):
         return service.http.request("POST", service.url + path, fields=fields, headers=headers)
 
     assert post(f"{IMPORTS}?dryRun=true").json()["orders"] == 100_000
+    test_key = service.issue("business", "--scope", "admin", "--test")
+    post("/v2/store/orders", test_key)  # which has test mode open its store
+    in_test_mode = post(f"{IMPORTS}?dryRun=true", test_key)
+    assert (in_test_mode.status, in_test_mode.json().get("orders")) == (200, 100_000)
     assert post(f"{IMPORTS}?dryRun=true", f"{key[:-1]}x").status == 401
     assert post("/v2/store/orders").json()["code"] == "payload_too_large"
     too_long = post(IMPORTS, content=b"7" * LARGEST_IMPORT)
