@@ -163,7 +163,8 @@ def test_one_file_is_imported_at_a_time(owner, store, monkeypatch):
     assert len(store.events()) == 2
 
 
-def test_only_a_valid_key_may_send_a_long_body_and_only_to_here(service):
+def test_only_a_valid_key_may_send_a_long_body_and_only_to_here(start):
+    service = start()  # of its own, as it gets a store of test mode
     key = service.issue("business", "--scope", "admin")
     long = b"petId\n" + b"7\n" * 100_000
 
