@@ -25,6 +25,8 @@ else:
 _SERVICE = "store-orders"
 # A stop answers what has been received, for at most 30 s, and ends webhooks, for at most 6.
 _STOP_SECONDS = 45
+# How long a program of the system may take: some wait until the service has stopped.
+PATIENCE_SECONDS = _STOP_SECONDS + 15
 # The service bounds its log; what Python says of a crash can't go there.
 _LOG = "log.txt"
 _CRASHES = "crashes.txt"
@@ -300,10 +302,29 @@ def _from_task() -> str:
 
 
 def _run(*command: str) -> None:
-    # Fixed words and paths of our own; the program is found as the user's shell finds it.
-    done = subprocess.run(  # noqa: S603 # nosec B603
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        said = " ".join(done.stderr.split()) or f"it ended with {done.returncode}"
+    try:
+        status, said = _ended(command)
+    except subprocess.TimeoutExpired:
+        raise OSError(
+            f"`{shlex.join(command)}` has not ended within {PATIENCE_SECONDS} s, and was stopped. "
+            "Try again; if it does that each time, restart the computer"
+        ) from None
+    if status:
+        said = " ".join(said.split()) or f"it ended with {status}"
         raise OSError(f"`{shlex.join(command)}` failed: {said}")
+
+
+def _ended(command: tuple[str, ...]) -> tuple[int, str]:
+    # Into a file: a pipe ends only when all have that a program started, which may be a service.
+    with tempfile.TemporaryFile() as errors:
+        # Fixed words and paths of our own; the program is found as the user's shell finds it.
+        done = subprocess.run(  # noqa: S603 # nosec B603
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+        errors.seek(0)
+        return done.returncode, errors.read().decode(errors="replace")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import plistlib
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from orders import system
+from orders.system import at_boot
 from tests.support.machine import installed
 from tests.support.service import ROOT
 
@@ -32,11 +34,12 @@ def home(tmp_path, monkeypatch):
 def told(home, monkeypatch):
     """Programs of the system that do nothing but note how they are called; return the notes.
 
-    Those in `told.refuses` fail.
+    Those in `told.refuses` fail. Those in `told.hangs` never end; what those in `told.leaves` start
+    goes on with their output.
     """
 
     class Notes(list):
-        refuses = home / "refuses"
+        refuses, hangs, leaves = home / "refuses", home / "hangs", home / "leaves"
 
         def read(self):
             notes = home / "notes"
@@ -50,6 +53,8 @@ def told(home, monkeypatch):
         program = folder / name
         program.write_text(
             f'#!/bin/sh\necho "{name} $*" >> {home}/notes\n'
+            f'if grep -qs "^{name} $1" {home}/hangs; then exec sleep 600; fi\n'
+            f'if grep -qs "^{name} $1" {home}/leaves; then sleep 600 & echo $! >> {home}/left; fi\n'
             f'if grep -qs "^{name} $1" {home}/refuses; then echo "{name} says no" >&2; exit 1; fi\n'
         )
         program.chmod(0o700)
@@ -80,6 +85,7 @@ def test_systemd_gets_a_unit_of_this_program_and_folder_and_starts_it(home, told
     assert unit["ExecStart"] == [f":{COMMAND[0]}", *COMMAND[1:]]
     assert f"ORDERS_INSTANCE={home / AWKWARD}" in unit["Environment"]
     assert unit["NotifyAccess"] == ["all"]
+    assert (unit["Restart"], unit["RestartSec"]) == (["always"], ["5"])
     assert told.read() == [
         "systemctl --user daemon-reload",
         "systemctl --user daemon-reload",
@@ -124,6 +130,25 @@ def test_without_systemd_nothing_is_written_and_cron_is_named(home, told):
     line = str(raised.value).partition("@reboot ")[2]
     assert shlex.split(line) == ["env", f"ORDERS_INSTANCE={home / AWKWARD}", *COMMAND]
     assert not (home / ".config").exists()
+
+
+@pytest.mark.usefixtures("on_linux")
+def test_a_program_that_never_ends_is_not_waited_for_for_ever(home, told, monkeypatch):
+    monkeypatch.setattr(at_boot, "PATIENCE_SECONDS", 0.1)
+    told.hangs.write_text("systemctl --user")
+    with pytest.raises(OSError, match=r"daemon-reload` has not ended within 0.1 s.*Try again"):
+        system.install_at_boot(COMMAND, home)
+
+
+@pytest.mark.usefixtures("on_linux")
+def test_what_a_program_starts_is_not_waited_for(home, told, monkeypatch):
+    monkeypatch.setattr(at_boot, "PATIENCE_SECONDS", 10)
+    told.leaves.write_text("systemctl --user")
+    try:
+        assert "is installed" in system.install_at_boot(COMMAND, home)
+    finally:
+        for process in (home / "left").read_text().split():
+            os.kill(int(process), signal.SIGKILL)
 
 
 @pytest.mark.usefixtures("on_macos")
@@ -188,27 +213,37 @@ kill $! && wait $!
 exit $status
 """
 IN_ITS_LIFE = """
-import subprocess, sys, time
+import os, signal, subprocess, sys, time
 from pathlib import Path
 from orders import system
 
-def asked(what):
-    command = ["systemctl", "--user", what, "store-orders"]
+def asked(*what):
+    command = ["systemctl", "--user", *what, "store-orders"]
     return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+
+def main_process():
+    return asked("show", "--property=MainPID", "--value")
+
+def wait_until_active(but=""):
+    ends = time.monotonic() + 60
+    while asked("is-active") != "active" or main_process() == but:
+        assert time.monotonic() < ends, "not within a minute"
+        time.sleep(0.1)
 
 for _ in range(2):
     system.install_at_boot([sys.executable, sys.argv[1]], Path(sys.argv[2]))
-    ends = time.monotonic() + 60
-    while asked("is-active") != "active" and time.monotonic() < ends:
-        time.sleep(0.1)
+    wait_until_active()
     print(asked("is-active"), asked("is-enabled"))
+os.kill(int(killed := main_process()), signal.SIGKILL)
+wait_until_active(but=killed)
+print("again")
 system.remove_at_boot()
 print(asked("is-active"), asked("is-enabled"))
 """
 
 
 @pytest.mark.slow
-def test_a_real_systemd_starts_it_and_ends_it(home):
+def test_a_real_systemd_starts_it_after_a_crash_again_and_ends_it(home):
     systemd = installed("/lib/systemd/systemd", package="systemd")
     (home / "run").mkdir(mode=0o700)
     folder = home / AWKWARD
@@ -232,8 +267,8 @@ def test_a_real_systemd_starts_it_and_ends_it(home):
         check=False,
     )
     log = Path(home / "systemd.log").read_text(encoding="utf-8")
-    said = done.stdout.splitlines()[-3:]
-    assert said == ["active enabled", "active enabled", "inactive "], (done, log)
+    said = done.stdout.splitlines()[-4:]
+    assert said == ["active enabled", "active enabled", "again", "inactive "], (done, log)
     assert (folder / "orders.db").exists()
 
 

@@ -72,6 +72,8 @@ _BY_REASON = {
         test_it_is_said_where_it_can_start_only_when_the_user_logs_in
         test_installing_and_removing_again_do_no_harm
         test_without_systemd_nothing_is_written_and_cron_is_named
+        test_a_program_that_never_ends_is_not_waited_for_for_ever
+        test_what_a_program_starts_is_not_waited_for
         test_launchd_gets_an_agent_of_this_program_and_folder
         test_an_agent_is_replaced_once_the_one_before_has_ended
         test_where_launchd_refuses_nothing_is_left_and_it_is_said_what_to_do
