@@ -213,6 +213,18 @@ def ask_many(address, name, wrong):
                 wrong.append((paths, answers))
 
 
+def handing_over(application, loops):
+    """Return an application that has another thread take the lead in one of three short answers."""
+
+    def answer(environ, start_response):
+        lead, path = loops[0].lead, environ["PATH_INFO"]
+        if path.startswith("/short") and path.endswith("/0") and lead.has_standby:
+            wait_until(lambda: not lead.is_mine())
+        return application(environ, start_response)
+
+    return answer
+
+
 def test_every_body_is_that_of_its_request_and_only_who_leads_touches_connections(
     application, loops, strangers, monkeypatch
 ):
@@ -221,7 +233,7 @@ def test_every_body_is_that_of_its_request_and_only_who_leads_touches_connection
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        with serving(application, ByPath(), threads=2) as address:
+        with serving(handing_over(application, loops), ByPath(), threads=2) as address:
             wait_until(lambda: loops[0].lead.has_standby)
             threads = [
                 threading.Thread(target=ask_many, args=(address, name, wrong)) for name in range(12)
