@@ -253,13 +253,13 @@ class StateCollector(Collector):
         yield from self._backups()
         copy = self._shop.continuous_copy
         if copy is not None and (behind := copy.seconds_behind) is not None:
-            yield _gauge("copy_behind_seconds", "Since the continuous copy was whole.", behind)
+            yield _gauge("copy_behind_seconds", "Since the continuous copy had everything.", behind)
         store = None if self._shop.database.is_away else self._store.result()
         self._last = store or self._last
         damaged = self._shop.soundness == "damaged"
         yield _gauge("database_up", "Whether the database answers.", store is not None)
         can_write = store is not None and not self._shop.database.outages.cause(Part.WRITING)
-        yield _gauge("database_writable", "Whether changes can be written.", can_write)
+        yield _gauge("database_writable", "0 while changes fail; /readyz says why.", can_write)
         yield _gauge("database_damaged", "Whether the check at the start found damage.", damaged)
         yield self._deliveries()
         yield from self._last
@@ -273,10 +273,10 @@ class StateCollector(Collector):
         yield InfoMetricFamily(PREFIX + "build", "What runs here.", facts)
         yield _gauge("threads", "Threads of the process.", threading.active_count())
         differing = len(self._shop.differing)
-        yield _gauge("processes_differing", "Others over this store that differ.", differing)
-        yield _counter("log_lines_dropped", "Log lines not written in time.", log_queue.dropped)
+        yield _gauge("processes_differing", "Others that differ; /readyz says how.", differing)
+        yield _counter("log_lines_dropped", "Log lines that nobody read.", log_queue.dropped)
         followers = self._shop.feed.followers
-        yield _gauge("http_followers", "Requests that wait for events.", followers)
+        yield _gauge("http_followers", "Requests waiting for events.", followers)
         if (server := self._app.server) is not None:
             yield _gauge("http_connections", "Open connections.", server.connections)
             yield _gauge("http_requests_waiting", "Requests waiting for a thread.", server.waiting)
@@ -311,9 +311,9 @@ class StateCollector(Collector):
         newest = standing.newest
         age = max((now - newest).total_seconds(), 0) if newest else math.inf
         yield _gauge("backup_age_seconds", "Age of the newest backup.", age)
-        yield _gauge("backup_sound", "Whether it is sound, by the last drill.", standing.is_sound)
+        yield _gauge("backup_sound", "0 if its last test restore failed.", standing.is_sound)
         has_failed = bool(standing.failure)
-        yield _gauge("backup_failed", "Whether the last attempt to make one failed.", has_failed)
+        yield _gauge("backup_failed", "1 if the last attempt failed.", has_failed)
         same_disk = standing.is_on_same_disk
         yield _gauge("backup_same_disk", "Whether they are on the database's disk.", same_disk)
 
@@ -353,10 +353,12 @@ class StateCollector(Collector):
             lags[name], oldest = deliveries.backlog(connection, hook, known(hook))
             ages[name] = max((now - oldest).total_seconds(), 0) if oldest else 0
         return [
-            _gauges("webhook_paused", "Whether it is paused.", "endpoint", paused),
-            _gauges("webhook_refused_events", "Rejected, to be retried.", "endpoint", refused),
+            _gauges("webhook_paused", "1 while it is paused.", "endpoint", paused),
+            _gauges(
+                "webhook_refused_events", "Rejected events, still retried.", "endpoint", refused
+            ),
             _gauges("webhook_lag_events", "Size of the backlog.", "endpoint", lags),
-            _gauges("webhook_lag_seconds", "Age of the oldest event of it.", "endpoint", ages),
+            _gauges("webhook_lag_seconds", "Age of its oldest event.", "endpoint", ages),
         ]
 
 
