@@ -274,7 +274,7 @@ class StateCollector(Collector):
         yield _gauge("threads", "Threads of the process.", threading.active_count())
         differing = len(self._shop.differing)
         yield _gauge("processes_differing", "Others that differ; /readyz says how.", differing)
-        yield _counter("log_lines_dropped", "Log lines that nobody read.", log_queue.dropped)
+        yield _counter("log_lines_dropped", "Log lines dropped, unread.", log_queue.dropped)
         followers = self._shop.feed.followers
         yield _gauge("http_followers", "Requests waiting for events.", followers)
         if (server := self._app.server) is not None:
