@@ -315,37 +315,90 @@ def test_the_changelog_is_by_release_and_its_newest_is_this_version():
     assert {*re.findall(r"^### (.+)$", text, re.MULTILINE)} <= {"Added", "Changed", "Fixed"}
 
 
-def test_a_version_is_released_once_from_a_clean_commit_with_todays_changelog(tmp_path):
-    for folder in (".ci", "orders"):
-        (tmp_path / folder).mkdir()
-    shutil.copy(CI / "release", tmp_path / ".ci")
-    version = tmp_path / "orders" / "__init__.py"
-    version.write_text('VERSION = "2.0.1"\n', encoding="utf-8")
-    changes = tmp_path / "CHANGELOG.md"
-    changes.write_text("# Changes\n\n## 2.0.0 (2026-11-22)\n", encoding="utf-8")
-    who = ("-c", "user.name=somebody", "-c", "user.email=somebody@example.com")
+class Project:
+    """A project with the real .ci/release, in a git of its own. Its steps only note their names."""
 
-    def git(*arguments):
-        subprocess.run(["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True)
+    def __init__(self, folder):
+        self._root = folder / "project"
+        self._notes = folder / "notes"
+        self._version = self._root / "orders" / "__init__.py"
+        for each in (self._version.parent, self._root / ".ci"):
+            each.mkdir(parents=True)
+        shutil.copy(CI / "release", self._root / ".ci")
+        for name in ("run", "package", "executable", "windows", "pythons", "proofs"):
+            self.step(name, "exit 0")
+        self.git("init", "--quiet")
 
-    def check():
+    def step(self, name, then):
+        path = self._root / ".ci" / name
+        path.write_text(f'#!/bin/sh\necho {name} "$@" >> {self._notes}\n{then}\n')
+        path.chmod(0o755)
+
+    def write(self, version, heading):
+        self._version.write_text(f'VERSION = "{version}"\n', encoding="utf-8")
+        changes = f"# Changes\n\n## {heading}\n\nIt is faster.\n"
+        (self._root / "CHANGELOG.md").write_text(changes, encoding="utf-8")
+
+    def commit(self):
+        self.git("add", ".")
+        self.git("commit", "--quiet", "--message", "A version.")
+
+    def release(self, *arguments):
+        return self._run(".ci/release", *arguments)
+
+    def git(self, *arguments):
+        return self._run("git", *arguments)
+
+    def steps(self):
+        """Return the steps that ran."""
+        return self._notes.read_text().split("\n")[:-1]
+
+    def _run(self, *command):
+        roles = ("AUTHOR_NAME", "AUTHOR_EMAIL", "COMMITTER_NAME", "COMMITTER_EMAIL")
+        environment = {**os.environ, **{f"GIT_{each}": "somebody" for each in roles}}
         done = subprocess.run(
-            [".ci/release", "--check"], cwd=tmp_path, capture_output=True, text=True, check=False
+            command, cwd=self._root, env=environment, capture_output=True, text=True, check=False
         )
-        return done.stdout or done.stderr
+        return done.stdout + done.stderr
 
-    git("init", "--quiet")
-    assert "the first heading of CHANGELOG.md is '## 2.0.0 (2026-11-22)'" in check()
-    today = datetime.now(UTC).date()
-    changes.write_text(f"# Changes\n\n## 2.0.1 ({today})\n", encoding="utf-8")
-    assert "there are uncommitted changes" in check()
-    git("add", ".")
-    git("commit", "--quiet", "--message", "2.0.1")
-    assert check() == "2.0.1 can be released.\n"
-    git("tag", "v2.0.1")
-    assert "v2.0.1 has a tag already" in check()
-    version.write_text('VERSION = "2.1"\n', encoding="utf-8")
-    assert "not like 1.0.0: '2.1'" in check()
+
+@pytest.fixture
+def project(tmp_path):
+    return Project(tmp_path)
+
+
+def test_a_version_is_released_once_from_a_clean_commit_with_todays_changelog(project):
+    project.write("2.0.1", "2.0.0 (2026-11-22)")
+    check = project.release("--check")
+    assert "the first heading of CHANGELOG.md is '## 2.0.0 (2026-11-22)'" in check
+    today = f"2.0.1 ({datetime.now(UTC).date()})"
+    project.write("2.0.1", today)
+    assert "there are uncommitted changes" in project.release("--check")
+    project.commit()
+    assert project.release("--check") == "2.0.1 can be released.\n"
+    project.git("tag", "v2.0.1")
+    assert "v2.0.1 has a tag already" in project.release("--check")
+    project.write("2.1", today)
+    assert "not like 1.0.0: '2.1'" in project.release("--check")
+
+
+def test_a_release_runs_all_in_order_and_tags_only_what_passed(project):
+    project.write("2.0.1", f"2.0.1 ({datetime.now(UTC).date()})")
+    project.step("windows", "exit 1")
+    project.commit()
+    project.release()
+    before = ["run", "package", "executable", "executable --windows", "windows"]
+    assert project.steps() == before
+    assert project.git("tag") == ""
+    project.step("windows", "touch new")
+    project.commit()
+    assert "something changed while the tests ran" in project.release()
+    assert project.git("tag") == ""
+    project.step("windows", "exit 0")
+    project.commit()
+    assert "v2.0.1 is tagged" in project.release()
+    assert project.steps()[-7:] == [*before, "pythons", "proofs"]
+    assert "It is faster." in project.git("tag", "--list", "-n9")
 
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])

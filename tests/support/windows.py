@@ -126,6 +126,7 @@ _BY_REASON = {
         test_a_package_takes_all_along_that_git_has_below_the_programs_folders
         test_a_start_without_a_key_prints_the_command_that_issues_one
         test_a_version_is_released_once_from_a_clean_commit_with_todays_changelog
+        test_a_release_runs_all_in_order_and_tags_only_what_passed
         test_a_message_is_sent_only_under_a_trusted_certificate_for_its_name
     """,
     WINE: """
