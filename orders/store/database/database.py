@@ -154,8 +154,13 @@ class Database(ABC):
     def _connected(self, engine: sa.Engine, part: Part) -> Iterator[Connection]:
         try:
             self._check_usable()
-            with engine.connect() as connection, errors.translated(connection):
-                yield connection
+            with engine.connect() as connection:
+                try:
+                    yield connection
+                except Exception as error:
+                    if errors.is_fatal(error):
+                        connection.invalidate()
+                    raise
         except Exception as error:  # noqa: BLE001 - raised again
             self._raise(part, error)
 
@@ -253,7 +258,11 @@ class Database(ABC):
     def _check_usable(self) -> None:  # noqa: B027 - a hook
         """Raise StoreUnavailable if the database can't be the one to ask now."""
 
+    def _check_now_and_then(self) -> None:  # noqa: B027 - a hook
+        """Do so before a query, unless that was done a moment ago."""
+
     def _rows(self, query: Query, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+        self._check_now_and_then()
         connection = self._own_connection()
         try:
             rows: list[tuple[Any, ...]] = query.execute_on(

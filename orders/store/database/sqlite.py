@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, PoolProxiedConnection, text
+from sqlalchemy import Connection, Engine, text
 
 from orders import system
 from orders.store.database.database import (
@@ -254,13 +254,12 @@ class SqliteDatabase(Database):
     def _begin_to_read(self, connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN")
 
-    def _own_connection(self) -> PoolProxiedConnection:
+    def _check_now_and_then(self) -> None:
         # Not at each query: it would cost as much as most of them. A file that is gone or was
         # replaced still shows what was true a moment ago; only writes would be lost.
         if time.monotonic() - self._identity_checked_at > IDENTITY_CHECK_SECONDS:
             self._check_usable()
             self._identity_checked_at = time.monotonic()
-        return super()._own_connection()
 
     def _connection_changed(self) -> None:
         self._own.number = next(_numbers)
