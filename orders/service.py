@@ -91,20 +91,20 @@ class OrderService:
         database: Database,
         clock: Clock,
         changes: GroupCommit | None = None,
-        changed: Callable[[], None] = lambda: None,
+        listeners: Sequence[Callable[[], None]] = (),
         *,
         is_alone: bool = True,
         unique_references: bool = False,
     ) -> None:
         """Set up the use cases over a database, with the clock that dates changes.
 
-        `changes` commits them, together with those of its other users; `changed` is called after
+        `changes` commits them, together with those of its other users; `listeners` are called after
         each commit. `is_alone` is false where other processes use the database. With
         `unique_references`, none that an order has is given to another.
         """
         self._database = database
         self._changes = changes or GroupCommit(database)
-        self._changed = changed
+        self._listeners = listeners
         self._clock = clock
         self._is_alone = is_alone
         self._unique_references = unique_references
@@ -326,7 +326,11 @@ class OrderService:
             self.follow_clock()
         with self._changes.transaction() as connection:
             yield connection, self._clock.now()
-        self._changed()
+        self._wake_listeners()
+
+    def _wake_listeners(self) -> None:
+        for wake in self._listeners:
+            wake()
 
     def import_orders(  # noqa: PLR0913 - each by its name
         self,
@@ -375,7 +379,7 @@ class OrderService:
                 count = staging.copy_to_store(connection, origin, at)
                 answer = Written(to_json({"count": count, "remarks": faults.remarks}))
                 idempotency.remember(connection, key, request, answer, at)
-        self._changed()
+        self._wake_listeners()
         return Imported(count, remarks=faults.remarks)
 
     def import_pets(self, rows: Iterable[tuple[int, Cells]], faults: Faults) -> int:

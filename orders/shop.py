@@ -139,7 +139,7 @@ class Shop:
             self.database,
             self.clock,
             self.changes,
-            self._committed,
+            (self.outbox.wake, self.feed.wake),
             is_alone=self.is_alone,
             unique_references=self.settings.unique_references,
         )
@@ -148,10 +148,6 @@ class Shop:
         """Return the use cases of this shop's keys in a transaction: by a key, or a command."""
         now, plans = self.clock.now(), self.settings.plans
         return KeyService(connection, now, plans, actor, is_test=self.is_test)
-
-    def _committed(self) -> None:
-        self.outbox.wake()
-        self.feed.wake()
 
     @cached_property
     def feed(self) -> Feed:

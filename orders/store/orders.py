@@ -462,7 +462,7 @@ def _misfound(connection: Connection, after: int) -> tuple[int, list[int]]:
 
 
 def _add_words(connection: Connection, order_id: int, order: NewOrder) -> None:
-    words = search_words(getattr(order, name, None) for name in SEARCHED)
+    words = search_words([getattr(order, name, None) for name in SEARCHED])
     if words:
         _ADD_WORD.execute_each(connection, [(order_id, word) for word in sorted(words)])
 
