@@ -93,6 +93,8 @@ class Policy(Protocol):
 
     # The path that is answered before others, so that a probe says whether the process lives.
     probe: str
+    # The path whose answers may rest.
+    resting: str
     # The exceptions by which answers end without a fault of the program. They are answered 503.
     outages: tuple[type[Exception], ...]
 
@@ -102,8 +104,8 @@ class Policy(Protocol):
     def body_bytes(self, method: str, path: str, headers: dict[str, str]) -> int:
         """Return how many bytes of a body are retained: the application refuses a longer one."""
 
-    def may_rest(self, path: str, query: str, headers: dict[str, str]) -> bool:
-        """Return whether a request asks for an answer that rests.
+    def may_rest(self, query: str, headers: dict[str, str]) -> bool:
+        """Return whether a request to `resting` asks for an answer that rests.
 
         Others are answered before it, as thousands of these come at once after a restart; and at a
         stop it is refused.

@@ -140,7 +140,8 @@ class Loop:
     def enqueue(self, exchange: Exchange, *, was_waiting: bool) -> None:
         """Queue a whole request, which may have waited for the answer before it."""
         request = exchange.request
-        if self.policy.may_rest(request.path, request.query, request.headers):
+        is_followed = request.path == self.policy.resting
+        if is_followed and self.policy.may_rest(request.query, request.headers):
             self._following.append(exchange)
         elif request.path == self.policy.probe and not was_waiting:
             self._urgent.append(exchange)

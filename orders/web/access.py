@@ -188,7 +188,7 @@ def is_of_test_mode(authorization: str | None) -> bool:
     return token is not None and apikeys.is_of_test_mode(token)
 
 
-def scope_of(view: object, method: str) -> str:
+def _scope_of(view: object, method: str) -> str:
     """Return the scope that a request takes, by its view (None where there is no such route)."""
     if method == "OPTIONS" or (view is None and method in READING):
         return ANY
@@ -196,7 +196,7 @@ def scope_of(view: object, method: str) -> str:
     return (READ if method in READING else WRITE) if declared is None else declared
 
 
-def admit(shop: Shop, test_mode: TestMode, incoming: Request, scope: str) -> None:
+def admit(shop: Shop, test_mode: TestMode, incoming: Request, view: object) -> None:
     """Begin the call of a request. One to the API is identified, rate-limited and authorized.
 
     StoreUnavailable, RateLimited, KeyBanned, MissingKey, InvalidKey or InsufficientScope is raised
@@ -227,7 +227,7 @@ def admit(shop: Shop, test_mode: TestMode, incoming: Request, scope: str) -> Non
     call.waited = now - whole_at
     shop.database.set_deadline(whole_at + WAIT_SECONDS)
     if is_api:
-        _admit_to_api(call, authorization, scope)
+        _admit_to_api(call, authorization, _scope_of(view, call.method))
 
 
 def _admit_to_api(call: Call, authorization: str | None, scope: str) -> None:

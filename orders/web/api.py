@@ -136,8 +136,7 @@ class OrdersFlask(Flask):
         """Admit the request, or raise why it is refused. Saves 3 % over Flask's list of hooks."""
         incoming = _plain(request)
         view = self.view_functions.get(incoming.endpoint or "")
-        scope = access.scope_of(view, incoming.method)
-        access.admit(self.shop, self.test_mode, incoming, scope)
+        access.admit(self.shop, self.test_mode, incoming, view)
 
     def make_response(self, rv: Any) -> Any:
         """Return a view's reply as it is. Saves 50 %, with `Reply`."""
@@ -362,13 +361,14 @@ def _plain(proxy: Any) -> Request:
 
 
 _LIST = ("/v1/store/orders", "GET")
-_EVENTS, _WAIT = "/v2/store/events", re.compile(r"\bwait=")
+_WAIT = re.compile(r"\bwait=")
 
 
 class ServingPolicy:
     """Decides by a request's head how it is served, without waiting for anything."""
 
     probe = "/healthz"
+    resting = "/v2/store/events"
     outages: tuple[type[Exception], ...] = (StoreUnavailable,)
 
     def __init__(self, app: OrdersFlask, on_turn: Callable[[], None]) -> None:
@@ -397,22 +397,20 @@ class ServingPolicy:
 
         Such a one is looked up in the file itself, but not on another server, which takes time.
         """
-        usual, most = PayloadTooLarge.limit, bodies.longest(path)
-        if most == usual:
+        usual = PayloadTooLarge.limit
+        if path != bodies.IMPORTS:
             return usual
         authorization = headers.get("AUTHORIZATION")
         token, shop = access.bearer_token(authorization), self._shop_of(authorization)
         if token is None or shop is None or not is_well_formed(token):
             return usual
         try:
-            return most if self._is_remote or shop.keyring.find(token) else usual
+            return bodies.LARGEST_IMPORT if self._is_remote or shop.keyring.find(token) else usual
         except StoreUnavailable:
             return usual
 
-    def may_rest(self, path: str, query: str, headers: dict[str, str]) -> bool:
-        return path == _EVENTS and (
-            live.STREAM in headers.get("ACCEPT", "") or _WAIT.search(query) is not None
-        )
+    def may_rest(self, query: str, headers: dict[str, str]) -> bool:
+        return live.STREAM in headers.get("ACCEPT", "") or _WAIT.search(query) is not None
 
     def wants_body(self, method: str, path: str, headers: dict[str, str]) -> bool:
         """Return whether a body matters: not where the head alone leads to 401, 413 or 415.

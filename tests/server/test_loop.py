@@ -38,6 +38,9 @@ def get(path, *headers):
 class ByPath(Policy):
     """Work by the path: /short and below, /waiting, /long; others are instant."""
 
+    def __init__(self, resting="/rest"):
+        self.resting = resting
+
     def work(self, method, path, headers):
         return next((each for each in Work if path.startswith(f"/{each.value}")), Work.INSTANT)
 
@@ -442,7 +445,7 @@ def test_who_comes_in_between_is_answered_before_a_crowd_of_followers(kind):
         start_response("200 OK", [("Content-Length", "0")])
         return []
 
-    with serving(slowly, ByPath(), threads=1) as address, ExitStack() as stack:
+    with serving(slowly, ByPath(path), threads=1) as address, ExitStack() as stack:
         followers = [stack.enter_context(connect(address)) for _ in range(crowd)]
         for each in followers:
             each.sendall(get(path, "Connection: close"))
@@ -464,7 +467,7 @@ def test_a_stop_refuses_who_would_rest_and_has_answered_all():
         return []
 
     with ExitStack() as stack:
-        server = serving(slowly, ByPath())
+        server = serving(slowly, ByPath("/instant/rest"))
         address = server.__enter__()
         followers = [stack.enter_context(connect(address)) for _ in range(crowd)]
         for each in followers:

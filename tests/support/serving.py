@@ -18,6 +18,7 @@ class Policy:
     """Everything waits, but for what is long by its path. Nothing is counted or logged."""
 
     probe = "/healthz"
+    resting = "/rest"
     outages = ()
 
     def work(self, method, path, headers):
@@ -28,9 +29,9 @@ class Policy:
         """Return what the service retains of most bodies."""
         return PayloadTooLarge.limit
 
-    def may_rest(self, path, query, headers):
-        """Return whether a request asks for an answer that rests."""
-        return path.endswith("/rest")
+    def may_rest(self, query, headers):
+        """Return that an answer at that path rests."""
+        return True
 
     def wants_body(self, method, path, headers):
         """Return that every body matters."""
