@@ -11,7 +11,7 @@ from orders.apikeys import SCOPES, USUAL_SCOPES
 from orders.domain import MAX_INT64, EventType
 from orders.settings import LONGEST_DAYS, MAX_FIGURE
 from schemas import fields
-from schemas.base import CamelSchema, QuerySchema, SparseSchema, StrictSchema
+from schemas.fields import CamelSchema, QuerySchema, SparseSchema, StrictSchema
 from schemas.query import MOST_AT_ONCE, USUALLY_AT_ONCE
 
 _NEVER_AGAIN = "Only here, once: store it. Absent where the answer is repeated."

@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 import marshmallow as ma
 
 from orders.domain import MAX_INT64, EventType
-from schemas.base import CamelSchema
-from schemas.fields import Flag, Instant, Int64, Nested, Text, identifier, items
+from schemas.fields import CamelSchema, Flag, Instant, Int64, Nested, Text, identifier, items
 from schemas.order import EXAMPLE_ID
 from schemas.order_v2 import OrderSchema
 

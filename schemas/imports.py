@@ -8,7 +8,7 @@ import marshmallow as ma
 
 from orders.domain import MAX_INT64
 from schemas import fields
-from schemas.base import QuerySchema, SparseSchema, StrictSchema
+from schemas.fields import QuerySchema, SparseSchema, StrictSchema
 
 # As the command has them.
 SHOPS = ("shopify", "woocommerce")

@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 import marshmallow as ma
 
 from orders.domain import MAX_QUANTITY, NewOrder, PetStatus
-from schemas.base import SparseSchema, StrictSchema
-from schemas.fields import Flag, Instant, Text, Whole, identifier
+from schemas.fields import Flag, Instant, SparseSchema, StrictSchema, Text, Whole, identifier
 
 Messages = dict[str, str | list[Any] | dict[Any, Any]]
 

@@ -8,7 +8,7 @@ import marshmallow as ma
 
 from orders.domain import MAX_QUANTITY, NewOrder, Placement, Status
 from schemas import fields, order
-from schemas.base import DetailedErrorSchema, SparseSchema, StrictSchema
+from schemas.fields import DetailedErrorSchema, SparseSchema, StrictSchema
 
 MOST_AT_ONCE = 100
 _ITEM = "What it is, in words."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orders.domain import MAX_INT64, EventType, Status
 from schemas import fields
-from schemas.base import QuerySchema
+from schemas.fields import QuerySchema
 
 MOST_AT_ONCE = 200
 USUALLY_AT_ONCE = 50

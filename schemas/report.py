@@ -8,8 +8,17 @@ import marshmallow as ma
 
 from orders.apikeys import SCOPES
 from orders.domain import MAX_INT64, Status
-from schemas.base import CamelSchema, SparseSchema
-from schemas.fields import Flag, Instant, Int64, Nested, Text, identifier, items
+from schemas.fields import (
+    CamelSchema,
+    Flag,
+    Instant,
+    Int64,
+    Nested,
+    SparseSchema,
+    Text,
+    identifier,
+    items,
+)
 
 
 def _count(description: str) -> Int64:

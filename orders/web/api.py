@@ -43,8 +43,7 @@ from orders.web.refusals import (
     error_body,
 )
 from orders.web.replies import JSON, NO_CONTENT, Constant, Reply, json_reply, tag_of
-from schemas.base import DetailedErrorSchema, ErrorSchema
-from schemas.fields import Instant, Int64, Upload, Whole
+from schemas.fields import DetailedErrorSchema, ErrorSchema, Instant, Int64, Upload, Whole
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment

@@ -29,7 +29,7 @@ from orders.web.refusals import (
     UnsupportedMediaType,
     ValidationFailed,
 )
-from schemas.base import NOT_AN_OBJECT, UNKNOWN_PARAMETER
+from schemas.fields import NOT_AN_OBJECT, UNKNOWN_PARAMETER
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
