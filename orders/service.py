@@ -33,7 +33,7 @@ from orders.store.database.commits import GroupCommit
 from orders.store.database.database import Database
 from orders.store.database.errors import StoreUnavailable
 from orders.store.forgetting import Due
-from orders.store.idempotency import IdempotencyKey, Written
+from orders.store.idempotency import Answer, IdempotencyKey, Written
 from orders.store.orders import Changed, Outcome
 from orders.strictjson import to_json
 
@@ -81,6 +81,24 @@ def retried(work: Callable[P, T]) -> Callable[P, T]:
         return work(*args, **options)
 
     return call
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A change that a request asks for; `earlier` is what its Idempotency-Key was answered."""
+
+    connection: Connection
+    now: datetime
+    key: IdempotencyKey | None
+    request: object
+    earlier: Written[Any] | None
+
+    def answer(self, answer: Answer) -> Written[Answer]:
+        """Return the answer, which its Idempotency-Key repeats, if it has one."""
+        written = Written(answer)
+        if self.key is not None:
+            idempotency.remember(self.connection, self.key, self.request, written, self.now)
+        return written
 
 
 class OrderService:
@@ -134,20 +152,20 @@ class OrderService:
         condition: Condition | None = None,
         *,
         is_unique: bool = False,
-    ) -> Written:
+    ) -> Written[Changed]:
         """Place an order, whose reference no other order may have if it `is_unique`.
 
         An Idempotency-Key makes it, as all writes, at most once in 24 hours.
         """
         request = ("place", new, *(["unique"] if is_unique else []))
-        with self._change(key) as (connection, now):
-            if earlier := idempotency.recall(connection, key, request, now):
-                return earlier
+        with self._change(key, request) as (connection, now, change):
+            if change.earlier:
+                return change.earlier
             _require_list(connection, condition)
             placed = self._place(connection, Placement(new, is_unique), origin, now)
             if isinstance(placed, ReferenceExists):
                 raise placed
-            return idempotency.remember(connection, key, request, Written(placed), now)
+            return change.answer(placed)
 
     @retried
     def place_all(
@@ -158,16 +176,15 @@ class OrderService:
         key: IdempotencyKey | None = None,
         *,
         show: Callable[[list[Changed | ReferenceExists]], str],
-    ) -> Written:
+    ) -> Written[str]:
         """Place some orders, each of them or not; `show` makes the body of all outcomes."""
         request = ("place", placements)
-        with self._change(key) as (connection, now):
-            if earlier := idempotency.recall(connection, key, request, now):
-                return earlier
+        with self._change(key, request) as (connection, now, change):
+            if change.earlier:
+                return change.earlier
             _require_list(connection, condition)
             outcomes = [self._place(connection, each, origin, now) for each in placements]
-            answer = Written(show(outcomes))
-            return idempotency.remember(connection, key, request, answer, now)
+            return change.answer(show(outcomes))
 
     def _place(
         self, connection: Connection, placement: Placement, origin: Origin, now: datetime
@@ -188,12 +205,12 @@ class OrderService:
         key: IdempotencyKey | None = None,
         *,
         tracking: str | None = None,
-    ) -> Written:
+    ) -> Written[Changed]:
         """Ship a pending order, at the time given or now."""
         request = ("ship", order_id, ship_date, tracking)
-        with self._change(key) as (connection, now):
-            if earlier := idempotency.recall(connection, key, request, now):
-                return earlier
+        with self._change(key, request) as (connection, now, change):
+            if change.earlier:
+                return change.earlier
             _require(connection, order_id, condition)
             at, tracked = ship_date or now, {order_id: tracking}
             shipped = order_store.ship_pending(
@@ -201,7 +218,7 @@ class OrderService:
             )
             if not shipped:
                 raise _refusal(connection, order_id)
-            return idempotency.remember(connection, key, request, Written(shipped[0]), now)
+            return change.answer(shipped[0])
 
     @retried
     def ship_all(  # noqa: PLR0913 - each by its name
@@ -214,12 +231,12 @@ class OrderService:
         *,
         tracking: Mapping[int, str],
         show: Callable[[list[Outcome]], str],
-    ) -> Written:
+    ) -> Written[str]:
         """Ship those of some orders that are pending; `show` makes the body of all outcomes."""
         request = ("ship", order_ids, ship_date, sorted(tracking.items()))
-        with self._change(key) as (connection, now):
-            if earlier := idempotency.recall(connection, key, request, now):
-                return earlier
+        with self._change(key, request) as (connection, now, change):
+            if change.earlier:
+                return change.earlier
             _require_list(connection, condition)
             at = ship_date or now
             shipped = {
@@ -229,8 +246,7 @@ class OrderService:
                 )
             }
             outcomes = [shipped.get(each) or _refusal(connection, each) for each in order_ids]
-            answer = Written(show(outcomes))
-            return idempotency.remember(connection, key, request, answer, now)
+            return change.answer(show(outcomes))
 
     @retried
     def cancel(
@@ -239,16 +255,16 @@ class OrderService:
         origin: Origin,
         condition: Condition | None = None,
         key: IdempotencyKey | None = None,
-    ) -> Written:
+    ) -> Written[Changed]:
         request = ("cancel", order_id)
-        with self._change(key) as (connection, now):
-            if earlier := idempotency.recall(connection, key, request, now):
-                return earlier
+        with self._change(key, request) as (connection, now, change):
+            if change.earlier:
+                return change.earlier
             _require(connection, order_id, condition)
             cancelled = order_store.cancel_pending(connection, order_id, origin, now)
             if cancelled is None:
                 raise _refusal(connection, order_id)
-            return idempotency.remember(connection, key, request, Written(cancelled), now)
+            return change.answer(cancelled)
 
     @retried
     def change(
@@ -258,17 +274,17 @@ class OrderService:
         origin: Origin,
         condition: Condition | None = None,
         key: IdempotencyKey | None = None,
-    ) -> Written:
+    ) -> Written[Changed]:
         request = ("change", order_id, dict(fields))
-        with self._change(key) as (connection, now):
-            if earlier := idempotency.recall(connection, key, request, now):
-                return earlier
+        with self._change(key, request) as (connection, now, change):
+            if change.earlier:
+                return change.earlier
             _require(connection, order_id, condition, fields)
             if self._unique_references:
                 _require_unique(connection, order_id, fields)
             changed = order_store.patch(connection, order_id, fields, origin, now)
             changed = changed or _unchanged(connection, order_id, fields)
-            return idempotency.remember(connection, key, request, Written(changed), now)
+            return change.answer(changed)
 
     @retried
     def reopen(
@@ -277,12 +293,12 @@ class OrderService:
         origin: Origin,
         condition: Condition | None = None,
         key: IdempotencyKey | None = None,
-    ) -> Written:
+    ) -> Written[Changed]:
         """Make an order pending again, whatever it is; a pending one stays as it is."""
         request = ("reopen", order_id)
-        with self._change(key) as (connection, now):
-            if earlier := idempotency.recall(connection, key, request, now):
-                return earlier
+        with self._change(key, request) as (connection, now, change):
+            if change.earlier:
+                return change.earlier
             latest = order_store.newest_event_of(connection, order_id)
             if not latest:
                 raise domain.OrderNotFound(order_id)
@@ -290,7 +306,7 @@ class OrderService:
                 raise domain.PreconditionFailed(order_id)
             reopened = order_store.reopen(connection, order_id, origin, now)
             reopened = reopened or order_store.recall(connection, latest)
-            return idempotency.remember(connection, key, request, Written(reopened), now)
+            return change.answer(reopened)
 
     def forget(
         self,
@@ -308,7 +324,7 @@ class OrderService:
         batches = forgetting.Batches(orders)
         for batch in batches:
             began = self._clock.monotonic()
-            with self._change(None) as (connection, now):
+            with self._change() as (connection, now, _):
                 forgotten = forgetting.forget(connection, batch, origin, now)
                 if forgotten and not is_recorded:
                     who = None if origin.actor == "cli" else origin.actor
@@ -320,12 +336,16 @@ class OrderService:
                 return
 
     @contextmanager
-    def _change(self, key: IdempotencyKey | None) -> Iterator[tuple[Connection, datetime]]:
+    def _change(
+        self, key: IdempotencyKey | None = None, request: object = None
+    ) -> Iterator[tuple[Connection, datetime, _Change]]:
         """Yield a transaction and the time that dates the change; when left, it is committed."""
         if key is not None:
             self.follow_clock()
         with self._changes.transaction() as connection:
-            yield connection, self._clock.now()
+            now = self._clock.now()
+            earlier = idempotency.recall(connection, key, request, now) if key else None
+            yield connection, now, _Change(connection, now, key, request, earlier)
         self._wake_listeners()
 
     def _wake_listeners(self) -> None:

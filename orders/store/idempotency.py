@@ -7,7 +7,7 @@ import json
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, is_dataclass
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Connection, bindparam, delete, insert, or_, select, text, tuple_, update
 
@@ -16,6 +16,7 @@ from orders.store.database.database import LISTED, Query
 from orders.store.orders import Changed
 from orders.store.tables import idempotency_keys, order_events
 
+Answer = TypeVar("Answer", bound=Changed | str)
 REMEMBERED_FOR = timedelta(hours=24)
 # A few at a time, so that no request pays for all of a busy day before.
 _SWEPT_AT_ONCE = 20
@@ -31,21 +32,18 @@ class IdempotencyKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class Written(Generic[Answer]):
     """The answer of a write: the order after it, or a text that says what became of several.
 
     `replayed` says that an earlier request did it. Then the order is as its answer showed it.
     """
 
-    answer: Changed | str
+    answer: Answer
     replayed: bool = False
 
-    @property
-    def order(self) -> Changed:
-        return cast("Changed", self.answer)
-
     def shown(self, version: int) -> str:
-        return self.answer if isinstance(self.answer, str) else self.answer.shown(version)
+        answer: Changed | str = self.answer
+        return answer if isinstance(answer, str) else answer.shown(version)
 
 
 _IS_KEY = (
@@ -118,7 +116,7 @@ _PERSONAL = [name_in_api(name) for name in PERSONAL]
 
 def recall(
     connection: Connection, key: IdempotencyKey | None, request: Any, now: datetime
-) -> Written | None:
+) -> Written[Any] | None:
     """Return the answer of a request that was sent with this key within 24 hours, or None.
 
     IdempotencyKeyReused is raised if it was a different request.
@@ -140,21 +138,21 @@ def remember(
     connection: Connection,
     key: IdempotencyKey | None,
     request: Any,
-    written: Written,
+    written: Written[Answer],
     now: datetime,
-) -> Written:
+) -> Written[Answer]:
     """Remember the answer of a request with this key, and return it.
 
     A few keys that are older than a day are deleted; those dated in the future are dated now.
     """
     if key is None:
         return written
-    is_of_one = isinstance(written.answer, Changed)
+    answer: Changed | str = written.answer
     _REMOVE.execute(connection, **_values(key))
     _REMEMBER.execute(
         connection,
         **_values(key),
-        done_by=written.order.event_id if is_of_one else None,
+        done_by=answer.event_id if isinstance(answer, Changed) else None,
         digest=_digest(request),
         shown=written.shown(key.version),
         now=now,

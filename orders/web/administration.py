@@ -516,7 +516,7 @@ def _write(asked: tuple[object, ...], change: Change, status: int = 200) -> Repl
     shop, key = current_call().shop, idempotency_key(VERSION)
 
     @retried
-    def make() -> tuple[Written, str | None]:
+    def make() -> tuple[Written[str], str | None]:
         with shop.changes.transaction() as connection:
             now = shop.clock.now()
             actor = _actor(connection, now)

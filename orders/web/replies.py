@@ -26,6 +26,7 @@ from orders.domain import PreconditionFailed
 from orders.service import Condition
 from orders.store.idempotency import Written
 from orders.store.lists import Entity
+from orders.store.orders import Changed
 from orders.store.tables import orders
 from orders.strictjson import to_json
 
@@ -102,9 +103,9 @@ def json_reply(value: Any, status: int = 200) -> Reply:
     return Reply(to_json(value).encode(), status)
 
 
-def written(done: Written, version: int, status: int = 200) -> Reply:
+def written(done: Written[Changed], version: int, status: int = 200) -> Reply:
     """Return the answer of a write to one order: the order as a version shows it, if any."""
-    order = done.order
+    order = done.answer
     headers = []
     if version > 1:
         headers += _headers(tag_of(_store_id(), order.event_id), varies=False, strong=True)

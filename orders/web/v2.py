@@ -290,9 +290,9 @@ def ship_orders(shipments: dict[str, Any]) -> Reply:
     return _several(shipped)
 
 
-def _several(done: Written) -> Reply:
+def _several(done: Written[str]) -> Reply:
     """Return the answer of a write to several orders."""
-    return Reply(done.shown(VERSION).encode(), headers=[REPLAYED] if done.replayed else [])
+    return Reply(done.answer.encode(), headers=[REPLAYED] if done.replayed else [])
 
 
 def _results(outcomes: Sequence[Outcome | ReferenceExists]) -> str:
