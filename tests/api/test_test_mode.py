@@ -223,7 +223,8 @@ def test_a_key_of_test_mode_is_only_what_stands_as_the_key(store):
         assert (answer.status_code, MODE in answer.headers) == (401, False)
 
 
-def test_what_the_server_refuses_itself_says_so_too(service):
+def test_what_the_server_refuses_itself_says_so_too(start):
+    service = start()  # of its own, as it gets a store of test mode
     key = service.issue("pro", "--test")
     coded = {"Transfer-Encoding": "gzip"}
     answer = service.request("POST", LIST, key, headers=coded)
