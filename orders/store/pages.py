@@ -36,7 +36,7 @@ ORDERS: Any = orders.c
 FEW = 20_000
 # Of a search that leaves more, so many orders of the walk are tried first. Up to so many that it
 # leaves can be read, before a walk that passes over the others costs less.
-TRIED = 10_000
+TRIED = 4_000
 MANY = 400_000
 # As many shapes as clients may think of would fill the memory.
 _CACHED_STATEMENTS = 500
@@ -126,15 +126,20 @@ def condition(name: str, columns: Any, *, indexed: bool = True) -> Any:
     )
 
 
-def alternatives(column: str, names: list[str], statuses: tuple[str, ...]) -> list[Conditions]:
-    """Return what the orders meet that a column's filters leave: one of these, each by an index."""
+def left_by(column: str, names: list[str], statuses: tuple[str, ...]) -> Conditions:
+    """Return what the orders meet that a column's filters leave, by an index."""
     if column == SEARCH:
-        by_id = _has_id(ORDERS.id)
-        return [[by_id], [ORDERS.id.in_(ids_by_word()), ~by_id]]
+        return [ORDERS.id.in_(_ids_found())]
     conditions = [condition(name, ORDERS) for name in names]
     if column in _BY_STATUS:
         conditions.append(status_is_one_of(statuses, ORDERS.status))
-    return [conditions]
+    return conditions
+
+
+def _ids_found() -> Any:
+    """Return the query for the ids that the search leaves: that of its number, those by a word."""
+    number = sa.cast(bindparam("search_id", type_=sa.BigInteger), sa.BigInteger)
+    return sa.union_all(select(number), ids_by_word())
 
 
 def ids_by_word() -> Any:
@@ -234,12 +239,15 @@ def _rows(database: Database, shape: _Shape, values: dict[str, Any]) -> list[tup
 
 
 def _are_less(database: Database, shape: _Shape, values: dict[str, Any]) -> bool:
-    """Return whether the orders that the search leaves are few beside those of the walk."""
+    """Return whether the search leaves fewer orders than the statuses, and not too many."""
     ((hits,),) = database.ask(_count(SEARCH, (), ()), most=MANY + 1, **values)
     if hits > MANY:
         return False
-    # Of each part of the walk, no more are counted than decide.
-    ((walked,),) = database.ask(_count_walk(shape), most=hits + 1, **values)
+    if shape.statuses == _EVERY_STATUS:
+        return True
+    # No more are counted than decide. Counting what the other filters leave would take as long as
+    # reading them.
+    ((walked,),) = database.ask(_count_statuses(shape.statuses), most=hits + 1)
     return bool(hits < walked)
 
 
@@ -296,30 +304,23 @@ def _count(column: str, names: tuple[str, ...], statuses: tuple[str, ...]) -> Qu
     """Return the statement that counts what a column's filters leave, up to `most`."""
     if column == SEARCH:
         # Words are counted for themselves: an order with several counts so often.
-        by_id, _ = alternatives(SEARCH, [*names], statuses)
-        among = sa.union_all(select(ORDERS.id).where(*by_id), ids_by_word()).limit(
-            bindparam("most")
-        )
+        among = _ids_found().limit(bindparam("most"))
     else:
         among = _among(column, names, statuses, ("id",)).limit(bindparam("most"))
     return Query(select(sa.func.count()).select_from(among.subquery()))
 
 
 @lru_cache(_CACHED_STATEMENTS)
-def _count_walk(shape: _Shape) -> Query:
-    """Return the statement that counts what the filters but the search leave, of each part."""
-    walks = _parts(replace(shape, names=shape.names - {SEARCH}))
-    parts = [select(each.limit(bindparam("most")).subquery()) for each in walks]
-    return Query(select(sa.func.count()).select_from(sa.union_all(*parts).subquery()))
+def _count_statuses(statuses: tuple[str, ...]) -> Query:
+    among = select(ORDERS.id).where(status_is_one_of(statuses, ORDERS.status))
+    return Query(select(sa.func.count()).select_from(among.limit(bindparam("most")).subquery()))
 
 
 def _among(
     column: str, names: tuple[str, ...], statuses: tuple[str, ...], read: tuple[str, ...]
 ) -> Any:
     """Return the query for the orders that a column's filters leave."""
-    chosen = alternatives(column, [*names], statuses)
-    parts = [select(*(ORDERS[name] for name in read)).where(*each) for each in chosen]
-    return sa.union_all(*parts) if len(parts) > 1 else parts[0]
+    return select(*(ORDERS[name] for name in read)).where(*left_by(column, [*names], statuses))
 
 
 @lru_cache(_CACHED_STATEMENTS)
@@ -333,9 +334,10 @@ def _page(shape: _Shape, few: str | None, *, is_tried: bool = False) -> Query:
         tried = _chosen(shape, _parts(others), "tried").subquery()
         hits = select(tried).where(_is_found(tried.c.order_id, tried.c.order_id))
         chosen = _limited(shape, hits, "size")
+    elif few is not None:
+        chosen = _limited(shape, _of_selected(shape, few), "size")
     else:
-        ranges = _parts(shape) if few is None else _parts_of_selected(shape, few)
-        chosen = _chosen(shape, ranges, "size")
+        chosen = _chosen(shape, _parts(shape), "size")
     page = chosen.subquery("page")
     newest = select(lists.REVISION.label("revision")).subquery("newest")
     rows = newest.outerjoin(page, sa.true()).outerjoin(orders, orders.c.id == page.c.order_id)
@@ -389,8 +391,8 @@ def _is(status: str) -> ColumnElement[bool]:
     return _IS_SHIPPED if status == Status.SHIPPED.value else is_status
 
 
-def _parts_of_selected(shape: _Shape, few: str) -> Iterator[sa.Select[Any]]:
-    """Return what is wanted of the orders that the filters of a column leave."""
+def _of_selected(shape: _Shape, few: str) -> sa.Select[Any]:
+    """Return what is wanted of the orders that the filters of a column leave, read once."""
     names = [name for name in sorted(shape.names) if FILTERS[name][0] != few]
     read = {"id", shape.sort.by.column, *_columns(names)}
     if shape.sort.by is SortBy.DUE_AT:
@@ -400,12 +402,40 @@ def _parts_of_selected(shape: _Shape, few: str) -> Iterator[sa.Select[Any]]:
         read.add("status")
     # No more than is needed, which may all be in the index. With an offset, no database mixes these
     # conditions with the others.
-    found = _among(few, tuple(shape.of(few)), shape.statuses, tuple(sorted(read))).offset(0)
-    among = found.subquery("few").c
-    others = [condition(name, among) for name in names if FILTERS[name][0] != shape.sort.by.column]
+    found = _among(few, tuple(shape.of(few)), shape.statuses, tuple(sorted(read)))
+    if few == SEARCH:
+        # Most orders are dated as they were placed: the first ones read are the page's, and none of
+        # the rest has to be sorted.
+        found = found.order_by(*shape.ordered(ORDERS.id))
+    among = found.offset(0).subquery("few").c
+    conditions = [condition(name, among) for name in names]
     if not is_any:
-        others.append(status_is_one_of(shape.statuses, among.status))
-    yield from _stretches(shape, among, others)
+        conditions.append(status_is_one_of(shape.statuses, among.status))
+    key = _key(shape.sort.by, among)
+    wanted = select(among.id.label("order_id"), key.label("sort_key"))
+    return wanted.where(*conditions, *_follows(shape, key, among.id))
+
+
+def _key(by: SortBy, columns: Any) -> ColumnElement[Any]:
+    if by is SortBy.ID:
+        return sa.literal_column("NULL")
+    if by is SortBy.DUE_AT:
+        return sa.func.coalesce(columns.ship_date, columns.placed_at)
+    key: ColumnElement[Any] = columns[by.column]
+    return key
+
+
+def _follows(shape: _Shape, key: Any, order_id: Any) -> Iterator[ColumnElement[bool]]:
+    """Return the conditions of what comes after the position, where the page has one."""
+    after_key = bindparam("after_key", type_=db.Instant)
+    after_id = bindparam("after_id", type_=sa.BigInteger)
+    if shape.start == "dated":
+        is_after = shape.is_after(sa.tuple_(key, order_id), sa.tuple_(after_key, after_id))
+        yield sa.or_(is_after, key.is_(None))
+    elif shape.start == "undated":
+        yield shape.is_after(order_id, after_id)
+        if shape.sort.by is not SortBy.ID:
+            yield key.is_(None)
 
 
 def _columns(names: Iterable[str]) -> Iterator[str]:

@@ -5,7 +5,7 @@ years of orders: those of the last weeks are pending, one pet and one reference 
 long ago, and half of the pets are rare. Of each mix of filters and sort it reads the first page
 and one that begins in the middle. It prints the milliseconds of a processor that the page took
 here and in the server, which a busy machine changes little, and exits 1 where it were more than
-250.
+250, or 1,000 for mixes that only somebody who tries would ask for.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from string import Template
@@ -33,7 +33,7 @@ from orders.store.tables import order_words, orders
 from tests.support.postgres import Postgres
 
 FILL_SECONDS = 600.0
-MOST_MILLISECONDS = 250
+MOST_MILLISECONDS, MOST_OF_HARD = 250, 1_000
 SIZE = 50
 BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
 DAYS = 730
@@ -166,6 +166,16 @@ MIXES = {
         NOT_SHIPPED, OLD_PET, "web", day(100), day(600), ships_from=day(50), ships_before=day(700)
     ),
 }
+# A word or a prefix that many orders have, where the first orders of the walk have it not. Nothing
+# in the console or the docs asks for these: a second is allowed.
+HARD_MIXES = {
+    "search: two letters": Filters(search="le"),
+    "search: two letters, placed since": Filters(search="we", placed_from=day(500)),
+    "search: two letters, ships late": Filters(search="we", ships_from=day(400)),
+    "search: two letters, updated": Filters(search="we", updated_from=day(430)),
+    "search: an old word, shipped": Filters((Status.SHIPPED,), search="leash"),
+    "search: a late word, placed before": Filters(search="red", placed_before=day(300)),
+}
 
 
 def queries(filters: Filters, sort: Sort, number: int) -> Iterator[PageQuery]:
@@ -200,11 +210,11 @@ def milliseconds(database: Database, query: PageQuery, rounds: int) -> list[floa
     return taken
 
 
-def measure(database: Database, number: int, rounds: int) -> float:
+def measure(database: Database, mixes: Mapping[str, Filters], number: int, rounds: int) -> float:
     """Print a line for each mix and sort; return the milliseconds of the worst page's median."""
     print(f"{'filters':32} {'sort':12} {'worst':>8} {'median':>8}  ms")
     medians = []
-    for name, filters in MIXES.items():
+    for name, filters in mixes.items():
         for sort in (Sort(by, down) for by in SortBy for down in (False, True)):
             pages = [
                 milliseconds(database, query, rounds) for query in queries(filters, sort, number)
@@ -243,9 +253,10 @@ def main() -> int:
         database, upkeep = database_of(settings, 1)
         upkeep.create()
         fill(database, arguments.orders)
-        worst = measure(database, arguments.orders, arguments.rounds)
+        worst = measure(database, MIXES, arguments.orders, arguments.rounds)
+        of_hard = measure(database, HARD_MIXES, arguments.orders, arguments.rounds)
         database.close()
-    return int(worst > MOST_MILLISECONDS)
+    return int(worst > MOST_MILLISECONDS or of_hard > MOST_OF_HARD)
 
 
 if __name__ == "__main__":
