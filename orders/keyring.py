@@ -38,7 +38,15 @@ _NOTE_SECONDS = 3_600.0
 
 
 @dataclass(frozen=True, slots=True)
-class CachedKey:
+class KnownKey:
+    """A valid key, and for how many seconds it is still banned: 0 if it is not."""
+
+    key: ApiKey
+    banned_for: float
+
+
+@dataclass(frozen=True, slots=True)
+class _CachedKey:
     """A key as the database had it at a monotonic time, and the Unix time when it expires."""
 
     key: ApiKey
@@ -49,12 +57,15 @@ class CachedKey:
 class KeyRing:
     """Looks up keys, and records when they are used."""
 
-    def __init__(self, database: Database, clock: Clock, *, is_test: bool = False) -> None:
+    def __init__(
+        self, database: Database, bans: Bans, clock: Clock, *, is_test: bool = False
+    ) -> None:
         """Take where the keys are. Of test mode they are all, or none, whatever the rows say."""
         self._database = database
+        self._bans = bans
         self._clock = clock
         self._is_test = is_test
-        self._cache: dict[bytes, CachedKey] = {}
+        self._cache: dict[bytes, _CachedKey] = {}
         self._lock = threading.Lock()
         # By id, the minutes since 1970 in which keys were last used: to be written, and noted.
         self._unwritten: dict[int, int] = {}
@@ -63,21 +74,26 @@ class KeyRing:
         self._latest = 0.0
         self._stored = 0.0
 
-    def find(self, token: str) -> CachedKey | None:
+    def find(self, token: str) -> KnownKey | None:
         """Return the valid key that a token is, if it is one, and record its use."""
         cached = self._find(token)
         if cached is None or self._time() >= cached.valid_until:
             return None
         self._note_use(cached.key.id, int(self._clock.time() // 60))
-        return cached
+        return self._known(cached)
 
-    def recall(self, token: str) -> CachedKey | None:
+    def recall(self, token: str) -> KnownKey | None:
         """Return the key as memory knows it, however long ago it was read. Asks nothing.
 
         For what a refusal shows, not for what a caller may do.
         """
         cached = self._cache.get(apikeys.digest(token))
-        return None if cached is None or self._time() >= cached.valid_until else cached
+        if cached is None or self._time() >= cached.valid_until:
+            return None
+        return self._known(cached)
+
+    def _known(self, cached: _CachedKey) -> KnownKey:
+        return KnownKey(cached.key, self._bans.ends_in(cached.key, cached.as_of))
 
     def refresh(self) -> None:
         """Look keys up again: one has changed."""
@@ -120,7 +136,7 @@ class KeyRing:
         self._latest = max(self._latest, self._clock.time())
         return self._latest
 
-    def _find(self, token: str) -> CachedKey | None:
+    def _find(self, token: str) -> _CachedKey | None:
         secret_hash = apikeys.digest(token)
         now = self._clock.monotonic()
         cached = self._cache.get(secret_hash)
@@ -132,7 +148,7 @@ class KeyRing:
             # revoked key is looked up each time, like one that never was.
             self._cache.pop(secret_hash, None)
             return None
-        self._cache[secret_hash] = cached = CachedKey(key, now, key.valid_until())
+        self._cache[secret_hash] = cached = _CachedKey(key, now, key.valid_until())
         return cached
 
     def _may_be_ours(self, token: str) -> bool:

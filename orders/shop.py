@@ -114,8 +114,8 @@ class Shop:
     bans: Bans = field(init=False)
 
     def __post_init__(self) -> None:
-        self.keyring = KeyRing(self.database, self.clock, is_test=self.is_test)
         self.bans = Bans(self.settings, self.database, self.counters, self.clock)
+        self.keyring = KeyRing(self.database, self.bans, self.clock, is_test=self.is_test)
         self._housekeeping = Housekeeping()
         self._stopping = threading.Event()
         self._forget_at = self.clock.monotonic() + _FORGET_EVERY_SECONDS

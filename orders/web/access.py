@@ -59,13 +59,13 @@ ANY = ""
 class Caller:
     """The sender of a request: a valid key, or else an address, `presented` with a bad key or none.
 
-    `key_as_of` is the monotonic time at which the key was read from the database.
+    `banned_for` is for how many seconds the key is banned.
     """
 
     address: str
     presented: bool = False
     key: ApiKey | None = None
-    key_as_of: float = 0.0
+    banned_for: float = 0.0
 
     @property
     def identity(self) -> str:
@@ -254,20 +254,18 @@ def identify(shop: Shop, authorization: str | None, address: str) -> Caller:
     found = shop.keyring.find(token)
     if found is None:
         return Caller(address, presented=True)
-    return Caller(address, True, found.key, found.as_of)
+    return Caller(address, True, found.key, found.banned_for)
 
 
 def judge(shop: Shop, caller: Caller) -> Verdict:
     """Count a request, unless it is refused: a refused one takes nothing from any window."""
     quotas = _quotas(caller.identity, *figures_in_force(caller, shop.settings.plans))
-    key = caller.key
-    banned_for = shop.bans.ends_in(key, caller.key_as_of) if key else 0.0
-    if banned_for > 0:
-        return Verdict(shop.counters.peek(quotas), False, banned_for)
+    if caller.banned_for > 0:
+        return Verdict(shop.counters.peek(quotas), False, caller.banned_for)
     admitted, usages = shop.counters.hit(quotas)
-    if not admitted and key is not None:
-        banned_for = shop.bans.strike(key)
-    return Verdict(usages, admitted, banned_for)
+    if admitted or caller.key is None:
+        return Verdict(usages, admitted)
+    return Verdict(usages, False, shop.bans.strike(caller.key))
 
 
 def recalled_verdict(shop: Shop, authorization: str | None) -> Verdict:
@@ -280,10 +278,9 @@ def recalled_verdict(shop: Shop, authorization: str | None) -> Verdict:
     if known is None:
         quotas = _quotas("nobody", *_figures(plans["free"]))
         return Verdict([Usage(quota, quota.limit, quota.length) for quota in quotas])
-    caller = Caller("-", True, known.key, known.as_of)
+    caller = Caller("-", True, known.key)
     quotas = _quotas(caller.identity, *figures_in_force(caller, plans))
-    banned_for = shop.bans.ends_in(known.key, known.as_of)
-    return Verdict(shop.counters.recall(quotas), banned_for == 0, banned_for)
+    return Verdict(shop.counters.recall(quotas), known.banned_for == 0, known.banned_for)
 
 
 def authorize(caller: Caller, scope: str) -> ApiKey:

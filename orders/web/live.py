@@ -149,7 +149,7 @@ class _Follower(ABC):
         if found is None:
             has_expired = self.valid_until <= self._shop.clock.time()
             self.end(End.EXPIRED if has_expired else End.REVOKED)
-        elif self._shop.bans.ends_in(found.key, found.as_of) > 0:
+        elif found.banned_for > 0:
             self.end(End.BANNED)
 
     def stop(self) -> None:
