@@ -381,11 +381,8 @@ class ServingPolicy:
     def work(self, method: str, path: str, headers: dict[str, str]) -> Work:
         if not access.API_PATH.match(path):
             return Work.INSTANT if path in self._app.instant else Work.WAITING
-        shop = self._shop_of(headers.get("AUTHORIZATION"))
-        if shop is None:
-            return Work.WAITING  # until it is open
         try:
-            if (path, method) == _LIST and self._is_long(shop, headers.get("IF_NONE_MATCH")):
+            if (path, method) == _LIST and self._is_long(headers):
                 return Work.LONG
         except StoreUnavailable:
             return Work.WAITING  # which will say so
@@ -447,10 +444,12 @@ class ServingPolicy:
         is_test = access.is_of_test_mode(authorization)
         return self._app.test_mode.shop if is_test else self._shop
 
-    def _is_long(self, shop: Shop, if_none_match: str | None) -> bool:
-        if not shop.list.is_long:
+    def _is_long(self, headers: dict[str, str]) -> bool:
+        shop = self._shop_of(headers.get("AUTHORIZATION"))
+        if shop is None or not shop.list.is_long:
             return False
         # A client whose copy is current is answered 304, which is short.
+        if_none_match = headers.get("IF_NONE_MATCH")
         return (
             if_none_match is None
             or self._is_remote
