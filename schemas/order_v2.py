@@ -78,15 +78,12 @@ class NewOrderSchema(order.NewOrderSchema):
         error_messages=order.NOT_NULL,
     )
 
-    @ma.validates_schema
-    def _check_unique(self, data: dict[str, Any], **_: Any) -> None:
-        if data.get("unique_reference") and "reference" not in data:
-            fault = fields.Fault("is required with uniqueReference", "required")
-            raise ma.ValidationError(fault, "reference")
-
     @ma.post_load
     def _make(self, data: dict[str, Any], **_: Any) -> Placement:
         is_unique = data.pop("unique_reference", False)
+        if is_unique and "reference" not in data:
+            fault = fields.Fault("is required with uniqueReference", "required")
+            raise ma.ValidationError(fault, "reference")
         return Placement(NewOrder(**data), is_unique)
 
 
