@@ -117,8 +117,8 @@ class PlacementResultsSchema(SparseSchema):
                 "orderId": order.EXAMPLE_ID + 1,
                 "error": {
                     "code": "reference_exists",
-                    "message": f"Order {order.EXAMPLE_ID + 1} has this reference already. "
-                    "Use another one, or that order.",
+                    "message": f"Order {order.EXAMPLE_ID + 1} already has this reference. "
+                    "Use that order, or another reference.",
                     "status": 409,
                 },
             },

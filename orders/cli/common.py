@@ -28,7 +28,9 @@ from orders.web.api import OrdersFlask
 
 as_json = click.option("--json", "as_json", is_flag=True, help="As a JSON array.")
 overwrite = click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
-force = click.option("--force", is_flag=True, help="Even if that ends an earlier secret's grace.")
+force = click.option(
+    "--force", is_flag=True, help="Even if that ends an earlier secret's grace period."
+)
 Id = click.IntRange(0, MAX_INT64)
 # In what click keeps for a command: whether it is on test mode's store.
 _IS_TEST = "orders.is_test"
@@ -74,7 +76,7 @@ def on_test_store(command: click.Command) -> click.Command:
         is_flag=True,
         expose_value=False,
         callback=lambda context, _, is_given: choose_test_store(context) if is_given else None,
-        help="Of test mode.",
+        help="Use test mode's store.",
     )
     command.params.append(option)
     return command
@@ -100,7 +102,7 @@ class Program(CommandGroup):
         """Write where the data are."""
         formatter.write_paragraph()
         formatter.write_text(
-            f"The folder of the data is {installation.instance_folder()}, unless ORDERS_INSTANCE "
+            f"The data folder is {installation.instance_folder()}, unless ORDERS_INSTANCE "
             "names another."
         )
 
@@ -226,7 +228,7 @@ def say(message: str) -> None:
 
 def say_secret(message: str, name: str, secret: str) -> None:
     """Print a new secret, alone on standard output, and what it is called."""
-    say(f"{message} {name} is shown this once:")
+    say(f"{message} {name} is shown only now:")
     click.echo(secret)
 
 

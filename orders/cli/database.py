@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from orders.cli import common
-from orders.cli.common import open_shop, print_table, say, time_text
+from orders.cli.common import counted, open_shop, print_table, say, time_text
 from orders.installation import command
 from orders.settings import Settings
 from orders.store import apikeys as key_store
@@ -40,7 +40,7 @@ def upgrade() -> None:
         _check_no_file(settings.instance)
     with common.stopped_shop(make=True) as shop:
         common.make_store(shop)
-        common.say_working("Upgrading, if there is need: 1,000,000 orders can take half a minute")
+        common.say_working("Upgrading if needed: 1,000,000 orders can take half a minute")
         done = shop.upkeep.upgrade()
     say(done)
 
@@ -50,7 +50,7 @@ def _check_no_file(instance: Path) -> None:
     file = replace(Settings(), instance=instance).database_path
     if file.exists() and not checks.is_moved(file):
         raise click.ClickException(
-            f"There is a database in {file}, and ORDERS_DATABASE_URL names another on a server: "
+            f"There is a database in {file}, but ORDERS_DATABASE_URL names one on a server: "
             "which is meant? Unset ORDERS_DATABASE_URL, or move the file away."
         )
 
@@ -59,9 +59,9 @@ def _check_no_file(instance: Path) -> None:
 @click.option(
     "--clock-is-right",
     is_flag=True,
-    help="Judge keys by the clock, though the service has seen later times.",
+    help="Let keys expire by the clock again, though the service has seen later times.",
 )
-@click.option("--fix-search", is_flag=True, help="Let the search find each order by its words.")
+@click.option("--fix-search", is_flag=True, help="Rebuild the search where it misses orders.")
 def check(*, clock_is_right: bool, fix_search: bool) -> None:
     """Check every page and index of the database. The service may go on running."""
     shop = open_shop()
@@ -74,20 +74,20 @@ def check(*, clock_is_right: bool, fix_search: bool) -> None:
         with shop.database.write() as connection:
             key_store.trust_clock(connection)
             audit.record(connection, shop.clock.now(), "clock.trusted", "the store")
-        say("Keys are judged by the clock.")
+        say("Keys expire by the clock again.")
 
 
 def _fix_search(database: Database, misfound: list[int], *, wanted: bool) -> None:
     if not wanted:
         raise click.ClickException(
-            f"The search finds orders by other words than they have ({len(misfound):,}; order "
+            f"The search does not match the orders' words ({len(misfound):,}; order "
             f"{misfound[0]} first). Run `{command('db check --fix-search')}`."
         )
     for begin in range(0, len(misfound), _FIXED_AT_ONCE):
         with database.write() as connection:
             for order_id in misfound[begin : begin + _FIXED_AT_ONCE]:
                 order_store.write_words(connection, order_id)
-    say(f"The search finds orders by their words again ({len(misfound):,}).")
+    say(f"The search is repaired ({len(misfound):,}).")
 
 
 @db_group.command("backup")
@@ -99,20 +99,24 @@ def back_up(file: Path, *, overwrite: bool) -> None:
     database = shop.upkeep.file()
     common.say_working("Copying")
     opening.copy(database, file, overwrite=overwrite)
-    say(f"Copied to {file}, and checked.")
+    say(f"Copied to {file} and checked.")
 
 
 @db_group.command("backups")
-@click.option("--now", "make_now", is_flag=True, help="Make one now, and remove none.")
-@click.option("--new-folder", is_flag=True, help="Let the folder begin anew, as on another disk.")
-@click.option("--check", is_flag=True, help="Read each through, and restore the newest for a test.")
+@click.option("--now", "make_now", is_flag=True, help="Make one now; remove none.")
+@click.option(
+    "--new-folder",
+    is_flag=True,
+    help="Begin anew in a folder without its marker, such as on a new disk.",
+)
+@click.option("--check", is_flag=True, help="Read each through, and test-restore the newest.")
 def list_backups(*, make_now: bool, new_folder: bool, check: bool) -> None:
     """List the service's automatic backups. The service may go on running."""
     shop = open_shop()
     shop.upkeep.file()  # which a server's database has none of
     backups = shop.backups
     if backups is None:
-        raise click.ClickException("There are none: ORDERS_BACKUPS is off.")
+        raise click.ClickException("No backups are made: ORDERS_BACKUPS is off.")
     if new_folder:
         backups.begin_anew()
     if make_now:
@@ -135,7 +139,7 @@ def list_backups(*, make_now: bool, new_folder: bool, check: bool) -> None:
     _say_standing(backups)
     if any(row["state"] != "sound" for row in rows):
         raise click.ClickException(
-            f"A backup is not sound. Make another ({command('db backups --now')}), "
+            f"A backup is damaged. Make another ({command('db backups --now')}), "
             "and move that one away."
         )
 
@@ -144,7 +148,7 @@ def _say_standing(backups: Backups) -> None:
     standing = backups.standing()
     if standing.failure:
         why = standing.failure.rstrip(".")
-        say(f"The service can't make its backup ({why}). It tries again every hour.")
+        say(f"The service can't make its backup ({why}). It retries every hour.")
     if standing.is_old:
         say("The newest is older than 48 hours, or there is none: see the log of the service.")
     if standing.is_on_same_disk:
@@ -176,7 +180,7 @@ def restore(file: Path, keep_keys: bool, another_shop: bool, yes: bool) -> None:
                 "meant, restore it with --another-shop."
             )
         if sys.stdin.isatty() and not yes:
-            click.confirm("Replace the store by it?", abort=True, err=True)
+            click.confirm("Replace the store with it?", abort=True, err=True)
 
     with common.stopped_shop(make=True) as shop:
         common.say_working("Reading")
@@ -200,8 +204,10 @@ def _say_restored(done: restoring.Restored, database: Path, *, keep_keys: bool) 
         _say_forgotten(done)
         return
     forget = command("orders forget")
-    say(f"Whom orders were for that were forgotten since is in it again: `{forget}` forgets it.")
-    say(f"Which ids were used is unknown, so new ones continue {restoring.SKIPPED_IDS:,} higher.")
+    say(f"Personal data deleted since is in it again: `{forget}` deletes it.")
+    say(
+        f"It is unknown which ids were used, so new ones continue {restoring.SKIPPED_IDS:,} higher."
+    )
     if not keep_keys:
         say(
             f"All keys are revoked, {done.revoked} of them just now: issue new ones, "
@@ -212,11 +218,11 @@ def _say_restored(done: restoring.Restored, database: Path, *, keep_keys: bool) 
 
 def _say_forgotten(done: restoring.Restored) -> None:
     if done.forgotten:
-        say(f"Forgot again whom {len(done.forgotten):,} orders were for, as since the backup.")
+        say(f"Deleted the personal data of {counted(len(done.forgotten), 'order')} again.")
     if done.pending:
         forget = command(f"orders forget {' '.join(map(str, done.pending))}")
         say(
-            "Some that were forgotten since are pending in the backup. Once they are settled, run "
+            "Some orders whose data were deleted are pending in the backup. Once settled, run "
             f"`{forget}`."
         )
 
@@ -280,7 +286,7 @@ def _say_missing(done: salvaging.Salvaged) -> None:
 @db_group.command("renew")
 @click.option("--keep-keys", is_flag=True, help="Keep all keys and webhooks as they are.")
 def renew(keep_keys: bool) -> None:
-    """Make a database that pg_restore restored fit for use. The service must be stopped.
+    """Prepare a database that pg_restore restored. The service must be stopped.
 
     The store gets a new id and new ids continue a million higher, so that what clients remember
     matches nothing; keys are revoked and webhooks paused, because it can't be known which were
@@ -324,8 +330,8 @@ def copy() -> None:
     print_table([{"table": table, "rows": f"{rows:,}"} for table, rows in copied.rows.items()])
     total, seconds = sum(copied.rows.values()), time.monotonic() - began
     say(f"Copied {total:,} rows to {copied.where} and compared each, in {seconds:.1f} s.")
-    say("Now set ORDERS_DATABASE_URL to what ORDERS_COPY_TO is, and start the service.")
-    say(f"Keep {shop.database.where}: it is unchanged, but marked as no longer served.")
+    say("Now set ORDERS_DATABASE_URL to the value of ORDERS_COPY_TO, and start the service.")
+    say(f"Keep {shop.database.where}: it is unchanged, but marked so that it is no longer served.")
 
 
 def _check_copy(settings: Settings) -> None:

@@ -64,10 +64,12 @@ def _moment(_context: object, _option: object, text: str | None) -> datetime | N
 
 @orders_group.command("forget")
 @click.argument("order_ids", metavar="[ID]...", nargs=-1, type=click.IntRange(1, MAX_INT64))
-@click.option("--placed-before", metavar="DATE", callback=_moment, help="All settled ones before.")
-@click.option("--dry-run", is_flag=True, help="Only say how many orders that would be.")
 @click.option(
-    "--compact", is_flag=True, help="Rewrite the database's file in the end; changes wait for it."
+    "--placed-before", metavar="DATE", callback=_moment, help="All settled orders placed before."
+)
+@click.option("--dry-run", is_flag=True, help="Only say how many orders that would affect.")
+@click.option(
+    "--compact", is_flag=True, help="Rewrite the database file afterwards; changes wait meanwhile."
 )
 @click.option("--yes", is_flag=True, help="Don't ask, on a terminal, before forgetting anything.")
 def forget(
@@ -78,12 +80,12 @@ def forget(
     compact: bool,
     yes: bool,
 ) -> None:
-    """Forget whom orders were for: those of the IDs, or those placed before DATE.
+    """Delete the personal data of orders, by ID or all placed before DATE.
 
     Settled orders lose reference, note, shipTo and tracking: in the order, its history, remembered
-    answers and messages that wait. Webhooks that asked for it are sent order.forgotten. Nothing
-    brings it back but a backup; those that have it are named in the end. Pending orders are
-    refused. The service may go on running.
+    answers and waiting messages. Webhooks that ask for it are sent order.forgotten. Only a backup
+    can bring it back; the command lists those that can. Pending orders are refused. The service
+    may go on running.
     """
     if bool(order_ids) == bool(placed_before) and not (compact and not order_ids):
         raise click.UsageError("Name orders by their ids, or by --placed-before DATE.")
@@ -91,15 +93,17 @@ def forget(
     say_working("Looking")
     found = _to_forget(shop, order_ids, placed_before) if order_ids or placed_before else []
     if dry_run:
-        say(f"{_orders(len(found), 'has', 'have')} something to forget.")
+        say(f"{counted(len(found), 'order')} with personal data.")
         return
     if found and sys.stdin.isatty() and not yes:
-        click.confirm(f"Forget whom {_orders(len(found))} for?", abort=True, err=True)
+        click.confirm(
+            f"Delete the personal data of {counted(len(found), 'order')}?", abort=True, err=True
+        )
     count = _forget(shop, found, _subject(found, placed_before))
     if compact:
         say_working("Rewriting the file")
     traces = shop.database.scrub(whole=compact)
-    say(f"Forgot whom {_orders(count)} for.")
+    say(f"Deleted the personal data of {counted(count, 'order')}.")
     _say_where_it_remains(shop, traces)
 
 
@@ -108,10 +112,10 @@ def _to_forget(shop: Shop, order_ids: tuple[int, ...], placed_before: datetime |
         return list(forgetting.due(shop.database, placed_before=placed_before))
     named = forgetting.named(shop.database, order_ids)
     if missing := {*order_ids} - {due.order_id for due in named}:
-        raise click.ClickException(f"There is no order {_listed(missing)}. Nothing was forgotten.")
+        raise click.ClickException(f"There is no order {_listed(missing)}. Nothing was deleted.")
     if pending := {due.order_id for due, status in named.items() if status is Status.PENDING}:
         raise click.ClickException(
-            f"Order {_listed(pending)} is pending: ship or cancel it first. Nothing was forgotten."
+            f"Order {_listed(pending)} is pending: ship or cancel it first. Nothing was deleted."
         )
     return list(named)
 
@@ -129,10 +133,6 @@ def _subject(found: list[Due], placed_before: datetime | None) -> str:
     if placed_before is not None:
         return f"{len(found):,} orders placed before {format_instant(placed_before)}"
     return f"order {_listed(due.order_id for due in found)}" if found else ""
-
-
-def _orders(count: int, one: str = "was", several: str = "were") -> str:
-    return f"{counted(count, 'order')} {one if count == 1 else several}"
 
 
 def _listed(order_ids: Iterable[int]) -> str:
@@ -182,7 +182,10 @@ def _copies(settings: Settings) -> list[str]:
 )
 @click.option("--follow", "-f", is_flag=True, help="Wait for new events, until Ctrl-C.")
 @click.option(
-    "--request", "request_id", metavar="ID", help="What this request did (X-Request-Id) instead."
+    "--request",
+    "request_id",
+    metavar="ID",
+    help="The events of one request (X-Request-Id) instead.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, as in the API.")
 def tail(

@@ -56,7 +56,9 @@ def _columns(_: object, __: object, given: Sequence[str]) -> dict[str, str]:
 
 def _zone(_: object, __: object, name: str | None) -> ZoneInfo | None:
     if name is not None and not domain.is_time_zone(name):
-        raise click.BadParameter(f"{name} is no zone's IANA name, such as Europe/Berlin.")
+        raise click.BadParameter(
+            f"{name} is not the IANA name of a time zone, such as Europe/Berlin."
+        )
     return ZoneInfo(name) if name else None
 
 
@@ -70,20 +72,26 @@ def _pets(_: object, __: object, file: Path | None) -> dict[str, str] | None:
 
 @orders_group.command("import")
 @click.argument("file", type=_ExistingFile)
-@click.option("--dry-run", is_flag=True, help="Import nothing; show the first orders, all faults.")
 @click.option(
-    "--from", "shop", type=click.Choice([*SHOPS]), callback=_shop, help="Whose export FILE is."
+    "--dry-run", is_flag=True, help="Import nothing; show the first orders and all errors."
+)
+@click.option(
+    "--from",
+    "shop",
+    type=click.Choice([*SHOPS]),
+    callback=_shop,
+    help="The shop system that exported FILE.",
 )
 @click.option(
     "--pets", type=_ExistingFile, callback=_pets, help="A table with petId by SKU, or name."
 )
 @click.option(
     "--column", "columns", multiple=True, callback=_columns, metavar="OURS=THEIRS",
-    help="What a column is called in FILE, such as petId=SKU. May be repeated.",
+    help="A column's name in FILE, such as petId=SKU. May be repeated.",
 )  # fmt: skip
-@click.option("--ignore-others", is_flag=True, help="Ignore columns that are none of ours.")
+@click.option("--ignore-others", is_flag=True, help="Ignore unknown columns.")
 @click.option(
-    "--dates", type=click.Choice([*DATE_ORDERS]), help="How day, month and year follow each other."
+    "--dates", type=click.Choice([*DATE_ORDERS]), help="The order of day, month and year."
 )
 @click.option("--zone", callback=_zone, help="The time zone of times, such as Europe/Berlin.")
 @click.option(
@@ -139,7 +147,7 @@ def _show(imported: Imported, faults: Faults) -> None:
 def import_pets(file: Path) -> None:
     """Import the pets of FILE (.csv or .jsonl): id, name, categoryId, status.
 
-    A pet replaces one with the same id; others are kept.
+    A pet replaces one with the same id; others stay.
     """
     shop = open_shop(make=True)
     faults = Faults()

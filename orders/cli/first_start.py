@@ -83,7 +83,7 @@ def _show(secret: str) -> None:
         if stat.S_ISSOCK(os.fstat(sys.stdout.fileno()).st_mode):
             return
     click.echo(
-        f"\nThis is the store's first API key, {OWNER}, which is shown this once. "
+        f"\nThis is the store's first API key, {OWNER}, which is shown only now. "
         f"Keep it like a password.\n\n{secret}\n"
     )
 
@@ -168,7 +168,7 @@ def _open(target: str, address: str) -> threading.Thread:
 @click.option("--remove", is_flag=True, help="Undo it, and stop that service.")
 @with_appcontext
 def at_boot(*, remove: bool) -> None:
-    """Start the service whenever the computer starts, or you log in, from now on."""
+    """Start the service whenever the computer starts, or you log in."""
     if remove:
         say(system.remove_at_boot())
         return

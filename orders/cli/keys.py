@@ -37,8 +37,8 @@ def keys_group() -> None:
     "scopes",
     multiple=True,
     type=click.Choice(SCOPES),
-    help="What it may do; may be repeated. Default: read and write. webhooks is to manage the "
-    "webhooks that it adds; admin is everything, keys too.",
+    help="What it may do; may be repeated. Default: read and write. webhooks: manage the "
+    "webhooks that it adds. admin: everything.",
 )
 @click.option("--expires", type=click.IntRange(1, LONGEST_DAYS), help="Days until the key expires.")
 @_per_minute
@@ -51,7 +51,7 @@ def issue(  # noqa: PLR0913, PLR0917 - one for each option
     per_minute: int | None,
     per_day: int | None,
 ) -> None:
-    """Issue a key to NAME. It is printed once, alone; only its hash is kept."""
+    """Issue a key to NAME. It is printed once, alone; only its hash is stored."""
     with _key_service(make=True) as keys:
         ends = keys.now + timedelta(days=expires) if expires else None
         wanted = scopes_in_full(scopes or USUAL_SCOPES)
@@ -112,7 +112,7 @@ def change_plan(key_id: int, plan: str, per_minute: int | None, per_day: int | N
 )
 @common.force
 def rotate(key_id: int, grace: int, *, force: bool) -> None:
-    """Replace the secret of key ID; print the new one once, alone. All else about the key stays."""
+    """Replace the secret of key ID; print the new one once, alone. Everything else stays."""
     with _key_service() as keys:
         key, secret = keys.rotate(key_id, timedelta(hours=grace), force=force)
     common.say_secret(f"Key {key_id} ({key.name}) has a new secret.", "It", secret)

@@ -316,7 +316,7 @@ def _is_loopback(host: str) -> bool:
 def _show_demo(shop: Shop, address: str) -> str | None:
     prepared = demo.prepare(shop.database, shop.clock)
     text = (
-        "This store has orders of its own: the demo leaves it as it is."
+        "This store has orders of its own: the demo leaves it alone."
         if prepared is None
         else demo.introduction(prepared, address)
     )

@@ -49,7 +49,7 @@ class Item:
 @click.option("--json", "as_json", is_flag=True, help="As a JSON object.")
 @with_appcontext
 def status(*, as_json: bool) -> None:
-    """Show how the service and its store are. Exits 1 where something needs a person (!)."""
+    """Show the state of the service; exits with 1 if something needs attention (!)."""
     shop = current_shop()
     click.get_current_context().call_on_close(shop.database.close)
     if not shop.settings.is_on_postgres and not shop.upkeep.exists():
@@ -104,7 +104,7 @@ def _service(shop: Shop, said: dict[str, Any]) -> Item:
         return Item("service", "starting, or a command has locked its folder", True, facts)
     seen = shop.clock.now() - datetime.fromisoformat(said["at"])
     trouble = [
-        *([f"it stands still since {said['at']}"] if seen > _SILENT_AFTER else []),
+        *([f"it has been hanging since {said['at']}"] if seen > _SILENT_AFTER else []),
         *([f"restart it: {VERSION} is installed"] if said["version"] != VERSION else []),
         *([f"counters: {said['counters']}"] if said["counters"] else []),
         *said["differing"],

@@ -11,7 +11,7 @@ from orders.store import audit, emptying
 
 @click.group("test", cls=common.CommandGroup)
 def test_group() -> None:
-    """Empty test mode. Other commands reach it by --test."""
+    """Empty test mode's store. Other commands use it with --test."""
 
 
 @test_group.command("reset")

@@ -93,7 +93,7 @@ def pause(endpoint_id: int) -> None:
     help="Resume after this event: skip earlier ones, repeat later ones.",
 )
 def resume(endpoint_id: int, after: int | None) -> None:
-    """Resume webhook ID at once. Waiting events come first, with all their attempts again."""
+    """Resume webhook ID. Waiting events are sent first, with all their attempts again."""
     with _webhook_service() as webhooks:
         position = webhooks.resume(endpoint_id, after).position
     say(f"Webhook {endpoint_id} resumes after event {position}.")

@@ -144,7 +144,7 @@ class UnknownHost(WebRefusal):
 
     status, code = 404, "not_found"
     message = (
-        "Ask for /metrics by an address, localhost, or the host of ORDERS_HOST or ORDERS_BASE_URL."
+        "Request /metrics by an address, localhost, or the host of ORDERS_HOST or ORDERS_BASE_URL."
     )
 
 
@@ -207,7 +207,7 @@ class BackupsOff(WebRefusal):
     """The service makes no backups."""
 
     status, code = 409, "backups_off"
-    message = "This service makes no backups of its own."
+    message = "This service makes no automatic backups."
 
 
 class BackupUnderWay(WebRefusal):
@@ -249,11 +249,11 @@ def _not_allowed(error: http.MethodNotAllowed) -> Answer:
 
 def _precondition_failed(error: domain.PreconditionFailed) -> Answer:
     of_list = (
-        "The list is not as If-Match or If-None-Match requires: of a list, whose ETag is weak, "
-        "If-Match holds only as *."
+        "The list does not meet If-Match or If-None-Match (its ETag is weak, so If-Match can only "
+        "be *)."
     )
-    of_order = f"Order {error.order_id} is not as If-Match or If-None-Match requires."
-    message = f"{of_order if error.order_id else of_list} Get it again before you retry."
+    of_order = f"Order {error.order_id} does not meet If-Match or If-None-Match."
+    message = f"{of_order if error.order_id else of_list} Read it again before you retry."
     return Answer(412, "precondition_failed", message)
 
 
@@ -292,8 +292,8 @@ _OTHERS: dict[type[Exception], Callable[[Any], Answer]] = {
     key_service.LastAdminKey: lambda _: Answer(
         409,
         "last_admin_key",
-        "This is the only valid key with the scope admin. Issue another one first; a rotation "
-        "alone can also have a grace.",
+        "This is the only valid key with the scope admin. Issue another first, or rotate it with a "
+        "grace period.",
     ),
     UnfitURL: lambda e: ValidationFailed({"url": Fault(str(e), "format")}).answer(),
     TooManyEndpoints: lambda _: Answer(
@@ -307,7 +307,7 @@ _OTHERS: dict[type[Exception], Callable[[Any], Answer]] = {
     domain.ReferenceExists: lambda e: Answer(
         409,
         "reference_exists",
-        f"Order {e.order_id} has this reference already. Use another one, or that order.",
+        f"Order {e.order_id} already has this reference. Use that order, or another reference.",
         order=(e.order_id, e.revision),
     ),
     domain.PreconditionFailed: _precondition_failed,
@@ -389,7 +389,7 @@ EXAMPLES = {each.code: each for each in map(answer_to, _SAMPLES) if each}
 SERVER_ANSWERS = {
     each.status: each
     for each in (
-        Answer(400, "malformed_request", "The request is not HTTP that can be read"),
+        Answer(400, "malformed_request", "The request is not valid HTTP"),
         Answer(
             408, "request_timeout", "The request took too long to arrive. Send it again, whole."
         ),
@@ -402,7 +402,7 @@ SERVER_ANSWERS = {
         Answer(
             501,
             "not_implemented",
-            "This Transfer-Encoding is not known here; send the body as it is, or chunked.",
+            "This Transfer-Encoding is not supported: send the body as it is, or chunked.",
         ),
         _unavailable("too many requests wait for it. Try again in a few seconds."),
     )

@@ -208,7 +208,7 @@ def test_a_day_of_parcels_ends_with_no_mistake(empty_shop, visit, tmp_path):
     meant[mistaken]["status"] = "pending"
     del meant[mistaken]["tracking"]
     done = shop.service.command("orders", "forget", f"{forgotten}")
-    assert "Forgot whom 1 order was for." in done.stderr
+    assert "Deleted the personal data of 1 order." in done.stderr
     for name in ("reference", "note", "shipTo", "tracking"):
         meant[forgotten].pop(name, None)
 

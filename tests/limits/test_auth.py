@@ -256,7 +256,7 @@ def test_where_the_earlier_clock_was_ahead_a_command_says_so(store, clock, start
     assert not works(expiring.store, expiring.secret)
     assert len(caplog.messages) == 2  # as the service stops, and at the start
     done = command(expiring.store, "db", "check", "--clock-is-right")
-    assert (done.exit_code, done.stderr.splitlines()[-1]) == (0, "Keys are judged by the clock.")
+    assert (done.exit_code, done.stderr.splitlines()[-1]) == (0, "Keys expire by the clock again.")
     assert works(expiring.store, expiring.secret)
     caplog.clear()
     expiring = start_again(expiring)

@@ -68,7 +68,7 @@ def test_a_settled_order_and_its_history_lose_what_may_name_a_person(store, clie
     order_id = settled(client, change)
     before, history = client.order(order_id), client.get(f"{ORDERS}/1/events").get_json()["events"]
     clock.advance(60)
-    assert "Forgot whom 1 order was for." in forget(store, order_id)
+    assert "Deleted the personal data of 1 order." in forget(store, order_id)
     after = client.order(order_id)
     assert after.get_json() == blank(before.get_json()) | {"updatedAt": "2026-12-01T12:01:00.000Z"}
     assert after.get_json()["item"] == OPTIONAL["item"]
@@ -101,11 +101,11 @@ def test_a_reopened_order_has_nothing_to_come_back(store, client):
 def test_what_was_forgotten_is_so_once_and_again_when_there_is_more(store, client):
     order_id = settled(client)
     forget(store, order_id)
-    assert "Forgot whom 0 orders were for." in forget(store, order_id)
+    assert "Deleted the personal data of 0 orders." in forget(store, order_id)
     client.request("PATCH", f"{ORDERS}/1", json={"note": f"{MARK} called"})
     client.request("PATCH", f"{ORDERS}/1", json={"note": None})
     # Only an event has it.
-    assert "Forgot whom 1 order was for." in forget(store, order_id)
+    assert "Deleted the personal data of 1 order." in forget(store, order_id)
     types = [each["type"] for each in store.events()]
     assert types[2:] == ["order.forgotten", "order.changed", "order.changed", "order.forgotten"]
 
@@ -132,11 +132,11 @@ def test_those_placed_before_a_day_are_forgotten_but_for_pending_ones(store, cli
     clock.advance(24 * 3600)
     new = settled(client, "cancel")
     before = ("--placed-before", "2026-12-02")
-    assert forget(store, *before, "--dry-run") == "1 order has something to forget.\n"
-    assert "Forgot whom 1 order was for." in forget(store, *before)
+    assert forget(store, *before, "--dry-run") == "1 order with personal data.\n"
+    assert "Deleted the personal data of 1 order." in forget(store, *before)
     kept = [each["id"] for each in client.get(f"{ORDERS}?search={MARK}").get_json()["orders"]]
     assert (old, sorted(kept)) == (1, [2, new])
-    assert "Forgot whom 1 order" in forget(
+    assert "personal data of 1 order" in forget(
         store, "--placed-before", "2026-12-02T13:00:00+00:30", "--yes"
     )
 
@@ -269,7 +269,7 @@ def test_a_restored_backup_forgets_again_what_was_forgotten_since(store, client,
     forget(store, 1, 2)
     store.shop.end()
     said = messages(command(store, "db", "restore", backup))
-    assert "Forgot again whom 1 orders were for" in said
+    assert "Deleted the personal data of 1 order again." in said
     assert re.search(r"pending in the backup. Once .* run `.*orders forget 2`", said)
     first, second = (client.order(each).get_json() for each in (1, 2))
     assert (first, second["shipTo"]) == (blank(first), NAMED["shipTo"])

@@ -49,7 +49,7 @@ def test_a_reference_that_any_order_has_is_refused_with_where_that_order_is(clie
             shown = client_v2.order(order_id)
             assert response.headers["Location"] == f"{ORDERS}/{order_id}"
             assert response.headers["ETag"] == shown.headers["ETag"]
-            assert f"Order {order_id} has this reference" in response.get_json()["message"]
+            assert f"Order {order_id} already has this reference" in response.get_json()["message"]
         client_v2.post(f"{ORDERS}/1/reopen")
     assert len(store.rows("SELECT id FROM orders")) == 2
 

@@ -319,7 +319,7 @@ def test_a_malformed_request_is_rejected_and_what_follows_it_is_not_read(hasty, 
 @pytest.mark.parametrize(("sent", "cause"), CAUSES.items(), ids=CAUSES.values())
 def test_a_rejection_names_its_cause_and_repeats_nothing(service, sent, cause):
     message = assert_rejected(exchange(service.address, sent), 400)
-    assert message.startswith("The request is not HTTP that can be read: " + cause)
+    assert message.startswith("The request is not valid HTTP: " + cause)
     assert "sok_" not in message
 
 

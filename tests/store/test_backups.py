@@ -271,7 +271,7 @@ def test_the_command_lists_makes_and_checks(filled, backups, clock):
     ]
     flip(backups.all()[1].path, 5_000)
     done = command(filled, "db", "backups", "--check")
-    assert "A backup is not sound." in messages(done)
+    assert "A backup is damaged." in messages(done)
     assert "has changed since it was made" in done.stdout.splitlines()[2]
     flip(backups.all()[0].path, 5_000)
     assert command(filled, "db", "backups", "--check").exit_code == 1
@@ -367,7 +367,7 @@ def test_what_is_no_whole_backup_is_said_without_reading_it_through(filled, back
     newest.touch()
     done = command(filled, "db", "backups")
     assert done.exit_code == 1
-    assert "A backup is not sound." in done.stderr
+    assert "A backup is damaged." in done.stderr
     assert [line.count("is cut off") for line in done.stdout.splitlines()] == [0, 1, 0, 0, 0, 1]
     assert "has no checksum beside it" in done.stdout.splitlines()[3]
     # It does not count as the day's, nor as the newest that is kept.

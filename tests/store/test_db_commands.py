@@ -196,7 +196,7 @@ def test_check_finds_an_index_that_leads_astray(store):
 def test_a_backup_is_all_of_the_database(full_store, tmp_path):
     client = full_store.client()
     file = tmp_path / "copy.db"
-    assert said(full_store, "db", "backup", file) == f"Copied to {file}, and checked.\n"
+    assert said(full_store, "db", "backup", file) == f"Copied to {file} and checked.\n"
     assert rows_in(file, "PRAGMA integrity_check") == [("ok",)]
     for table in ("orders", "order_events", "api_keys", "store", "sqlite_sequence"):
         statement = f"SELECT * FROM {table} ORDER BY 1"

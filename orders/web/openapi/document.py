@@ -174,7 +174,7 @@ _OPERATIONS = {
     "lifts the expiry. A change of plan or figures, to at most those of the key that makes it, "
     "begins new windows.",
     "rotateKey": "The `secret` is in this answer alone: repeated by its Idempotency-Key, the "
-    "answer has none. All else about the key stays.",
+    "answer has none. Everything else stays.",
     "revokeKey": "For good, and at once. The webhooks that it added stay.",
     "unbanKey": "Its windows stay as they are.",
     "listWebhooks": "All that the key may see, without their secrets.",
