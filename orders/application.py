@@ -60,7 +60,7 @@ def give_shops(app: OrdersFlask, settings: Settings, clock: Clock) -> None:
 
 
 def make_shop(settings: Settings, clock: Clock) -> Shop:
-    """Make what serves requests. Opens nothing until it is used."""
+    """Make the parts that serve requests. Opens nothing until it is used."""
     database, upkeep = database_of(settings, settings.threads + EXTRA_THREADS)
     return Shop(settings, clock, database, upkeep, counters_of(settings, database, clock))
 
@@ -96,8 +96,8 @@ def make_routes(settings: Settings) -> OrdersFlask:
 def program(context: click.Context, *, demo: bool, opens: bool | None) -> None:
     """Serve the orders of a pet store over HTTP, or run a command.
 
-    Settings come from config.toml in the folder of the data and the environment (ORDERS_…);
-    docs/settings.md has them all.
+    Settings come from config.toml in the data folder and the environment (ORDERS_…); see
+    docs/settings.md.
     """
     if context.invoked_subcommand is None:
         context.exit(serve.main(create_app, with_demo=demo, opens=opens))

@@ -50,7 +50,7 @@ class Demo:
 
 
 def prepare(database: Database, clock: Clock) -> Demo | None:
-    """Fill an empty database, or give a demo database's key a new secret.
+    """Fill an empty database, or rotate a demo database's key.
 
     Returns None, and changes nothing, where the database has orders of a shop's own.
     """

@@ -262,7 +262,7 @@ def folded(text: str) -> str:
 
 
 def search_word(text: str) -> str:
-    """Return what of a search is compared with words, or of a text with searches."""
+    """Return a search, or a text, in the form in which they are compared."""
     return folded(text)[:_LONGEST_WORD]
 
 

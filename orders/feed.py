@@ -1,4 +1,4 @@
-"""The event log as it grows: the newest events in memory, for those who follow it.
+"""The event log as it grows: the newest events in memory, for its followers.
 
 One thread reads each new event once, however many follow, and wakes the followers: none has a
 thread of its own. A follower that is further behind than memory reaches has its next page read by
@@ -103,7 +103,7 @@ class Follower(Protocol):
         """Learn that there may be something new. Must not block."""
 
     def check(self, now: float) -> None:
-        """See what time has brought, and set when to do so again. `now` is monotonic."""
+        """Handle what is due, and set the time of the next check. `now` is monotonic."""
 
     def check_key(self) -> None:
         """End if the key is revoked or banned. May ask the database."""

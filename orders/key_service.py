@@ -45,7 +45,7 @@ class UnfitPlan(Unfit):
 
 
 class AboveOwnPlan(Unfit):
-    """A key would get more requests than the key has by which it is given them."""
+    """A key would get a higher limit than the key that issues or changes it."""
 
     def __init__(self, per_minute: int, per_day: int) -> None:
         fault = (
@@ -71,10 +71,10 @@ class LastAdminKey(KeyRefused):
 class KeyService:
     """The keys in one transaction, which the caller opens. All raise KeyNotFound, or a KeyRefused.
 
-    `actor` is the key by which somebody acts over the API, as it is in this transaction. It gives
+    `actor` is the key by which somebody acts over the API, as it is in this transaction. It grants
     no key more requests than it has, and leaves a valid key with the scope admin. Without one, a
-    command is run by the system's user. The keys of a store for test mode, and no others, have its
-    prefix. `Shop.keys` makes one of these.
+    command is run by the system's user. Only the keys of a store for test mode have its prefix.
+    `Shop.keys` makes one of these.
     """
 
     connection: Connection
@@ -124,7 +124,7 @@ class KeyService:
     def change(self, key_id: int, fields: Mapping[str, Any]) -> None:
         """Change some of a key's name, plan, per_minute, per_day and expires_at.
 
-        Its windows go on unless its plan or figures become others.
+        Its windows continue unless its plan or figures change.
         """
         key = store.get(self.connection, key_id)
         own = (key.per_minute, key.per_day) if fields.get("plan", key.plan) == key.plan else ()
@@ -205,7 +205,7 @@ class KeyService:
     def _figures(
         self, plan: str, per_minute: int | None, per_day: int | None
     ) -> tuple[int | None, int | None]:
-        """Return the requests a minute and a day that a plan, or else a key's own figures, give.
+        """Return the requests a minute and a day of a plan, or else of a key's own figures.
 
         None is unknown: of a plan that was taken out of the settings.
         """

@@ -3,7 +3,7 @@
 Keys are looked up by their hash. A valid key is cached for less than a second: revoking it, and any
 other change, is in force within that.
 
-A key that goes on sending requests after 429 is blocked for a while. A ban is in two places. The
+A key that keeps sending requests after 429 is banned for a while. A ban is in two places. The
 key's row has it in wall time, so that it survives a restart, can be seen and lifted, and reaches
 other processes over the same database. Memory has it in monotonic time, so that setting the clock
 changes nothing, and so that it is in force even where the row could not be written.

@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 class IfKnown(StrEnum):
-    """What an import does with a row without an id whose reference an order has already."""
+    """What an import does with a row without an id whose reference an order already has."""
 
     REFUSE = "refuse"
     SKIP = "skip"
@@ -57,9 +57,9 @@ class IfKnown(StrEnum):
 
 @dataclass(frozen=True)
 class Imported:
-    """What came of an import: how many orders, and the first, by what is set in them.
+    """The result of an import: how many orders, and the first of them, by their set fields.
 
-    `remarks` say of how many rows what else is to be said. `replayed`: an earlier request did it.
+    `remarks` has the number of rows that each is about. `replayed`: an earlier request did it.
     """
 
     count: int
@@ -85,7 +85,7 @@ def retried(work: Callable[P, T]) -> Callable[P, T]:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A change that a request asks for; `earlier` is what its Idempotency-Key was answered."""
+    """A change that a request asks for; `earlier` is the answer remembered for its key."""
 
     connection: Connection
     now: datetime
@@ -118,7 +118,7 @@ class OrderService:
 
         `changes` commits them, together with those of its other users; `listeners` are called after
         each commit. `is_alone` is false where other processes use the database. With
-        `unique_references`, none that an order has is given to another.
+        `unique_references`, no two orders get the same.
         """
         self._database = database
         self._changes = changes or GroupCommit(database)
@@ -206,7 +206,7 @@ class OrderService:
         *,
         tracking: str | None = None,
     ) -> Written[Changed]:
-        """Ship a pending order, at the time given or now."""
+        """Ship a pending order, at `ship_date` or now."""
         request = ("ship", order_id, ship_date, tracking)
         with self._change(key, request) as (connection, now, change):
             if change.earlier:
@@ -315,7 +315,7 @@ class OrderService:
         subject: str,
         rest: Callable[[float], object] = time.sleep,
     ) -> Iterator[list[int]]:
-        """Forget whom settled orders were for, in transactions of a moment; yield the ids of each.
+        """Delete the personal data of settled orders, in short transactions; yield the ids of each.
 
         The first of them adds the subject to the audit trail. `rest` waits after each, so that
         others can write; where it returns true, no other follows.
@@ -364,7 +364,7 @@ class OrderService:
         request: object = None,
         unique_references: bool = False,
     ) -> Imported:
-        """Import all rows of a file or none; return what came of it.
+        """Import all rows of a file or none; return the result.
 
         `rows` are line numbers with cells; `faults` has what their reader found wrong. All rows are
         checked before the store is locked, then copied in one short transaction. With `shown`, it

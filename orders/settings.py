@@ -72,7 +72,7 @@ _SWITCHES = dict.fromkeys(("on", "true", "1"), True) | dict.fromkeys(
 
 @dataclass(frozen=True)
 class Settings:
-    """Each setting, with what reads and checks its raw value, and its default. In seconds."""
+    """Each setting, with its parser and its default. Durations are in seconds."""
 
     instance: Annotated[Path, _text] = field(default_factory=instance_folder)
     host: Annotated[str, _host] = "127.0.0.1"
@@ -118,7 +118,7 @@ class Settings:
 
     @property
     def backups_path(self) -> Path | None:
-        """Where the service keeps backups of its own; None where it makes none."""
+        """The folder of automatic backups; None if there are none."""
         if self.is_on_postgres or not self.backups:
             return None
         return self.instance / self.backups
@@ -199,7 +199,7 @@ def has_screen(environ: Mapping[str, str] | None = None) -> bool:
 
 
 def sudo_user(environ: Mapping[str, str] | None = None) -> str:
-    """Return who had `sudo` run this program, as it says; empty without."""
+    """Return the user who ran this program by `sudo`; empty without."""
     return (os.environ if environ is None else environ).get("SUDO_USER", "")
 
 

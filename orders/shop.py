@@ -203,7 +203,7 @@ class Shop:
             key_store.warn_of_clock(latest)
 
     def check_behind(self) -> None:
-        """Check a large database in a background thread; log and note the result."""
+        """Check a large database in a background thread; log and record the result."""
         check = self.upkeep.long_check()
         if check is not None:
             self.soundness = "being checked"
@@ -236,7 +236,7 @@ class Shop:
         self.outbox.start(alone=self.is_alone)
 
     def forget_due(self) -> float:
-        """Forget whom orders were for, after the days of the settings; return when to come again.
+        """Delete personal data after the days of the settings; return when to call this again.
 
         Of several processes each looks, and finds what no other has forgotten.
         """
@@ -317,7 +317,7 @@ class Housekeeping:
 
 
 class Keeper:
-    """Keeps the hold on the database, and ends the service that lost it."""
+    """Retains the lock on the database, and ends the service if it was lost."""
 
     def __init__(self, shop: Shop, hold: Hold) -> None:
         self._shop, self._hold = shop, hold
@@ -328,7 +328,7 @@ class Keeper:
         hold.serve(f"{_PROGRAM} {self._kind} {address}")
 
     def keep(self) -> None:
-        """Re-acquire the lock if it was lost, and compare now and then. Called twice a second."""
+        """Re-acquire the lock if it was lost, and compare processes. Called twice a second."""
         try:
             if self._hold.keep():
                 self._compare()

@@ -33,11 +33,11 @@ _BUSY_SECONDS = 0.5
 class TestMode:
     """The shop of test keys: opened when its store is there, and closed with the first shop.
 
-    What is wrong with it is answered to test keys alone; the first shop goes on.
+    Its failures are reported to test keys only; the first shop goes on.
     """
 
     def __init__(self, live: Shop, make: Callable[[Settings], Shop]) -> None:
-        """Take the shop beside which it is, and what makes a shop. Opens nothing."""
+        """Take the first shop, and the function that makes a shop. Opens nothing."""
         self._live = live
         self._make = make
         self.settings = live.settings.in_test_mode()
@@ -51,7 +51,7 @@ class TestMode:
         self._look_at = self._retry_at = 0.0
 
     def made(self) -> Shop:
-        """Return the shop, not open, for a command: whether or not it has a store."""
+        """Return the shop, not open, for a command: it may have no store."""
         return self._make(self.settings)
 
     def find(self) -> Shop | None:

@@ -65,12 +65,12 @@ class StoreGroup(CommandGroup):
 
 
 def choose_test_store(context: click.Context) -> None:
-    """Let a command get the shop of test mode."""
+    """Make a command use test mode's shop."""
     context.meta[_IS_TEST] = True
 
 
 def on_test_store(command: click.Command) -> click.Command:
-    """Give a command the option --test, by which it gets the shop of test mode."""
+    """Add the option --test to a command, which makes it use test mode's shop."""
     option = click.Option(
         ["--test"],
         is_flag=True,
@@ -83,7 +83,7 @@ def on_test_store(command: click.Command) -> click.Command:
 
 
 class Program(CommandGroup):
-    """The program itself, which serves where no command is given."""
+    """The program itself, which serves if there is no command."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         named = {"prog_name": installation.program(), "complete_var": "_STORE_ORDERS_COMPLETE"}
@@ -206,7 +206,7 @@ def current_shop() -> Shop:
 
 
 def shop_of_settings() -> Shop:
-    """Return the shop of the settings, whether or not it has a store, or a sound one."""
+    """Return the shop of the settings, even if its store is missing or damaged."""
     shop = current_shop()
     click.get_current_context().call_on_close(shop.database.close)
     if shop.database.where != str(Settings().database_path):
@@ -227,7 +227,7 @@ def say(message: str) -> None:
 
 
 def say_secret(message: str, name: str, secret: str) -> None:
-    """Print a new secret, alone on standard output, and what it is called."""
+    """Print a new secret, alone on standard output, after a message and its name."""
     say(f"{message} {name} is shown only now:")
     click.echo(secret)
 
@@ -257,7 +257,7 @@ def _cell(value: object) -> str:
 
 
 def printable(value: object) -> str:
-    """Return a value as text that can't control the terminal, whoever wrote it."""
+    """Return a value as text that can't control the terminal."""
     return "".join(each if each.isprintable() else " " for each in str(value))
 
 

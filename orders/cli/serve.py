@@ -1,7 +1,7 @@
 """The service: lock the instance folder, prepare the database, serve, and stop in order.
 
-Meanwhile chores run in the background, such as flushes every 0.5 s, and one that keeps the database
-for this process and compares it with the others that serve it. systemd is notified.
+Meanwhile chores run in the background, such as flushes every 0.5 s, and one that keeps the lock
+on the database and compares this process with others that serve it. systemd is notified.
 """
 
 from __future__ import annotations

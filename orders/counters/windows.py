@@ -112,7 +112,7 @@ class Shelf:
         return list(self._windows if whole else changed)
 
     def rows(self, keys: Iterable[str], to_wall: float) -> Iterator[Row]:
-        """Yield windows as rows; `to_wall` is what wall time is ahead of monotonic time.
+        """Yield windows as rows; `to_wall` is how far wall time is ahead of monotonic time.
 
         A window that was removed becomes one that ended long ago.
         """

@@ -146,7 +146,7 @@ class Resting(Protocol):
         """Make `more` return the last bytes, as the server stops. May be called repeatedly."""
 
     def close(self) -> None:
-        """Release what it holds: the answer has ended, in whatever way."""
+        """Release its resources: the answer has ended, in whatever way."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +195,7 @@ class Exchange(WSGITask):
         return self._policy.owner(self.channel.addr[0], self.request.headers.get("AUTHORIZATION"))
 
     def begin(self, may_block: bool) -> None:
-        """Answer a short request; of any other, and if it must not block, only find out its work.
+        """Answer a short request; for any other, or if it must not block, only determine its work.
 
         For the loop. What else it takes, somebody who may wait does.
         """
@@ -261,7 +261,7 @@ class Exchange(WSGITask):
         self.write(body)
 
     def discard(self) -> None:
-        """Release what the request and its answer hold, such as files."""
+        """Release the resources of the request and its answer, such as files."""
         if self.is_discarded:
             return
         self.is_discarded = True
@@ -430,7 +430,7 @@ class LongAnswers:
         refuse: Callable[[Exchange], None],
         has_room: Callable[[], bool],
     ) -> None:
-        """Take what has one made or refused, and whether the application allows another."""
+        """Take the functions that make or refuse one, and that ask if another is allowed."""
         self._make, self._refuse = make, refuse
         self._has_room = has_room
         self._turns = threading.Lock()

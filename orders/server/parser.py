@@ -123,7 +123,7 @@ class Parser(HTTPRequestParser):
     def __init__(
         self, adj: Adjustments, body_bytes: Callable[[str, str, dict[str, str]], int]
     ) -> None:
-        """Take waitress' limits, and what says how many bytes of a request's body to retain."""
+        """Take waitress' limits, and the function that returns how much of a body to retain."""
         super().__init__(adj)
         self._bytes_of = body_bytes
         self._body_bytes = 0

@@ -1,4 +1,4 @@
-"""Queries of the API keys table, and the time by which keys are judged.
+"""Queries of the API keys table, and the time that decides which keys have expired.
 
 Secrets go in as hashes and never come out.
 
@@ -100,7 +100,7 @@ class NewKey:
 
 
 def issue(connection: Connection, new: NewKey, secret: str, now: datetime) -> int:
-    """Insert a key, whose secret is kept as a hash; return its id."""
+    """Insert a key, with the hash of its secret; return its id."""
     values = asdict(new) | {"scopes": " ".join(new.scopes), "created_at": now} | _kept(secret)
     inserting = sa.insert(api_keys).values(values).returning(api_keys.c.id)
     return int(connection.execute(inserting).scalar_one())
@@ -191,7 +191,7 @@ def graces(connection: Connection, now: datetime) -> dict[int, datetime]:
 def rotate(
     connection: Connection, key_id: int, secret: str, previous_until: datetime | None
 ) -> None:
-    """Replace the key's secret. The previous one works until `previous_until`, if given.
+    """Replace the key's secret. The previous one works until `previous_until`, if any.
 
     A secret still in its grace from an earlier rotation stops working: at most two are live.
     """

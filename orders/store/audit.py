@@ -36,7 +36,7 @@ def record(
 
 
 def name_of(key: ApiKey | None) -> str | None:
-    """Return the name of a key that acts over the API; None of nobody, who runs a command."""
+    """Return the name of the key that acts over the API; None for a command."""
     return None if key is None else f"key {key.id} ({key.name})"
 
 

@@ -1,4 +1,4 @@
-"""Emptying a store of what happened in it, while it is served: for test mode."""
+"""Emptying a store of its orders while it is served: for test mode."""
 
 from __future__ import annotations
 

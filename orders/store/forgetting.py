@@ -1,4 +1,4 @@
-"""Forgetting people: what may name them goes from settled orders, wherever the store has it.
+"""Forgetting people: personal data of settled orders are deleted throughout the store.
 
 That is the order's row and its events, the words that it is found by, the answers that are
 remembered for Idempotency-Keys, and what receivers of webhooks answered. Messages are made of
@@ -154,7 +154,7 @@ def named(database: Database, order_ids: Iterable[int]) -> dict[Due, Status]:
 def forget(
     connection: Connection, order_ids: list[int], origin: Origin, now: datetime
 ) -> list[int]:
-    """Forget whom orders were for that are settled; return those that had something to forget."""
+    """Delete the personal data of settled orders; return the orders that had some."""
     blanked = _BLANK_ORDERS.execute(connection, order_ids=json.dumps(order_ids), now=now)
     found = sorted(order_id for (order_id,) in blanked.fetchall())
     if found:

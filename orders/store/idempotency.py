@@ -181,7 +181,7 @@ def follow_clock(connection: Connection, seconds: float, now: datetime) -> None:
 
 
 def forget(connection: Connection, order_ids: Collection[int]) -> None:
-    """Take what may name a person from the answers that show some orders."""
+    """Delete personal data from the answers that show some orders."""
     rows = _ANSWERS.execute(connection, order_ids=json.dumps([*order_ids])).fetchall()
     known = frozenset(order_ids)
     for *key, answer in rows:

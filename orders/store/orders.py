@@ -103,7 +103,7 @@ Outcome = Changed | Unchangeable
 
 @dataclass(frozen=True, slots=True)
 class EventPage:
-    """Events as JSON texts, the id to go on from, and whether others follow."""
+    """Events as JSON texts, the id to continue from, and whether others follow."""
 
     events: list[str]
     next: int
@@ -232,7 +232,7 @@ def read_events(
 ) -> EventPage:
     """Return at most `size` of the events that follow one, of these types or of all.
 
-    Where there is none of these types, one goes on from the newest event.
+    If there are none of these types, the id to continue from is the newest event's.
     """
     if not types:
         return _read(database, _ALL, after, size)
@@ -451,7 +451,7 @@ def misfound(database: Database) -> list[int]:
 
 
 def _misfound(connection: Connection, after: int) -> tuple[int, list[int]]:
-    """Return those of the next orders, and the id after which to go on."""
+    """Return those among the next orders, and the id to continue after."""
     rows = connection.execute(_NEXT_TEXTS, {"after": after}).fetchall()
     last = rows[-1].id if len(rows) == _READ_AT_ONCE else MAX_INT64
     meant = {order_id: search_words(texts) for order_id, *texts in rows}

@@ -38,7 +38,7 @@ class Happened:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """How many orders there are of each status, and what happened on the days asked for."""
+    """Counts of orders by status, and by day what happened."""
 
     by_status: dict[Status, int]
     days: dict[date, Happened]
@@ -65,7 +65,7 @@ def add_all(connection: Connection, counted: FromClause) -> None:
 
 
 def statistics(database: Database, now: datetime, number: int, zone: tzinfo = UTC) -> Statistics:
-    """Return how many orders there are of each status, and what happened on the last days."""
+    """Return counts of orders by status, and what happened on the last `days`."""
     today = now.astimezone(zone).date()
     wanted = [today - timedelta(days=ago) for ago in reversed(range(number))]
     spans = _spans([_quarter(day, zone) for day in [*wanted, today + timedelta(days=1)]])

@@ -35,7 +35,7 @@ _VOLUMES = Path("/Volumes")
 
 
 def install_at_boot(command: list[str], folder: Path) -> str:
-    """Make the system run a service for this user from now on; return what it does, and its log.
+    """Have the system start a service for this user; return what was installed, and its log.
 
     The service runs on this instance folder, which must exist. What was installed before is
     replaced. OSError says why it can't be done.

@@ -68,12 +68,12 @@ def open_private_file(path: Path) -> int:
 
 
 def overwrite(descriptor: int, content: bytes) -> None:
-    """Write at the beginning of a file, in one call: who reads it meanwhile sees old or new."""
+    """Write at the beginning of a file, in one call: a reader sees the old or the new."""
     os.pwrite(descriptor, content, 0)
 
 
 def leave_to_owner(path: Path, folder: Path) -> None:
-    """Give what root has just made to the owner of a folder, whose service is to use it."""
+    """Change the owner of what root just made to that of the folder, whose service will use it."""
     if os.geteuid() == 0:
         owner = folder.stat()
         os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
@@ -154,5 +154,5 @@ def is_read_only(path: Path) -> bool:
 
 
 def unfit_place(folder: Path) -> str:  # noqa: ARG001 - as elsewhere
-    """Return why a database can't be in a folder; nothing: which are fit can't be told."""
+    """Return why a database can't be in a folder; never any reason on this system."""
     return ""

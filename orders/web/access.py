@@ -247,7 +247,7 @@ def _admit_to_api(call: Call, authorization: str | None, scope: str) -> None:
 
 
 def identify(shop: Shop, authorization: str | None, address: str) -> Caller:
-    """Return the caller that a header and an address stand for; StoreUnavailable may be raised."""
+    """Return the caller identified by a header and an address; may raise StoreUnavailable."""
     token = bearer_token(authorization)
     if token is None:
         return Caller(address)
@@ -284,7 +284,7 @@ def recalled_verdict(shop: Shop, authorization: str | None) -> Verdict:
 
 
 def authorize(caller: Caller, scope: str) -> ApiKey:
-    """Return the caller's key, or raise why it may not do what takes this scope."""
+    """Return the caller's key; raise a refusal if it is invalid or lacks the scope."""
     if caller.key is None:
         raise InvalidKey if caller.presented else MissingKey
     if scope != ANY and scope not in caller.key.scopes:

@@ -157,7 +157,7 @@ class _Follower(ABC):
         self._why = self._why or End.STOPPING
 
     def end(self, why: End) -> None:
-        """End, for a reason that the client is told."""
+        """End, with a reason for the client."""
         if self._why is None:
             self._why = why
             self.wake()

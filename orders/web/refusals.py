@@ -47,7 +47,7 @@ _RETRY_AFTER = (("Retry-After", "{0.retry_after}"),)
 
 
 class Answer(NamedTuple):
-    """What a client gets of an error; the headers are beside those of every response.
+    """The response to an error; `headers` are beside those of every response.
 
     `faults` are fields or parameters, what is wrong with each, and the code of that. `order` is the
     id and the revision of an order whose address and ETag are headers, too.
@@ -95,7 +95,7 @@ class InvalidKey(WebRefusal):
 
 @dataclass
 class InsufficientScope(WebRefusal):
-    """The key may not do this: it takes a scope that the key has not."""
+    """The key lacks the scope that this takes."""
 
     scope: str
     status, code = 403, "insufficient_scope"
@@ -140,7 +140,7 @@ class UnsupportedMediaType(WebRefusal):
 
 
 class UnknownHost(WebRefusal):
-    """/metrics was asked for under a name that may be anybody's."""
+    """/metrics was requested under a host name that is not known to be this service's."""
 
     status, code = 404, "not_found"
     message = (

@@ -90,7 +90,7 @@ class Reply:
         return iter(self._pieces)
 
     def close(self) -> None:
-        """Release what a streamed body holds."""
+        """Release the resources of a streamed body."""
         try:
             close = getattr(self.body, "close", None)
             if close is not None:
@@ -287,7 +287,7 @@ class Constant:
     def __init__(
         self, make: Callable[[], bytes], content_type: str, headers: Mapping[str, str]
     ) -> None:
-        """Take what makes the body, its type and its headers beside ETag and Vary."""
+        """Take the function that makes the body, its type, and headers beside ETag and Vary."""
         self._make = make
         self._content_type = content_type
         self._headers = headers

@@ -300,7 +300,7 @@ def _results(outcomes: Sequence[Outcome | ReferenceExists]) -> str:
 
 
 def _result(outcome: Outcome | ReferenceExists) -> str:
-    """Return what became of an order, with the id by which the request named it, if it did."""
+    """Return an order's result, with the id by which the request named it, if any."""
     if isinstance(outcome, Changed):
         return f'{{"orderId":{outcome.order_id},"order":{outcome.v2}}}'
     return f'{{"orderId":{outcome.order_id},"error":{body_of(outcome).decode()}}}'

@@ -299,7 +299,7 @@ class Courier:
     def _settle(
         self, connection: Connection, task: _Task, at: datetime, answer: Response
     ) -> str | None:
-        """Record an attempt and what follows from it; return the warning to log once committed."""
+        """Record an attempt and its consequences; return the warning to log once committed."""
         if not deliveries.log_delivery(connection, _line(task.endpoint, task.event.id, at, answer)):
             return None  # the endpoint was removed, or the log emptied
         self.claims.claim(connection, task.endpoint.id)

@@ -49,12 +49,12 @@ class WebhookService:
         return endpoint
 
     def states(self) -> list[EndpointState]:
-        """Return the endpoints that the actor may see, and how each stands."""
+        """Return the endpoints that the actor may see, each with its state."""
         states = deliveries.endpoint_states(self.connection)
         return [each for each in states if self._may_see(each.endpoint)]
 
     def state(self, endpoint_id: int) -> EndpointState:
-        """Return how an endpoint stands."""
+        """Return an endpoint's state."""
         return deliveries.endpoint_state(self.connection, self.get(endpoint_id))
 
     def attempts(self, endpoint_id: int, before: int | None, limit: int) -> list[Attempt]:
@@ -110,7 +110,7 @@ class WebhookService:
         return self._record("webhook.rotated", endpoint_id)
 
     def log_attempt(self, action: str, made: Delivery) -> None:
-        """Record an attempt that was made by hand, and what follows of it."""
+        """Record a manual attempt and its consequences."""
         deliveries.log_delivery(self.connection, made)
         if endpoints.find(self.connection, made.endpoint_id) is None:
             return  # removed meanwhile
@@ -203,7 +203,7 @@ class Trial:
         return self.prepare_redelivery(endpoint_id, event_id)()
 
     def prepare_redelivery(self, endpoint_id: int, event_id: int) -> Callable[[], Delivery]:
-        """Return what sends an event once; EventNotFound may be raised."""
+        """Return a function that sends an event once; may raise EventNotFound."""
         with self.database.read() as connection:
             endpoint = self._service(connection).get(endpoint_id)
             event = deliveries.event(connection, event_id)

@@ -72,7 +72,7 @@ SOCKET = "litestream.sock"
 
 
 class NotSound(Exception):
-    """A backup is not what it was when it was made, or can't be restored."""
+    """A backup has changed since it was made, or can't be restored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class Backups:
         self._note(folder="")
 
     def check(self, one: Backup) -> None:
-        """Read a backup through; raise NotSound if it is not what it was."""
+        """Read a backup through; raise NotSound if it has changed."""
         if complaint := self._look_at(one):
             raise NotSound(f"{one.path} {complaint}.")
         restoring.check_sum(one.path)
@@ -189,7 +189,7 @@ class Backups:
             raise NotSound(f"{one.path} can't be restored whole ({complaint}).")
 
     def check_all(self) -> Iterator[tuple[Backup, str]]:
-        """Check each backup, restore the newest, and note that; yield each with a verdict."""
+        """Check each backup, test-restore the newest, record that; yield each with a verdict."""
         newest = self._past()[:1]
         for one in self.all():
             try:
@@ -202,7 +202,7 @@ class Backups:
             yield one, verdict
 
     def standing(self) -> Standing:
-        """Return how things stand, as far as files' names and the last drill tell."""
+        """Return the state of the backups, by files' names and the last test restore."""
         now, past = self._clock.now(), self._past()
         newest = past[0] if past else None
         return Standing(

@@ -202,7 +202,7 @@ def mark_as_moved(connection: Connection) -> None:
 
 
 def unmark_as_moved(path: Path) -> None:
-    """Let a file be served again, whether or not it was marked as moved."""
+    """Remove the mark of a moved file, if any, so that it can be served again."""
     with closing(sqlite.connect(path)) as connection:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
 

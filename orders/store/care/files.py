@@ -37,10 +37,10 @@ class InstanceLocked(Expected):
 def locked(
     instance: Path, patience: float = LOCKED_SECONDS, unless: Callable[[], bool] | None = None
 ) -> Iterator[None]:
-    """Make the instance folder, and hold its lock; InstanceLocked where another process does.
+    """Make the instance folder and lock it; InstanceLocked if another process has locked it.
 
-    The service holds it, and commands that need it stopped. Waits until `unless` says true, at most
-    for `patience` seconds. The system frees the lock when the process ends, however it ends.
+    The service does so, and commands that need it stopped. Waits until `unless` returns true, at
+    most for `patience` seconds. The system frees the lock when the process ends, however it ends.
     """
     system.make_private_folder(instance)
     with locked_file(instance / LOCK, patience, unless):
@@ -51,7 +51,7 @@ def locked(
 def locked_file(
     path: Path, patience: float = LOCKED_SECONDS, unless: Callable[[], bool] | None = None
 ) -> Iterator[None]:
-    """Make the file, which is empty, and hold a lock on it, as `locked` does of a folder."""
+    """Make an empty file and lock it, as `locked` does with a folder."""
     with suppress(FileExistsError):
         system.make_private_file(path)
         system.leave_to_owner(path, path.parent)

@@ -46,7 +46,7 @@ _VERSION = "SELECT version_num FROM alembic_version"
 def create(path: Path) -> None:
     """Make a new, empty database at the path, whole or not at all.
 
-    The log that an earlier database of this name left is kept under another.
+    A log left by an earlier database of this name is renamed.
     """
     with files.scratch_folder(path.parent, "create") as folder:
         unfinished = folder / path.name
@@ -77,7 +77,7 @@ def _keep_orphaned_log(path: Path) -> None:
 
 
 def upgrade(path: Path, *, keep_copy: bool = True) -> Path | None:
-    """Bring the database's schema up to this program's; return the copy that was kept, if any.
+    """Upgrade the database to this program's schema; return the copy that was kept, if any.
 
     Nobody else may use the database meanwhile. Before it is changed, a checked copy is put beside
     it, unless `keep_copy` is false because it is a copy itself.
@@ -223,7 +223,7 @@ class Hold:
 
 
 class _HeldByFile(Hold):
-    """The lock that a service has whose instance folder the file is in; else, one beside it."""
+    """The lock of the instance folder that the file is in; otherwise one beside the file."""
 
     def __init__(self, file: Path) -> None:
         name = LOCK if file.name == DATABASE_NAME else f"{file.name}.{LOCK}"
@@ -248,7 +248,7 @@ class SqliteUpkeep:
         return self._path.exists()
 
     def has_beside(self, settings: Settings) -> bool:
-        """Return whether there is also a store for test mode, whose settings are given."""
+        """Return whether there is also a store for test mode, which has these settings."""
         return settings.database_path.exists()
 
     def create(self) -> None:

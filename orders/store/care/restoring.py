@@ -177,7 +177,7 @@ def _readable(file: Path, folder: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _Replaced:
-    """What is taken over: the highest ids, and the rows of the tables to keep that it has."""
+    """What is taken over from the replaced database: the highest ids, and rows to keep."""
 
     store_id: str
     last_ids: dict[str, int]
@@ -213,7 +213,7 @@ def _contents(copied: Path, replaced: _Replaced | None) -> Contents:
 def _read_replaced(path: Path, restored: Path, held: ExitStack) -> _Replaced | None:
     """Return what to take over; None if the database can't be read.
 
-    It is locked until `held` is left. AwayDatabase where it is in use, or the disk is full.
+    It is locked until `held` exits. AwayDatabase if it is in use, or the disk is full.
     """
     try:
         checks.identify(path)
@@ -269,7 +269,7 @@ def _forgotten_since(connection: Any, restored: Path) -> list[int]:
 def _forget_again(
     connection: Connection, replaced: _Replaced | None, now: datetime
 ) -> tuple[list[int], list[int]]:
-    """Forget whom orders were for as in the replaced store; return those, and those pending."""
+    """Delete personal data as in the replaced store; return those orders, and those pending."""
     ids = replaced.forgotten if replaced else []
     forgotten = forgetting.forget(connection, ids, Origin("cli"), now)
     statuses = select(orders.c.id).where(orders.c.id.in_(ids), orders.c.status == Status.PENDING)

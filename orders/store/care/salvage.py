@@ -234,7 +234,7 @@ def _copy_sequences(connection: Any) -> None:
 
 
 def _copy_by_page(connection: Any, damaged: Path, unread: dict[str, list[tuple[int, int]]]) -> int:
-    """Copy the rows that can be told by their shape from pages of any table; return how many."""
+    """Copy rows recognised by their shape from pages of any table; return how many."""
     with suppress(sqlite.sqlite_module().Error), closing(sqlite.connect(damaged)) as log:
         log.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     statements: dict[str, tuple[range, list[tuple[int, int]]]] = {}
@@ -316,7 +316,7 @@ def _missing(connection: Any, low: int, high: int) -> int:
 
 
 def _write_derived(path: Path) -> None:
-    """Write again what follows from orders and events: what is counted, and what is searched."""
+    """Rewrite what is derived from orders and events: counts, and words to search."""
     texts = ", ".join(SEARCHED)
     with closing(sqlite.connect(path)) as connection:
         connection.execute("BEGIN")

@@ -142,7 +142,7 @@ class GroupCommit:
         return turn.shared
 
     def _hand_on(self, shared: _Shared | None) -> bool:
-        """Hand a transaction, or the right to begin one, to who waits the longest, if any."""
+        """Hand a transaction, or the right to begin one, to the longest waiter, if any."""
         with self._lock:
             if self._waiting:
                 turn = self._waiting.popleft()

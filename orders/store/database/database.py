@@ -179,7 +179,7 @@ class Database(ABC):
         """Raise an error if there is no room for more rows: a change of one may need none."""
 
     def _raise(self, part: Part, error: Exception) -> NoReturn:
-        """Raise an error as StoreUnavailable if it means that, and record what fails."""
+        """Raise an error as StoreUnavailable if it means that, and record the outage."""
         is_translated = isinstance(error, StoreUnavailable)
         cause = str(error) if is_translated else unavailable_cause(error)
         # A silence is logged by who waits for its end.
@@ -196,7 +196,7 @@ class Database(ABC):
 
     @abstractmethod
     def scrub(self, *, whole: bool = False) -> str:
-        """Have the files lose what was overwritten; return where traces may remain, if anywhere.
+        """Erase overwritten data from the files; return where traces may remain, if anywhere.
 
         With `whole`, even if others that write have to wait meanwhile for longer than a moment.
         """
@@ -465,7 +465,7 @@ def _instant(text: str) -> datetime:
 
 
 def converted(convert: Callable[[Stored], Converted], value: Stored) -> Converted:
-    """Return what a value stands for; log it and raise StoreUnavailable where it is damaged."""
+    """Convert a stored value; log it and raise StoreUnavailable if it is damaged."""
     try:
         return convert(value)
     except ValueError:

@@ -1,6 +1,6 @@
 """What the drivers' errors mean: which are outages, which can be retried, and how long they last.
 
-Each query notes whether reading or writing fails. A service logs each fault once, and its end: it
+Each query records whether reading or writing fails. A service logs each fault once, and its end: it
 is over when a probe works, since the next request may come hours later, or need less.
 """
 
@@ -167,7 +167,7 @@ def _driver_error(error: Exception) -> BaseException | None:
 
 
 class Part(StrEnum):
-    """What may fail by itself: on a full disk, reading goes on."""
+    """What can fail separately: on a full disk, reading still works."""
 
     READING = "reading"
     WRITING = "writing"
@@ -185,7 +185,7 @@ _DAMAGED = (
 
 
 class Outages:
-    """The outages of one database. Any thread may note one."""
+    """The outages of one database. Any thread may record one."""
 
     def __init__(self) -> None:
         # By part, why it fails, and since when that is logged (monotonic).

@@ -164,7 +164,7 @@ class SqliteDatabase(Database):
 
     @cached_property
     def long_reads(self) -> Checkpoints:
-        """The gate of long reads, and what keeps the write-ahead log short."""
+        """The gate of long reads, which keeps the write-ahead log short."""
         return Checkpoints(self.checkpoint)
 
     def checkpoint(self, kind: Checkpoint) -> tuple[bool, int, int]:
@@ -307,7 +307,7 @@ class Checkpoints(LongReads):
     """Keep the write-ahead log of an SQLite file short. One thread calls it, twice a second."""
 
     def __init__(self, checkpoint: Callable[[Checkpoint], tuple[bool, int, int]]) -> None:
-        """Take what makes a checkpoint: whether it was blocked, the log's pages, those copied."""
+        """Take a function that makes a checkpoint and returns PRAGMA wal_checkpoint's row."""
         self._checkpoint = checkpoint
         # Since the gate was opened or closed.
         self._turns = OPEN_TURNS

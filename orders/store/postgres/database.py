@@ -197,7 +197,7 @@ class PostgresDatabase(Database):
         return self._breaker.is_open
 
     def is_read_only(self, connection: Connection) -> bool:
-        """Return whether the server is a standby, or was told to take no changes."""
+        """Return whether the server is a standby, or configured as read-only."""
         return bool(connection.exec_driver_sql("SHOW transaction_read_only").scalar_one() == "on")
 
     def _check_usable(self) -> None:

@@ -85,7 +85,7 @@ class PostgresUpkeep:
         return self._version() > 0
 
     def has_beside(self, settings: Settings) -> bool:
-        """Return whether there is also a store for test mode, whose settings are given."""
+        """Return whether there is also a store for test mode, which has these settings."""
         folder = {"schema": settings.instance.name}
         with self._database.read() as connection:
             return bool(connection.execute(_HAS_BESIDE, folder).scalar_one())

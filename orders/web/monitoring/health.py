@@ -167,7 +167,7 @@ class StatusFile:
         self.write()
 
     def write(self) -> float:
-        """Write how things stand; return when to call this again."""
+        """Write the state to status.json; return when to call this again."""
         facts = {**self._facts(), **self.recent.facts()}
         while len(text := json.dumps(facts).encode()) > _BYTES:
             facts["failed"].pop()
