@@ -18,7 +18,7 @@ from sqlalchemy import ColumnElement, Connection, Table
 from orders.domain import AFTER_ALL, PERSONAL, EventType, Origin, Status
 from orders.store import idempotency
 from orders.store import orders as order_store
-from orders.store.database.database import LISTED, Database, Instant, Query, Unindexed
+from orders.store.database.database import JSON_IDS, Database, Instant, Query, Unindexed
 from orders.store.tables import order_events, orders, webhook_deliveries
 
 # Of orders that are looked at in one query: it takes some milliseconds.
@@ -64,7 +64,7 @@ _DUE = Query(
 _NAMED = Query(
     *(
         sa.select(orders.c.id, _NUMBER_OF_EVENTS, orders.c.status).where(orders.c.id.in_(ids))
-        for ids in LISTED
+        for ids in JSON_IDS
     )
 )
 _BLANK_ORDERS = Query(
@@ -73,7 +73,7 @@ _BLANK_ORDERS = Query(
         .where(orders.c.id.in_(ids), _IS_DUE)
         .values(updated_at=sa.bindparam("now"), **_BLANK)
         .returning(orders.c.id)
-        for ids in LISTED
+        for ids in JSON_IDS
     )
 )
 _BLANK_EVENTS = Query(
@@ -81,7 +81,7 @@ _BLANK_EVENTS = Query(
         sa.update(order_events)
         .where(order_events.c.order_id.in_(ids), _has_text(order_events))
         .values(**_BLANK)
-        for ids in LISTED
+        for ids in JSON_IDS
     )
 )
 _BLANK_DELIVERIES = Query(
@@ -94,7 +94,7 @@ _BLANK_DELIVERIES = Query(
             webhook_deliveries.c.answer != "",
         )
         .values(answer="")
-        for ids in LISTED
+        for ids in JSON_IDS
     )
 )
 

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from sqlalchemy import Connection, bindparam, delete, insert, or_, select, text, tuple_, update
 
 from orders.domain import PERSONAL, IdempotencyKeyReused, name_in_api
-from orders.store.database.database import LISTED, Query
+from orders.store.database.database import JSON_IDS, Query
 from orders.store.orders import Changed
 from orders.store.tables import idempotency_keys, order_events
 
@@ -107,7 +107,7 @@ _ANSWERS = Query(
                 ),
             )
         )
-        for ids in LISTED
+        for ids in JSON_IDS
     )
 )
 _REWRITE = Query(update(idempotency_keys).where(*_IS_KEY).values(answer=bindparam("shown")))

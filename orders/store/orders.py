@@ -33,7 +33,7 @@ from orders.domain import (
 )
 from orders.store import lists
 from orders.store.database.database import (
-    LISTED,
+    JSON_IDS,
     Database,
     Folded,
     Instant,
@@ -71,7 +71,7 @@ _APPEND_EACH = Query(
         sa.insert(order_events)
         .from_select(_COLUMNS, _COPIES.where(orders.c.id.in_(ids)).order_by(orders.c.id))
         .returning(*_CHANGED)
-        for ids in LISTED
+        for ids in JSON_IDS
     )
 )
 _RECALL = Query(select(*_CHANGED).where(order_events.c.id == bindparam("event_id")))
@@ -307,7 +307,7 @@ def _change_of_pending(which: ColumnElement[bool], **values: object) -> Returnin
 
 
 _SHIPPED = {"status": Status.SHIPPED.value, "ship_date": bindparam("new_ship_date")}
-_SHIP = Query(*(_change_of_pending(orders.c.id.in_(ids), **_SHIPPED) for ids in LISTED))
+_SHIP = Query(*(_change_of_pending(orders.c.id.in_(ids), **_SHIPPED) for ids in JSON_IDS))
 _CANCEL = Query(_change_of_pending(_HAS_ID, status=Status.CANCELLED.value))
 _TRACK = Query(sa.update(orders).where(_HAS_ID).values(tracking=bindparam("new_tracking")))
 # As it was expected while it was pending. One that was imported as shipped never was.

@@ -371,7 +371,7 @@ class Query:
         return made
 
 
-def _listed() -> Iterator[sa.Select[Any]]:
+def _json_ids() -> Iterator[sa.Select[Any]]:
     ids = sa.bindparam("order_ids", type_=sa.String)
     yield sa.select(sa.func.json_each(ids).table_valued("value").c.value)
     elements = sa.func.json_array_elements_text(sa.cast(ids, sa.JSON)).table_valued("value")
@@ -379,7 +379,7 @@ def _listed() -> Iterator[sa.Select[Any]]:
 
 
 # The ids in a JSON array, as each of the two databases reads them: any number in one parameter.
-LISTED = tuple(_listed())
+JSON_IDS = tuple(_json_ids())
 
 
 def written(**templates: str) -> Callable[[type[Element]], type[Element]]:
