@@ -34,7 +34,7 @@ from orders.store.database.database import Database
 from orders.store.database.errors import StoreUnavailable
 from orders.store.forgetting import Due
 from orders.store.idempotency import Answer, IdempotencyKey, Written
-from orders.store.orders import Changed, Outcome
+from orders.store.orders import Changed, Result
 from orders.strictjson import to_json
 
 # Whether an order, or the list, with this revision may be changed.
@@ -177,14 +177,14 @@ class OrderService:
         *,
         show: Callable[[list[Changed | ReferenceExists]], str],
     ) -> Written[str]:
-        """Place some orders, each of them or not; `show` makes the body of all outcomes."""
+        """Place some orders, each of them or not; `show` makes the body of all results."""
         request = ("place", placements)
         with self._change(key, request) as (connection, now, change):
             if change.earlier:
                 return change.earlier
             _require_list(connection, condition)
-            outcomes = [self._place(connection, each, origin, now) for each in placements]
-            return change.answer(show(outcomes))
+            results = [self._place(connection, each, origin, now) for each in placements]
+            return change.answer(show(results))
 
     def _place(
         self, connection: Connection, placement: Placement, origin: Origin, now: datetime
@@ -230,9 +230,9 @@ class OrderService:
         key: IdempotencyKey | None = None,
         *,
         tracking: Mapping[int, str],
-        show: Callable[[list[Outcome]], str],
+        show: Callable[[list[Result]], str],
     ) -> Written[str]:
-        """Ship those of some orders that are pending; `show` makes the body of all outcomes."""
+        """Ship those of some orders that are pending; `show` makes the body of all results."""
         request = ("ship", order_ids, ship_date, sorted(tracking.items()))
         with self._change(key, request) as (connection, now, change):
             if change.earlier:
@@ -245,8 +245,8 @@ class OrderService:
                     connection, order_ids, at, origin, now, tracking=tracking
                 )
             }
-            outcomes = [shipped.get(each) or _refusal(connection, each) for each in order_ids]
-            return change.answer(show(outcomes))
+            results = [shipped.get(each) or _refusal(connection, each) for each in order_ids]
+            return change.answer(show(results))
 
     @retried
     def cancel(

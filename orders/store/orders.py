@@ -98,7 +98,7 @@ class Changed:
 
 
 # What became of an order that was to be changed.
-Outcome = Changed | Unchangeable
+Result = Changed | Unchangeable
 
 
 @dataclass(frozen=True, slots=True)

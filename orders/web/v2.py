@@ -22,7 +22,7 @@ from orders.shop import ListedPage
 from orders.store import lists, stats
 from orders.store import orders as order_store
 from orders.store.idempotency import Written
-from orders.store.orders import Changed, EventPage, Outcome
+from orders.store.orders import Changed, EventPage, Result
 from orders.store.pages import FILTERS, Filters, PageQuery, Position, Sort, SortBy, read_page
 from orders.strictjson import to_json
 from orders.web import live, replies
@@ -295,15 +295,15 @@ def _several(done: Written[str]) -> Reply:
     return Reply(done.answer.encode(), headers=[REPLAYED] if done.replayed else [])
 
 
-def _results(outcomes: Sequence[Outcome | ReferenceExists]) -> str:
-    return f'{{"results":[{",".join(map(_result, outcomes))}]}}'
+def _results(results: Sequence[Result | ReferenceExists]) -> str:
+    return f'{{"results":[{",".join(map(_result, results))}]}}'
 
 
-def _result(outcome: Outcome | ReferenceExists) -> str:
+def _result(result: Result | ReferenceExists) -> str:
     """Return an order's result, with the id by which the request named it, if any."""
-    if isinstance(outcome, Changed):
-        return f'{{"orderId":{outcome.order_id},"order":{outcome.v2}}}'
-    return f'{{"orderId":{outcome.order_id},"error":{body_of(outcome).decode()}}}'
+    if isinstance(result, Changed):
+        return f'{{"orderId":{result.order_id},"order":{result.v2}}}'
+    return f'{{"orderId":{result.order_id},"error":{body_of(result).decode()}}}'
 
 
 @blueprint.get("/store/orders/<id:orderId>/events", tags=["events"])
