@@ -381,14 +381,14 @@ class OrderService:
             for line, order_id in staged.repeated_ids():
                 faults.add(Fault(line, "id", f"{order_id} is also on an earlier line"))
             if if_known is IfKnown.SKIP:
-                with self._database.write(staged.rows_beside()) as connection:
+                with self._database.write(staged.attached_rows()) as connection:
                     known = [line for line, *_ in staging.known_references(connection)]
                 staged.leave_out(known)
                 faults.remarks["left out, as an order has their reference"] += len(known)
             for line, reference, first in staged.repeated_references() if is_unique else ():
                 faults.add(Fault(line, "reference", f"{reference!r} is also on line {first}"))
             staged.summarize()
-            with self._database.write(staged.beside()) as connection:
+            with self._database.write(staged.attached()) as connection:
                 if earlier := idempotency.recall(connection, key, request, self._clock.now()):
                     return Imported(**json.loads(str(earlier.answer)), replayed=True)
                 _compare(connection, faults, if_known, is_unique=is_unique)

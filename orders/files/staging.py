@@ -33,8 +33,8 @@ from orders.store import stats
 from orders.store.care.files import scratch_folder
 from orders.store.database import sqlite
 from orders.store.database.database import (
-    BESIDE,
-    Beside,
+    ATTACHED,
+    AttachedFile,
     Folded,
     continue_ids_above,
     highest_id,
@@ -48,17 +48,17 @@ _MAY_BE_EMPTY = {"id", *(each.key for each in orders.columns if each.nullable)}
 _VALUES = ["nullif(?, '')" if name in _MAY_BE_EMPTY else "?" for name in _COLUMNS]
 _INSERT = f"INSERT INTO staged VALUES ({', '.join(_VALUES)})"  # noqa: S608 # nosec B608 - our own
 _FIRST = f"SELECT line, {', '.join(_ORDER)} FROM staged ORDER BY line LIMIT ?"  # noqa: S608 # nosec B608 - our own
-_BESIDE = MetaData(schema=BESIDE)
+_ATTACHED = MetaData(schema=ATTACHED)
 _STAGED = Table(
     "staged",
-    _BESIDE,
+    _ATTACHED,
     Column("line", BigInteger),
     Column("nth", BigInteger),
     *(Column(each.key, each.type) for each in orders.columns),
 )
 
 _TEXTS = f"SELECT line, {', '.join(SEARCHED)} FROM staged"  # noqa: S608 # nosec B608 - our own
-_WORDS = Table("words", _BESIDE, Column("line", BigInteger), Column("word", Text))
+_WORDS = Table("words", _ATTACHED, Column("line", BigInteger), Column("word", Text))
 
 # What the rows add to each quarter of an hour (`tables.order_quarters`), and to all.
 _SUMMARIZE = (
@@ -79,7 +79,7 @@ _SUMMARIZE = (
     """,  # noqa: S608 # nosec B608 - our own names
 )
 _QUARTERS = Table(
-    "quarters", _BESIDE, *(Column(each.key, each.type) for each in order_quarters.columns)
+    "quarters", _ATTACHED, *(Column(each.key, each.type) for each in order_quarters.columns)
 )
 
 
@@ -136,13 +136,13 @@ class Staging:
         (count,) = self._connection.execute("SELECT count(*) FROM staged").fetchone()
         return int(count)
 
-    def rows_beside(self) -> Beside:
+    def attached_rows(self) -> AttachedFile:
         """Return the rows as a table that a transaction can read beside the store's."""
-        return Beside(self._path, (_STAGED,))
+        return AttachedFile(self._path, (_STAGED,))
 
-    def beside(self) -> Beside:
+    def attached(self) -> AttachedFile:
         """Return all tables that a transaction can read beside the store's, once summarized."""
-        return Beside(self._path, (_STAGED, _QUARTERS, _WORDS))
+        return AttachedFile(self._path, (_STAGED, _QUARTERS, _WORDS))
 
     def repeated_ids(self) -> list[tuple[int, int]]:
         """Return line and id of each row whose id is on an earlier line, too."""

@@ -49,7 +49,7 @@ WAIT_SECONDS = 7.0
 # The wait for a lock that an earlier request has already waited BUSY_SECONDS for.
 STILL_BUSY_SECONDS = 0.05
 # The schema name of the tables of a file beside the store.
-BESIDE = "beside"
+ATTACHED = "attached"
 _PROBE_READING = "SELECT store_id FROM store"
 _PROBE_WRITING = "UPDATE store SET store_id = store_id"
 # As a text, after each that stands for an instant.
@@ -73,8 +73,8 @@ _SET_SEQUENCE = "SELECT setval(pg_get_serial_sequence(:table, 'id'), :id)"
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
-    """An SQLite file whose tables a transaction sees beside the store's, as `beside.…`."""
+class AttachedFile:
+    """An SQLite file whose tables a transaction sees beside the store's, as `attached.…`."""
 
     path: Path
     tables: Sequence[sa.Table]
@@ -122,11 +122,11 @@ class Database(ABC):
 
     @contextlib.contextmanager
     @abstractmethod
-    def write(self, beside: Beside | None = None) -> Iterator[Connection]:
+    def write(self, attached: AttachedFile | None = None) -> Iterator[Connection]:
         """Yield a connection in a write transaction; it commits unless left by an exception.
 
         No other transaction writes until it ends. The tables of another file, if given, are
-        available as `beside.…`.
+        available as `attached.…`.
         """
         yield from ()
 

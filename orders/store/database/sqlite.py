@@ -28,9 +28,9 @@ from sqlalchemy import Connection, Engine, text
 
 from orders import system
 from orders.store.database.database import (
-    BESIDE,
+    ATTACHED,
     BUSY_SECONDS,
-    Beside,
+    AttachedFile,
     Database,
     LongReads,
     Query,
@@ -139,10 +139,10 @@ class SqliteDatabase(Database):
         return _identity_of(self.path)
 
     @contextlib.contextmanager
-    def write(self, beside: Beside | None = None) -> Iterator[Connection]:
+    def write(self, attached: AttachedFile | None = None) -> Iterator[Connection]:
         with (
             self._connected(self._writer, Part.WRITING) as connection,
-            _attached(connection, beside) if beside else contextlib.nullcontext(),
+            _attach(connection, attached) if attached else contextlib.nullcontext(),
         ):
             # On the driver: SQLAlchemy's transactions cost as much as an order's statements.
             driver: Any = connection.connection.driver_connection
@@ -271,14 +271,14 @@ class SqliteDatabase(Database):
 
 
 @contextlib.contextmanager
-def _attached(connection: Connection, beside: Beside) -> Iterator[None]:
+def _attach(connection: Connection, attached: AttachedFile) -> Iterator[None]:
     # Neither works inside a transaction.
     driver = driver_of(connection)
-    driver.execute(f"ATTACH ? AS {BESIDE}", (str(beside.path),))
+    driver.execute(f"ATTACH ? AS {ATTACHED}", (str(attached.path),))
     try:
         yield
     finally:
-        driver.execute(f"DETACH {BESIDE}")
+        driver.execute(f"DETACH {ATTACHED}")
 
 
 def _busy_timeout(seconds: float) -> str:

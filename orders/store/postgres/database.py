@@ -32,11 +32,11 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from orders.store.database import errors, sqlite
 from orders.store.database.database import (
-    BESIDE,
+    ATTACHED,
     BUSY_SECONDS,
     STILL_BUSY_SECONDS,
     WAIT_SECONDS,
-    Beside,
+    AttachedFile,
     Database,
     Query,
     driver_of,
@@ -130,18 +130,18 @@ class PostgresDatabase(Database):
 
     @contextlib.contextmanager
     def write(
-        self, beside: Beside | None = None, *, patience: float | None = None
+        self, attached: AttachedFile | None = None, *, patience: float | None = None
     ) -> Iterator[Connection]:
         """Yield a connection in a write transaction; it commits unless left by an exception.
 
-        The tables of another file, if given, are available as `beside.…`: they are copied before
+        The tables of another file, if given, are available as `attached.…`: they are copied before
         anything is locked. Such a transaction has no time limit. `patience` is how long to wait
         for the writers' lock, if that is longer than requests do.
         """
         with (
             self._turn_to_write(),
             self._connected(self._writer, Part.WRITING) as connection,
-            _prepared(connection, beside) if beside or patience else contextlib.nullcontext(),
+            _prepared(connection, attached) if attached or patience else contextlib.nullcontext(),
         ):
             self._patience = patience
             # Discarded inside of the transaction, too: a lost connection can't be rolled back.
@@ -301,17 +301,17 @@ def without_limits(connection: Connection) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def _prepared(connection: Connection, beside: Beside | None) -> Iterator[None]:
+def _prepared(connection: Connection, attached: AttachedFile | None) -> Iterator[None]:
     with without_limits(connection) as driver:
-        if beside:
-            connection.execution_options(schema_translate_map={BESIDE: _TEMPORARY})
-            _copy_beside(connection, driver, beside)
+        if attached:
+            connection.execution_options(schema_translate_map={ATTACHED: _TEMPORARY})
+            _copy_attached(connection, driver, attached)
         yield
 
 
-def _copy_beside(connection: Connection, driver: Any, beside: Beside) -> None:
-    with contextlib.closing(sqlite.connect(beside.path)) as file:
-        for table in beside.tables:
+def _copy_attached(connection: Connection, driver: Any, attached: AttachedFile) -> None:
+    with contextlib.closing(sqlite.connect(attached.path)) as file:
+        for table in attached.tables:
             temporary = table.to_metadata(MetaData(), schema=_TEMPORARY)
             driver.execute(str(CreateTable(temporary).compile(dialect=connection.dialect)))
             names = ", ".join(table.columns.keys())
