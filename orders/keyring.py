@@ -156,7 +156,7 @@ class KeyRing:
 
     def _look_up(self, secret_hash: bytes) -> ApiKey | None:
         now = instant(self._time())
-        if not self._database.ask(key_store.IS_VALID, secret_hash=secret_hash, now=now):
+        if not self._database.fetch_all(key_store.IS_VALID, secret_hash=secret_hash, now=now):
             return None
         with self._database.read() as connection:
             return key_store.find_by_secret(connection, secret_hash)

@@ -115,8 +115,8 @@ def due(
 ) -> Iterator[Due]:
     """Yield the settled orders, placed and last changed before these times, that have a text."""
     after, bounds = 0, {"placed_before": placed_before, "unchanged_since": unchanged_since}
-    while last := database.ask(_LAST_OF_NEXT, after=after)[0][0]:
-        yield from (Due(*row) for row in database.ask(_DUE, after=after, last=last, **bounds))
+    while last := database.fetch_all(_LAST_OF_NEXT, after=after)[0][0]:
+        yield from (Due(*row) for row in database.fetch_all(_DUE, after=after, last=last, **bounds))
         after = last
 
 
@@ -147,7 +147,7 @@ class Batches:
 
 def named(database: Database, order_ids: Iterable[int]) -> dict[Due, Status]:
     """Return those of some orders that exist, with their statuses."""
-    rows = database.ask(_NAMED, order_ids=json.dumps(sorted(order_ids)))
+    rows = database.fetch_all(_NAMED, order_ids=json.dumps(sorted(order_ids)))
     return {Due(order_id, events): Status(status) for order_id, events, status in rows}
 
 

@@ -184,7 +184,7 @@ class Listed:
 
 
 def one_order(database: Database, order_id: int, version: int) -> Entity | None:
-    rows = database.ask(_ONE[version], order_id=order_id)
+    rows = database.fetch_all(_ONE[version], order_id=order_id)
     return Entity(rows[0][0].encode(), rows[0][1]) if rows else None
 
 
@@ -202,7 +202,7 @@ class CurrentList:
         return self._cache.get("list", self._read)
 
     def _read(self) -> Listed:
-        ((text, _, count, revision),) = self._database.ask(_CHUNK, after=0, size=CHUNK_ROWS)
+        ((text, _, count, revision),) = self._database.fetch_all(_CHUNK, after=0, size=CHUNK_ROWS)
         self.is_long = count == CHUNK_ROWS
         return Listed(revision, None if self.is_long else f"[{text}]".encode())
 

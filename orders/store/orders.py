@@ -195,7 +195,7 @@ def newest_event(connection: Connection) -> int:
 
 def revision(database: Database) -> int:
     """Return the id of the newest event, 0 where there is none: what the lists' ETags are of."""
-    ((event_id,),) = database.ask(_NEWEST)
+    ((event_id,),) = database.fetch_all(_NEWEST)
     return int(event_id)
 
 
@@ -247,7 +247,7 @@ def read_log(database: Database, after: int, size: int, types: Collection[str] =
     """Return at most `size` of the events that follow one, of these types or of all."""
     wanted = _by_number(types)
     query = _of_types(len(wanted), as_log=True) if wanted else _LOG
-    return [Event(*row) for row in database.ask(query, after=after, size=size, **wanted)]
+    return [Event(*row) for row in database.fetch_all(query, after=after, size=size, **wanted)]
 
 
 def _by_number(types: Collection[str]) -> dict[str, str]:
@@ -264,14 +264,14 @@ def read_request(database: Database, request_id: str, after: int, size: int) -> 
 
 
 def _read(database: Database, query: Query, after: int, size: int, **values: Any) -> EventPage:
-    rows = database.ask(query, after=after, size=size + 1, **values)
+    rows = database.fetch_all(query, after=after, size=size + 1, **values)
     shown = rows[:size]
     return EventPage([row[0] for row in shown], shown[-1][1] if shown else after, len(rows) > size)
 
 
 def id_before_last(database: Database, number: int) -> int:
     """Return the id after which exactly `number` events follow, 0 where there are fewer."""
-    rows = database.ask(_NEWEST_BUT, skipped=number)
+    rows = database.fetch_all(_NEWEST_BUT, skipped=number)
     return int(rows[0][0]) if rows else 0
 
 

@@ -231,23 +231,23 @@ def read_page(database: Database, query: PageQuery) -> Page:
 def _rows(database: Database, shape: _Shape, values: dict[str, Any]) -> list[tuple[Any, ...]]:
     few = _selective_column(database, shape, values)
     if few is None and SEARCH in shape.names:
-        rows = database.ask(_page(shape, None, is_tried=True), tried=TRIED, **values)
+        rows = database.fetch_all(_page(shape, None, is_tried=True), tried=TRIED, **values)
         if len(rows) == values["size"]:
             return rows
         few = SEARCH if _are_less(database, shape, values) else None
-    return database.ask(_page(shape, few), **values)
+    return database.fetch_all(_page(shape, few), **values)
 
 
 def _are_less(database: Database, shape: _Shape, values: dict[str, Any]) -> bool:
     """Return whether the search leaves fewer orders than the statuses, and not too many."""
-    ((hits,),) = database.ask(_count(SEARCH, (), ()), most=MANY + 1, **values)
+    ((hits,),) = database.fetch_all(_count(SEARCH, (), ()), most=MANY + 1, **values)
     if hits > MANY:
         return False
     if shape.statuses == _EVERY_STATUS:
         return True
     # No more are counted than decide. Counting what the other filters leave would take as long as
     # reading them.
-    ((walked,),) = database.ask(_count_statuses(shape.statuses), most=hits + 1)
+    ((walked,),) = database.fetch_all(_count_statuses(shape.statuses), most=hits + 1)
     return bool(hits < walked)
 
 
@@ -294,7 +294,7 @@ def _selective_column(database: Database, shape: _Shape, values: dict[str, Any])
     counts = {}
     for column in sorted(columns):
         query = _count(column, tuple(shape.of(column)), shape.statuses)
-        ((counts[column],),) = database.ask(query, most=FEW + 1, **values)
+        ((counts[column],),) = database.fetch_all(query, most=FEW + 1, **values)
     few = min(counts, key=counts.__getitem__, default=None)
     return few if few is not None and counts[few] <= FEW else None
 

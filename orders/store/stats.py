@@ -74,7 +74,7 @@ def statistics(database: Database, now: datetime, number: int, zone: tzinfo = UT
         for nth, span in enumerate(spans)
         for name in _Span.__slots__
     }
-    rows = database.ask(_statement(len(spans)), **values)
+    rows = database.fetch_all(_statement(len(spans)), **values)
     counted = {nth: Happened(*map(int, counts.split())) for nth, counts in rows if counts}
     ever = counted.get(EVER, Happened())
     return Statistics(

@@ -191,7 +191,7 @@ def server_process(database: Database) -> int | None:
         return None
     # The processes that share its work would not be counted.
     alone = "set_config('max_parallel_workers_per_gather', '0', false)"
-    ((process, _),) = database.ask(Query(text(f"SELECT pg_backend_pid(), {alone}")))
+    ((process, _),) = database.fetch_all(Query(text(f"SELECT pg_backend_pid(), {alone}")))
     return int(process)
 
 

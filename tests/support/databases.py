@@ -48,9 +48,9 @@ class Explained:
         self._database = database
         self.plans = []
 
-    def ask(self, query, **parameters):
+    def fetch_all(self, query, **parameters):
         self.plans.append(plan_of(self._database, query, **parameters))
-        return self._database.ask(query, **parameters)
+        return self._database.fetch_all(query, **parameters)
 
 
 class PostgresStores:

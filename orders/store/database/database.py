@@ -143,7 +143,7 @@ class Database(ABC):
             self._begin_to_read(connection)
             yield connection
 
-    def ask(self, query: Query, **parameters: Any) -> list[tuple[Any, ...]]:
+    def fetch_all(self, query: Query, **parameters: Any) -> list[tuple[Any, ...]]:
         """Return the rows of one query, on this thread's own connection."""
         try:
             return self._rows(query, parameters)

@@ -159,7 +159,7 @@ class SqliteDatabase(Database):
 
     def version(self) -> tuple[int, int]:
         # https://www.sqlite.org/pragma.html#pragma_data_version
-        ((version,),) = self.ask(_DATA_VERSION)
+        ((version,),) = self.fetch_all(_DATA_VERSION)
         return self._own.number, version
 
     @cached_property

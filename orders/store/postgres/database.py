@@ -166,7 +166,7 @@ class PostgresDatabase(Database):
             return super()._rows(query, parameters)
 
     def version(self) -> str:
-        ((snapshot,),) = self.ask(_SNAPSHOT)
+        ((snapshot,),) = self.fetch_all(_SNAPSHOT)
         return str(snapshot)
 
     def scrub(self, *, whole: bool = False) -> str:

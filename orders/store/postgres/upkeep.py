@@ -273,7 +273,7 @@ class _HeldByConnection(Hold):
 
     def others(self) -> list[str]:
         """Return the names of the connections that hold the lock, without this process' own."""
-        names = [name for (name,) in self._database.ask(_SERVING)]
+        names = [name for (name,) in self._database.fetch_all(_SERVING)]
         with contextlib.suppress(ValueError):
             names.remove(self._name)
         return names
