@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CACHED_SECONDS = 0.8
-# How often the time is noted of a service that nobody uses.
-_NOTE_SECONDS = 3_600.0
+# How often the time is recorded of a service that nobody uses.
+_RECORD_SECONDS = 3_600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,9 @@ class KeyRing:
         self._is_test = is_test
         self._cache: dict[bytes, _CachedKey] = {}
         self._lock = threading.Lock()
-        # By id, the minutes since 1970 in which keys were last used: to be written, and noted.
+        # By id, the minutes since 1970 in which keys were last used: to be written, and recorded.
         self._unwritten: dict[int, int] = {}
-        self._noted: dict[int, int] = {}
+        self._recorded: dict[int, int] = {}
         # The latest Unix time that the clock has shown, and that the store knows of.
         self._latest = 0.0
         self._stored = 0.0
@@ -79,7 +79,7 @@ class KeyRing:
         cached = self._find(token)
         if cached is None or self._time() >= cached.valid_until:
             return None
-        self._note_use(cached.key.id, int(self._clock.time() // 60))
+        self._record_use(cached.key.id, int(self._clock.time() // 60))
         return self._known(cached)
 
     def recall(self, token: str) -> KnownKey | None:
@@ -105,7 +105,7 @@ class KeyRing:
         is_set_back = latest - now > STEP_SECONDS
         with self._lock:
             pending, self._unwritten = self._unwritten, {}
-        if not pending and not is_set_back and latest < self._stored + _NOTE_SECONDS:
+        if not pending and not is_set_back and latest < self._stored + _RECORD_SECONDS:
             return
         used = {key: datetime.fromtimestamp(minute * 60, UTC) for key, minute in pending.items()}
         try:
@@ -124,7 +124,7 @@ class KeyRing:
             self._cache.clear()
             self._latest = self._stored = now
 
-    def note_time(self) -> None:
+    def record_time(self) -> None:
         """Write the latest time that keys were judged by, if any were."""
         if self._latest > self._stored:
             with contextlib.suppress(StoreUnavailable), self._database.write() as connection:
@@ -161,10 +161,10 @@ class KeyRing:
         with self._database.read() as connection:
             return key_store.find_by_secret(connection, secret_hash)
 
-    def _note_use(self, key_id: int, minute: int) -> None:
-        if self._noted.get(key_id) != minute:
+    def _record_use(self, key_id: int, minute: int) -> None:
+        if self._recorded.get(key_id) != minute:
             with self._lock:
-                self._noted[key_id] = self._unwritten[key_id] = minute
+                self._recorded[key_id] = self._unwritten[key_id] = minute
 
 
 @dataclass(slots=True)

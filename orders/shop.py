@@ -274,7 +274,7 @@ class Shop:
     def end(self) -> None:
         self.counters.close()
         self._flush_keys()
-        self.keyring.note_time()
+        self.keyring.record_time()
         self.database.close()
 
     def _flush_keys(self) -> None:

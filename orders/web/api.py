@@ -91,7 +91,7 @@ class _StrictRequest(Request):
 
 
 # Takes the call of an answer that has been sent, its status and the monotonic time.
-NoteAnswer = Callable[[access.Call, int, float], None]
+AnswerListener = Callable[[access.Call, int, float], None]
 
 
 class OrdersFlask(Flask):
@@ -108,7 +108,7 @@ class OrdersFlask(Flask):
         # Set while it serves.
         self.server: Server | None = None
         # Called when an answer has been sent, unless it was test mode's.
-        self.listeners: list[NoteAnswer] = []
+        self.listeners: list[AnswerListener] = []
         # The paths whose views never block, so that the loop itself may answer.
         self.instant: set[str] = set()
         self.url_map.merge_slashes = False
@@ -149,9 +149,9 @@ class OrdersFlask(Flask):
         """Return every view and hook as it is: none is asynchronous. Saves 4 %."""
         return func
 
-    def note_answer(self, call: access.Call, status: int, ended: float) -> None:
+    def record_answer(self, call: access.Call, status: int, ended: float) -> None:
         """Record an answer that has been sent. `ended` is in monotonic seconds."""
-        log_queue.note_answer(call, status, ended)
+        log_queue.record_answer(call, status, ended)
         for listener in () if call.is_test else self.listeners:
             listener(call, status, ended)
 
@@ -329,7 +329,7 @@ def _finish(app: OrdersFlask, reply: Reply) -> Reply:
         # The exception of a missing path refers to the request: only the collector would free both.
         request_ctx.request.routing_exception = None
     status = reply.status
-    reply.end = lambda: app.note_answer(call, status, shop.clock.monotonic())
+    reply.end = lambda: app.record_answer(call, status, shop.clock.monotonic())
     return reply
 
 
@@ -437,7 +437,7 @@ class ServingPolicy:
             headers += verdict.headers(shop.clock.time())
         if is_test:
             headers.append(TEST_HEADER)
-        self._app.note_answer(call, rejection.status, time.monotonic())
+        self._app.record_answer(call, rejection.status, time.monotonic())
         return headers, body
 
     def _shop_of(self, authorization: str | None) -> Shop | None:

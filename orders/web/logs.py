@@ -139,7 +139,7 @@ class LogQueue(QueueHandler):
             with self._counting:
                 self.dropped += 1
 
-    def note_answer(self, call: Call, status: int, ended: float) -> None:
+    def record_answer(self, call: Call, status: int, ended: float) -> None:
         """Queue the line of a request, formatted later. `ended` is in monotonic seconds."""
         if self.is_configured:
             # Not a record of `logging`, which takes longer than some requests do.

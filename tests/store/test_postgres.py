@@ -601,7 +601,7 @@ def test_pages_and_long_lists_are_read_by_an_index(server, name, store):
         sort = Sort(by, descending)
         first = read_page(explained, PageQuery(filters, sort, 50))
         read_page(explained, PageQuery(filters, sort, 50, first.next))
-    explained.ask(lists._CHUNK, after=4_000, size=4_000)  # noqa: SLF001 - as it is streamed
+    explained.fetch_all(lists._CHUNK, after=4_000, size=4_000)  # noqa: SLF001 - as it is streamed
     assert len(explained.plans) > 2 * len(FILTERS)
     for plan in map(str, explained.plans):
         assert "Seq Scan on orders" not in plan, plan

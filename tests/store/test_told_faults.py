@@ -60,7 +60,7 @@ def test_a_fault_is_logged_once_with_its_cause_and_its_end(make_store, fault, mo
 
 def test_damage_is_logged_once_and_has_no_end(store):
     for _ in range(2):
-        store.database.outages.note(Part.READING, DAMAGED)
+        store.database.outages.record(Part.READING, DAMAGED)
     (line,) = followed(store)
     assert line.startswith("error: The database is damaged")
     assert followed(store) == []

@@ -138,7 +138,7 @@ class Backups:
             drilled = not made and self._drill_if_due()
         except (OSError, checks.UnfitDatabase, StoreUnavailable, NotSound) as error:
             if not self._stopped.is_set():
-                self._note_failure(error)
+                self._record_failure(error)
             made = True
         if made or drilled:
             self._next = self._clock.monotonic() + RETRY_SECONDS
@@ -198,7 +198,7 @@ class Backups:
             except (NotSound, OSError, checks.UnfitDatabase) as error:
                 verdict = str(error)
             if one in newest:
-                self._note_drill(one, verdict)
+                self._record_drill(one, verdict)
             yield one, verdict
 
     def standing(self) -> Standing:
@@ -270,10 +270,10 @@ class Backups:
         try:
             self.drill(newest)
         except NotSound as error:
-            self._note_drill(newest, str(error))
+            self._record_drill(newest, str(error))
             log.error("The drill of the newest backup failed: %s", error)  # noqa: TRY400 - says all
         else:
-            self._note_drill(newest, "sound")
+            self._record_drill(newest, "sound")
             log.info("The backup %s was restored beside the store, and is whole.", newest.path)
             self._note(failure="")
         return True
@@ -288,7 +288,7 @@ class Backups:
         except (ValueError, KeyError, TypeError):
             return "", datetime.min.replace(tzinfo=UTC), ""
 
-    def _note_drill(self, one: Backup, verdict: str) -> None:
+    def _record_drill(self, one: Backup, verdict: str) -> None:
         at = self._clock.now().isoformat()
         self._note(drill={"backup": one.path.name, "at": at, "verdict": verdict})
 
@@ -304,7 +304,7 @@ class Backups:
         if state != before:
             _write(self._state_file, json.dumps(state) + "\n")
 
-    def _note_failure(self, error: Exception) -> None:
+    def _record_failure(self, error: Exception) -> None:
         log.warning("The backup failed, and is tried again in an hour: %s", error)
         if self.standing().is_old:
             log.warning("The newest backup in %s is older than 48 hours.", self.folder)

@@ -184,7 +184,7 @@ class Database(ABC):
         cause = str(error) if is_translated else unavailable_cause(error)
         # A silence is logged by who waits for its end.
         if cause and not self.is_away:
-            self.outages.note(part, cause)
+            self.outages.record(part, cause)
         errors.translate(error)
 
     @abstractmethod

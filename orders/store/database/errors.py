@@ -194,7 +194,7 @@ class Outages:
         self._next_probe = -math.inf
         self._is_damaged = self._is_damage_logged = False
 
-    def note(self, part: Part, cause: str) -> None:
+    def record(self, part: Part, cause: str) -> None:
         if cause == DAMAGED:
             # A page is damaged while others are sound: no probe can tell when that is over.
             self._is_damaged = True
@@ -232,7 +232,7 @@ class Outages:
         try:
             probe(part)
         except StoreUnavailable as error:
-            self.note(part, str(error))
+            self.record(part, str(error))
         else:
             del self._causes[part]
             log.warning(_ENDS[part], duration_in_words(now - self._logged.pop(part)))

@@ -99,22 +99,22 @@ class Recent(logging.Handler):
         # By minute: the longest wait of a request before it was begun, and how many there were.
         self._waits: dict[int, tuple[float, int]] = {}
 
-    def note_answer(self, call: Call, status: int, ended: float) -> None:
+    def record_answer(self, call: Call, status: int, ended: float) -> None:
         minute = self._minute()
         with self._guard:
             longest, count = self._waits.get(minute, (0.0, 0))
             self._waits[minute] = max(longest, call.waited), count + 1
             if status >= _FAILED:
-                self._note("answer", f"{status} {call.refusal}", call.request_id)
+                self._record("answer", f"{status} {call.refusal}", call.request_id)
 
     def emit(self, record: logging.LogRecord) -> None:
         if logs.is_of_test_mode():
             return
         text = apikeys.redact(" ".join(record.getMessage().split()))[:_LONGEST_TEXT]
         with self._guard:
-            self._note(record.levelname.lower(), text, None)
+            self._record(record.levelname.lower(), text, None)
 
-    def _note(self, source: str, text: str, request: str | None) -> None:
+    def _record(self, source: str, text: str, request: str | None) -> None:
         self._forget()
         if len(self._kinds) >= _MOST_KINDS and (source, text) not in self._kinds:
             text = "other"
@@ -161,7 +161,7 @@ class StatusFile:
         """Open the file, and write to it for the first time."""
         self._shop, self._addresses = app.shop, addresses
         self.recent = Recent(app.shop.clock)
-        app.listeners.append(self.recent.note_answer)
+        app.listeners.append(self.recent.record_answer)
         logging.getLogger().addHandler(self.recent)
         self._file = system.open_private_file(app.shop.settings.instance / FILE)
         self.write()

@@ -129,11 +129,11 @@ class Metrics:
             seconds.observe(call.waited + ended - call.began)
         self._waits.observe(call.waited)
         if call.caller and call.caller.key:
-            self._note_key(str(call.caller.key.id), call, ended)
+            self._record_key(str(call.caller.key.id), call, ended)
         if call.refusal is not None:
-            self._note_refusal(call, call.refusal, status)
+            self._record_refusal(call, call.refusal, status)
 
-    def _note_key(self, key: str, call: Call, ended: float) -> None:
+    def _record_key(self, key: str, call: Call, ended: float) -> None:
         self._of_keys["requests"].labels(key).inc()
         self._of_keys["seconds"].labels(key).inc(0 if call.rests else ended - call.began)
         self._of_keys["refusals"].labels(key).inc(call.refusal is not None)
@@ -147,7 +147,7 @@ class Metrics:
     def _counter(self, name: str, description: str, *labels: str) -> Counter:
         return Counter(f"{PREFIX}http_{name}", description, labels, registry=self._registry)
 
-    def _note_refusal(self, call: Call, code: str, status: int) -> None:
+    def _record_refusal(self, call: Call, code: str, status: int) -> None:
         self._refusals.labels(code).inc()
         if status == _TOO_MANY:
             key = call.caller.key if call.caller else None
