@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from orders import apikeys
 from orders.clock import STEP_SECONDS, Clock, instant
-from orders.counters.windows import Counters
+from orders.counters.memory import Counters
 from orders.settings import Settings
 from orders.store import apikeys as key_store
 from orders.store.apikeys import ApiKey

@@ -1,6 +1,6 @@
 """The rate limits' counters: in memory with a journal on disk, or shared in Redis.
 
-Others use `windows` (Counters, Quota, Usage) and the two storages, `memory` and `redis`; the start
+Others use `memory` (Counters, Quota, Usage, and a storage) and the storage `redis`; the start
 handles CountersRefused. `redis` needs the package of that name, and is imported only where
 ORDERS_LIMITS_URL is set.
 """

@@ -23,7 +23,7 @@ from redis.retry import Retry
 
 from orders.clock import Clock
 from orders.counters import CountersRefused
-from orders.counters.windows import ADDRESS_PREFIX, TOGETHER_SECONDS, Counters, Quota, Usage
+from orders.counters.memory import ADDRESS_PREFIX, TOGETHER_SECONDS, Counters, Quota, Usage
 from orders.urls import place_of_redis
 
 log = logging.getLogger(__name__)

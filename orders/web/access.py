@@ -29,7 +29,7 @@ from limits import parse_many
 from orders import apikeys
 from orders.apikeys import READ, WRITE
 from orders.clock import Clock
-from orders.counters.windows import ADDRESS_PREFIX, Quota, Usage
+from orders.counters.memory import ADDRESS_PREFIX, Quota, Usage
 from orders.domain import Origin
 from orders.server import WHOLE_AT
 from orders.settings import Network, Plan, Settings

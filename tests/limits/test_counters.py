@@ -10,9 +10,8 @@ from stat import S_IMODE
 import pytest
 from limits.storage import storage_from_string
 
-from orders.counters import windows
-from orders.counters.memory import CounterStorage, Journal
-from orders.counters.windows import Quota
+from orders.counters import memory
+from orders.counters.memory import CounterStorage, Journal, Quota
 from orders.store.database import sqlite
 
 MINUTE, DAY = 60, 86_400
@@ -135,8 +134,8 @@ def test_windows_that_are_over_leave_the_memory(counters, clock):
 
 
 def test_addresses_take_no_more_than_their_room_and_keys_are_never_forgotten(counters, monkeypatch):
-    assert windows.MAX_ADDRESSES == 50_000
-    monkeypatch.setattr(windows, "MAX_ADDRESSES", 500)
+    assert memory.MAX_ADDRESSES == 50_000
+    monkeypatch.setattr(memory, "MAX_ADDRESSES", 500)
     for number in range(600):
         count(counters, f"key:{number}.0/day", DAY)
         count(counters, f"address:{number}/day", DAY)
@@ -178,7 +177,7 @@ def test_addresses_that_come_and_go_take_no_memory_while_the_journal_cannot_be_w
                 counters.flush()
         return tracemalloc.get_traced_memory()[0]
 
-    monkeypatch.setattr(windows, "MAX_ADDRESSES", 100)
+    monkeypatch.setattr(memory, "MAX_ADDRESSES", 100)
     make_impossible(path)
     tracemalloc.start()
     try:
