@@ -6,7 +6,7 @@ import click
 
 from orders.cli import common
 from orders.cli.common import open_shop, say
-from orders.store import audit, emptying
+from orders.store import audit, forgetting
 
 
 @click.group("test", cls=common.CommandGroup)
@@ -24,6 +24,6 @@ def reset(context: click.Context) -> None:
     common.choose_test_store(context)
     shop = open_shop()
     with shop.database.write() as connection:
-        count = emptying.empty(connection)
+        count = forgetting.empty(connection)
         audit.record(connection, shop.clock.now(), "store.emptied", f"{count} orders")
     say(f"Test mode is empty: {count:,} orders are gone. Its keys and webhooks stay.")

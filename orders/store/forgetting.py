@@ -3,6 +3,8 @@
 That is the order's row and its events, the words that it is found by, the answers that are
 remembered for Idempotency-Keys, and what receivers of webhooks answered. Messages are made of
 events when they are sent. What is overwritten so is gone from the file, too (`Database.scrub`).
+
+Test mode's store can forget all that happened in it.
 """
 
 from __future__ import annotations
@@ -19,7 +21,18 @@ from orders.domain import AFTER_ALL, PERSONAL, EventType, Origin, Status
 from orders.store import idempotency
 from orders.store import orders as order_store
 from orders.store.database.database import JSON_IDS, Database, Instant, Query, Unindexed
-from orders.store.tables import order_events, orders, webhook_deliveries
+from orders.store.orders import newest_event
+from orders.store.tables import (
+    EVER,
+    idempotency_keys,
+    order_events,
+    order_quarters,
+    order_words,
+    orders,
+    webhook_deliveries,
+    webhook_endpoints,
+    webhook_refused,
+)
 
 # Of orders that are looked at in one query: it takes some milliseconds.
 _LOOKED_AT = 10_000
@@ -28,6 +41,15 @@ _LEAST_EVENTS, _MOST_EVENTS = 25, 400
 # A transaction is to take about as long: others that write wait for it.
 _MOMENT_SECONDS = 0.1
 _BLANK = dict.fromkeys(PERSONAL, sa.null())
+# In an order in which no row refers to one that is gone.
+_EMPTIED = (
+    *(idempotency_keys, webhook_refused, webhook_deliveries, order_words, order_events, orders),
+    order_quarters,
+)
+# The rule that nothing of the log is deleted, which is set aside for the transaction.
+_RULE = "order_events_no_delete"
+_DEFINITION = f"SELECT sql FROM sqlite_master WHERE name = '{_RULE}'"  # noqa: S608 # nosec B608 - our own name
+_TRIGGERS = "ALTER TABLE order_events {} TRIGGER USER"
 
 
 def _has_text(of: Table) -> ColumnElement[bool]:
@@ -166,3 +188,30 @@ def forget(
             order_store.write_words(connection, order_id)
         order_store.append_for_each(connection, EventType.FORGOTTEN, found, origin, now)
     return found
+
+
+def empty(connection: Connection) -> int:
+    """Delete all orders and what came of them, in one transaction; return how many there were.
+
+    Keys, webhooks, pets and the audit trail stay. Ids continue, so that nobody who remembers one
+    takes another order, or event, for it.
+    """
+    count = int(connection.scalar(sa.select(sa.func.count()).select_from(orders)) or 0)
+    # What was not sent, no endpoint waits for any more.
+    newest = newest_event(connection)
+    connection.execute(sa.update(webhook_endpoints).values(tries=0, next_at=None))
+    waiting = sa.update(webhook_endpoints).where(webhook_endpoints.c.position < newest)
+    connection.execute(waiting.values(position=newest))
+    if connection.dialect.name == "sqlite":
+        rule = str(connection.exec_driver_sql(_DEFINITION).scalar_one())
+        connection.exec_driver_sql(f"DROP TRIGGER {_RULE}")
+        for table in _EMPTIED:
+            connection.execute(sa.delete(table))
+        connection.exec_driver_sql(rule)
+    else:
+        connection.exec_driver_sql(_TRIGGERS.format("DISABLE"))
+        connection.exec_driver_sql(f"TRUNCATE {', '.join(table.name for table in _EMPTIED)}")
+        connection.exec_driver_sql(_TRIGGERS.format("ENABLE"))
+    nothing = {count.name: 0 for count in order_quarters.columns}
+    connection.execute(sa.insert(order_quarters).values(nothing | {"quarter": EVER}))
+    return count
