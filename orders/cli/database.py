@@ -1,4 +1,4 @@
-"""`flask db`: upgrade, check, back up, restore and move the database."""
+"""`flask db`: upgrade, check, back up, restore and move the database. `flask test`: empty one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orders.cli.common import counted, open_shop, print_table, say, time_text
 from orders.installation import command
 from orders.settings import Settings
 from orders.store import apikeys as key_store
-from orders.store import audit
+from orders.store import audit, forgetting
 from orders.store import orders as order_store
 from orders.store.care import checks, opening, restoring
 from orders.store.care import salvage as salvaging
@@ -345,3 +345,23 @@ def _check_copy(settings: Settings) -> None:
             "ORDERS_COPY_TO is not set. Set it to the address of an empty database: "
             "postgresql+psycopg://USER@HOST/DATABASE."
         )
+
+
+@click.group("test", cls=common.CommandGroup)
+def test_group() -> None:
+    """Empty test mode's store. Other commands use it with --test."""
+
+
+@test_group.command("reset")
+@click.pass_context
+def reset(context: click.Context) -> None:
+    """Delete all orders of test mode, with what came of them; its keys and webhooks stay.
+
+    The service may go on running. Ids continue: no client takes a new order for an old one.
+    """
+    common.choose_test_store(context)
+    shop = open_shop()
+    with shop.database.write() as connection:
+        count = forgetting.empty(connection)
+        audit.record(connection, shop.clock.now(), "store.emptied", f"{count} orders")
+    say(f"Test mode is empty: {count:,} orders are gone. Its keys and webhooks stay.")
