@@ -43,7 +43,15 @@ _OF_V1 = ("id", "pet_id", "quantity", "ship_date")
 
 def order_v1(of: sa.Table = orders) -> ColumnElement[str]:
     """Return the SQL for an order of version 1, as it stands or stood after an event."""
-    return joined("{", *_members(of, _OF_V1), *_complete(of), "}")
+    # Its end is chosen as a whole: each || copies all before it, which takes a third of the time.
+    # What has shipped has a date.
+    before, date = ',"shipDate":"', InstantText(of.c.ship_date)
+    end = sa.case(
+        (of.c.ship_date.is_(None), joined(',"complete":false}')),
+        (of.c.status == Status.SHIPPED.value, joined(before, date, '","complete":true}')),
+        else_=joined(before, date, '","complete":false}'),
+    )
+    return joined("{", *_members(of, [name for name in _OF_V1 if name != "ship_date"]), end)
 
 
 def order_v2(of: sa.Table = orders) -> ColumnElement[str]:
