@@ -80,7 +80,7 @@ def test_a_shipped_order_gets_its_tracking_and_is_reopened(shop, at_desk):
     assert shop.order(placed)["status"] == "shipped"
     press(page, "Reopen order")
     press(page, "Reopen the order")
-    announced(page, f"Order {placed} reopened: it is to ship.")
+    announced(page, f"Order {placed} reopened: it is pending again.")
     expect(page.locator(".timeline li").last).to_contain_text("Reopened")
     expect(page.get_by_role("button", name="Ship order")).to_be_visible()
     order = shop.order(placed)

@@ -328,7 +328,7 @@ def test_what_was_typed_outlives_a_colleague_a_reload_and_the_key(shop, at_desk)
     shop.revoke(page.key_id)
     wait_until(lambda: page.clock.fast_forward(5_000) or page.get_by_role("alert").count())
     expect(page.get_by_role("alert")).to_contain_text(
-        f"Kept, not saved: changes of order {order_id}"
+        f"Not saved yet: changes of order {order_id}"
     )
     go_to(page, f"orders/{order_id}")
     sign_in(page, shop.store.issue()[1])

@@ -204,7 +204,7 @@ def test_a_day_of_parcels_ends_with_no_mistake(empty_shop, visit, tmp_path):
     page.keyboard.type(f"JD {mistaken:06}\n")
     press(page, "Reopen order")
     press(page, "Reopen the order")
-    announced(page, f"Order {mistaken} reopened: it is to ship.")
+    announced(page, f"Order {mistaken} reopened: it is pending again.")
     meant[mistaken]["status"] = "pending"
     del meant[mistaken]["tracking"]
     done = shop.service.command("orders", "forget", f"{forgotten}")

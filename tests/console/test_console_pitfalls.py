@@ -211,7 +211,7 @@ def test_a_revoked_key_leads_to_the_sign_in_page_and_leaves_only_what_was_typed(
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     notice = page.get_by_role("alert")
     expect(notice).to_contain_text("no longer valid: it has expired or has been revoked")
-    expect(notice).to_contain_text("Kept, not saved: a new order. Sign in to go on.")
+    expect(notice).to_contain_text("Not saved yet: a new order. Sign in to continue.")
     assert in_plain_words(notice.inner_text())
     no_violations(page)
     assert page.evaluate("Object.keys(sessionStorage)") == ["draft"]

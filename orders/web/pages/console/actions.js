@@ -48,7 +48,7 @@ export function shippedAlready(order) {
       if (fault) time.focus();
       return fault;
     },
-    dropped: `The question about order ${order.id} was closed before you answered it: the date in it is not kept. Open the order to enter it again.`,
+    dropped: `The question about order ${order.id} was closed before you answered it, and its date was discarded. Open the order to enter it again.`,
     work: (name) => {
       const shipDate = fromField(time.value);
       if (isExpected) return change("PATCH", `store/orders/${order.id}`, { shipDate }, { name });
@@ -78,10 +78,10 @@ export function reopen(order) {
   const lost = status === "shipped" ? " Its tracking is removed, and the ship date is again the expected one, if there was one." : "";
   return confirm({
     title: `Reopen order ${id}?`,
-    body: [facts(order, { isBrief: true }), el("p", { text: `It is then to ship, as if it had not been ${status}.${lost}` })],
+    body: [facts(order, { isBrief: true }), el("p", { text: `It will be pending again, as if it had not been ${status}.${lost}` })],
     yes: "Reopen the order",
     no: `Leave it ${status}`,
-    success: `Order ${id} reopened: it is to ship.`,
+    success: `Order ${id} reopened: it is pending again.`,
     work: (name) => change("POST", `store/orders/${id}/reopen`, undefined, { name }),
   });
 }

@@ -107,7 +107,7 @@ function sayOnceADay() {
 
 // What was typed, or pressed to ship, is kept for whoever signs in next, unless somebody signs out.
 function leave(notice, { keeps = true } = {}) {
-  const undone = [notice, unshipped() && `Not shipped yet: ${unshipped()}.`, session.unsaved && `Kept, not saved: ${session.unsaved}.`].filter(Boolean);
+  const undone = [notice, unshipped() && `Not shipped yet: ${unshipped()}.`, session.unsaved && `Not saved yet: ${session.unsaved}.`].filter(Boolean);
   watch?.stop();
   view?.dispose();
   stopShipping();
@@ -123,7 +123,7 @@ function leave(notice, { keeps = true } = {}) {
   byId("foot").replaceChildren();
   byId("packing").replaceChildren();
   byId("confirm").close();
-  showSignIn(keeps && undone.length > 1 ? `${undone.join(" ")} Sign in to go on.` : notice);
+  showSignIn(keeps && undone.length > 1 ? `${undone.join(" ")} Sign in to continue.` : notice);
 }
 
 // The frame.
@@ -316,7 +316,7 @@ function watchUse() {
 }
 
 function showSilence() {
-  banner("sound", session.profile && isSilenced() ? "New orders make no sound until you click on this page or press a key: the browser wants that after each reload." : "");
+  banner("sound", session.profile && isSilenced() ? "New orders make no sound until you click on this page or press a key: browsers require that after each reload." : "");
 }
 
 function look() {

@@ -26,7 +26,7 @@ export const FIELDS = [
   { ...TEXT, name: "item", label: "Item", beside: "petId", enter: { maxlength: 200 }, needsNoLabel: true, hint: "What it is, in words. Optional." },
   { ...NUMBER, name: "petId", label: "Pet number", title: "Pet", column: "pet", enter: { required: true }, most: MOST_PETS, fault: "Enter the pet's number, such as 7.", hint: "The number in your catalogue.", show: (id) => `No.\u00a0${id}` },
   { ...NUMBER, name: "quantity", label: "Quantity", column: "quantity", enter: { required: true }, usual: "1", most: MOST_AT_ONCE, fault: `Enter a quantity from 1 to ${count(MOST_AT_ONCE)}.` },
-  { ...LINES, name: "shipTo", label: "Ship to", enter: { maxlength: 500, rows: 4 }, brief: (text) => text.split(/[\r\n\u2028\u2029]/, 1)[0], hint: "Name and address, as they stand on the parcel: up to 8 lines. Optional." },
+  { ...LINES, name: "shipTo", label: "Ship to", enter: { maxlength: 500, rows: 4 }, brief: (text) => text.split(/[\r\n\u2028\u2029]/, 1)[0], hint: "Name and address for the parcel: up to 8 lines. Optional." },
   { ...LINES, name: "note", label: "Note", enter: { maxlength: 500 }, open: ["pending", "shipped", "cancelled"], hint: "For the person who packs. Optional." },
   { name: "status" },
   { ...INSTANT, name: "placedAt", label: "Placed", column: "placed" },

@@ -69,7 +69,7 @@ export function failurePanel(failure, again) {
   const button = el("button", { class: "button", type: "button", text: "Try again", on: { click: again } });
   const panel = el("div", { class: "panel blank", role: "alert" });
   const isLimit = failure.status === 429;
-  panel.append(el("h2", { text: headline(failure) }), el("p", { text: isLimit ? "This appears by itself." : describe(failure) }), button);
+  panel.append(el("h2", { text: headline(failure) }), el("p", { text: isLimit ? "This page will continue automatically." : describe(failure) }), button);
   if (isLimit) {
     // How long it takes is said above the view.
     const left = el("span", { class: "figure", "aria-hidden": "true" });
@@ -103,7 +103,7 @@ const CONFLICTS = {
   last_admin_key: "This is the last key that can manage the shop. Issue another one that can, then try again.",
   rotation_in_grace: "The previous secret of this key still works, and may be in use. Try again when it doesn't.",
   key_is_over: "This key has been revoked or has expired. Issue a new one.",
-  key_not_banned: "This key isn't blocked any more.",
+  key_not_banned: "This key is no longer blocked.",
 };
 
 /** Why a key that worked here does so no more. */

@@ -179,7 +179,7 @@ export function orderView(root, shop) {
 
   function dispose() {
     loading.abort();
-    if (form && session.changes[id]) banner(`change-${id}`, `Your change of order ${id} is not saved. Open the order to go on with it.`, { canClose: true });
+    if (form && session.changes[id]) banner(`change-${id}`, `Your change of order ${id} is not saved. Open the order to continue.`, { canClose: true });
   }
 
   return { title: "Order", update, changed, shipping, dispose };

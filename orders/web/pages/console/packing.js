@@ -309,7 +309,7 @@ export async function readAll(path, signal) {
   let after = "";
   do {
     while (mustWait()) {
-      announce(`The request limit is reached. It goes on at ${clock(now() + 1000 * mustWait())}.`);
+      announce(`The request limit is reached. This continues at ${clock(now() + 1000 * mustWait())}.`);
       await new Promise((resolve) => setTimeout(resolve, 1000 * mustWait()));
     }
     signal.throwIfAborted();

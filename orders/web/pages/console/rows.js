@@ -151,7 +151,7 @@ export function watchList(list) {
   list.addEventListener("click", (event) => {
     if (!isTooSoon || !event.detail || !event.target.closest(".act")) return;
     event.stopImmediatePropagation();
-    announce("The list has just moved. Look, and press again.");
+    announce("The list has just moved. Check, and press again.");
   }, true);
   // A banner moves the list; an observer reports once as it begins, too.
   let height = byId("banners").offsetHeight;

@@ -432,7 +432,7 @@ function takeBackAll() {
   for (const entry of waiting.filter(isThere)) {
     if (entry.isUncertain) {
       drop([entry]);
-      fail(entry.id, "Its answer was lost: look whether it did before you ship it again.", "may have shipped");
+      fail(entry.id, "The response was lost: check whether it shipped before you ship it again.", "may have shipped");
       tell(entry, { isUnknown: true });
     }
   }
