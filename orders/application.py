@@ -22,8 +22,7 @@ from orders.cli.webhooks import webhooks_group
 from orders.clock import Clock
 from orders.server import EXTRA_THREADS
 from orders.settings import Settings
-from orders.shop import Shop, database_of
-from orders.testmode import TestMode
+from orders.shop import Shop, TestMode, database_of
 from orders.web import administration, imports, v1, v2
 from orders.web.access import counters_of
 from orders.web.api import Api, OrdersFlask

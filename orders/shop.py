@@ -1,7 +1,8 @@
 """A shop: the parts that serve one store, and their work in the background.
 
 Several shops may be in one process, each with its own store, keys, counters and webhooks: nothing
-here belongs to the process, such as the HTTP server and the log.
+here belongs to the process, such as the HTTP server and the log. `TestMode` is a second shop beside
+the first, which test keys reach, and nothing else.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
@@ -23,7 +24,7 @@ from sqlalchemy import Connection, make_url
 from orders import VERSION, system
 from orders.clock import Clock
 from orders.counters.memory import CounterStorage
-from orders.domain import Origin
+from orders.domain import Expected, Origin
 from orders.feed import Feed
 from orders.key_service import KeyService
 from orders.keyring import Bans, KeyRing
@@ -34,7 +35,8 @@ from orders.store import audit, forgetting
 from orders.store.apikeys import ApiKey
 from orders.store.care import checks
 from orders.store.care.backups import Backups, ContinuousCopy
-from orders.store.care.opening import Hold, SqliteUpkeep
+from orders.store.care.files import locked
+from orders.store.care.opening import Hold, InUse, SqliteUpkeep
 from orders.store.database.commits import CommitCache, GroupCommit
 from orders.store.database.database import Database
 from orders.store.database.errors import StoreUnavailable, Superseded
@@ -67,6 +69,14 @@ _SHARED = (
 )
 # In each thread. A page has at most 200 orders, about 50 KB.
 _CACHED_PAGES = 16
+# How often a store is looked for that a command has made.
+_LOOK_FOR_STORE_SECONDS = 5.0
+# How long a request waits until it is open: a large one may have to be upgraded, or checked.
+_PATIENCE_SECONDS = 1.0
+_RETRY_SECONDS = 5.0
+# How long a change waits where a command writes: meanwhile it has a worker, which the first shop's
+# requests need, too.
+_BUSY_SECONDS = 0.5
 
 
 def database_of(settings: Settings, threads: int) -> tuple[Database, Upkeep]:
@@ -381,3 +391,105 @@ def difference(kind: str, name: str) -> str:
                 differing.insert(0, f"version {its_version}")
             return f"{address} has {', '.join(differing)}" if differing else ""
     return f"{name} is another program"
+
+
+class TestMode:
+    """The shop of test keys: opened when its store is there, and closed with the first shop.
+
+    Its failures are reported to test keys only; the first shop goes on.
+    """
+
+    def __init__(self, live: Shop, make: Callable[[Settings], Shop]) -> None:
+        """Take the first shop, and the function that makes a shop. Opens nothing."""
+        self._live = live
+        self._make = make
+        self.settings = live.settings.in_test_mode()
+        # Set while it is open.
+        self.shop: Shop | None = None
+        self._opening: threading.Thread | None = None
+        self._resources = ExitStack()
+        self._guard = threading.Lock()
+        self._is_stopped = False
+        self._fault = ""
+        self._look_at = self._retry_at = 0.0
+
+    def made(self) -> Shop:
+        """Return the shop, not open, for a command: it may have no store."""
+        return self._make(self.settings)
+
+    def find(self) -> Shop | None:
+        """Return the shop, opened; None where there is none.
+
+        StoreUnavailable is raised where it can't be used, or not yet.
+        """
+        if self.shop is not None:
+            return self.shop
+        if not self._live.upkeep.has_beside(self.settings):
+            return None
+        if opening := self._begin_to_open():
+            opening.join(_PATIENCE_SECONDS)
+        if self.shop is None:
+            raise StoreUnavailable(f"that of test mode {'fails' if self._fault else 'opens'}")
+        return self.shop
+
+    def look(self) -> None:
+        """Open the shop where there is a store by now. Called twice a second."""
+        now = self._live.clock.monotonic()
+        if self.shop is None and now >= self._look_at:
+            self._look_at = now + _LOOK_FOR_STORE_SECONDS
+            with suppress(StoreUnavailable):
+                if self._live.upkeep.has_beside(self.settings):
+                    self._begin_to_open()
+
+    def stop(self) -> None:
+        """Stop its work, and close it."""
+        with self._guard:
+            self._is_stopped = True
+        if self._opening is not None:
+            self._opening.join()
+        if self.shop is not None:
+            self.shop.stop()
+            self.shop.end()
+        self._resources.close()
+
+    def _begin_to_open(self) -> threading.Thread | None:
+        """Return the thread that opens it; None after a fault, until it is time to retry."""
+        with self._guard:
+            if self._opening is not None and self._opening.is_alive():
+                return self._opening
+            now = self._live.clock.monotonic()
+            if self._is_stopped or self.shop is not None or now < self._retry_at:
+                return None
+            self._retry_at = now + _RETRY_SECONDS
+            name = f"{TEST_LABEL}opening"
+            self._opening = threading.Thread(target=self._open, name=name, daemon=True)
+            self._opening.start()
+            return self._opening
+
+    def _open(self) -> None:
+        try:
+            with ExitStack() as resources:
+                self.shop = self._opened(resources)
+                self._resources = resources.pop_all()
+        except (Expected, InUse, OSError, StoreUnavailable) as error:
+            # Once, as clients try again and again.
+            if (fault := str(error)) != self._fault:
+                log.error("It can't be opened: %s", fault)  # noqa: TRY400 - the message says all
+            self._fault = fault
+        except Exception as error:
+            log.exception("It can't be opened.")
+            self._fault = repr(error)
+
+    def _opened(self, resources: ExitStack) -> Shop:
+        resources.enter_context(locked(self.settings.instance))
+        shop = self._make(self.settings)
+        shop.database.busy_seconds = _BUSY_SECONDS
+        with ExitStack() as unless_it_starts:
+            unless_it_starts.callback(shop.database.close)
+            shop.upkeep.prepare()
+            shop.begin()
+            shop.check_behind()
+            shop.start()
+            unless_it_starts.pop_all()
+        log.info("Its store is open: %s.", shop.database.where)
+        return shop

@@ -33,12 +33,11 @@ from orders.counters.memory import ADDRESS_PREFIX, Quota, Usage
 from orders.domain import Origin
 from orders.server import WHOLE_AT
 from orders.settings import Network, Plan, Settings
-from orders.shop import CountersStorage, Shop
+from orders.shop import CountersStorage, Shop, TestMode
 from orders.store import apikeys as key_store
 from orders.store.apikeys import ApiKey
 from orders.store.database.database import WAIT_SECONDS, Database
 from orders.store.database.errors import StoreUnavailable
-from orders.testmode import TestMode
 from orders.web.refusals import InsufficientScope, InvalidKey, KeyBanned, MissingKey, RateLimited
 
 log = logging.getLogger(__name__)

@@ -28,9 +28,8 @@ from werkzeug.routing import MapAdapter, UnicodeConverter
 from orders.apikeys import is_well_formed
 from orders.server import Rejection, Server, Work, path_of_target
 from orders.settings import TEST_HEADER, Settings
-from orders.shop import Shop
+from orders.shop import Shop, TestMode
 from orders.store.database.errors import StoreUnavailable
-from orders.testmode import TestMode
 from orders.web import access, bodies, live, replies
 from orders.web.logs import log_queue
 from orders.web.openapi import document
