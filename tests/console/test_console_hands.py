@@ -327,9 +327,7 @@ def test_what_was_typed_outlives_a_colleague_a_reload_and_the_key(shop, at_desk)
     press(page, "Stay")
     shop.revoke(page.key_id)
     wait_until(lambda: page.clock.fast_forward(5_000) or page.get_by_role("alert").count())
-    expect(page.get_by_role("alert")).to_contain_text(
-        f"Not saved yet: changes of order {order_id}"
-    )
+    expect(page.get_by_role("alert")).to_contain_text(f"Not saved yet: changes of order {order_id}")
     go_to(page, f"orders/{order_id}")
     sign_in(page, shop.store.issue()[1])
     expect(page.get_by_label("Note")).to_have_value("Ring twice")
