@@ -1,7 +1,7 @@
 """The limits' counters in memory, as a `limits` storage with a journal in an SQLite file.
 
 Fixed windows are counted all together or not at all. Windows of one length end in the order in
-which they began: so each length has a shelf of windows in that order, and sweeping a shelf is
+which they began: so each length has a queue of windows in that order, and sweeping is
 reading its beginning.
 
 A hit that went to a file would release Python's lock and wait for it again, which costs more than
@@ -99,11 +99,11 @@ class Window:
     ends: float
 
 
-class Shelf:
+class WindowQueue:
     """The windows of one length. Not thread-safe: callers must hold a lock."""
 
     def __init__(self, length: int, capacity: int | None, *, is_journalled: bool) -> None:
-        """Make an empty shelf for `capacity` windows, or for any number.
+        """Make an empty queue for `capacity` windows, or for any number.
 
         With a journal, the keys of changed windows are collected for it.
         """
@@ -183,11 +183,11 @@ class Counters:
         self._is_journalled = is_journalled
         self._lock = threading.Lock()
         # By length, and apart for addresses.
-        self._shelves: dict[tuple[int, bool], Shelf] = {}
+        self._queues: dict[tuple[int, bool], WindowQueue] = {}
 
     @property
     def size(self) -> int:
-        return sum(map(len, self._shelves.values()))
+        return sum(map(len, self._queues.values()))
 
     def hit(self, quotas: Sequence[Quota]) -> tuple[bool, list[Usage]]:
         """Count a request in all windows if each has room for it, and in none otherwise.
@@ -200,7 +200,7 @@ class Counters:
             if any(usage.remaining == 0 for usage in usages):
                 return False, usages
             for quota in quotas:
-                self._shelf(quota.key, quota.length).count(quota.terms, quota.key, now)
+                self._queue(quota.key, quota.length).count(quota.terms, quota.key, now)
             return True, [Usage(quota, left - 1, ends_in) for quota, left, ends_in in usages]
 
     def peek(self, quotas: Sequence[Quota]) -> list[Usage]:
@@ -220,34 +220,34 @@ class Counters:
         """
         now = self._clock.monotonic()
         with self._lock:
-            shelf = self._shelf(key, length)
-            first = shelf.live("", key, now)
+            queue = self._queue(key, length)
+            first = queue.live("", key, now)
             if first and first.count == 1 and first.ends - now > length - TOGETHER_SECONDS:
                 return 0
-            count = shelf.count("", key, now).count
+            count = queue.count("", key, now).count
             if count >= last:
-                shelf.remove(key)
+                queue.remove(key)
             return count
 
     def settle(self, key: str) -> None:
         """Do nothing: here, strikes begin anew after the last one."""
 
     def _usage(self, quota: Quota, now: float) -> Usage:
-        window = self._shelf(quota.key, quota.length).live(quota.terms, quota.key, now)
+        window = self._queue(quota.key, quota.length).live(quota.terms, quota.key, now)
         if window is None:
             return Usage(quota, quota.limit, quota.length)
         # A sum of floats may be off by its last digit, and then be rounded up to a second more.
         ends_in = min(window.ends - now, quota.length)
         return Usage(quota, max(0, quota.limit - window.count), ends_in)
 
-    def _shelf(self, key: str, length: int) -> Shelf:
+    def _queue(self, key: str, length: int) -> WindowQueue:
         is_address = key.startswith(ADDRESS_PREFIX)
-        shelf = self._shelves.get((length, is_address))
-        if shelf is None:
+        queue = self._queues.get((length, is_address))
+        if queue is None:
             capacity = MAX_ADDRESSES if is_address else None
-            shelf = Shelf(length, capacity, is_journalled=self._is_journalled)
-            self._shelves[length, is_address] = shelf
-        return shelf
+            queue = WindowQueue(length, capacity, is_journalled=self._is_journalled)
+            self._queues[length, is_address] = queue
+        return queue
 
 
 class Journal:
@@ -385,7 +385,7 @@ class CounterStorage(Counters, Storage):
             for key, length, terms, count, ends in sorted(rows, key=lambda row: row[4]):
                 ends_in = min(ends - wall, length)
                 if ends_in > 0:
-                    self._shelf(key, length).put(key, Window(terms, count, now + ends_in))
+                    self._queue(key, length).put(key, Window(terms, count, now + ends_in))
 
     def flush(self) -> None:
         """Write what changed since the last time, or everything where the journal lacks more.
@@ -401,7 +401,7 @@ class CounterStorage(Counters, Storage):
             if whole:
                 self._to_wall = to_wall
             self._is_behind = False
-            keys = [(shelf, shelf.drain(whole=whole)) for shelf in self._shelves.values()]
+            keys = [(queue, queue.drain(whole=whole)) for queue in self._queues.values()]
         if whole or any(some for _, some in keys):
             self._journal.write(self._rows_of(keys), self._clock.time(), whole=whole)
 
@@ -428,10 +428,10 @@ class CounterStorage(Counters, Storage):
     # What else `limits` asks of a storage counts in one window at a time, which nothing here does.
     incr = get = get_expiry = clear = reset = cast("Any", _unused)
 
-    def _rows_of(self, keys: Sequence[tuple[Shelf, list[str]]]) -> Iterator[Row]:
+    def _rows_of(self, keys: Sequence[tuple[WindowQueue, list[str]]]) -> Iterator[Row]:
         # In slices, between which requests are counted: what that changes is written the next time.
-        for shelf, some in keys:
+        for queue, some in keys:
             for begin in range(0, len(some), _SLICE):
                 with self._lock:
-                    rows = list(shelf.rows(some[begin : begin + _SLICE], self._to_wall))
+                    rows = list(queue.rows(some[begin : begin + _SLICE], self._to_wall))
                 yield from rows
