@@ -36,7 +36,7 @@ from orders.store.apikeys import ApiKey
 from orders.store.care import checks
 from orders.store.care.backups import Backups, ContinuousCopy
 from orders.store.care.files import locked
-from orders.store.care.opening import Hold, InUse, SqliteUpkeep
+from orders.store.care.opening import InUse, ServingLock, SqliteUpkeep
 from orders.store.database.commits import CommitCache, GroupCommit
 from orders.store.database.database import Database
 from orders.store.database.errors import StoreUnavailable, Superseded
@@ -326,21 +326,21 @@ class Housekeeping:
                 log.exception("Housekeeping failed; it is retried in a moment.")
 
 
-class Keeper:
+class LockWatchdog:
     """Retains the lock on the database, and ends the service if it was lost."""
 
-    def __init__(self, shop: Shop, hold: Hold) -> None:
-        self._shop, self._hold = shop, hold
+    def __init__(self, shop: Shop, lock: ServingLock) -> None:
+        self._shop, self._lock = shop, lock
         self.has_lost = False
         self._compared = -_COMPARED_EVERY_SECONDS
         self._kind = f"{VERSION} {digests(shop.settings)}"
         address = f"{socket.gethostname()}:{shop.settings.port}"
-        hold.serve(f"{_PROGRAM} {self._kind} {address}")
+        lock.serve(f"{_PROGRAM} {self._kind} {address}")
 
-    def keep(self) -> None:
+    def check(self) -> None:
         """Re-acquire the lock if it was lost, and compare processes. Called twice a second."""
         try:
-            if self._hold.keep():
+            if self._lock.ensure_held():
                 self._compare()
             else:
                 self._stop("Another service took over the database during an outage.")
@@ -360,7 +360,7 @@ class Keeper:
         if now - self._compared < _COMPARED_EVERY_SECONDS:
             return
         self._compared = now
-        others = (difference(self._kind, name) for name in self._hold.others())
+        others = (difference(self._kind, name) for name in self._lock.others())
         differing = sorted(filter(None, others))
         if differing != self._shop.differing and differing:
             log.warning(

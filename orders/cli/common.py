@@ -170,7 +170,7 @@ def stopped_shop(*, make: bool = False) -> Iterator[Shop]:
     try:
         with (
             locked(shop.settings.instance, LOCKED_SECONDS if exists else MAKING_SECONDS),
-            shop.upkeep.hold(alone=True),
+            shop.upkeep.acquire(alone=True),
         ):
             yield shop
     except InUse:

@@ -28,11 +28,11 @@ from orders.cli import first_start
 from orders.counters import CountersRefused
 from orders.server import Server
 from orders.settings import Settings, SettingsError
-from orders.shop import Keeper, Shop
+from orders.shop import LockWatchdog, Shop
 from orders.store import apikeys
 from orders.store.care import checks
 from orders.store.care.files import LOCKED_SECONDS, MAKING_SECONDS, InstanceLocked, locked
-from orders.store.care.opening import Hold, InUse
+from orders.store.care.opening import InUse, ServingLock
 from orders.store.database import sqlite
 from orders.store.database.errors import StoreUnavailable
 from orders.web import logs
@@ -128,14 +128,14 @@ def _serve_instance(app: OrdersFlask, *, with_demo: bool, opens: bool) -> int:
     shop = app.shop
     with _locked(shop.settings), closing(shop.database):
         _prepare_database(shop)
-        with _hold(shop) as hold:
-            return _serve(app, hold, with_demo=with_demo, opens=opens)
+        with _acquire(shop) as lock:
+            return _serve(app, lock, with_demo=with_demo, opens=opens)
 
 
-def _serve(app: OrdersFlask, hold: Hold, *, with_demo: bool, opens: bool) -> int:
+def _serve(app: OrdersFlask, lock: ServingLock, *, with_demo: bool, opens: bool) -> int:
     shop = app.shop
     with _database_needed(shop):
-        keeper = Keeper(shop, hold)
+        watchdog = LockWatchdog(shop, lock)
         shop.begin()
         shop.check_behind()
         site.load(app)
@@ -145,7 +145,7 @@ def _serve(app: OrdersFlask, hold: Hold, *, with_demo: bool, opens: bool) -> int
         key = _welcome(shop, server, with_demo=with_demo, opens=opens)
 
     def keep() -> None:
-        keeper.keep()
+        watchdog.check()
         app.test_mode.look()
 
     shop.start(keep, status.write)
@@ -159,7 +159,7 @@ def _serve(app: OrdersFlask, hold: Hold, *, with_demo: bool, opens: bool) -> int
         status.close()
         shop.end()
     log.info("Stopped.")
-    return EXIT_LOST if keeper.has_lost else 0
+    return EXIT_LOST if watchdog.has_lost else 0
 
 
 def _run(server: Server, supervisor: str) -> None:
@@ -206,9 +206,9 @@ def _locked(settings: Settings) -> Iterator[None]:
         yield
 
 
-def _hold(shop: Shop) -> Hold:
+def _acquire(shop: Shop) -> ServingLock:
     try:
-        return shop.upkeep.hold(alone=shop.is_alone)
+        return shop.upkeep.acquire(alone=shop.is_alone)
     except InUse:
         raise _in_use(shop) from None
 

@@ -328,7 +328,7 @@ def test_a_database_with_another_shop_is_left_as_it_is(store, other):
 
 
 def test_a_database_that_a_service_uses_is_rejected(store, other):
-    with other.shop.upkeep.hold(alone=True):
+    with other.shop.upkeep.acquire(alone=True):
         assert "A service uses" in refusal(store, other.settings.database_url)
 
 

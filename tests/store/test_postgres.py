@@ -303,7 +303,7 @@ def test_a_second_process_with_counters_of_its_own_does_not_start(settings, star
 
 def is_in_use(upkeep, *, alone):
     try:
-        upkeep.hold(alone=alone).release()
+        upkeep.acquire(alone=alone).release()
     except InUse:
         return True
     return False
@@ -313,21 +313,21 @@ def test_the_lock_is_acquired_again_after_a_restart_unless_another_process_has_i
     server, settings, store, upkeep_of
 ):
     other = upkeep_of(settings)
-    with store.shop.upkeep.hold(alone=True) as hold:
+    with store.shop.upkeep.acquire(alone=True) as lock:
         assert is_in_use(other, alone=True)
         server.restart()
-        assert hold.keep()
+        assert lock.ensure_held()
         assert is_in_use(other, alone=True)
         server.restart()
-        with other.hold(alone=True):
-            assert not hold.keep()
-        assert hold.keep()
+        with other.acquire(alone=True):
+            assert not lock.ensure_held()
+        assert lock.ensure_held()
 
 
 def test_processes_that_count_together_serve_together_and_with_no_other(settings, upkeep_of):
-    with upkeep_of(settings).hold(alone=False), upkeep_of(settings).hold(alone=False):
+    with upkeep_of(settings).acquire(alone=False), upkeep_of(settings).acquire(alone=False):
         assert is_in_use(upkeep_of(settings), alone=True)
-    with upkeep_of(settings).hold(alone=True):
+    with upkeep_of(settings).acquire(alone=True):
         assert is_in_use(upkeep_of(settings), alone=False)
 
 
@@ -470,7 +470,7 @@ def test_a_database_that_an_older_version_serves_is_not_upgraded(
     before = checks.schema_version()
     old = unfinished(is_old=True)
     monkeypatch.setattr(postgres_upkeep, "BUSY_SECONDS", 0)
-    with upkeep_of(old).hold(alone=False):
+    with upkeep_of(old).acquire(alone=False):
         with pytest.raises(checks.UnfitDatabase, match="Stop all of its services"):
             upkeep_of(old).prepare()
         assert version_of(old) == before

@@ -195,10 +195,10 @@ class InUse(Exception):
     """Another process serves this database."""
 
 
-class Hold:
+class ServingLock:
     """A lock that marks the database as served by this process. It ends with the process."""
 
-    def keep(self) -> bool:
+    def ensure_held(self) -> bool:
         """Re-acquire the lock if it was lost; return false where another process has it.
 
         Superseded is raised where the database was upgraded or renewed meanwhile.
@@ -222,7 +222,7 @@ class Hold:
         self.release()
 
 
-class _HeldByFile(Hold):
+class _FileLock(ServingLock):
     """The lock of the instance folder that the file is in; otherwise one beside the file."""
 
     def __init__(self, file: Path) -> None:
@@ -261,7 +261,7 @@ class SqliteUpkeep:
         """
         if reason := system.unfit_place(self._path.parent.absolute()):
             raise UnfitDatabase(reason)
-        with self.hold(alone=True):
+        with self.acquire(alone=True):
             files.sweep(self._path.parent)
             if not self.exists():
                 self.create()
@@ -286,15 +286,15 @@ class SqliteUpkeep:
             return "It is up to date."
         return f"Upgraded. The database as it was is in {kept}."
 
-    def hold(self, *, alone: bool) -> Hold:
+    def acquire(self, *, alone: bool) -> ServingLock:
         """Lock the file, which another instance folder may name, too; InUse where it is locked.
 
         A file in the instance folder itself has that one's lock.
         """
         file = self._path.resolve()
         if file.parent == self._instance.resolve() and file.name == self._path.name:
-            return Hold()
-        return _HeldByFile(file)
+            return ServingLock()
+        return _FileLock(file)
 
     def accept(self) -> None:
         """Do nothing: a file's restore is `flask db restore`."""

@@ -92,12 +92,12 @@ def _held(target: PostgresDatabase) -> Iterator[PostgresUpkeep]:
     """Yield the upkeep of a target that no service uses or can begin to use."""
     upkeep = PostgresUpkeep(target)
     try:
-        hold = upkeep.hold(alone=True)
+        lock = upkeep.acquire(alone=True)
     except InUse:
         raise UnfitDatabase(
             f"A service uses {target.where}. ORDERS_COPY_TO must be an empty database."
         ) from None
-    with hold:
+    with lock:
         yield upkeep
 
 

@@ -22,7 +22,7 @@ from orders.installation import command
 from orders.settings import Settings
 from orders.store.care import checks, files, opening
 from orders.store.care.checks import AwayDatabase, UnfitDatabase, older, schema_version
-from orders.store.care.opening import Hold, InUse
+from orders.store.care.opening import InUse, ServingLock
 from orders.store.database.database import BUSY_SECONDS, Query
 from orders.store.database.errors import StoreUnavailable, translated
 from orders.store.postgres import database
@@ -159,12 +159,12 @@ class PostgresUpkeep:
             self._bring_up_to_date(connection)
             yield connection
 
-    def hold(self, *, alone: bool) -> Hold:
-        hold = _HeldByConnection(self._database, alone=alone)
+    def acquire(self, *, alone: bool) -> ServingLock:
+        lock = _ConnectionLock(self._database, alone=alone)
         with self._as_unfit():
-            if not hold.keep():
+            if not lock.ensure_held():
                 raise InUse
-        return hold
+        return lock
 
     def file(self) -> Path:
         raise UnfitDatabase(_NO_FILE.format(command("db renew")))
@@ -210,7 +210,7 @@ class PostgresUpkeep:
         ends = time.monotonic() + BUSY_SECONDS
         while self._version() < schema_version():
             try:
-                with self.hold(alone=True):
+                with self.acquire(alone=True):
                     self._migrate()
             except InUse:
                 if time.monotonic() > ends:
@@ -256,7 +256,7 @@ class PostgresUpkeep:
             raise UnfitDatabase(f"{self._database.where} can't be used: {cause}.") from error
 
 
-class _HeldByConnection(Hold):
+class _ConnectionLock(ServingLock):
     """An advisory lock, which the server releases when its connection ends."""
 
     def __init__(self, database: PostgresDatabase, *, alone: bool) -> None:
@@ -278,7 +278,7 @@ class _HeldByConnection(Hold):
             names.remove(self._name)
         return names
 
-    def keep(self) -> bool:
+    def ensure_held(self) -> bool:
         """Acquire the lock, or re-acquire it after the connection was lost."""
         if self._driver is not None and not database.has_ended(self._driver):
             return True
