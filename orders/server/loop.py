@@ -586,7 +586,7 @@ class Workers:
 
 
 @dataclass
-class _Said:
+class _Repeat:
     since: float
     more: int = 0
 
@@ -597,26 +597,26 @@ class Repeats:
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
         # By the message without its facts: there are as many as the program has.
-        self._said: dict[str, _Said] = {}
+        self._repeats: dict[str, _Repeat] = {}
 
     def log(
         self, now: float, message: str, *facts: object, exc_info: BaseException | None = None
     ) -> None:
         """Log a warning, or count it. `now` is in monotonic seconds."""
-        if said := self._said.get(message):
+        if said := self._repeats.get(message):
             said.more += 1
         else:
-            self._said[message] = _Said(now)
+            self._repeats[message] = _Repeat(now)
             self._logger.warning(message, *facts, exc_info=exc_info)
 
     def count_up(self, now: float) -> None:
         """Log what came again within the last minute. To be called every second or so."""
-        for message, said in list(self._said.items()):
+        for message, said in list(self._repeats.items()):
             if now - said.since < QUIET_SECONDS:
                 continue
             if said.more:
                 again = "%d more within a minute of: %s"
                 self._logger.warning(again, said.more, message.replace("%s", "…"))
-                self._said[message] = _Said(now)
+                self._repeats[message] = _Repeat(now)
             else:
-                del self._said[message]
+                del self._repeats[message]

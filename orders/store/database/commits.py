@@ -24,7 +24,7 @@ T = TypeVar("T")
 _UNDONE = StoreUnavailable("the change was undone", retryable=True)
 
 
-class _Shared:
+class _SharedTransaction:
     """A write transaction that goes from thread to thread."""
 
     def __init__(self, database: Database) -> None:
@@ -82,7 +82,7 @@ class _Turn:
 
     def __init__(self) -> None:
         self.has_come = threading.Event()
-        self.shared: _Shared | None = None
+        self.shared: _SharedTransaction | None = None
 
 
 class GroupCommit:
@@ -117,17 +117,17 @@ class GroupCommit:
             raise
         self._hand_on_or_commit(shared)
 
-    def _take_turn(self) -> _Shared:
+    def _take_turn(self) -> _SharedTransaction:
         shared = self._wait_for_turn()
         if shared is not None:
             return shared
         try:
-            return _Shared(self._database)
+            return _SharedTransaction(self._database)
         except BaseException:
             self._hand_on(None)
             raise
 
-    def _wait_for_turn(self) -> _Shared | None:
+    def _wait_for_turn(self) -> _SharedTransaction | None:
         with self._lock:
             if not self._is_writing:
                 self._is_writing = True
@@ -141,7 +141,7 @@ class GroupCommit:
                     raise StoreUnavailable("the database is busy")
         return turn.shared
 
-    def _hand_on(self, shared: _Shared | None) -> bool:
+    def _hand_on(self, shared: _SharedTransaction | None) -> bool:
         """Hand a transaction, or the right to begin one, to the longest waiter, if any."""
         with self._lock:
             if self._waiting:
@@ -152,13 +152,13 @@ class GroupCommit:
             self._is_writing = shared is not None
             return False
 
-    def _hand_on_or_commit(self, shared: _Shared) -> None:
+    def _hand_on_or_commit(self, shared: _SharedTransaction) -> None:
         if self._hand_on(shared):
             shared.wait(self._database.seconds_left())
         else:
             self._end(shared)
 
-    def _end(self, shared: _Shared, error: BaseException | None = None) -> None:
+    def _end(self, shared: _SharedTransaction, error: BaseException | None = None) -> None:
         try:
             shared.end(error)
         finally:

@@ -91,7 +91,7 @@ class Database(ABC):
         self._threads = threads
         self._own = threading.local()
         # Weakly, so that a thread's connection goes back to the pool when the thread ends.
-        self._kept: WeakSet[sa.PoolProxiedConnection] = WeakSet()
+        self._connections: WeakSet[sa.PoolProxiedConnection] = WeakSet()
         self._long_locked = False
         # How long a change waits for another's end, if that is not as long as usual.
         self.busy_seconds: float | None = None
@@ -207,7 +207,7 @@ class Database(ABC):
 
     def close(self) -> None:
         """Close all connections. Later use opens new ones."""
-        for connection in list(self._kept):
+        for connection in list(self._connections):
             if connection.is_valid:
                 connection.close()
         self._own = threading.local()
@@ -279,7 +279,7 @@ class Database(ABC):
         if connection is None or not connection.is_valid:
             self._own.connection = connection = self._reader.raw_connection()
             self._connection_changed()
-            self._kept.add(connection)
+            self._connections.add(connection)
         return connection
 
     def _connection_changed(self) -> None:  # noqa: B027 - a hook
