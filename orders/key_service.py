@@ -55,6 +55,14 @@ class AboveOwnPlan(Unfit):
         super().__init__("plan", fault, f"The plan {fault}.")
 
 
+class HasMoreThanOwn(Unfit):
+    """A key has more requests than the key that asks for its new secret."""
+
+    def __init__(self) -> None:
+        fault = "has more requests than your own key: only a key with as many gives it a new secret"
+        super().__init__("keyId", fault, f"The key {fault}.")
+
+
 class NotBanned(KeyRefused):
     """The key has no ban to be lifted."""
 
@@ -162,6 +170,7 @@ class KeyService:
                 f"Key {key_id} is revoked or expired. "
                 f"Issue a new one with `{command('keys issue')}`."
             )
+        self._check_reach(key)
         if not force:
             until = store.grace_until(self.connection, key_id)
             store.check_grace(f"key {key_id}", until, self.now)
@@ -253,6 +262,15 @@ class KeyService:
                 f"The plan {name} has its own figures: leave out --per-minute and --per-day.",
             )
         self._check_figures(*self._figures(name, per_minute, per_day))
+
+    def _check_reach(self, key: ApiKey) -> None:
+        """Raise HasMoreThanOwn if the actor would have more requests by another key's secret."""
+        if self.actor is None or key.id == self.actor.id:
+            return
+        try:
+            self._check_figures(*self._figures(key.plan, key.per_minute, key.per_day))
+        except AboveOwnPlan:
+            raise HasMoreThanOwn from None
 
     def _check_figures(self, per_minute: int | None, per_day: int | None) -> None:
         if (key := self.actor) is None:

@@ -22,12 +22,7 @@ from orders.server import MAX_HEAD_BYTES, MAX_HEADERS
 from orders.store.apikeys import InGrace, KeyNotFound
 from orders.store.database.errors import OutcomeUnknown, StoreUnavailable
 from orders.strictjson import to_json
-from orders.webhooks.endpoints import (
-    MAX_ENDPOINTS,
-    EndpointNotFound,
-    EventNotFound,
-    TooManyEndpoints,
-)
+from orders.webhooks.endpoints import EndpointNotFound, EventNotFound, TooManyEndpoints
 from orders.webhooks.service import UnfitURL
 from schemas.fields import Fault
 from schemas.order import EXAMPLE_ID
@@ -296,9 +291,7 @@ _OTHERS: dict[type[Exception], Callable[[Any], Answer]] = {
         "grace period.",
     ),
     UnfitURL: lambda e: ValidationFailed({"url": Fault(str(e), "format")}).answer(),
-    TooManyEndpoints: lambda _: Answer(
-        409, "too_many_webhooks", f"There are {MAX_ENDPOINTS} webhooks already. Remove one first."
-    ),
+    TooManyEndpoints: lambda e: Answer(409, "too_many_webhooks", e.message),
     InGrace: lambda e: Answer(
         409,
         "rotation_in_grace",

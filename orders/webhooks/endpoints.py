@@ -18,6 +18,8 @@ from orders.store.tables import webhook_deliveries, webhook_endpoints, webhook_r
 
 # Each of them may have a thread of its own: see `orders.webhooks.outbox`.
 MAX_ENDPOINTS = 32
+# Of a key without the scope admin: one integrator must not take the places of all.
+MAX_OF_A_KEY = 8
 
 
 class EndpointNotFound(Expected):
@@ -33,10 +35,24 @@ class EventNotFound(Expected):
 
 
 class TooManyEndpoints(Expected):
+    """There are as many as there may be, in the shop or of a key."""
+
     def __init__(self) -> None:
         super().__init__(
             f"There are {MAX_ENDPOINTS} webhooks, which is the maximum. "
             f"Remove one with `{command('webhooks remove ID')}`."
+        )
+        self.message = f"There are {MAX_ENDPOINTS} webhooks already. Remove one first."
+
+
+class TooManyOfKey(TooManyEndpoints):
+    """A key without the scope admin has added as many as it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.message = (
+            f"Your key has added {MAX_OF_A_KEY} webhooks, the maximum without the scope admin. "
+            "Remove one first."
         )
 
 
@@ -106,6 +122,13 @@ def add(connection: Connection, new: NewEndpoint, now: datetime) -> int:
         .returning(webhook_endpoints.c.id)
     ).scalar_one()
     return endpoint_id
+
+
+def count_of_key(connection: Connection, key_id: int) -> int:
+    """Return how many endpoints a key has added."""
+    own = select(func.count()).where(webhook_endpoints.c.added_by == key_id)
+    count: int = connection.execute(own).scalar_one()
+    return count
 
 
 def get(connection: Connection, endpoint_id: int) -> Endpoint:

@@ -67,6 +67,7 @@ class WebhookService:
 
         TooManyEndpoints is raised where there are as many as there may be.
         """
+        self._check_places()
         wanted = _in_order(events or DEFAULT_EVENTS)
         added_by = self.actor.id if self.actor else None
         new = NewEndpoint(url, wanted, sender.generate_secret(), allow_private, added_by)
@@ -119,6 +120,13 @@ class WebhookService:
             deliveries.forget_refused(self.connection, made.endpoint_id, made.event_id)
         elif made.event_id is not None and made.outcome == Outcome.GONE:
             self.pause(made.endpoint_id, sender.GONE)
+
+    def _check_places(self) -> None:
+        actor = self.actor
+        if actor is None or ADMIN in actor.scopes:
+            return
+        if endpoints.count_of_key(self.connection, actor.id) >= endpoints.MAX_OF_A_KEY:
+            raise endpoints.TooManyOfKey
 
     def _may_see(self, endpoint: Endpoint) -> bool:
         actor = self.actor

@@ -136,6 +136,21 @@ def test_no_key_is_given_more_requests_than_the_one_that_gives_them(store, owner
     assert clerk.patch(f"{KEYS}/1", json=same).get_json()["perDay"] == 10_000
 
 
+def test_no_key_gets_the_secret_of_one_with_more_requests(store, owner):
+    less = issue(owner, scopes=["admin"], plan="pro")
+    clerk = with_secret(store, less["secret"])
+    response = clerk.post(f"{KEYS}/1/rotate", json={"graceHours": 1})
+    assert_error(response, 422, "validation_failed")
+    assert [each["field"] for each in response.get_json()["errors"]] == ["keyId"]
+    assert "more requests than your own key" in response.get_json()["message"]
+    assert owner.get(LIST).status_code == 200
+    assert clerk.post(f"{KEYS}/{less['id']}/rotate", json={"graceHours": 1}).status_code == 200
+    assert owner.post(f"{KEYS}/{less['id']}/rotate").status_code in {200, 409}
+    # A plan that the settings have no more gives its keys the figures of free ones.
+    store.execute("UPDATE api_keys SET plan = 'gone' WHERE id = :id", id=less["id"])
+    assert_error(clerk.post(f"{KEYS}/1/rotate", json={}), 422, "validation_failed")
+
+
 # Changes
 
 

@@ -177,6 +177,20 @@ def test_deliveries_come_in_pages_newest_first_and_an_event_is_sent_again(
     assert end == {"deliveries": [], "next": rest["next"], "more": False}
 
 
+def test_a_key_without_admin_adds_eight_webhooks_and_leaves_the_places_of_others(
+    store, owner, integrator
+):
+    for _ in range(8):
+        assert integrator.post(HOOKS, json={"url": PUBLIC}).status_code == 201
+    refused = integrator.post(HOOKS, json={"url": PUBLIC})
+    assert_error(refused, 409, "too_many_webhooks")
+    assert "Your key has added 8 webhooks" in refused.get_json()["message"]
+    assert store.client(scopes=("webhooks",)).post(HOOKS, json={"url": PUBLIC}).status_code == 201
+    assert owner.post(HOOKS, json={"url": PUBLIC}).status_code == 201
+    assert integrator.delete(f"{HOOKS}/1").status_code == 204
+    assert integrator.post(HOOKS, json={"url": PUBLIC}).status_code == 201
+
+
 def test_a_33rd_webhook_is_refused(owner):
     for _ in range(32):
         assert owner.post(HOOKS, json={"url": PUBLIC}).status_code == 201
