@@ -64,3 +64,20 @@ class EventPageSchema(CamelSchema):
         required=True,
     )
     more = Flag("Whether there are more events already.", required=True)
+
+
+class ActorSchema(CamelSchema):
+    """The name of a key that caused events."""
+
+    example: ClassVar = {"actor": "key:2", "name": "the web shop"}
+
+    actor = Text("As events have it.", required=True)
+    name = Text("The key's name.", required=True)
+
+
+class HistoryPageSchema(EventPageSchema):
+    """A page of the history of an order."""
+
+    example: ClassVar = {**EventPageSchema.example, "actors": [ActorSchema.example]}
+
+    actors = items(ActorSchema, "The keys that changed the order.")

@@ -23,7 +23,7 @@ from sqlalchemy import Connection
 from orders.apikeys import ADMIN, digest, shown_prefix
 from orders.domain import Expected, format_instant
 from orders.installation import command
-from orders.store.database.database import Instant, Query, instant_of
+from orders.store.database.database import Database, Instant, Query, instant_of
 from orders.store.tables import api_keys, order_events, store
 
 log = logging.getLogger(__name__)
@@ -144,6 +144,23 @@ _BY_SECRET = Query(
 )
 _BY_ID = Query(sa.select(*_PUBLIC).where(api_keys.c.id == sa.bindparam("key_id")))
 _ALL = Query(sa.select(*_PUBLIC).order_by(api_keys.c.id))
+_ACTOR = sa.literal("key:", sa.String).concat(sa.cast(api_keys.c.id, sa.String))
+_ACTORS = Query(
+    sa.select(_ACTOR, api_keys.c.name)
+    .where(
+        _ACTOR.in_(
+            sa.select(order_events.c.actor).where(
+                order_events.c.order_id == sa.bindparam("order_id", type_=sa.BigInteger)
+            )
+        )
+    )
+    .order_by(api_keys.c.id)
+)
+
+
+def actors_of(database: Database, order_id: int) -> list[tuple[str, str]]:
+    """Return the keys that changed an order, as its events have them, and their names."""
+    return [(actor, name) for actor, name in database.fetch_all(_ACTORS, order_id=order_id)]
 
 
 def find_by_secret(connection: Connection, secret_hash: bytes) -> ApiKey | None:

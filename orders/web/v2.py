@@ -19,6 +19,7 @@ from flask import request
 from orders import domain
 from orders.domain import OrderNotFound, Placement, ReferenceExists, Status
 from orders.shop import ListedPage
+from orders.store import apikeys as key_store
 from orders.store import lists, stats
 from orders.store import orders as order_store
 from orders.store.idempotency import Written
@@ -35,7 +36,7 @@ from orders.web.replies import CREATED, NO_CONTENT, REPLAYED, Reply, written
 from orders.webhooks import endpoints
 from schemas import order_v2
 from schemas import query as queries
-from schemas.event import EventPageSchema
+from schemas.event import EventPageSchema, HistoryPageSchema
 from schemas.fields import Fault
 from schemas.report import StatsSchema, UsageSchema
 
@@ -309,7 +310,11 @@ def _result(result: Result | ReferenceExists) -> str:
 @blueprint.get("/store/orders/<id:orderId>/events", tags=["events"])
 @_operation(refusals=("order_not_found",))
 @blueprint.arguments(queries.HistoryQuerySchema, location="query")
-@blueprint.response(200, EventPageSchema, description="Events of the order, oldest first.")
+@blueprint.response(
+    200,
+    HistoryPageSchema,
+    description="Events of the order, oldest first, and the names of the keys that caused them.",
+)
 def list_order_events(query: dict[str, int], orderId: str) -> Reply:
     """Return the history of one order."""
     database, order_id = current_call().shop.database, domain.parse_order_id(orderId)
@@ -317,7 +322,7 @@ def list_order_events(query: dict[str, int], orderId: str) -> Reply:
     # An order has at least the event that made it.
     if not page.events and not order_store.read_history(database, order_id, 0, 1).events:
         raise OrderNotFound(orderId)
-    return _event_page(page)
+    return _event_page(page, key_store.actors_of(database, order_id))
 
 
 @blueprint.get("/store/events", tags=["events"])
@@ -342,10 +347,14 @@ def list_events(query: dict[str, Any]) -> Reply:
     return live.rest(call, page.next, types, size, query["wait"]) or _event_page(page)
 
 
-def _event_page(page: EventPage) -> Reply:
+def _event_page(page: EventPage, actors: Sequence[tuple[str, str]] | None = None) -> Reply:
     if not page.events:
         _check_position(page.next)
-    return replies.text_reply(live.event_page(page.events, page.next, more=page.more))
+    body = live.event_page(page.events, page.next, more=page.more)
+    if actors is not None:
+        named = to_json([{"actor": actor, "name": name} for actor, name in actors])
+        body = b'%b,"actors":%b}' % (body[:-1], named.encode())
+    return replies.text_reply(body)
 
 
 def _check_position(after: int) -> None:

@@ -92,6 +92,7 @@ OPERATIONS = {
 SCHEMAS = {
     1: {"Order", "NewOrder", "Shipment", "Pet", "Error"},
     2: {"Order", "NewOrder", "OrderPatch", "Shipment", "OrderPage", "Event", "EventPage", "Error"}
+    | {"HistoryPage", "Actor"}
     | {"Import", "ImportFiles", "FileFault", "Remark"}
     | {"Fault", "Shipments", "ShipmentResults", "ShipmentResult", "Shipped", "NotShipped"}
     | {"Placements", "PlacementResults", "PlacementResult", "Placed", "NotPlaced"}

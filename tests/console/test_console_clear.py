@@ -225,15 +225,19 @@ def test_a_limit_that_an_administrator_lifts_ends_on_the_page_as_well(shop, at_d
     expect(page.get_by_role("button", name="Refresh")).to_be_enabled()
 
 
-def test_the_history_names_ones_own_key_and_tells_it_from_others(shop, at_desk):
+def test_the_history_names_keys(shop, at_desk):
     page = at_desk({"name": "the counter"})
+    _, till = shop.store.issue(name="<b>the till</b>")
     mine = {"json": {"note": "mine"}, "key": page.secret}
     order_id = shop.place()
     assert shop.api("PATCH", f"{ORDERS}/{order_id}", **mine).status == 200
     go_to(page, f"orders/{order_id}")
     steps = page.locator(".timeline li")
-    expect(steps.first).to_contain_text("with another key (no. 1)")
+    expect(steps.first).to_contain_text("with the key “")
     expect(steps.last).to_contain_text("with your key, the counter")
+    # Also of a key that joins while the history is shown.
+    assert shop.api("PATCH", f"{ORDERS}/{order_id}", key=till, json={"note": "its"}).status == 200
+    expect(steps.last).to_contain_text("with the key “<b>the till</b>”")
 
 
 def test_a_pasted_tab_becomes_a_blank(shop, at_desk):

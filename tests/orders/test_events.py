@@ -119,6 +119,19 @@ def test_a_page_says_where_to_go_on_and_whether_there_is_more(shop):
         assert (ids, answer["next"], answer["more"]) == page, path
 
 
+def test_a_history_names_the_keys_that_changed_the_order(store):
+    owner, till = store.client(name="the owner"), store.client(name='"tíll"')
+    for number in (1, 2):
+        owner.place(number)
+    assert till.post("/v2/store/orders/2/ship").status_code == 200
+    history = till.get("/v2/store/orders/2/events")
+    assert history.get_json()["actors"] == [
+        {"actor": f"key:{owner.key_id}", "name": "the owner"},
+        {"actor": f"key:{till.key_id}", "name": '"tíll"'},
+    ]
+    assert len(till.get("/v2/store/orders/1/events").get_json()["actors"]) == 1
+
+
 INVALID = (
     *("after=5", "after=9223372036854775807", "after=-1", "after=x", "after=1&after=1"),
     *("after=%ff", "limit=0", "limit=201", "since=1", "type=placed", "type="),

@@ -30,6 +30,8 @@ export function orderView(root, shop) {
   const loading = new AbortController();
   let id = "";
   let events = [];
+  // The names of the keys that caused them.
+  const actors = new Map(session.profile && [[`key:${session.profile.id}`, session.profile.name]]);
   let form = null;
 
   async function update(place) {
@@ -56,6 +58,7 @@ export function orderView(root, shop) {
     for (let page = { next: 0, more: true }; page.more;) {
       page = await get(`store/orders/${id}/events?after=${page.next}`, { signal: loading.signal });
       whole.push(...page.events);
+      for (const { actor, name } of page.actors) actors.set(actor, name);
     }
     return whole;
   }
@@ -150,7 +153,7 @@ export function orderView(root, shop) {
 
   function timeline() {
     const steps = events.map((event) => el("li", { class: event.order.status },
-      el("b", { text: CHANGES[event.type] || "Changed" }), instant(event.at), el("span", { class: "soft", text: who(event) })));
+      el("b", { text: CHANGES[event.type] || "Changed" }), instant(event.at), el("span", { class: "soft", text: who(event, actors) })));
     return el("section", { class: "panel", "aria-labelledby": "history" },
       el("h2", { id: "history", text: "History" }), el("ol", { class: "timeline" }, ...steps));
   }
@@ -160,6 +163,7 @@ export function orderView(root, shop) {
     const fresh = news.filter((event) => `${event.orderId}` === id && !shown.has(event.id));
     if (!fresh.length || !events.length) return news.length && events.length ? undefined : load();
     if (fresh.some(({ type }) => type === FORGOTTEN)) return forgotten();
+    if (fresh.some(({ actor }) => actor.startsWith("key:") && !actors.has(actor))) return load();
     events = [...events, ...fresh];
     return show();
   }
@@ -200,10 +204,10 @@ function about(order) {
   return el("section", { class: "panel", "aria-labelledby": "about" }, el("h2", { id: "about", text: "Details" }), facts(order));
 }
 
-function who({ actor, requestId }) {
+function who({ actor, requestId }, actors) {
   if (requestId && session.own.has(requestId)) return "by you, on this page";
   if (actor === `key:${session.profile?.id}`) return `with your key, ${session.profile.name}`;
   if (actor === "cli") return "from the command line";
   if (actor === "service") return "by the service, as its settings say";
-  return `with another key (${actor.replace("key:", "no. ")})`;
+  return actors.has(actor) ? `with the key “${actors.get(actor)}”` : `with another key (${actor.replace("key:", "no. ")})`;
 }
