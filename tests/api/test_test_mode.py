@@ -23,6 +23,7 @@ from tests.support.clocks import WHERE_COUNTED
 from tests.support.commands import command, rejected, said
 from tests.support.faults import locked
 from tests.support.live import Stream
+from tests.support.machine import wait_until
 from tests.support.stores import BOTH_VERSIONS, Client, assert_error, logged
 
 LIST = "/v2/store/orders"
@@ -39,6 +40,13 @@ def live(store):
 def tested(store):
     """A client with a key of test mode."""
     return store.test_client().speaking(2)
+
+
+def issued_to(service):
+    """Issue a key of test mode to a service; return it once its store is open."""
+    key = service.issue("business", "--test")
+    wait_until(lambda: service.request("GET", LIST, key).status == 200)
+    return key
 
 
 def stranger(store):
@@ -388,7 +396,7 @@ def test_without_a_store_there_is_nothing_to_reset(store):
 
 def test_followers_of_the_log_see_nothing_of_what_was_emptied(start):
     service = start()
-    key = service.issue("business", "--test")
+    key = issued_to(service)
     order = {"json": {"petId": 7}}
     with Stream(service.address, key, "after=0") as early:
         for _ in range(3):
@@ -406,7 +414,7 @@ def test_followers_of_the_log_see_nothing_of_what_was_emptied(start):
 
 def test_messages_of_its_webhooks_say_so_and_are_its_own(start, receiver):
     service = start()
-    live, tested = service.issue(), service.issue("business", "--test")
+    live, tested = service.issue(), issued_to(service)
     for options in ((), ("--test",)):
         service.output("webhooks", "add", receiver.url, "--allow-private", *options)
     order = {"json": {"petId": 7}}
@@ -436,7 +444,7 @@ def test_what_a_command_imports_is_sent_though_no_test_key_was_used(start, recei
 
 def test_a_reset_during_a_delivery_ends_that_one_alone(start, receiver):
     service = start()
-    key = service.issue("business", "--test")
+    key = issued_to(service)
     service.output("webhooks", "add", receiver.url, "--allow-private", "--test")
     emptied = threading.Event()
 
@@ -460,7 +468,8 @@ def test_a_reset_during_a_delivery_ends_that_one_alone(start, receiver):
 
 def test_load_on_both_at_once_mixes_nothing(start, tmp_path, databases):
     service = start()
-    keys = {7: service.issue("business"), 9: service.issue("business", "--test")}
+    keys = {7: service.issue("business"), 9: issued_to(service)}
+    before = {pet: windows(service, key) for pet, key in keys.items()}
     counts, failures = 60, []
 
     def work(pet, number):
@@ -480,8 +489,8 @@ def test_load_on_both_at_once_mixes_nothing(start, tmp_path, databases):
     for each in threads:
         each.join()
     assert failures == []
-    left = {pet: windows(service, keys[pet]) for pet in keys}
-    assert left[7] == left[9]
+    for pet, key in keys.items():
+        assert before[pet] - windows(service, key) == 2 * counts * 3 + 1
     service.stop()
     settings = databases.settings(tmp_path / "instance")
     for pet, where in ((7, settings), (9, settings.in_test_mode())):

@@ -70,12 +70,16 @@ sys.stdout.flush()
 sys.stderr.flush()
 os._exit(status)
 """
-# Without forks.
+# Without forks, and without alarms: what goes on for too long says where it is, and ends.
 _START = """
+import faulthandler
+faulthandler.dump_traceback_later({seconds}, exit=True)
 import app, flask.cli
 sys.exit(flask.cli.main() if sys.argv[0] == "flask" else app.main())
 """
 COMMAND_SECONDS = 60
+# Wine on a busy machine, which starts two dozen at once.
+START_SECONDS = 300
 SERVICE_SECONDS = 1_800
 
 
@@ -194,7 +198,8 @@ class Starts:
         """Begin `flask …` or `app.py …` over an instance folder, with its output into files."""
         assert limit is None, "there are no limits of files' sizes"
         environment = environment_for(instance, **environment)
-        program = f"import sys\nsys.argv[:] = {list(map(str, arguments))!r}\n{first}\n{_START}"
+        start = _START.format(seconds=START_SECONDS)
+        program = f"import sys\nsys.argv[:] = {list(map(str, arguments))!r}\n{first}\n{start}"
         with Path(stdout).open("wb") as out, Path(stderr).open("wb") as error:
             return started("-c", program, environment=environment, stdout=out, stderr=error)
 
