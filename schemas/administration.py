@@ -165,8 +165,8 @@ class WebhookSchema(SparseSchema):
         required=True,
         validate=ma.validate.OneOf(["active", "waiting", "paused"]),
     )
-    waiting = fields.Int64("How many events it has yet to receive.", 0, MAX_INT64, required=True)
-    since = fields.Instant("Since when it is paused; absent where it isn't.")
+    waiting = fields.Int64("How many events are waiting for it.", 0, MAX_INT64, required=True)
+    since = fields.Instant("Since when it is paused; absent otherwise.")
     because = fields.Text("Why it is paused; absent where it isn't.")
     next_try = fields.Instant("When it is retried, while it waits.")
     last_try = fields.Instant("When the last attempt was made, if any.")
@@ -218,7 +218,9 @@ class ResumptionSchema(StrictSchema):
 
     example: ClassVar[dict[str, Any]] = {"after": 87}
 
-    after = fields.Int64("The event to resume after; where it stands unless given.", 0, MAX_INT64)
+    after = fields.Int64(
+        "The event to resume after; its current position by default.", 0, MAX_INT64
+    )
 
 
 class PingSchema(SparseSchema):

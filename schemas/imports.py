@@ -29,16 +29,14 @@ class ImportQuerySchema(QuerySchema):
     """How the file is read, and whether anything is imported."""
 
     dry_run = fields.FlagParameter(
-        "Import nothing: return all faults and the first orders.", load_default=False
+        "Import nothing: return the errors and the first orders.", load_default=False
     )
     shop = fields.ChoiceParameter("Whose export the file is.", SHOPS)
     column = fields.ColumnsParameter(
-        "What a column is called in the file, such as `petId=SKU`; may be repeated."
+        "A column's name in the file, such as `petId=SKU`; may be repeated."
     )
-    ignore_others = fields.FlagParameter(
-        "Ignore columns that are none of ours.", load_default=False
-    )
-    dates = fields.ChoiceParameter("How day, month and year follow each other.", DATE_ORDERS)
+    ignore_others = fields.FlagParameter("Ignore unknown columns.", load_default=False)
+    dates = fields.ChoiceParameter("The order of day, month and year.", DATE_ORDERS)
     zone = fields.ZoneParameter("The time zone of times without one, by its IANA name.")
     if_known = fields.ChoiceParameter(
         "What to do with rows without id whose reference an order has: with `shop` refuse, else "
@@ -82,6 +80,6 @@ class ImportSchema(SparseSchema):
     )
     faults = ma.fields.List(
         ma.fields.Nested(FileFaultSchema),
-        metadata={"description": "Of a dry run: what is wrong, at most the first 1,000."},
+        metadata={"description": "Of a dry run: the errors, at most the first 1,000."},
     )
-    fault_count = fields.Int64("Of a dry run: how many faults there are.", 0, MAX_INT64)
+    fault_count = fields.Int64("Of a dry run: the number of errors.", 0, MAX_INT64)

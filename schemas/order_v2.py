@@ -12,7 +12,7 @@ from schemas.fields import DetailedErrorSchema, SparseSchema, StrictSchema
 
 MOST_AT_ONCE = 100
 _ITEM = "What it is, in words."
-_SHIP_TO = "Name and address, as they stand on the parcel."
+_SHIP_TO = "Name and address for the parcel."
 _TRACKING = "The parcel's number at its carrier."
 
 
@@ -73,8 +73,8 @@ class NewOrderSchema(order.NewOrderSchema):
     item = fields.OrderText("item", _ITEM, error_messages=order.NOT_NULL)
     ship_to = fields.OrderText("ship_to", _SHIP_TO, error_messages=order.NOT_NULL)
     unique_reference = fields.Flag(
-        "True: no order is placed, but `reference_exists` answered, if any order has the "
-        "reference, whatever its status. The shop may have that for all orders.",
+        "True: if any order, whatever its status, has the reference, the answer is "
+        "`reference_exists`. The shop may require it of all orders.",
         error_messages=order.NOT_NULL,
     )
 

@@ -185,9 +185,9 @@ def place_order(placement: Placement) -> Reply:
     parameters=(*document.LIST_CONDITIONS, "Idempotency-Key"),
 )
 @blueprint.arguments(order_v2.PlacementsSchema)
-@blueprint.response(200, order_v2.PlacementResultsSchema, description="What became of each order.")
+@blueprint.response(200, order_v2.PlacementResultsSchema, description="The result for each order.")
 def place_orders(placements: dict[str, Any]) -> Reply:
-    """Place up to 100 orders, each of which is placed or not by itself."""
+    """Place up to 100 orders, each independently."""
     call = current_call()
     condition, key = replies.precondition(strong=False), idempotency_key(VERSION)
     placed = call.shop.orders.place_all(
@@ -278,9 +278,9 @@ def change_order(fields: dict[str, Any], orderId: str) -> Reply:
     parameters=(*document.LIST_CONDITIONS, "Idempotency-Key"),
 )
 @blueprint.arguments(order_v2.ShipmentsSchema)
-@blueprint.response(200, order_v2.ShipmentResultsSchema, description="What became of each order.")
+@blueprint.response(200, order_v2.ShipmentResultsSchema, description="The result for each order.")
 def ship_orders(shipments: dict[str, Any]) -> Reply:
-    """Ship up to 100 orders, each of which ships or not by itself."""
+    """Ship up to 100 orders, each independently."""
     call = current_call()
     condition, key = replies.precondition(strong=False), idempotency_key(VERSION)
     ids, at = shipments["order_ids"], shipments.get("ship_date")
@@ -331,7 +331,7 @@ def list_order_events(query: dict[str, int], orderId: str) -> Reply:
 @blueprint.response(
     200,
     EventPageSchema,
-    description="Events, oldest first, where to go on, and whether there are more.",
+    description="Events, oldest first, where to continue, and whether there are more.",
 )
 def list_events(query: dict[str, Any]) -> Reply:
     """Return the events after a given one, or all that come as a stream."""

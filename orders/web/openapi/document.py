@@ -110,7 +110,7 @@ REQUEST_HEADERS = {
         "name": "Last-Event-ID",
         "in": "header",
         "description": "The id of the last event that the client has seen, as browsers send it "
-        "when they come back to a stream. It outranks `after`.",
+        "when they come back to a stream. It takes precedence over `after`.",
         "schema": {"type": "integer", "format": "int64", "minimum": 0},
         "example": 87,
     },
@@ -222,8 +222,8 @@ This version is beta and may change; version 1 stays as it is, and both serve th
 _BEARER = {
     "type": "http",
     "scheme": "bearer",
-    "description": f"An API key of the shop's. One that begins with `{apikeys.TEST_PREFIX}` is of "
-    f"test mode: it has a store of its own, and each answer the header `Store-Mode: {TEST_MODE}`.",
+    "description": f"One of the shop's API keys. Those that begin with `{apikeys.TEST_PREFIX}` are of "
+    f"test mode: they have a separate store, and each answer the header `Store-Mode: {TEST_MODE}`.",
 }
 _TAGS = {
     "orders": "Place, find, change, ship and cancel orders.",
@@ -234,7 +234,7 @@ _TAGS = {
     "webhooks": "Webhooks: add, change, try and remove them, and see what they received.",
 }
 _OPERATIONS = {
-    "listOrders": "An order matches if it meets all filters. An order that stays as it is, is "
+    "listOrders": "An order matches if it meets all filters. An order that does not change is "
     "seen exactly once, however many are placed or cancelled between the pages.",
     "placeOrder": "The order is pending, and numbered by the store.",
     "placeOrders": "The answer has a result for each order, in the order sent: the order as "
@@ -255,8 +255,8 @@ _OPERATIONS = {
     "ones are for the command. All rows are checked before any is stored, and each fault is named "
     "by its line. One file is imported at a time.",
     "listOrderEvents": "The oldest first, each with the order as it stood afterwards.",
-    "listEvents": "The oldest first, in the order of commit. A client that keeps `next` and "
-    "goes on from it misses none and sees none twice. With `wait`, an empty page is answered once "
+    "listEvents": "The oldest first, in the order of commit. A client that stores `next` and "
+    "continues from it misses none and sees none twice. With `wait`, an empty page is answered once "
     "there is an event. With `Accept: text/event-stream`, the events come as Server-Sent Events, "
     "without a `limit`. Such a stream counts as one request when it opens, and one for each "
     "further minute. Its last comment says why it ends: `revoked`, `expired`, `banned` or "
@@ -266,21 +266,20 @@ _OPERATIONS = {
     "as cancelled on the day it was.",
     "getUsage": "The request itself is counted.",
     "listKeys": "All there are, also revoked ones, without their secrets.",
-    "issueKey": "The `secret` is in this answer alone: repeated by its Idempotency-Key, the answer "
-    "has none. A key gets at most the figures of the key that issues it.",
-    "changeKey": "A JSON Merge Patch: fields that are named change, and null for expiresInDays "
-    "lifts the expiry. A change of plan or figures, to at most those of the key that makes it, "
-    "begins new windows.",
-    "rotateKey": "The `secret` is in this answer alone: repeated by its Idempotency-Key, the "
-    "answer has none. Everything else stays.",
-    "revokeKey": "For good, and at once. The webhooks that it added stay.",
+    "issueKey": "Only this answer has the `secret`; a replay by Idempotency-Key omits it. A key "
+    "gets at most the limits of the key that issues it.",
+    "changeKey": "A JSON Merge Patch: null for expiresInDays lifts the expiry. A change of plan or "
+    "limits, to at most those of the key that makes it, begins new windows.",
+    "rotateKey": "Only this answer has the `secret`; a replay by Idempotency-Key omits it. "
+    "Everything else stays.",
+    "revokeKey": "Takes effect at once, for good. The webhooks that the key added stay.",
     "unbanKey": "Its windows stay as they are.",
     "listWebhooks": "All that the key may see, without their secrets.",
-    "addWebhook": "It begins with the next event. Its address must be of https and public. The "
-    "`secret` is in this answer alone: repeated by its Idempotency-Key, the answer has none.",
+    "addWebhook": "It begins with the next event. Its address must be https and public. Only this "
+    "answer has the `secret`; a replay by Idempotency-Key omits it.",
     "changeWebhook": "The types of events that it receives from now on.",
-    "rotateWebhook": "The previous secret also signs for 24 hours. The new `secret` is in this "
-    "answer alone: repeated by its Idempotency-Key, the answer has none.",
+    "rotateWebhook": "The previous secret also signs for 24 hours. Only this answer has the new "
+    "`secret`; a replay by Idempotency-Key omits it.",
     "removeWebhook": "With its log of deliveries.",
     "pingWebhook": "A message of the type `ping` is sent now, even if the webhook is paused. The "
     "answer waits for that of the receiver, for at most 15 seconds.",
@@ -290,17 +289,17 @@ _OPERATIONS = {
     "listDeliveries": "The attempts of the last 30 days, the newest first.",
     "getAudit": "Who did what to keys, webhooks and the store, the newest first.",
     "listBackups": "Those that the service keeps, and whether they are on the store's disk.",
-    "makeBackup": "The answer comes when it is made and checked. Of a large store that takes "
-    "minutes; if the connection ends before, it is made all the same. One is made at a time.",
+    "makeBackup": "Answered once the backup is made and checked, which can take minutes. If the "
+    "connection ends before, it is still made. One is made at a time.",
     "redeliver": "The event is sent once, out of order, soon after the answer; listDeliveries has "
     "the outcome.",
 }
 # What is added to the description of those that take another scope than read and write.
 _SCOPES = {
     None: "",
-    ADMIN: " Takes a key with the scope `admin`.",
-    WEBHOOKS: " Takes a key with the scope `webhooks`, for which there are only the webhooks that "
-    "it added, or `admin`.",
+    ADMIN: " Requires the scope `admin`.",
+    WEBHOOKS: " Requires the scope `webhooks`, which reaches only the webhooks that the key added, "
+    "or `admin`.",
 }
 # Operations whose answer may be a stream.
 _STREAMS = {

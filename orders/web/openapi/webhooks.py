@@ -69,12 +69,12 @@ _DELIVERY = (
     "Sent to each endpoint in the order of events, at least once. A 2xx answer within "
     f"{sender.SECONDS:.0f} s accepts it; redirects are not followed. Otherwise it is retried after "
     f"{_DELAYS} seconds, each plus up to a tenth; where a 429 or 503 asks for more with "
-    "Retry-After, that is heeded up to an hour. An endpoint that is down (no connection, no "
+    "Retry-After, that is respected up to an hour. An endpoint that is down (no connection, no "
     "answer, 3xx, 408, 425, 429, 5xx) is paused after the last attempt, and at once after 410. Any "
     "other 4xx refuses the event; later events are sent after its second attempt."
 )
 _PING_SUMMARY = "A test, sent by the command `webhooks ping ID`."
-_PING = "About no event. Sent once, whatever types the endpoint wants; a 2xx answer accepts it."
+_PING = "Not about an event. Sent once, whatever types the endpoint wants; a 2xx answer accepts it."
 _PING_DATA = {
     "type": "object",
     "required": ["webhook"],
