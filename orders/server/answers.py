@@ -22,7 +22,7 @@ from functools import lru_cache, partial
 from http import HTTPStatus
 from socket import socket
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from waitress.adjustments import Adjustments
 from waitress.task import WSGITask
@@ -53,6 +53,8 @@ BUSY = "orders.busy"
 # By what an application, while it answers, passes a `Resting`, which makes the body later. Absent
 # in HTTP/1.0, which has no chunks.
 REST = "orders.rest"
+# By what it passes an open file, a position in it and a count of bytes, as the body.
+SEND_FILE = "orders.send_file"
 _BAD_REQUEST, _UNAVAILABLE, _FAILED = 400, 503, 500
 
 
@@ -187,6 +189,8 @@ class Exchange(WSGITask):
         # The bytes to send: a short answer's pieces, or a long one's file.
         self.pieces: list[bytes] = []
         self.spool: Spool | None = None
+        # The file that the application passed, until it has returned.
+        self._file: FilePart | None = None
         self._policy: Policy = connection.loop.policy
 
     @property
@@ -268,8 +272,9 @@ class Exchange(WSGITask):
         self.request.close()
         if self.resting is not None:
             self.resting.close()
-        if self.spool is not None:
-            self.spool.close()
+        for file in (self.spool, self._file):
+            if file is not None:
+                file.close()
 
     def get_environment(self) -> dict[str, Any]:
         environ: dict[str, Any] = super().get_environment()
@@ -279,6 +284,7 @@ class Exchange(WSGITask):
         del environ["wsgi.file_wrapper"]
         environ[WHOLE_AT] = self.whole_at
         environ[BUSY] = self.found_no_place
+        environ[SEND_FILE] = self._take_file
         if self.request.version != "1.0":
             environ[REST] = partial(setattr, self, "resting")
         return environ
@@ -327,6 +333,10 @@ class Exchange(WSGITask):
             self._add(data)
 
     def finish(self) -> None:
+        if self._file is not None:
+            self.content_length = self._file.size
+            self.write(b"")
+            self.spool, self._file = self._file, None
         if not self.wrote_header:
             self.write(b"")
         if self.chunked_response and self.request.command != "HEAD":
@@ -387,6 +397,9 @@ class Exchange(WSGITask):
             self.turns.release()  # another long answer makes a piece
             self.turns.acquire()
 
+    def _take_file(self, file: BinaryIO, start: int, count: int) -> None:
+        self._file = FilePart(file, start, count)
+
     def _has_length(self) -> bool:
         return any(name.lower() == "content-length" for name, _ in self.response_headers)
 
@@ -419,6 +432,23 @@ class Spool:
 
     def close(self) -> None:
         self._file.close()
+
+
+class FilePart(Spool):
+    """A part of a file that is there already, such as a download's."""
+
+    def __init__(self, file: BinaryIO, start: int, count: int) -> None:
+        """Take an open file, which `close` closes, and how many bytes to send from a position."""
+        self._file = sockets.SpoolFile(file)
+        self._start, self.size = start, count
+
+    def send(self, connected: socket, position: int) -> int:
+        """Send bytes as of a spool; OSError where the file has become shorter."""
+        count = min(SENT_AT_ONCE, self.size - position)
+        sent = self._file.send(connected, self._start + position, count) if count else 0
+        if count and not sent:
+            raise OSError("the file has become shorter")
+        return sent
 
 
 class LongAnswers:

@@ -70,10 +70,10 @@ if sys.platform == "win32":
         return connected.send(b"".join(pieces))
 
     class SpoolFile:
-        """A file without a name that one thread appends to, and another sends."""
+        """A file that one thread appends to, and another sends: by default, one without a name."""
 
-        def __init__(self) -> None:
-            self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed by `close`
+        def __init__(self, file: Any = None) -> None:
+            self._file = file or tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed later
             self._lock = threading.Lock()
 
         def append(self, data: memoryview) -> int:
@@ -161,8 +161,8 @@ else:
     send_pieces = socket.socket.sendmsg
 
     class SpoolFile:
-        def __init__(self) -> None:
-            self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed by `close`
+        def __init__(self, file: Any = None) -> None:
+            self._file = file or tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed later
 
         def append(self, data: memoryview) -> int:
             return self._file.write(data)

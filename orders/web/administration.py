@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flask import request
 from sqlalchemy import Connection
 
 from orders import domain
@@ -23,14 +24,17 @@ from orders.service import retried
 from orders.store import apikeys as key_store
 from orders.store import audit, idempotency
 from orders.store.apikeys import ApiKey, KeyNotFound, NewKey
+from orders.store.database.errors import StoreUnavailable
 from orders.store.idempotency import Written
 from orders.strictjson import to_json
+from orders.web import downloads
 from orders.web.access import current_call
 from orders.web.api import ApiBlueprint
 from orders.web.bodies import idempotency_key
 from orders.web.openapi import document
 from orders.web.refusals import (
     BackupFailed,
+    BackupNotFound,
     BackupsOff,
     BackupUnderWay,
     InvalidKey,
@@ -60,6 +64,8 @@ _IDEMPOTENT: dict[str, Any] = {
     "headers": ("Idempotent-Replayed",),
     "parameters": ("Idempotency-Key",),
 }
+SQLITE = "application/vnd.sqlite3"
+_FILE = {"type": "string", "format": "binary"}
 _WRITE = ("malformed_request", "idempotency_key_reused")
 _WITH_BODY = (*document.BODY_REFUSALS, "idempotency_key_reused")
 
@@ -480,6 +486,45 @@ def make_backup() -> Reply:
         return Done(_backup(backups, made))
 
     return _write(asked, record, CREATED)
+
+
+@blueprint.get("/backups/<name>", tags=["administration"])
+@_administer(
+    refusals=("backups_off", "backup_not_found", "range_not_satisfiable"),
+    headers=("ETag", "Accept-Ranges", "Content-Disposition", "Content-Range"),
+    parameters=("Range", "If-Range"),
+)
+@blueprint.alt_response(206, schema=_FILE, content_type=SQLITE, description="A part of it.")
+@blueprint.response(200, _FILE, content_type=SQLITE, description="The backup.")
+def download_backup(name: str) -> Reply:
+    """Download a backup, or a part of it."""
+    one = next((each for each in _backups().all() if each.path.name == name), None)
+    if one is None:
+        raise BackupNotFound
+    try:
+        tag = f'"{one.tag()}"'
+        file, size = downloads.opened(one.path)
+    except FileNotFoundError:
+        raise BackupNotFound from None
+    except OSError as error:
+        raise StoreUnavailable(f"{name} can't be read ({error.strerror})") from None
+    try:
+        part = downloads.asked_part(size, tag)
+        if request.method != "HEAD":
+            _record_download(name if part.is_whole else f"{name}: {part}")
+    except BaseException:
+        file.close()
+        raise
+    return downloads.Download(file, part, tag, name, SQLITE)
+
+
+@retried
+def _record_download(what: str) -> None:
+    shop = current_call().shop
+    with shop.changes.transaction() as connection:
+        now = shop.clock.now()
+        who = audit.name_of(_actor(connection, now))
+        audit.record(connection, now, "backup.downloaded", what, who)
 
 
 def _backups() -> Backups:

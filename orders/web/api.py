@@ -359,6 +359,8 @@ def _plain(proxy: Any) -> Request:
 
 
 _LIST = ("/v1/store/orders", "GET")
+# In a folder that may be on another disk, or on the network.
+_BACKUPS = "/v2/backups"
 _WAIT = re.compile(r"\bwait=")
 
 
@@ -380,6 +382,8 @@ class ServingPolicy:
     def work(self, method: str, path: str, headers: dict[str, str]) -> Work:
         if not access.API_PATH.match(path):
             return Work.INSTANT if path in self._app.instant else Work.WAITING
+        if path.startswith(_BACKUPS):
+            return Work.WAITING
         try:
             if (path, method) == _LIST and self._is_long(headers):
                 return Work.LONG

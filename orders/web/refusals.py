@@ -213,6 +213,23 @@ class BackupUnderWay(WebRefusal):
     headers = (("Retry-After", "5"),)
 
 
+class BackupNotFound(WebRefusal):
+    """There is no such backup, or no longer."""
+
+    status, code = 404, "backup_not_found"
+    message = "There is no such backup. It may have been removed, as there are later ones."
+
+
+@dataclass
+class RangeNotSatisfiable(WebRefusal):
+    """A part is asked for that lies past the end of the file."""
+
+    size: int
+    status, code = 416, "range_not_satisfiable"
+    message = "The file has {0.size} bytes. Ask for a Range within them, or for the whole file."
+    headers = (("Content-Range", "bytes */{0.size}"),)
+
+
 @dataclass
 class BackupFailed(WebRefusal):
     """No backup could be made."""
@@ -361,6 +378,8 @@ _SAMPLES: tuple[Exception, ...] = (
     InGrace("key 7", _AT),
     TooManyEndpoints(),
     BackupsOff(),
+    BackupNotFound(),
+    RangeNotSatisfiable(1_204_224),
     BackupFailed("there is no room"),
     domain.PreconditionFailed(EXAMPLE_ID),
     PayloadTooLarge(),

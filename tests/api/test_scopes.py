@@ -39,6 +39,7 @@ TAKES = {
     (2, "getAudit"): ("admin", 200),
     (2, "listBackups"): ("admin", 200),
     (2, "makeBackup"): ("admin", 201),
+    (2, "downloadBackup"): ("admin", 404),
     (2, "listWebhooks"): ("webhooks", 200),
     (2, "addWebhook"): ("webhooks", 201),
     (2, "changeWebhook"): ("webhooks", 404),

@@ -35,6 +35,7 @@ from orders.store.database.sqlite import SqliteDatabase
 log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"orders-(\d{8}T\d{6}Z)(-manual)?\.db")
+_SUM = re.compile(r"[0-9a-f]{64}")
 _TIME = "%Y%m%dT%H%M%SZ"
 
 # Beside the store: the last drill, why the last attempt failed, and which folder has the marker.
@@ -83,6 +84,14 @@ class Backup:
     at: datetime
     size: int
     is_manual: bool = False
+
+    def tag(self) -> str:
+        """Return its SHA-256, as noted beside it, or else what differs where it is another file."""
+        with suppress(OSError):
+            if noted := _SUM.match(sum_of(self.path).read_text(encoding="ascii", errors="replace")):
+                return noted[0]
+        facts = self.path.stat()
+        return f"{facts.st_mtime_ns:x}-{facts.st_size:x}"
 
 
 def backup_of(path: Path) -> Backup | None:
@@ -353,8 +362,13 @@ class Backups:
         past = [one for one in self._past() if not self._is_known_bad(one)]
         kept = retained(past, self._kept)
         for one in past[1:]:
-            if one not in kept:
+            if one in kept:
+                continue
+            try:
                 one.path.unlink(missing_ok=True)
+            except PermissionError:  # Windows removes none that is being downloaded
+                log.info("The backup %s is in use: it is removed later.", one.path)
+            else:
                 log.info("Removed the backup %s: there are later ones.", one.path)
         for path in self.folder.glob("orders-*.db.sha256"):
             if not path.with_suffix("").exists():

@@ -55,6 +55,13 @@ OTHER_HEADERS = {
         "Request headers that the response depends on: if large, Accept-Encoding too.",
         "Authorization",
     ),
+    "Accept-Ranges": header("The unit of a Range.", "bytes"),
+    "Content-Range": header(
+        "Which bytes of how many these are.", "bytes 1000-1999/1204224", required=False
+    ),
+    "Content-Disposition": header(
+        "The name of the file.", 'attachment; filename="orders-20261201T080000Z.db"'
+    ),
     "Link": header(
         "The next page, if there is one.",
         '</v2/store/orders?after=WzQxLCI5ZjhlIl0>; rel="next"',
@@ -106,6 +113,8 @@ REQUEST_HEADERS = {
     "If-None-Match of a write to the list": _condition(
         "If-None-Match", "ETags: 412, and nothing is done, if one is the list's own.", _WEAK
     ),
+    "Range": _condition("Range", "The bytes that are wanted, of one range.", "bytes=1000-"),
+    "If-Range": _condition("If-Range", "The whole file comes unless this is its ETag.", _STRONG),
     "Last-Event-ID": {
         "name": "Last-Event-ID",
         "in": "header",
@@ -165,6 +174,11 @@ _ONLY_IN = {
         (
             "backups_off",
             "backup_failed",
+            "backup_not_found",
+            "range_not_satisfiable",
+            "Accept-Ranges",
+            "Content-Range",
+            "Content-Disposition",
             "webhook_not_found",
             "event_not_found",
             "too_many_webhooks",
@@ -291,6 +305,8 @@ _OPERATIONS = {
     "listBackups": "Those that the service keeps, and whether they are on the store's disk.",
     "makeBackup": "Answered once the backup is made and checked, which can take minutes. If the "
     "connection ends before, it is still made. One is made at a time.",
+    "downloadBackup": "Its ETag is the SHA-256 of the file. A download that broke off is resumed "
+    "with `Range: bytes=1000-` and that ETag as `If-Range`. Each request is in the audit trail.",
     "redeliver": "The event is sent once, out of order, soon after the answer; listDeliveries has "
     "the outcome.",
 }
@@ -419,9 +435,12 @@ def _of_version(names: Iterable[str], version: int) -> list[str]:
 def _complete_operation(described: dict[str, Any], version: int, settings: Settings) -> None:
     own, parameters = described.pop(_HEADERS), described.pop(_PARAMETERS)
     etag = [*_WITH_ETAG] if described.pop(_HAS_ETAG) else []
-    success = next(status for status in described["responses"] if status.startswith("2"))
     # Without flask-smorest's own response to a rejected body.
-    responses = {success: {**described["responses"][success], "headers": _refer(own + etag)}}
+    responses = {
+        status: {**described["responses"][status], "headers": _refer(own + etag)}
+        for status in described["responses"]
+        if status.startswith("2")
+    }
     if etag:
         responses["304"] = {"description": "The client's copy is current.", "headers": _refer(etag)}
         parameters = [*parameters, "If-None-Match"]
