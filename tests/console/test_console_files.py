@@ -19,7 +19,12 @@ MODULES = {file.name: file.read_text(encoding="utf-8") for file in FOLDER.glob("
 
 def first_loaded():
     """Return the modules that the page loads at first: app.js, and what it imports in turn."""
-    found, names = set(), {"app.js"}
+    return loaded_with("app.js")
+
+
+def loaded_with(*names):
+    """Return these modules, and what they import in turn."""
+    found, names = set(), {*names}
     while names:
         found |= names
         text = "\n".join(map(MODULES.get, names))
@@ -69,7 +74,8 @@ def test_modules_are_preloaded_or_loaded_later_and_addresses_are_relative(store)
     preloaded = set(re.findall(r'href="console/(\w+\.js)"', page))
     assert preloaded == first_loaded() - {"app.js"}
     later = set(re.findall(r'import\("\./(\w+\.js)"\)', "\n".join(MODULES.values())))
-    assert later == set(MODULES) - first_loaded() > set()
+    assert loaded_with(*later) - first_loaded() == set(MODULES) - first_loaded() > set()
+    assert not later & first_loaded()
     # So it works below a path, too, where a server in front of it uses one.
     addresses = re.findall(r'(?:href|src)="([^"]+)"', page)
     assert [each for each in addresses if each.startswith("/")] == []

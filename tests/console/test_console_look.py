@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import pytest
 
+from orders.apikeys import SCOPES
 from tests.support.browser import expect, no_violations
 from tests.support.console import go_to, press, row, sign_in, too_wide, wait_for_rows
 
@@ -14,10 +15,11 @@ pytestmark = pytest.mark.browser
 
 SHOP = {"orders": 130}
 WIDE = {"width": 1360, "height": 900}
+OWNER = {"scopes": SCOPES}
 PHONE = {"width": 360, "height": 740}
 # A pet with an order of each status, for axe-core, which takes seconds for a list of 50.
 FEW = 815
-VIEWS = ("orders", "orders?status=all", "orders/1", "orders/2", "new", "figures", "key")
+VIEWS = ("orders", "orders?status=all", "orders/1", "orders/2", "new", "figures", "key", "webhooks")
 
 
 def show(page, view):
@@ -49,9 +51,8 @@ LOOKS = [
 
 @pytest.mark.parametrize(("color_scheme", "width"), LOOKS)
 def test_every_view_is_accessible(at_desk, color_scheme, width):
-    page = at_desk(
-        viewport={"width": width, "height": 800}, color_scheme=color_scheme, refusals=(404,)
-    )
+    look = {"viewport": {"width": width, "height": 800}, "color_scheme": color_scheme}
+    page = at_desk(OWNER, **look, refusals=(404,))
 
     def check():
         no_violations(page)
@@ -96,7 +97,7 @@ def test_every_view_is_accessible(at_desk, color_scheme, width):
 
 
 def test_targets_are_large_enough_on_a_phone_and_text_of_twice_the_size_fits(at_desk):
-    page = at_desk(viewport=PHONE, has_touch=True)
+    page = at_desk(OWNER, viewport=PHONE, has_touch=True)
     for view in VIEWS:
         show(page, view)
         small = page.evaluate("""

@@ -20,7 +20,7 @@ import { Watch } from "./watch.js";
 
 const VIEWS = { orders: ordersView, order: orderView, new: newView };
 // Modules that are loaded when somebody first goes there, each with a `view`.
-const LATER = { figures: () => import("./figures.js"), key: () => import("./key.js"), keys: () => import("./keys.js"), import: () => import("./imports.js") };
+const LATER = { figures: () => import("./figures.js"), key: () => import("./key.js"), keys: () => import("./keys.js"), import: () => import("./imports.js"), webhooks: () => import("./webhooks.js") };
 const OF_ADMINS = ["keys", "import"];
 const CHANGES = { "order.placed": "was placed", "order.shipped": "was shipped", "order.cancelled": "was cancelled", "order.reopened": "was reopened", "order.imported": "was imported from a file", "order.forgotten": "was forgotten" };
 // Whether it moves an order away from pending, of each type of event that changes the counts.
@@ -131,7 +131,7 @@ function leave(notice, { keeps = true } = {}) {
 async function enter({ isNew = false } = {}) {
   const hasPosition = session.place.last !== undefined;
   // A list older than the position in the log would miss the changes in between.
-  const watching = startWatch();
+  const watching = session.mayRead && startWatch();
   if (!hasPosition) await watching;
   if (!session.key) return;
   byId("sign-in").hidden = true;
@@ -140,8 +140,8 @@ async function enter({ isNew = false } = {}) {
   const { name, scopes } = session.profile;
   byId("who-name").textContent = name;
   byId("who-may").textContent = access(scopes);
-  for (const each of document.querySelectorAll("[data-writes]")) each.hidden = !session.mayWrite;
-  for (const each of document.querySelectorAll("[data-admin]")) each.hidden = !session.mayAdmin;
+  const may = { reads: session.mayRead, writes: session.mayWrite, webhooks: session.mayManageWebhooks, admin: session.mayAdmin };
+  for (const [what, is] of Object.entries(may)) for (const each of document.querySelectorAll(`[data-${what}]`)) each.hidden = !is;
   resumeShipping({ isNew });
   showView();
 }
@@ -159,9 +159,8 @@ function showView() {
   closeQuestion();
   const place = here();
   const name = place.name === "orders" && place.id ? "order" : place.name;
-  const isAllowed = (Object.hasOwn(VIEWS, name) || Object.hasOwn(LATER, name)) && (name !== "new" || session.mayWrite) && (!OF_ADMINS.includes(name) || session.mayAdmin);
-  if (!isAllowed) {
-    go("#/orders", { replace: true });
+  if (!isAllowed(name)) {
+    go(session.mayRead ? "#/orders" : "#/webhooks", { replace: true });
     return;
   }
   if (!VIEWS[name]) {
@@ -172,6 +171,12 @@ function showView() {
   if (isNew) changeView(name, place);
   updating = view.update(place);
   if (isNew) arriveAt(name, place);
+}
+
+function isAllowed(name) {
+  if (name === "webhooks") return session.mayManageWebhooks;
+  const isThere = Object.hasOwn(VIEWS, name) || Object.hasOwn(LATER, name);
+  return isThere && session.mayRead && (name !== "new" || session.mayWrite) && (!OF_ADMINS.includes(name) || session.mayAdmin);
 }
 
 async function load(name) {
@@ -254,9 +259,9 @@ function showUpdated({ detail }) {
 
 async function refresh() {
   const button = byId("refresh");
-  if (mustWait() || !watch) return;
+  if (mustWait() || !view) return;
   button.setAttribute("aria-busy", "true");
-  await watch.poll();
+  await watch?.poll();
   forgetFigures();
   await view?.changed([]);
   button.removeAttribute("aria-busy");

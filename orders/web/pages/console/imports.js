@@ -3,6 +3,7 @@
 import { change, newName, NoAnswer } from "./api.js";
 import { bdi, el, refocus, setText } from "./dom.js";
 import { FIELDS } from "./fields.js";
+import { choice, field } from "./forms.js";
 import { count, counted, dated, ZONE } from "./format.js";
 import { announce, describe, faults } from "./notices.js";
 
@@ -154,13 +155,4 @@ function order({ line, ...values }) {
     return el("div", {}, el("dt", { text: label === "status" ? "Status" : label }), el("dd", { class: "lines" }, bdi(isTime ? dated(value) : String(value))));
   });
   return el("li", { class: "panel" }, el("h3", { text: `Line ${count(line)}` }), el("dl", { class: "facts" }, ...shown));
-}
-
-function choice(id, options) {
-  return el("select", { id, autocomplete: "off" }, ...options.map(([value, text]) => el("option", { value, text })));
-}
-
-function field(label, input, hint) {
-  if (hint) input.setAttribute("aria-describedby", `${input.id}-hint`);
-  return el("div", { class: "field" }, el("label", { for: input.id, text: label }), input, hint ? el("p", { id: `${input.id}-hint`, class: "hint", text: hint }) : null);
 }

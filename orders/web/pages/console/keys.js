@@ -3,6 +3,7 @@
 import { confirm } from "./actions.js";
 import { change, get, newName, NoAnswer } from "./api.js";
 import { bdi, byId, el, refocus, setText } from "./dom.js";
+import { choice, field, pairs, revealed } from "./forms.js";
 import { count, counted, inSentence, instant } from "./format.js";
 import { announce, describe, failurePanel, faults } from "./notices.js";
 import { session } from "./session.js";
@@ -23,6 +24,7 @@ const SCOPES = { read: "view orders", write: "edit orders", webhooks: "manage it
 const GRACES = [[0, "Not at all: it was seen by others"], [1, "For an hour"], [24, "For a day"], [168, "For a week"]];
 const LABELS = new Map([["name", "The name"], ["plan", "The plan"], ["expiresInDays", "The number of days"], ["perMinute", "The requests a minute"], ["perDay", "The requests a day"]]);
 const LOST = "The connection was lost, so we can't tell whether the key was issued. Send it again: it won't be issued twice.";
+const ADVICE = ", and hand it on in private. Whoever has it can do what the key may.";
 const SECRET_LOST = "It is done, but the new secret was lost with the connection, and it can't be shown again. Revoke the key, and issue another one.";
 
 /** Make the view. */
@@ -116,7 +118,7 @@ export function view(root) {
 
   function reveal(key) {
     if (loading.signal.aborted) return;
-    secret.replaceChildren(key.secret ? revealed(key) : el("p", { class: "notice bad", text: SECRET_LOST }));
+    secret.replaceChildren(key.secret ? revealed(key.name, key.secret, ADVICE) : el("p", { class: "notice bad", text: SECRET_LOST }));
     secret.querySelector("input")?.focus();
   }
 
@@ -135,11 +137,10 @@ function isValid({ revoked, expires }) {
 function facts({ scopes, plan, perMinute, perDay, lastUsed, expires, prefix, graceUntil }) {
   const may = scopes.includes("admin") ? "manage the shop: everything" : scopes.map((scope) => SCOPES[scope] || scope).join(", ");
   const figures = perMinute && perDay ? ` (${count(perMinute)} a minute, ${count(perDay)} a day)` : "";
-  const pairs = [
+  return pairs([
     ["May", may], ["Plan", `${plan}${figures}`], ["Last used", lastUsed ? instant(lastUsed) : "never"], ["Expires", expires ? instant(expires) : "never"],
     ["Begins with", prefix], graceUntil && ["Previous secret", el("span", {}, "works until ", instant(graceUntil))],
-  ].filter(Boolean);
-  return el("dl", { class: "facts" }, ...pairs.map(([term, value]) => el("div", {}, el("dt", { text: term }), el("dd", {}, value))));
+  ]);
 }
 
 function former(keys, isOpen) {
@@ -148,24 +149,6 @@ function former(keys, isOpen) {
     el("summary", { text: `${counted(keys.length, "key")} no longer valid` }),
     el("table", { class: "plain" },
       el("thead", {}, el("tr", {}, el("th", { scope: "col", text: "Name" }), el("th", { scope: "col", text: "Ended" }))), el("tbody", {}, ...keys.map(row))));
-}
-
-function revealed({ name, secret }) {
-  const shown = el("input", { id: "secret", readonly: true, autocomplete: "off", spellcheck: "false", value: secret, on: { focus: () => shown.select() } });
-  const copy = async () => {
-    shown.focus();
-    try {
-      await navigator.clipboard.writeText(secret);
-    } catch {
-      // Browsers have a clipboard only over a secure connection; this older way works without.
-      if (!document.execCommand("copy")) return announce("This browser doesn't let the page copy. Copy it by hand.");
-    }
-    return announce("Copied.");
-  };
-  return el("section", { class: "panel stack", "aria-labelledby": "revealed" },
-    el("h2", { id: "revealed" }, "The secret of ", bdi(name)),
-    el("p", { text: "It is shown only now: copy it, and hand it on in private. Whoever has it can do what the key may." }),
-    el("div", { class: "search" }, field("Secret", shown), el("button", { class: "button main", type: "button", text: "Copy", on: { click: copy } })));
 }
 
 // The form to issue a key; and a function that offers the plans of these keys, too.
@@ -246,13 +229,4 @@ function issuing(issued) {
     for (const each of new Set(keys.map((key) => key.plan))) if (!known.has(each)) plan.append(el("option", { value: each, text: each }));
   };
   return [form, offer];
-}
-
-function choice(id, options, usual) {
-  return el("select", { id, name: id, autocomplete: "off" }, ...options.map(([value, text]) => el("option", { value, text, selected: value === usual })));
-}
-
-function field(label, input, hint) {
-  if (hint) input.setAttribute("aria-describedby", `${input.id}-hint`);
-  return el("div", { class: "field" }, el("label", { for: input.id, text: label }), input, hint ? el("p", { id: `${input.id}-hint`, class: "hint", text: hint }) : null);
 }

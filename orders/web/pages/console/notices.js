@@ -101,10 +101,13 @@ const STATUSES = {
 
 const CONFLICTS = {
   last_admin_key: "This is the last key that can manage the shop. Issue another one that can, then try again.",
-  rotation_in_grace: "The previous secret of this key still works, and may be in use. Try again when it doesn't.",
+  rotation_in_grace: "The previous secret still works, and may be in use. Try again when it doesn't.",
   key_is_over: "This key has been revoked or has expired. Issue a new one.",
+  too_many_webhooks: "There are as many webhooks as there may be. Remove one first.",
   key_not_banned: "This key is no longer blocked.",
 };
+
+const THINGS = { key_not_found: "key", webhook_not_found: "webhook", event_not_found: "event" };
 
 /** Why a key that worked here does so no more. */
 export const NO_LONGER_VALID = "This key is no longer valid: it has expired or has been revoked. Ask for a new one.";
@@ -118,7 +121,7 @@ export function describe(failure) {
   if (failure.status === 409) return describeConflict(failure);
   if (failure.status === 422) return describeFaults(failure);
   if (failure.status === 429) return describeLimit(failure);
-  if (failure.code === "key_not_found") return "There is no such key.";
+  if (THINGS[failure.code]) return `There is no such ${THINGS[failure.code]} any more.`;
   return STATUSES[failure.status] || internal(failure);
 }
 

@@ -97,6 +97,14 @@ export const session = {
     return Boolean(this.profile?.scopes.includes("write"));
   },
 
+  get mayRead() {
+    return Boolean(this.profile?.scopes.includes("read"));
+  },
+
+  get mayManageWebhooks() {
+    return Boolean(this.profile?.scopes.includes("webhooks"));
+  },
+
   get mayAdmin() {
     return Boolean(this.profile?.scopes.includes("admin"));
   },
