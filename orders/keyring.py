@@ -16,7 +16,7 @@ import logging
 import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from orders import apikeys
 from orders.clock import STEP_SECONDS, Clock, instant
@@ -37,8 +37,7 @@ CACHED_SECONDS = 0.8
 _RECORD_SECONDS = 3_600.0
 
 
-@dataclass(frozen=True, slots=True)
-class KnownKey:
+class KnownKey(NamedTuple):
     """A valid key, and for how many seconds it is still banned: 0 if it is not."""
 
     key: ApiKey
