@@ -236,8 +236,9 @@ This version is beta and may change; version 1 stays as it is, and both serve th
 _BEARER = {
     "type": "http",
     "scheme": "bearer",
-    "description": f"One of the shop's API keys. Those that begin with `{apikeys.TEST_PREFIX}` are of "
-    f"test mode: they have a separate store, and each answer the header `Store-Mode: {TEST_MODE}`.",
+    "description": "One of the shop's API keys. Those that begin with "
+    f"`{apikeys.TEST_PREFIX}` are of test mode: they have a separate store, and each answer the "
+    f"header `Store-Mode: {TEST_MODE}`.",
 }
 _TAGS = {
     "orders": "Place, find, change, ship and cancel orders.",
@@ -270,8 +271,8 @@ _OPERATIONS = {
     "by its line. One file is imported at a time.",
     "listOrderEvents": "The oldest first, each with the order as it stood afterwards.",
     "listEvents": "The oldest first, in the order of commit. A client that stores `next` and "
-    "continues from it misses none and sees none twice. With `wait`, an empty page is answered once "
-    "there is an event. With `Accept: text/event-stream`, the events come as Server-Sent Events, "
+    "continues from it misses none and sees none twice. With `wait`, an empty page is answered "
+    "once there is an event. With `Accept: text/event-stream`, the events come as Server-Sent Events, "
     "without a `limit`. Such a stream counts as one request when it opens, and one for each "
     "further minute. Its last comment says why it ends: `revoked`, `expired`, `banned` or "
     "`limited` (the key), `stopping` (the service), or `hour` (the longest that it goes on).",
