@@ -60,7 +60,7 @@ def test_an_order_whose_reference_exists_is_refused_alone(client_v2, store):
         error = each.pop("error")
         assert each == {"orderId": order_id}
         assert (error["code"], error["status"]) == ("reference_exists", 409)
-        assert f"Order {order_id} has" in error["message"]
+        assert f"Order {order_id} already has" in error["message"]
     assert len(store.events()) == 4
 
 
