@@ -273,8 +273,8 @@ _OPERATIONS = {
     "listEvents": "The oldest first, in the order of commit. A client that stores `next` and "
     "continues from it misses none and sees none twice. With `wait`, an empty page is answered "
     "once there is an event. With `Accept: text/event-stream`, the events come as Server-Sent "
-    "Events, without a `limit`. Such a stream counts as one request when it opens, and one for each "
-    "further minute. Its last comment says why it ends: `revoked`, `expired`, `banned` or "
+    "Events, without a `limit`. Such a stream counts as one request when it opens, and one for "
+    "each further minute. Its last comment says why it ends: `revoked`, `expired`, `banned` or "
     "`limited` (the key), `stopping` (the service), or `hour` (the longest that it goes on).",
     "getStats": "Orders by status, and what happened on each of the last days. An order "
     "counts as placed on the day of placedAt, as shipped on that of shipDate, and "
