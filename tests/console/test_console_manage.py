@@ -103,6 +103,32 @@ def test_a_key_is_issued_copied_used_rotated_and_revoked(shop, owner):
     expect(page.get_by_role("row", name="<b>Ada</b>")).to_contain_text("Revoked")
 
 
+def test_a_key_gets_another_name_plan_figures_and_expiry(shop, owner):
+    key_id, _ = shop.store.issue(name="Eve")
+    page = owner(refusals=(422,))
+    of_page(page, "keys")
+    of_key(page, "Eve").get_by_role("button", name="Change").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name", exact=True).fill("Eve's till")
+    dialog.get_by_label("Plan", exact=True).select_option("enterprise")
+    dialog.get_by_label("Requests a minute").fill("a few")
+    accept(page, "Save")
+    expect(dialog.get_by_role("alert")).to_contain_text("The requests a minute must be a whole")
+    dialog.get_by_label("Requests a minute").fill("9000000")
+    dialog.get_by_label("Requests a day").fill("900")
+    dialog.get_by_label("Expires", exact=True).select_option("days")
+    dialog.get_by_label("After how many days").fill("30")
+    accept(page, "Save")
+    expect(dialog.get_by_role("alert")).to_contain_text("The plan must not give more requests")
+    dialog.get_by_label("Requests a minute").fill("90")
+    accept(page, "Try again")
+    expect(of_key(page, "Eve's till")).to_contain_text("enterprise (90 a minute, 900 a day)")
+    with shop.store.database.read() as connection:
+        key = key_store.get(connection, key_id)
+    assert (key.name, key.per_minute, key.per_day) == ("Eve's till", 90, 900)
+    assert timedelta(days=29) < key.expires_at - shop.store.clock.now() < timedelta(days=31)
+
+
 def test_a_banned_key_is_unblocked_and_one_that_expires_soon_is_marked(shop, owner):
     banned, _ = shop.store.issue(name="Bob")
     soon, _ = shop.store.issue(name="Cleo")

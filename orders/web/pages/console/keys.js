@@ -63,7 +63,7 @@ export function view(root) {
       bannedUntil && el("p", { class: "notice bad", text: `Blocked after too many requests, until ${inSentence(bannedUntil)}.` }),
       isSoon && el("p", { class: "notice", text: `Expires ${inSentence(expires)}. Rotating doesn't extend it: issue a new key before that.` }),
       facts(key),
-      el("div", { class: "buttons" }, bannedUntil && button("unban", "Unblock", unban, "main"), button("rotate", "New secret", rotate), button("revoke", "Revoke", revoke)));
+      el("div", { class: "buttons" }, bannedUntil && button("unban", "Unblock", unban, "main"), button("edit", "Change", edit), button("rotate", "New secret", rotate), button("revoke", "Revoke", revoke)));
   }
 
   async function unban({ id, name }) {
@@ -94,6 +94,31 @@ export function view(root) {
       },
     });
     if (answer) reveal(answer);
+    return isDone && load();
+  }
+
+  async function edit(key) {
+    const [body, wanted] = editing(key);
+    // Tried again after a lost answer, it must be the same.
+    let patch = null;
+    const isDone = await confirm({
+      title: `Change ${key.name}`,
+      body,
+      yes: "Save",
+      no: "Leave it",
+      success: "The key is changed.",
+      check: () => (patch ? "" : wanted().wrong || ""),
+      work: async (once) => {
+        patch ??= wanted().patch;
+        try {
+          await change("PATCH", `keys/${key.id}`, patch, { name: once });
+        } catch (failure) {
+          if (failure.status !== 422) throw failure;
+          patch = null;
+          throw Object.assign(failure, { labels: LABELS });
+        }
+      },
+    });
     return isDone && load();
   }
 
@@ -149,6 +174,35 @@ function former(keys, isOpen) {
     el("summary", { text: `${counted(keys.length, "key")} no longer valid` }),
     el("table", { class: "plain" },
       el("thead", {}, el("tr", {}, el("th", { scope: "col", text: "Name" }), el("th", { scope: "col", text: "Ended" }))), el("tbody", {}, ...keys.map(row))));
+}
+
+// The fields to change a key; and a function that returns the patch they mean, or what is wrong with them.
+function editing(key) {
+  const name = el("input", { id: "edit-name", maxlength: 100, autocomplete: "off", value: key.name });
+  const plan = choice("edit-plan", [...new Set([...PLANS, key.plan])].map((each) => [each, each]), key.plan);
+  const number = (id, value) => el("input", { id, inputmode: "numeric", autocomplete: "off", value });
+  const [minute, day, days] = [number("edit-minute", key.perMinute), number("edit-day", key.perDay), number("edit-days")];
+  const expiry = choice("edit-expiry", [["", "As now"], ["never", "Never"], ["days", "Some days from now"]], "");
+  const figures = [field("Requests a minute", minute), field("Requests a day", day)];
+  const inDays = field("After how many days", days);
+  const show = () => {
+    for (const each of figures) each.hidden = plan.value !== FIGURES_OF_ITS_OWN;
+    inDays.hidden = expiry.value !== "days";
+  };
+  for (const each of [plan, expiry]) each.addEventListener("change", show);
+  show();
+  const wanted = () => {
+    const patch = {};
+    const numbers = [[minute, "perMinute"], [day, "perDay"], [days, "expiresInDays"]].filter(([input]) => !input.parentElement.hidden);
+    const wrong = name.value.trim() ? numbers.find(([input]) => !/^\d+$/.test(input.value.trim())) : [name];
+    if (wrong) return { wrong: wrong[1] ? `${LABELS.get(wrong[1])} must be a whole number.` : "Enter a name." };
+    if (name.value.trim() !== key.name) patch.name = name.value.trim();
+    if (plan.value !== key.plan) patch.plan = plan.value;
+    for (const [input, of] of numbers) patch[of] = Number(input.value.trim());
+    if (expiry.value === "never") patch.expiresInDays = null;
+    return { patch };
+  };
+  return [[field("Name", name), field("Plan", plan, "Another plan begins new limits at once."), ...figures, field("Expires", expiry), inDays], wanted];
 }
 
 // The form to issue a key; and a function that offers the plans of these keys, too.

@@ -142,7 +142,8 @@ function describeConflict({ code }) {
 }
 
 function describeFaults(failure) {
-  const sentences = Object.entries(faults(failure)).map(([name, fault]) => `${LABELS.get(name)} ${fault}.`);
+  const { labels = LABELS } = failure;
+  const sentences = Object.entries(faults(failure, labels)).map(([name, fault]) => `${labels.get(name)} ${fault}.`);
   return sentences.join(" ") || "Something you entered isn't valid. Check it, then try again.";
 }
 
