@@ -195,3 +195,31 @@ def test_a_33rd_webhook_is_refused(owner):
     for _ in range(32):
         assert owner.post(HOOKS, json={"url": PUBLIC}).status_code == 201
     assert_error(owner.post(HOOKS, json={"url": PUBLIC}), 409, "too_many_webhooks")
+
+
+def test_an_integrators_morning_needs_no_terminal(store, owner):
+    issued = owner.post(
+        "/v2/keys",
+        json={"name": "web shop", "plan": "pro", "scopes": ["read", "write", "webhooks"]},
+    )
+    shop = store.anonymous()
+    shop.secret = issued.get_json()["secret"]
+    hook = shop.post(HOOKS, json={"url": PUBLIC, "events": ["order.placed"]}).get_json()
+    path = f"{HOOKS}/{hook['id']}"
+    assert shop.post(f"{path}/pause").get_json()["state"] == "paused"
+    placed = shop.post("/v2/store/orders", json={"petId": 7})
+    assert placed.status_code == 201
+    (waiting,) = shop.get(HOOKS).get_json()["webhooks"]
+    assert (waiting["waiting"], waiting["addedBy"]) == (1, "web shop")
+    (event,) = shop.get("/v2/store/events").get_json()["events"]
+    changed = shop.patch(path, json={"events": ["order.placed", "order.shipped"]})
+    assert changed.get_json()["events"] == ["order.placed", "order.shipped"]
+    resumed = shop.post(f"{path}/resume", json={"after": event["id"]}).get_json()
+    assert (resumed["state"], resumed["waiting"]) == ("active", 0)
+    assert shop.get(f"{path}/deliveries").get_json()["deliveries"] == []
+    assert shop.post(f"{path}/rotate").get_json()["secret"] != hook["secret"]
+    for refused in ("/v2/keys", "/v2/audit", "/v2/backups"):
+        assert_error(shop.get(refused), 403, "insufficient_scope")
+    assert shop.delete(path).status_code == 204
+    whos = {who for who, action, _ in trail(store) if action.startswith("webhook.")}
+    assert whos == {"key 2 (web shop)"}
