@@ -20,6 +20,8 @@ PHONE = {"width": 360, "height": 740}
 # A pet with an order of each status, for axe-core, which takes seconds for a list of 50.
 FEW = 815
 VIEWS = ("orders", "orders?status=all", "orders/1", "orders/2", "new", "figures", "key", "webhooks")
+# What administrators see, too.
+ADMIN_VIEWS = ("keys", "import", "backups")
 
 
 def show(page, view):
@@ -94,6 +96,21 @@ def test_every_view_is_accessible(at_desk, color_scheme, width):
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     press(page, "Sign out")
     check()
+
+
+@pytest.mark.parametrize(("color_scheme", "width"), LOOKS)
+def test_every_view_of_administrators_is_accessible(at_desk, color_scheme, width):
+    page = at_desk(
+        {"scopes": SCOPES},
+        viewport={"width": width, "height": 800},
+        color_scheme=color_scheme,
+        refusals=(409,),
+    )
+    for view in ADMIN_VIEWS:
+        go_to(page, view)
+        expect(page.locator("form.place, .blank").first).to_be_visible()
+        no_violations(page)
+        assert not too_wide(page), view
 
 
 def test_targets_are_large_enough_on_a_phone_and_text_of_twice_the_size_fits(at_desk):

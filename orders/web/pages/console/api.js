@@ -5,6 +5,7 @@ import { compareClock, now } from "./time.js";
 
 const SECONDS_TO_ANSWER = 20;
 const STREAM = "text/event-stream";
+const FILE = "application/vnd.sqlite3";
 const CACHED_ANSWERS = 30;
 // An administrator may lift a limit before its end. Few enough not to be blocked for asking.
 const PROBE_MS = 30_000;
@@ -109,6 +110,43 @@ export async function change(method, path, body, { name, etag, keepalive = false
   };
 }
 
+/**
+ * Save a resource as a file of this name: as it comes where the browser can, else once all of it is here. The key is in
+ * a header, never in an address. `shown` is called with the bytes so far and in all. Returns whether it was saved.
+ */
+export async function download(path, name, { signal, shown }) {
+  const target = await chosenFile(name);
+  if (target === null) return false;
+  const { body, headers } = await send("GET", path, { headers: { Accept: FILE }, signal });
+  const all = Number(headers.get("Content-Length"));
+  let done = 0;
+  const counting = new TransformStream({ transform: (piece, to) => { done += piece.length; shown(done, all); to.enqueue(piece); } });
+  const counted = body.pipeThrough(counting);
+  try {
+    if (target) await counted.pipeTo(await target.createWritable(), { signal });
+    else saveBlob(await new Response(counted).blob(), name);
+  } catch (failure) {
+    throw signal.aborted ? aborted() : done === all ? failure : new NoAnswer();
+  }
+  return true;
+}
+
+// Null if nobody wants it; undefined where the browser has no such question, as over http.
+async function chosenFile(name) {
+  try {
+    return await window.showSaveFilePicker?.({ suggestedName: name });
+  } catch {
+    return null;
+  }
+}
+
+function saveBlob(blob, name) {
+  const link = document.createElement("a");
+  Object.assign(link, { href: URL.createObjectURL(blob), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+}
+
 /** Return the key that the service hands over, once, for a code; null where it has none for that. */
 export async function redeem(code) {
   const { ok, text } = await reach("console/key", null, { method: "POST", body: code, cache: "no-store", credentials: "omit", redirect: "error" });
@@ -168,7 +206,7 @@ async function reach(path, signal, request, seconds = SECONDS_TO_ANSWER) {
     if (signal?.aborted) throw aborted();
     const response = await fetch(path, { ...request, signal: controller.signal });
     const { status, ok, headers, body } = response;
-    const isStream = ok && headers.get("Content-Type")?.startsWith(STREAM);
+    const isStream = ok && [STREAM, FILE].some((each) => headers.get("Content-Type")?.startsWith(each));
     const text = isStream ? "" : await response.text();
     if (signal?.aborted) throw aborted();
     dispatch("connection", true);

@@ -20,8 +20,8 @@ import { Watch } from "./watch.js";
 
 const VIEWS = { orders: ordersView, order: orderView, new: newView };
 // Modules that are loaded when somebody first goes there, each with a `view`.
-const LATER = { figures: () => import("./figures.js"), key: () => import("./key.js"), keys: () => import("./keys.js"), import: () => import("./imports.js"), webhooks: () => import("./webhooks.js") };
-const OF_ADMINS = ["keys", "import"];
+const LATER = { figures: () => import("./figures.js"), key: () => import("./key.js"), keys: () => import("./keys.js"), import: () => import("./imports.js"), webhooks: () => import("./webhooks.js"), backups: () => import("./backups.js") };
+const OF_ADMINS = ["keys", "import", "backups"];
 const CHANGES = { "order.placed": "was placed", "order.shipped": "was shipped", "order.cancelled": "was cancelled", "order.reopened": "was reopened", "order.imported": "was imported from a file", "order.forgotten": "was forgotten" };
 // Whether it moves an order away from pending, of each type of event that changes the counts.
 const COUNTED = { "order.placed": false, "order.imported": false, "order.shipped": true, "order.cancelled": true };

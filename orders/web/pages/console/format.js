@@ -142,6 +142,7 @@ export function localTime(iso) {
 
 /** Describe the access that scopes grant. */
 export function access(scopes) {
+  if (scopes.includes("admin")) return "administrator";
   if (!scopes.includes("read")) return "manages webhooks";
   return scopes.includes("write") ? "can view and edit" : "can only view";
 }

@@ -104,6 +104,7 @@ const CONFLICTS = {
   rotation_in_grace: "The previous secret still works, and may be in use. Try again when it doesn't.",
   key_is_over: "This key has been revoked or has expired. Issue a new one.",
   too_many_webhooks: "There are as many webhooks as there may be. Remove one first.",
+  backups_off: "This service makes no backups.",
   key_not_banned: "This key is no longer blocked.",
 };
 
@@ -121,6 +122,7 @@ export function describe(failure) {
   if (failure.status === 409) return describeConflict(failure);
   if (failure.status === 422) return describeFaults(failure);
   if (failure.status === 429) return describeLimit(failure);
+  if (failure.code === "backup_not_found") return "This backup has been removed, as there are later ones. Refresh the list.";
   if (THINGS[failure.code]) return `There is no such ${THINGS[failure.code]} any more.`;
   return STATUSES[failure.status] || internal(failure);
 }
