@@ -18,6 +18,8 @@ from orders.store import apikeys as key_store
 from orders.store.apikeys import NewKey
 from orders.store.database.database import BUSY_SECONDS
 from orders.web.access import Call
+from orders.web.api import ServingPolicy
+from orders.web.bodies import IMPORTS, LARGEST_IMPORT
 from orders.web.monitoring.health import StatusFile
 from tests.support.clocks import WHERE_COUNTED
 from tests.support.commands import command, rejected, said
@@ -534,3 +536,13 @@ def test_it_has_no_thread_before_its_first_key(store, live):
 
 def threads_of_test_mode():
     return [each.name for each in threading.enumerate() if each.name.startswith("test mode")]
+
+
+@pytest.mark.sqlite_only
+def test_a_file_is_not_cut_while_the_store_of_test_mode_opens(store):
+    policy = ServingPolicy(store.app, lambda: None)
+    headers = {"AUTHORIZATION": f"Bearer {apikeys.generate(is_test=True)}"}
+    assert policy.body_bytes("POST", IMPORTS, headers) < LARGEST_IMPORT
+    headers = {"AUTHORIZATION": f"Bearer {store.test_client().secret}"}
+    assert store.app.test_mode.shop is None
+    assert policy.body_bytes("POST", IMPORTS, headers) == LARGEST_IMPORT
