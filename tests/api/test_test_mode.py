@@ -25,12 +25,18 @@ from tests.support.clocks import WHERE_COUNTED
 from tests.support.commands import command, rejected, said
 from tests.support.faults import locked
 from tests.support.live import Stream
-from tests.support.machine import wait_until
+from tests.support.machine import PATIENCE_SECONDS, wait_until
 from tests.support.stores import BOTH_VERSIONS, Client, assert_error, logged
 
 LIST = "/v2/store/orders"
 EVENTS = "/v2/store/events"
 MODE = "Store-Mode"
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch):
+    """Have requests wait until its store is open, however busy the machine is."""
+    monkeypatch.setattr("orders.shop._PATIENCE_SECONDS", PATIENCE_SECONDS)
 
 
 @pytest.fixture
