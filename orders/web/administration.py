@@ -466,19 +466,24 @@ def list_backups() -> Reply:
 @blueprint.response(201, schemas.BackupSchema, description="The backup.")
 def make_backup() -> Reply:
     """Make a backup now."""
-    shop, backups, asked = current_call().shop, _backups(), ("makeBackup",)
-    if earlier := _recalled(asked, CREATED):
-        return earlier
+    backups, asked = _backups(), ("makeBackup",)
     if not _copying.acquire(blocking=False):
         raise BackupUnderWay
+    try:
+        # Until the answer is remembered, so that a repeated request makes no other one.
+        return _recalled(asked, CREATED) or _make_backup(backups, asked)
+    finally:
+        _copying.release()
+
+
+def _make_backup(backups: Backups, asked: tuple[object, ...]) -> Reply:
+    shop = current_call().shop
     try:
         # Requests have seconds, of which copying a large store takes more.
         shop.database.set_deadline(None)
         made = backups.make(is_manual=True)
     except (OSError, domain.Expected) as error:
         raise BackupFailed(str(error).rstrip(".")) from None
-    finally:
-        _copying.release()
 
     def record(connection: Connection, actor: ApiKey) -> Done:
         now, who = shop.clock.now(), audit.name_of(actor)

@@ -9,7 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from orders.apikeys import SCOPES
+from orders.store import audit
 from tests.support.commands import command
+from tests.support.machine import wait_until
 from tests.support.stores import assert_error
 
 KEYS = "/v2/keys"
@@ -374,6 +376,26 @@ def test_a_backup_is_made_once_listed_and_told(store, owner):
     assert owner.get("/v2/backups").get_json()["backups"] == [made]
     assert (store.settings.backups_path / made["name"]).stat().st_size == made["bytes"]
     assert trail(store) == [("key 1 (the owner)", "backup.made", made["name"])]
+
+
+@pytest.mark.sqlite_only
+def test_a_backup_that_is_asked_for_again_as_it_is_recorded_is_made_once(store, owner, monkeypatch):
+    once = {"headers": {"Idempotency-Key": "once"}}
+    again = []
+
+    def record(*arguments):
+        monkeypatch.undo()
+        store.clock.advance(1)  # another would have another name
+        again.append(threading.Thread(target=owner.post, args=("/v2/backups",), kwargs=once))
+        again[0].start()
+        backups = store.settings.backups_path
+        wait_until(lambda: len([*backups.glob("*.db")]) > 1 or not again[0].is_alive())
+        audit.record(*arguments)
+
+    monkeypatch.setattr(audit, "record", record)
+    assert owner.post("/v2/backups", **once).status_code == 201
+    again[0].join()
+    assert len(owner.get("/v2/backups").get_json()["backups"]) == 1
 
 
 @pytest.mark.sqlite_only

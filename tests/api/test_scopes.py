@@ -91,6 +91,8 @@ def test_each_operation_answers_each_kind_of_key_by_its_scopes(store, operations
     clients["nobody"] = store.anonymous()
     for name, (method, path, body) in operations.items():
         scope, status = TAKES[name]
+        if "Backup" in name[1] and store.settings.is_on_postgres:
+            status = 409  # there are none
         for who, client in clients.items():
             sent = {"json": body} if body is not None else {}
             response = client.request(method.upper(), path, **sent)
