@@ -55,6 +55,7 @@ _BY_REASON = {
         test_a_database_that_is_gone_is_reported_and_the_rest_as_ever
         test_an_unavailable_database_is_logged_once_and_waited_for
         test_so_does_an_internal_error_or_an_outage
+        test_readers_that_take_nothing_occupy_no_thread_and_a_removed_file_is_sent
     """,
     PATHS: """
         test_it_is_the_one_that_works_as_the_service_was_started
