@@ -169,16 +169,18 @@ def test_beside_others_a_clock_that_is_set_moves_only_what_is_ahead(make_store, 
     client = make_store(limits_url="redis://nowhere").client()
     service = client.store.shop.orders
     key = idempotency.IdempotencyKey(client.key_id, 1, KEY)
-    placed = service.place(NewOrder(7), Origin("test"), key)
+    placed = service.place(NewOrder(7), Origin("test"), key=key)
     clock.set_wall(YEAR)
     assert (
-        service.place(NewOrder(7), Origin("test"), key).order.order_id == placed.order.order_id + 1
+        service.place(NewOrder(7), Origin("test"), key=key).answer.order_id
+        == placed.answer.order_id + 1
     )
     clock.set_wall(-YEAR)
     service.follow_clock()
     clock.advance(DAY)
     assert (
-        service.place(NewOrder(7), Origin("test"), key).order.order_id == placed.order.order_id + 2
+        service.place(NewOrder(7), Origin("test"), key=key).answer.order_id
+        == placed.answer.order_id + 2
     )
 
 
