@@ -49,7 +49,7 @@ def test_a_backup_comes_whole_and_is_told_with_its_sum(store, owner, path, conte
     response = owner.get(path)
     assert (response.status_code, response.data) == (200, content)
     assert response.headers["ETag"] == f'"{hashlib.sha256(content).hexdigest()}"'
-    assert response.headers["Content-Type"] == "application/vnd.sqlite3"
+    assert response.headers["Content-Type"] == "application/octet-stream"
     assert response.headers["Content-Length"] == str(len(content))
     name = path.rpartition("/")[2]
     assert response.headers["Content-Disposition"] == f'attachment; filename="{name}"'

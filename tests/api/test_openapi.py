@@ -12,7 +12,7 @@ import pytest
 from orders import domain
 from orders.apikeys import SCOPES
 from orders.settings import Settings
-from orders.web.administration import SQLITE
+from orders.web.administration import BINARY
 from orders.web.api import PROTECTION
 from orders.web.bodies import FORM
 from orders.web.refusals import CODES, EXAMPLES, SERVER_ANSWERS, WebRefusal, answer_to
@@ -275,7 +275,7 @@ def test_every_body_has_an_example_that_fits_its_schema(document):
     for operation_id, (_, _, operation) in operations(document).items():
         bodies = {**operation["responses"], "request": operation.get("requestBody", {})}
         for name, body in bodies.items():
-            if body.get("content", {}).keys() & {FORM, SQLITE}:
+            if body.get("content", {}).keys() & {FORM, BINARY}:
                 continue
             content = body.get("content", {}).get("application/json", {})
             examples = [each["value"] for each in content.get("examples", {}).values()]

@@ -5,7 +5,7 @@ import { compareClock, now } from "./time.js";
 
 const SECONDS_TO_ANSWER = 20;
 const STREAM = "text/event-stream";
-const FILE = "application/vnd.sqlite3";
+const FILE = "application/octet-stream";
 const CACHED_ANSWERS = 30;
 // An administrator may lift a limit before its end. Few enough not to be blocked for asking.
 const PROBE_MS = 30_000;
