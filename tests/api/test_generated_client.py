@@ -28,6 +28,12 @@ OPERATIONS = {
         "keys": {
             *("list_keys", "issue_key", "change_key", "rotate_key", "revoke_key", "unban_key"),
         },
+        "webhooks": {
+            *("list_webhooks", "add_webhook", "change_webhook", "rotate_webhook"),
+            *("remove_webhook", "ping_webhook", "pause_webhook", "resume_webhook"),
+            *("list_deliveries", "redeliver"),
+        },
+        "administration": {"get_audit", "list_backups", "make_backup", "download_backup"},
     },
 }
 MODELS_OF_1 = {"Error", "ErrorCode", "NewOrder", "Order", "Pet", "PetStatus", "Shipment"}
