@@ -114,8 +114,8 @@ def test_every_view_of_administrators_is_accessible(at_desk, color_scheme, width
 
 
 def test_targets_are_large_enough_on_a_phone_and_text_of_twice_the_size_fits(at_desk):
-    page = at_desk(OWNER, viewport=PHONE, has_touch=True)
-    for view in VIEWS:
+    page = at_desk(OWNER, viewport=PHONE, has_touch=True, refusals=(409,))
+    for view in (*VIEWS, *ADMIN_VIEWS):
         show(page, view)
         small = page.evaluate("""
             [...document.querySelectorAll("a, button, input, select, summary")]
@@ -131,6 +131,25 @@ def test_targets_are_large_enough_on_a_phone_and_text_of_twice_the_size_fits(at_
     for view in VIEWS:
         show(page, view)
         assert not too_wide(page), view
+
+
+@pytest.mark.parametrize("height", [740, 360])
+@pytest.mark.parametrize("width", [320, 390, 600, 768])
+def test_an_administrators_whole_menu_is_seen_on_phones_and_covers_nothing(at_desk, width, height):
+    page = at_desk(OWNER, viewport={"width": width, "height": height})
+    menu = page.get_by_role("navigation", name="Main")
+    expect(menu.get_by_role("link")).to_have_count(8)
+    if width > 320:
+        page.evaluate("document.documentElement.style.fontSize = '120%'")
+    assert menu.evaluate("(nav) => nav.scrollWidth <= nav.clientWidth")
+    page.keyboard.press("Home")
+    for link in menu.get_by_role("link").all():
+        expect(link).to_be_in_viewport(ratio=1)
+    page.keyboard.press("End")
+    last = page.locator(".pages")
+    expect(last).to_be_in_viewport(ratio=1)
+    boxes = [each.bounding_box() for each in (last, menu)]
+    assert boxes[1]["y"] < 0 or boxes[0]["y"] + boxes[0]["height"] <= boxes[1]["y"]
 
 
 def test_nothing_moves_if_reduced_motion_is_preferred(shop, at_desk):
