@@ -27,10 +27,15 @@ def receiver(shop):
     with receiving() as one:
         shop.service.output("webhooks", "add", one.url, "--allow-private")
         yield one
-        for webhook in shop.api("GET", "/v2/webhooks", shop.store.issue(**OWNER)[1]).json()[
-            "webhooks"
-        ]:
-            shop.service.output("webhooks", "remove", f"{webhook['id']}")
+
+
+@pytest.fixture(autouse=True)
+def no_webhook_is_left(shop):
+    """Nothing is sent to the public address when a later test places an order."""
+    yield
+    _, key = shop.store.issue(**OWNER)
+    for webhook in shop.api("GET", "/v2/webhooks", key).json()["webhooks"]:
+        assert shop.api("DELETE", f"/v2/webhooks/{webhook['id']}", key).status == 204
 
 
 @pytest.fixture
@@ -126,6 +131,30 @@ def test_a_webhook_paused_after_failures_says_why(shop, owner, receiver):
 
     wait_until(is_shown)
     expect(card(page, receiver.url)).to_contain_text("it answered 410 Gone")
+
+
+def test_the_foot_leads_those_who_manage_webhooks_to_one_that_is_paused(
+    shop, owner, at_desk, receiver
+):
+    page = owner()
+    act(page, receiver.url, "Pause")
+    said = page.locator("#banner-webhooks")
+    expect(said).to_contain_text("Nothing is lost")
+    expect(said).not_to_contain_text("administrator")
+    no_violations(page)
+    go_to(page, "orders")
+    said.get_by_role("link", name="Show webhooks").click()
+    act(page, receiver.url, "Resume")
+    expect(said).to_have_count(0)
+    act(page, receiver.url, "Pause")
+    expect(said).to_be_visible()
+
+    of_others = at_desk({"scopes": ("read", "write", "webhooks")}).locator("#banner-webhooks")
+    expect(of_others).to_contain_text("Resume it if you added it, or tell your administrator")
+    expect(of_others.get_by_role("link")).to_be_visible()
+    clerk = at_desk().locator("#banner-webhooks")
+    expect(clerk).to_contain_text("Tell your administrator that webhook")
+    expect(clerk.get_by_role("link")).to_have_count(0)
 
 
 def test_a_key_of_webhooks_alone_signs_in_to_their_page_and_sees_only_that(shop, visit):

@@ -81,18 +81,19 @@ function forgetFigures() {
 
 function showPausedWebhooks(paused) {
   if (!paused.length) return banner("webhooks", "");
-  const where = "foot";
   const numbers = paused.map(({ id }) => id).join(", ");
   const since = inSentence(paused.map((each) => each.since).sort()[0]);
-  return banner("webhooks", `Updates to another system have been paused since ${since}. Nothing is lost: they are waiting to be sent. ` +
-    `Tell your administrator that webhook ${numbers} is paused.`, { where });
+  const advice = session.mayAdmin ? "" : ` ${session.mayManageWebhooks ? "Resume it if you added it, or tell" : "Tell"} your administrator that webhook ${numbers} is paused.`;
+  const link = session.mayManageWebhooks && ["#/webhooks", "Show webhooks"];
+  return banner("webhooks", `Updates to another system have been paused since ${since}. Nothing is lost: they are waiting to be sent.${advice}`, { where: "foot", link });
 }
 
 function showBackups(backups) {
   const last = backups?.last && Date.parse(backups.last);
   const fault = backups && !last ? "There is no backup yet."
     : last && now() - last > BACKUP_IS_OLD_MS ? `The newest backup was made ${inSentence(last)}.` : "";
-  banner("backups", fault && `${fault} Tell your administrator.`, { where: "foot" });
+  const may = session.mayAdmin;
+  banner("backups", fault && `${fault}${may ? "" : " Tell your administrator."}`, { where: "foot", link: may && ["#/backups", "Show backups"] });
   if (backups?.sameDisk) sayOnceADay();
 }
 

@@ -21,9 +21,9 @@ export function announce(text, { isShown = false } = {}) {
 
 /**
  * Show the banner of this name: a text, or several as a list. Remove it if there is none. `closed` is called when
- * somebody closes it.
+ * somebody closes it; `link` is where it leads on, an address and its text.
  */
-export function banner(name, said, { isBad = false, canClose = false, where = "banners", closed } = {}) {
+export function banner(name, said, { isBad = false, canClose = false, where = "banners", closed, link } = {}) {
   const id = `banner-${name}`;
   const there = byId(id);
   const texts = [said].flat().filter(Boolean);
@@ -35,6 +35,7 @@ export function banner(name, said, { isBad = false, canClose = false, where = "b
     made.remove();
     closed?.();
   };
+  if (link) made.append(el("a", { class: "button small", href: link[0], text: link[1] }));
   if (canClose) made.append(el("button", { class: "button small", type: "button", text: "Close", on: { click: close } }));
   byId(where).append(made);
   return undefined;

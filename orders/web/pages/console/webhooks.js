@@ -6,6 +6,7 @@ import { bdi, byId, el, refocus, setText } from "./dom.js";
 import { field, pairs, revealed } from "./forms.js";
 import { count, counted, inSentence, instant } from "./format.js";
 import { announce, describe, failurePanel, faults } from "./notices.js";
+import { session } from "./session.js";
 
 const TYPES = [
   ["order.placed", "Placed", true], ["order.changed", "Changed", true], ["order.shipped", "Shipped", true], ["order.cancelled", "Cancelled", true],
@@ -25,7 +26,7 @@ const SECRET_LOST = "It is done, but the secret was lost with the connection, an
 const BUSY = "Others are trying webhooks at the moment. Try again in a few seconds.";
 
 /** Make the view. */
-export function view(root) {
+export function view(root, shop) {
   const loading = new AbortController();
   const { signal } = loading;
   const secret = el("div", { role: "status" });
@@ -93,7 +94,14 @@ export function view(root) {
     } catch (failure) {
       announce(failed(failure));
     }
-    return load();
+    return reloadAll();
+  }
+
+  // The foot of the page says whether a webhook is paused.
+  function reloadAll() {
+    const shown = shop.changedHere();
+    if (session.mayRead) shop.loadFigures(signal).catch(() => {});
+    return shown;
   }
 
   async function changeEvents({ id, url, events }) {
@@ -140,7 +148,7 @@ export function view(root) {
       success: "The webhook is removed.",
       work: (name) => change("DELETE", `webhooks/${id}`, undefined, { name }),
     });
-    return isDone && load();
+    return isDone && reloadAll();
   }
 
   // Deliveries, below their webhook.
