@@ -56,6 +56,23 @@ def test_a_download_that_is_refused_says_why(at_desk):
     expect(page.get_by_role("alert")).to_contain_text("This backup has been removed")
 
 
+def test_the_foot_leads_administrators_to_the_backups_where_the_newest_is_old(at_desk):
+    page = at_desk(OWNER)
+
+    def say_old(route):
+        answer = route.fetch()
+        backups = {"last": "2020-02-03T08:00:00Z", "sameDisk": True}
+        route.fulfill(response=answer, json={**answer.json(), "backups": backups})
+
+    page.route("**/stats?*", say_old)
+    press(page, "Refresh")
+    said = page.locator("#banner-backups")
+    expect(said).to_contain_text("The newest backup was made 3 Feb 2020 at 8:00.")
+    expect(said).not_to_contain_text("administrator")
+    said.get_by_role("link", name="Show backups").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Backups")
+
+
 def test_others_see_no_backups(at_desk):
     page = at_desk()
     expect(page.get_by_role("link", name="Backups")).to_be_hidden()
