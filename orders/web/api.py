@@ -1,7 +1,8 @@
 """What all versions of the API share: what surrounds each request, and the one error shape.
 
 Each request is checked in this order, and answered at the first check that it fails: identify the
-caller, rate-limit, authenticate, authorize, find the route. Every API response, whatever it is, has
+caller, rate-limit, authenticate, authorize, and refuse a path where there is nothing. (Flask has
+looked up the route before: its scope is what is authorized.) Every API response, whatever it is, has
 the headers of its limits and its request id.
 """
 

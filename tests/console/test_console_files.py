@@ -6,6 +6,7 @@ import gzip
 import re
 from pathlib import Path
 
+from orders.settings import DEFAULT_PLANS
 from orders.web.pages import site
 from tests.support.service import ROOT
 
@@ -79,3 +80,13 @@ def test_modules_are_preloaded_or_loaded_later_and_addresses_are_relative(store)
     # So it works below a path, too, where a server in front of it uses one.
     addresses = re.findall(r'(?:href|src)="([^"]+)"', page)
     assert [each for each in addresses if each.startswith("/")] == []
+
+
+def test_a_key_can_be_issued_on_each_plan():
+    source = MODULES["keys.js"]
+    (listed,) = re.findall(r"const PLANS = \[(.*)\];", source)
+    (own,) = re.findall(r'const FIGURES_OF_ITS_OWN = "(\w+)";', source)
+    names = [
+        own if each == "FIGURES_OF_ITS_OWN" else each.strip('"') for each in listed.split(", ")
+    ]
+    assert names == [*DEFAULT_PLANS]
