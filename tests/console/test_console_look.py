@@ -145,8 +145,9 @@ def test_an_administrators_whole_menu_is_seen_on_phones_and_covers_nothing(at_de
     page.keyboard.press("Home")
     for link in menu.get_by_role("link").all():
         expect(link).to_be_in_viewport(ratio=1)
-    page.keyboard.press("End")
-    last = page.locator(".pages")
+    last = page.locator("tbody tr").last
+    expect(last).to_be_visible()
+    page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
     expect(last).to_be_in_viewport(ratio=1)
     boxes = [each.bounding_box() for each in (last, menu)]
     assert boxes[1]["y"] < 0 or boxes[0]["y"] + boxes[0]["height"] <= boxes[1]["y"]
