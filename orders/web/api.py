@@ -2,8 +2,8 @@
 
 Each request is checked in this order, and answered at the first check that it fails: identify the
 caller, rate-limit, authenticate, authorize, and refuse a path where there is nothing. (Flask has
-looked up the route before: its scope is what is authorized.) Every API response, whatever it is, has
-the headers of its limits and its request id.
+looked up the route before: its scope is what is authorized.) Every API response has the headers of
+its limits and its request id.
 """
 
 from __future__ import annotations
