@@ -35,7 +35,8 @@ class Choices(fields.Described, ma.fields.List[str]):
 
     def __init__(self, description: str, choices: Sequence[str], **kwargs: Any) -> None:
         one = ma.fields.String(validate=ma.validate.OneOf(choices))
-        super().__init__(description, cls_or_instance=one, **kwargs)
+        metadata = {"minItems": 1, "uniqueItems": True}
+        super().__init__(description, cls_or_instance=one, metadata=metadata, **kwargs)
         self._choices = choices
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:

@@ -379,6 +379,13 @@ def test_a_backup_is_made_once_listed_and_told(store, owner):
 
 
 @pytest.mark.sqlite_only
+def test_backups_of_the_same_second_differ_in_their_names(store, owner):
+    made = [owner.post("/v2/backups").get_json()["name"] for _ in range(3)]
+    assert made == [f"orders-20261201T12000{second}Z-manual.db" for second in range(3)]
+    assert [each["name"] for each in owner.get("/v2/backups").get_json()["backups"]] == made[::-1]
+
+
+@pytest.mark.sqlite_only
 def test_a_backup_that_is_asked_for_again_as_it_is_recorded_is_made_once(store, owner, monkeypatch):
     once = {"headers": {"Idempotency-Key": "once"}}
     again = []

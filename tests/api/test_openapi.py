@@ -286,6 +286,12 @@ def test_every_body_has_an_example_that_fits_its_schema(document):
                 assert_fits(document, content["schema"], *examples)
 
 
+def test_headers_of_one_code_are_not_required_of_the_others_of_its_status(documents):
+    refused = operations(documents[2])["changeOrder"][2]["responses"]["409"]
+    assert "reference_exists" in refused["description"]
+    assert not any(refused["headers"][each]["required"] for each in ("Location", "ETag", "Vary"))
+
+
 def test_bodies_are_requested_of_placing_and_may_be_sent_with_shipping(document, version):
     required = {
         name: operation["requestBody"]["required"]

@@ -163,6 +163,9 @@ class Backups:
         self._check_room(self.folder)
         now = self._clock.now().replace(microsecond=0)
         path = self.folder / name_of(now, is_manual=is_manual)
+        while path.exists():  # made in the same second
+            now += timedelta(seconds=1)
+            path = self.folder / name_of(now, is_manual=is_manual)
         with files.complete_file(path, "backup") as unfinished:
             opening.fill(self._database, unfinished, self._stopped.is_set)
             # First, so that there is no backup without.

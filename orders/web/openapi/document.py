@@ -473,8 +473,12 @@ def _add_refusal(responses: dict[str, Any], code: str, version: int, headers: li
         "value": json.loads(error_body(answer, version))
     }
     own = [name for name, _ in answer.headers]
-    own += ["Location", *_WITH_ETAG] if answer.order else []
     response["headers"].update(_refer(_of_version([*own, *headers], version)))
+    if answer.order:
+        # Not with the other codes of this status.
+        every = _headers(version)
+        optional = {each: every[each] | {"required": False} for each in ("Location", *_WITH_ETAG)}
+        response["headers"].update(optional)
 
 
 def _no_refusals() -> dict[str, Any]:
