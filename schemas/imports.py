@@ -20,7 +20,8 @@ class ImportFilesSchema(StrictSchema):
     """The parts of the body."""
 
     file = fields.Upload(
-        "The orders. Its name ends in .csv, .tsv or .txt, or .jsonl.", required=True
+        "The orders, in .csv, .tsv or .txt, or .jsonl; CSV if its name has no ending.",
+        required=True,
     )
     pets = fields.Upload("A table of petId beside SKUs or names.")
 

@@ -71,7 +71,8 @@ def _import(query: Mapping[str, Any], files: Mapping[str, FileStorage]) -> Reply
     try:
         rows = formats.read(
             formats.pieces(file.stream),
-            formats.ending_of(Path(file.filename or "")),
+            # Many programs send a file without a name of its own.
+            formats.ending_of(Path(file.filename or "")) or ".csv",
             ORDERS,
             faults,
             _reading(query, files.get("pets")),

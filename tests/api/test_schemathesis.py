@@ -18,7 +18,10 @@ Where the contract decides otherwise than a check expects, the check is configur
 - `missing_test_data`, a warning, is a failure here: the catalogue can't be filled over HTTP, so
   there are pets, and half of the requested pets are these (`CONFIG_OF`).
 - `use_after_free` expects what was deleted to be gone. In version 2, DELETE cancels an order, which
-  is then shown as cancelled: it is the one check that is switched off (`CONFIG_OF`).
+  is then shown as cancelled: it is switched off there (`CONFIG_OF`).
+- What file `/imports` accepts is not in the document: neither acceptance nor rejection is checked.
+- `unsupported_method` and `allow_header_conformance` are switched off for `/store/orders/batch`,
+  where other methods than POST are those of `/store/orders/{orderId}`, which has no such order.
 """
 
 from __future__ import annotations
@@ -29,18 +32,22 @@ import os
 import re
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from orders import settings
+from orders.apikeys import SCOPES
 from orders.clock import Clock
-from orders.domain import Pet, PetStatus
+from orders.domain import NewOrder, Origin, Pet, PetStatus
+from orders.store import apikeys as key_store
 from orders.store import pets
 from orders.store.care import opening
 from orders.system import make_private_folder
-from tests.support.service import running
+from orders.webhooks.service import WebhookService
+from tests.support.service import SOURCE, running
 from tests.support.stores import Store
 
 pytestmark = pytest.mark.schemathesis
@@ -49,6 +56,11 @@ EXAMPLES = 15  # for each operation
 ENDLESS = "per_minute = 1000000000\nper_day = 1000000000\n"
 # Requests with no key or a wrong one count against the free plan, by their address.
 PLANS = f"[plans.free]\n{ENDLESS}[plans.endless]\n{ENDLESS}"
+OWN_KEY = 1
+# What may be changed at will, and what may go for good: the run removes or revokes each once.
+CHANGED, GONE = range(2, 5), range(5, 35)
+EVENTS = range(1, 4)
+FAR = datetime(9999, 1, 1, tzinfo=UTC)
 PETS = [Pet(1, "Rex", 1, PetStatus.AVAILABLE), Pet(2**63 - 1, "Mimi", 2, PetStatus.SOLD)]
 CONFIG = f"""
 # In one thread: in two, hypothesis upsets the parser of Python 3.11.
@@ -57,6 +69,9 @@ continue-on-failure = true
 warnings = {{ fail-on = true }}
 auth.openapi.bearer.bearer = "${{STORE_KEY}}"
 dictionaries.pets.values = {[pet.id for pet in PETS]}
+dictionaries.changed.values = {[*CHANGED]}
+dictionaries.gone.values = {[*GONE]}
+dictionaries.events.values = {[*EVENTS]}
 checks.enabled = true
 checks.response_schema_conformance.validate-formats = true
 checks.max_response_time = 5
@@ -65,6 +80,21 @@ generation.database = "none"
 output.truncation.enabled = false
 
 """
+# Of each operation that takes an id, where most of the ids come from: a dictionary of the above.
+TAKEN_FROM = {
+    "changeKey": {"keyId": "changed"},
+    "rotateKey": {"keyId": "gone"},
+    "revokeKey": {"keyId": "gone"},
+    "unbanKey": {"keyId": "changed"},
+    "changeWebhook": {"webhookId": "changed"},
+    "rotateWebhook": {"webhookId": "gone"},
+    "removeWebhook": {"webhookId": "gone"},
+    "pauseWebhook": {"webhookId": "changed"},
+    "resumeWebhook": {"webhookId": "changed"},
+    "pingWebhook": {"webhookId": "changed"},
+    "listDeliveries": {"webhookId": "changed"},
+    "redeliver": {"webhookId": "changed", "eventId": "events"},
+}
 CONFIG_OF = {
     1: """
 [[operations]]
@@ -76,13 +106,55 @@ checks.use_after_free.enabled = false
 [[operations]]
 include-operation-id = "listEvents"
 parameters = { "query.wait" = 0 }
-""",
+[[operations]]
+include-operation-id = "importOrders"
+checks.negative_data_rejection.enabled = false
+checks.positive_data_acceptance.enabled = false
+[[operations]]
+include-operation-id = "placeOrders"
+checks.unsupported_method.enabled = false
+checks.allow_header_conformance.enabled = false
+"""
+    + "".join(
+        f"""
+[[operations]]
+include-operation-id = "{operation}"
+parameters = {{ {
+            ", ".join(
+                f'"path.{name}" = {{ dictionary = "{values}", probability = 0.8 }}'
+                for name, values in parameters.items()
+            )
+        } }}
+"""
+        for operation, parameters in TAKEN_FROM.items()
+    ),
 }
+# No webhook's receiver is looked up or reached, whatever its URL.
+OFFLINE = """
+import socket
+
+look_up, connect = socket.getaddrinfo, socket.socket.connect
+
+def numbers_alone(host, port, family=0, type=0, proto=0, flags=0):
+    return look_up(host, port, family, type, proto, flags | socket.AI_NUMERICHOST)
+
+def refused(connection, address):
+    if connection.family != socket.AF_UNIX and address[0] != "127.0.0.1":
+        raise ConnectionRefusedError("a test reaches no other machine")
+    connect(connection, address)
+
+socket.getaddrinfo, socket.socket.connect = numbers_alone, refused
+"""
 HOOKS = """
+import os
+import re
 import uuid
+from pathlib import Path
+
 import schemathesis
 
 NAME = "Idempotency-Key"
+VALID = re.compile(r"[!-+\\--~]{1,255}")
 sent = set()
 
 def whole(part):
@@ -95,9 +167,12 @@ def whole(part):
 @schemathesis.hook
 def before_call(context, case, kwargs):
     value = (case.headers or {}).get(NAME)
-    if value in sent:
+    if value in sent and VALID.fullmatch(str(value)):
         case.headers[NAME] = uuid.uuid4().hex
     sent.add(value)
+    if str((case.path_parameters or {}).get("keyId")) == os.environ["STORE_KEY_ID"]:
+        # It would go, or be replaced, and nothing more be allowed.
+        case.path_parameters["keyId"] = 2
     if case.meta and case.meta.generation.mode.is_positive:
         # To set another, or one where there is none, would make the case an invalid one.
         if isinstance(case.body, dict | list) and "json" in (case.media_type or ""):
@@ -106,12 +181,36 @@ def before_call(context, case, kwargs):
             (case.query or {}).pop(name, None)
         for name in ("If-Match", "Last-Event-ID", *(["If-None-Match"] * (case.method != "GET"))):
             (case.headers or {}).pop(name, None)
+        for order in orders_in(case.body):
+            if order.get("uniqueReference"):
+                order.setdefault("reference", uuid.uuid4().hex)
         if isinstance(case.body, dict) and (case.method == "PATCH" or "orderIds" in case.body):
             case.body.pop("tracking", None)
         if case.path == "/imports" and isinstance(case.body, dict):
             case.body.update(file=b"petId\\n7\\n")
             case.body.pop("pets", None)
+        if case.path.startswith("/keys") and isinstance(case.body, dict):
+            fit_key(case.body)
+        if case.path == "/webhooks" and isinstance(case.body, dict):
+            case.body["url"] = f"https://{uuid.uuid4().hex}.example/hook"
+        if case.path == "/backups/{name}":
+            (case.headers or {}).pop("Range", None)
+            names = [each.name for each in Path(os.environ["BACKUPS"]).glob("orders-*.db")]
+            case.path_parameters["name"] = max(names, default="none")
+
+def orders_in(body):
+    found = body.get("orders", [body]) if isinstance(body, dict) else []
+    return [each for each in found if isinstance(each, dict)]
+
+def fit_key(body):
+    if "name" in body:
+        body["name"] = "a shop"
+    if "plan" in body:
+        body["plan"] = "endless"
+    for name in ("perMinute", "perDay"):
+        body.pop(name, None)
 """
+COLLECTIONS = "/store/orders|/pets|/keys|/webhooks|/deliveries|/backups"
 # Of each operation, some of the statuses that it must be seen to answer with.
 STATUSES = {
     1: {
@@ -137,6 +236,26 @@ STATUSES = {
         "POST /imports": {200, 401, 422},
         "GET /store/stats": {200, 401, 422},
         "GET /usage": {200, 401},
+        "GET /keys": {200, 401},
+        "POST /keys": {201, 401, 415, 422},
+        "PATCH /keys/*": {200, 401, 404, 415, 422},
+        "DELETE /keys/*": {204, 401, 404},
+        "POST /keys/*/rotate": {200, 401, 404, 409, 422},
+        "POST /keys/*/unban": {401, 404, 409},
+        "GET /webhooks": {200, 401},
+        "POST /webhooks": {201, 401, 415, 422},
+        "PATCH /webhooks/*": {200, 401, 404, 415, 422},
+        "DELETE /webhooks/*": {204, 401, 404},
+        "POST /webhooks/*/rotate": {200, 401, 404},
+        "POST /webhooks/*/pause": {200, 401, 404},
+        "POST /webhooks/*/resume": {200, 401, 404, 422},
+        "POST /webhooks/*/ping": {200, 401, 404},
+        "GET /webhooks/*/deliveries": {200, 401, 404, 422},
+        "POST /webhooks/*/deliveries/*/redeliver": {202, 401, 404},
+        "GET /audit": {200, 401, 422},
+        "GET /backups": {200, 401},
+        "POST /backups": {201, 401},
+        "GET /backups/*": {200, 401},
     },
 }
 
@@ -149,12 +268,29 @@ def endless(tmp_path_factory):
     (instance / "config.toml").write_text(PLANS)
     opening.create(instance / "orders.db")
     store = Store(settings.load({"ORDERS_INSTANCE": str(instance)}), Clock())
-    _, secret = store.issue("endless")
+    _, secret = store.issue("endless", scopes=SCOPES)
     with store.database.write() as connection:
         pets.replace_all(connection, PETS)
+    for number in range(2, GONE.stop):
+        assert store.issue("endless")[0] == number
+    with store.database.write() as connection:
+        for key_id in CHANGED:
+            key_store.change(connection, key_id, banned_until=FAR)
+    add_webhooks(store)
+    for _ in EVENTS:
+        store.shop.orders.place(NewOrder(1, 1, None, None), Origin("cli"))
     store.shop.end()
-    with running(instance) as service:
-        yield SimpleNamespace(service=service, secret=secret)
+    (instance / "sitecustomize.py").write_text(OFFLINE)
+    with running(instance, ORDERS_BACKUPS="backups", PYTHONPATH=f"{instance}:{SOURCE}") as service:
+        yield SimpleNamespace(service=service, secret=secret, backups=instance / "backups")
+
+
+def add_webhooks(store):
+    """Add webhooks with the ids that the run takes, whose receivers have no address."""
+    with store.database.write() as connection:
+        webhooks = WebhookService(connection, store.clock.now(), None)
+        for number in range(1, GONE.start + 15):
+            webhooks.add(f"https://{number}.example/hook", ())
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["v1", "v2"])
@@ -179,6 +315,8 @@ def report(endless, version, tmp_path_factory):
         env={
             "PATH": os.environ["PATH"],
             "STORE_KEY": endless.secret,
+            "STORE_KEY_ID": str(OWN_KEY),
+            "BACKUPS": str(endless.backups),
             "SCHEMATHESIS_HOOKS": "hooks",
         },
         capture_output=True,
@@ -208,7 +346,7 @@ def test_each_operation_was_seen_to_succeed_and_to_refuse(report, endless, versi
     met = collections.defaultdict(set)
     for line in endless.service.log:
         if words := re.search(rf" ([A-Z]+) /v{version}(/\S+) (\d{{3}}) ", line):
-            shape = re.sub(r"^(/store/orders|/pets)/(?!batch)[^/]+", r"\1/*", words[2])
+            shape = re.sub(rf"({COLLECTIONS})/(?!batch)[^/]+", r"\1/*", words[2])
             met[f"{words[1]} {shape}"].add(int(words[3]))
     assert {name: met[name] & each for name, each in STATUSES[version].items()} == STATUSES[version]
     assert {status for statuses in met.values() for status in statuses if status >= 500} == set()

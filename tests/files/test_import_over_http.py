@@ -68,6 +68,10 @@ def test_a_file_with_a_fault_is_refused_as_a_whole_by_its_line(owner, store):
     assert not store.events()
 
 
+def test_a_file_without_an_ending_is_csv(owner):
+    assert send(owner, GOOD, name="file").get_json() == {"orders": 2, "remarks": []}
+
+
 @pytest.mark.parametrize("query", ["", "dryRun=true"])
 def test_what_is_no_table_of_orders_is_told_in_words_that_name_no_option_of_a_command(
     owner, store, query
