@@ -1,7 +1,8 @@
 // What the pages that administer the shop have in common: fields, choices, and a secret that is shown once.
 
-import { bdi, el } from "./dom.js";
-import { announce } from "./notices.js";
+import { change, newName, NoAnswer } from "./api.js";
+import { bdi, el, refocus, setText } from "./dom.js";
+import { announce, describe, faults } from "./notices.js";
 
 /** Make a choice of several options, each a value and a text. */
 export function choice(id, options, usual) {
@@ -36,4 +37,54 @@ export function revealed(name, secret, advice) {
     el("h2", { id: "revealed" }, "The secret of ", bdi(name)),
     el("p", { text: `It is shown only now: copy it${advice}` }),
     el("div", { class: "search" }, field("Secret", shown), el("button", { class: "button main", type: "button", text: "Copy", on: { click: copy } })));
+}
+
+/**
+ * Have a form send what `read` returns, to add it at a path: once, even if it is sent again after a lost answer.
+ * `read` returns what is wanted, or what is wrong: a text, and the control that it is about.
+ */
+export function adds(form, { path, submit, notice, labels, lost, read, added }) {
+  const usual = submit.textContent;
+  let once = newName();
+
+  async function send() {
+    const { wanted, wrong } = read();
+    if (wrong) return fail(...wrong);
+    setText(notice, "");
+    submit.disabled = true;
+    try {
+      const { data } = await change("POST", path, wanted, { name: once });
+      form.reset();
+      once = newName();
+      submit.textContent = usual;
+      added(data);
+    } catch (failure) {
+      if (failure.name !== "AbortError") refused(failure);
+    }
+    submit.disabled = false;
+    return undefined;
+  }
+
+  function refused(failure) {
+    submit.disabled = false;
+    if (failure instanceof NoAnswer) {
+      submit.textContent = "Send again";
+      return fail(lost, submit);
+    }
+    if (![429, 500, 503].includes(failure.status)) once = newName();
+    const [[at, fault] = []] = Object.entries(failure.status === 422 ? faults(failure, labels) : {});
+    return fail(at ? `${labels.get(at)} ${fault}.` : describe(failure), form.elements.namedItem(at ?? "") ?? submit);
+  }
+
+  function fail(text, at) {
+    setText(notice, text);
+    for (const each of form.querySelectorAll("input:not([type=checkbox])")) each.setAttribute("aria-invalid", `${each === at}`);
+    if (at === submit) refocus(at);
+    else at.focus();
+  }
+
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    if (!submit.disabled) send();
+  });
 }

@@ -1,11 +1,11 @@
 // The shop's keys, for those who manage it. A secret is in this view alone, and goes with it.
 
 import { confirm } from "./actions.js";
-import { change, get, newName, NoAnswer } from "./api.js";
-import { bdi, byId, el, refocus, setText } from "./dom.js";
-import { choice, field, pairs, revealed } from "./forms.js";
+import { change, get, newName } from "./api.js";
+import { bdi, byId, el } from "./dom.js";
+import { adds, choice, field, pairs, revealed } from "./forms.js";
 import { count, counted, inSentence, instant } from "./format.js";
-import { announce, describe, failurePanel, faults } from "./notices.js";
+import { announce, describe, failurePanel } from "./notices.js";
 import { session } from "./session.js";
 import { now } from "./time.js";
 
@@ -223,46 +223,6 @@ function issuing(issued) {
   };
   plan.addEventListener("change", showFigures);
   showFigures();
-  // Sent again after a lost answer, it is issued once.
-  let once = newName();
-
-  async function send() {
-    const { key, wrong } = read();
-    if (wrong) return fail(wrong[0], wrong[1]);
-    setText(notice, "");
-    submit.disabled = true;
-    try {
-      const { data } = await change("POST", "keys", key, { name: once });
-      form.reset();
-      once = newName();
-      submit.textContent = "Issue key";
-      showFigures();
-      issued(data);
-    } catch (failure) {
-      if (failure.name !== "AbortError") refused(failure);
-    }
-    submit.disabled = false;
-    return undefined;
-  }
-
-  function refused(failure) {
-    submit.disabled = false;
-    if (failure instanceof NoAnswer) {
-      submit.textContent = "Send again";
-      return fail(LOST, submit);
-    }
-    if (![429, 500, 503].includes(failure.status)) once = newName();
-    const [[at, fault] = []] = Object.entries(failure.status === 422 ? faults(failure, LABELS) : {});
-    return fail(at ? `${LABELS.get(at)} ${fault}.` : describe(failure), at ? form.elements.namedItem(at) : submit);
-  }
-
-  function fail(text, at) {
-    setText(notice, text);
-    for (const each of form.querySelectorAll("input")) each.setAttribute("aria-invalid", `${each === at}`);
-    if (at === submit) refocus(at);
-    else at?.focus();
-  }
-
   function read() {
     const key = { name: name.value.trim(), plan: plan.value, scopes: access.value.split(" ") };
     if (!key.name) return { wrong: ["Enter a name.", name] };
@@ -271,13 +231,14 @@ function issuing(issued) {
       if (!/^\d*$/.test(text) || (!text && each !== days)) return { wrong: [`${LABELS.get(each.name)} must be a whole number.`, each] };
       if (text) key[each.name] = Number(text);
     }
-    return { key };
+    return { wanted: key };
   }
 
-  form.addEventListener("submit", (event) => {
-    event.preventDefault();
-    if (!submit.disabled) send();
-  });
+  const added = (data) => {
+    showFigures();
+    issued(data);
+  };
+  adds(form, { path: "keys", submit, notice, labels: LABELS, lost: LOST, read, added });
   const offer = (keys) => {
     const known = new Set([...plan.options].map(({ value }) => value));
     for (const each of new Set(keys.map((key) => key.plan))) if (!known.has(each)) plan.append(el("option", { value: each, text: each }));

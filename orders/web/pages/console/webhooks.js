@@ -1,11 +1,11 @@
 // The webhooks that a key manages. What receivers answer is only ever text. A secret is in this view alone.
 
 import { confirm } from "./actions.js";
-import { change, get, newName, NoAnswer } from "./api.js";
-import { bdi, byId, el, refocus, setText } from "./dom.js";
-import { field, pairs, revealed } from "./forms.js";
+import { change, get, newName } from "./api.js";
+import { bdi, byId, el, refocus } from "./dom.js";
+import { adds, field, pairs, revealed } from "./forms.js";
 import { count, counted, inSentence, instant } from "./format.js";
-import { announce, describe, failurePanel, faults } from "./notices.js";
+import { announce, describe, failurePanel } from "./notices.js";
 import { session } from "./session.js";
 
 const TYPES = [
@@ -260,49 +260,11 @@ function adding(added) {
   const submit = el("button", { class: "button main", type: "submit", text: "Add webhook" });
   const form = el("form", { class: "panel place", novalidate: true, "aria-labelledby": "add" },
     el("h2", { id: "add", text: "Add a webhook" }), notice, field("Address", url, "Where to send a message of each change. An https address that can be reached over the internet."), boxes, el("div", { class: "buttons" }, submit));
-  // Sent again after a lost answer, it is added once.
-  let once = newName();
-
-  async function send() {
-    const webhook = { url: url.value.trim(), events: chosen() };
-    if (!webhook.url) return fail("Enter an address.", url);
-    if (!webhook.events.length) return fail(NONE_CHOSEN, boxes.querySelector("input"));
-    setText(notice, "");
-    submit.disabled = true;
-    try {
-      const { data } = await change("POST", "webhooks", webhook, { name: once });
-      form.reset();
-      once = newName();
-      submit.textContent = "Add webhook";
-      added(data);
-    } catch (failure) {
-      if (failure.name !== "AbortError") refused(failure);
-    }
-    submit.disabled = false;
-    return undefined;
-  }
-
-  function refused(failure) {
-    submit.disabled = false;
-    if (failure instanceof NoAnswer) {
-      submit.textContent = "Send again";
-      return fail(LOST, submit);
-    }
-    if (![429, 500, 503].includes(failure.status)) once = newName();
-    const [[at, fault] = []] = Object.entries(failure.status === 422 ? faults(failure, LABELS) : {});
-    return fail(at ? `${LABELS.get(at)} ${fault}.` : describe(failure), at === "url" ? url : submit);
-  }
-
-  function fail(text, at) {
-    setText(notice, text);
-    url.setAttribute("aria-invalid", `${at === url}`);
-    if (at === submit) refocus(at);
-    else at.focus();
-  }
-
-  form.addEventListener("submit", (event) => {
-    event.preventDefault();
-    if (!submit.disabled) send();
-  });
+  const read = () => {
+    const wanted = { url: url.value.trim(), events: chosen() };
+    if (!wanted.url) return { wrong: ["Enter an address.", url] };
+    return wanted.events.length ? { wanted } : { wrong: [NONE_CHOSEN, boxes.querySelector("input")] };
+  };
+  adds(form, { path: "webhooks", submit, notice, labels: LABELS, lost: LOST, read, added });
   return form;
 }
