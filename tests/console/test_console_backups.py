@@ -9,7 +9,7 @@ import pytest
 
 from orders.apikeys import SCOPES
 from tests.support.browser import expect, no_violations
-from tests.support.console import announced, go_to, press, too_wide
+from tests.support.console import announced, go_to, press, see_old_backups, too_wide
 
 pytestmark = pytest.mark.browser
 
@@ -58,14 +58,7 @@ def test_a_download_that_is_refused_says_why(at_desk):
 
 def test_the_foot_leads_administrators_to_the_backups_where_the_newest_is_old(at_desk):
     page = at_desk(OWNER)
-
-    def say_old(route):
-        answer = route.fetch()
-        backups = {"last": "2020-02-03T08:00:00Z", "sameDisk": True}
-        route.fulfill(response=answer, json={**answer.json(), "backups": backups})
-
-    page.route("**/stats?*", say_old)
-    press(page, "Refresh")
+    see_old_backups(page)
     said = page.locator("#banner-backups")
     expect(said).to_contain_text("The newest backup was made 3 Feb 2020 at 8:00.")
     expect(said).not_to_contain_text("administrator")

@@ -18,6 +18,7 @@ from tests.support.console import (
     in_plain_words,
     press,
     row,
+    see_old_backups,
     ship,
     wait_for_rows,
 )
@@ -212,14 +213,7 @@ def test_a_paused_webhook_and_backups_on_the_same_disk_are_told_at_the_foot(shop
         endpoint_id = endpoints.add(connection, new, shop.store.clock.now())
         endpoints.pause(connection, endpoint_id, "a person did", shop.store.clock.now())
     page = at_desk()
-
-    def say_old(route):
-        answer = route.fetch()
-        backups = {"last": "2020-02-03T08:00:00Z", "sameDisk": True}
-        route.fulfill(response=answer, json={**answer.json(), "backups": backups})
-
-    page.route("**/stats?*", say_old)
-    press(page, "Refresh")
+    see_old_backups(page)
     foot = page.get_by_role("contentinfo")
     expect(foot).to_contain_text(f"webhook {endpoint_id} is paused")
     expect(foot).to_contain_text(

@@ -152,3 +152,15 @@ def too_wide(page):
 def in_plain_words(text):
     """Return whether a text is without programmers' words."""
     return not re.search(r"_|\b[45]\d\d\b|HTTP|JSON|null|undefined|petId|shipDate", text)
+
+
+def see_old_backups(page):
+    """Refresh, and have the figures say that the newest backup is old, and on the same disk."""
+
+    def say_old(route):
+        answer = route.fetch()
+        backups = {"last": "2020-02-03T08:00:00Z", "sameDisk": True}
+        route.fulfill(response=answer, json={**answer.json(), "backups": backups})
+
+    page.route("**/stats?*", say_old)
+    press(page, "Refresh")
