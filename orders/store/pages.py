@@ -40,7 +40,6 @@ TRIED = 4_000
 MANY = 400_000
 # As many shapes as clients may think of would fill the memory.
 _CACHED_STATEMENTS = 500
-_EQUAL = ("reference", "pet_id")
 _EVERY_STATUS = tuple(status.value for status in Status)
 # Each of these has a date to be shipped at: a constraint of the table.
 _IS_SHIPPED = ORDERS.status == Status.SHIPPED.value
@@ -67,6 +66,10 @@ FILTERS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
     "undated": ("ship_date", lambda column, _: column.is_(None)),
     SEARCH: (SEARCH, operator.eq),
 }
+# Those whose own index has the order of ids, too.
+_EQUAL = [
+    name for name, (_, compare) in FILTERS.items() if compare is operator.eq and name != SEARCH
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +95,12 @@ class Filters:
     @property
     def undated(self) -> bool | None:
         """Whether orders without a shipDate are wanted only: the filter of `dated=false`."""
-        return None if self.dated is None else not self.dated
+        return True if self.dated is False else None
 
     def values(self) -> dict[str, Any]:
         """Return the filters that are set by name, but for the statuses."""
-        values = {name: getattr(self, name) for name in FILTERS}
-        return {
-            name: each for name, each in values.items() if each is not None and each is not False
-        }
+        values = {name: getattr(self, name) for name in FILTERS} | {"dated": self.dated or None}
+        return {name: each for name, each in values.items() if each is not None}
 
     def parameters(self) -> dict[str, Any]:
         values = self.values()

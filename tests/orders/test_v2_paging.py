@@ -38,6 +38,13 @@ FEW = {
 REFERENCES = (None, "R-4", "R-5", "r-4", "r-%_É", "R-é", "7-up", "WEB-4-é up", "a.4-4", "-", "4")
 
 
+# Values of filters that orders have exactly, and instants of those that bound one.
+EXACT = {"pet_id": [7, 1, 2**63 - 1], "reference": ["R-4", "R-5"]}
+BOUNDS = {
+    f"{name}_{bound}": BEGIN + timedelta(days=days)
+    for name in ("placed", "ships", "updated")
+    for bound, days in (("from", 100), ("before", 700))
+}
 ITEMS = (None, "Red collar", "Café-Körbchen, 4 up")
 ADDRESSES = (None, "Mia Wong\nUpper Rd 7\r\nLeeds")
 
@@ -86,8 +93,7 @@ def matches(order, filters):
     """Return whether an order matches the filters."""
     return (
         order["status"] in filters.statuses
-        and filters.pet_id in {None, order["pet_id"]}
-        and filters.reference in {None, order["reference"]}
+        and all(getattr(filters, name) in {None, order[name]} for name in EXACT)
         and is_within(order["placed_at"], filters.placed_from, filters.placed_before)
         and is_within(order["ship_date"], filters.ships_from, filters.ships_before)
         and is_within(order["updated_at"], filters.updated_from, filters.updated_before)
@@ -150,14 +156,8 @@ ANY_FILTERS = st.builds(
     Filters,
     statuses=st.sets(st.sampled_from(Status)).map(lambda chosen: tuple(sorted(chosen)))
     | st.just(tuple(Status)),
-    pet_id=st.none() | st.sampled_from([1, 7, 2**63 - 1]),
-    reference=st.none() | st.sampled_from(["R-4", "R-5"]),
-    placed_from=st.none() | HOURS,
-    placed_before=st.none() | HOURS,
-    ships_from=st.none() | HOURS,
-    ships_before=st.none() | HOURS,
-    updated_from=st.none() | HOURS,
-    updated_before=st.none() | HOURS,
+    **{name: st.none() | st.sampled_from(values) for name, values in EXACT.items()},
+    **dict.fromkeys(BOUNDS, st.none() | HOURS),
     dated=st.sampled_from([None, True, False]),
     search=st.none()
     | st.sampled_from(
@@ -203,14 +203,8 @@ def set_limits(monkeypatch, limits):
 
 
 VALUES = {
-    "pet_id": 7,
-    "reference": "R-4",
-    "placed_from": BEGIN,
-    "placed_before": BEGIN + timedelta(days=700),
-    "ships_from": BEGIN,
-    "ships_before": BEGIN + timedelta(days=700),
-    "updated_from": BEGIN,
-    "updated_before": BEGIN + timedelta(days=700),
+    **{name: values[0] for name, values in EXACT.items()},
+    **BOUNDS,
     "dated": False,
     "search": "r-",
 }
@@ -220,8 +214,11 @@ SETS = [
 ]
 
 
-def test_each_filter_has_a_value_here():
-    assert {each.name for each in fields(Filters)} == {"statuses", *VALUES}
+def test_each_filter_has_a_value_here_that_some_orders_have(mixed):
+    assert {each.name for each in fields(Filters)} == {"statuses", *VALUES}, "EXACT or BOUNDS"
+    for name, value in VALUES.items():
+        found = [row for row in mixed.rows if matches(row, Filters(**{name: value}))]
+        assert 0 < len(found) < len(mixed.rows), f"{name} in random_orders"
 
 
 @pytest.mark.sqlite_only("its query plans; for PostgreSQL, see test_postgres")
