@@ -9,7 +9,7 @@ import re
 import unicodedata
 import zoneinfo
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cache, cached_property
@@ -199,13 +199,17 @@ _BREAK = r"(?:\u000d\u000a|[\u000a\u000d\u2028\u2029])"
 class TextRule:
     """What a text may be: 1 to `most` characters of `allowed`, a class in a regular expression.
 
-    `lines` is how many lines it may have, where that is limited. `but` says the rest in words.
+    `lines` is how many lines it may have, where that is limited. `but` says the rest in words. What
+    may name a person (`is_personal`) is forgotten of an order; by what `is_searched`, it is found.
     """
 
     most: int
     allowed: str = f"[^{_CONTROLS}]"
     but: str = " without control characters"
     lines: int | None = None
+    _: KW_ONLY
+    is_personal: bool
+    is_searched: bool
 
     @property
     def pattern(self) -> str:
@@ -232,18 +236,29 @@ class TextRule:
 _IN_LINES = f"[^{_CONTROLS_BUT_BREAKS}]"
 # The texts of an order, by its fields.
 TEXTS = {
-    "reference": TextRule(64),
-    "note": TextRule(500, _IN_LINES, ", without control characters but line breaks"),
-    "item": TextRule(
-        200, rf"[^{_CONTROLS}\u2028\u2029]", " in one line without control characters"
+    "reference": TextRule(64, is_personal=True, is_searched=True),
+    "note": TextRule(
+        *(500, _IN_LINES, ", without control characters but line breaks"),
+        is_personal=True,
+        is_searched=False,
     ),
-    "ship_to": TextRule(500, _IN_LINES, " in at most 8 lines, without other control characters", 8),
-    "tracking": TextRule(100, "[ -~]", " from ! to ~ and blanks"),
+    "item": TextRule(
+        *(200, rf"[^{_CONTROLS}\u2028\u2029]", " in one line without control characters"),
+        is_personal=False,
+        is_searched=True,
+    ),
+    "ship_to": TextRule(
+        *(500, _IN_LINES, " in at most 8 lines, without other control characters", 8),
+        is_personal=True,
+        is_searched=True,
+    ),
+    "tracking": TextRule(
+        100, "[ -~]", " from ! to ~ and blanks", is_personal=True, is_searched=True
+    ),
 }
-# Those that orders are searched by.
-SEARCHED = ("reference", "item", "ship_to", "tracking")
-# Those that may name a person: what is forgotten of an order.
-PERSONAL = ("reference", "note", "ship_to", "tracking")
+# Those that orders are searched by, and those that are forgotten.
+SEARCHED = tuple(name for name, rule in TEXTS.items() if rule.is_searched)
+PERSONAL = tuple(name for name, rule in TEXTS.items() if rule.is_personal)
 # Only a search's first characters are compared.
 _LONGEST_WORD = 64
 _WORD = re.compile(r"[^\W_]+")
