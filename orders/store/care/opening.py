@@ -145,7 +145,10 @@ def make_tables(connection: Connection) -> None:
 
 
 def run_migrations(connection: Connection) -> None:
-    """Run the migrations that a database lacks, in the connection's transaction, and record it."""
+    """Run the migrations that a database lacks, in the connection's transaction, and record it.
+
+    They change tables and indexes; triggers are this program's, whatever the migrations.
+    """
     # Alembic takes half a second to load, and most starts have nothing to migrate.
     from alembic import command
     from alembic.config import Config
@@ -155,6 +158,7 @@ def run_migrations(connection: Connection) -> None:
     config.attributes["connection"] = connection
     lacking = int(connection.exec_driver_sql(_VERSION).scalar_one())
     command.upgrade(config, "head")
+    create_triggers(connection)
     subject = f"from schema {lacking} to {checks.schema_version()}"
     audit.record(connection, datetime.now(UTC), "store.upgraded", subject)
 

@@ -1,23 +1,22 @@
 -- As in sqlite.sql, where the reasons are.
 
-CREATE FUNCTION order_events_never_changed() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION order_events_never_changed() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION 'the event log is never changed'
         USING ERRCODE = 'integrity_constraint_violation';
 END $$;
 
-CREATE FUNCTION audit_trail_never_changed() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION audit_trail_never_changed() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION 'the audit trail is never changed'
         USING ERRCODE = 'integrity_constraint_violation';
 END $$;
 
-CREATE TRIGGER order_events_no_update BEFORE UPDATE OF id, type, order_id, at, actor, request_id, pet_id,
-    quantity, ship_date, status, placed_at, updated_at, item ON order_events
+CREATE TRIGGER order_events_no_update BEFORE UPDATE OF {fixed} ON order_events
     FOR EACH STATEMENT EXECUTE FUNCTION order_events_never_changed();
 
 CREATE TRIGGER order_events_only_forget BEFORE UPDATE ON order_events FOR EACH ROW
-    WHEN (coalesce(NEW.reference, NEW.note, NEW.ship_to, NEW.tracking) IS NOT NULL)
+    WHEN (coalesce({personal}) IS NOT NULL)
     EXECUTE FUNCTION order_events_never_changed();
 
 CREATE TRIGGER order_events_no_delete BEFORE DELETE ON order_events
@@ -35,7 +34,7 @@ CREATE TRIGGER audit_trail_no_delete BEFORE DELETE ON audit_trail
 CREATE TRIGGER audit_trail_no_truncate BEFORE TRUNCATE ON audit_trail
     FOR EACH STATEMENT EXECUTE FUNCTION audit_trail_never_changed();
 
-CREATE FUNCTION order_quarters_kept() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION order_quarters_kept() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     happened_at timestamptz;
     -- What is added to placed, shipped and cancelled.

@@ -1,14 +1,14 @@
--- A blank line ends each statement, of which this makes a new store's triggers.
+-- A blank line ends each statement. `tables` fills in which columns of an event stay as they are, and which
+-- may be forgotten.
 
-CREATE TRIGGER order_events_no_update BEFORE UPDATE OF id, type, order_id, at, actor, request_id, pet_id,
-    quantity, ship_date, status, placed_at, updated_at, item ON order_events
+CREATE TRIGGER order_events_no_update BEFORE UPDATE OF {fixed} ON order_events
 BEGIN
     SELECT RAISE(ABORT, 'the event log is never changed');
 END;
 
 -- What may name a person is forgotten, and never becomes anything else.
 CREATE TRIGGER order_events_only_forget BEFORE UPDATE ON order_events
-WHEN coalesce(NEW.reference, NEW.note, NEW.ship_to, NEW.tracking) IS NOT NULL
+WHEN coalesce({personal}) IS NOT NULL
 BEGIN
     SELECT RAISE(ABORT, 'the event log is never changed');
 END;
