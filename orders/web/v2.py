@@ -49,6 +49,8 @@ _SORTS = {
     "dueAt": SortBy.DUE_AT,
 }
 _CURSOR_DIGEST_BYTES = 12
+# Version 1 shows a cancelled order as none.
+_CHANGE_REFUSALS = (*document.CHANGE_REFUSALS, "order_already_cancelled")
 _operation = partial(document.operation, stability="beta")
 # A write to one order.
 _write = partial(
@@ -211,7 +213,7 @@ def get_order(orderId: str) -> Reply:
 
 
 @blueprint.delete("/store/orders/<id:orderId>", tags=["orders"])
-@_write(refusals=(*document.CHANGE_REFUSALS, "malformed_request", "idempotency_key_reused"))
+@_write(refusals=(*_CHANGE_REFUSALS, "malformed_request", "idempotency_key_reused"))
 @blueprint.response(204, description="Order cancelled successfully.")
 def cancel_order(orderId: str) -> Reply:
     """Cancel one order by its identifier."""
@@ -223,7 +225,7 @@ def cancel_order(orderId: str) -> Reply:
 
 
 @blueprint.post("/store/orders/<id:orderId>/ship", tags=["orders"])
-@_write(refusals=(*document.BODY_REFUSALS, *document.CHANGE_REFUSALS, "idempotency_key_reused"))
+@_write(refusals=(*document.BODY_REFUSALS, *_CHANGE_REFUSALS, "idempotency_key_reused"))
 @blueprint.arguments(order_v2.ShipmentSchema, location="optional_json", required=False)
 @blueprint.response(
     200,
@@ -256,7 +258,7 @@ def reopen_order(orderId: str) -> Reply:
 @_write(
     refusals=(
         *document.BODY_REFUSALS,
-        *document.CHANGE_REFUSALS,
+        *_CHANGE_REFUSALS,
         "idempotency_key_reused",
         "reference_exists",
     )

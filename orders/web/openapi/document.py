@@ -22,7 +22,7 @@ from orders.store.tables import orders
 from orders.web.access import ANY
 from orders.web.bodies import MERGE_PATCH
 from orders.web.openapi import webhooks
-from orders.web.refusals import CODES, EXAMPLES, error_body
+from orders.web.refusals import CODES, EXAMPLES, SERVER_ANSWERS, error_body
 from schemas.order import EXAMPLE_ID
 from schemas.order_v2 import OrderSchema
 
@@ -165,38 +165,21 @@ PLACE_REFUSALS = (
     "idempotency_key_reused",
 )
 REOPEN_REFUSALS = ("order_not_found", "precondition_failed")
-CHANGE_REFUSALS = (*REOPEN_REFUSALS, "order_already_shipped", "order_already_cancelled")
+CHANGE_REFUSALS = (*REOPEN_REFUSALS, "order_already_shipped")
 # What a write to the list of all heeds.
 LIST_CONDITIONS = ("If-Match of a list", "If-None-Match of a write to the list")
-# Codes and headers that only one version has.
+# Headers that only one version has.
 _ONLY_IN = {
     **dict.fromkeys(
-        (
-            "backups_off",
-            "backup_failed",
-            "backup_not_found",
-            "range_not_satisfiable",
-            "Accept-Ranges",
-            "Content-Range",
-            "Content-Disposition",
-            "webhook_not_found",
-            "event_not_found",
-            "too_many_webhooks",
-            "key_not_found",
-            "key_is_over",
-            "key_not_banned",
-            "last_admin_key",
-            "rotation_in_grace",
-        ),
-        2,
+        ("Accept-Patch", "Accept-Ranges", "Content-Range", "Content-Disposition", "Link"), 2
     ),
-    "order_already_cancelled": 2,
-    "reference_exists": 2,
-    "Accept-Patch": 2,
-    "pet_not_found": 1,
     "Deprecation": 1,
     "Sunset": 1,
-    "Link": 2,
+}
+# Codes of answers where there is no operation.
+_OF_NO_OPERATION = {
+    *("not_found", "method_not_allowed"),
+    *(each.code for each in SERVER_ANSWERS.values()),
 }
 # What only version 2's document has: prose, and what generators of clients ask for.
 _INFO = """\
@@ -388,12 +371,13 @@ def complete(spec: dict[str, Any], version: int, settings: Settings) -> dict[str
     operations = [
         each for item in paths.values() for each in item.values() if isinstance(each, dict)
     ]
-    for each in operations:
-        _complete_operation(each, version, settings)
+    codes = _OF_NO_OPERATION.union(
+        *(_complete_operation(each, version, settings) for each in operations)
+    )
     # Not flask-smorest's own tag, the name of the version, which no operation has.
     tags = dict.fromkeys(chain.from_iterable(each["tags"] for each in operations))
     error = spec["components"]["schemas"]["Error"]["properties"]
-    error["code"]["enum"] = _of_version(CODES, version)
+    error["code"]["enum"] = [each for each in CODES if each in codes]
     document = {
         "openapi": spec["openapi"],
         "info": spec["info"],
@@ -433,7 +417,10 @@ def _of_version(names: Iterable[str], version: int) -> list[str]:
     return [name for name in names if _ONLY_IN.get(name, version) == version]
 
 
-def _complete_operation(described: dict[str, Any], version: int, settings: Settings) -> None:
+def _complete_operation(
+    described: dict[str, Any], version: int, settings: Settings
+) -> Iterable[str]:
+    """Complete an operation; return the codes with which it refuses."""
     own, parameters = described.pop(_HEADERS), described.pop(_PARAMETERS)
     etag = [*_WITH_ETAG] if described.pop(_HAS_ETAG) else []
     # Without flask-smorest's own response to a rejected body.
@@ -450,7 +437,7 @@ def _complete_operation(described: dict[str, Any], version: int, settings: Setti
     refusals = described.pop(_REFUSALS)
     if version >= UNKNOWN_PARAMETERS_REFUSED_SINCE:
         refusals = dict.fromkeys([*refusals, "validation_failed"])
-    for code in _of_version(refusals, version):
+    for code in refusals:
         _add_refusal(responses, code, version, own if described.get("deprecated") else [])
     for response in responses.values():
         response["headers"].update(_refer(COMMON_HEADERS))
@@ -463,6 +450,7 @@ def _complete_operation(described: dict[str, Any], version: int, settings: Setti
     ]
     if described.get("deprecated"):
         described["x-deprecated-sunset"] = settings.pets_sunset.isoformat()
+    return list(refusals)
 
 
 def _add_refusal(responses: dict[str, Any], code: str, version: int, headers: list[str]) -> None:
