@@ -6,8 +6,11 @@ import gzip
 import re
 from pathlib import Path
 
+from orders.domain import TEXTS, changeable_in
 from orders.settings import DEFAULT_PLANS
 from orders.web.pages import site
+from schemas.order_v2 import OrderPatchSchema
+from tests.support.orders import SHOWN
 
 FOLDER = Path(site.__file__).parent / "console"
 FILES = sorted(FOLDER.iterdir())
@@ -83,4 +86,17 @@ def test_a_key_can_be_issued_on_each_plan():
     names = [
         own if each == "FIGURES_OF_ITS_OWN" else each.strip('"') for each in listed.split(", ")
     ]
-    assert names == [*DEFAULT_PLANS]
+    assert names == [*DEFAULT_PLANS], "PLANS in keys.js"
+
+
+def test_the_page_has_each_field_of_an_order_as_the_service_has_it():
+    fields = re.findall(r'^  \{.*?\bname: "(\w+)",?(.*) \},$', MODULES["fields.js"], re.MULTILINE)
+    assert {name for name, _ in fields} == {*SHOWN.values()}, "FIELDS in fields.js"
+    columns = {shown: name for name, shown in SHOWN.items()}
+    entered = {columns[name]: facts for name, facts in fields if " enter: " in facts}
+    assert {*entered} == {*OrderPatchSchema().fields}, "`enter` in fields.js"
+    for name, facts in entered.items():
+        (states,) = re.findall(r" open: \[(.*?)\]", facts) or ['"pending"']
+        assert {*re.findall(r"\w+", states)} == changeable_in(name), f"`open` of {name}"
+        if name in TEXTS:
+            assert f"maxlength: {TEXTS[name].most}" in facts, f"maxlength of {name}"

@@ -184,6 +184,8 @@ def test_the_tables_of_fields_have_all_fields():
     added = names(next(two for one, two in rows if one == "—"))
     assert both == fields(order.OrderSchema)
     assert both + added == fields(order_v2.OrderSchema)
+    described = re.findall(r"^- `(\w+)`", section("## Version 2", api), re.MULTILINE)
+    assert described == added[3:], "the list of fields in docs/api.md"
     ((one, two),) = [row for row in rows if row[0].startswith("NewOrder takes")]
     assert names(one) == fields(order.NewOrderSchema)
     assert names(one) + names(two) == fields(order_v2.NewOrderSchema)

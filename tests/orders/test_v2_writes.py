@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 
 import pytest
+from sqlalchemy import String
 
-from orders.domain import format_instant
+from orders.domain import NewOrder, format_instant, name_in_api
+from orders.store import tables
 from tests.support.orders import OPTIONAL, TRACKING
 from tests.support.stores import assert_error
 
@@ -40,6 +43,13 @@ def ship_all(client, order_ids, **more):
 
 
 # Optional fields.
+
+
+def test_the_tests_have_every_optional_field_and_each_text_is_by_a_rule():
+    optional = {name_in_api(each.name) for each in fields(NewOrder) if each.default is None}
+    assert optional == {*OPTIONAL}, "OPTIONAL in tests/support/orders.py"
+    texts = {each.name for each in tables.orders.columns if type(each.type) is String}
+    assert texts == {"status"}, "is it about a person? Let TEXTS in orders/domain.py say that"
 
 
 # No field is one of these, whatever its type.
