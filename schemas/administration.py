@@ -12,7 +12,7 @@ from orders.domain import MAX_INT64, EventType
 from orders.settings import LONGEST_DAYS, MAX_FIGURE
 from schemas import fields
 from schemas.fields import CamelSchema, QuerySchema, SparseSchema, StrictSchema
-from schemas.query import MOST_AT_ONCE, USUALLY_AT_ONCE
+from schemas.v2 import LONGEST_PAGE, USUAL_PAGE
 
 _NEVER_AGAIN = "Only here, once: store it. Absent where the answer is repeated."
 _HOURS_A_DAY = 24
@@ -269,9 +269,7 @@ class NewestFirstQuerySchema(QuerySchema):
     after = fields.Int64Parameter(
         "`next` of the previous page; 0 to begin with the newest.", 0, MAX_INT64, load_default=0
     )
-    limit = fields.WholeParameter(
-        "The most to return.", 1, MOST_AT_ONCE, load_default=USUALLY_AT_ONCE
-    )
+    limit = fields.WholeParameter("The most to return.", 1, LONGEST_PAGE, load_default=USUAL_PAGE)
 
 
 class RedeliverySchema(CamelSchema):

@@ -25,7 +25,7 @@ from orders.strictjson import to_json
 from orders.webhooks.endpoints import EndpointNotFound, EventNotFound, TooManyEndpoints
 from orders.webhooks.service import UnfitURL
 from schemas.fields import Fault
-from schemas.order import EXAMPLE_ID
+from schemas.v1 import EXAMPLE_ID
 
 Headers = tuple[tuple[str, str], ...]
 Faults = tuple[tuple[str, str, str], ...]

@@ -18,7 +18,7 @@ from orders.web.bodies import idempotency_key
 from orders.web.openapi import document
 from orders.web.refusals import ServerBusy
 from orders.web.replies import CREATED, NO_CONTENT, Reply, written
-from schemas.order import NewOrderSchema, OrderSchema, PetSchema, ShipmentSchema
+from schemas.v1 import NewOrderSchema, OrderSchema, PetSchema, ShipmentSchema
 
 VERSION = 1
 # When the route was deprecated (RFC 9745), as a Unix time.

@@ -34,14 +34,11 @@ from orders.web.openapi import document
 from orders.web.refusals import MissingKey, ValidationFailed, body_of
 from orders.web.replies import CREATED, NO_CONTENT, REPLAYED, Reply, written
 from orders.webhooks import endpoints
-from schemas import order_v2
-from schemas import query as queries
-from schemas.event import EventPageSchema, HistoryPageSchema
+from schemas import v2 as schemas
 from schemas.fields import Fault
-from schemas.report import StatsSchema, UsageSchema
 
 VERSION = 2
-_STATS = StatsSchema()
+_STATS = schemas.StatsSchema()
 _SORTS = {
     "id": SortBy.ID,
     "placedAt": SortBy.PLACED_AT,
@@ -69,9 +66,9 @@ blueprint = ApiBlueprint("v2", __name__, url_prefix=f"/v{VERSION}", is_strict=Tr
     parameters=("If-Match of a list",),
     has_etag=True,
 )
-@blueprint.arguments(queries.OrdersQuerySchema, location="query")
+@blueprint.arguments(schemas.OrdersQuerySchema, location="query")
 @blueprint.response(
-    200, order_v2.OrderPageSchema, description="A page of orders, and the cursor of the next page."
+    200, schemas.OrderPageSchema, description="A page of orders, and the cursor of the next page."
 )
 def list_orders(parameters: dict[str, Any]) -> Reply:
     """Return a page of the orders that match the filters."""
@@ -169,8 +166,8 @@ def _digest(facts: list[Any], query: PageQuery, store_id: str) -> str:
     headers=("Location", "Idempotent-Replayed", "ETag", "Vary"),
     parameters=(*document.LIST_CONDITIONS, "Idempotency-Key"),
 )
-@blueprint.arguments(order_v2.NewOrderSchema)
-@blueprint.response(201, order_v2.OrderSchema, description="The placed order.")
+@blueprint.arguments(schemas.NewOrderSchema)
+@blueprint.response(201, schemas.OrderSchema, description="The placed order.")
 def place_order(placement: Placement) -> Reply:
     """Place an order."""
     call = current_call()
@@ -186,8 +183,8 @@ def place_order(placement: Placement) -> Reply:
     headers=("Idempotent-Replayed",),
     parameters=(*document.LIST_CONDITIONS, "Idempotency-Key"),
 )
-@blueprint.arguments(order_v2.PlacementsSchema)
-@blueprint.response(200, order_v2.PlacementResultsSchema, description="The result for each order.")
+@blueprint.arguments(schemas.PlacementsSchema)
+@blueprint.response(200, schemas.PlacementResultsSchema, description="The result for each order.")
 def place_orders(placements: dict[str, Any]) -> Reply:
     """Place up to 100 orders, each independently."""
     call = current_call()
@@ -202,7 +199,7 @@ def place_orders(placements: dict[str, Any]) -> Reply:
 @_operation(
     refusals=("order_not_found", "precondition_failed"), parameters=("If-Match",), has_etag=True
 )
-@blueprint.response(200, order_v2.OrderSchema, description="The order.")
+@blueprint.response(200, schemas.OrderSchema, description="The order.")
 def get_order(orderId: str) -> Reply:
     """Return one order."""
     order_id = domain.parse_order_id(orderId)
@@ -226,12 +223,12 @@ def cancel_order(orderId: str) -> Reply:
 
 @blueprint.post("/store/orders/<id:orderId>/ship", tags=["orders"])
 @_write(refusals=(*document.BODY_REFUSALS, *_CHANGE_REFUSALS, "idempotency_key_reused"))
-@blueprint.arguments(order_v2.ShipmentSchema, location="optional_json", required=False)
+@blueprint.arguments(schemas.ShipmentSchema, location="optional_json", required=False)
 @blueprint.response(
     200,
-    order_v2.OrderSchema,
+    schemas.OrderSchema,
     description="The shipped order.",
-    example=order_v2.OrderSchema.shipped_example,
+    example=schemas.OrderSchema.shipped_example,
 )
 def ship_order(shipment: dict[str, Any], orderId: str) -> Reply:
     """Ship one order."""
@@ -245,7 +242,7 @@ def ship_order(shipment: dict[str, Any], orderId: str) -> Reply:
 
 @blueprint.post("/store/orders/<id:orderId>/reopen", tags=["orders"])
 @_write(refusals=(*document.REOPEN_REFUSALS, "malformed_request", "idempotency_key_reused"))
-@blueprint.response(200, order_v2.OrderSchema, description="The order, pending again.")
+@blueprint.response(200, schemas.OrderSchema, description="The order, pending again.")
 def reopen_order(orderId: str) -> Reply:
     """Make a shipped or cancelled order pending again."""
     call = current_call()
@@ -263,8 +260,8 @@ def reopen_order(orderId: str) -> Reply:
         "reference_exists",
     )
 )
-@blueprint.arguments(order_v2.OrderPatchSchema, location="merge_patch")
-@blueprint.response(200, order_v2.OrderSchema, description="The order after the change.")
+@blueprint.arguments(schemas.OrderPatchSchema, location="merge_patch")
+@blueprint.response(200, schemas.OrderSchema, description="The order after the change.")
 def change_order(fields: dict[str, Any], orderId: str) -> Reply:
     """Change an order that is pending, the note of any, or the tracking of one that has shipped."""
     call = current_call()
@@ -279,8 +276,8 @@ def change_order(fields: dict[str, Any], orderId: str) -> Reply:
     headers=("Idempotent-Replayed",),
     parameters=(*document.LIST_CONDITIONS, "Idempotency-Key"),
 )
-@blueprint.arguments(order_v2.ShipmentsSchema)
-@blueprint.response(200, order_v2.ShipmentResultsSchema, description="The result for each order.")
+@blueprint.arguments(schemas.ShipmentsSchema)
+@blueprint.response(200, schemas.ShipmentResultsSchema, description="The result for each order.")
 def ship_orders(shipments: dict[str, Any]) -> Reply:
     """Ship up to 100 orders, each independently."""
     call = current_call()
@@ -311,10 +308,10 @@ def _result(result: Result | ReferenceExists) -> str:
 
 @blueprint.get("/store/orders/<id:orderId>/events", tags=["events"])
 @_operation(refusals=("order_not_found",))
-@blueprint.arguments(queries.HistoryQuerySchema, location="query")
+@blueprint.arguments(schemas.HistoryQuerySchema, location="query")
 @blueprint.response(
     200,
-    HistoryPageSchema,
+    schemas.HistoryPageSchema,
     description="Events of the order, oldest first, and the names of the keys that caused them.",
 )
 def list_order_events(query: dict[str, int], orderId: str) -> Reply:
@@ -329,10 +326,10 @@ def list_order_events(query: dict[str, int], orderId: str) -> Reply:
 
 @blueprint.get("/store/events", tags=["events"])
 @_operation(refusals=("server_busy",), parameters=("Last-Event-ID",))
-@blueprint.arguments(queries.EventsQuerySchema, location="query")
+@blueprint.arguments(schemas.EventsQuerySchema, location="query")
 @blueprint.response(
     200,
-    EventPageSchema,
+    schemas.EventPageSchema,
     description="Events, oldest first, where to continue, and whether there are more.",
 )
 def list_events(query: dict[str, Any]) -> Reply:
@@ -366,8 +363,8 @@ def _check_position(after: int) -> None:
 
 @blueprint.get("/store/stats", tags=["reports"])
 @_operation()
-@blueprint.arguments(queries.StatsQuerySchema, location="query")
-@blueprint.response(200, StatsSchema, description="The figures.")
+@blueprint.arguments(schemas.StatsQuerySchema, location="query")
+@blueprint.response(200, schemas.StatsSchema, description="The figures.")
 def get_stats(query: dict[str, Any]) -> Reply:
     """Return the store's figures by status and by day."""
     shop = current_call().shop
@@ -387,7 +384,7 @@ def get_stats(query: dict[str, Any]) -> Reply:
 
 @blueprint.get("/usage", tags=["reports"])
 @_operation(scope=ANY)
-@blueprint.response(200, UsageSchema, description="The key and its windows.")
+@blueprint.response(200, schemas.UsageSchema, description="The key and its windows.")
 def get_usage() -> dict[str, Any]:
     """Return the API key in use, and what is left of its limits."""
     call = current_call()

@@ -16,7 +16,7 @@ from orders.web.administration import BINARY
 from orders.web.api import PROTECTION
 from orders.web.bodies import FORM
 from orders.web.refusals import CODES, EXAMPLES, SERVER_ANSWERS, WebRefusal, answer_to
-from schemas.query import OrdersQuerySchema
+from schemas.v2 import OrdersQuerySchema
 from tests.support.clocks import SetClock
 from tests.support.orders import OPTIONAL, SHOWN
 from tests.support.stores import Store, assert_error

@@ -9,7 +9,7 @@ from pathlib import Path
 from orders.domain import TEXTS, changeable_in
 from orders.settings import DEFAULT_PLANS
 from orders.web.pages import site
-from schemas.order_v2 import OrderPatchSchema
+from schemas.v2 import OrderPatchSchema
 from tests.support.orders import SHOWN
 
 FOLDER = Path(site.__file__).parent / "console"

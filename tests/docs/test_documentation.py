@@ -22,7 +22,7 @@ from orders.settings import DEFAULT_PLANS, SETTINGS, Settings
 from orders.store.audit import SERVICE
 from orders.web.api import PROTECTION
 from orders.web.refusals import CODES, EXAMPLES, SERVER_ANSWERS
-from schemas import order, order_v2, query
+from schemas import v1, v2
 from tests.support.clocks import SetClock
 from tests.support.machine import free_port
 from tests.support.service import ROOT, SOURCE
@@ -171,10 +171,10 @@ def fields(schema):
 def test_the_table_of_pages_has_all_parameters():
     rows = table(section("### Pages", page("api.md")))
     assert sorted(name for row in rows for name in names(row[0])) == sorted(
-        fields(query.OrdersQuerySchema)
+        fields(v2.OrdersQuerySchema)
     )
     (sorts,) = [row[1] for row in rows if row[0] == "`sort`"]
-    assert {each.removeprefix("-") for each in query.SORTS} <= set(names(sorts))
+    assert {each.removeprefix("-") for each in v2.SORTS} <= set(names(sorts))
 
 
 def test_the_tables_of_fields_have_all_fields():
@@ -182,15 +182,15 @@ def test_the_tables_of_fields_have_all_fields():
     rows = table(section("## From version 1 to version 2", api))
     both = names(next(one for one, two in rows if two.startswith("the same, with")))
     added = names(next(two for one, two in rows if one == "—"))
-    assert both == fields(order.OrderSchema)
-    assert both + added == fields(order_v2.OrderSchema)
+    assert both == fields(v1.OrderSchema)
+    assert both + added == fields(v2.OrderSchema)
     described = re.findall(r"^- `(\w+)`", section("## Version 2", api), re.MULTILINE)
     assert described == added[3:], "the list of fields in docs/api.md"
     ((one, two),) = [row for row in rows if row[0].startswith("NewOrder takes")]
-    assert names(one) == fields(order.NewOrderSchema)
-    assert names(one) + names(two) == fields(order_v2.NewOrderSchema)
+    assert names(one) == fields(v1.NewOrderSchema)
+    assert names(one) + names(two) == fields(v2.NewOrderSchema)
     patch = section("### Changes", api).split(";")[0]
-    assert set(fields(order_v2.OrderPatchSchema)) == set(names(patch))
+    assert set(fields(v2.OrderPatchSchema)) == set(names(patch))
 
 
 def test_the_columns_of_files_are_all_described():

@@ -8,8 +8,8 @@ import re
 import pytest
 
 from orders.web.replies import FORMAT
-from schemas.order import NewOrderSchema
-from schemas.order_v2 import NewOrderSchema as NewOrderSchemaV2
+from schemas.v1 import NewOrderSchema
+from schemas.v2 import NewOrderSchema as NewOrderSchemaV2
 from tests.support.orders import OPTIONAL, order_v1, order_v2
 from tests.support.stores import BOTH_VERSIONS, Client
 

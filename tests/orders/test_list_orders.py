@@ -17,7 +17,7 @@ from sqlalchemy import delete, insert, text
 from orders.domain import MAX_INT64, MAX_QUANTITY, Order, Status
 from orders.store import lists, tables
 from orders.store.database.database import Query
-from schemas import order, order_v2
+from schemas import v1, v2
 from tests.support.stores import BOTH_VERSIONS, Client
 
 PATH = "/v1/store/orders"
@@ -79,9 +79,9 @@ def test_the_list_that_the_database_makes_is_the_one_that_the_schema_makes(
     by_id = sorted(orders, key=lambda each: each.id)
     if version == 1:
         visible = [each for each in by_id if each.status is not Status.CANCELLED]
-        expected = order.OrderSchema(many=True).dump(visible)
+        expected = v1.OrderSchema(many=True).dump(visible)
     else:
-        expected = {"orders": order_v2.OrderSchema(many=True).dump(by_id)}
+        expected = {"orders": v2.OrderSchema(many=True).dump(by_id)}
     listed = patient.get(f"/v{version}/store/orders").get_data(as_text=True)
     assert listed == json.dumps(expected, separators=(",", ":"), ensure_ascii=False)
 

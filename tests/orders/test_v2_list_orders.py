@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from orders.domain import format_instant
 from orders.store.pages import FILTERS, Filters
-from schemas.query import OrdersQuerySchema
+from schemas.v2 import OrdersQuerySchema
 from tests.support.orders import ANY, order_v2
 from tests.support.stores import assert_error
 

@@ -23,8 +23,8 @@ from orders.web.access import ANY
 from orders.web.bodies import MERGE_PATCH
 from orders.web.openapi import webhooks
 from orders.web.refusals import CODES, EXAMPLES, SERVER_ANSWERS, error_body
-from schemas.order import EXAMPLE_ID
-from schemas.order_v2 import OrderSchema
+from schemas.v1 import EXAMPLE_ID
+from schemas.v2 import OrderSchema
 
 
 def header(description: str, example: str | int, *, required: bool = True) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Orders and pets in version 1's form."""
+"""What version 1 takes and returns: orders and pets."""
 
 from __future__ import annotations
 
