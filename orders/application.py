@@ -13,10 +13,9 @@ from flask.cli import ScriptInfo
 from orders.cli import serve
 from orders.cli.common import Program
 from orders.cli.database import db_group, test_group
-from orders.cli.events import events_group
-from orders.cli.files import orders_group, pets_group
 from orders.cli.first_start import at_boot
 from orders.cli.keys import keys_group
+from orders.cli.orders import events_group, orders_group, pets_group
 from orders.cli.status import audit, status
 from orders.cli.webhooks import webhooks_group
 from orders.clock import Clock

@@ -10,7 +10,7 @@ import pytest
 
 from orders import apikeys
 from orders.apikeys import SCOPES
-from orders.cli import files as commands
+from orders.cli import orders as commands
 from orders.files.shops import SHOPS
 from orders.files.spreadsheets import DATE_ORDERS
 from orders.service import IfKnown
