@@ -173,34 +173,33 @@ def _is_of_test_mode(settings: Settings) -> bool:
     return settings.database_path.resolve() == settings.in_test_mode().database_path.resolve()
 
 
-def of_the_log(environ: Mapping[str, str] | None = None) -> Settings:
+def of_the_log() -> Settings:
     """Return the settings of the log, also where another setting can't be used."""
-    environ = os.environ if environ is None else environ
     settings = Settings(instance=Path())
     with suppress(SettingsError, ValueError):
-        instance = _instance(environ.get(f"{PREFIX}INSTANCE", ""))
+        instance = _instance(os.environ.get(f"{PREFIX}INSTANCE", ""))
         config = _read_config(instance / CONFIG_FILE)
-        file = _file(environ.get(f"{PREFIX}LOG_FILE", config.get("log_file", "")))
+        file = _file(os.environ.get(f"{PREFIX}LOG_FILE", config.get("log_file", "")))
         settings = Settings(instance=instance, log_file=file)
-        return replace(settings, log=_log(environ.get(f"{PREFIX}LOG", config.get("log", "text"))))
+        log = os.environ.get(f"{PREFIX}LOG", config.get("log", "text"))
+        return replace(settings, log=_log(log))
     return settings
 
 
-def in_environment(environ: Mapping[str, str] | None = None) -> list[str]:
+def in_environment() -> list[str]:
     """Return the names of the settings in the environment, but for that of the folder."""
-    names = os.environ if environ is None else environ
-    return sorted(name for name in names if name.startswith(PREFIX) and name != f"{PREFIX}INSTANCE")
+    names = {name for name in os.environ if name.startswith(PREFIX)}
+    return sorted(names - {f"{PREFIX}INSTANCE"})
 
 
-def has_screen(environ: Mapping[str, str] | None = None) -> bool:
+def has_screen() -> bool:
     """Return whether a person at a screen started this program on Linux, without a terminal."""
-    names = os.environ if environ is None else environ
-    return "DISPLAY" in names or "WAYLAND_DISPLAY" in names
+    return "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
 
 
-def sudo_user(environ: Mapping[str, str] | None = None) -> str:
+def sudo_user() -> str:
     """Return the user who ran this program by `sudo`; empty without."""
-    return (os.environ if environ is None else environ).get("SUDO_USER", "")
+    return os.environ.get("SUDO_USER", "")
 
 
 def _instance(named: str) -> Path:

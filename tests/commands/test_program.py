@@ -112,7 +112,8 @@ def test_a_user_without_a_home_has_to_name_a_folder(monkeypatch):
     monkeypatch.setattr("pwd.getpwuid", unknown)
     with pytest.raises(SettingsError, match="Name a folder with ORDERS_INSTANCE"):
         settings.load({})
-    assert settings.of_the_log({}).log == "text"
+    monkeypatch.delenv("ORDERS_INSTANCE", raising=False)
+    assert settings.of_the_log().log == "text"
 
 
 @pytest.mark.usefixtures("a_package")
