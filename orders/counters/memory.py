@@ -348,9 +348,9 @@ class Journal:
         with contextlib.suppress(OSError):
             if self._path.is_file():
                 system.replace(self._path, Path(f"{self._path}{_ASIDE}"))
-        for suffix in ("-wal", "-shm", "-journal"):
+        for companion in sqlite.companions(self._path):
             with contextlib.suppress(OSError):
-                self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+                companion.unlink(missing_ok=True)
 
 
 def _unused(*_: object) -> NoReturn:

@@ -18,12 +18,11 @@ import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Connection, Table
 
 from orders.domain import AFTER_ALL, PERSONAL, EventType, Origin, Status
-from orders.store import idempotency
+from orders.store import idempotency, stats
 from orders.store import orders as order_store
 from orders.store.database.database import JSON_IDS, Database, Instant, Query, Unindexed
 from orders.store.orders import newest_event
 from orders.store.tables import (
-    EVER,
     idempotency_keys,
     order_events,
     order_quarters,
@@ -212,6 +211,5 @@ def empty(connection: Connection) -> int:
         connection.exec_driver_sql(_TRIGGERS.format("DISABLE"))
         connection.exec_driver_sql(f"TRUNCATE {', '.join(table.name for table in _EMPTIED)}")
         connection.exec_driver_sql(_TRIGGERS.format("ENABLE"))
-    nothing = {count.name: 0 for count in order_quarters.columns}
-    connection.execute(sa.insert(order_quarters).values(nothing | {"quarter": EVER}))
+    stats.begin(connection)
     return count

@@ -16,7 +16,7 @@ from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
-from sqlalchemy import Connection, select, text, true
+from sqlalchemy import Connection, insert, select, text, true
 from sqlalchemy.sql.expression import FromClause
 
 from orders.domain import Status
@@ -52,6 +52,12 @@ class _Span:
     first: int
     width: int
     number: int
+
+
+def begin(connection: Connection) -> None:
+    """Add the row of all quarters, which the triggers count in, to an empty table."""
+    nothing = dict.fromkeys(COLUMNS, 0)
+    connection.execute(insert(order_quarters).values(nothing | {"quarter": EVER}))
 
 
 def add_all(connection: Connection, counted: FromClause) -> None:

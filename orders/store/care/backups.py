@@ -29,6 +29,7 @@ from orders.clock import Clock
 from orders.installation import command
 from orders.store.care import checks, files, opening, restoring
 from orders.store.care.files import digest, sum_of
+from orders.store.database import sqlite
 from orders.store.database.errors import StoreUnavailable
 from orders.store.database.sqlite import SqliteDatabase
 
@@ -349,8 +350,8 @@ class Backups:
         return self.folder.parent != self._database.parent
 
     def _check_room(self, folder: Path) -> None:
-        log_file = self._database.with_name(f"{self._database.name}-wal")
-        size = sum(path.stat().st_size for path in (self._database, log_file) if path.exists())
+        stored = (self._database, sqlite.log_of(self._database))
+        size = sum(path.stat().st_size for path in stored if path.exists())
         free = shutil.disk_usage(folder).free
         if free < 3 * size:
             raise OSError(

@@ -240,10 +240,10 @@ def complaint(connection: Connection) -> str | None:
     return None
 
 
-def quarters_anew(dialect: str) -> str:
-    """Return the SELECT of all rows that belong in the table of quarters."""
+def quarters_anew() -> str:
+    """Return SQLite's SELECT of all rows that belong in the table of quarters."""
     sums = ", ".join(f"coalesce(sum({count}), 0)" for count in ("placed", "shipped", "cancelled"))
-    happened = f"FROM ({_with_quarters(_HAPPENED, dialect)}) AS happened"
+    happened = f"FROM ({_with_quarters(_HAPPENED, 'sqlite')}) AS happened"
     quarters = f"SELECT quarter, {sums} {happened} GROUP BY quarter"  # nosec B608 - as above
     return f"{quarters} UNION ALL SELECT {EVER}, {sums} {happened}"  # nosec B608 - as above
 

@@ -21,13 +21,13 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from orders import system
 from orders.settings import DATABASE_NAME, Settings
-from orders.store import audit
+from orders.store import audit, stats
 from orders.store.care import checks, files
 from orders.store.care.checks import UnfitDatabase
 from orders.store.care.files import LOCK, InstanceLocked, locked_file
 from orders.store.database import errors, sqlite
 from orders.store.database.sqlite import SqliteDatabase
-from orders.store.tables import EVER, METADATA, create_triggers, order_quarters, store
+from orders.store.tables import METADATA, create_triggers, store
 
 log = logging.getLogger(__name__)
 
@@ -59,20 +59,20 @@ def create(path: Path) -> None:
 
 
 def keep_private(path: Path) -> None:
-    for each in (path, *_companions(path)):
+    for each in (path, *sqlite.companions(path)):
         system.revoke_rights_of_others(each)
 
 
 def _keep_orphaned_log(path: Path) -> None:
     # A database was moved away before it was closed. SQLite would apply its log to the new one, and
     # damage that.
-    log_file = path.with_name(path.name + "-wal")
+    log_file = sqlite.log_of(path)
     if log_file.exists() and log_file.stat().st_size:
         since = datetime.fromtimestamp(log_file.stat().st_mtime, UTC)
         kept = path.with_name(f"{path.stem}-left-{since:%Y%m%dT%H%M%S}{path.suffix}-wal")
         system.replace(log_file, kept)
         log.warning("%s was missing. Its write-ahead log is kept in %s", path, kept)
-    for companion in _companions(path):
+    for companion in sqlite.companions(path):
         companion.unlink(missing_ok=True)
 
 
@@ -135,8 +135,7 @@ def make_tables(connection: Connection) -> None:
     """Make the tables of a new store, as the migrations leave them, in the transaction."""
     METADATA.create_all(connection)
     create_triggers(connection)
-    nothing = {count.name: 0 for count in order_quarters.columns}
-    connection.execute(insert(order_quarters).values(nothing | {"quarter": EVER}))
+    stats.begin(connection)
     connection.execute(insert(store).values(id=1, store_id=secrets.token_hex(8)))
     connection.exec_driver_sql(_ALEMBIC)
     connection.exec_driver_sql(
@@ -189,10 +188,6 @@ def _vacuum_into(source: Path, target: Path, is_stopped: Callable[[], bool]) -> 
         raise checks.UnfitDatabase(f"{source} can't be copied: {cause}.") from None
     finally:
         connection.close()
-
-
-def _companions(path: Path) -> list[Path]:
-    return [path.with_name(path.name + suffix) for suffix in ("-wal", "-shm", "-journal")]
 
 
 class InUse(Exception):

@@ -385,16 +385,15 @@ def _keep(path: Path, now: datetime, folder: Path, held: ExitStack) -> Path | No
     """Keep the database, and a log that could not be emptied, under another name; return that."""
     kept = path.with_name(f"{path.stem}-replaced-{now:%Y%m%dT%H%M%S}{path.suffix}")
     existed = path.exists()
-    log = path.with_name(path.name + "-wal")
     # Hard links, so that at every moment there is a database under its own name, and both files
     # of the replaced one have their second name before either loses the first.
-    for file, name in ((path, kept), (log, kept.with_name(kept.name + "-wal"))):
+    for file, name in ((path, kept), (sqlite.log_of(path), sqlite.log_of(kept))):
         if file.exists():
             _name_also(file, name, folder, held)
     system.sync(path.parent)
     # SQLite would apply these to the new database.
-    for suffix in ("-wal", "-shm", "-journal"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    for companion in sqlite.companions(path):
+        companion.unlink(missing_ok=True)
     system.sync(path.parent)
     return kept if existed else None
 

@@ -118,9 +118,9 @@ def _reader(path: Path) -> Any:
 def _copy_both(source: Path, folder: Path) -> Path:
     copied = folder / "damaged.db"
     shutil.copyfile(source, copied)
-    log = source.with_name(source.name + "-wal")
+    log = sqlite.log_of(source)
     if log.exists():
-        shutil.copyfile(log, copied.with_name(copied.name + "-wal"))
+        shutil.copyfile(log, sqlite.log_of(copied))
     return copied
 
 
@@ -321,7 +321,7 @@ def _write_derived(path: Path) -> None:
     with closing(sqlite.connect(path)) as connection:
         connection.execute("BEGIN")
         connection.execute("DELETE FROM order_quarters")
-        connection.execute(f"INSERT INTO order_quarters {checks.quarters_anew('sqlite')}")  # nosec B608 - our own names
+        connection.execute(f"INSERT INTO order_quarters {checks.quarters_anew()}")  # nosec B608 - our own names
         rows = connection.execute(f"SELECT id, {texts} FROM orders ORDER BY id")  # noqa: S608 # nosec B608 - as above
         found = ((row[0], word) for row in rows for word in search_words(row[1:]))
         connection.executemany("INSERT INTO order_words (order_id, word) VALUES (?, ?)", found)

@@ -105,6 +105,16 @@ def connect(path: Path, *, create: bool = False) -> Any:
     return connection
 
 
+def log_of(path: Path) -> Path:
+    """Return the path of a database's write-ahead log."""
+    return path.with_name(f"{path.name}-wal")
+
+
+def companions(path: Path) -> list[Path]:
+    """Return the paths of the files that SQLite may have beside a database."""
+    return [log_of(path), *(path.with_name(f"{path.name}{end}") for end in ("-shm", "-journal"))]
+
+
 def _is_frozen(path: Path) -> bool:
     """Return whether the file is on a read-only mount, where nobody can be changing it.
 
@@ -113,7 +123,7 @@ def _is_frozen(path: Path) -> bool:
     try:
         if not system.is_read_only(path):
             return False
-        log = path.with_name(f"{path.name}-wal")
+        log = log_of(path)
         if log.exists() and log.stat().st_size:
             raise StoreUnavailable(
                 f"the database is on a read-only disk, and {log.name} beside it has changes: copy "
@@ -201,8 +211,9 @@ class SqliteDatabase(Database):
                 driver.execute("VACUUM").close()
         else:
             self.checkpoint(Checkpoint.COPY)
-        remains = "" if is_whole else f"unused parts of {self.path.name}"
-        return remains if self._empty_log() else f"{self.path.name}-wal, which something is reading"
+        if not self._empty_log():
+            return f"{log_of(self.path).name}, which something is reading"
+        return "" if is_whole else f"unused parts of {self.path.name}"
 
     def _empty_log(self) -> bool:
         # Short reads end meanwhile. Writers are not to wait for long ones.

@@ -293,8 +293,8 @@ class StateCollector(Collector):
         files, folder = {"counters": settings.counters_path}, settings.instance
         if not settings.is_on_postgres:
             database = settings.database_path
-            wal = database.with_name(database.name + "-wal")
-            files, folder = {**files, "database": database, "wal": wal}, database.parent
+            files |= {"database": database, "wal": sqlite.log_of(database)}
+            folder = database.parent
         try:
             usage = shutil.disk_usage(folder)
             sizes = {name: path.stat().st_size for name, path in files.items() if path.exists()}
