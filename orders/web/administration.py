@@ -36,9 +36,8 @@ from orders.web.refusals import (
     BackupFailed,
     BackupNotFound,
     BackupsOff,
-    BackupUnderWay,
     InvalidKey,
-    TooManyTrials,
+    ServerBusy,
 )
 from orders.web.replies import CREATED, NO_CONTENT, REPLAYED, Reply, text_reply
 from orders.web.v2 import VERSION
@@ -299,7 +298,7 @@ def ping_webhook(webhookId: str) -> Reply:
         return earlier
     trial = _trial()
     if not _trials.acquire(blocking=False):
-        raise TooManyTrials
+        raise ServerBusy("Other messages are being sent by hand", retry_after=2)
     try:
         made = trial.ping(webhook_id)
     finally:
@@ -339,7 +338,7 @@ def redeliver(webhookId: str, eventId: str) -> Reply:
         return earlier
     send = _trial().prepare_redelivery(webhook_id, event_id)
     if not _trials.acquire(blocking=False):
-        raise TooManyTrials
+        raise ServerBusy("Other messages are being sent by hand", retry_after=2)
 
     def run() -> None:
         try:
@@ -469,7 +468,7 @@ def make_backup() -> Reply:
     """Make a backup now."""
     backups, asked = _backups(), ("makeBackup",)
     if not _copying.acquire(blocking=False):
-        raise BackupUnderWay
+        raise ServerBusy("Another backup is being made", retry_after=5)
     try:
         # Until the answer is remembered, so that a repeated request makes no other one.
         return _recalled(asked, CREATED) or _make_backup(backups, asked)

@@ -22,7 +22,7 @@ from orders.web.access import current_call
 from orders.web.api import ApiBlueprint
 from orders.web.bodies import IMPORTS, idempotency_key
 from orders.web.openapi import document
-from orders.web.refusals import ImportUnderWay, ValidationFailed
+from orders.web.refusals import ServerBusy, ValidationFailed
 from orders.web.replies import REPLAYED, Reply, json_reply
 from orders.web.v2 import VERSION
 from schemas.imports import ImportFilesSchema, ImportQuerySchema, ImportSchema
@@ -55,7 +55,7 @@ def import_orders(query: dict[str, Any], files: dict[str, FileStorage]) -> Reply
     # Each holds a worker for seconds.
     under_way = current_call().shop.importing
     if not under_way.acquire(blocking=False):
-        raise ImportUnderWay
+        raise ServerBusy("Another file is being imported", retry_after=2)
     try:
         return _import(query, files)
     finally:

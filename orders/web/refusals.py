@@ -174,28 +174,14 @@ class ValidationFailed(WebRefusal):
         return super().answer()._replace(faults=tuple(faults))
 
 
+@dataclass
 class ServerBusy(WebRefusal):
-    """Too many long answers are being made or sent."""
+    """As much as may be at a time is under way. `retry_after` is in seconds."""
 
+    what: str = "Too many long lists are being sent"
+    retry_after: int = 1
     status, code = 503, "server_busy"
-    message = "Too many long lists are being sent. Try again in a moment."
-    headers = (("Retry-After", "1"),)
-
-
-class ImportUnderWay(WebRefusal):
-    """Another file is being imported."""
-
-    status, code = 503, "server_busy"
-    message = "Another file is being imported. Try again in a moment."
-    headers = (("Retry-After", "2"),)
-
-
-class TooManyTrials(WebRefusal):
-    """Others ping webhooks, or send an event again, at the moment."""
-
-    status, code = 503, "server_busy"
-    message = "Other messages are being sent by hand. Try again in a moment."
-    headers = (("Retry-After", "2"),)
+    message, headers = "{0.what}. Try again in a moment.", _RETRY_AFTER
 
 
 class BackupsOff(WebRefusal):
@@ -203,14 +189,6 @@ class BackupsOff(WebRefusal):
 
     status, code = 409, "backups_off"
     message = "This service makes no automatic backups."
-
-
-class BackupUnderWay(WebRefusal):
-    """Another backup is being made."""
-
-    status, code = 503, "server_busy"
-    message = "Another backup is being made. Try again in a moment."
-    headers = (("Retry-After", "5"),)
 
 
 class BackupNotFound(WebRefusal):
