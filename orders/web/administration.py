@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from functools import partial
@@ -81,7 +81,7 @@ def list_keys() -> Reply:
     shop = current_call().shop
     with shop.database.read() as connection:
         keys = shop.keys(connection).show_all()
-    return text_reply(to_json({"keys": keys}).encode())
+    return _shown({"keys": keys})
 
 
 @blueprint.post("/keys", tags=["keys"])
@@ -113,7 +113,7 @@ def issue_key(new: dict[str, Any]) -> Reply:
 @blueprint.response(200, schemas.KeySchema, description="The key after the change.")
 def change_key(patch: dict[str, Any], keyId: str) -> Reply:
     """Change a key's name, plan, figures or expiry."""
-    key_id = _key_id(keyId)
+    key_id = _id(keyId, KeyNotFound)
 
     def change(keys: KeyService) -> Done:
         fields = dict(patch)
@@ -132,7 +132,7 @@ def change_key(patch: dict[str, Any], keyId: str) -> Reply:
 @blueprint.response(204, description="The key is revoked.")
 def revoke_key(keyId: str) -> Reply:
     """Revoke a key."""
-    key_id = _key_id(keyId)
+    key_id = _id(keyId, KeyNotFound)
 
     def revoke(keys: KeyService) -> Done:
         keys.revoke(key_id)
@@ -150,7 +150,7 @@ def revoke_key(keyId: str) -> Reply:
 @blueprint.response(200, schemas.IssuedKeySchema, description="The key, with its new secret.")
 def rotate_key(rotation: dict[str, int], keyId: str) -> Reply:
     """Replace a key's secret."""
-    key_id, hours = _key_id(keyId), rotation.get("grace_hours", 0)
+    key_id, hours = _id(keyId, KeyNotFound), rotation.get("grace_hours", 0)
 
     def rotate(keys: KeyService) -> Done:
         _, secret = keys.rotate(key_id, timedelta(hours=hours))
@@ -164,20 +164,13 @@ def rotate_key(rotation: dict[str, int], keyId: str) -> Reply:
 @blueprint.response(200, schemas.KeySchema, description="The key, no longer banned.")
 def unban_key(keyId: str) -> Reply:
     """Lift a key's ban."""
-    key_id = _key_id(keyId)
+    key_id = _id(keyId, KeyNotFound)
 
     def unban(keys: KeyService) -> Done:
         keys.unban(key_id)
         return Done(keys.show(key_id))
 
     return _change_keys(("unbanKey", key_id), unban)
-
-
-def _key_id(text: str) -> int:
-    key_id = domain.parse_id(text)
-    if key_id is None:
-        raise KeyNotFound(0)
-    return key_id
 
 
 def _days_on(now: datetime, days: int | None) -> datetime | None:
@@ -201,7 +194,7 @@ def list_webhooks() -> Reply:
     with shop.database.read() as connection:
         states = WebhookService(connection, shop.clock.now(), _caller()).states()
         shown = [_webhook(connection, each) for each in states]
-    return text_reply(to_json({"webhooks": shown}).encode())
+    return _shown({"webhooks": shown})
 
 
 @blueprint.post("/webhooks", tags=["webhooks"])
@@ -225,7 +218,7 @@ def add_webhook(new: dict[str, Any]) -> Reply:
 @blueprint.response(200, schemas.WebhookSchema, description="The webhook after the change.")
 def change_webhook(patch: dict[str, Any], webhookId: str) -> Reply:
     """Change the events that a webhook receives."""
-    webhook_id = _webhook_id(webhookId)
+    webhook_id = _id(webhookId, EndpointNotFound)
 
     def change(webhooks: WebhookService) -> Endpoint:
         if "events" not in patch:
@@ -240,7 +233,7 @@ def change_webhook(patch: dict[str, Any], webhookId: str) -> Reply:
 @blueprint.response(204, description="The webhook is removed.")
 def remove_webhook(webhookId: str) -> Reply:
     """Remove a webhook."""
-    webhook_id = _webhook_id(webhookId)
+    webhook_id = _id(webhookId, EndpointNotFound)
     return _change_webhooks(
         ("removeWebhook", webhook_id),
         lambda webhooks: webhooks.remove(webhook_id),
@@ -255,7 +248,7 @@ def remove_webhook(webhookId: str) -> Reply:
 )
 def rotate_webhook(webhookId: str) -> Reply:
     """Replace a webhook's secret."""
-    webhook_id = _webhook_id(webhookId)
+    webhook_id = _id(webhookId, EndpointNotFound)
     return _change_webhooks(
         ("rotateWebhook", webhook_id),
         lambda webhooks: webhooks.rotate(webhook_id, force=False),
@@ -268,7 +261,7 @@ def rotate_webhook(webhookId: str) -> Reply:
 @blueprint.response(200, schemas.WebhookSchema, description="The webhook, paused.")
 def pause_webhook(webhookId: str) -> Reply:
     """Pause a webhook."""
-    webhook_id = _webhook_id(webhookId)
+    webhook_id = _id(webhookId, EndpointNotFound)
     return _change_webhooks(
         ("pauseWebhook", webhook_id),
         lambda webhooks: webhooks.pause(webhook_id, "paused over the API"),
@@ -281,7 +274,7 @@ def pause_webhook(webhookId: str) -> Reply:
 @blueprint.response(200, schemas.WebhookSchema, description="The webhook, active again.")
 def resume_webhook(resumption: dict[str, int], webhookId: str) -> Reply:
     """Resume a webhook at once."""
-    webhook_id, after = _webhook_id(webhookId), resumption.get("after")
+    webhook_id, after = _id(webhookId, EndpointNotFound), resumption.get("after")
     return _change_webhooks(
         ("resumeWebhook", webhook_id, after), lambda webhooks: webhooks.resume(webhook_id, after)
     )
@@ -292,7 +285,7 @@ def resume_webhook(resumption: dict[str, int], webhookId: str) -> Reply:
 @blueprint.response(200, schemas.PingSchema, description="What came of it.")
 def ping_webhook(webhookId: str) -> Reply:
     """Send a ping to a webhook."""
-    webhook_id = _webhook_id(webhookId)
+    webhook_id = _id(webhookId, EndpointNotFound)
     asked = ("pingWebhook", webhook_id)
     if earlier := _recalled(asked):
         return earlier
@@ -315,14 +308,8 @@ def list_deliveries(query: dict[str, int], webhookId: str) -> Reply:
     shop, after, limit = current_call().shop, query["after"], query["limit"]
     with shop.database.read() as connection:
         webhooks = WebhookService(connection, shop.clock.now(), _caller())
-        found = webhooks.attempts(_webhook_id(webhookId), after or None, limit + 1)
-    page = found[:limit]
-    body = {
-        "deliveries": [_attempt(each) for each in page],
-        "next": page[-1].id if page else after,
-        "more": len(found) > limit,
-    }
-    return text_reply(to_json(body).encode())
+        found = webhooks.attempts(_id(webhookId, EndpointNotFound), after or None, limit + 1)
+    return _page("deliveries", [(each.id, _attempt(each)) for each in found], after, limit)
 
 
 @blueprint.post("/webhooks/<id:webhookId>/deliveries/<id:eventId>/redeliver", tags=["webhooks"])
@@ -330,9 +317,7 @@ def list_deliveries(query: dict[str, int], webhookId: str) -> Reply:
 @blueprint.response(202, schemas.RedeliverySchema, description="It is being sent.")
 def redeliver(webhookId: str, eventId: str) -> Reply:
     """Send an event to a webhook once more."""
-    webhook_id, event_id = _webhook_id(webhookId), domain.parse_id(eventId)
-    if event_id is None:
-        raise EventNotFound(0)
+    webhook_id, event_id = _id(webhookId, EndpointNotFound), _id(eventId, EventNotFound)
     asked = ("redeliver", webhook_id, event_id)
     if earlier := _recalled(asked, ACCEPTED):
         return earlier
@@ -372,13 +357,6 @@ def _attempt(one: Attempt) -> dict[str, object]:
 def _outcome(made: Delivery) -> dict[str, object]:
     said = {"status": made.status, "error": made.fault, "answer": made.answer or None}
     return _sparse(said | {"milliseconds": made.milliseconds})
-
-
-def _webhook_id(text: str) -> int:
-    webhook_id = domain.parse_id(text)
-    if webhook_id is None:
-        raise EndpointNotFound(0)
-    return webhook_id
 
 
 def _webhook(connection: Connection, standing: EndpointState) -> dict[str, object]:
@@ -441,13 +419,8 @@ def get_audit(query: dict[str, int]) -> Reply:
     after, limit = query["after"], query["limit"]
     with current_call().shop.database.read() as connection:
         found = audit.newest(connection, after or None, limit + 1)
-    page = found[:limit]
-    body = {
-        "acts": [asdict(act) | {"at": domain.format_instant(act.at)} for _, act in page],
-        "next": page[-1][0] if page else after,
-        "more": len(found) > limit,
-    }
-    return text_reply(to_json(body).encode())
+    acts = [(nth, asdict(act) | {"at": domain.format_instant(act.at)}) for nth, act in found]
+    return _page("acts", acts, after, limit)
 
 
 @blueprint.get("/backups", tags=["administration"])
@@ -457,8 +430,7 @@ def list_backups() -> Reply:
     """Return the backups that the service keeps."""
     backups = _backups()
     shown = [_backup(backups, each) for each in backups.all()]
-    body = {"backups": shown, "sameDisk": backups.standing().is_on_same_disk}
-    return text_reply(to_json(body).encode())
+    return _shown({"backups": shown, "sameDisk": backups.standing().is_on_same_disk})
 
 
 @blueprint.post("/backups", tags=["administration"])
@@ -545,6 +517,26 @@ def _backup(backups: Backups, one: Backup) -> dict[str, object]:
 
 
 # What they share
+
+
+def _id(text: str, not_found: Callable[[int], Exception]) -> int:
+    number = domain.parse_id(text)
+    if number is None:
+        raise not_found(0)
+    return number
+
+
+def _page(
+    name: str, found: Sequence[tuple[int, dict[str, object]]], after: int, limit: int
+) -> Reply:
+    """Return a page of what was found, each with its id; one more says that there is more."""
+    page = found[:limit]
+    last = page[-1][0] if page else after
+    return _shown({name: [each for _, each in page], "next": last, "more": len(found) > limit})
+
+
+def _shown(facts: Mapping[str, object]) -> Reply:
+    return text_reply(to_json(facts).encode())
 
 
 class Done(NamedTuple):
