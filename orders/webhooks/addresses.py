@@ -10,7 +10,9 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
@@ -102,6 +104,27 @@ def resolve(host: str, port: int) -> list[str]:
     """Return a host's addresses by preference; raise OSError where it can't be resolved."""
     infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in infos))
+
+
+def resolve_within(host: str, port: int, seconds: float, resolver: Resolver = resolve) -> list[str]:
+    """Return a host's addresses; OSError says why not, TimeoutError after so many seconds."""
+    found: Future[list[str]] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result(resolver(host, port))
+        except (OSError, UnicodeError) as error:
+            found.set_exception(OSError(f"{host} can't be resolved: {reason_of(error)}"))
+
+    # The system's resolver has no deadline, so it runs in a thread that can be abandoned.
+    threading.Thread(target=run, name="resolver", daemon=True).start()
+    return found.result(seconds)
+
+
+def reason_of(error: Exception) -> str:
+    """Return an error's reason on one line, without its number."""
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return " ".join(str(reason).split())
 
 
 def check_all(host: str, addresses: list[str]) -> None:

@@ -21,10 +21,8 @@ import re
 import secrets
 import socket
 import ssl
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -318,17 +316,8 @@ class Sender:
     def _addresses(self, target: Target, deadline: _Deadline) -> list[str]:
         with suppress(ValueError):
             return [str(ipaddress.ip_address(target.host))]
-        # The system's resolver has no deadline, so it runs in a thread that can be abandoned.
-        resolved: Future[list[str]] = Future()
-        threading.Thread(target=self._resolve_into, args=(resolved, target), daemon=True).start()
-        return resolved.result(deadline.left())
-
-    def _resolve_into(self, resolved: Future[list[str]], target: Target) -> None:
-        try:
-            resolved.set_result(self._resolve(target.host, target.port))
-        except (OSError, UnicodeError) as error:
-            reason = f"{target.host} can't be resolved: {_reason(error)}"
-            resolved.set_exception(OSError(reason))
+        seconds = deadline.left()
+        return addresses.resolve_within(target.host, target.port, seconds, self._resolve)
 
     @contextmanager
     def _connect(
@@ -406,9 +395,4 @@ def _describe(error: Exception, seconds: float) -> str:
         return f"its certificate is not trusted: {error.verify_message}"
     if isinstance(error, http.client.HTTPException) and not isinstance(error, OSError):
         return f"its answer is not HTTP: {type(error).__name__}"
-    return _reason(error)[:_LOGGED_CHARACTERS]
-
-
-def _reason(error: Exception) -> str:
-    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return " ".join(str(reason).split())
+    return addresses.reason_of(error)[:_LOGGED_CHARACTERS]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection
-from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -169,20 +167,11 @@ def check_url(url: str, *, allow_private: bool = False) -> bool:
     target = addresses.parse_url(url, allow_private=allow_private)
     if allow_private:
         return True
-    found: Future[list[str]] = Future()
-
-    def resolve() -> None:
-        try:
-            found.set_result(addresses.resolve(target.host, target.port))
-        except (OSError, UnicodeError) as error:
-            found.set_exception(OSError(str(error)))
-
-    # The system's resolver has no deadline.
-    threading.Thread(target=resolve, name="resolver", daemon=True).start()
     try:
-        addresses.check_all(target.host, found.result(_RESOLVE_SECONDS))
+        found = addresses.resolve_within(target.host, target.port, _RESOLVE_SECONDS)
     except OSError:  # also of the time that is over
         return False
+    addresses.check_all(target.host, found)
     return True
 
 
