@@ -148,8 +148,8 @@ class OrderService:
         self,
         new: NewOrder,
         origin: Origin,
-        key: IdempotencyKey | None = None,
         condition: Condition | None = None,
+        key: IdempotencyKey | None = None,
         *,
         is_unique: bool = False,
     ) -> Written[Changed]:

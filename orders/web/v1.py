@@ -70,7 +70,7 @@ def place_order(new: NewOrder) -> Reply:
     """Place an order."""
     call = current_call()
     condition, key = replies.precondition(strong=False), idempotency_key(VERSION)
-    placed = call.shop.orders.place(new, call.origin, key, condition)
+    placed = call.shop.orders.place(new, call.origin, condition, key)
     return written(placed, VERSION, CREATED)
 
 

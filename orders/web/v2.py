@@ -173,7 +173,7 @@ def place_order(placement: Placement) -> Reply:
     call = current_call()
     condition, key = replies.precondition(strong=False), idempotency_key(VERSION)
     new, is_unique = placement
-    placed = call.shop.orders.place(new, call.origin, key, condition, is_unique=is_unique)
+    placed = call.shop.orders.place(new, call.origin, condition, key, is_unique=is_unique)
     return written(placed, VERSION, CREATED)
 
 

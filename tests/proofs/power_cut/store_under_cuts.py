@@ -160,7 +160,7 @@ class Store:
 
         def make() -> None:
             key = IdempotencyKey(self._key_id, 1, reference)
-            placed = self._service.place(NewOrder(7, 2, None, reference), _ORIGIN, key)
+            placed = self._service.place(NewOrder(7, 2, None, reference), _ORIGIN, key=key)
             self._pending[reference] = placed.order.order_id
 
         return Change([(EventType.PLACED, reference)], make)
