@@ -14,7 +14,7 @@ from orders.apikeys import ADMIN
 from orders.domain import Expected, format_instant
 from orders.installation import command
 from orders.settings import Plan
-from orders.store import apikeys as store
+from orders.store import apikeys as key_store
 from orders.store import audit
 from orders.store.apikeys import ApiKey, NewKey
 
@@ -96,26 +96,26 @@ class KeyService:
         _check_name(new.name)
         self._check_plan(new.plan, new.per_minute, new.per_day)
         secret = apikeys.generate(is_test=self.is_test)
-        key_id = store.issue(self.connection, new, secret, self.now)
-        key = store.get(self.connection, key_id)
+        key_id = key_store.issue(self.connection, new, secret, self.now)
+        key = key_store.get(self.connection, key_id)
         self._record("key.issued", key, f": {new.plan}, {' '.join(new.scopes)}")
         return key_id, secret
 
     def revoke(self, key_id: int) -> ApiKey:
         """Revoke a key, unless it is revoked already, and return it."""
-        key = store.get(self.connection, key_id)
+        key = key_store.get(self.connection, key_id)
         if key.revoked_at is None:
             self._check_admins(key, ends_at=self.now)
-            store.change(self.connection, key_id, revoked_at=self.now)
+            key_store.change(self.connection, key_id, revoked_at=self.now)
             self._record("key.revoked", key)
         return key
 
     def unban(self, key_id: int) -> ApiKey:
         """Lift the ban of a key, and return it."""
-        key = store.get(self.connection, key_id)
+        key = key_store.get(self.connection, key_id)
         if key.banned_until is None:
             raise NotBanned(f"Key {key_id} ({key.name}) is not banned.")
-        store.change(self.connection, key_id, banned_until=None)
+        key_store.change(self.connection, key_id, banned_until=None)
         self._record("key.unbanned", key)
         return key
 
@@ -124,8 +124,8 @@ class KeyService:
     ) -> ApiKey:
         """Put a key on a plan, which begins new windows, and return it."""
         self._check_plan(plan, per_minute, per_day)
-        store.change_plan(self.connection, key_id, plan, per_minute, per_day)
-        key = store.get(self.connection, key_id)
+        key_store.change_plan(self.connection, key_id, plan, per_minute, per_day)
+        key = key_store.get(self.connection, key_id)
         self._record("key.plan", key, f": {plan}")
         return key
 
@@ -134,7 +134,7 @@ class KeyService:
 
         Its windows continue unless its plan or figures change.
         """
-        key = store.get(self.connection, key_id)
+        key = key_store.get(self.connection, key_id)
         own = (key.per_minute, key.per_day) if fields.get("plan", key.plan) == key.plan else ()
         per_minute, per_day = own or (None, None)
         plan = (
@@ -153,9 +153,9 @@ class KeyService:
             return
         _check_name(others.get("name", key.name))
         self._check_admins(key, ends_at=others.get("expires_at", key.expires_at))
-        store.change(self.connection, key_id, **others)
+        key_store.change(self.connection, key_id, **others)
         changed = " and ".join(each.removesuffix("_at") for each in others)
-        self._record("key.changed", store.get(self.connection, key_id), f": {changed}")
+        self._record("key.changed", key_store.get(self.connection, key_id), f": {changed}")
 
     def rotate(
         self, key_id: int, grace: timedelta = timedelta(0), *, force: bool = False
@@ -164,7 +164,7 @@ class KeyService:
 
         A secret that is in its grace already is ended only by `force`: else InGrace is raised.
         """
-        key = store.get(self.connection, key_id)
+        key = key_store.get(self.connection, key_id)
         if not key.is_valid(self.now):
             raise KeyIsOver(
                 f"Key {key_id} is revoked or expired. "
@@ -172,25 +172,25 @@ class KeyService:
             )
         self._check_reach(key)
         if not force:
-            until = store.grace_until(self.connection, key_id)
-            store.check_grace(f"key {key_id}", until, self.now)
+            until = key_store.grace_until(self.connection, key_id)
+            key_store.check_grace(f"key {key_id}", until, self.now)
         if not grace:
             # The answer with the new secret may be lost on its way.
             self._check_admins(key, ends_at=self.now)
         secret = apikeys.generate(is_test=self.is_test)
-        store.rotate(self.connection, key_id, secret, self.now + grace if grace else None)
+        key_store.rotate(self.connection, key_id, secret, self.now + grace if grace else None)
         self._record("key.rotated", key)
         return key, secret
 
     def show(self, key_id: int) -> dict[str, object]:
         """Return a key as lists have it."""
-        until = store.graces(self.connection, self.now).get(key_id)
-        return self._shown(store.get(self.connection, key_id), until)
+        until = key_store.graces(self.connection, self.now).get(key_id)
+        return self._shown(key_store.get(self.connection, key_id), until)
 
     def show_all(self) -> list[dict[str, object]]:
         """Return all keys as lists have them, without their secrets."""
-        graces = store.graces(self.connection, self.now)
-        return [self._shown(key, graces.get(key.id)) for key in store.get_all(self.connection)]
+        graces = key_store.graces(self.connection, self.now)
+        return [self._shown(key, graces.get(key.id)) for key in key_store.get_all(self.connection)]
 
     def _shown(self, key: ApiKey, grace_until: datetime | None) -> dict[str, object]:
         per_minute, per_day = self._figures(key.plan, key.per_minute, key.per_day)
@@ -235,7 +235,7 @@ class KeyService:
             and is_sooner
             and ADMIN in key.scopes
             and key.is_valid(self.now)
-            and not store.has_other_admin(self.connection, key.id, self.now)
+            and not key_store.has_other_admin(self.connection, key.id, self.now)
         ):
             raise LastAdminKey(f"Key {key.id} is the only valid one with the scope admin.")
 

@@ -29,7 +29,7 @@ from orders.counters import CountersRefused
 from orders.server import Server
 from orders.settings import Settings, SettingsError
 from orders.shop import LockWatchdog, Shop
-from orders.store import apikeys
+from orders.store import apikeys as key_store
 from orders.store.care import checks
 from orders.store.care.files import LOCKED_SECONDS, MAKING_SECONDS, InstanceLocked, locked
 from orders.store.care.opening import InUse, ServingLock
@@ -239,11 +239,11 @@ def _prepare_database(shop: Shop) -> None:
         except InUse:
             raise _in_use(shop) from None
         with shop.database.read() as connection:
-            all_keys = apikeys.get_all(connection)
+            all_keys = key_store.get_all(connection)
     _check_plans(shop, all_keys)
 
 
-def _check_plans(shop: Shop, all_keys: list[apikeys.ApiKey]) -> None:
+def _check_plans(shop: Shop, all_keys: list[key_store.ApiKey]) -> None:
     now = shop.clock.now()
     without_plan = [
         f"{key.id} ({key.name}, {key.plan})"
@@ -299,7 +299,7 @@ def _welcome(shop: Shop, server: Server, *, with_demo: bool, opens: bool) -> str
     if opens and key is None:
         key = first_start.issue_first_key(shop)
     with shop.database.read() as connection:
-        if not apikeys.get_all(connection):
+        if not key_store.get_all(connection):
             issue = first_start.issuing_command(settings)
             log.info("There is no API key yet. Issue one: %s", issue)
     log.info("Serving on %s. Ctrl-C stops it.", " and ".join(server.addresses))

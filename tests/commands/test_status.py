@@ -12,7 +12,7 @@ from datetime import timedelta
 
 import pytest
 
-from orders.store import apikeys
+from orders.store import apikeys as key_store
 from orders.store.care.backups import ASKED_EVERY_SECONDS, SOCKET, ContinuousCopy
 from orders.store.care.files import locked
 from orders.web.monitoring import health
@@ -131,7 +131,7 @@ def test_banned_keys_are_named(served):
     key_id, _ = served.issue()
     until = served.clock.now() + timedelta(minutes=5)
     with served.database.write() as connection:
-        apikeys.change(connection, key_id, banned_until=until)
+        key_store.change(connection, key_id, banned_until=until)
     (banned,) = status(served, 0)["keys"]["banned"]
     assert (banned["id"], banned["name"]) == (key_id, "test")
 

@@ -11,7 +11,8 @@ from contextlib import closing
 import pytest
 from sqlalchemy import insert
 
-from orders.store import apikeys, lists, pets, tables
+from orders.store import apikeys as key_store
+from orders.store import lists, pets, tables
 from orders.store import orders as order_store
 from orders.store.database import sqlite
 from tests.support.running_shop import ORDERS, PET
@@ -24,7 +25,7 @@ MADE = {
     ORDERS: (lists, "Listed"),
     PET: (pets, "Pet"),
     "a placing": (order_store, "Changed"),
-    "an unknown key": (apikeys, "ApiKey"),
+    "an unknown key": (key_store, "ApiKey"),
 }
 # A statement that writes what the service would not, and what the value is not.
 BAD_VALUES = {
