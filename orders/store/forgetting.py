@@ -20,7 +20,7 @@ from sqlalchemy import ColumnElement, Connection, Table
 from orders.domain import AFTER_ALL, PERSONAL, EventType, Origin, Status
 from orders.store import idempotency, stats
 from orders.store import orders as order_store
-from orders.store.database.database import JSON_IDS, Database, Instant, Query, Unindexed
+from orders.store.database.database import Database, Instant, Query, Unindexed
 from orders.store.orders import newest_event
 from orders.store.tables import (
     idempotency_keys,
@@ -82,31 +82,28 @@ _DUE = Query(
     )
     .order_by(orders.c.id)
 )
-_NAMED = Query(
-    *(
-        sa.select(orders.c.id, _NUMBER_OF_EVENTS, orders.c.status).where(orders.c.id.in_(ids))
-        for ids in JSON_IDS
+_NAMED = Query.by_ids(
+    lambda ids: sa.select(orders.c.id, _NUMBER_OF_EVENTS, orders.c.status).where(
+        orders.c.id.in_(ids)
     )
 )
-_BLANK_ORDERS = Query(
-    *(
+_BLANK_ORDERS = Query.by_ids(
+    lambda ids: (
         sa.update(orders)
         .where(orders.c.id.in_(ids), _IS_DUE)
         .values(updated_at=sa.bindparam("now"), **_BLANK)
         .returning(orders.c.id)
-        for ids in JSON_IDS
     )
 )
-_BLANK_EVENTS = Query(
-    *(
+_BLANK_EVENTS = Query.by_ids(
+    lambda ids: (
         sa.update(order_events)
         .where(order_events.c.order_id.in_(ids), _has_text(order_events))
         .values(**_BLANK)
-        for ids in JSON_IDS
     )
 )
-_BLANK_DELIVERIES = Query(
-    *(
+_BLANK_DELIVERIES = Query.by_ids(
+    lambda ids: (
         sa.update(webhook_deliveries)
         .where(
             webhook_deliveries.c.event_id.in_(
@@ -115,7 +112,6 @@ _BLANK_DELIVERIES = Query(
             webhook_deliveries.c.answer != "",
         )
         .values(answer="")
-        for ids in JSON_IDS
     )
 )
 

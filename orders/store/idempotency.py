@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from sqlalchemy import Connection, bindparam, delete, insert, or_, select, text, tuple_, update
 
 from orders.domain import PERSONAL, IdempotencyKeyReused, name_in_api
-from orders.store.database.database import JSON_IDS, Query
+from orders.store.database.database import Query
 from orders.store.orders import Changed
 from orders.store.tables import idempotency_keys, order_events
 
@@ -97,17 +97,14 @@ _SWEEP = Query(delete(idempotency_keys).where(tuple_(*_IDENTITY).in_(_EXPIRED)))
 
 
 # Those of one of some orders, and those of several, whose ids only the text has.
-_ANSWERS = Query(
-    *(
-        select(*_IDENTITY, idempotency_keys.c.answer).where(
-            or_(
-                idempotency_keys.c.event_id.is_(None),
-                idempotency_keys.c.event_id.in_(
-                    select(order_events.c.id).where(order_events.c.order_id.in_(ids))
-                ),
-            )
+_ANSWERS = Query.by_ids(
+    lambda ids: select(*_IDENTITY, idempotency_keys.c.answer).where(
+        or_(
+            idempotency_keys.c.event_id.is_(None),
+            idempotency_keys.c.event_id.in_(
+                select(order_events.c.id).where(order_events.c.order_id.in_(ids))
+            ),
         )
-        for ids in JSON_IDS
     )
 )
 _REWRITE = Query(update(idempotency_keys).where(*_IS_KEY).values(answer=bindparam("shown")))

@@ -33,7 +33,6 @@ from orders.domain import (
 )
 from orders.store import lists
 from orders.store.database.database import (
-    JSON_IDS,
     Database,
     Folded,
     Instant,
@@ -66,12 +65,11 @@ _APPEND = Query(
     .from_select(_COLUMNS, _COPIES.where(orders.c.id == bindparam("order_id")))
     .returning(*_CHANGED)
 )
-_APPEND_EACH = Query(
-    *(
+_APPEND_EACH = Query.by_ids(
+    lambda ids: (
         sa.insert(order_events)
         .from_select(_COLUMNS, _COPIES.where(orders.c.id.in_(ids)).order_by(orders.c.id))
         .returning(*_CHANGED)
-        for ids in JSON_IDS
     )
 )
 _RECALL = Query(select(*_CHANGED).where(order_events.c.id == bindparam("event_id")))
@@ -307,7 +305,7 @@ def _change_of_pending(which: ColumnElement[bool], **values: object) -> Returnin
 
 
 _SHIPPED = {"status": Status.SHIPPED.value, "ship_date": bindparam("new_ship_date")}
-_SHIP = Query(*(_change_of_pending(orders.c.id.in_(ids), **_SHIPPED) for ids in JSON_IDS))
+_SHIP = Query.by_ids(lambda ids: _change_of_pending(orders.c.id.in_(ids), **_SHIPPED))
 _CANCEL = Query(_change_of_pending(_HAS_ID, status=Status.CANCELLED.value))
 _TRACK = Query(sa.update(orders).where(_HAS_ID).values(tracking=bindparam("new_tracking")))
 # As it was expected while it was pending. One that was imported as shipped never was.

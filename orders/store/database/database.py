@@ -331,6 +331,11 @@ class Query:
         self._on_postgres = on_postgres
         self._compiled: dict[str, _Compiled] = {}
 
+    @classmethod
+    def by_ids(cls, statement: Callable[[sa.Select[Any]], ClauseElement]) -> Query:
+        """Return a query about some ids, which are its parameter `order_ids`, as a JSON array."""
+        return cls(*(statement(ids) for ids in _json_ids()))
+
     def execute(self, connection: Connection, **parameters: Any) -> Any:
         """Execute it in a transaction; return the driver's cursor, with rows as it has them."""
         driver: Any = connection.connection.driver_connection
@@ -372,14 +377,11 @@ class Query:
 
 
 def _json_ids() -> Iterator[sa.Select[Any]]:
+    """Yield the ids in a JSON array, any number in one parameter, as each database reads them."""
     ids = sa.bindparam("order_ids", type_=sa.String)
     yield sa.select(sa.func.json_each(ids).table_valued("value").c.value)
     elements = sa.func.json_array_elements_text(sa.cast(ids, sa.JSON)).table_valued("value")
     yield sa.select(sa.cast(elements.c.value, sa.BigInteger))
-
-
-# The ids in a JSON array, as each of the two databases reads them: any number in one parameter.
-JSON_IDS = tuple(_json_ids())
 
 
 def written(**templates: str) -> Callable[[type[Element]], type[Element]]:
