@@ -12,7 +12,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from orders.files.rows import ORDERS
 from orders.files.spreadsheets import FORMULAS
 from orders.store import lists
-from orders.store.database.database import Database, Query, written
+from orders.store.database.database import Database, Query, sql_function
 from orders.store.lists import joined, unless_null
 from orders.store.tables import FreeText, orders
 
@@ -24,12 +24,16 @@ _APOSTROPHE: Any = literal_column("''''", String)
 _NOTHING: Any = literal_column("''", String)
 
 
-@written(sqlite="""{} GLOB '*[,"' || char(10, 13) || ']*'""", postgresql="""{} ~ '[,"\\n\\r]'""")
+@sql_function(
+    sqlite="""{} GLOB '*[,"' || char(10, 13) || ']*'""", postgresql="""{} ~ '[,"\\n\\r]'"""
+)
 class _NeedsQuotes(FunctionElement[bool]):
     """Whether a text can be a cell of CSV only within quotes."""
 
 
-@written(sqlite="{} GLOB '[0-9A-Za-z]*[0-9A-Za-z]'", postgresql="{} ~ '^[0-9A-Za-z].*[0-9A-Za-z]$'")
+@sql_function(
+    sqlite="{} GLOB '[0-9A-Za-z]*[0-9A-Za-z]'", postgresql="{} ~ '^[0-9A-Za-z].*[0-9A-Za-z]$'"
+)
 class _IsPlain(FunctionElement[bool]):
     """Whether a text begins and ends so that it is harmless, as most are: this is found soonest."""
 

@@ -22,7 +22,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from orders.domain import Status, name_in_api
 from orders.store.database.commits import CommitCache
-from orders.store.database.database import Database, Instant, InstantText, Query, written
+from orders.store.database.database import Database, Instant, InstantText, Query, sql_function
 from orders.store.tables import FreeText, order_events, orders
 
 # The id of the newest event, 0 where there is none: the revision behind the lists.
@@ -30,7 +30,7 @@ REVISION = sa.select(sa.func.coalesce(sa.func.max(order_events.c.id), 0)).scalar
 _EMPTY: ColumnElement[str] = sa.literal_column("''", sa.String)
 
 
-@written(sqlite="json_quote({})", postgresql="CAST(to_json(CAST({} AS text)) AS text)")
+@sql_function(sqlite="json_quote({})", postgresql="CAST(to_json(CAST({} AS text)) AS text)")
 class _Quoted(FunctionElement[str]):
     """A text as JSON."""
 

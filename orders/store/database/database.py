@@ -384,8 +384,8 @@ def _json_ids() -> Iterator[sa.Select[Any]]:
     yield sa.select(sa.cast(elements.c.value, sa.BigInteger))
 
 
-def written(**templates: str) -> Callable[[type[Element]], type[Element]]:
-    """Make a function of SQL: how each database writes it, with {} for its argument."""
+def sql_function(**templates: str) -> Callable[[type[Element]], type[Element]]:
+    """Make a class a function of SQL, by each database's template: {} is the argument."""
 
     def register(element: type[Element]) -> type[Element]:
         element.inherit_cache = True
@@ -400,7 +400,7 @@ def _write(template: str, element: Any, compiler: SQLCompiler, **options: Any) -
     return template.format(compiler.process(element.clauses, **options))
 
 
-@written(sqlite="+{}", postgresql="{}")
+@sql_function(sqlite="+{}", postgresql="{}")
 class Unindexed(FunctionElement[Any]):
     """A column by which SQLite chooses no index (https://www.sqlite.org/optoverview.html, 2)."""
 
@@ -438,14 +438,14 @@ class Instant(sa.TypeDecorator[datetime]):
 
 
 # The connection's time zone is UTC.
-@written(sqlite="{}", postgresql="""to_char({}, 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')""")
+@sql_function(sqlite="{}", postgresql="""to_char({}, 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')""")
 class InstantText(FunctionElement[str]):
     """An instant as the API's text."""
 
     type = sa.String()
 
 
-@written(sqlite="{} COLLATE NOCASE", postgresql='lower({} COLLATE "C")')
+@sql_function(sqlite="{} COLLATE NOCASE", postgresql='lower({} COLLATE "C")')
 class Folded(FunctionElement[str]):
     """A text with its ASCII letters in lower case, compared by its characters' numbers."""
 
