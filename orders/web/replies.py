@@ -103,7 +103,7 @@ def json_reply(value: Any, status: int = 200) -> Reply:
     return Reply(to_json(value).encode(), status)
 
 
-def written(done: Written[Changed], version: int, status: int = 200) -> Reply:
+def write_reply(done: Written[Changed], version: int, status: int = 200) -> Reply:
     """Return the answer of a write to one order: the order as a version shows it, if any."""
     order = done.answer
     headers = []

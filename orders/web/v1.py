@@ -17,7 +17,7 @@ from orders.web.api import ApiBlueprint, render
 from orders.web.bodies import idempotency_key
 from orders.web.openapi import document
 from orders.web.refusals import ServerBusy
-from orders.web.replies import CREATED, NO_CONTENT, Reply, written
+from orders.web.replies import CREATED, NO_CONTENT, Reply, write_reply
 from schemas.v1 import NewOrderSchema, OrderSchema, PetSchema, ShipmentSchema
 
 VERSION = 1
@@ -71,7 +71,7 @@ def place_order(new: NewOrder) -> Reply:
     call = current_call()
     condition, key = replies.precondition(strong=False), idempotency_key(VERSION)
     placed = call.shop.orders.place(new, call.origin, condition, key)
-    return written(placed, VERSION, CREATED)
+    return write_reply(placed, VERSION, CREATED)
 
 
 @blueprint.get("/store/orders/<id:orderId>", tags=["orders"])
@@ -99,7 +99,7 @@ def cancel_order(orderId: str) -> Reply:
     call = current_call()
     order_id, condition = domain.parse_order_id(orderId), replies.precondition(strong=False)
     cancelled = call.shop.orders.cancel(order_id, call.origin, condition)
-    return written(cancelled, VERSION, NO_CONTENT)
+    return write_reply(cancelled, VERSION, NO_CONTENT)
 
 
 @blueprint.post("/store/orders/<id:orderId>/ship", tags=["orders"])
@@ -117,7 +117,7 @@ def ship_order(shipment: dict[str, datetime], orderId: str) -> Reply:
     call = current_call()
     order_id, condition = domain.parse_order_id(orderId), replies.precondition(strong=False)
     at = shipment.get("ship_date")
-    return written(call.shop.orders.ship(order_id, at, call.origin, condition), VERSION)
+    return write_reply(call.shop.orders.ship(order_id, at, call.origin, condition), VERSION)
 
 
 @blueprint.get("/pets/<id:petId>", tags=["pets"])

@@ -32,7 +32,7 @@ from orders.web.api import ApiBlueprint
 from orders.web.bodies import idempotency_key, read_query
 from orders.web.openapi import document
 from orders.web.refusals import MissingKey, ValidationFailed, body_of
-from orders.web.replies import CREATED, NO_CONTENT, REPLAYED, Reply, written
+from orders.web.replies import CREATED, NO_CONTENT, REPLAYED, Reply, write_reply
 from orders.webhooks import endpoints
 from schemas import v2 as schemas
 from schemas.fields import Fault
@@ -174,7 +174,7 @@ def place_order(placement: Placement) -> Reply:
     condition, key = replies.precondition(strong=False), idempotency_key(VERSION)
     new, is_unique = placement
     placed = call.shop.orders.place(new, call.origin, condition, key, is_unique=is_unique)
-    return written(placed, VERSION, CREATED)
+    return write_reply(placed, VERSION, CREATED)
 
 
 @blueprint.post("/store/orders/batch", tags=["orders"])
@@ -218,7 +218,7 @@ def cancel_order(orderId: str) -> Reply:
     order_id, condition = domain.parse_order_id(orderId), replies.precondition(strong=True)
     key = idempotency_key(VERSION)
     cancelled = call.shop.orders.cancel(order_id, call.origin, condition, key)
-    return written(cancelled, VERSION, NO_CONTENT)
+    return write_reply(cancelled, VERSION, NO_CONTENT)
 
 
 @blueprint.post("/store/orders/<id:orderId>/ship", tags=["orders"])
@@ -237,7 +237,7 @@ def ship_order(shipment: dict[str, Any], orderId: str) -> Reply:
     at, tracking = shipment.get("ship_date"), shipment.get("tracking")
     key = idempotency_key(VERSION)
     shipped = call.shop.orders.ship(order_id, at, call.origin, condition, key, tracking=tracking)
-    return written(shipped, VERSION)
+    return write_reply(shipped, VERSION)
 
 
 @blueprint.post("/store/orders/<id:orderId>/reopen", tags=["orders"])
@@ -248,7 +248,7 @@ def reopen_order(orderId: str) -> Reply:
     call = current_call()
     order_id, condition = domain.parse_order_id(orderId), replies.precondition(strong=True)
     key = idempotency_key(VERSION)
-    return written(call.shop.orders.reopen(order_id, call.origin, condition, key), VERSION)
+    return write_reply(call.shop.orders.reopen(order_id, call.origin, condition, key), VERSION)
 
 
 @blueprint.patch("/store/orders/<id:orderId>", tags=["orders"])
@@ -267,7 +267,8 @@ def change_order(fields: dict[str, Any], orderId: str) -> Reply:
     call = current_call()
     order_id, condition = domain.parse_order_id(orderId), replies.precondition(strong=True)
     key = idempotency_key(VERSION)
-    return written(call.shop.orders.change(order_id, fields, call.origin, condition, key), VERSION)
+    changed = call.shop.orders.change(order_id, fields, call.origin, condition, key)
+    return write_reply(changed, VERSION)
 
 
 @blueprint.post("/store/shipments", tags=["orders"])
