@@ -37,8 +37,8 @@ SENT_AT_ONCE = 256 * 1024
 # Long answers that are made at a time, in all and for one client.
 MOST_LONG = 8
 MOST_LONG_FOR_ONE = 2
-# How long one waits for its turn.
-WAIT_SECONDS = 1
+# How long a long answer waits for its turn.
+TURN_SECONDS = 1
 # The bytes of all files, and of those for one client.
 MOST_BYTES = 1024 * 1024 * 1024
 MOST_BYTES_FOR_ONE = MOST_BYTES // 4
@@ -482,7 +482,7 @@ class LongAnswers:
 
     def begin(self, exchange: Exchange, now: float) -> None:
         """Begin one if its turn has come; have it refused if it waited in vain."""
-        late = now - exchange.whole_at > WAIT_SECONDS
+        late = now - exchange.whole_at > TURN_SECONDS
         if self._may_begin(exchange) or (late and self._others_give_way(exchange, now)):
             self.waiting.remove(exchange)
             self._begun.append(exchange)

@@ -36,7 +36,7 @@ from orders.settings import Network, Plan, Settings
 from orders.shop import CountersStorage, Shop, TestMode
 from orders.store import apikeys as key_store
 from orders.store.apikeys import ApiKey
-from orders.store.database.database import WAIT_SECONDS, Database
+from orders.store.database.database import DEADLINE_SECONDS, Database
 from orders.store.database.errors import StoreUnavailable
 from orders.web.refusals import InsufficientScope, InvalidKey, KeyBanned, MissingKey, RateLimited
 
@@ -224,7 +224,7 @@ def admit(shop: Shop, test_mode: TestMode, incoming: Request, view: object) -> N
     now = time.monotonic()
     whole_at = environ.get(WHOLE_AT) or now
     call.waited = now - whole_at
-    shop.database.set_deadline(whole_at + WAIT_SECONDS)
+    shop.database.set_deadline(whole_at + DEADLINE_SECONDS)
     if is_api:
         _admit_to_api(call, authorization, _scope_of(view, call.method))
 

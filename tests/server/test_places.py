@@ -279,7 +279,7 @@ def test_a_long_answer_that_has_a_place_begins_at_once(made, monkeypatch):
 def test_two_long_answers_are_made_for_a_key_and_eight_in_all_and_a_further_one_is_refused(
     made, monkeypatch
 ):
-    monkeypatch.setattr(answers, "WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(answers, "TURN_SECONDS", 0.1)
     with serving(made, threads=1) as address, ExitStack() as stack:
         made_now = [ask(stack, address, key) for key in (b"a", b"a", b"b", b"b", b"c", b"c", b"d")]
         for each in made_now:
@@ -299,7 +299,7 @@ def test_two_long_answers_are_made_for_a_key_and_eight_in_all_and_a_further_one_
 
 
 def test_where_the_files_have_no_room_a_reader_that_takes_nothing_gives_way(monkeypatch):
-    monkeypatch.setattr(answers, "WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(answers, "TURN_SECONDS", 0.1)
     monkeypatch.setattr(loop, "MAINTENANCE_SECONDS", 0.1)
     monkeypatch.setattr(answers, "MOST_BYTES_FOR_ONE", 45 * len(PIECE))
 
@@ -353,7 +353,7 @@ def is_nameless(descriptor):
 
 
 def test_a_client_that_leaves_while_its_long_answer_is_made_disturbs_no_other(monkeypatch):
-    monkeypatch.setattr(answers, "WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(answers, "TURN_SECONDS", 0.1)
     monkeypatch.setattr(answers, "MOST_LONG_FOR_ONE", 1)
     monkeypatch.setattr(loop, "MAINTENANCE_SECONDS", 0.05)
     marked, blocked, go_on = threading.Event(), threading.Event(), threading.Event()

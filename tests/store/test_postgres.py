@@ -207,7 +207,7 @@ def test_a_locked_table_is_waited_for_once(server, name, client, monkeypatch):
         other.execute("LOCK TABLE orders")
         assert_error(client.get(f"{ORDERS}/1"), 503, "store_unavailable")
         monkeypatch.setattr(postgres_database, "BUSY_SECONDS", 25)
-        monkeypatch.setattr(access, "WAIT_SECONDS", 25)
+        monkeypatch.setattr(access, "DEADLINE_SECONDS", 25)
         began = time.monotonic()
         for answer in (client.get(ORDERS), client.get(f"{ORDERS}/1"), client.place()):
             assert_error(answer, 503, "store_unavailable")

@@ -34,7 +34,7 @@ def settings(tmp_path, server):
 @pytest.fixture
 def impatient(monkeypatch):
     """Shorten what requests wait for, as nothing here will answer them."""
-    monkeypatch.setattr(access, "WAIT_SECONDS", 0.3)
+    monkeypatch.setattr(access, "DEADLINE_SECONDS", 0.3)
     monkeypatch.setattr(health, "_PATIENCE_SECONDS", 0.3)
     monkeypatch.setattr(database, "_LEAST_SECONDS", 0.2)
     monkeypatch.setattr(database, "_REST_SECONDS", 60)
@@ -108,7 +108,7 @@ def test_only_one_request_at_a_time_probes_a_server_that_is_silent(
 
 
 def test_the_time_in_the_servers_queue_counts(store, client):
-    long_ago = {"orders.whole_at": time.monotonic() - access.WAIT_SECONDS}
+    long_ago = {"orders.whole_at": time.monotonic() - access.DEADLINE_SECONDS}
     answer = client.get(ORDERS, environ_overrides=long_ago)
     assert_error(answer, 503, "store_unavailable")
     assert not store.database.is_away  # nobody has asked it

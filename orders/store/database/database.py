@@ -45,7 +45,7 @@ Element = TypeVar("Element", bound=FunctionElement[Any])
 BUSY_SECONDS = 5
 # How long a request waits for the database in all, once it is whole: it is answered within ten
 # seconds, with the queue behind it.
-WAIT_SECONDS = 7.0
+DEADLINE_SECONDS = 7.0
 # The wait for a lock that an earlier request has already waited BUSY_SECONDS for.
 STILL_BUSY_SECONDS = 0.05
 # The schema name of the tables of a file beside the store.
@@ -104,7 +104,7 @@ class Database(ABC):
     def seconds_left(self) -> float:
         """Return how long this thread may wait for the database."""
         deadline: float | None = getattr(self._own, "deadline", None)
-        return WAIT_SECONDS if deadline is None else max(0.0, deadline - time.monotonic())
+        return DEADLINE_SECONDS if deadline is None else max(0.0, deadline - time.monotonic())
 
     @property
     def is_away(self) -> bool:

@@ -34,8 +34,8 @@ from orders.store.database import errors, sqlite
 from orders.store.database.database import (
     ATTACHED,
     BUSY_SECONDS,
+    DEADLINE_SECONDS,
     STILL_BUSY_SECONDS,
-    WAIT_SECONDS,
     AttachedFile,
     Database,
     Query,
@@ -67,7 +67,7 @@ _OPTIONS = {
     # Acknowledged is on the disk, whatever the server's own default is.
     "synchronous_commit": "on",
     # Before this process' own limit, which a server that answers should not meet.
-    "statement_timeout": f"{WAIT_SECONDS - 1:.0f}s",
+    "statement_timeout": f"{DEADLINE_SECONDS - 1:.0f}s",
     # Statements of requests are small: compiling them would take longer than running them.
     "jit": "off",
     # A stream waits for its reader.
