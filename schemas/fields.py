@@ -132,32 +132,11 @@ class Instant(Described):
         return None if value is None else domain.format_instant(value)
 
 
-class Ids(Described, ma.fields.List[int]):
-    """One or more ids, each once. Of a longer list, no element is looked at."""
-
-    def __init__(self, description: str, most: int, **kwargs: Any) -> None:
-        metadata = {"minItems": 1, "maxItems": most, "uniqueItems": True}
-        super().__init__(description, cls_or_instance=identifier(""), metadata=metadata, **kwargs)
-        self._most = most
-        self._refused = f"must be 1 to {most} ids, each once"
-
-    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
-        if not isinstance(value, list):
-            raise invalid(self._refused, "type")
-        if not 1 <= len(value) <= self._most:
-            raise invalid(self._refused, "length")
-        ids = super()._deserialize(value, *args, **kwargs)
-        if len(set(ids)) < len(ids):
-            raise invalid(self._refused, "duplicate")
-        return ids
-
-
 class Several(Described, ma.fields.List[Any]):
-    """One or more objects. Of a longer list, no element is looked at."""
+    """One or more objects, or other elements. Of a longer list, none is looked at."""
 
-    def __init__(self, schema: type[ma.Schema], most: int, description: str, **kwargs: Any) -> None:
-        metadata = {"minItems": 1, "maxItems": most}
-        element = Nested(nested=schema)
+    def __init__(self, description: str, element: Any, most: int, **kwargs: Any) -> None:
+        metadata = {"minItems": 1, "maxItems": most, **kwargs.pop("metadata", {})}
         super().__init__(description, cls_or_instance=element, metadata=metadata, **kwargs)
         self._most = most
         self._refused = f"must be a list of 1 to {most}"
@@ -168,6 +147,21 @@ class Several(Described, ma.fields.List[Any]):
         if not 1 <= len(value) <= self._most:
             raise invalid(self._refused, "length")
         return super()._deserialize(value, *args, **kwargs)
+
+
+class Ids(Several):
+    """One or more ids, each once."""
+
+    def __init__(self, description: str, most: int, **kwargs: Any) -> None:
+        metadata = {"uniqueItems": True}
+        super().__init__(description, identifier(""), most, metadata=metadata, **kwargs)
+        self._refused = f"must be 1 to {most} ids, each once"
+
+    def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        ids = super()._deserialize(value, *args, **kwargs)
+        if len(set(ids)) < len(ids):
+            raise invalid(self._refused, "duplicate")
+        return ids
 
 
 class OrderText(Described, ma.fields.String):

@@ -112,7 +112,9 @@ class PlacementsSchema(StrictSchema):
         "orders": [NewOrderSchema.example, {"petId": 3, "reference": "R-1042"}]
     }
 
-    orders = fields.Several(NewOrderSchema, MOST_TOGETHER, "The orders.", required=True)
+    orders = fields.Several(
+        "The orders.", fields.Nested(nested=NewOrderSchema), MOST_TOGETHER, required=True
+    )
 
 
 class PlacementResultSchema(SparseSchema):
