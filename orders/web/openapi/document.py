@@ -87,57 +87,54 @@ OTHER_HEADERS = {
 }
 
 
-def _condition(name: str, description: str, example: str) -> dict[str, Any]:
-    schema = {"type": "string"}
+def _sent(
+    name: str, description: str, example: str | int, schema: dict[str, Any] | None = None
+) -> dict[str, Any]:
     described = {"name": name, "in": "header", "description": description}
-    return {**described, "schema": schema, "example": example}
+    return {**described, "schema": schema or {"type": "string"}, "example": example}
 
 
 _STRONG, _WEAK = '"166f834250a12dbd-1-42"', 'W/"166f834250a12dbd-1-42"'
 REQUEST_HEADERS = {
-    "If-Match": _condition(
+    "If-Match": _sent(
         "If-Match", "ETags: 412, and nothing is done, if the order's own is none of them.", _STRONG
     ),
-    "If-Match of weak tags": _condition(
+    "If-Match of weak tags": _sent(
         "If-Match", "Holds only as `*`, as the order's ETag is weak: 412, and nothing is done.", "*"
     ),
-    "If-Match of a list": _condition(
+    "If-Match of a list": _sent(
         "If-Match", "Holds only as `*`, as the list's ETag is weak: 412, and nothing is done.", "*"
     ),
-    "If-None-Match": _condition(
+    "If-None-Match": _sent(
         "If-None-Match", "ETags of the client's copies: 304 if one of them is current.", _WEAK
     ),
-    "If-None-Match of a write": _condition(
+    "If-None-Match of a write": _sent(
         "If-None-Match", "ETags: 412, and nothing is done, if one is the order's own.", _WEAK
     ),
-    "If-None-Match of a write to the list": _condition(
+    "If-None-Match of a write to the list": _sent(
         "If-None-Match", "ETags: 412, and nothing is done, if one is the list's own.", _WEAK
     ),
-    "Range": _condition("Range", "The bytes that are wanted, of one range.", "bytes=1000-"),
-    "If-Range": _condition("If-Range", "The whole file comes unless this is its ETag.", _STRONG),
-    "Last-Event-ID": {
-        "name": "Last-Event-ID",
-        "in": "header",
-        "description": "The id of the last event that the client has seen, as browsers send it "
-        "when they come back to a stream. It takes precedence over `after`.",
-        "schema": {"type": "integer", "format": "int64", "minimum": 0},
-        "example": 87,
-    },
-    "Idempotency-Key": {
-        "name": "Idempotency-Key",
-        "in": "header",
-        "description": "A value of the client's choice: sent again within 24 hours with the same "
-        "request, it repeats the first response and does nothing.",
-        "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^[!-+\--~]+$"},
-        "example": "7f9c2ba4-e88f-4c1d-a1b0-6f2f6f1f8e55",
-    },
+    "Range": _sent("Range", "The bytes that are wanted, of one range.", "bytes=1000-"),
+    "If-Range": _sent("If-Range", "The whole file comes unless this is its ETag.", _STRONG),
+    "Last-Event-ID": _sent(
+        "Last-Event-ID",
+        "The id of the last event that the client has seen, as browsers send it when they come "
+        "back to a stream. It takes precedence over `after`.",
+        87,
+        {"type": "integer", "format": "int64", "minimum": 0},
+    ),
+    "Idempotency-Key": _sent(
+        "Idempotency-Key",
+        "A value of the client's choice: sent again within 24 hours with the same request, it "
+        "repeats the first response and does nothing.",
+        "7f9c2ba4-e88f-4c1d-a1b0-6f2f6f1f8e55",
+        {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^[!-+\--~]+$"},
+    ),
 }
 
 
 View = TypeVar("View", bound=Callable[..., Any])
 
-WEBHOOKS_SINCE = 2
-UNKNOWN_PARAMETERS_REFUSED_SINCE = 2
 _REFUSALS = "x-refusals"
 _HEADERS = "x-headers"
 _PARAMETERS = "x-parameters"
@@ -168,14 +165,8 @@ REOPEN_REFUSALS = ("order_not_found", "precondition_failed")
 CHANGE_REFUSALS = (*REOPEN_REFUSALS, "order_already_shipped")
 # What a write to the list of all heeds.
 LIST_CONDITIONS = ("If-Match of a list", "If-None-Match of a write to the list")
-# Headers that only one version has.
-_ONLY_IN = {
-    **dict.fromkeys(
-        ("Accept-Patch", "Accept-Ranges", "Content-Range", "Content-Disposition", "Link"), 2
-    ),
-    "Deprecation": 1,
-    "Sunset": 1,
-}
+# Of refusals: version 1 has no patches.
+_NOT_IN_VERSION_1 = {"Accept-Patch"}
 # Codes of answers where there is no operation.
 _OF_NO_OPERATION = {
     *("not_found", "method_not_allowed"),
@@ -315,6 +306,7 @@ _ONE_OF = {
     "ShipmentResult": {"Shipped": "error", "NotShipped": "order"},
     "PlacementResult": {"Placed": "error", "NotPlaced": "order"},
 }
+_HEADER_REFERENCE = re.compile('"#/components/headers/([^"]+)"')
 _REFERENCE = re.compile('"#/components/schemas/([^"]+)"')
 # Fields of answers that are not declared as required, and may be absent.
 _MAY_BE_ABSENT = {"Order": {name_in_api(each.name) for each in orders.columns if each.nullable}}
@@ -388,10 +380,10 @@ def complete(spec: dict[str, Any], version: int, settings: Settings) -> dict[str
         "components": {
             **spec["components"],
             "securitySchemes": {"bearer": _BEARER},
-            "headers": _headers(version),
+            "headers": _headers_of(paths, version),
         },
     }
-    if version >= WEBHOOKS_SINCE:
+    if version > 1:
         order = {"$ref": "#/components/schemas/Order"}
         document["webhooks"] = webhooks.webhooks(order, OrderSchema.example)
         _complete_version_2(document)
@@ -409,12 +401,13 @@ def _servers(settings: Settings, version: int) -> list[dict[str, str]]:
 
 def _headers(version: int) -> dict[str, Any]:
     location = {"Location": header("Where the order is.", f"/v{version}/store/orders/{EXAMPLE_ID}")}
-    headers = {**COMMON_HEADERS, **OTHER_HEADERS, **location}
-    return {name: headers[name] for name in _of_version(headers, version)}
+    return {**COMMON_HEADERS, **OTHER_HEADERS, **location}
 
 
-def _of_version(names: Iterable[str], version: int) -> list[str]:
-    return [name for name in names if _ONLY_IN.get(name, version) == version]
+def _headers_of(paths: dict[str, Any], version: int) -> dict[str, Any]:
+    """Return the headers to which operations of a version refer."""
+    referred = {*_HEADER_REFERENCE.findall(json.dumps(paths))}
+    return {name: each for name, each in _headers(version).items() if name in referred}
 
 
 def _complete_operation(
@@ -435,7 +428,7 @@ def _complete_operation(
     if not described[_SCOPE]:
         del described[_SCOPE]
     refusals = described.pop(_REFUSALS)
-    if version >= UNKNOWN_PARAMETERS_REFUSED_SINCE:
+    if version > 1:
         refusals = dict.fromkeys([*refusals, "validation_failed"])
     for code in refusals:
         _add_refusal(responses, code, version, own if described.get("deprecated") else [])
@@ -446,7 +439,7 @@ def _complete_operation(
     if MERGE_PATCH in body:
         body["application/json"] = body[MERGE_PATCH]
     described["parameters"] = described.get("parameters", []) + [
-        REQUEST_HEADERS[each] for each in _of_version(parameters, version)
+        REQUEST_HEADERS[each] for each in parameters
     ]
     if described.get("deprecated"):
         described["x-deprecated-sunset"] = settings.pets_sunset.isoformat()
@@ -460,8 +453,8 @@ def _add_refusal(responses: dict[str, Any], code: str, version: int, headers: li
     response["content"]["application/json"]["examples"][code] = {
         "value": json.loads(error_body(answer, version))
     }
-    own = [name for name, _ in answer.headers]
-    response["headers"].update(_refer(_of_version([*own, *headers], version)))
+    own = [name for name, _ in answer.headers if version > 1 or name not in _NOT_IN_VERSION_1]
+    response["headers"].update(_refer([*own, *headers]))
     if answer.order:
         # Not with the other codes of this status.
         every = _headers(version)
@@ -491,7 +484,7 @@ def _complete_version_2(document: dict[str, Any]) -> None:
                     each["responses"]["200"]["content"].update(streamed)
     schemas = document["components"]["schemas"]
     _complete_schemas(schemas)
-    for name in schemas.keys() - _sent(document):
+    for name in schemas.keys() - _schemas_of_requests(document):
         for schema in [*_enums(schemas[name])]:
             _open(schema)
     for schema in _enums([document["paths"], schemas]):
@@ -522,7 +515,7 @@ def _say_defaults_in_words(schema: dict[str, Any]) -> None:
             field["description"] = f"{field['description']} {field.pop('default')} unless given."
 
 
-def _sent(document: dict[str, Any]) -> set[str]:
+def _schemas_of_requests(document: dict[str, Any]) -> set[str]:
     """Return the names of the schemas of requests, and of those that they refer to."""
     operations = chain.from_iterable(item.values() for item in document["paths"].values())
     waiting = [each.get("requestBody") for each in operations if isinstance(each, dict)]
