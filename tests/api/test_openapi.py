@@ -24,12 +24,15 @@ from tests.support.stores import Store, assert_error
 ORDERS, ORDER = "/store/orders", "/store/orders/{orderId}"
 KEYS, KEY = "/keys", "/keys/{keyId}"
 HOOKS, HOOK = "/webhooks", "/webhooks/{webhookId}"
+REDELIVER = f"{HOOK}/deliveries/{{eventId}}/redeliver"
 COMMON = {"401", "403", "429", "500", "503"}
 BODY = {"400", "413", "415", "422"}
 WRITTEN = {"404", "409", "412"}
 _PAGE = ["after", "limit"]
 _EVENTS = ["after", "type", "limit", "wait"]
 # version, operationId: path, method, statuses beyond the common ones, stability, query parameters.
+# Of version 2, only those of success: what tests are refused with must be in the document, which
+# their client checks.
 OPERATIONS = {
     (1, "listOrders"): (ORDERS, "get", {"200", "304", "412"}, None, []),
     (1, "cancelOrder"): (ORDER, "delete", {"204", *WRITTEN}, "beta", []),
@@ -38,57 +41,48 @@ OPERATIONS = {
     (1, "shipOrder"): (f"{ORDER}/ship", "post", {"200", *WRITTEN, *BODY}, "experimental", []),
     (1, "getPet"): ("/pets/{petId}", "get", {"200", "404"}, None, []),
     (2, "listOrders"): (
-        *(ORDERS, "get", {"200", "304", "412", "422"}, "beta"),
+        *(ORDERS, "get", {"200", "304"}, "beta"),
         [each.data_key for each in OrdersQuerySchema().fields.values()],
     ),
-    (2, "placeOrder"): (ORDERS, "post", {"201", "409", "412", *BODY}, "beta", []),
-    (2, "placeOrders"): (f"{ORDERS}/batch", "post", {"200", "412", *BODY}, "beta", []),
-    (2, "changeOrder"): (ORDER, "patch", {"200", *WRITTEN, *BODY}, "beta", []),
-    (2, "reopenOrder"): (
-        *(f"{ORDER}/reopen", "post", {"200", "400", "404", "412", "422"}, "beta", []),
-    ),
-    (2, "shipOrders"): ("/store/shipments", "post", {"200", "412", *BODY}, "beta", []),
-    (2, "getOrder"): (ORDER, "get", {"200", "304", "404", "412", "422"}, "beta", []),
-    (2, "cancelOrder"): (ORDER, "delete", {"204", "400", *WRITTEN, "422"}, "beta", []),
-    (2, "shipOrder"): (f"{ORDER}/ship", "post", {"200", *WRITTEN, *BODY}, "beta", []),
-    (2, "listOrderEvents"): (f"{ORDER}/events", "get", {"200", "404", "422"}, "beta", _PAGE),
-    (2, "listEvents"): ("/store/events", "get", {"200", "422"}, "beta", _EVENTS),
+    (2, "placeOrder"): (ORDERS, "post", {"201"}, "beta", []),
+    (2, "placeOrders"): (f"{ORDERS}/batch", "post", {"200"}, "beta", []),
+    (2, "changeOrder"): (ORDER, "patch", {"200"}, "beta", []),
+    (2, "reopenOrder"): (f"{ORDER}/reopen", "post", {"200"}, "beta", []),
+    (2, "shipOrders"): ("/store/shipments", "post", {"200"}, "beta", []),
+    (2, "getOrder"): (ORDER, "get", {"200", "304"}, "beta", []),
+    (2, "cancelOrder"): (ORDER, "delete", {"204"}, "beta", []),
+    (2, "shipOrder"): (f"{ORDER}/ship", "post", {"200"}, "beta", []),
+    (2, "listOrderEvents"): (f"{ORDER}/events", "get", {"200"}, "beta", _PAGE),
+    (2, "listEvents"): ("/store/events", "get", {"200"}, "beta", _EVENTS),
     (2, "importOrders"): (
-        *("/imports", "post", {"200", *BODY}, "beta"),
+        *("/imports", "post", {"200"}, "beta"),
         [
             *("dryRun", "shop", "column", "ignoreOthers", "dates", "zone", "ifKnown"),
             "uniqueReferences",
         ],
     ),
-    (2, "getStats"): ("/store/stats", "get", {"200", "422"}, "beta", ["days", "zone"]),
-    (2, "getUsage"): ("/usage", "get", {"200", "422"}, "beta", []),
-    (2, "listKeys"): (KEYS, "get", {"200", "422"}, "beta", []),
-    (2, "issueKey"): (KEYS, "post", {"201", *BODY}, "beta", []),
-    (2, "changeKey"): (KEY, "patch", {"200", "404", "409", *BODY}, "beta", []),
-    (2, "revokeKey"): (KEY, "delete", {"204", "400", "404", "409", "422"}, "beta", []),
-    (2, "rotateKey"): (f"{KEY}/rotate", "post", {"200", "404", "409", *BODY}, "beta", []),
-    (2, "unbanKey"): (f"{KEY}/unban", "post", {"200", "400", "404", "409", "422"}, "beta", []),
-    (2, "getAudit"): ("/audit", "get", {"200", "422"}, "beta", _PAGE),
-    (2, "listBackups"): ("/backups", "get", {"200", "409", "422"}, "beta", []),
-    (2, "makeBackup"): ("/backups", "post", {"201", "400", "409", "422"}, "beta", []),
-    (2, "downloadBackup"): (
-        *("/backups/{name}", "get", {"200", "206", "404", "409", "416", "422"}, "beta", []),
-    ),
-    (2, "listWebhooks"): (HOOKS, "get", {"200", "422"}, "beta", []),
-    (2, "addWebhook"): (HOOKS, "post", {"201", "409", *BODY}, "beta", []),
-    (2, "changeWebhook"): (HOOK, "patch", {"200", "404", *BODY}, "beta", []),
-    (2, "removeWebhook"): (HOOK, "delete", {"204", "400", "404", "422"}, "beta", []),
-    (2, "rotateWebhook"): (
-        *(f"{HOOK}/rotate", "post", {"200", "400", "404", "409", "422"}, "beta", []),
-    ),
-    (2, "pauseWebhook"): (f"{HOOK}/pause", "post", {"200", "400", "404", "422"}, "beta", []),
-    (2, "resumeWebhook"): (f"{HOOK}/resume", "post", {"200", "404", *BODY}, "beta", []),
-    (2, "pingWebhook"): (f"{HOOK}/ping", "post", {"200", "400", "404", "422"}, "beta", []),
-    (2, "listDeliveries"): (f"{HOOK}/deliveries", "get", {"200", "404", "422"}, "beta", _PAGE),
-    (2, "redeliver"): (
-        f"{HOOK}/deliveries/{{eventId}}/redeliver",
-        *("post", {"202", "400", "404", "422"}, "beta", []),
-    ),
+    (2, "getStats"): ("/store/stats", "get", {"200"}, "beta", ["days", "zone"]),
+    (2, "getUsage"): ("/usage", "get", {"200"}, "beta", []),
+    (2, "listKeys"): (KEYS, "get", {"200"}, "beta", []),
+    (2, "issueKey"): (KEYS, "post", {"201"}, "beta", []),
+    (2, "changeKey"): (KEY, "patch", {"200"}, "beta", []),
+    (2, "revokeKey"): (KEY, "delete", {"204"}, "beta", []),
+    (2, "rotateKey"): (f"{KEY}/rotate", "post", {"200"}, "beta", []),
+    (2, "unbanKey"): (f"{KEY}/unban", "post", {"200"}, "beta", []),
+    (2, "getAudit"): ("/audit", "get", {"200"}, "beta", _PAGE),
+    (2, "listBackups"): ("/backups", "get", {"200"}, "beta", []),
+    (2, "makeBackup"): ("/backups", "post", {"201"}, "beta", []),
+    (2, "downloadBackup"): ("/backups/{name}", "get", {"200", "206"}, "beta", []),
+    (2, "listWebhooks"): (HOOKS, "get", {"200"}, "beta", []),
+    (2, "addWebhook"): (HOOKS, "post", {"201"}, "beta", []),
+    (2, "changeWebhook"): (HOOK, "patch", {"200"}, "beta", []),
+    (2, "removeWebhook"): (HOOK, "delete", {"204"}, "beta", []),
+    (2, "rotateWebhook"): (f"{HOOK}/rotate", "post", {"200"}, "beta", []),
+    (2, "pauseWebhook"): (f"{HOOK}/pause", "post", {"200"}, "beta", []),
+    (2, "resumeWebhook"): (f"{HOOK}/resume", "post", {"200"}, "beta", []),
+    (2, "pingWebhook"): (f"{HOOK}/ping", "post", {"200"}, "beta", []),
+    (2, "listDeliveries"): (f"{HOOK}/deliveries", "get", {"200"}, "beta", _PAGE),
+    (2, "redeliver"): (REDELIVER, "post", {"202"}, "beta", []),
 }
 SCHEMAS = {
     1: {"Order", "NewOrder", "Shipment", "Pet", "Error"},
@@ -208,7 +202,9 @@ def test_an_operation_is_described_as_agreed(documents, version, operation_id):
     found_path, found_method, operation = operations(documents[version])[operation_id]
     assert (found_path, found_method) == (path, method)
     common = COMMON - ({"403"} if operation_id == "getUsage" else set())
-    assert set(operation["responses"]) == statuses | common
+    described = set(operation["responses"])
+    assert common <= described
+    assert {each for each in described - common if version == 1 or each < "400"} == statuses
     assert operation.get("x-stability") == stability
     named = [each["name"] for each in operation.get("parameters", []) if each["in"] == "query"]
     assert named == parameters

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import text
+from werkzeug.exceptions import HTTPException
 
 from orders import apikeys
 from orders.application import create_app
@@ -139,10 +140,14 @@ class Client:
         headers = dict(kwargs.pop("headers", {}))
         if self.secret:
             headers.setdefault("Authorization", f"Bearer {self.secret}")
-        environ = {"REMOTE_ADDR": self.address, **kwargs.pop("environ_overrides", {})}
-        return self.store.app.test_client().open(
+        own = kwargs.pop("environ_overrides", {})
+        environ = {"REMOTE_ADDR": self.address, **own}
+        response = self.store.app.test_client().open(
             path, method=method, headers=headers, environ_overrides=environ, **kwargs
         )
+        if "REQUEST_URI" not in own:
+            _assert_documented(self.store.app, response)
+        return response
 
     def send(self, target, method="GET", **kwargs):
         """Send a request's target as servers pass it on: Flask's client would decode it first."""
@@ -173,6 +178,22 @@ class Client:
 
     def order(self, order_id, **kwargs):
         return self.get(f"{self.orders}/{order_id}", **kwargs)
+
+
+def _assert_documented(app, response):
+    """Check that a refusal of an operation is one that its document has."""
+    if response.status_code < 400 or response.content_type != "application/json":
+        return
+    request = response.request
+    try:
+        endpoint, _ = app.url_map.bind("shop").match(request.path, request.method)
+    except HTTPException:
+        return
+    document = getattr(app.view_functions[endpoint], "_apidoc", None)
+    if document and response.data:
+        refusals = {*document["manual_doc"]["x-refusals"], "not_found", "validation_failed"}
+        code = response.get_json()["code"]
+        assert code in refusals, f"{code} is lacking in `refusals=` of {endpoint}"
 
 
 def _issue(connection, now, plan, scopes=("read", "write"), name="test", **figures):
