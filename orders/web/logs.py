@@ -15,8 +15,10 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from logging.handlers import QueueHandler, QueueListener
@@ -28,6 +30,8 @@ from urllib.parse import quote
 from flask import g, has_request_context
 
 from orders import apikeys, system
+from orders.clock import Clock
+from orders.domain import format_instant
 from orders.settings import TEST_LABEL, TEST_MODE
 from orders.web.access import Call
 
@@ -45,6 +49,11 @@ _MAX_UNWRITTEN_BYTES = 64 * 1024
 _MAX_PATH = 500
 _MAX_METHOD = 32
 _HARMLESS = "/:@!$&'()*+,;=~"
+# What is remembered of the last hour.
+_MINUTES = 60
+_MOST_KINDS = 20
+_LONGEST_TEXT = 300
+_FAILED = 500
 _LEVELS_SHOWN = {"WARNING": "warning: ", "ERROR": "error: ", "CRITICAL": "error: "}
 
 # Writes some of these bytes, as `os.write` does, and returns how many.
@@ -256,6 +265,84 @@ def configure(style: str, write: Write) -> LogWriter:
     logging.getLogger("waitress.queue").setLevel(logging.ERROR)
     logging.getLogger("alembic").setLevel(logging.WARNING)
     return LogWriter(formatter, write)
+
+
+@dataclass(slots=True)
+class _Kind:
+    """Failures of one kind: how many in which minute, when the last one was, of which request."""
+
+    minutes: Counter[int] = field(default_factory=Counter)
+    last: str = ""
+    request: str | None = None
+
+
+class Recent(logging.Handler):
+    """The last hour's failures and waits, of answers and of the log. Thread-safe."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(logging.WARNING)
+        self._clock = clock
+        self._began = clock.now()
+        self._guard = threading.Lock()
+        self._kinds: dict[tuple[str, str], _Kind] = {}
+        # By minute: the longest wait of a request before it was begun, and how many there were.
+        self._waits: dict[int, tuple[float, int]] = {}
+
+    def record_answer(self, call: Call, status: int, ended: float) -> None:
+        minute = self._minute()
+        with self._guard:
+            longest, count = self._waits.get(minute, (0.0, 0))
+            self._waits[minute] = max(longest, call.waited), count + 1
+            if status >= _FAILED:
+                self._record("answer", f"{status} {call.refusal}", call.request_id)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if is_of_test_mode():
+            return
+        text = apikeys.redact(" ".join(record.getMessage().split()))[:_LONGEST_TEXT]
+        with self._guard:
+            self._record(record.levelname.lower(), text, None)
+
+    def _record(self, source: str, text: str, request: str | None) -> None:
+        self._forget()
+        if len(self._kinds) >= _MOST_KINDS and (source, text) not in self._kinds:
+            text = "other"
+        kind = self._kinds.setdefault((source, text), _Kind())
+        kind.minutes[self._minute()] += 1
+        kind.last, kind.request = format_instant(self._clock.now()), request
+
+    def _forget(self) -> None:
+        oldest = self._minute() - _MINUTES
+        for minute in [each for each in self._waits if each <= oldest]:
+            del self._waits[minute]
+        for name, kind in list(self._kinds.items()):
+            for minute in [each for each in kind.minutes if each <= oldest]:
+                del kind.minutes[minute]
+            if not kind.minutes:
+                del self._kinds[name]
+
+    def _minute(self) -> int:
+        return int(self._clock.monotonic() // 60)
+
+    def facts(self) -> dict[str, Any]:
+        with self._guard:
+            self._forget()
+            waits = self._waits.values()
+            return {
+                "started": format_instant(self._began),
+                "failed": [
+                    {
+                        "source": source,
+                        "what": text,
+                        "count": kind.minutes.total(),
+                        "last": kind.last,
+                        "request": kind.request,
+                    }
+                    for (source, text), kind in self._kinds.items()
+                ],
+                "requests": sum(count for _, count in waits),
+                "longestWaitMs": round(max((wait for wait, _ in waits), default=0.0) * 1000),
+            }
 
 
 @lru_cache(maxsize=1024)

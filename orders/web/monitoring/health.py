@@ -9,23 +9,19 @@ from __future__ import annotations
 import json
 import logging
 import os
-import threading
 import time
-from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orders import VERSION, apikeys, system
-from orders.clock import Clock
+from orders import VERSION, system
 from orders.domain import format_instant
 from orders.store import orders as order_store
 from orders.store.database.database import Database
 from orders.store.database.errors import Part, StoreUnavailable
-from orders.web import logs
-from orders.web.access import Call, current_call
+from orders.web.access import current_call
 from orders.web.api import OrdersFlask
+from orders.web.logs import Recent
 from orders.web.replies import Reply, json_reply
 
 FILE = "status.json"
@@ -33,10 +29,6 @@ WRITTEN_EVERY_SECONDS = 5.0
 # The file's size: it is padded with blanks.
 _BYTES = 16 * 1024
 _PATIENCE_SECONDS = 1.0
-_MINUTES = 60
-_MOST_KINDS = 20
-_LONGEST_TEXT = 300
-_FAILED = 500
 
 
 def register(app: OrdersFlask) -> None:
@@ -76,84 +68,6 @@ def _check_database(database: Database) -> None:
         order_store.newest_event(connection)
         if database.is_read_only(connection):
             raise StoreUnavailable("the database can't be written to")
-
-
-@dataclass(slots=True)
-class _Kind:
-    """Failures of one kind: how many in which minute, when the last one was, of which request."""
-
-    minutes: Counter[int] = field(default_factory=Counter)
-    last: str = ""
-    request: str | None = None
-
-
-class Recent(logging.Handler):
-    """The last hour's failures and waits, of answers and of the log. Thread-safe."""
-
-    def __init__(self, clock: Clock) -> None:
-        super().__init__(logging.WARNING)
-        self._clock = clock
-        self._began = clock.now()
-        self._guard = threading.Lock()
-        self._kinds: dict[tuple[str, str], _Kind] = {}
-        # By minute: the longest wait of a request before it was begun, and how many there were.
-        self._waits: dict[int, tuple[float, int]] = {}
-
-    def record_answer(self, call: Call, status: int, ended: float) -> None:
-        minute = self._minute()
-        with self._guard:
-            longest, count = self._waits.get(minute, (0.0, 0))
-            self._waits[minute] = max(longest, call.waited), count + 1
-            if status >= _FAILED:
-                self._record("answer", f"{status} {call.refusal}", call.request_id)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if logs.is_of_test_mode():
-            return
-        text = apikeys.redact(" ".join(record.getMessage().split()))[:_LONGEST_TEXT]
-        with self._guard:
-            self._record(record.levelname.lower(), text, None)
-
-    def _record(self, source: str, text: str, request: str | None) -> None:
-        self._forget()
-        if len(self._kinds) >= _MOST_KINDS and (source, text) not in self._kinds:
-            text = "other"
-        kind = self._kinds.setdefault((source, text), _Kind())
-        kind.minutes[self._minute()] += 1
-        kind.last, kind.request = format_instant(self._clock.now()), request
-
-    def _forget(self) -> None:
-        oldest = self._minute() - _MINUTES
-        for minute in [each for each in self._waits if each <= oldest]:
-            del self._waits[minute]
-        for name, kind in list(self._kinds.items()):
-            for minute in [each for each in kind.minutes if each <= oldest]:
-                del kind.minutes[minute]
-            if not kind.minutes:
-                del self._kinds[name]
-
-    def _minute(self) -> int:
-        return int(self._clock.monotonic() // 60)
-
-    def facts(self) -> dict[str, Any]:
-        with self._guard:
-            self._forget()
-            waits = self._waits.values()
-            return {
-                "started": format_instant(self._began),
-                "failed": [
-                    {
-                        "source": source,
-                        "what": text,
-                        "count": kind.minutes.total(),
-                        "last": kind.last,
-                        "request": kind.request,
-                    }
-                    for (source, text), kind in self._kinds.items()
-                ],
-                "requests": sum(count for _, count in waits),
-                "longestWaitMs": round(max((wait for wait, _ in waits), default=0.0) * 1000),
-            }
 
 
 class StatusFile:
