@@ -152,16 +152,24 @@ class Feed:
     """The followers of a store's log."""
 
     def __init__(
-        self, database: Database, clock: Clock, *, alone: bool, is_test: bool = False
+        self,
+        database: Database,
+        clock: Clock,
+        on_commit: set[threading.Event],
+        *,
+        alone: bool,
+        is_test: bool = False,
     ) -> None:
         """Take the database and the clock; `alone` is whether no other process serves it.
 
-        Test mode's can be emptied meanwhile. Opens nothing.
+        Those `on_commit` are set by this process' commits. Test mode's log can be emptied
+        meanwhile. Opens nothing.
         """
         self._is_test = is_test
         self._poll_seconds = _POLL_ALONE_SECONDS if alone else _POLL_SECONDS
         self._database = database
         self._clock = clock
+        self._on_commit = on_commit
         self._lock = threading.Lock()
         self._followers: dict[Follower, None] = {}
         self._of_key: Counter[int] = Counter()
@@ -197,6 +205,7 @@ class Feed:
                 raise TooManyFollowers("all keys")
             self._of_key[follower.key_id] += 1
             self._followers[follower] = None
+            self._on_commit.add(self._woken)
             if self._thread is None:
                 name = f"{TEST_LABEL * self._is_test}feed"
                 self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -209,12 +218,10 @@ class Feed:
             if follower in self._followers:
                 del self._followers[follower]
                 self._of_key[follower.key_id] -= 1
+            if not self._followers:
+                self._on_commit.discard(self._woken)
             self._behind.pop(follower, None)
             self._pages.pop(follower, None)
-
-    def wake(self) -> None:
-        """Learn that something was committed. For any thread."""
-        self._woken.set()
 
     def after(self, follower: Follower) -> Batch | None:
         """Return what follows a follower's position, if memory has it. Asks nothing.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -109,20 +109,20 @@ class OrderService:
         database: Database,
         clock: Clock,
         changes: GroupCommit | None = None,
-        listeners: Sequence[Callable[[], None]] = (),
+        on_commit: Collection[threading.Event] = (),
         *,
         is_alone: bool = True,
         unique_references: bool = False,
     ) -> None:
         """Set up the use cases over a database, with the clock that dates changes.
 
-        `changes` commits them, together with those of its other users; `listeners` are called after
-        each commit. `is_alone` is false where other processes use the database. With
+        `changes` commits them, together with those of its other users; what is in `on_commit` then,
+        is set after each commit. `is_alone` is false where other processes use the database. With
         `unique_references`, no two orders get the same.
         """
         self._database = database
         self._changes = changes or GroupCommit(database)
-        self._listeners = listeners
+        self._on_commit = on_commit
         self._clock = clock
         self._is_alone = is_alone
         self._unique_references = unique_references
@@ -346,11 +346,11 @@ class OrderService:
             now = self._clock.now()
             earlier = idempotency.recall(connection, key, request, now) if key else None
             yield connection, now, _Change(connection, now, key, request, earlier)
-        self._wake_listeners()
+        self._report_commit()
 
-    def _wake_listeners(self) -> None:
-        for wake in self._listeners:
-            wake()
+    def _report_commit(self) -> None:
+        for each in tuple(self._on_commit):
+            each.set()
 
     def import_orders(  # noqa: PLR0913 - each by its name
         self,
@@ -399,7 +399,7 @@ class OrderService:
                 count = staging.copy_to_store(connection, origin, at)
                 answer = Written(to_json({"count": count, "remarks": faults.remarks}))
                 idempotency.remember(connection, key, request, answer, at)
-        self._wake_listeners()
+        self._report_commit()
         return Imported(count, remarks=faults.remarks)
 
     def import_pets(self, rows: Iterable[tuple[int, Cells]], faults: Faults) -> int:

@@ -120,6 +120,8 @@ class Shop:
     differing: Sequence[str] = ()
     # Held while a file that was sent over HTTP is imported.
     importing: threading.Lock = field(default_factory=threading.Lock)
+    # Set by each change of orders: of what waits for some.
+    on_commit: set[threading.Event] = field(default_factory=set)
     keyring: KeyRing = field(init=False)
     bans: Bans = field(init=False)
 
@@ -149,7 +151,7 @@ class Shop:
             self.database,
             self.clock,
             self.changes,
-            (self.outbox.wake, self.feed.wake),
+            self.on_commit,
             is_alone=self.is_alone,
             unique_references=self.settings.unique_references,
         )
@@ -162,13 +164,15 @@ class Shop:
     @cached_property
     def feed(self) -> Feed:
         """The event log as it grows."""
-        return Feed(self.database, self.clock, alone=self.is_alone, is_test=self.is_test)
+        parts = self.database, self.clock, self.on_commit
+        return Feed(*parts, alone=self.is_alone, is_test=self.is_test)
 
     @cached_property
     def outbox(self) -> Outbox:
         return Outbox(
             *(self.database, self.changes, self.clock),
             lambda: self.store_id,
+            on_commit=self.on_commit,
             is_test=self.is_test,
         )
 

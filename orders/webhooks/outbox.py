@@ -395,11 +395,13 @@ class Outbox:
         store_id: Callable[[], str],
         sender: Sender | None = None,
         *,
+        on_commit: set[threading.Event],
         is_test: bool = False,
     ) -> None:
         self._database = database
         self._changes = changes
         self._clock = clock
+        self._on_commit = on_commit
         self.sender = sender or Sender()
         self._news = threading.Event()
         self._ended = threading.Event()
@@ -411,7 +413,6 @@ class Outbox:
             is_test=is_test,
         )
         self._label = TEST_LABEL * is_test
-        self._has_endpoints = False
         self._has_waits = False
         # What is logged as waiting for the database.
         self._warned: set[str] = set()
@@ -432,9 +433,8 @@ class Outbox:
         self._watching.start()
 
     def wake(self) -> None:
-        """Look for work after a commit. Costs next to nothing."""
-        if self._has_endpoints:
-            self._news.set()
+        """Look for work now."""
+        self._news.set()
 
     def stop(self) -> None:
         """Stop: attempts under way get some seconds, are then cancelled, and made again later."""
@@ -447,7 +447,7 @@ class Outbox:
         if self._at_work:
             self.sender.cancel()
             self._await_couriers(_CANCEL_SECONDS)
-        if self._has_endpoints and not self._is_alone:
+        if self._news in self._on_commit and not self._is_alone:
             self._guarded(self.courier.claims.release)
 
     def _await_couriers(self, seconds: float) -> None:
@@ -515,7 +515,7 @@ class Outbox:
                 for each in all_endpoints
                 if each.id not in self._at_work
             }
-        self._has_endpoints = bool(all_endpoints)
+        self._follow_commits(are_any=bool(all_endpoints))
         if all_endpoints:
             # Before deliveries add lines by a clock that may be ahead.
             self.sweep()
@@ -523,6 +523,13 @@ class Outbox:
         for endpoint_id, wait in waits.items():
             self._begin(endpoint_id, wait)
         self._seen = version
+
+    def _follow_commits(self, *, are_any: bool) -> None:
+        # A shop without webhooks is not to wake a thread with each order.
+        if are_any:
+            self._on_commit.add(self._news)
+        else:
+            self._on_commit.discard(self._news)
 
     def _begin(self, endpoint_id: int, wait: float | None) -> None:
         if wait is None:

@@ -108,6 +108,19 @@ def test_a_stream_has_every_event_once_in_order_from_the_log_and_as_they_come(li
     assert streamed == live.client.get(f"{FEED}?after={began}&limit=200").get_json()["events"]
 
 
+def test_a_commit_of_this_process_wakes_who_follows_and_nobody_where_none_does(live, monkeypatch):
+    live.is_followed(0)
+    assert live.shop.on_commit == set()
+    monkeypatch.setattr(live.shop.feed, "_poll_seconds", 10 * PATIENCE_SECONDS)
+    with live.stream() as stream:
+        for _ in range(2):
+            live.client.place(7)
+            assert ids(stream.events(1)) == [live.newest]
+        assert len(live.shop.on_commit) == 1
+    live.is_followed(0)
+    assert live.shop.on_commit == set()
+
+
 def test_last_event_id_outranks_after_and_types_are_heeded(live):
     after = live.newest
     for change in (live.client.ship, live.client.cancel):

@@ -39,6 +39,7 @@ def store(make_store):
         parts.clock,
         lambda: parts.store_id,
         Sender(seconds=10 * ANY_TIME),
+        on_commit=parts.on_commit,
     )
     return store
 
@@ -69,6 +70,20 @@ def test_events_from_before_the_start_and_since_are_delivered(store, client, hoo
         client.ship(2)
         assert arrived(receiver, 3) == arrived(added_later, 3) == [2, 3, 4]
     assert receiver.events == [1, 2, 3, 4]
+
+
+def test_an_order_is_sent_as_soon_as_it_is_placed_and_wakes_nobody_without_webhooks(
+    store, client, hooks, receiver, monkeypatch
+):
+    monkeypatch.setattr(outbox, "POLL_SECONDS", 10 * ANY_TIME)
+    assert store.shop.on_commit == set()
+    hooks.add(receiver.url)
+    client.place()
+    with at_work(store) as working:
+        assert arrived(receiver, 1) == [1]
+        wait_until(lambda: not working._at_work and not working._news.is_set())  # noqa: SLF001
+        client.place()
+        assert arrived(receiver, 1) == [2]
 
 
 def test_a_retry_that_is_due_is_made(store, client, hooks, receiver):
