@@ -39,12 +39,25 @@ from orders.strictjson import to_json
 
 # Whether an order, or the list, with this revision may be changed.
 Condition = Callable[[int], bool]
-# Whose the changes are that a command makes.
-_COMMAND = Origin("cli")
 # SQLite looks ten times a second whether another process has ended its transaction.
 _REST_SECONDS = 0.11
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On what terms a change is made: by whom, under which condition, with which Idempotency-Key.
+
+    A key makes it at most once in 24 hours.
+    """
+
+    origin: Origin
+    condition: Condition | None = None
+    key: IdempotencyKey | None = None
+
+
+BY_COMMAND = Terms(Origin("cli"))
 
 
 class IfKnown(StrEnum):
@@ -147,22 +160,17 @@ class OrderService:
     def place(
         self,
         new: NewOrder,
-        origin: Origin,
-        condition: Condition | None = None,
-        key: IdempotencyKey | None = None,
+        terms: Terms,
         *,
         is_unique: bool = False,
     ) -> Written[Changed]:
-        """Place an order, whose reference no other order may have if it `is_unique`.
-
-        An Idempotency-Key makes it, as all writes, at most once in 24 hours.
-        """
+        """Place an order, whose reference no other order may have if it `is_unique`."""
         request = ("place", new, *(["unique"] if is_unique else []))
-        with self._change(key, request) as (connection, now, change):
+        with self._change(terms.key, request) as (connection, now, change):
             if change.earlier:
                 return change.earlier
-            _require_list(connection, condition)
-            placed = self._place(connection, Placement(new, is_unique), origin, now)
+            _require_list(connection, terms.condition)
+            placed = self._place(connection, Placement(new, is_unique), terms.origin, now)
             if isinstance(placed, ReferenceExists):
                 raise placed
             return change.answer(placed)
@@ -171,19 +179,17 @@ class OrderService:
     def place_all(
         self,
         placements: list[Placement],
-        origin: Origin,
-        condition: Condition | None = None,
-        key: IdempotencyKey | None = None,
+        terms: Terms,
         *,
         show: Callable[[list[Changed | ReferenceExists]], str],
     ) -> Written[str]:
         """Place some orders, each of them or not; `show` makes the body of all results."""
         request = ("place", placements)
-        with self._change(key, request) as (connection, now, change):
+        with self._change(terms.key, request) as (connection, now, change):
             if change.earlier:
                 return change.earlier
-            _require_list(connection, condition)
-            results = [self._place(connection, each, origin, now) for each in placements]
+            _require_list(connection, terms.condition)
+            results = [self._place(connection, each, terms.origin, now) for each in placements]
             return change.answer(show(results))
 
     def _place(
@@ -196,53 +202,49 @@ class OrderService:
         return existing or order_store.insert_pending(connection, new, origin, now)
 
     @retried
-    def ship(  # noqa: PLR0913 - each by its name
+    def ship(
         self,
         order_id: int,
         ship_date: datetime | None,
-        origin: Origin,
-        condition: Condition | None = None,
-        key: IdempotencyKey | None = None,
+        terms: Terms,
         *,
         tracking: str | None = None,
     ) -> Written[Changed]:
         """Ship a pending order, at `ship_date` or now."""
         request = ("ship", order_id, ship_date, tracking)
-        with self._change(key, request) as (connection, now, change):
+        with self._change(terms.key, request) as (connection, now, change):
             if change.earlier:
                 return change.earlier
-            _require(connection, order_id, condition)
+            _require(connection, order_id, terms.condition)
             at, tracked = ship_date or now, {order_id: tracking}
             shipped = order_store.ship_pending(
-                connection, [order_id], at, origin, now, tracking=tracked
+                connection, [order_id], at, terms.origin, now, tracking=tracked
             )
             if not shipped:
                 raise _refusal(connection, order_id)
             return change.answer(shipped[0])
 
     @retried
-    def ship_all(  # noqa: PLR0913 - each by its name
+    def ship_all(
         self,
         order_ids: list[int],
         ship_date: datetime | None,
-        origin: Origin,
-        condition: Condition | None = None,
-        key: IdempotencyKey | None = None,
+        terms: Terms,
         *,
         tracking: Mapping[int, str],
         show: Callable[[list[Result]], str],
     ) -> Written[str]:
         """Ship those of some orders that are pending; `show` makes the body of all results."""
         request = ("ship", order_ids, ship_date, sorted(tracking.items()))
-        with self._change(key, request) as (connection, now, change):
+        with self._change(terms.key, request) as (connection, now, change):
             if change.earlier:
                 return change.earlier
-            _require_list(connection, condition)
+            _require_list(connection, terms.condition)
             at = ship_date or now
             shipped = {
                 order.order_id: order
                 for order in order_store.ship_pending(
-                    connection, order_ids, at, origin, now, tracking=tracking
+                    connection, order_ids, at, terms.origin, now, tracking=tracking
                 )
             }
             results = [shipped.get(each) or _refusal(connection, each) for each in order_ids]
@@ -252,16 +254,14 @@ class OrderService:
     def cancel(
         self,
         order_id: int,
-        origin: Origin,
-        condition: Condition | None = None,
-        key: IdempotencyKey | None = None,
+        terms: Terms,
     ) -> Written[Changed]:
         request = ("cancel", order_id)
-        with self._change(key, request) as (connection, now, change):
+        with self._change(terms.key, request) as (connection, now, change):
             if change.earlier:
                 return change.earlier
-            _require(connection, order_id, condition)
-            cancelled = order_store.cancel_pending(connection, order_id, origin, now)
+            _require(connection, order_id, terms.condition)
+            cancelled = order_store.cancel_pending(connection, order_id, terms.origin, now)
             if cancelled is None:
                 raise _refusal(connection, order_id)
             return change.answer(cancelled)
@@ -271,18 +271,16 @@ class OrderService:
         self,
         order_id: int,
         fields: Mapping[str, Any],
-        origin: Origin,
-        condition: Condition | None = None,
-        key: IdempotencyKey | None = None,
+        terms: Terms,
     ) -> Written[Changed]:
         request = ("change", order_id, dict(fields))
-        with self._change(key, request) as (connection, now, change):
+        with self._change(terms.key, request) as (connection, now, change):
             if change.earlier:
                 return change.earlier
-            _require(connection, order_id, condition, fields)
+            _require(connection, order_id, terms.condition, fields)
             if self._unique_references:
                 _require_unique(connection, order_id, fields)
-            changed = order_store.patch(connection, order_id, fields, origin, now)
+            changed = order_store.patch(connection, order_id, fields, terms.origin, now)
             changed = changed or _unchanged(connection, order_id, fields)
             return change.answer(changed)
 
@@ -290,21 +288,19 @@ class OrderService:
     def reopen(
         self,
         order_id: int,
-        origin: Origin,
-        condition: Condition | None = None,
-        key: IdempotencyKey | None = None,
+        terms: Terms,
     ) -> Written[Changed]:
         """Make an order pending again, whatever it is; a pending one stays as it is."""
         request = ("reopen", order_id)
-        with self._change(key, request) as (connection, now, change):
+        with self._change(terms.key, request) as (connection, now, change):
             if change.earlier:
                 return change.earlier
             latest = order_store.newest_event_of(connection, order_id)
             if not latest:
                 raise domain.OrderNotFound(order_id)
-            if condition is not None and not condition(latest):
+            if terms.condition is not None and not terms.condition(latest):
                 raise domain.PreconditionFailed(order_id)
-            reopened = order_store.reopen(connection, order_id, origin, now)
+            reopened = order_store.reopen(connection, order_id, terms.origin, now)
             reopened = reopened or order_store.recall(connection, latest)
             return change.answer(reopened)
 
@@ -359,8 +355,7 @@ class OrderService:
         if_known: IfKnown = IfKnown.REFUSE,
         shown: int | None = None,
         *,
-        origin: Origin = _COMMAND,
-        key: IdempotencyKey | None = None,
+        terms: Terms = BY_COMMAND,
         request: object = None,
         unique_references: bool = False,
     ) -> Imported:
@@ -373,7 +368,7 @@ class OrderService:
         an Idempotency-Key stands for: the file and how it is read.
         """
         is_unique = unique_references or self._unique_references
-        if key is not None:
+        if terms.key is not None:
             self.follow_clock()
         now = domain.format_instant(self._clock.now())
         with closing(Staging(self._database.folder)) as staged:
@@ -389,16 +384,16 @@ class OrderService:
                 faults.add(Fault(line, "reference", f"{reference!r} is also on line {first}"))
             staged.summarize()
             with self._database.write(staged.attached()) as connection:
-                if earlier := idempotency.recall(connection, key, request, self._clock.now()):
+                if earlier := idempotency.recall(connection, terms.key, request, self._clock.now()):
                     return Imported(**json.loads(str(earlier.answer)), replayed=True)
                 _compare(connection, faults, if_known, is_unique=is_unique)
                 if shown is not None:
                     return Imported(staged.count(), staged.first(shown), faults.remarks)
                 faults.raise_if_any()
                 at = self._clock.now()
-                count = staging.copy_to_store(connection, origin, at)
+                count = staging.copy_to_store(connection, terms.origin, at)
                 answer = Written(to_json({"count": count, "remarks": faults.remarks}))
-                idempotency.remember(connection, key, request, answer, at)
+                idempotency.remember(connection, terms.key, request, answer, at)
         self._report_commit()
         return Imported(count, remarks=faults.remarks)
 

@@ -30,7 +30,6 @@ from orders import apikeys
 from orders.apikeys import READ, WRITE
 from orders.clock import Clock
 from orders.counters.memory import ADDRESS_PREFIX, Quota, Usage
-from orders.domain import Origin
 from orders.server import WHOLE_AT
 from orders.settings import Network, Plan, Settings
 from orders.shop import CountersStorage, Shop, TestMode
@@ -166,11 +165,6 @@ class Call:
     def version(self) -> int:
         """The version of the API, 0 elsewhere."""
         return int(self.path.lstrip("/")[1]) if self.is_api else 0
-
-    @property
-    def origin(self) -> Origin:
-        """Who changes an order by this request."""
-        return Origin(self.key_name or "nobody", self.request_id)
 
 
 def current_call() -> Call:

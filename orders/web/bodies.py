@@ -19,9 +19,11 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.http import parse_options_header
 
 from orders import strictjson
+from orders.domain import Origin
+from orders.service import Terms
 from orders.store.idempotency import IdempotencyKey
 from orders.strictjson import NotStrictJson
-from orders.web.access import current_call
+from orders.web.access import Call, current_call
 from orders.web.refusals import (
     Headers,
     MalformedRequest,
@@ -29,6 +31,7 @@ from orders.web.refusals import (
     UnsupportedMediaType,
     ValidationFailed,
 )
+from orders.web.replies import precondition
 from schemas.fields import NOT_AN_OBJECT, UNKNOWN_PARAMETER
 
 if TYPE_CHECKING:
@@ -253,3 +256,17 @@ def idempotency_key(version: int) -> IdempotencyKey | None:
             "Send one Idempotency-Key, of 1 to 255 visible ASCII characters without a comma."
         )
     return IdempotencyKey(caller.key.id, version, value)
+
+
+def terms(call: Call, version: int, *, strong: bool, has_key: bool = True) -> Terms:
+    """Return the terms of a change: the caller, If-Match, If-None-Match, Idempotency-Key.
+
+    `strong` is whether tags are (an order's); `has_key` whether the operation accepts a key.
+    """
+    environ = request.environ
+    is_conditional = "HTTP_IF_MATCH" in environ or "HTTP_IF_NONE_MATCH" in environ
+    return Terms(
+        Origin(call.key_name or "nobody", call.request_id),
+        precondition(environ, strong=strong) if is_conditional else None,
+        idempotency_key(version) if has_key else None,
+    )

@@ -20,7 +20,7 @@ from orders.files.shops import SHOPS
 from orders.service import IfKnown, Imported
 from orders.web.access import current_call
 from orders.web.api import ApiBlueprint
-from orders.web.bodies import IMPORTS, idempotency_key
+from orders.web.bodies import IMPORTS, terms
 from orders.web.openapi import document
 from orders.web.refusals import ServerBusy, ValidationFailed
 from orders.web.replies import REPLAYED, Reply, json_reply
@@ -83,8 +83,7 @@ def _import(query: Mapping[str, Any], files: Mapping[str, FileStorage]) -> Reply
             IfKnown(known),
             _SHOWN_ORDERS if dry_run else None,
             unique_references=query["unique_references"],
-            origin=call.origin,
-            key=None if dry_run else idempotency_key(VERSION),
+            terms=terms(call, VERSION, strong=False, has_key=not dry_run),
             request=["import", query, {name: _digest(each) for name, each in files.items()}],
         )
     except FileRefused as refused:

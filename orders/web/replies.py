@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flask import g, request
 from werkzeug.datastructures import Accept, ETags
@@ -29,6 +29,9 @@ from orders.store.lists import Entity
 from orders.store.orders import Changed
 from orders.store.tables import orders
 from orders.strictjson import to_json
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
 
 JSON = "application/json"
 CREATED = 201
@@ -143,14 +146,8 @@ def order_reply(order_id: int, order: Entity, *, strong: bool) -> Reply:
     return Reply(order.body, headers=headers)
 
 
-def precondition(*, strong: bool) -> Condition | None:
-    """Return whether an order, or the list, may be changed at a revision; None if always.
-
-    A list's tag is weak.
-    """
-    environ = request.environ
-    if "HTTP_IF_MATCH" not in environ and "HTTP_IF_NONE_MATCH" not in environ:
-        return None
+def precondition(environ: WSGIEnvironment, *, strong: bool) -> Condition:
+    """Return whether an order, or the list, may be changed at a revision. A list's tag is weak."""
     # The change may be made in another thread.
     wanted, unwanted = environ.get("HTTP_IF_MATCH"), environ.get("HTTP_IF_NONE_MATCH", "")
     store_id = _store_id()

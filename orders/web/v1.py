@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 
 from flask import request
 
@@ -14,7 +15,7 @@ from orders.store.lists import OrderList
 from orders.web import replies
 from orders.web.access import current_call
 from orders.web.api import ApiBlueprint, render
-from orders.web.bodies import idempotency_key
+from orders.web.bodies import terms
 from orders.web.openapi import document
 from orders.web.refusals import ServerBusy
 from orders.web.replies import CREATED, NO_CONTENT, Reply, write_reply
@@ -25,6 +26,9 @@ VERSION = 1
 PETS_DEPRECATED_AT = 1_764_892_800
 # What a write to an order heeds. Of its weak tag as of a list's, If-Match holds only as `*`.
 _CONDITIONS = ("If-Match of weak tags", "If-None-Match of a write")
+# All tags of this version are weak, and only placing accepts an Idempotency-Key.
+_order_terms = partial(terms, version=VERSION, strong=False, has_key=False)
+_list_terms = partial(terms, version=VERSION, strong=False)
 
 blueprint = ApiBlueprint("v1", __name__, url_prefix=f"/v{VERSION}")
 
@@ -69,8 +73,7 @@ def list_orders() -> Reply:
 def place_order(new: NewOrder) -> Reply:
     """Place an order."""
     call = current_call()
-    condition, key = replies.precondition(strong=False), idempotency_key(VERSION)
-    placed = call.shop.orders.place(new, call.origin, condition, key)
+    placed = call.shop.orders.place(new, _list_terms(call))
     return write_reply(placed, VERSION, CREATED)
 
 
@@ -97,8 +100,8 @@ def get_order(orderId: str) -> Reply:
 def cancel_order(orderId: str) -> Reply:
     """Cancel one order by its identifier."""
     call = current_call()
-    order_id, condition = domain.parse_order_id(orderId), replies.precondition(strong=False)
-    cancelled = call.shop.orders.cancel(order_id, call.origin, condition)
+    order_id = domain.parse_order_id(orderId)
+    cancelled = call.shop.orders.cancel(order_id, _order_terms(call))
     return write_reply(cancelled, VERSION, NO_CONTENT)
 
 
@@ -115,9 +118,12 @@ def cancel_order(orderId: str) -> Reply:
 def ship_order(shipment: dict[str, datetime], orderId: str) -> Reply:
     """Ship one order."""
     call = current_call()
-    order_id, condition = domain.parse_order_id(orderId), replies.precondition(strong=False)
+    order_id = domain.parse_order_id(orderId)
     at = shipment.get("ship_date")
-    return write_reply(call.shop.orders.ship(order_id, at, call.origin, condition), VERSION)
+    return write_reply(
+        call.shop.orders.ship(order_id, at, _order_terms(call)),
+        VERSION,
+    )
 
 
 @blueprint.get("/pets/<id:petId>", tags=["pets"])

@@ -29,7 +29,7 @@ from orders.strictjson import to_json
 from orders.web import live, replies
 from orders.web.access import ANY, current_call
 from orders.web.api import ApiBlueprint
-from orders.web.bodies import idempotency_key, read_query
+from orders.web.bodies import read_query, terms
 from orders.web.openapi import document
 from orders.web.refusals import MissingKey, ValidationFailed, body_of
 from orders.web.replies import CREATED, NO_CONTENT, REPLAYED, Reply, write_reply
@@ -55,6 +55,9 @@ _write = partial(
     headers=("ETag", "Vary", "Idempotent-Replayed"),
     parameters=("If-Match", "If-None-Match of a write", "Idempotency-Key"),
 )
+# Of writes to one order, and of those whose condition is about the list.
+_order_terms = partial(terms, version=VERSION, strong=True)
+_list_terms = partial(terms, version=VERSION, strong=False)
 
 blueprint = ApiBlueprint("v2", __name__, url_prefix=f"/v{VERSION}", is_strict=True)
 
@@ -171,9 +174,8 @@ def _digest(facts: list[Any], query: PageQuery, store_id: str) -> str:
 def place_order(placement: Placement) -> Reply:
     """Place an order."""
     call = current_call()
-    condition, key = replies.precondition(strong=False), idempotency_key(VERSION)
     new, is_unique = placement
-    placed = call.shop.orders.place(new, call.origin, condition, key, is_unique=is_unique)
+    placed = call.shop.orders.place(new, _list_terms(call), is_unique=is_unique)
     return write_reply(placed, VERSION, CREATED)
 
 
@@ -188,10 +190,7 @@ def place_order(placement: Placement) -> Reply:
 def place_orders(placements: dict[str, Any]) -> Reply:
     """Place up to 100 orders, each independently."""
     call = current_call()
-    condition, key = replies.precondition(strong=False), idempotency_key(VERSION)
-    placed = call.shop.orders.place_all(
-        placements["orders"], call.origin, condition, key, show=_results
-    )
+    placed = call.shop.orders.place_all(placements["orders"], _list_terms(call), show=_results)
     return _several(placed)
 
 
@@ -215,9 +214,8 @@ def get_order(orderId: str) -> Reply:
 def cancel_order(orderId: str) -> Reply:
     """Cancel one order by its identifier."""
     call = current_call()
-    order_id, condition = domain.parse_order_id(orderId), replies.precondition(strong=True)
-    key = idempotency_key(VERSION)
-    cancelled = call.shop.orders.cancel(order_id, call.origin, condition, key)
+    order_id = domain.parse_order_id(orderId)
+    cancelled = call.shop.orders.cancel(order_id, _order_terms(call))
     return write_reply(cancelled, VERSION, NO_CONTENT)
 
 
@@ -233,10 +231,9 @@ def cancel_order(orderId: str) -> Reply:
 def ship_order(shipment: dict[str, Any], orderId: str) -> Reply:
     """Ship one order."""
     call = current_call()
-    order_id, condition = domain.parse_order_id(orderId), replies.precondition(strong=True)
+    order_id = domain.parse_order_id(orderId)
     at, tracking = shipment.get("ship_date"), shipment.get("tracking")
-    key = idempotency_key(VERSION)
-    shipped = call.shop.orders.ship(order_id, at, call.origin, condition, key, tracking=tracking)
+    shipped = call.shop.orders.ship(order_id, at, _order_terms(call), tracking=tracking)
     return write_reply(shipped, VERSION)
 
 
@@ -246,9 +243,8 @@ def ship_order(shipment: dict[str, Any], orderId: str) -> Reply:
 def reopen_order(orderId: str) -> Reply:
     """Make a shipped or cancelled order pending again."""
     call = current_call()
-    order_id, condition = domain.parse_order_id(orderId), replies.precondition(strong=True)
-    key = idempotency_key(VERSION)
-    return write_reply(call.shop.orders.reopen(order_id, call.origin, condition, key), VERSION)
+    order_id = domain.parse_order_id(orderId)
+    return write_reply(call.shop.orders.reopen(order_id, _order_terms(call)), VERSION)
 
 
 @blueprint.patch("/store/orders/<id:orderId>", tags=["orders"])
@@ -265,10 +261,8 @@ def reopen_order(orderId: str) -> Reply:
 def change_order(fields: dict[str, Any], orderId: str) -> Reply:
     """Change an order that is pending, the note of any, or the tracking of one that has shipped."""
     call = current_call()
-    order_id, condition = domain.parse_order_id(orderId), replies.precondition(strong=True)
-    key = idempotency_key(VERSION)
-    changed = call.shop.orders.change(order_id, fields, call.origin, condition, key)
-    return write_reply(changed, VERSION)
+    order_id = domain.parse_order_id(orderId)
+    return write_reply(call.shop.orders.change(order_id, fields, _order_terms(call)), VERSION)
 
 
 @blueprint.post("/store/shipments", tags=["orders"])
@@ -282,11 +276,10 @@ def change_order(fields: dict[str, Any], orderId: str) -> Reply:
 def ship_orders(shipments: dict[str, Any]) -> Reply:
     """Ship up to 100 orders, each independently."""
     call = current_call()
-    condition, key = replies.precondition(strong=False), idempotency_key(VERSION)
     ids, at = shipments["order_ids"], shipments.get("ship_date")
     tracking = shipments.get("tracking", {})
     shipped = call.shop.orders.ship_all(
-        ids, at, call.origin, condition, key, tracking=tracking, show=_results
+        ids, at, _list_terms(call), tracking=tracking, show=_results
     )
     return _several(shipped)
 

@@ -41,7 +41,8 @@ import pytest
 from orders import settings
 from orders.apikeys import SCOPES
 from orders.clock import Clock
-from orders.domain import NewOrder, Origin, Pet, PetStatus
+from orders.domain import NewOrder, Pet, PetStatus
+from orders.service import BY_COMMAND
 from orders.store import apikeys as key_store
 from orders.store import pets
 from orders.store.care import opening
@@ -278,7 +279,7 @@ def endless(tmp_path_factory):
             key_store.change(connection, key_id, banned_until=FAR)
     add_webhooks(store)
     for _ in EVENTS:
-        store.shop.orders.place(NewOrder(1, 1, None, None), Origin("cli"))
+        store.shop.orders.place(NewOrder(1, 1, None, None), BY_COMMAND)
     store.shop.end()
     (instance / "sitecustomize.py").write_text(OFFLINE)
     with running(instance, ORDERS_BACKUPS="backups", PYTHONPATH=f"{instance}:{SOURCE}") as service:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from urllib3 import HTTPHeaderDict
 
 from orders.domain import NewOrder, Origin
+from orders.service import Terms
 from orders.store import idempotency
 from tests.support.stores import BOTH_VERSIONS, assert_error
 
@@ -169,17 +170,17 @@ def test_beside_others_a_clock_that_is_set_moves_only_what_is_ahead(make_store, 
     client = make_store(limits_url="redis://nowhere").client()
     service = client.store.shop.orders
     key = idempotency.IdempotencyKey(client.key_id, 1, KEY)
-    placed = service.place(NewOrder(7), Origin("test"), key=key)
+    placed = service.place(NewOrder(7), Terms(Origin("test"), key=key))
     clock.set_wall(YEAR)
     assert (
-        service.place(NewOrder(7), Origin("test"), key=key).answer.order_id
+        service.place(NewOrder(7), Terms(Origin("test"), key=key)).answer.order_id
         == placed.answer.order_id + 1
     )
     clock.set_wall(-YEAR)
     service.follow_clock()
     clock.advance(DAY)
     assert (
-        service.place(NewOrder(7), Origin("test"), key=key).answer.order_id
+        service.place(NewOrder(7), Terms(Origin("test"), key=key)).answer.order_id
         == placed.answer.order_id + 2
     )
 

@@ -8,15 +8,14 @@ import re
 import pytest
 
 from orders.clock import Clock
-from orders.domain import NewOrder, Origin, Refusal, Status
-from orders.service import OrderService
+from orders.domain import NewOrder, Refusal, Status
+from orders.service import BY_COMMAND, OrderService
 from orders.store import forgetting
 from orders.store import orders as order_store
 from orders.store.pages import Filters, PageQuery, Sort, read_page
 
 pytestmark = pytest.mark.usefixtures("databases")
 
-ORIGIN = Origin("cli")
 TEXTS = {
     "reference": [None, "WEB-7", "web-70", "A b", "7"],
     "item": [None, "Red collar", "Café-Leine", "b"],
@@ -42,13 +41,15 @@ def change(service, chance, order_id):
     """Do any of the things that can be done with an order, allowed or not."""
     name = chance.choice([*TEXTS])
     changes = [
-        lambda: service.change(order_id, {name: chance.choice(TEXTS[name])}, ORIGIN),
-        lambda: service.ship(order_id, None, ORIGIN, tracking=chance.choice(TRACKINGS)),
-        lambda: service.change(order_id, {"tracking": chance.choice(TRACKINGS)}, ORIGIN),
-        lambda: service.cancel(order_id, ORIGIN),
-        lambda: service.reopen(order_id, ORIGIN),
-        lambda: service.reopen(order_id, ORIGIN),
-        lambda: [*service.forget([forgetting.Due(order_id, 1)], ORIGIN, "x", lambda _: None)],
+        lambda: service.change(order_id, {name: chance.choice(TEXTS[name])}, BY_COMMAND),
+        lambda: service.ship(order_id, None, BY_COMMAND, tracking=chance.choice(TRACKINGS)),
+        lambda: service.change(order_id, {"tracking": chance.choice(TRACKINGS)}, BY_COMMAND),
+        lambda: service.cancel(order_id, BY_COMMAND),
+        lambda: service.reopen(order_id, BY_COMMAND),
+        lambda: service.reopen(order_id, BY_COMMAND),
+        lambda: [
+            *service.forget([forgetting.Due(order_id, 1)], BY_COMMAND.origin, "x", lambda _: None)
+        ],
     ]
     try:
         chance.choice(changes)()
@@ -69,7 +70,7 @@ def test_orders_are_found_by_their_words_whatever_became_of_them(store, seed):
     database, service = store.database, OrderService(store.database, Clock())
     for _ in range(20):
         texts = {name: chance.choice(values) for name, values in TEXTS.items()}
-        service.place(NewOrder(1, 1, **texts), ORIGIN)
+        service.place(NewOrder(1, 1, **texts), BY_COMMAND)
     for _ in range(250):
         change(service, chance, chance.randint(1, 20))
     with database.read() as connection:

@@ -23,7 +23,8 @@ import pytest
 
 from orders import VERSION, apikeys
 from orders.clock import Clock
-from orders.domain import NewOrder, Origin
+from orders.domain import NewOrder
+from orders.service import BY_COMMAND
 from orders.settings import DEFAULT_PLANS, Plan
 from orders.store.care.files import locked
 from orders.store.database import sqlite
@@ -446,7 +447,7 @@ def counted(instance):
 @pytest.mark.slow
 def test_a_demo_over_a_shops_own_orders_leaves_them_alone_warns_and_ends_by_ctrl_c(instance):
     with opened(instance) as store:
-        store.shop.orders.place(NewOrder(7), Origin("cli"))
+        store.shop.orders.place(NewOrder(7), BY_COMMAND)
     service = Service(instance, "--demo", ORDERS_HOST="0.0.0.0", **DATABASES.environment(instance))
     output = printed(service)
     service.process.send_signal(signal.SIGINT)  # at once: it has said that it serves

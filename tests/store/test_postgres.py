@@ -48,11 +48,12 @@ _PLACE = """
 import sys
 from pathlib import Path
 from orders.application import create_app
-from orders.domain import NewOrder, Origin
+from orders.domain import NewOrder
+from orders.service import BY_COMMAND
 from orders.settings import DEFAULT_PLANS, Plan, Settings
 shop = create_app(Settings(instance=Path(sys.argv[1]), database_url=sys.argv[2])).shop
 for number in range(int(sys.argv[3])):
-    shop.orders.place(NewOrder(1 + number, 1, None, None), Origin("cli"))
+    shop.orders.place(NewOrder(1 + number, 1, None, None), BY_COMMAND)
 """
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,9 @@ from sqlalchemy import Connection
 
 from orders import apikeys
 from orders.clock import Clock
-from orders.domain import EventType, NewOrder, Origin, Refusal
+from orders.domain import EventType, NewOrder, Refusal
 from orders.files.rows import Faults
-from orders.service import OrderService
+from orders.service import BY_COMMAND, OrderService
 from orders.store import apikeys as key_store
 from orders.store.apikeys import NewKey
 from orders.store.care import checks, opening
@@ -36,7 +36,6 @@ from tests.support.orders import REPEATED
 WHAT_HAPPENS = {"place": 60, "ship": 20, "cancel": 10, "import": 5, "read": 5}
 # Orders that are placed get ids above this; those that are imported come with one below.
 LAST_IMPORTED_ID = 1_000_000
-_ORIGIN = Origin("cli")
 _EVENTS = "SELECT type, reference FROM order_events ORDER BY id"
 _PENDING = "SELECT reference, id FROM orders WHERE status = 'pending'"
 _UNLIKE_THEIR_EVENTS = f"""
@@ -160,8 +159,10 @@ class Store:
 
         def make() -> None:
             key = IdempotencyKey(self._key_id, 1, reference)
-            placed = self._service.place(NewOrder(7, 2, None, reference), _ORIGIN, key=key)
-            self._pending[reference] = placed.order.order_id
+            placed = self._service.place(
+                NewOrder(7, 2, None, reference), replace(BY_COMMAND, key=key)
+            )
+            self._pending[reference] = placed.answer.order_id
 
         return Change([(EventType.PLACED, reference)], make)
 
@@ -171,9 +172,9 @@ class Store:
         def make() -> None:
             self._pending.pop(reference, None)
             if what == "ship":
-                self._service.ship(order_id, None, _ORIGIN)
+                self._service.ship(order_id, None, BY_COMMAND)
             else:
-                self._service.cancel(order_id, _ORIGIN)
+                self._service.cancel(order_id, BY_COMMAND)
 
         kind = EventType.SHIPPED if what == "ship" else EventType.CANCELLED
         return Change([(kind, reference)], make)
