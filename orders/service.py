@@ -373,15 +373,7 @@ class OrderService:
         now = domain.format_instant(self._clock.now())
         with closing(Staging(self._database.folder)) as staged:
             staged.extend(orders(rows, now, faults))
-            for line, order_id in staged.repeated_ids():
-                faults.add(Fault(line, "id", f"{order_id} is also on an earlier line"))
-            if if_known is IfKnown.SKIP:
-                with self._database.write(staged.attached_rows()) as connection:
-                    known = [line for line, *_ in staging.known_references(connection)]
-                staged.leave_out(known)
-                faults.remarks["left out, as an order has their reference"] += len(known)
-            for line, reference, first in staged.repeated_references() if is_unique else ():
-                faults.add(Fault(line, "reference", f"{reference!r} is also on line {first}"))
+            self._check_lines(staged, faults, if_known, is_unique=is_unique)
             staged.summarize()
             with self._database.write(staged.attached()) as connection:
                 if earlier := idempotency.recall(connection, terms.key, request, self._clock.now()):
@@ -396,6 +388,20 @@ class OrderService:
                 idempotency.remember(connection, terms.key, request, answer, at)
         self._report_commit()
         return Imported(count, remarks=faults.remarks)
+
+    def _check_lines(
+        self, staged: Staging, faults: Faults, if_known: IfKnown, *, is_unique: bool
+    ) -> None:
+        """Leave out rows that are to be skipped; add the faults of the others beside each other."""
+        if if_known is IfKnown.SKIP:
+            with self._database.write(staged.attached_rows()) as connection:
+                known = [line for line, *_ in staging.known_references(connection)]
+            staged.leave_out(known)
+            faults.remarks["left out, as an order has their reference"] += len(known)
+        for line, order_id in staged.repeated_ids():
+            faults.add(Fault(line, "id", f"{order_id} is also on an earlier line"))
+        for line, reference, first in staged.repeated_references() if is_unique else ():
+            faults.add(Fault(line, "reference", f"{reference!r} is also on line {first}"))
 
     def import_pets(self, rows: Iterable[tuple[int, Cells]], faults: Faults) -> int:
         """Import all pets of a file or none, replacing those with the same ids."""

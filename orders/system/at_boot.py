@@ -215,19 +215,9 @@ def _wait_until_gone(agent: str) -> None:
         time.sleep(1)
 
 
-def scheduled_task(command: list[str], folder: Path, user: str, *, at_boot: bool) -> str:
-    """Return a task of Windows for a user, by SID, which starts at boot or when that user signs in.
-
-    https://learn.microsoft.com/windows/win32/taskschd/task-scheduler-schema. A task at boot has no
-    window, and needs no password. Its second trigger, each minute, is ignored while it runs: what
-    the scheduler calls a failure is only a start that fails.
-    """
-    when = "BootTrigger" if at_boot else "LogonTrigger"
-    whose = "" if at_boot else f"<UserId>{user}</UserId>"
-    settings = f'set "ORDERS_INSTANCE={folder}"&& set "ORDERS_LOG_FILE={_LOG}"'
-    line = f"{settings}&& {subprocess.list2cmdline(command)}"
-    arguments = escape(f'/d /c "{line} >> "{folder / _CRASHES}" 2>&1"')
-    return f"""\
+# https://learn.microsoft.com/windows/win32/taskschd/task-scheduler-schema. Its second trigger, each
+# minute, is ignored while it runs: what the scheduler calls a failure is only a start that fails.
+_TASK = """\
 <?xml version="1.0" encoding="UTF-16"?>
 <Task version="1.2" xmlns="http://schemas.microsoft.com/windows/2004/02/mit/task">
   <RegistrationInfo>
@@ -243,7 +233,7 @@ def scheduled_task(command: list[str], folder: Path, user: str, *, at_boot: bool
   </Triggers>
   <Principals><Principal id="Author">
     <UserId>{user}</UserId>
-    <LogonType>{"S4U" if at_boot else "InteractiveToken"}</LogonType>
+    <LogonType>{logon}</LogonType>
     <RunLevel>LeastPrivilege</RunLevel>
   </Principal></Principals>
   <Settings>
@@ -255,10 +245,30 @@ def scheduled_task(command: list[str], folder: Path, user: str, *, at_boot: bool
   <Actions Context="Author"><Exec>
     <Command>cmd.exe</Command>
     <Arguments>{arguments}</Arguments>
-    <WorkingDirectory>{escape(str(folder))}</WorkingDirectory>
+    <WorkingDirectory>{folder}</WorkingDirectory>
   </Exec></Actions>
 </Task>
 """
+
+
+def scheduled_task(command: list[str], folder: Path, user: str, *, at_boot: bool) -> str:
+    """Return a task of Windows for a user, by SID, which starts at boot or when that user signs in.
+
+    A task at boot has no window, and needs no password.
+    """
+    when = "BootTrigger" if at_boot else "LogonTrigger"
+    whose = "" if at_boot else f"<UserId>{user}</UserId>"
+    settings = f'set "ORDERS_INSTANCE={folder}"&& set "ORDERS_LOG_FILE={_LOG}"'
+    line = f"{settings}&& {subprocess.list2cmdline(command)}"
+    arguments = escape(f'/d /c "{line} >> "{folder / _CRASHES}" 2>&1"')
+    return _TASK.format(
+        when=when,
+        whose=whose,
+        user=user,
+        logon="S4U" if at_boot else "InteractiveToken",
+        arguments=arguments,
+        folder=escape(str(folder)),
+    )
 
 
 def _to_task(command: list[str], folder: Path) -> str:

@@ -349,7 +349,8 @@ def _shown(sid: str) -> str:
 def user_id(kind: int = _TOKEN_USER) -> str:
     """Return the SID of this process' user, or by another kind of the owner of what it makes."""
     token, size, text = wintypes.HANDLE(), wintypes.DWORD(), wintypes.LPWSTR()
-    _advapi.OpenProcessToken(_kernel_process(), _TOKEN_QUERY, ctypes.byref(token))
+    process = wintypes.HANDLE(_kernel.GetCurrentProcess())
+    _advapi.OpenProcessToken(process, _TOKEN_QUERY, ctypes.byref(token))
     try:
         _advapi.GetTokenInformation(token, kind, None, 0, ctypes.byref(size))
         facts = ctypes.create_string_buffer(size.value)
@@ -361,10 +362,6 @@ def user_id(kind: int = _TOKEN_USER) -> str:
     finally:
         _kernel.LocalFree(text)
         _kernel.CloseHandle(token)
-
-
-def _kernel_process() -> wintypes.HANDLE:
-    return wintypes.HANDLE(_kernel.GetCurrentProcess())
 
 
 def _has_acls(path: Path) -> bool:

@@ -298,12 +298,7 @@ def newest_at(connection: Connection) -> datetime | None:
 
 
 def latest(connection: Connection, endpoint_id: int, limit: int) -> list[Delivery]:
-    columns = [getattr(webhook_deliveries.c, name) for name in Delivery.__slots__]
-    own = sa.select(*columns).where(webhook_deliveries.c.endpoint_id == endpoint_id)
-    return [
-        Delivery(*row)
-        for row in connection.execute(own.order_by(webhook_deliveries.c.id.desc()).limit(limit))
-    ]
+    return [each.delivery for each in attempts(connection, endpoint_id, None, limit)]
 
 
 def attempts(
