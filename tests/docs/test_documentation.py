@@ -308,6 +308,74 @@ def test_contributing_names_files_that_exist():
     assert set(re.findall(r"\.ci/\w+", text)) <= {f".ci/{each.name}" for each in CI.iterdir()}
 
 
+# What others define, what a shop or a build makes, and a URL.
+ELSEWHERE = {
+    "HEADER_FIELD_RE",
+    "counters.db",
+    "instance/config.toml",
+    "build/dist",
+    "build/executable",
+    "redis://",
+}
+
+
+def project_files():
+    """Return the texts of the modules of Python and of the console, by their paths."""
+    tops = {SOURCE: ("app.py", "orders/**/*.py", "orders/**/*.js", "schemas/*.py")}
+    tops.setdefault(ROOT, ())
+    tops[ROOT] += ("tests/**/*.py",)
+    return {
+        path.relative_to(top).as_posix(): path.read_text(encoding="utf-8")
+        for top, patterns in tops.items()
+        for pattern in patterns
+        for path in top.glob(pattern)
+    }
+
+
+def named(text):
+    """Yield what a page has in backticks, with {a,b} as two names; not its blocks of code."""
+    for words in re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL)):
+        before, *alternatives, after = re.split(r"[{},]", words) if "{" in words else (words, "")
+        yield from (before + each + after for each in alternatives or [""])
+
+
+def is_defined(name, texts):
+    definition = rf"^ *(?:export )?(?:(?:class|def|function|const) {name}\b|{name}(?:: .*)? = )"
+    return any(re.search(definition, text, re.MULTILINE) for text in texts)
+
+
+def is_there(name, files):
+    """Whether a path, a module's NAME, a class' member or a constant is somewhere; others pass."""
+    if re.fullmatch(r"\.?\w[\w.]*/[\w./]+|\w+\.(?:py|js|toml)", name):
+        ends = (f"/{name}", f"/{name}.py")
+        exists = any((top / name).exists() for top in (SOURCE, ROOT))
+        return exists or any(f"/{path}".endswith(ends) for path in files)
+    if match := re.fullmatch(r"(\w+)\.(\w+)", name):
+        owner, member = match.groups()
+        holds = re.compile(rf"^class {owner}\b", re.MULTILINE)
+        texts = [
+            text
+            for path, text in files.items()
+            if f"/{owner}/" in path or f"/{owner}." in path or holds.search(text)
+        ]
+        return is_defined(member, texts)
+    if re.fullmatch(r"(?!ORDERS_)_?[A-Z]\w*", name):
+        return is_defined(name, files.values())
+    return True
+
+
+@pytest.mark.parametrize("name", ["docs/architecture.md", "CONTRIBUTING.md", "docs/decisions.md"])
+def test_what_pages_for_developers_name_is_there(name):
+    files = project_files()
+    names = {*named((ROOT / name).read_text(encoding="utf-8"))} - ELSEWHERE
+    assert {each for each in names if not is_there(each, files)} == set()
+
+
+@pytest.mark.parametrize("name", ["lists.Gone", "store/gone", "gone.py", "_GONE", "Shop.gone"])
+def test_a_name_that_is_nowhere_is_found(name):
+    assert not is_there(name, project_files())
+
+
 def test_the_changelog_is_by_release_and_its_newest_is_this_version():
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     releases = re.findall(r"^## (.+)$", text, re.MULTILINE)
