@@ -9,7 +9,9 @@ import pytest
 
 from orders import apikeys
 from orders.domain import format_instant
+from orders.server import Rejection
 from orders.store import apikeys as key_store
+from orders.web.api import ServingPolicy
 from tests.support.clocks import WHERE_COUNTED
 from tests.support.stores import assert_error
 
@@ -249,6 +251,19 @@ def test_the_headers_of_a_ban_show_the_longest_restriction(store, clock, course)
     assert response.headers["RateLimit-Policy"] == (
         f'"minute";q={figures[0]};w=60, "day";q={figures[1]};w=86400'
     )
+
+
+def test_a_refusal_by_the_server_itself_shows_the_ban_and_counts_nothing(store, clock):
+    client = own(store, 1, 500)
+    ban(client)
+    clock.advance(100)
+    policy = ServingPolicy(store.app, lambda: None)
+    bearer = f"Bearer {client.secret}"
+    headers, _ = policy.refusal(Rejection(431, "", None, bearer, "192.0.2.7", clock.monotonic()))
+    shown = dict(headers)
+    assert shown["X-RateLimit-Remaining"] == "0"
+    assert int(shown["X-RateLimit-Reset"]) == clock.time() + BAN - 100
+    assert shown["RateLimit"] == client.get(LIST).headers["RateLimit"]
 
 
 def test_other_keys_and_the_address_of_a_banned_key_are_untouched(store):
