@@ -8,7 +8,9 @@ ask for more. Where the places, or the system's memory for answers, are all take
 from __future__ import annotations
 
 import math
+import socket as socket_module
 import struct
+import sys
 import time
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Collection
@@ -17,7 +19,7 @@ from enum import Enum, auto
 from itertools import islice
 from operator import attrgetter
 from selectors import EVENT_READ, EVENT_WRITE
-from socket import SHUT_WR, SO_LINGER, SOL_SOCKET, socket
+from socket import IPPROTO_TCP, SHUT_WR, SO_LINGER, SOL_SOCKET, socket
 from typing import Any, Protocol
 
 from orders.server import sockets
@@ -43,6 +45,11 @@ _MARKS = 6
 # The seconds within which a connection's first request is expected.
 _NEW = 1
 _since = attrgetter("since")
+# In Linux' `struct tcp_info`, the milliseconds since bytes last arrived, counted in the system's
+# ticks of up to 10 ms: what is within two of them is no wait. Windows has no such option.
+_TCP_INFO = getattr(socket_module, "TCP_INFO", None)
+_LAST_RECEIVED = slice(52, 56)
+_TICKS_SECONDS = 0.02
 
 
 class Phase(Enum):
@@ -327,7 +334,7 @@ class Connection:
         self.outgoing.begin()
         self._watch(self.watched & EVENT_READ)
         # One that has waited for the answer before it, or is not whole, waits only from now on.
-        waited = 0 if was_waiting or request.error else sockets.waited(self.socket)
+        waited = 0 if was_waiting or request.error else _waited(self.socket)
         self.exchange = Exchange(self, request, self.loop.now - waited)
         self.loop.enqueue(self.exchange, was_waiting=was_waiting)
 
@@ -509,3 +516,15 @@ def make_room(connections: Collection[Connection], most: int, now: float) -> int
         with suppress(OSError):  # the client is gone
             each.close(drop=True)
     return total
+
+
+def _waited(connected: socket) -> float:
+    """Return for how many seconds what was received last has waited; 0 if nobody knows."""
+    if _TCP_INFO is None:
+        return 0
+    try:
+        facts = connected.getsockopt(IPPROTO_TCP, _TCP_INFO, _LAST_RECEIVED.stop)
+    except OSError:  # the client is gone
+        return 0
+    seconds = int.from_bytes(facts[_LAST_RECEIVED], sys.byteorder) / 1000
+    return seconds if seconds > _TICKS_SECONDS else 0

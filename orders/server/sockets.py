@@ -8,7 +8,6 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable
-from socket import IPPROTO_TCP
 from typing import Any
 
 # Each connection's, for bytes that its client has not acknowledged. Linux doubles the figure.
@@ -33,10 +32,6 @@ if sys.platform == "win32":
     _EVENTS = ctypes.WINFUNCTYPE(wintypes.BOOL, wintypes.DWORD)
     _winsock = ctypes.WinDLL("ws2_32")
     _kernel = ctypes.WinDLL("kernel32")
-
-    def waited(connected: socket.socket) -> float:  # noqa: ARG001 - as elsewhere
-        """Return for how many seconds what was received last has waited; here nobody knows."""
-        return 0
 
     def unacknowledged(connected: socket.socket, sent: int, *, is_held_up: bool) -> int:
         """Return how many of the bytes sent the system buffers, as the client has not got them.
@@ -133,23 +128,6 @@ else:
     import fcntl
     import resource
     import termios
-
-    # In Linux' `struct tcp_info`, the milliseconds since bytes last arrived, counted in the
-    # system's ticks of up to 10 ms: what is within two of them is no wait.
-    _TCP_INFO = getattr(socket, "TCP_INFO", None)
-    _LAST_RECEIVED = slice(52, 56)
-    _TICKS_SECONDS = 0.02
-
-    def waited(connected: socket.socket) -> float:
-        """Return for how many seconds what was received last has waited; 0 if nobody knows."""
-        if _TCP_INFO is None:
-            return 0
-        try:
-            facts = connected.getsockopt(IPPROTO_TCP, _TCP_INFO, _LAST_RECEIVED.stop)
-        except OSError:  # the client is gone
-            return 0
-        seconds = int.from_bytes(facts[_LAST_RECEIVED], sys.byteorder) / 1000
-        return seconds if seconds > _TICKS_SECONDS else 0
 
     def unacknowledged(connected: socket.socket, _sent: int, **_: bool) -> int:
         try:
