@@ -22,6 +22,7 @@ from orders.store import apikeys as key_store
 from orders.store import audit as audit_trail
 from orders.store import stats
 from orders.store.care import checks
+from orders.store.care.backups import Backups
 from orders.store.care.files import InstanceLocked, locked
 from orders.store.database.errors import StoreUnavailable, duration_in_words
 from orders.web.monitoring import health
@@ -70,7 +71,7 @@ def _items(shop: Shop, said: dict[str, Any]) -> Iterator[Item]:
     yield _store(shop, said)
     yield _disk(shop)
     if shop.backups is not None:
-        yield _backups(shop)
+        yield _backups(shop.backups)
     yield _copy(said)
     for name, make in (("webhooks", _webhooks), ("keys", _keys)):
         yield _asked(shop, name, make)
@@ -145,9 +146,7 @@ def _disk(shop: Shop) -> Item:
     return Item("disk", text + ("; make room" if is_short else ""), is_short, facts)
 
 
-def _backups(shop: Shop) -> Item:
-    backups = shop.backups
-    assert backups is not None  # noqa: S101 # nosec B101 - for mypy
+def _backups(backups: Backups) -> Item:
     standing = backups.standing()
     newest = time_text(standing.newest)
     trouble = [

@@ -12,7 +12,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from orders.files.rows import ORDERS
 from orders.files.spreadsheets import FORMULAS
 from orders.store import lists
-from orders.store.database.database import Database, Query, sql_function
+from orders.store.database.database import Database, Query, count_of, sql_function
 from orders.store.lists import joined, unless_null
 from orders.store.tables import FreeText, orders
 
@@ -94,4 +94,4 @@ def lines(database: Database, ending: str) -> Iterator[tuple[str, int]]:
 
 def count_all(database: Database) -> int:
     with database.read() as connection:
-        return connection.scalar(select(func.count()).select_from(orders)) or 0
+        return count_of(connection, orders)

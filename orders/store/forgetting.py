@@ -20,7 +20,7 @@ from sqlalchemy import ColumnElement, Connection, Table
 from orders.domain import AFTER_ALL, PERSONAL, EventType, Origin, Status
 from orders.store import idempotency, stats
 from orders.store import orders as order_store
-from orders.store.database.database import Database, Instant, Query, Unindexed
+from orders.store.database.database import Database, Instant, Query, Unindexed, count_of
 from orders.store.orders import newest_event
 from orders.store.tables import (
     idempotency_keys,
@@ -191,7 +191,7 @@ def empty(connection: Connection) -> int:
     Keys, webhooks, pets and the audit trail stay. Ids continue, so that nobody who remembers one
     takes another order, or event, for it.
     """
-    count = int(connection.scalar(sa.select(sa.func.count()).select_from(orders)) or 0)
+    count = count_of(connection, orders)
     # What was not sent, no endpoint waits for any more.
     newest = newest_event(connection)
     connection.execute(sa.update(webhook_endpoints).values(tries=0, next_at=None))

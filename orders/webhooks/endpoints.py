@@ -13,7 +13,7 @@ from orders.domain import EventType, Expected
 from orders.installation import command
 from orders.store import lists
 from orders.store import orders as order_store
-from orders.store.database.database import Database, Query, instant_of
+from orders.store.database.database import Database, Query, count_of, instant_of
 from orders.store.tables import webhook_deliveries, webhook_endpoints, webhook_refused
 
 # Each of them may have a thread of its own: see `orders.webhooks.outbox`.
@@ -102,10 +102,7 @@ class NewEndpoint:
 
 def add(connection: Connection, new: NewEndpoint, now: datetime) -> int:
     """Add an endpoint, which starts at the next event; return its id, or raise TooManyEndpoints."""
-    count: int = connection.execute(
-        select(func.count()).select_from(webhook_endpoints)
-    ).scalar_one()
-    if count >= MAX_ENDPOINTS:
+    if count_of(connection, webhook_endpoints) >= MAX_ENDPOINTS:
         raise TooManyEndpoints
     endpoint_id: int = connection.execute(
         insert(webhook_endpoints)

@@ -22,14 +22,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Table, delete, func, select, update
+from sqlalchemy import Connection, Table, delete, select, update
 
 from orders import system
 from orders.domain import Origin, Status
 from orders.store import audit, forgetting
 from orders.store.care import checks, files, opening
 from orders.store.database import errors, sqlite
-from orders.store.database.database import Database, continue_ids_above, highest_ids
+from orders.store.database.database import Database, continue_ids_above, count_of, highest_ids
 from orders.store.database.sqlite import SqliteDatabase
 from orders.store.tables import (
     METADATA,
@@ -199,11 +199,10 @@ class _Replaced:
 def _contents(copied: Path, replaced: _Replaced | None) -> Contents:
     with closing(SqliteDatabase(copied)) as database, database.read() as connection:
         newest = select(order_events.c.at).order_by(order_events.c.id.desc()).limit(1)
-        count = connection.scalar(select(func.count()).select_from(orders)) or 0
         same = replaced if replaced and replaced.is_same else None
         return Contents(
             connection.scalar(newest),
-            count,
+            count_of(connection, orders),
             same.lacking if same else None,
             same.differing if same else None,
             replaced is not None and replaced.is_anothers,

@@ -487,6 +487,11 @@ def highest_ids(connection: Connection) -> dict[str, int]:
     return dict(map(tuple, rows))
 
 
+def count_of(connection: Connection, table: sa.Table) -> int:
+    """Return how many rows a table has."""
+    return connection.scalar(sa.select(sa.func.count()).select_from(table)) or 0
+
+
 def highest_id(connection: Connection, table: str) -> int:
     """Return the highest id ever assigned in a table, or 0."""
     return highest_ids(connection).get(table, 0)

@@ -20,7 +20,7 @@ from itertools import zip_longest
 from typing import Any
 
 import psycopg
-from sqlalchemy import Connection, Select, String, Table, func, make_url, select
+from sqlalchemy import Connection, Select, String, Table, make_url, select
 
 from orders.settings import Settings
 from orders.store import audit
@@ -32,6 +32,7 @@ from orders.store.database.database import (
     Instant,
     InstantText,
     continue_ids_above,
+    count_of,
     driver_of,
     highest_ids,
 )
@@ -119,9 +120,6 @@ class _Side:
             # Named here: one side is read while the other is written.
             raise AwayDatabase(f"{self.where}: {error}. Fix that, then try again.") from None
 
-    def count(self, table: Table) -> int:
-        return self.connection.scalar(select(func.count()).select_from(table)) or 0
-
     def store_id(self) -> str:
         return str(self.connection.scalars(select(store.c.store_id)).one())
 
@@ -142,7 +140,7 @@ def _all_rows(table: Table, dialect: str) -> Select[Any]:
 
 def _copy_verified(old: _Side, new: _Side, show: Show) -> dict[str, int]:
     _refuse_data(old, new)
-    rows = {table.name: old.count(table) for table in _TABLES}
+    rows = {table.name: count_of(old.connection, table) for table in _TABLES}
     _copy_all(old, new, show("Copying", sum(rows.values())))
     with show("Verifying", sum(rows.values())) as advance:
         for table in _TABLES:
@@ -153,7 +151,8 @@ def _copy_verified(old: _Side, new: _Side, show: Show) -> dict[str, int]:
 
 
 def _refuse_data(old: _Side, new: _Side) -> None:
-    if not any(new.count(table) for table in _TABLES if table.name not in _NEVER_EMPTY):
+    fillable = [table for table in _TABLES if table.name not in _NEVER_EMPTY]
+    if not any(count_of(new.connection, table) for table in fillable):
         return
     if new.store_id() == old.store_id():
         raise UnfitDatabase(
