@@ -52,16 +52,21 @@ _NUMBER_SIGN = re.compile(r"^(?:#|no\.? ?#?)")
 _LAST = "\U0010ffff" * 64
 
 
-# The column (the search has none) and the comparison of each filter.
-FILTERS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
+# A filter's column (the search has none) and comparison.
+Filter = tuple[str, Callable[[Any, Any], Any]]
+
+
+def _between(name: str, column: str) -> dict[str, Filter]:
+    """Return the two bounds of a column, by which of their names a walk knows where it ends."""
+    return {f"{name}_from": (column, operator.ge), f"{name}_before": (column, operator.lt)}
+
+
+FILTERS: dict[str, Filter] = {
     "pet_id": ("pet_id", operator.eq),
     "reference": ("reference", operator.eq),
-    "placed_from": ("placed_at", operator.ge),
-    "placed_before": ("placed_at", operator.lt),
-    "ships_from": ("ship_date", operator.ge),
-    "ships_before": ("ship_date", operator.lt),
-    "updated_from": ("updated_at", operator.ge),
-    "updated_before": ("updated_at", operator.lt),
+    **_between("placed", "placed_at"),
+    **_between("ships", "ship_date"),
+    **_between("updated", "updated_at"),
     "dated": ("ship_date", lambda column, _: column.is_not(None)),
     "undated": ("ship_date", lambda column, _: column.is_(None)),
     SEARCH: (SEARCH, operator.eq),
