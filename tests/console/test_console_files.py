@@ -92,6 +92,8 @@ def test_a_key_can_be_issued_on_each_plan():
 def test_the_page_has_each_field_of_an_order_as_the_service_has_it():
     fields = re.findall(r'^  \{.*?\bname: "(\w+)",?(.*) \},$', MODULES["fields.js"], re.MULTILINE)
     assert {name for name, _ in fields} == {*SHOWN.values()}, "FIELDS in fields.js"
+    kinds = {*re.findall(r"\{ \.\.\.([A-Z_]+),", MODULES["fields.js"])}
+    assert kinds <= {*re.findall(r"^const ([A-Z_]+) = \{", MODULES["fields.js"], re.MULTILINE)}
     columns = {shown: name for name, shown in SHOWN.items()}
     entered = {columns[name]: facts for name, facts in fields if " enter: " in facts}
     assert {*entered} == {*OrderPatchSchema().fields}, "`enter` in fields.js"

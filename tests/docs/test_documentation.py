@@ -15,7 +15,7 @@ import pytest
 
 from orders import VERSION
 from orders import settings as settings_module
-from orders.domain import EventType
+from orders.domain import PERSONAL, SEARCHED, TEXTS, EventType, name_in_api
 from orders.feed import End
 from orders.files import rows
 from orders.settings import DEFAULT_PLANS, SETTINGS, Settings
@@ -191,6 +191,27 @@ def test_the_tables_of_fields_have_all_fields():
     assert names(one) + names(two) == fields(v2.NewOrderSchema)
     patch = section("### Changes", api).split(";")[0]
     assert set(fields(v2.OrderPatchSchema)) == set(names(patch))
+
+
+def test_which_texts_are_forgotten_and_which_are_searched_is_said_in_each_place(tmp_path):
+    app = Store(Settings(instance=tmp_path), SetClock()).app
+    document = app.test_client().get("/openapi/v2.json").get_json()
+    parameters = document["paths"]["/store/orders"]["get"]["parameters"]
+    personal = {
+        "docs/privacy.md": page("privacy.md").split("\n|")[0],
+        "forget --help": app.cli.commands["orders"].commands["forget"].help.split(":")[0],
+        "openapi/webhooks.py": document["webhooks"]["order.forgotten"]["post"]["summary"],
+    }
+    searched = {
+        "docs/api.md": re.search(r"\| `search` .*", page("api.md"))[0],
+        "schemas/v2.py": next(each for each in parameters if each["name"] == "search")[
+            "description"
+        ],
+    }
+    for texts, said in ((PERSONAL, personal), (SEARCHED, searched)):
+        for place, text in said.items():
+            named = {each for each in TEXTS if re.search(rf"\b{name_in_api(each)}\b", text)}
+            assert named == {*texts}, place
 
 
 def test_the_columns_of_files_are_all_described():
