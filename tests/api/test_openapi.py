@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +22,7 @@ from tests.support.clocks import SetClock
 from tests.support.orders import OPTIONAL, SHOWN
 from tests.support.stores import Store, assert_error
 
+TESTS = Path(__file__).parent.parent
 ORDERS, ORDER = "/store/orders", "/store/orders/{orderId}"
 KEYS, KEY = "/keys", "/keys/{keyId}"
 HOOKS, HOOK = "/webhooks", "/webhooks/{webhookId}"
@@ -324,7 +326,7 @@ def test_each_code_belongs_to_an_operation_or_to_what_the_server_itself_refuses(
     assert of_none == of_paths, "a code belongs into `refusals=` of the operations that have it"
 
 
-def test_each_refusal_has_an_answer_and_each_code_a_sample():
+def test_each_refusal_has_an_answer_and_each_code_a_sample(tmp_path):
     kinds = [each for each in vars(domain).values() if isinstance(each, type)]
     rules = [
         kind(*[1] * len(fields(kind)))
@@ -333,7 +335,17 @@ def test_each_refusal_has_an_answer_and_each_code_a_sample():
     ]
     codes = {answer_to(each).code for each in rules}
     codes |= {kind.code for kind in WebRefusal.__subclasses__()}
-    assert codes <= set(EXAMPLES)
+    views = Store(Settings(instance=tmp_path), SetClock()).app.view_functions.values()
+    documented = [vars(each).get("_apidoc", {}).get("manual_doc", {}) for each in views]
+    codes.update(*(each.get("x-refusals", ()) for each in documented))
+    assert codes - {*EXAMPLES} == set(), "a row or a sample in orders/web/refusals.py"
+
+
+def test_each_code_is_met_by_a_test():
+    # Not the lists of codes in here.
+    files = [file for file in TESTS.rglob("*.py") if file != Path(__file__)]
+    text = "\n".join(file.read_text(encoding="utf-8") for file in files)
+    assert [each for each in CODES if f'"{each}"' not in text] == []
 
 
 def test_the_schemas_have_their_names_and_fields(document, version):
