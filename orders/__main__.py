@@ -6,7 +6,7 @@ import gc
 
 
 def main() -> None:
-    """Do what the command line says, and end this process."""
+    """Run what the command line says, and end this process."""
     # Until it serves, or a command runs. Passes over all that is imported, of which next to
     # nothing is garbage, would be a tenth of the start.
     gc.disable()

@@ -15,11 +15,11 @@ import zlib
 from collections.abc import Collection
 
 PREFIX = "sok_"
-# No other key begins so: what follows the prefix has no underscore.
+# No other key begins with this: the characters after its prefix have no underscore.
 TEST_PREFIX = f"{PREFIX}test_"
 # Webhooks' secrets begin with this, by the rules of Standard Webhooks.
 WEBHOOK_PREFIX = "whsec_"
-# What keys may do. ADMIN is all of it; WEBHOOKS is about the endpoints that the key added.
+# The rights of keys. ADMIN includes all; WEBHOOKS is about the endpoints that the key added.
 READ, WRITE, WEBHOOKS, ADMIN = SCOPES = ("read", "write", "webhooks", "admin")
 USUAL_SCOPES = (READ, WRITE)
 ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
@@ -59,7 +59,7 @@ def generate(*, is_test: bool = False) -> str:
 
 
 def is_of_test_mode(key: str) -> bool:
-    """Return whether a key, or what is sent for one, is of test mode: its prefix alone decides."""
+    """Return whether a key, valid or not, is of test mode: its prefix alone decides."""
     return key.startswith(TEST_PREFIX)
 
 
@@ -88,7 +88,7 @@ def shown_prefix(key: str) -> str:
 
 
 def redact(text: str) -> str:
-    """Hide all that looks like a key or a webhook's secret in a text for a log or a message."""
+    """Hide whatever looks like a key or a webhook's secret in a text for a log or a message."""
     lowered = text.lower()
     if "%" in text or PREFIX in lowered or WEBHOOK_PREFIX in lowered:
         return _TRACE.sub(lambda found: (found[1] or found[2]) + "***", text)

@@ -23,7 +23,7 @@ ORDERS = 40
 WEEKS = timedelta(weeks=4)
 PETS = ("Rex", "Mimi", "Hasso", "Luna", "Bello", "Kira", "Paul", "Frieda", "Oskar", "Nala")
 
-# By the numbers of the pets, as the catalogue of a shop has them.
+# The pets by number, as in a shop's catalogue.
 ITEMS = (
     *("Red collar, 35 cm", "Dog food, 5 kg", "Rubber bone", "Cat bed, grey", "Lead, 2 m"),
     *("Scratching post", "Treats, 500 g", "Bowl, 2 l", "Brush", "Carrier, small"),
@@ -72,7 +72,7 @@ def prepare(database: Database, clock: Clock) -> Demo | None:
 
 
 def introduction(prepared: Demo, address: str) -> str:
-    """Return what `--demo` prints: the key, where to sign in, and `curl` lines to try."""
+    """Return the text that `--demo` prints: the key, where to sign in, `curl` lines to try."""
     orders_url = f"{address}/v1/store/orders"
     order_url = f"{orders_url}/{prepared.next_order_id}"
     content_type, order = map(system.quoted, (_CONTENT_TYPE, _ORDER))
@@ -126,7 +126,7 @@ def _history(now: datetime) -> list[tuple[datetime, EventType, NewOrder]]:
         placed_at = (now - ago * WEEKS).replace(microsecond=0)
         expected = placed_at + timedelta(days=chance.choice((1, 2, 3, 6)))
         is_cancelled, is_late = chance.random() < 0.06, chance.random() < 0.12  # noqa: PLR2004
-        # A few pets are what most people want.
+        # Most people want the same few pets.
         pet = int(len(PETS) * chance.random() ** 2)
         new = NewOrder(
             pet + 1,

@@ -28,7 +28,7 @@ class Status(StrEnum):
 
 
 class EventType(StrEnum):
-    """What can happen to an order. Each event is a row of the event log."""
+    """The types of events: each event is a row of the event log."""
 
     PLACED = "order.placed"
     CHANGED = "order.changed"
@@ -65,7 +65,7 @@ class Placement(NamedTuple):
     is_unique: bool = False
 
 
-# When a field may change that a client sets. The others may while the order is pending.
+# The states in which these fields may change. The others may while the order is pending.
 CHANGEABLE: Mapping[str, frozenset[Status]] = {
     "note": frozenset(Status),
     "tracking": frozenset({Status.SHIPPED}),
@@ -182,7 +182,7 @@ _REFUSALS: Mapping[Status | None, type[Unchangeable]] = {
 
 
 def refusal_to_change(order_id: int, status: Status | None) -> Unchangeable:
-    """Return why an order of this status can't be so changed; None is that of no order."""
+    """Return why an order of this status can't be so changed; None means that there is no order."""
     return _REFUSALS[status](order_id)
 
 
@@ -197,10 +197,10 @@ _BREAK = r"(?:\u000d\u000a|[\u000a\u000d\u2028\u2029])"
 
 @dataclass(frozen=True)
 class TextRule:
-    """What a text may be: 1 to `most` characters of `allowed`, a class in a regular expression.
+    """The rule of a text: 1 to `most` characters of `allowed`, a class in a regular expression.
 
-    `lines` is how many lines it may have, where that is limited. `but` says the rest in words. What
-    may name a person (`is_personal`) is forgotten of an order; by what `is_searched`, it is found.
+    `lines` is how many lines it may have, where that is limited. `but` says the rest in words. A
+    text that may name a person (`is_personal`) can be forgotten; one that `is_searched` is found.
     """
 
     most: int
@@ -256,7 +256,7 @@ TEXTS = {
         100, "[ -~]", " from ! to ~ and blanks", is_personal=True, is_searched=True
     ),
 }
-# Those that orders are searched by, and those that are forgotten.
+# The texts that orders are searched by, and those that can be forgotten.
 SEARCHED = tuple(name for name, rule in TEXTS.items() if rule.is_searched)
 PERSONAL = tuple(name for name, rule in TEXTS.items() if rule.is_personal)
 # Only a search's first characters are compared.
@@ -337,14 +337,14 @@ AFTER_ALL = datetime.max.replace(tzinfo=UTC)
 
 
 class LeapSecond(ValueError):
-    """A date-time has the second 60, which Python's datetime and the databases have not."""
+    """A date-time has the second 60, which Python's datetime and the databases lack."""
 
 
 def parse_instant(text: str) -> datetime:
     """Parse a date-time with a time zone (RFC 3339, section 5.6); return it in UTC.
 
-    Fractions finer than milliseconds are cut off. ValueError for anything else, for years but 1 to
-    9999 in UTC; LeapSecond for those.
+    Fractions finer than milliseconds are cut off. LeapSecond is raised for the second 60,
+    ValueError for any other text, and for a year outside of 1 to 9999 in UTC.
     """
     if not _INSTANT.fullmatch(text):
         if _INSTANT.fullmatch(_LEAP_SECOND.sub(":59", text, 1)):

@@ -34,19 +34,19 @@ MOST_OF_A_KEY = 20
 # change it.
 _POLL_SECONDS = 0.1
 _POLL_ALONE_SECONDS = 0.5
-# As many as are read, and sent, at a time: at most a follower has so many waiting to be taken. Of
-# the longest, these are about 200 KiB.
+# How many events are read, and sent, at a time: a follower has no more than this waiting for it. At
+# their longest, they are about 200 KiB.
 PAGE_EVENTS = 40
 REMEMBERED_EVENTS = 1_000
-# Whose commits come while events are on their way to all, is sent together with them.
+# Events of commits that follow within this time are sent to all together.
 _TOGETHER_SECONDS_EACH = 40e-6
-# How often keys are looked up, if anything was committed: what revokes one ends its followers
-# within a second.
+# How often keys are looked up, if anything was committed: a key's followers end within a second
+# after it is revoked.
 _KEYS_SECONDS = 0.9
-# How often followers are asked whether they are due.
+# How often to check which followers are due.
 _DUE_SECONDS = 0.5
 _RETRY_SECONDS = 1.0
-# Before new events are looked for again.
+# The pause before new events are looked for again.
 _MOST_PAGES = 20
 _CACHED_BATCHES = 64
 _id = attrgetter("id")
@@ -60,7 +60,7 @@ class TooManyFollowers(Exception):
 
 @dataclass(frozen=True)
 class Batch:
-    """The events between two positions that are wanted: perhaps none."""
+    """The wanted events between two positions: perhaps none."""
 
     after: int
     events: tuple[Event, ...]
@@ -100,7 +100,7 @@ class Follower(Protocol):
     due: float
 
     def wake(self) -> None:
-        """Learn that there may be something new. Must not block."""
+        """Note that there may be new events. Must not block."""
 
     def check(self, now: float) -> None:
         """Handle what is due, and set the time of the next check. `now` is monotonic."""
@@ -173,12 +173,12 @@ class Feed:
         self._lock = threading.Lock()
         self._followers: dict[Follower, None] = {}
         self._of_key: Counter[int] = Counter()
-        # Those that are further behind than memory, and the pages that were read for them.
+        # Followers that are further behind than memory, and the pages that were read for them.
         self._behind: dict[Follower, None] = {}
         self._pages: dict[Follower, Batch] = {}
         # None while nobody follows: it would be out of date.
         self._memory: _Memory | None = None
-        # The database's, as of the last look at events, and at keys.
+        # The database's versions at the last look at events, and at keys.
         self._version: object = None
         self._keys_version: object = None
         self._keys_due = 0.0
@@ -193,7 +193,7 @@ class Feed:
         return len(self._followers)
 
     def follow(self, follower: Follower) -> None:
-        """Wake a follower for what is new, until it leaves.
+        """Wake a follower for new events, until it leaves.
 
         Raises:
             TooManyFollowers: there are as many as may be.
@@ -213,7 +213,7 @@ class Feed:
         self._woken.set()
 
     def leave(self, follower: Follower) -> None:
-        """Wake a follower no more."""
+        """Stop waking a follower."""
         with self._lock:
             if follower in self._followers:
                 del self._followers[follower]
@@ -224,9 +224,9 @@ class Feed:
             self._pages.pop(follower, None)
 
     def after(self, follower: Follower) -> Batch | None:
-        """Return what follows a follower's position, if memory has it. Asks nothing.
+        """Return the events after a follower's position, if memory has them. Asks nothing.
 
-        Otherwise the follower is woken once there is something.
+        Otherwise the follower is woken once there are some.
         """
         memory, position = self._memory, follower.position
         page = self._pages.pop(follower, None)

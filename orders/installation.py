@@ -1,6 +1,6 @@
 """How this program is installed: in a checkout, as a package, or as a single file to run.
 
-That decides where its data are, what is typed to run a command, and how a package is added.
+That decides where its data is, how a command is typed, and how a package is added.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ def service_command() -> list[str]:
         return [sys.executable, "--no-open"]
     if _IS_CHECKOUT:
         return [sys.executable, str(_CHECKOUT / "app.py")]
-    # What is in the folder where it is started is not to be imported.
+    # Files in the folder where it is started must not be imported.
     return [sys.executable, "-P", "-m", "orders"]
 
 
 def program() -> str:
-    """Return what is typed to start this program, as this process was started."""
+    """Return how to type this program's start, as this process was started."""
     started = Path(sys.argv[0])
     if started.name == "app.py":
         return f"{_typed(sys.executable)} {_typed(sys.argv[0])}"
@@ -88,7 +88,7 @@ def how_to_add(extra: str) -> str:
 def _typed(path: str) -> str:
     name = Path(path).stem if path.endswith(".exe") else Path(path).name
     with suppress(OSError, ValueError):  # the working folder is gone, or another
-        # Not what a link leads to: an environment's Python is a link to one without its packages.
+        # The link itself: an environment's Python is a link to one without its packages.
         if Path(shutil.which(name) or "").absolute() == Path(path).absolute():
             return name
         path = str(Path(path).relative_to(Path.cwd())).removesuffix(".exe")

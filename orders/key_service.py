@@ -56,7 +56,7 @@ class AboveOwnPlan(Unfit):
 
 
 class HasMoreThanOwn(Unfit):
-    """A key has more requests than the key that asks for its new secret."""
+    """A key has more requests than the key that rotates its secret."""
 
     def __init__(self) -> None:
         fault = "has more requests than your own key: only a key with as many gives it a new secret"
@@ -72,7 +72,7 @@ class KeyIsOver(KeyRefused):
 
 
 class LastAdminKey(KeyRefused):
-    """Without this key, nobody could administer the shop but by its terminal."""
+    """Without this key, the shop could only be administered on the command line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,12 +183,12 @@ class KeyService:
         return key, secret
 
     def show(self, key_id: int) -> dict[str, object]:
-        """Return a key as lists have it."""
+        """Return a key as it is listed."""
         until = key_store.graces(self.connection, self.now).get(key_id)
         return self._shown(key_store.get(self.connection, key_id), until)
 
     def show_all(self) -> list[dict[str, object]]:
-        """Return all keys as lists have them, without their secrets."""
+        """Return all keys as they are listed, without their secrets."""
         graces = key_store.graces(self.connection, self.now)
         return [self._shown(key, graces.get(key.id)) for key in key_store.get_all(self.connection)]
 
@@ -216,7 +216,7 @@ class KeyService:
     ) -> tuple[int | None, int | None]:
         """Return the requests a minute and a day of a plan, or else of a key's own figures.
 
-        None is unknown: of a plan that was taken out of the settings.
+        None is unknown: the plan was removed from the settings.
         """
         named = self.plans.get(plan)
         if named is None or named.per_minute is None:
@@ -276,7 +276,7 @@ class KeyService:
         if (key := self.actor) is None:
             return
         own = self._figures(key.plan, key.per_minute, key.per_day)
-        # As a key is limited whose plan is gone.
+        # A key whose plan is gone has the limits of the free plan.
         most_per_minute, most_per_day = own if all(own) else self._figures("free", None, None)
         if (per_minute or 0) > (most_per_minute or 0) or (per_day or 0) > (most_per_day or 0):
             raise AboveOwnPlan(most_per_minute or 0, most_per_day or 0)

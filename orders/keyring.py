@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CACHED_SECONDS = 0.8
-# How often the time is recorded of a service that nobody uses.
+# How often an unused service records the time.
 _RECORD_SECONDS = 3_600.0
 
 
@@ -59,7 +59,7 @@ class KeyRing:
     def __init__(
         self, database: Database, bans: Bans, clock: Clock, *, is_test: bool = False
     ) -> None:
-        """Take where the keys are. Of test mode they are all, or none, whatever the rows say."""
+        """Set up the keys of a store: all of test mode or none, whatever the rows say."""
         self._database = database
         self._bans = bans
         self._clock = clock
@@ -74,7 +74,7 @@ class KeyRing:
         self._stored = 0.0
 
     def find(self, token: str) -> KnownKey | None:
-        """Return the valid key that a token is, if it is one, and record its use."""
+        """Return the valid key of a token, if there is one, and record its use."""
         cached = self._find(token)
         if cached is None or self._time() >= cached.valid_until:
             return None
@@ -84,7 +84,7 @@ class KeyRing:
     def recall(self, token: str) -> KnownKey | None:
         """Return the key as memory knows it, however long ago it was read. Asks nothing.
 
-        For what a refusal shows, not for what a caller may do.
+        Good for the contents of a refusal, not to decide what a caller may do.
         """
         cached = self._cache.get(apikeys.digest(token))
         if cached is None or self._time() >= cached.valid_until:
@@ -99,7 +99,7 @@ class KeyRing:
         self._cache.clear()
 
     def flush(self) -> None:
-        """Write when keys were last used. What fails is retried the next time."""
+        """Write when keys were last used. If that fails, it is retried the next time."""
         latest, now = self._time(), self._clock.time()
         is_set_back = latest - now > STEP_SECONDS
         with self._lock:
@@ -119,7 +119,7 @@ class KeyRing:
         self._stored = latest
         if is_set_back:
             key_store.warn_of_clock(instant(latest))
-            # From here on, the store's own judgement: a command may end it.
+            # From here on, the store decides: a command may end it.
             self._cache.clear()
             self._latest = self._stored = now
 
@@ -246,7 +246,7 @@ class Bans:
         return float(self._seconds)
 
     def flush(self) -> None:
-        """Write bans that could not be written when they began, and forget those that are over."""
+        """Write bans that could not be written when they began, and remove those that are over."""
         now = self._clock.monotonic()
         with self._lock:
             self._bans = {
@@ -273,7 +273,7 @@ class Bans:
         if key.banned_until is None:
             self._bans.pop(key.id, None)
             return None
-        # Further off than a ban is long: the clock was set back since, or the setting made shorter.
+        # Further off than a ban is long: the clock was set back, or the setting shortened.
         ends_in = min(key.banned_until.timestamp() - self._clock.time(), self._seconds)
         ban = _Ban(key.banned_until, self._clock.monotonic() + ends_in, as_of)
         self._bans[key.id] = ban

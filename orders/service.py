@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """On what terms a change is made: by whom, under which condition, with which Idempotency-Key.
+    """The terms of a change: who makes it, under which condition, with which Idempotency-Key.
 
     A key makes it at most once in 24 hours.
     """
@@ -61,7 +61,7 @@ BY_COMMAND = Terms(Origin("cli"))
 
 
 class IfKnown(StrEnum):
-    """What an import does with a row without an id whose reference an order already has."""
+    """How an import treats a row without an id whose reference an order already has."""
 
     REFUSE = "refuse"
     SKIP = "skip"
@@ -115,7 +115,7 @@ class _Change:
 
 
 class OrderService:
-    """What can be done with orders. A `domain.Refusal` is raised where the rules forbid it."""
+    """The use cases of orders. A `domain.Refusal` is raised where the rules forbid one."""
 
     def __init__(  # noqa: PLR0913 - each by its name
         self,
@@ -140,7 +140,7 @@ class OrderService:
         self._is_alone = is_alone
         self._unique_references = unique_references
         self._following = threading.Lock()
-        # What wall time is ahead of monotonic time.
+        # How far wall time is ahead of monotonic time.
         self._to_wall: float | None = None
 
     def follow_clock(self) -> None:
@@ -149,7 +149,7 @@ class OrderService:
         if self._to_wall is not None and abs(to_wall - self._to_wall) <= STEP_SECONDS:
             return
         with self._following:
-            # What others placed is dated by their clocks.
+            # Other processes' orders are dated by their clocks.
             step = to_wall - self._to_wall if self._to_wall is not None and self._is_alone else 0.0
             now = self._clock.now()
             with self._changes.transaction() as connection:
@@ -290,7 +290,7 @@ class OrderService:
         order_id: int,
         terms: Terms,
     ) -> Written[Changed]:
-        """Make an order pending again, whatever it is; a pending one stays as it is."""
+        """Make an order pending again, whatever its status; a pending one stays as it is."""
         request = ("reopen", order_id)
         with self._change(terms.key, request) as (connection, now, change):
             if change.earlier:

@@ -31,7 +31,7 @@ DATABASE_NAME = "orders.db"
 TEST_MODE = "test"
 # On every answer to a test key, and every message of test mode's webhooks.
 TEST_HEADER = ("Store-Mode", TEST_MODE)
-# How the names of test mode's threads begin, by which the log tells its lines from others.
+# How the names of test mode's threads begin, by which the log recognises its lines.
 TEST_LABEL = "test mode: "
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -43,7 +43,7 @@ class SettingsError(Expected):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a plan allows. Both figures are None where each key has its own (enterprise)."""
+    """The requests that a plan allows. Both are None where each key has its own (enterprise)."""
 
     name: str
     per_minute: int | None
@@ -58,7 +58,7 @@ DEFAULT_PLANS = {
     "enterprise": Plan("enterprise", None, None),
 }
 MAX_FIGURE = 10**9
-# Of a key, until it expires or its previous secret ends.
+# The longest time until a key expires, or its previous secret ends.
 LONGEST_DAYS = 36_500
 # A hundred years.
 _MAX_DAYS = 36_500
@@ -90,9 +90,9 @@ class Settings:
     pets_sunset: Annotated[date, _date] = date(2030, 12, 5)
     trusted_proxy: Annotated[tuple[Network, ...], _networks] = ()
     backups: Annotated[str, _folder] = "backups"
-    # How many daily and how many weekly ones are kept.
+    # How many daily and how many weekly backups are kept.
     backups_keep: Annotated[tuple[int, int], _kept] = (7, 4)
-    # After so many days without a change, whom a settled order was for is forgotten; 0: never.
+    # Days without a change after which a settled order's personal data is deleted; 0: never.
     forget_after_days: Annotated[int, _days] = 0
     unique_references: Annotated[bool, _switch] = False
     head_seconds: Annotated[int, _whole_number(1, 3_600)] = 10
@@ -100,9 +100,9 @@ class Settings:
     log: Annotated[str, _log] = "text"
     log_file: Annotated[str, _file] = ""
     metrics: Annotated[bool, _switch] = False
-    # Where systemd is told how the service does; from NOTIFY_SOCKET, which it sets.
+    # Where to notify systemd of the service's state; from NOTIFY_SOCKET, which it sets.
     notify_socket: str = ""
-    # Whether they are those of the store beside the shop's own that only test keys reach.
+    # Whether these settings are test mode's: of the store that only test keys reach.
     is_test: bool = False
     plans: Mapping[str, Plan] = field(default_factory=lambda: dict(DEFAULT_PLANS))
 

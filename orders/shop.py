@@ -54,13 +54,13 @@ CountersStorage: TypeAlias = "CounterStorage | RedisCounterStorage"
 
 log = logging.getLogger(__name__)
 
-# A killed process loses what was counted since the last flush: less than a second's requests.
+# A killed process loses the counts since the last flush: less than a second's requests.
 INTERVAL_SECONDS = 0.5
 _COMPARED_EVERY_SECONDS = 10.0
 # Not in the first hour of a start, when the clock may not be set yet.
 _FORGET_EVERY_SECONDS, _LOOK_SECONDS = 3_600.0, 30.0
 _PROGRAM = "store-orders"
-# What must be the same in all processes, in the order of their digests.
+# The settings that must be the same in all processes, in the order of their digests.
 _SHARED = (
     "other plans",
     "other ban figures",
@@ -69,7 +69,7 @@ _SHARED = (
 )
 # In each thread. A page has at most 200 orders, about 50 KB.
 _CACHED_PAGES = 16
-# How often a store is looked for that a command has made.
+# How often to look for a store that a command has made.
 _LOOK_FOR_STORE_SECONDS = 5.0
 # How long a request waits until it is open: a large one may have to be upgraded, or checked.
 _PATIENCE_SECONDS = 1.0
@@ -120,7 +120,7 @@ class Shop:
     differing: Sequence[str] = ()
     # Held while a file that was sent over HTTP is imported.
     importing: threading.Lock = field(default_factory=threading.Lock)
-    # Set by each change of orders: of what waits for some.
+    # The events of threads that wait for changes of orders, which set them.
     on_commit: set[threading.Event] = field(default_factory=set)
     keyring: KeyRing = field(init=False)
     bans: Bans = field(init=False)
@@ -252,7 +252,7 @@ class Shop:
     def forget_due(self) -> float:
         """Delete personal data after the days of the settings; return when to call this again.
 
-        Of several processes each looks, and finds what no other has forgotten.
+        Each of several processes looks, and finds orders that no other has dealt with.
         """
         if self.clock.monotonic() < self._forget_at:
             return _LOOK_SECONDS
@@ -265,7 +265,7 @@ class Shop:
         )
         if count:
             self.database.scrub()
-            log.info("Whom %d orders were for is forgotten, after %d days.", count, days)
+            log.info("Deleted the personal data of %d orders, after %d days.", count, days)
         return _LOOK_SECONDS
 
     def stop(self) -> None:
@@ -277,7 +277,7 @@ class Shop:
         self._housekeeping.stop()
 
     def write_keys(self) -> None:
-        """Write bans, last uses of keys, and what a clock that was set changes in the store."""
+        """Write bans, last uses of keys, and the times that a clock that was set changes."""
         self._flush_keys()
         with suppress(StoreUnavailable):
             self.orders.follow_clock()
@@ -376,7 +376,7 @@ class LockWatchdog:
 
 
 def digests(settings: Settings) -> str:
-    """Return digests of what must be the same in all processes over a database, see `_SHARED`."""
+    """Return digests of the settings that all processes over a database share, see `_SHARED`."""
     redis = place_of_redis(settings.limits_url) if settings.limits_url else ""
     bans = (settings.ban_after, settings.ban_window, settings.ban_seconds)
     plans = sorted(map(repr, settings.plans.values()))

@@ -78,7 +78,7 @@ def _has_long_number(text: bytes) -> bool:
 
 
 def _has_many_digits(text: bytes) -> bool:
-    # Without what else a number may have, it is a run of digits.
+    # Without a sign, point or exponent, a number is a run of digits.
     return _MANY in text.translate(_AS_ZEROS, b"+-.eE")
 
 

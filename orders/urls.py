@@ -1,6 +1,6 @@
 """Addresses of servers, from the settings: checked, normalized, shown without their passwords.
 
-Standard library only. What is wrong is a ValueError that says how to fix it, without the address.
+Standard library only. A wrong one raises ValueError with how to fix it, but not the address.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ which they began: so each length has a queue of windows in that order, and sweep
 reading its beginning.
 
 A hit that went to a file would release Python's lock and wait for it again, which costs more than
-counting. So counters live in memory, and a background flush, every 0.5 s, writes what changed to
+counting. So counters live in memory, and a background flush, every 0.5 s, writes the changes to
 the journal in one transaction. The journal is loaded at the start and written whole at the stop:
 counters survive a restart exactly, and `kill -9` but for the last second.
 
@@ -53,8 +53,8 @@ _ASIDE = ".damaged"
 _SOUND = {errors.FULL, errors.FAILING_DISK, errors.READ_ONLY, errors.LOCKED, errors.UNOPENABLE}
 
 # The windows of addresses may be evicted when an attacker comes from more addresses than there is
-# room for. That gives no attacker more requests: from as many addresses, each with a plan's limit,
-# there are more than enough.
+# room for. That gains the attacker nothing: so many addresses, each with a plan's limit, already
+# have more requests than enough.
 ADDRESS_PREFIX = "address:"
 MAX_ADDRESSES = 50_000
 
@@ -209,7 +209,7 @@ class Counters:
         with self._lock:
             return [self._usage(quota, now) for quota in quotas]
 
-    # In memory, nothing else has to be asked.
+    # In memory, there is nothing else to ask.
     recall = peek
 
     def strike(self, key: str, length: int, last: int) -> int:
@@ -388,11 +388,11 @@ class CounterStorage(Counters, Storage):
                     self._queue(key, length).put(key, Window(terms, count, now + ends_in))
 
     def flush(self) -> None:
-        """Write what changed since the last time, or everything where the journal lacks more.
+        """Write the changes since the last time, or everything where the journal lacks more.
 
         That is so where it was lost or could not be written, and where the clock was set, which
-        moves all ends. What changed while it can't be written is not collected: of addresses that
-        come and go, that would be all there ever were.
+        moves all ends. Changes while it can't be written are not collected: addresses come and go,
+        and all that there ever were would be among them.
         """
         to_wall = self._clock.time() - self._clock.monotonic()
         is_intact = self._journal.is_intact()
@@ -425,11 +425,11 @@ class CounterStorage(Counters, Storage):
         """The errors that mean the storage is away: none, as it is in memory."""
         return MemoryError
 
-    # What else `limits` asks of a storage counts in one window at a time, which nothing here does.
+    # A `limits` storage's other methods count in one window at a time, which nothing here does.
     incr = get = get_expiry = clear = reset = cast("Any", _unused)
 
     def _rows_of(self, keys: Sequence[tuple[WindowQueue, list[str]]]) -> Iterator[Row]:
-        # In slices, between which requests are counted: what that changes is written the next time.
+        # In slices, between which requests are counted: those changes are written the next time.
         for queue, some in keys:
             for begin in range(0, len(some), _SLICE):
                 with self._lock:

@@ -2,8 +2,8 @@
 
 Each request is one script in Redis, which counts it in all windows or in none. While Redis is away,
 each process counts in windows of its own in memory. The first request that fails makes all others
-count there at once; housekeeping probes Redis twice a second, and finds out when it is back. What
-was counted meanwhile, or what Redis has lost, is not put back.
+count there at once; housekeeping probes Redis twice a second, and finds out when it is back. Counts
+made meanwhile, or lost by Redis, are not put back.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class RedisCounterStorage(RedisStorage):
         self._store_id = store_id
         self._clock = clock
         self._local = Counters(clock)
-        # What Redis last had of a window, and when: of the keys that came last.
+        # The last state of windows in Redis, and when: for the keys that came last.
         self._seen: OrderedDict[str, tuple[Usage, float]] = OrderedDict()
         self._lock = threading.Lock()
         self._is_away = self._is_refusing = False
@@ -170,7 +170,7 @@ class RedisCounterStorage(RedisStorage):
 
     def flush(self) -> None:
         """Probe Redis, also in a process that has no requests. Called twice a second."""
-        # What a request finds out meanwhile is newer than the answer to this.
+        # A request's finding meanwhile is newer than the answer to this.
         was_away = self._is_away
         try:
             # Not a PING: a Redis that is full or a replica answers that, too.

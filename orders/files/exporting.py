@@ -18,7 +18,7 @@ from orders.store.tables import FreeText, orders
 
 HEADERS = {".csv": ",".join(ORDERS.kinds) + "\n"}
 _BATCH = 5_000
-# What `str.strip` removes, of what a text may have.
+# The characters that `str.strip` removes and a text may have.
 _BLANKS = "".join(each for each in map(chr, range(0x3001)) if each.isspace())
 _APOSTROPHE: Any = literal_column("''''", String)
 _NOTHING: Any = literal_column("''", String)

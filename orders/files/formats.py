@@ -26,16 +26,16 @@ from orders.files.spreadsheets import LONGEST_LINE, OptionMissing, Times, cell_t
 ENDINGS = {".csv", ".jsonl", ".ndjson"}
 # Excel's "Unicode text" ends in .txt.
 _TABLES = {".csv", ".tsv", ".txt"}
-# The console's column of what its times, which are in seconds, have beyond them.
+# The console's times are in seconds; this column of its CSV has their milliseconds.
 _FRACTIONS = "milliseconds"
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What the command was told of a table.
+    """The options of the command about a table.
 
-    `columns` are headings by the columns of ours that they are; `pets` are ids by SKU or name,
-    empty for what is no pet; `shop` exported it.
+    `columns` are headings by the columns of ours that they stand for; `pets` are ids by SKU or
+    name, empty for a row that is no pet; `shop` exported it.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -54,7 +54,7 @@ def ending_of(path: Path) -> str:
 
 
 def pieces(file: IO[bytes]) -> Iterator[bytes]:
-    """Yield a file's lines, and of longer ones the part that shows it."""
+    """Yield a file's lines; of longer ones, only as much as shows that they are."""
     yield from iter(lambda: file.readline(LONGEST_LINE + 1), b"")
 
 
@@ -67,7 +67,7 @@ def read(
 ) -> Iterator[tuple[int, Cells]]:
     """Return the rows of a file as line numbers and cells; absent cells are left out.
 
-    The pieces are its lines, or what of a line exceeds LONGEST_LINE. Rows that can't be read are
+    The pieces are its lines, or the part of a line beyond LONGEST_LINE. Rows that can't be read are
     left out and added to the faults. FileRefused where the name's ending or the header is wrong.
     """
     if ending in _TABLES:
@@ -244,7 +244,7 @@ def _pet_of(cells: Cells, pets: Mapping[str, str]) -> str:
 
 
 def read_pets(pieces: Iterable[bytes], name: str) -> dict[str, str]:
-    """Return the ids of pets by what a table has beside them: SKUs, names, or both.
+    """Return the ids of pets by the SKUs, names or both that a table has beside them.
 
     `name` is the table's in messages. FileRefused where it has no column petId, or faults.
     """

@@ -1,6 +1,6 @@
-"""What the rows of an imported file must be: each cell by itself, then those that need others.
+"""The rules for the rows of an imported file: each cell by itself, then those that need others.
 
-What is wrong is collected as faults, each with its line, column and reason.
+Errors are collected as faults, each with its line, column and reason.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class FileRefused(Refusal):
 class Faults:
     """The first faults of a file, and how many there are.
 
-    `remarks` are what else is to be said of it, and of how many rows.
+    `remarks` are other things worth saying, with the number of rows that each is about.
     """
 
     def __init__(self, reported: int = REPORTED) -> None:
@@ -90,11 +90,11 @@ Cells = dict[str, Any]
 
 @dataclass(frozen=True)
 class Kind:
-    """What a cell may be.
+    """The kind of a cell.
 
     `check` returns its value as it is stored, or raises ValueError with the reason. `of_text` makes
-    it of the text of a cell of CSV, which may be none; that is for the check to say. How a time is
-    made of one depends on the file (`spreadsheets.Times`).
+    it from the text of a cell of CSV, which may not be one; the check decides. How a time is read
+    depends on the file (`spreadsheets.Times`).
     """
 
     check: Callable[[Any], Any]
@@ -164,7 +164,7 @@ def _is_name(text: str) -> bool:
 
 
 def _kind_of(column: Column[Any]) -> Kind:
-    """Return what a cell of a column of the orders may be."""
+    """Return the kind of cells of a column of the orders."""
     if column.name in _OWN_KINDS:
         return _OWN_KINDS[column.name]
     if isinstance(column.type, FreeText):
@@ -180,7 +180,7 @@ _OWN_KINDS = {"id": _whole(MAX_IMPORTED_ID), "status": _one_of(Status)}
 
 @dataclass(frozen=True)
 class Sheet:
-    """A kind of table: what the cells of its columns may be, and those that every row must have."""
+    """A kind of table: the kinds of its columns' cells, and those that every row must have."""
 
     kinds: dict[str, Kind]
     required: tuple[str, ...]
@@ -190,7 +190,7 @@ ORDERS = Sheet(
     {name_in_api(column.name): _kind_of(column) for column in order_table.columns},
     required=("petId",),
 )
-# What is absent is empty, because the driver takes 3 µs for each None: it looks for an adapter.
+# Absent values are empty, because the driver takes 3 µs for each None: it looks for an adapter.
 _IF_ABSENT: Cells = dict.fromkeys(ORDERS.kinds, "") | {"quantity": 1, "status": _PENDING}
 PETS = Sheet(
     {

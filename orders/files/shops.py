@@ -13,11 +13,11 @@ from typing import Any
 from orders.domain import Status
 from orders.files.spreadsheets import cell_text, folded
 
-# By column of an order, or by what a column of an order is made of.
+# By column of an order, or by a part from which a column is made.
 _Texts = dict[str, str]
-# What an order's own rows say, each for its line item. All else stands on the first row, at least.
+# The columns that each row has for its line item. At least an order's first row has the rest.
 _OF_A_LINE = {"quantity", "item", "sku", "lineStatus"}
-# The same by a column of ours, and by how the headings of columns begin that stand for one.
+# The same by a column of ours, and by how the headings begin that stand for it.
 _OURS_OF_A_LINE, _HEADINGS_OF_A_LINE = {"petId", "quantity", "item"}, ("lineitem", "item")
 
 

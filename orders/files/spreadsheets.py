@@ -1,4 +1,4 @@
-"""What spreadsheets make of tables: encodings, separators, headings, dates, harmless formulas."""
+"""Tables as spreadsheets write them: encodings, separators, headings, dates, harmless formulas."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from orders import domain
 if TYPE_CHECKING:
     from _csv import Reader
 
-# Of a file; a cell may have `csv.field_size_limit()` characters.
+# The limit for a file's lines; a cell may have `csv.field_size_limit()` characters.
 LONGEST_LINE = 1024 * 1024
 _BOMS_OF_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _WINDOWS = "windows-1252"
 _READ_AS_WINDOWS = "The file is read as Windows-1252, as it is not UTF-8"
 
 
-# What a spreadsheet's formula begins with.
+# The characters with which a spreadsheet's formula begins.
 FORMULAS = ("=", "+", "-", "@")
 
 
@@ -102,7 +102,7 @@ def _lines(texts: Iterable[str]) -> Iterator[str]:
 
 
 def folded(heading: str) -> str:
-    """Return what of a heading is compared: `Ship date` and `ship_date` are the same."""
+    """Return a heading as it is compared: `Ship date` and `ship_date` are the same."""
     plain = re.sub(r"[\W_]+", "", heading).casefold()
     return plain if plain and heading.isprintable() else heading
 
@@ -129,7 +129,7 @@ _WITH_ZONE = re.compile(r"(.*\S)\s*\(([^()]+)\)")
 
 
 def zone_in(heading: str) -> tuple[str, ZoneInfo | None]:
-    """Return what a heading calls its column, and the time zone that it names: `placedAt (UTC)`."""
+    """Return the column that a heading names, and the time zone: `placedAt (UTC)`."""
     found = _WITH_ZONE.fullmatch(heading)
     if found and domain.is_time_zone(found[2]):
         return found[1], ZoneInfo(found[2])
@@ -157,7 +157,7 @@ def is_in_seconds(text: str) -> bool:
 class Times:
     """Reads dates and times as spreadsheets write them.
 
-    `order` (of DATE_ORDERS) and `zone` are what the command was told of them.
+    `order` (of DATE_ORDERS) and `zone` are options of the command.
     """
 
     def __init__(self, order: str | None = None, zone: ZoneInfo | None = None) -> None:
@@ -167,7 +167,7 @@ class Times:
         self._seen: tuple[str, str] | None = None
 
     def read(self, text: str, zone: ZoneInfo | None = None) -> str:
-        """Return an instant as the API writes it; what is no time is returned as it is.
+        """Return an instant as the API writes it; a text that is no time is returned as it is.
 
         `zone` is the column's. Raises ValueError where there is no such time, OptionMissing where
         it has several meanings.
@@ -230,7 +230,7 @@ class Times:
             raise OptionMissing(
                 f"{text} is in no time zone: name the shop's, such as --zone Europe/Berlin"
             )
-        # Of a time that comes twice, the first is taken.
+        # If a time comes twice, it is the first.
         instant = local.replace(tzinfo=zone).astimezone(UTC)
         if instant.astimezone(zone).replace(tzinfo=None) != local:
             raise ValueError(f"{text} was skipped in {zone.key}, where clocks went forward")

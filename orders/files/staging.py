@@ -60,7 +60,7 @@ _STAGED = Table(
 _TEXTS = f"SELECT line, {', '.join(SEARCHED)} FROM staged"  # noqa: S608 # nosec B608 - our own
 _WORDS = Table("words", _ATTACHED, Column("line", BigInteger), Column("word", Text))
 
-# What the rows add to each quarter of an hour (`tables.order_quarters`), and to all.
+# The counts that the rows add to each quarter of an hour (`tables.order_quarters`), and in all.
 _SUMMARIZE = (
     f"""
     CREATE TABLE quarters AS
@@ -115,13 +115,13 @@ class Staging:
         self._connection.execute("COMMIT")
 
     def first(self, count: int) -> list[dict[str, Any]]:
-        """Return the first rows by what is set in them, with their line, as the API names it."""
+        """Return the first rows: their line and the fields that are set, as the API names them."""
         names = ["line", *map(name_in_api, _ORDER)]
         rows = self._connection.execute(_FIRST, (count,))
         return [{k: v for k, v in zip(names, row, strict=True) if v is not None} for row in rows]
 
     def summarize(self) -> None:
-        """Sum up what the rows add to each quarter of an hour, and list by what they are found."""
+        """Sum up the rows' counts for each quarter of an hour, and list their search words."""
         for statement in _SUMMARIZE:
             self._connection.execute(statement)
         rows = self._connection.execute(_TEXTS)

@@ -268,7 +268,7 @@ def _api_key(row: Sequence[Any], secret_until: datetime | None = None) -> ApiKey
     return ApiKey(**fields, secret_until=secret_until)
 
 
-# Those among which the latest is looked for: a kill may have come after a clock was set back.
+# The events among which the latest time is looked for: a kill may follow a clock set back.
 _NEWEST_EVENTS = 1_000
 
 _NEWEST_TIMES = (

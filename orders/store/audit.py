@@ -1,4 +1,4 @@
-"""The audit trail: who did what to keys, webhooks and the store, and when. Only ever added to."""
+"""The audit trail: who did what to keys, webhooks and the store, and when. Append-only."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def newest(connection: Connection, before: int | None, limit: int) -> list[tuple
 
 
 def _user() -> str:
-    # Not from the environment alone, which anybody can set who may run commands as this user.
+    # Not from the environment alone, which anybody who may run commands as this user can set.
     user, caller = system.user_name(), settings.sudo_user()
     if caller == user or not system.is_user(caller):  # no text that is nobody's name
         return user

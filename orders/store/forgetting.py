@@ -1,10 +1,10 @@
-"""Forgetting people: personal data of settled orders are deleted throughout the store.
+"""Forgetting people: personal data of settled orders is deleted throughout the store.
 
-That is the order's row and its events, the words that it is found by, the answers that are
-remembered for Idempotency-Keys, and what receivers of webhooks answered. Messages are made of
-events when they are sent. What is overwritten so is gone from the file, too (`Database.scrub`).
+It is in the order's row and events, the words that the search finds it by, the answers remembered
+for Idempotency-Keys, and the responses of webhooks' receivers. Messages are made from events when
+they are sent. Overwritten texts are gone from the file, too (`Database.scrub`).
 
-Test mode's store can forget all that happened in it.
+Test mode's store can be emptied.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from orders.store.tables import (
     webhook_refused,
 )
 
-# Of orders that are looked at in one query: it takes some milliseconds.
+# The number of orders in a query, which takes some milliseconds.
 _LOOKED_AT = 10_000
-# Of events that are overwritten in one transaction, unless a single order has more.
+# The number of events that a transaction overwrites, unless a single order has more.
 _LEAST_EVENTS, _MOST_EVENTS = 25, 400
-# A transaction is to take about as long: others that write wait for it.
+# How long a transaction should take: others that write wait for it.
 _MOMENT_SECONDS = 0.1
 _BLANK = dict.fromkeys(PERSONAL, sa.null())
-# In an order in which no row refers to one that is gone.
+# In this order, no row refers to a deleted one.
 _EMPTIED = (
     *(idempotency_keys, webhook_refused, webhook_deliveries, order_words, order_events, orders),
     order_quarters,
 )
-# The rule that nothing of the log is deleted, which is set aside for the transaction.
+# The trigger that forbids deleting events, which is dropped for the transaction.
 _RULE = "order_events_no_delete"
 _DEFINITION = f"SELECT sql FROM sqlite_master WHERE name = '{_RULE}'"  # noqa: S608 # nosec B608 - our own name
 _TRIGGERS = "ALTER TABLE order_events {} TRIGGER USER"
@@ -138,7 +138,7 @@ def due(
 
 
 class Batches:
-    """Orders in lists of ids, each of which takes a transaction of a moment."""
+    """Orders in batches of ids, each of which takes a short transaction."""
 
     def __init__(self, orders: Iterable[Due]) -> None:
         self._orders = orders
@@ -157,7 +157,7 @@ class Batches:
             yield batch
 
     def learn(self, seconds: float) -> None:
-        """Adapt the next ones to how long a transaction took."""
+        """Adapt the size of the next batches to how long a transaction took."""
         factor = 2.0 if seconds < _MOMENT_SECONDS else 0.5 if seconds > 2 * _MOMENT_SECONDS else 1.0
         self._most = min(max(int(self._most * factor), _LEAST_EVENTS), _MOST_EVENTS)
 
@@ -192,7 +192,7 @@ def empty(connection: Connection) -> int:
     takes another order, or event, for it.
     """
     count = count_of(connection, orders)
-    # What was not sent, no endpoint waits for any more.
+    # Endpoints no longer wait for what was not sent.
     newest = newest_event(connection)
     connection.execute(sa.update(webhook_endpoints).values(tries=0, next_at=None))
     waiting = sa.update(webhook_endpoints).where(webhook_endpoints.c.position < newest)

@@ -33,7 +33,7 @@ class IdempotencyKey:
 
 @dataclass(frozen=True, slots=True)
 class Written(Generic[Answer]):
-    """The answer of a write: the order after it, or a text that says what became of several.
+    """The answer of a write: the order after it, or a text with the results for several.
 
     `replayed` says that an earlier request did it. Then the order is as its answer showed it.
     """
@@ -80,7 +80,7 @@ _EXPIRED = (
     .order_by(idempotency_keys.c.at)
     .limit(_SWEPT_AT_ONCE)
 )
-# What a clock has dated that was ahead would be remembered until then.
+# Keys dated by a clock that was ahead would be remembered until then.
 _BRING_BACK = Query(
     update(idempotency_keys)
     .where(idempotency_keys.c.at > bindparam("now"))
@@ -96,7 +96,7 @@ _SHIFT = Query(
 _SWEEP = Query(delete(idempotency_keys).where(tuple_(*_IDENTITY).in_(_EXPIRED)))
 
 
-# Those of one of some orders, and those of several, whose ids only the text has.
+# Answers with one of some orders, and those with several orders, whose ids only the text has.
 _ANSWERS = Query.by_ids(
     lambda ids: select(*_IDENTITY, idempotency_keys.c.answer).where(
         or_(

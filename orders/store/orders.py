@@ -95,7 +95,7 @@ class Changed:
         return self.v1 if version == 1 else self.v2
 
 
-# What became of an order that was to be changed.
+# The outcome of changing an order.
 Result = Changed | Unchangeable
 
 
@@ -192,7 +192,7 @@ def newest_event(connection: Connection) -> int:
 
 
 def revision(database: Database) -> int:
-    """Return the id of the newest event, 0 where there is none: what the lists' ETags are of."""
+    """Return the id of the newest event, 0 where there is none: the revision in lists' ETags."""
     ((event_id,),) = database.fetch_all(_NEWEST)
     return int(event_id)
 
@@ -273,7 +273,7 @@ def id_before_last(database: Database, number: int) -> int:
     return int(rows[0][0]) if rows else 0
 
 
-# What a client sets of an order.
+# The columns that a client sets.
 _PLACED = [field.name for field in fields(NewOrder)]
 _INSERT = Query(
     sa.insert(orders)
@@ -308,7 +308,7 @@ _SHIPPED = {"status": Status.SHIPPED.value, "ship_date": bindparam("new_ship_dat
 _SHIP = Query.by_ids(lambda ids: _change_of_pending(orders.c.id.in_(ids), **_SHIPPED))
 _CANCEL = Query(_change_of_pending(_HAS_ID, status=Status.CANCELLED.value))
 _TRACK = Query(sa.update(orders).where(_HAS_ID).values(tracking=bindparam("new_tracking")))
-# As it was expected while it was pending. One that was imported as shipped never was.
+# The date expected while the order was pending. One that was imported as shipped never was.
 _EXPECTED = (
     select(order_events.c.ship_date)
     .where(order_events.c.order_id == orders.c.id, order_events.c.status == Status.PENDING.value)
@@ -329,7 +329,7 @@ _REOPEN = Query(
     )
     .returning(orders.c.id)
 )
-# One by one: of a JSON array, SQLite takes twice as long to read the usual two.
+# One by one: SQLite takes twice as long to read the usual two from a JSON array.
 _ADD_WORD = Query(sa.insert(order_words))
 _READ_AT_ONCE = 2_000
 _NEXT_TEXTS = (
@@ -430,7 +430,7 @@ def reopen(connection: Connection, order_id: int, origin: Origin, now: datetime)
 
 
 def write_words(connection: Connection, order_id: int) -> None:
-    """Write again by which words the search finds an order."""
+    """Rewrite the words by which the search finds an order."""
     _REMOVE_WORDS.execute(connection, order_id=order_id)
     order = find(connection, order_id)
     if order is not None:
@@ -438,7 +438,7 @@ def write_words(connection: Connection, order_id: int) -> None:
 
 
 def misfound(database: Database) -> list[int]:
-    """Return the ids of orders that the search finds by other words than those of their texts."""
+    """Return the ids of orders whose search words are not those of their texts."""
     found: list[int] = []
     after = 0
     while after < MAX_INT64:

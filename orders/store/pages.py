@@ -2,8 +2,8 @@
 
 A page is one SELECT. It walks the index that has the sort's order, status by status, from where
 the page before ended; what the other filters compare is in the same index, so that an order that
-does not match costs a fraction of a microsecond. Where one filter alone leaves few orders, which
-is counted first, those are read and sorted instead. So a page reads at worst one index once,
+does not match costs a fraction of a microsecond. Where one filter alone leaves few orders (they
+are counted first), those are read and sorted instead. So a page reads at worst one index once,
 whatever the mix of filters, and needs no statistics. A search's words are in no index of a sort:
 a word that many orders have is looked up in the first orders of the walk. Where that does not fill
 the page, all orders with it are read, if they are fewer than the walk's.
@@ -34,21 +34,21 @@ Conditions = list[ColumnElement[bool]]
 ORDERS: Any = orders.c
 # This number of orders is read and sorted in some milliseconds.
 FEW = 20_000
-# Of a search that leaves more, so many orders of the walk are tried first. Up to so many that it
-# leaves can be read, before a walk that passes over the others costs less.
+# A search with more hits is first tried on this number of orders of the walk. If they don't fill
+# the page, all hits are read and sorted, unless they are more than this, or than the walk's orders.
 TRIED = 4_000
 MANY = 400_000
-# As many shapes as clients may think of would fill the memory.
+# Statements are cached by their shape; clients could make shapes without end.
 _CACHED_STATEMENTS = 500
 _EVERY_STATUS = tuple(status.value for status in Status)
-# Each of these has a date to be shipped at: a constraint of the table.
+# An order of this status has a ship date: a constraint of the table.
 _IS_SHIPPED = ORDERS.status == Status.SHIPPED.value
 SEARCH = "search"
-# Whose indexes begin with the status.
+# The indexes of these begin with the status.
 _BY_STATUS = ("placed_at", "ship_date")
 # What people write in front of an order's number.
 _NUMBER_SIGN = re.compile(r"^(?:#|no\.? ?#?)")
-# After any word that begins with another.
+# Sorts after any word that begins with another.
 _LAST = "\U0010ffff" * 64
 
 
@@ -71,7 +71,7 @@ FILTERS: dict[str, Filter] = {
     "undated": ("ship_date", lambda column, _: column.is_(None)),
     SEARCH: (SEARCH, operator.eq),
 }
-# Those whose own index has the order of ids, too.
+# Filters whose own index has the order of ids, too.
 _EQUAL = [
     name for name, (_, compare) in FILTERS.items() if compare is operator.eq and name != SEARCH
 ]
@@ -79,7 +79,7 @@ _EQUAL = [
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Which orders are wanted: those that match all filters that are set. From is inclusive.
+    """The filters of a page: orders match all that are set. From is inclusive.
 
     `search` is an order's number, with or without `#` or `No.`, or how a word of its texts begins
     (`domain.SEARCHED`), without case and accents.
@@ -99,7 +99,7 @@ class Filters:
 
     @property
     def undated(self) -> bool | None:
-        """Whether orders without a shipDate are wanted only: the filter of `dated=false`."""
+        """Whether only orders without a shipDate match: the filter of `dated=false`."""
         return True if self.dated is False else None
 
     def values(self) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def condition(name: str, columns: Any, *, indexed: bool = True) -> Any:
 
 
 def left_by(column: str, names: list[str], statuses: tuple[str, ...]) -> Conditions:
-    """Return what the orders meet that a column's filters leave, by an index."""
+    """Return the condition of a column's filters, in a form that its index serves."""
     if column == SEARCH:
         return [ORDERS.id.in_(_ids_found())]
     conditions = [condition(name, ORDERS) for name in names]
@@ -143,13 +143,13 @@ def left_by(column: str, names: list[str], statuses: tuple[str, ...]) -> Conditi
 
 
 def _ids_found() -> Any:
-    """Return the query for the ids that the search leaves: that of its number, those by a word."""
+    """Return the query for the ids that match the search, by number and by word."""
     number = sa.cast(bindparam("search_id", type_=sa.BigInteger), sa.BigInteger)
     return sa.union_all(select(number), ids_by_word())
 
 
 def ids_by_word() -> Any:
-    """Return the query for the ids of orders by a word. One with several such is there so often."""
+    """Return the query for the ids of orders by a word: an order once for each such word."""
     return select(order_words.c.order_id).where(
         order_words.c.word >= bindparam(SEARCH, type_=sa.String),
         order_words.c.word < bindparam("search_end", type_=sa.String),
@@ -213,7 +213,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class PageQuery:
-    """Which page is wanted: `after` is where the page before ended, None for the first."""
+    """The query for a page: `after` is where the page before ended, None for the first."""
 
     filters: Filters
     sort: Sort
@@ -245,7 +245,7 @@ def _rows(database: Database, shape: _Shape, values: dict[str, Any]) -> list[tup
 
 
 def _are_less(database: Database, shape: _Shape, values: dict[str, Any]) -> bool:
-    """Return whether the search leaves fewer orders than the statuses, and not too many."""
+    """Return whether fewer orders match the search than the statuses, and not too many."""
     ((hits,),) = database.fetch_all(_count(SEARCH, (), ()), most=MANY + 1, **values)
     if hits > MANY:
         return False
@@ -269,7 +269,7 @@ class _Shape:
 
     @property
     def sole_filter(self) -> str | None:
-        """The column that alone is filtered by, where its index has the sort's order."""
+        """The only column with a filter, if its index has the sort's order."""
         alone = self.sort.by is SortBy.ID and self.statuses == _EVERY_STATUS
         return next((name for name in _EQUAL if alone and self.names == {name}), None)
 
@@ -309,7 +309,7 @@ def _selective_column(database: Database, shape: _Shape, values: dict[str, Any])
 def _count(column: str, names: tuple[str, ...], statuses: tuple[str, ...]) -> Query:
     """Return the statement that counts what a column's filters leave, up to `most`."""
     if column == SEARCH:
-        # Words are counted for themselves: an order with several counts so often.
+        # Words are counted, not orders: an order with several is counted several times.
         among = _ids_found().limit(bindparam("most"))
     else:
         among = _among(column, names, statuses, ("id",)).limit(bindparam("most"))
@@ -398,7 +398,7 @@ def _is(status: str) -> ColumnElement[bool]:
 
 
 def _of_selected(shape: _Shape, few: str) -> sa.Select[Any]:
-    """Return what is wanted of the orders that the filters of a column leave, read once."""
+    """Return the page's orders among those that the filters of a column leave, read once."""
     names = [name for name in sorted(shape.names) if FILTERS[name][0] != few]
     read = {"id", shape.sort.by.column, *_columns(names)}
     if shape.sort.by is SortBy.DUE_AT:
@@ -432,7 +432,7 @@ def _key(by: SortBy, columns: Any) -> ColumnElement[Any]:
 
 
 def _follows(shape: _Shape, key: Any, order_id: Any) -> Iterator[ColumnElement[bool]]:
-    """Return the conditions of what comes after the position, where the page has one."""
+    """Return the conditions for orders after the position, if the page has one."""
     after_key = bindparam("after_key", type_=db.Instant)
     after_id = bindparam("after_id", type_=sa.BigInteger)
     if shape.start == "dated":

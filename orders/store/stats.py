@@ -1,4 +1,4 @@
-"""What happened on each day: how many orders were placed, shipped and cancelled.
+"""Figures by day: how many orders were placed, shipped and cancelled.
 
 Triggers on the event log count in quarters of an hour, of which the days of every time zone are
 made, so that a year's figures are a year's rows however many orders there are; what an import
@@ -38,7 +38,7 @@ class Happened:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Counts of orders by status, and by day what happened."""
+    """Counts of orders by status, and of what happened on each day."""
 
     by_status: dict[Status, int]
     days: dict[date, Happened]
@@ -128,6 +128,6 @@ _COUNTED = f"""
 
 @cache
 def _statement(number: int) -> Query:
-    """Return the statement for the counts of ever, and of the days of some spans by number."""
+    """Return the statement for the totals, and the counts of each day in some spans."""
     spans = ", ".join(f"({_SPAN.format(nth=nth)})" for nth in range(number))
     return Query(text(_COUNTED.format(spans=spans)))

@@ -44,7 +44,7 @@ _NEVER_REUSED = True
 METADATA = sa.MetaData()
 
 
-# The one row about the store itself.
+# The row about the store itself.
 store = Table(
     "store",
     METADATA,
@@ -203,7 +203,7 @@ api_keys = Table(
     # Both are None but for enterprise, whose figures come with the key.
     Column("per_minute", sa.Integer),
     Column("per_day", sa.Integer),
-    # Grows with each change of plan, so that new windows begin.
+    # Grows with each change of plan, which begins new windows.
     Column("plan_revision", sa.Integer, default=0, nullable=False),
     Column("scopes", short_text(64), nullable=False),
     Column("created_at", Instant, nullable=False),

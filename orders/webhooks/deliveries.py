@@ -22,7 +22,7 @@ from orders.store.tables import order_events, webhook_deliveries, webhook_endpoi
 from orders.webhooks.endpoints import Endpoint, EventNotFound, get_all
 
 CLAIM_LASTS = timedelta(seconds=3)
-# Between the machines of several processes.
+# How far the clocks of several processes' machines may differ.
 CLOCKS_DIFFER = timedelta(seconds=1)
 # A backlog is counted within this many events, which takes some milliseconds.
 _COUNTED_AT_MOST = 10_000
@@ -153,7 +153,7 @@ _IS_FORGOTTEN = sa.exists().where(
     _OTHER.c.id >= _OF_EVENT.c.id,
     _OTHER.c.type == EventType.FORGOTTEN.value,
 )
-# The answer may repeat what was forgotten, even while the message was on its way.
+# The answer may repeat data that was forgotten even while the message was on its way.
 _ANSWER = sa.case((_IS_FORGOTTEN, ""), else_=_MADE["answer"])
 _IS_THERE = sa.or_(
     _MADE["event_id"].is_(None), sa.exists().where(order_events.c.id == _MADE["event_id"])

@@ -18,7 +18,7 @@ from orders.store.tables import webhook_deliveries, webhook_endpoints, webhook_r
 
 # Each of them may have a thread of its own: see `orders.webhooks.outbox`.
 MAX_ENDPOINTS = 32
-# Of a key without the scope admin: one integrator must not take the places of all.
+# The limit of a key without the scope admin: one integrator must not take the places of all.
 MAX_OF_A_KEY = 8
 
 

@@ -414,7 +414,7 @@ class Outbox:
         )
         self._label = TEST_LABEL * is_test
         self._has_waits = False
-        # What is logged as waiting for the database.
+        # The fault that is logged as waiting for the database.
         self._warned: set[str] = set()
         self._is_alone = True
         self._seen: Hashable = None

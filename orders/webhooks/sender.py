@@ -1,4 +1,4 @@
-"""One message to one endpoint: made, signed and sent; what its answer means, and when to retry.
+"""One message to one endpoint: made, signed and sent; the meaning of its answer, and when to retry.
 
 An event's body is made from its row, which never changes, so each attempt sends the same bytes. The
 database makes the order's JSON, the same as in the event feed. Signatures are those of Standard
@@ -49,7 +49,7 @@ PING = "ping"
 # Seconds after each failed attempt. The attempt after the last delay is the last one.
 DELAYS = (5, 30, 120, 600, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
 MAX_TRIES = len(DELAYS) + 1
-# Up to a tenth is added, so that what failed together is not retried together.
+# Up to a tenth is added, so that messages that failed together are not retried together.
 JITTER = 0.1
 # The longest `Retry-After` that is heeded, in seconds.
 MAX_RETRY_AFTER = 3_600

@@ -21,7 +21,7 @@ from orders.webhooks.endpoints import Endpoint, EndpointNotFound, NewEndpoint
 from orders.webhooks.outbox import Courier
 from orders.webhooks.sender import Message, Outcome
 
-# Of types that were added later, receivers know nothing until they ask for them.
+# Types that were added later are only sent to receivers that ask for them.
 DEFAULT_EVENTS = frozenset(
     {EventType.PLACED, EventType.CHANGED, EventType.SHIPPED, EventType.CANCELLED}
 )
@@ -142,7 +142,7 @@ def _in_order(events: Collection[str]) -> tuple[EventType, ...]:
     return tuple(each for each in EventType if each in events)
 
 
-# A name whose servers don't answer must not hold up whoever adds a webhook.
+# A name whose servers don't answer must not hold up the adding of a webhook.
 _RESOLVE_SECONDS = 3.0
 
 

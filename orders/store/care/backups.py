@@ -1,11 +1,11 @@
 """Copies of the store: the service's own backups, and Litestream's continuous copy.
 
 Each backup is a checked copy of the file, named by its UTC time, with its SHA-256 beside it. A
-marker in a folder elsewhere tells it from the empty folder of a disk that is not mounted.
+marker in a folder elsewhere distinguishes it from the empty folder of a disk that is not mounted.
 
-Which day has one is read from the names, and there are hours between two by the monotonic clock: so
-with a clock that jumps there is neither one after the other nor none for long. Those dated in the
-future are kept, and don't count.
+The names show which days have one, and hours pass between two by the monotonic clock: a clock that
+jumps causes neither one after the other nor none for long. Those dated in the future are kept, and
+don't count.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MARKER_TEXT = (
     "Store Orders keeps backups here. It makes none where this file is missing: then the disk is\n"
     "not mounted.\n"
 )
-# Not in the first moments of a start, and then how often to see whether something is due.
+# When a start first checks whether something is due, and how often from then on.
 FIRST_SECONDS, LOOK_SECONDS = 30.0, 30.0
 RETRY_SECONDS = 3_600.0
 # Between two, by the monotonic clock: where the date jumps to and fro, only backups of the last
@@ -69,7 +69,7 @@ _SOON = timedelta(minutes=5)
 ASKED_EVERY_SECONDS = 10.0
 _ANSWER_SECONDS = 5.0
 _LONGEST_ANSWER = 64 * 1024
-# As deploy/litestream/litestream.yml has it.
+# The name in deploy/litestream/litestream.yml.
 SOCKET = "litestream.sock"
 
 
@@ -112,7 +112,7 @@ def name_of(at: datetime, *, is_manual: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """When the newest was made, whether it is sound, on the same disk, and older than 48 hours.
+    """When the newest was made; whether it is sound, on the same disk, and older than 48 hours.
 
     `failure` is why there can be no backup now, or when and why the last attempt failed, or empty.
     """
@@ -136,7 +136,7 @@ class Backups:
         self._stopped = threading.Event()
 
     def stop(self) -> None:
-        """Give up the copy that is being made, if there is one."""
+        """Abort the copy that is being made, if there is one."""
         self._stopped.set()
 
     def tend(self) -> float:
@@ -227,13 +227,13 @@ class Backups:
         )
 
     def verdict_on(self, one: Backup) -> str:
-        """Return what the last drill found of a backup, or else a look at its first bytes."""
+        """Return what the last drill found in a backup, or else a look at its first bytes."""
         name, _, verdict = self._last_drill()
         return self._look_at(one) or (verdict if name == one.path.name else "sound")
 
     @staticmethod
     def _look_at(one: Backup) -> str:
-        """Return what a look at a backup's first bytes and beside it finds wrong, or nothing."""
+        """Return what is wrong with a backup's first bytes or the file beside it, or nothing."""
         try:
             if not checks.looks_whole(one.path):
                 return "is cut off, or no database"
@@ -340,7 +340,7 @@ class Backups:
             self._note(folder=str(self.folder))
 
     def _vanished(self) -> str:
-        """Return what is wrong where the folder has lost its marker; nothing where it has not."""
+        """Return what is wrong if the folder has lost its marker; nothing if it has not."""
         if self._state().get("folder") != str(self.folder) or (self.folder / MARKER).exists():
             return ""
         return _VANISHED.format(self.folder, MARKER, command("db backups --now --new-folder"))

@@ -27,7 +27,7 @@ from orders.store.tables import EVER, QUARTER
 
 # "SOrd" in ASCII.
 APPLICATION_ID = 0x534F7264
-# "SOrm": of a shop that has moved to PostgreSQL. The file is ours, and no longer served.
+# "SOrm": the file of a shop that has moved to PostgreSQL. It is ours, and no longer served.
 _MOVED_ID = 0x534F726D
 # Where these stand in the file (https://www.sqlite.org/fileformat.html, section 1.3).
 _MAGIC = b"SQLite format 3\0"
@@ -36,7 +36,7 @@ _HEADER_BYTES = 100
 # Beyond this size the quick check takes longer than a start may.
 QUICK_CHECK_BYTES = 256 * 1024 * 1024
 MIGRATIONS = Path(__file__).parent / "migrations"
-# Version 1.0.0's, above those of the programs before it.
+# The number of version 1.0.0, above those of the programs before it.
 FIRST_SCHEMA = 100
 
 _OLDER = (
@@ -59,7 +59,7 @@ _MOVED = (
 _NO_DATABASE = (
     "{} is damaged, or no database at all. Restore a backup, or save what can be read (`{}`)."
 )
-# How compressed files begin, and what makes them plain.
+# How compressed files begin, and the command that decompresses them.
 _COMPRESSED = {
     b"\x1f\x8b": "gunzip",
     b"\x28\xb5\x2f\xfd": "unzstd",
@@ -67,7 +67,7 @@ _COMPRESSED = {
     b"BZh": "bunzip2",
     b"PK\x03\x04": "unzip",
 }
-# When each order was cancelled that is so now, if by an import, as that says.
+# When each cancelled order was cancelled; the time of an import is the one in its file.
 _CANCELLED = """
     SELECT CASE type WHEN 'order.imported' THEN order_events.updated_at ELSE at END AS cancelled_at
     FROM orders JOIN order_events ON order_events.id = (SELECT max(id) FROM order_events
@@ -80,8 +80,8 @@ _HAPPENED = f"""
     UNION ALL SELECT QUARTER(ship_date), 0, 1, 0 FROM orders WHERE status = 'shipped'
     UNION ALL SELECT QUARTER(cancelled_at), 0, 0, 1 FROM ({_CANCELLED}) AS cancellations
 """  # noqa: S608 # nosec B608 - our own names
-# What is kept, less what is counted. A FULL JOIN of the two, for which SQLite has no index, takes
-# minutes where there are years of quarters.
+# The stored counts less the counted ones. A FULL JOIN, for which SQLite has no index, would take
+# minutes with years of quarters.
 _MISCOUNTED = f"""
     WITH happened AS ({_HAPPENED}
     ), compared AS (SELECT quarter, placed, shipped, cancelled FROM order_quarters

@@ -25,7 +25,7 @@ LOCKED_SECONDS = 1.0
 MAKING_SECONDS = 10.0
 LOCK = "lock"
 _UNFINISHED = ".unfinished"
-# Strict, because folders of such names may be removed.
+# Strict, because folders with such names may be removed.
 _SCRATCH_NAME = re.compile(r"(backup|create|export|import|restore)-[a-z0-9_]{8}\.unfinished")
 
 

@@ -1,4 +1,4 @@
-"""What is done to an SQLite file as a whole: made, upgraded, copied, checked, locked.
+"""Making, upgrading, copying, checking and locking an SQLite file as a whole.
 
 `postgres.upkeep` does the same for a database on a server, with the same migrations.
 """
@@ -31,7 +31,7 @@ from orders.store.tables import METADATA, create_triggers, store
 
 log = logging.getLogger(__name__)
 
-# Where Alembic keeps which migration was the last.
+# The table in which Alembic keeps which migration was the last.
 _ALEMBIC = (
     "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, "
     "CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"

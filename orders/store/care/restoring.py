@@ -2,11 +2,11 @@
 
 The replaced database knows what happened since the backup: keys that were revoked, ids that were
 assigned, webhooks that were removed. So the restored store keeps the replaced one's keys and
-webhooks, forgets again whom orders were for, assigns ids above its highest, and gets a new random
-id, so that no earlier ETag matches.
+webhooks, deletes again the personal data that was deleted since, assigns ids above its highest, and
+gets a new random id, so that no earlier ETag matches.
 If the replaced database can't be read, or belongs to another shop, nobody knows what was revoked,
 removed or assigned: then all keys are revoked, webhooks are paused, and ids skip a million.
-Another shop's audit trail is kept all the same: the acts are of this computer's people.
+Another shop's audit trail is kept all the same: it records acts of this computer's people.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ _NUMBERED = [
     for table in METADATA.tables.values()
     if table.dialect_options["sqlite"]["autoincrement"]
 ]
-# What the restored store has of the replaced one: a backup knows too little of it.
+# The tables that the restored store takes from the replaced one: a backup knows too little of them.
 _KEPT = (api_keys, webhook_endpoints, webhook_refused, audit_trail)
-# How many of the orders a backup lacks, and how many it has in another state.
+# How many of the store's orders a backup lacks, and how many it has in another state.
 _COMPARED = """
     SELECT count(*) FILTER (WHERE other.id IS NULL),
         count(*) FILTER (WHERE other.status <> orders.status)
@@ -60,7 +60,7 @@ _COMPARED = """
 _FORGOTTEN_SINCE = """
     SELECT DISTINCT order_id FROM order_events WHERE type = 'order.forgotten' AND id > ? ORDER BY 1
 """
-# What systems answer where there are no hard links: FAT, some network disks, some containers.
+# The errors of systems without hard links: FAT, some network disks, some containers.
 _NO_LINKS = {errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENOSYS}
 # The rows of each table.
 Rows = dict[str, list[dict[str, Any]]]
@@ -69,7 +69,7 @@ PAUSED_BECAUSE = "it comes from a backup, and may have been removed since"
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a restore did.
+    """The result of a restore.
 
     `replaced` is where the replaced database is kept, None where there was none, and `was_read`
     whether it could be read. `revoked` counts the backup's keys that are revoked now; `keys` those
@@ -88,7 +88,7 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a backup has, compared with the database that it will replace.
+    """The contents of a backup, compared with the database that it will replace.
 
     `newest` is the time of its newest change, None where there is none. `lacking` and `differing`
     count the orders of today's store that it has not, or has in another state; both are None where
@@ -113,7 +113,7 @@ def restore(
     """Replace the database by a copy of the backup, and keep the replaced one beside it.
 
     Nobody may use the database meanwhile. With `keep_keys`, the backup's keys and webhooks stay
-    in force where the replaced database can't be read. `announce` hears what the backup has before
+    in force where the replaced database can't be read. `announce` gets the backup's contents before
     anything is changed, and may raise an exception. After that, an UnfitDatabase (of the backup, or
     because the database is in use) or an OSError nothing was changed.
     """
@@ -177,7 +177,7 @@ def _readable(file: Path, folder: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _Replaced:
-    """What is taken over from the replaced database: the highest ids, and rows to keep."""
+    """The highest ids and the rows to take over from the replaced database."""
 
     store_id: str
     last_ids: dict[str, int]
@@ -364,7 +364,7 @@ def _replace(connection: Connection, table: Table, rows: Rows) -> None:
 
 def _insert(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
     if rows:
-        # As the driver returned them, without the types of columns.
+        # The rows are as the driver returned them, without the types of columns.
         columns, marks = ", ".join(rows[0]), ", ".join("?" for _ in rows[0])
         connection.exec_driver_sql(
             f"INSERT INTO {table.name} ({columns}) VALUES ({marks})",  # noqa: S608 # nosec B608 - names of ours

@@ -1,4 +1,4 @@
-"""What can be read of a damaged SQLite file, copied into a new one.
+"""Copying all that can be read of a damaged SQLite file into a new one.
 
 Each table is read by its row ids, without indexes: damage in an index costs nothing, and damage in
 a page of a table the rows of that page, or of the pages that it leads to. Those are then looked for
@@ -35,13 +35,13 @@ from orders.store.tables import (
     orders,
 )
 
-# Row ids are positive but for EVER's. How high they can be where that can't be read, too.
+# Row ids are positive but for EVER's. The highest is assumed where it can't be read.
 _LOWEST, _HIGHEST = -1, 2**53
 # Asked for one row, SQLite doesn't look at the page after it.
 _ONE, _SOME = "= max(?, ?)", "BETWEEN ? AND ?"
-# Not every id is tried of a table whose every page is damaged: this takes some seconds.
+# If every page of a table is damaged, not every id is tried: this many take some seconds.
 _MOST_FAILURES = 200_000
-# Whose rows are told from other tables' by their CHECKs, or by how many columns they have.
+# Their rows are recognised by their CHECKs, or by how many columns they have.
 _HAVE_CHECKS = (order_events.name, orders.name)
 _KNOWN_BY_SHAPE = (*_HAVE_CHECKS, api_keys.name)
 _SCHEMA = (
@@ -62,7 +62,7 @@ Schema = list[tuple[str, str, str]]
 
 @dataclass
 class Salvaged:
-    """What was saved: how many rows of each table; the ranges of row ids that can't be read.
+    """The rows saved of each table, and the ranges of row ids that can't be read.
 
     `found` counts the rows of those that were found page by page, `remade` orders made from their
     last event, `unexplained` orders that differ from it or have none, `dangling` rows that refer to
@@ -241,7 +241,7 @@ def _copy_by_page(connection: Any, damaged: Path, unread: dict[str, list[tuple[i
     for table in (name for name in _KNOWN_BY_SHAPE if name in unread):
         lengths = _lengths(connection, table)
         marks = ", ".join("?" for _ in range(lengths[-1]))
-        # Whether it is a row of this table is for its CHECKs to say.
+        # The table's CHECKs decide whether it is a row of this table.
         statement = f'INSERT OR IGNORE INTO "{table}" VALUES ({marks})'  # noqa: S608 # nosec B608 - as above
         statements[statement] = lengths, unread[table]
     before = connection.total_changes
@@ -256,7 +256,7 @@ def _copy_by_page(connection: Any, damaged: Path, unread: dict[str, list[tuple[i
 
 
 def _lengths(connection: Any, table: str) -> range:
-    """Return how many values a row may have: of columns added since it was written, it has none."""
+    """Return how many values a row may have: it has none for columns added since it was written."""
     columns = connection.execute(f'PRAGMA table_info("{table}")').fetchall()
     required = [number for number, *_, is_required, _, _ in columns if is_required]
     fewest = required[-1] + 1 if table in _HAVE_CHECKS else len(columns)
@@ -282,7 +282,7 @@ def _complete(connection: Any, done: Salvaged) -> None:
         f"INSERT INTO orders (id, {copied}) SELECT order_id, {copied} FROM order_events "  # noqa: S608 # nosec B608 - as above
         f"WHERE id IN ({newest}) AND order_id NOT IN (SELECT id FROM orders)",
     )
-    # As one that was imported: what happened to it before is not known.
+    # Like an imported one: what happened to it before is not known.
     done.unexplained = _changed(
         connection,
         f"INSERT INTO order_events (type, order_id, at, actor, {copied}) "  # noqa: S608 # nosec B608 - as above
@@ -303,7 +303,7 @@ def _complete(connection: Any, done: Salvaged) -> None:
 
 
 def _missing(connection: Any, low: int, high: int) -> int:
-    """Return how many ids of orders in a range are of none."""
+    """Return how many ids in a range belong to no order."""
     (highest,) = connection.execute("SELECT max(order_id) FROM order_events").fetchone()
     (given,) = connection.execute(
         "SELECT max(seq) FROM sqlite_sequence WHERE name = 'orders'"
@@ -338,7 +338,7 @@ def _count(connection: Any, table: str) -> int:
 
 
 class _Nonsense(Exception):
-    """These bytes are no row."""
+    """The bytes are no row."""
 
 
 def rows_of_pages(path: Path) -> Iterator[tuple[int, list[Value]]]:

@@ -2,7 +2,7 @@
 
 While a commit waits for the disk, which takes 0.1 to 10 ms, changes queue up. The next transaction
 goes from thread to thread: each makes its change, hands the transaction on and waits; the last one
-commits for all. Where the disk takes 5 ms, 4 or 8 threads place twice as many orders so. A change
+commits for all. With a disk that takes 5 ms, 4 or 8 threads so place twice as many orders. A change
 that fails is undone alone. Where the transaction is lost, each change can be retried by itself.
 """
 
@@ -20,7 +20,7 @@ from orders.store.database.database import BUSY_SECONDS, Database, driver_of
 from orders.store.database.errors import OutcomeUnknown, StoreUnavailable, means_unavailable
 
 T = TypeVar("T")
-# A change that was lost with those of others, which can be made again.
+# The error of a change that was lost with those of others, and can be retried.
 _UNDONE = StoreUnavailable("the change was undone", retryable=True)
 
 

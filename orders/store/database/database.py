@@ -52,7 +52,7 @@ STILL_BUSY_SECONDS = 0.05
 ATTACHED = "attached"
 _PROBE_READING = "SELECT store_id FROM store"
 _PROBE_WRITING = "UPDATE store SET store_id = store_id"
-# As a text, after each that stands for an instant.
+# The suffix of instants as texts.
 _AFTER_ALL_TEXT = "~"
 # No id is assigned twice, even after the newest rows are lost in a restore. SQLite records the
 # highest id of each table, including imported ones; PostgreSQL has a sequence for each.
@@ -108,7 +108,7 @@ class Database(ABC):
 
     @property
     def is_away(self) -> bool:
-        """Whether the database is known not to answer, so that nobody need ask it."""
+        """Whether the database is known not to answer, so that asking it is pointless."""
         return False
 
     def is_read_only(self, connection: Connection) -> bool:
@@ -179,10 +179,10 @@ class Database(ABC):
         """Raise an error if there is no room for more rows: a change of one may need none."""
 
     def _raise(self, part: Part, error: Exception) -> NoReturn:
-        """Raise an error as StoreUnavailable if it means that, and record the outage."""
+        """Raise StoreUnavailable, and record the outage, if an error means one; else the error."""
         is_translated = isinstance(error, StoreUnavailable)
         cause = str(error) if is_translated else unavailable_cause(error)
-        # A silence is logged by who waits for its end.
+        # A silence is logged by the thread that waits for its end.
         if cause and not self.is_away:
             self.outages.record(part, cause)
         errors.translate(error)
@@ -198,7 +198,7 @@ class Database(ABC):
     def scrub(self, *, whole: bool = False) -> str:
         """Erase overwritten data from the files; return where traces may remain, if anywhere.
 
-        With `whole`, even if others that write have to wait meanwhile for longer than a moment.
+        With `whole`, even if other writers have to wait for longer than a moment.
         """
 
     @cached_property
@@ -224,7 +224,7 @@ class Database(ABC):
 
     @cached_property
     def _reader(self) -> sa.Engine:
-        # For each thread, one that it keeps and one to stream from. Readers wait for nobody.
+        # For each thread, one that it keeps and one to stream from. Readers never wait.
         return self._engine(pool_size=2 * self._threads, max_overflow=-1)
 
     def _engine(self, **options: Any) -> sa.Engine:
@@ -259,7 +259,7 @@ class Database(ABC):
         """Raise StoreUnavailable if the database can't be the one to ask now."""
 
     def _check_now_and_then(self) -> None:  # noqa: B027 - a hook
-        """Do so before a query, unless that was done a moment ago."""
+        """Check the same before a query, unless it was checked a moment ago."""
 
     def _rows(self, query: Query, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
         self._check_now_and_then()
@@ -283,7 +283,7 @@ class Database(ABC):
         return connection
 
     def _connection_changed(self) -> None:  # noqa: B027 - a hook
-        """Note that this thread has a new connection of its own."""
+        """Record that this thread has a new connection of its own."""
 
 
 def driver_of(connection: Connection) -> Any:
@@ -453,7 +453,7 @@ class Folded(FunctionElement[str]):
 
 
 def instant_of(value: object) -> datetime | None:
-    """Return the datetime of a driver's value. Raise StoreUnavailable where a text is of none."""
+    """Return the datetime of a driver's value. Raise StoreUnavailable where a text has none."""
     if isinstance(value, str):
         return converted(_instant, value)
     return value.astimezone(UTC) if isinstance(value, datetime) else None

@@ -1,7 +1,7 @@
-"""What the drivers' errors mean: which are outages, which can be retried, and how long they last.
+"""The meaning of the drivers' errors: outages, how long they last, and what can be retried.
 
-Each query records whether reading or writing fails. A service logs each fault once, and its end: it
-is over when a probe works, since the next request may come hours later, or need less.
+Each query records whether reading or writing fails. A service logs a fault once, and its end: it is
+over when a probe works, since the next request may come hours later, or need less.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _CAUSES = {
 # After these a connection is discarded: it may have been opened read-only, or hold damaged pages
 # in memory, or another server may have taken over. The next one sees the database as it is then.
 _FATAL = {DAMAGED, LOST, FAILING_DISK, READ_ONLY, UNOPENABLE}
-# Nothing was done and a retry may succeed at once: the connection was lost before a commit was
+# Nothing was done, and a retry may succeed at once: the connection was lost before a commit was
 # sent, or another transaction had to go first.
 _RETRYABLE = ("08", "57P", "25P03", "40001", "40P01")
 
@@ -167,7 +167,7 @@ def _driver_error(error: Exception) -> BaseException | None:
 
 
 class Part(StrEnum):
-    """What can fail separately: on a full disk, reading still works."""
+    """The parts that can fail separately: on a full disk, reading still works."""
 
     READING = "reading"
     WRITING = "writing"
@@ -206,7 +206,7 @@ class Outages:
 
     @property
     def causes(self) -> dict[str, str]:
-        """Why which parts fail."""
+        """Why each part that fails does."""
         return {part.value: cause for part, cause in self._causes.copy().items()}
 
     def follow(self, probe: Callable[[Part], None], now: float) -> None:

@@ -43,11 +43,11 @@ from orders.store.tables import METADATA, order_events, order_quarters, store
 
 # How many rows of each side are in memory.
 BATCH = 2_000
-# Off while copying: what it writes is copied as it is.
+# Off while copying: rows that triggers write are copied as they are.
 _TRIGGERS = {order_events.name: "order_quarters_kept"}
 # In the order of their foreign keys.
 _TABLES: Sequence[Table] = METADATA.sorted_tables
-# Which have a row in a new database: the store itself, and that nothing happened yet.
+# A new database has a row in these: the store itself, and the totals of nothing.
 _NEVER_EMPTY = (store.name, order_quarters.name)
 # Makes a progress bar for a number of steps, which is called with the steps done.
 Show = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
@@ -55,7 +55,7 @@ Show = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """Where the shop is now, and the number of rows of each table."""
+    """Where the shop is now, and the number of rows in each table."""
 
     where: str
     rows: dict[str, int]

@@ -48,9 +48,9 @@ log = logging.getLogger(__name__)
 # "SOrd" in ASCII, as in the first page of an SQLite file: the first half of each lock's number.
 LOCKS = 0x534F7264
 WRITING, SERVING = 1, 2
-# Added to those for a store in a schema of its own, as no lock is a schema's.
+# Added to those for a store in a schema of its own: locks belong to no schema.
 _APART = 2
-# The schema of the tables beside the store's, for the time of a connection.
+# The schema of the tables beside the store's, which lasts as long as a connection.
 _TEMPORARY = "pg_temp"
 # A snapshot names the transactions that it sees. Equal snapshots see the same.
 # https://www.postgresql.org/docs/15/functions-info.html#FUNCTIONS-INFO-SNAPSHOT
@@ -93,10 +93,10 @@ _CONNECT_SECONDS = 2
 _REST_SECONDS = 1.0
 # Then one request waits for it again.
 _LOCKED_SECONDS = 30.0
-# In the server's words, as such an error has no code.
+# The server's words, as such an error has no code.
 _FULL = re.compile("too many (clients|connections)|remaining connection slots")
 _SILENT = "the database server does not answer"
-# What forgetting overwrites.
+# The tables that forgetting overwrites.
 _OVERWRITTEN = "orders, order_events, order_words, idempotency_keys, webhook_deliveries"
 
 
@@ -109,7 +109,7 @@ def _partial_as_on_sqlite(create: CreateIndex, compiler: Any, **options: Any) ->
 
 class PostgresDatabase(Database):
     def __init__(self, url: URL, folder: Path, threads: int = 4, schema: str | None = None) -> None:
-        """Take where the tables are: in the schema that the server says, or in one of their own."""
+        """Set up the database, with the tables in the server's schema or in one of their own."""
         super().__init__(folder, threads)
         self._url = url
         self.schema = schema
@@ -290,7 +290,7 @@ def _refuse_ended(driver: Any, *_: object) -> None:
 
 @contextlib.contextmanager
 def without_limits(connection: Connection) -> Iterator[Any]:
-    """Let each statement take its time; yield the driver's connection, which is not used again."""
+    """Lift the time limit of statements; yield the driver's connection, which is not reused."""
     driver = driver_of(connection)
     driver.breaker = None
     driver.execute("SET statement_timeout = 0")
@@ -374,7 +374,7 @@ class Breaker:
             log.warning("The database server of %s answers again.", self._where)
 
     def give_up(self, cause: BaseException | None = None) -> NoReturn:
-        """Note that it does not, and raise StoreUnavailable."""
+        """Record that the server does not answer, and raise StoreUnavailable."""
         with self._lock:
             was_answering = self._next_probe is None
             self._next_probe = time.monotonic() + _REST_SECONDS
@@ -387,7 +387,7 @@ class EndingConnection(psycopg.Connection[Any]):
     """A connection whose waits end, unless it has no breaker."""
 
     breaker: Breaker | None = None
-    # What it waits for a lock, once that is set.
+    # How long it waits for a lock, once that is set.
     lock_seconds: float | None = None
 
     def wait(self, gen: Any, *args: Any, **options: Any) -> Any:

@@ -37,7 +37,7 @@ _MIGRATION_SECONDS = 60.0
 _POLL_SECONDS = 0.1
 # The server cuts longer names of connections.
 _NAME_LENGTH = 63
-# Everything to know of a database before using it, in one query.
+# All that must be known about a database before it is used, in one query.
 _FACTS = text("""
     SELECT current_setting('server_version_num')::int AS server,
         current_setting('server_encoding') AS encoding,
@@ -57,8 +57,8 @@ _SERVING = Query(
             AND classid = CAST(:locks AS oid) AND objid = CAST(:serving AS oid)
     """).bindparams(locks=LOCKS, serving=SERVING)
 )
-# Which table of which server the store's is, and which it was when that was noted. A dump has the
-# note, and what it is restored to is another table.
+# The store's table and server now, and those recorded last. A dump contains the record, and is
+# restored to another table.
 _ORIGIN = text("""
     SELECT concat_ws('/', 'Store Orders', system_identifier, store.oid) AS here,
         obj_description(store.oid, 'pg_class') AS noted
@@ -118,7 +118,7 @@ class PostgresUpkeep:
             )
 
     def accept(self) -> None:
-        """Note that the tables are where they are meant to be served from."""
+        """Record that the tables are where they are meant to be served from."""
         with self._as_unfit(), self._database.write() as connection:
             here, _ = connection.execute(_ORIGIN).one()
             connection.exec_driver_sql(f"COMMENT ON TABLE store IS '{here}'")

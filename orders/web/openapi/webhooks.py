@@ -16,7 +16,7 @@ _SUMMARIES = {
     EventType.CANCELLED: "An order was cancelled.",
     EventType.REOPENED: f"A shipped or cancelled order is pending again. {_ASKED_FOR}",
     EventType.IMPORTED: f"An order was imported. {_ASKED_FOR}",
-    EventType.FORGOTTEN: "Whom an order was for is forgotten: its reference, note, shipTo and "
+    EventType.FORGOTTEN: "An order's personal data was deleted: its reference, note, shipTo and "
     f"tracking are gone. Remove them from what you keep, too. {_ASKED_FOR}",
 }
 _STATUS_AFTER = {

@@ -10,5 +10,5 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Of those that there are, which commands have added, none has a key."""
+    """Add the column, empty: commands have added the webhooks that there are."""
     op.add_column("webhook_endpoints", sa.Column("added_by", sa.BigInteger))
