@@ -37,6 +37,7 @@ EVER = -1
 
 _IS_STATUS = "status IN ('pending', 'shipped', 'cancelled')"
 _HAS_REFERENCE = sa.text("reference IS NOT NULL")
+_HAS_NO_DATE = sa.text("ship_date IS NULL")
 # Ids are never reused, even after a restore has lost the newest rows.
 _NEVER_REUSED = True
 
@@ -98,7 +99,8 @@ orders = Table(
     Index(
         "orders_without_date",
         *("status", "placed_at", "id", *_FILTERED),
-        sqlite_where=sa.text("ship_date IS NULL"),
+        sqlite_where=_HAS_NO_DATE,
+        postgresql_where=_HAS_NO_DATE,
     ),
     Index("orders_by_pet", "pet_id", "id"),
     Index("orders_by_updated_at", "updated_at", "id"),
@@ -117,6 +119,7 @@ Index(
     "orders_by_reference",
     *(Folded(orders.c.reference), orders.c.id, orders.c.reference),
     sqlite_where=_HAS_REFERENCE,
+    postgresql_where=_HAS_REFERENCE,
 )
 
 

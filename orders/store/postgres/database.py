@@ -27,8 +27,7 @@ from typing import Any, NoReturn
 import psycopg
 from sqlalchemy import URL, Connection, Engine, MetaData, PoolProxiedConnection, Table, event, text
 from sqlalchemy.exc import DisconnectionError
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.schema import CreateIndex, CreateTable
+from sqlalchemy.schema import CreateTable
 
 from orders.store.database import errors, sqlite
 from orders.store.database.database import (
@@ -98,13 +97,6 @@ _FULL = re.compile("too many (clients|connections)|remaining connection slots")
 _SILENT = "the database server does not answer"
 # The tables that forgetting overwrites.
 _OVERWRITTEN = "orders, order_events, order_words, idempotency_keys, webhook_deliveries"
-
-
-@compiles(CreateIndex, "postgresql")
-def _partial_as_on_sqlite(create: CreateIndex, compiler: Any, **options: Any) -> str:
-    condition = create.element.dialect_options["sqlite"]["where"]
-    statement = compiler.visit_create_index(create, **options)
-    return statement if condition is None else f"{statement} WHERE {condition}"
 
 
 class PostgresDatabase(Database):
