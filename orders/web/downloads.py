@@ -56,8 +56,6 @@ def asked_part(size: int, tag: str) -> Part:
 class Download(Reply):
     """A response whose body is a part of an open file: the server sends it without a thread."""
 
-    __slots__ = ("_file", "_part")
-
     def __init__(self, file: BinaryIO, part: Part, tag: str, name: str, content_type: str) -> None:
         headers = [
             ("ETag", tag),

@@ -77,8 +77,6 @@ def rest(call: Call, after: int, types: Types, size: int, seconds: int) -> Reply
 class _RestingReply(Reply):
     """A response whose body a follower makes."""
 
-    __slots__ = ("_follower",)
-
     def __init__(self, follower: _Follower, headers: Any = (), content_type: str = JSON) -> None:
         super().__init__((), headers=headers, content_type=content_type)
         self._follower = follower
@@ -95,22 +93,6 @@ class _RestingReply(Reply):
 
 class _Follower(ABC):
     """A follower of the log, and what it makes of the events."""
-
-    __slots__ = (
-        "_caller",
-        "_shop",
-        "_token",
-        "_wake",
-        "_why",
-        "due",
-        "feed",
-        "is_ended",
-        "key_id",
-        "position",
-        "reply",
-        "types",
-        "valid_until",
-    )
 
     def __init__(self, call: Call, after: int, types: Types, seconds: float) -> None:
         if call.caller is None:
@@ -180,8 +162,6 @@ class _Follower(ABC):
 class _Stream(_Follower):
     """A stream of events, at the client's pace."""
 
-    __slots__ = ("_comment", "_count_at", "_ends_at")
-
     def __init__(self, call: Call, after: int, types: Types) -> None:
         super().__init__(call, after, types, HEARTBEAT_SECONDS)
         self._comment = _OPENING
@@ -225,8 +205,6 @@ class _Stream(_Follower):
 
 class _Page(_Follower):
     """A page of events that rests until there is one, or its time is over."""
-
-    __slots__ = ("_size",)
 
     def __init__(self, call: Call, after: int, types: Types, size: int, seconds: int) -> None:
         super().__init__(call, after, types, seconds)
